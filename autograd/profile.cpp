@@ -1,0 +1,67 @@
+#include "autograd/profile.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+
+#include "core/error.h"
+
+namespace stretto {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Collector {
+  std::map<std::string, ProfileRow> rows;
+  Clock::time_point last = Clock::now();
+  int backward_depth = 0;
+
+  void count(const std::string& name) {
+    const auto time = Clock::now();
+    ProfileRow& row = rows[name];
+    row.name = name;
+    ++row.calls;
+    row.seconds += std::chrono::duration<double>(time - last).count();
+    last = time;
+  }
+};
+
+thread_local Collector* collector = nullptr;
+
+}  // namespace
+
+Profile::Profile() {
+  check(!collector, "Profile", "another profile is being taken on this thread");
+  collector = new Collector;
+}
+
+Profile::~Profile() {
+  delete collector;
+  collector = nullptr;
+}
+
+void Profile::mark(const char* name) { collector->count(name); }
+
+std::vector<ProfileRow> Profile::rows() const {
+  std::vector<ProfileRow> rows;
+  for (const auto& [name, row] : collector->rows) rows.push_back(row);
+  std::stable_sort(rows.begin(), rows.end(), [](const ProfileRow& a, const ProfileRow& b) {
+    return a.seconds > b.seconds;
+  });
+  return rows;
+}
+
+void profile_op(const char* op) {
+  if (collector && collector->backward_depth == 0) collector->count(op);
+}
+
+void profile_backward_begins() {
+  if (collector) ++collector->backward_depth;
+}
+
+void profile_backward_ends(const char* op) {
+  if (collector && --collector->backward_depth == 0)
+    collector->count(std::string(op) + " (backward)");
+}
+
+}  // namespace stretto

@@ -1,0 +1,247 @@
+#include "autograd/tape.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "autograd/profile.h"
+#include "core/random.h"
+
+namespace stretto {
+namespace {
+
+thread_local bool recording_on = true;
+std::atomic<bool> anomaly_on{false};
+std::atomic<uint64_t> next_number{1};
+
+// A node's closure and inputs may own the last reference to the next node, and so on down a chain
+// of any length. Nodes are therefore queued here and deleted one after the other.
+void delete_node(Node* node) {
+  thread_local std::vector<Node*> queue;
+  thread_local bool draining = false;
+  queue.push_back(node);
+  if (draining) return;
+  draining = true;
+  while (!queue.empty()) {
+    Node* next = queue.back();
+    queue.pop_back();
+    delete next;
+  }
+  draining = false;
+}
+
+bool all_finite(const Tensor& x) {
+  if (!x.defined() || !is_floating(x.dtype())) return true;
+  for (double v : x.to_vector<double>())
+    if (!std::isfinite(v)) return false;
+  return true;
+}
+
+TapeEntry& leaf_entry(const Tensor& x) {
+  if (!x.tape()) {
+    x.tape() = std::make_shared<TapeEntry>();
+    x.tape()->shape = x.shape();
+    x.tape()->dtype = x.dtype();
+  }
+  return *x.tape();
+}
+
+void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn backward,
+            Keep keep) {
+  std::shared_ptr<Node> node(new Node, delete_node);
+  node->op = op;
+  node->number = next_number++;
+  for (const Tensor& x : inputs)
+    node->inputs.push_back(x.defined() && x.requires_grad() ? x.tape() : nullptr);
+  node->backward = std::move(backward);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    Tensor& y = outputs[i];
+    Node::Output slot;
+    if (y.defined() && is_floating(y.dtype())) {
+      slot.shape = y.shape();
+      slot.options = options_of(y);
+      if (keep == Keep::outputs) {
+        slot.kept = y.detach();
+        slot.version = y.storage().version;
+      }
+      auto entry = std::make_shared<TapeEntry>();
+      entry->requires_grad = true;
+      entry->node = node;
+      entry->index = i;
+      slot.entry = entry;
+      y.tape() = std::move(entry);
+    }
+    node->outputs.push_back(std::move(slot));
+  }
+}
+
+}  // namespace
+
+bool grad_enabled() { return recording_on; }
+
+GradMode::GradMode(bool enabled) : before_(recording_on) { recording_on = enabled; }
+GradMode::~GradMode() { recording_on = before_; }
+
+void set_anomaly_detection(bool on) { anomaly_on = on; }
+bool anomaly_detection() { return anomaly_on; }
+
+thread_local const char* Backward::running_ = "backward";
+
+Backward::Backward(Node& node, Tensors grads)
+    : outer_(running_), node_(node), grads_(std::move(grads)) {
+  running_ = node.op;
+}
+
+const Tensor& Saved::operator()() const {
+  check(!x_.defined() || x_.storage().version == version_, Backward::running_, "a tensor (", x_,
+        ") that the backward pass needs was changed in place after it was used; clone() it first");
+  return x_;
+}
+
+const Tensor& Backward::grad(size_t i) {
+  Tensor& g = grads_[i];
+  if (!g.defined()) {
+    const Node::Output& out = node_.outputs[i];
+    g = empty(out.shape, out.options).zero_();
+  }
+  return g;
+}
+
+Tensor Backward::output(size_t i) const {
+  const Node::Output& out = node_.outputs[i];
+  check(out.kept.defined(), node_.op, "output ", i, " was not kept for the backward pass");
+  check(out.kept.storage().version == out.version, node_.op,
+        "its output was changed in place, but the backward pass needs it; clone() it first");
+  Tensor y = out.kept.detach();
+  if (grad_enabled()) y.tape() = out.entry.lock();
+  return y;
+}
+
+bool Backward::needs(size_t i) const { return node_.inputs[i] != nullptr; }
+
+bool recording(std::initializer_list<Tensor> inputs) {
+  if (!recording_on) return false;
+  for (const Tensor& x : inputs)
+    if (x.defined() && x.requires_grad()) return true;
+  return false;
+}
+
+bool recording(const Tensors& inputs) {
+  if (!recording_on) return false;
+  for (const Tensor& x : inputs)
+    if (x.defined() && x.requires_grad()) return true;
+  return false;
+}
+
+Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardFn backward,
+               Keep keep) {
+  profile_op(op);
+  if (anomaly_on) {
+    bool inputs_finite = true, outputs_finite = true;
+    for (const Tensor& y : outputs) outputs_finite = outputs_finite && all_finite(y);
+    if (!outputs_finite)
+      for (const Tensor& x : inputs) inputs_finite = inputs_finite && all_finite(x);
+    check(outputs_finite || !inputs_finite, op,
+          "the result of this op is the first with NaN or infinity (anomaly detection)");
+  }
+  if (recording(inputs)) attach(op, inputs, outputs, std::move(backward), keep);
+  return outputs;
+}
+
+Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn backward,
+              Keep keep) {
+  if (!anomaly_on && !recording(inputs)) {
+    profile_op(op);
+    return output;
+  }
+  return record(op, inputs, Tensors{std::move(output)}, std::move(backward), keep)[0];
+}
+
+void check_in_place(const char* op, const Tensor& x) {
+  check(!(grad_enabled() && x.requires_grad()), op,
+        "in-place change of a tensor that requires a gradient (", x,
+        "); do it under NoGrad, or use the op that makes a new tensor");
+}
+
+void once_differentiable(const char* op) {
+  check(!grad_enabled(), op,
+        "this fused op can be differentiated once only; use its composed form for gradients of "
+        "gradients");
+}
+
+Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs) {
+  const RandomState before = random_state();
+  Tensors outputs(1);
+  {
+    NoGrad guard;
+    outputs[0] = f(inputs);
+  }
+  if (!recording_on) return outputs[0];
+  outputs[0] = outputs[0].detach();
+  std::vector<Saved> saved(inputs.begin(), inputs.end());
+  attach(
+      "checkpoint", inputs, outputs,
+      [f = std::move(f), saved, before](Backward& b) {
+        once_differentiable("checkpoint");
+        GradMode on(true);
+        Tensors again;
+        for (size_t i = 0; i < saved.size(); ++i) {
+          again.push_back(saved[i]().detach());
+          if (b.needs(i)) again.back().set_requires_grad();
+        }
+        const RandomState now = random_state();
+        set_random_state(before);
+        const Tensor y = f(again);
+        set_random_state(now);
+        if (y.requires_grad()) backward({y}, {b.grad()});
+        Tensors gradients;
+        for (const Tensor& x : again) gradients.push_back(x.grad());
+        return gradients;
+      },
+      Keep::nothing);
+  return outputs[0];
+}
+
+bool Tensor::requires_grad() const { return defined() && tape() && tape()->requires_grad; }
+
+bool Tensor::is_leaf() const { return !tape() || !tape()->node; }
+
+Tensor& Tensor::set_requires_grad(bool value) {
+  check(!value || is_floating(dtype()), "set_requires_grad", "only floating tensors have gradients; got ",
+        *this);
+  check(is_leaf(), "set_requires_grad", "the tensor is the result of a recorded op; detach() it first");
+  leaf_entry(*this).requires_grad = value;
+  return *this;
+}
+
+Tensor Tensor::grad() const { return tape() ? tape()->grad : Tensor(); }
+
+void Tensor::set_grad(const Tensor& gradient) const {
+  check(!gradient.defined() || gradient.shape() == shape(), "set_grad", "gradient ", gradient,
+        " of a tensor ", *this);
+  leaf_entry(*this).grad = gradient;
+}
+
+void Tensor::set_data(const Tensor& other) const {
+  check(is_leaf(), "set_data", "the tensor (", *this, ") is the result of a recorded op");
+  check(!requires_grad() || is_floating(other.dtype()), "set_data", other,
+        " cannot take the place of ", *this, ", which requires a gradient");
+  const auto entry = tape();
+  const uint32_t version = storage().version;
+  *impl_ = other.get();
+  // What was saved through this handle for a backward pass is gone: let Saved notice.
+  storage().version = std::max(storage().version, version) + 1;
+  tape() = entry;
+  if (!entry) return;
+  entry->shape = shape();
+  entry->dtype = dtype();
+  entry->grad = {};
+}
+
+Tensor Tensor::detach() const { return make_view(*this, offset(), shape(), strides()); }
+
+void Tensor::backward(const Tensor& gradient, BackwardOptions options) const {
+  stretto::backward({*this}, gradient.defined() ? Tensors{gradient} : Tensors{}, options);
+}
+
+}  // namespace stretto

@@ -1,0 +1,169 @@
+// The tape: how ops record their backward, and how gradients are asked for.
+//
+// Every op, ours or a user's, ends the same way. Its forward and its backward stand together:
+//
+//     Tensor exp(const Tensor& x) {
+//       Tensor y = ...;  // any computation on raw data
+//       return record("exp", {x}, y, [](Backward& b) { return Tensors{b.grad() * b.output()}; });
+//     }
+//
+// The closure gets the gradient of the output and returns one gradient per input, in order; an
+// undefined one means zero. It is written in differentiable ops, so gradients of gradients follow.
+// Inputs that it needs are captured as Saved, which notices when they are overwritten in between.
+//
+// Nodes form a graph from outputs to inputs. Backward visits them by falling creation number, so
+// every sum of gradients has one order and repeated passes have the same bits; both the walk and
+// the destruction of long chains are iterative.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace stretto {
+
+/// True while ops are recorded (the default).
+bool grad_enabled();
+
+/// Sets recording for a scope: `NoGrad guard;`.
+class GradMode {
+ public:
+  explicit GradMode(bool enabled);
+  ~GradMode();
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
+
+ private:
+  bool before_;
+};
+struct NoGrad : GradMode {
+  NoGrad() : GradMode(false) {}
+};
+
+/// While on, every op checks its result, and every backward its gradients: the first op that turns
+/// finite input into NaN or infinity throws an Error that names it. Slow; for finding faults.
+void set_anomaly_detection(bool on);
+bool anomaly_detection();
+
+/// A tensor kept for the backward pass. Reading it throws when its storage has been changed in
+/// place since, naming the op.
+class Saved {
+ public:
+  Saved() = default;
+  Saved(const Tensor& x) : x_(x), version_(x.defined() ? x.storage().version : 0) {}
+  const Tensor& operator()() const;
+  bool defined() const { return x_.defined(); }
+
+ private:
+  Tensor x_;
+  uint32_t version_ = 0;
+};
+
+struct Node;
+
+/// What a backward closure sees.
+class Backward {
+ public:
+  /// Gradient of output i; zeros of its shape when nothing arrived.
+  const Tensor& grad(size_t i = 0);
+  /// Output i of the forward pass. Only for ops recorded with Keep::outputs.
+  Tensor output(size_t i = 0) const;
+  /// Whether the gradient of input i is wanted; others may be left undefined.
+  bool needs(size_t i) const;
+
+ private:
+  friend struct Engine;
+  friend class Saved;
+  Backward(Node& node, Tensors grads);
+  ~Backward() { running_ = outer_; }
+  Backward(const Backward&) = delete;
+  Backward& operator=(const Backward&) = delete;
+  static thread_local const char* running_;  // the op whose closure runs, for Saved's errors
+  const char* outer_;
+  Node& node_;
+  Tensors grads_;
+};
+
+using BackwardFn = std::function<Tensors(Backward&)>;
+
+/// Whether the closure will ask for the op's outputs; they then stay in memory until backward.
+enum class Keep { nothing, outputs };
+
+/// True when an op over these inputs has to be recorded.
+bool recording(std::initializer_list<Tensor> inputs);
+bool recording(const Tensors& inputs);
+
+/// Ends an op: puts its outputs on the tape when one of `inputs` needs a gradient, else does
+/// nothing. `outputs` must be new tensors (views of inputs are fine). Returns the outputs.
+/// This is also the public way to give an op of your own a gradient (README, "A custom op").
+Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn backward,
+              Keep keep = Keep::nothing);
+Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardFn backward,
+               Keep keep = Keep::nothing);
+
+/// For ops that change x in place: throws when the tape would miss it.
+void check_in_place(const char* op, const Tensor& x);
+
+/// For a fused backward: throws, naming `op`, when the backward pass itself is being recorded.
+void once_differentiable(const char* op);
+
+/// Gradients of Σ outputs·gradients into every leaf that requires one.
+void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOptions options = {});
+
+/// The same gradients, but returned for `inputs` and accumulated nowhere. An input that the
+/// outputs do not depend on gives an undefined tensor.
+Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradients = {},
+             BackwardOptions options = {});
+
+/// f(inputs) without keeping its intermediate results: backward runs f again (Chen et al.,
+/// "Training deep nets with sublinear memory cost", 2016), with the random draws of the first
+/// time. Gradients also reach parameters used inside f. For backward(), not for grad().
+Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs);
+
+/// One recorded op.
+struct Node {
+  const char* op = "";
+  uint64_t number = 0;                             // creation order
+  std::vector<std::shared_ptr<TapeEntry>> inputs;  // null where no gradient is wanted
+  BackwardFn backward;
+  bool spent = false;  // backward has run and the closure is gone
+  struct Output {
+    Shape shape;
+    Options options;
+    Tensor kept;  // off the tape, else the node would own itself
+    uint32_t version = 0;
+    std::weak_ptr<TapeEntry> entry;
+  };
+  std::vector<Output> outputs;
+};
+
+/// A tensor's place on the tape: a leaf (no node) that collects its gradient, or output `index`
+/// of a node.
+struct TapeEntry {
+  bool requires_grad = false;
+  std::shared_ptr<Node> node;
+  size_t index = 0;
+  Tensor grad;
+  Shape shape;
+  DType dtype = f32;
+  std::vector<std::function<Tensor(const Tensor&)>> hooks;
+};
+
+template <class F>
+void Tensor::register_hook(F hook) const {
+  check(requires_grad(), "register_hook", "the tensor does not require a gradient");
+  tape()->hooks.push_back([hook = std::move(hook)](const Tensor& g) mutable -> Tensor {
+    if constexpr (std::is_void_v<decltype(hook(g))>) {
+      hook(g);
+      return {};
+    } else {
+      return hook(g);
+    }
+  });
+}
+
+}  // namespace stretto

@@ -1,0 +1,119 @@
+// One training step of the Music Transformer that train_chorales trains: forward, loss, backward,
+// clipping, AdamW. Prints the median time, memory, and where the time goes, op by op.
+//
+// benchmarks/train_step.py is the same model in PyTorch; benchmarks/train_step.sh runs both in
+// turns and prints the ratio.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+
+#include "autograd/profile.h"
+#include "core/blas.h"
+#include "core/parallel.h"
+#include "examples/common/command_line.h"
+#include "nn/music_transformer.h"
+#include "nn/optim.h"
+#include "ops/create.h"
+#include "ops/loss.h"
+
+using namespace stretto;
+
+namespace {
+
+struct Settings {
+  int64_t layers = 4, d_model = 128, heads = 4, d_hidden = 512, length = 512, batch = 8;
+  int64_t vocabulary = 131;
+  double dropout = 0.1;
+  std::string attention = "relative";
+  int threads = 2;
+  double seconds = 8;
+  bool brief = false;
+};
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int run(const Settings& o) {
+  set_num_threads(o.threads);
+  manual_seed(1);
+  nn::MusicTransformer::Options options{.vocabulary = o.vocabulary,
+                                        .d_model = o.d_model,
+                                        .n_layers = o.layers,
+                                        .n_heads = o.heads,
+                                        .d_hidden = o.d_hidden,
+                                        .relative = o.attention == "relative",
+                                        .relative_length = o.length,
+                                        .dropout = o.dropout};
+  if (!options.relative) options.sinusoid = nn::Sinusoid::interleaved;
+  nn::MusicTransformer model(options);
+  nn::AdamW optimizer(model.parameters(), {.lr = 1e-3});
+  const Tensor inputs = randint(0, o.vocabulary, {o.batch, o.length});
+  const Tensor targets = randint(0, o.vocabulary, {o.batch, o.length});
+  auto step = [&](Profile* profile) {
+    optimizer.zero_grad();
+    if (profile) profile->mark("zero_grad");
+    cross_entropy(model(inputs), targets).backward();
+    nn::clip_grad_norm(model.parameters(), 1.0);
+    if (profile) profile->mark("clip_grad_norm");
+    optimizer.step();
+    if (profile) profile->mark("AdamW");
+  };
+  for (int i = 0; i < 3; ++i) step(nullptr);
+  reset_peak_memory();
+  std::vector<double> times;
+  const double end = now() + o.seconds;
+  while (times.size() < 5 || now() < end) {
+    const double begin = now();
+    step(nullptr);
+    times.push_back((now() - begin) * 1e3);
+  }
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  std::printf("stretto %s, %d threads: %.1f ms/step (median of %zu; least %.1f), %.0f tokens/s\n",
+              o.attention.c_str(), num_threads(), median, times.size(), times.front(),
+              double(o.batch * o.length) / median * 1e3);
+  if (o.brief) return 0;
+  std::printf("%lld parameters, peak memory %.1f MB, %s\n\n",
+              static_cast<long long>(model.parameter_count()), double(memory_stats().peak) / 1e6,
+              blas_description());
+  constexpr int rounds = 10;
+  std::vector<ProfileRow> rows;
+  {
+    Profile profile;
+    for (int i = 0; i < rounds; ++i) step(&profile);
+    rows = profile.rows();
+  }
+  double total = 0;
+  for (const ProfileRow& row : rows) total += row.seconds;
+  std::printf("%-28s %8s %9s %7s\n", "op", "calls", "ms/step", "share");
+  for (const ProfileRow& row : rows)
+    std::printf("%-28s %8.1f %9.2f %6.1f%%\n", row.name.c_str(), double(row.calls) / rounds,
+                row.seconds * 1e3 / rounds, 100 * row.seconds / total);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings o;
+  return examples::run_program(
+      argc, argv, "train_step", "Times one training step of a Music Transformer.",
+      [&](CLI::App& app) {
+        app.add_option("--layers", o.layers);
+        app.add_option("--d-model", o.d_model);
+        app.add_option("--heads", o.heads);
+        app.add_option("--d-hidden", o.d_hidden);
+        app.add_option("--length", o.length);
+        app.add_option("--batch", o.batch);
+        app.add_option("--vocabulary", o.vocabulary);
+        app.add_option("--dropout", o.dropout);
+        app.add_option("--attention", o.attention, "relative or absolute");
+        app.add_option("--threads", o.threads);
+        app.add_option("--seconds", o.seconds);
+        app.add_flag("--brief", o.brief, "The first line only");
+      },
+      [&] { return run(o); });
+}

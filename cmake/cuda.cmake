@@ -1,0 +1,47 @@
+# Decides STRETTO_WITH_CUDA from STRETTO_CUDA = AUTO | ON | OFF, and enables the language.
+
+set(STRETTO_WITH_CUDA OFF)
+if(NOT STRETTO_CUDA)
+  message(STATUS "CUDA: off (STRETTO_CUDA=OFF)")
+  return()
+endif()
+
+find_program(STRETTO_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
+find_package(CUDAToolkit QUIET)
+set(missing "")
+if(NOT STRETTO_NVCC AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  list(APPEND missing nvcc)
+endif()
+foreach(part cudart cublas curand)
+  if(NOT TARGET CUDA::${part})
+    list(APPEND missing ${part})
+  endif()
+endforeach()
+if(missing)
+  list(JOIN missing ", " missing)
+  if(STRETTO_CUDA STREQUAL "AUTO")
+    message(STATUS "CUDA: off (not found: ${missing})")
+    return()
+  endif()
+  message(FATAL_ERROR "STRETTO_CUDA=ON, but not found: ${missing}. Put nvcc on PATH, set CUDA_HOME, "
+                      "or build without CUDA: -DSTRETTO_CUDA=OFF")
+endif()
+
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  set(CMAKE_CUDA_COMPILER ${STRETTO_NVCC})
+endif()
+if(NOT DEFINED ENV{CUDAARCHS})
+  set(CMAKE_CUDA_ARCHITECTURES 90 CACHE STRING
+      "GPU architectures: 90 is Hopper; \"native\" asks the GPU of this machine")
+endif()
+enable_language(CUDA)
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know yet that nvcc can
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime per program, the one cuBLAS uses
+set(STRETTO_WITH_CUDA ON)
+message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")

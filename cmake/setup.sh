@@ -1,0 +1,71 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Bash functions of the scripts that users run: what the machine needs. The caller sets `log`, a file.
+
+readonly build_packages=(build-essential cmake ninja-build pkg-config nlohmann-json3-dev
+  'libopenblas0-pthread|libopenblas-dev')
+readonly example_packages=(libcli11-dev libpng-dev)
+readonly test_packages=('catch2|libcatch2-dev' libbenchmark-dev)
+
+jobs=${JOBS:-$(nproc)}
+
+fail() {
+  printf '%s\n' "$@" >&2
+  exit 2
+}
+
+is_installed() {
+  [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+# need_packages PACKAGE...: installs those that are missing. In 'a|b' either serves; a is installed.
+need_packages() {
+  if ! command -v apt-get >/dev/null; then
+    need_tools "$@"
+    return
+  fi
+  local package name missing=()
+  for package; do
+    for name in ${package//|/ }; do
+      is_installed "$name" && continue 2
+    done
+    missing+=("${package%%|*}")
+  done
+  if ((${#missing[@]} == 0)); then return; fi
+
+  local root=()
+  if ((EUID != 0)); then
+    if ! sudo -n true 2>/dev/null; then
+      fail "These packages are missing, and installing them needs root:" \
+        "  sudo apt-get install ${missing[*]}"
+    fi
+    root=(sudo -n)
+  fi
+  echo "Installing ${missing[*]}"
+  local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120)
+  if ! { "${apt[@]}" update && "${apt[@]}" install -y --no-install-recommends "${missing[@]}"; } \
+      </dev/null >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    fail "Could not install ${missing[*]}; the whole output is in $log"
+  fi
+}
+
+# Without apt-get nothing is installed: the compiler and CMake must be there, and CMake looks for
+# the rest itself.
+need_tools() {
+  local tool missing=()
+  for tool in cmake ninja g++; do
+    command -v "$tool" >/dev/null || missing+=("$tool")
+  done
+  if ((${#missing[@]} > 0)); then
+    fail "Not found: ${missing[*]}. Please install them and what these Debian packages hold: $*"
+  fi
+}
+
+# Since 3.25 CMake knows our presets; Debian 12 and Ubuntu 23.04 are the first with it.
+need_cmake() {
+  local version
+  version=$(cmake --version | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
+  if [[ $(printf '%s\n' 3.25 "$version" | sort -V | head -n 1) != 3.25 ]]; then
+    fail "CMake 3.25 or newer is needed, this is $version (pip install cmake has a newer one)."
+  fi
+}

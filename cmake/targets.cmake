@@ -1,0 +1,40 @@
+# What every target of ours is compiled with.
+
+# Warnings and floating-point rules. No -ffast-math and no -march: the hot loops are cloned per
+# instruction set in the source. Without contraction a result does not depend on the clone chosen.
+function(stretto_flags target)
+  set(warnings -Wall -Wextra -Wshadow
+      -Wno-missing-field-initializers)  # designated options leave the rest at their defaults
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND warnings -Wno-restrict)  # false alarms on std::string (GCC bug 105651)
+  endif()
+  if(STRETTO_WERROR)
+    list(APPEND warnings -Werror)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+  endif()
+  set(maths -fno-math-errno -fno-trapping-math)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:${warnings};-Wpedantic;${maths};-ffp-contract=off>
+    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=$<JOIN:${warnings};${maths},$<COMMA>>>)
+endfunction()
+
+# One executable per NAME.cpp of the calling folder, linked to the libraries given.
+function(stretto_programs)
+  file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+  foreach(source ${programs})
+    cmake_path(GET source STEM name)
+    add_executable(${name} ${source})
+    stretto_flags(${name})
+    target_link_libraries(${name} PRIVATE ${ARGN})
+  endforeach()
+endfunction()
+
+# A static library of the sources given, or an interface library when there are none yet.
+function(stretto_helper_library name)
+  if(ARGN)
+    add_library(${name} STATIC ${ARGN})
+    stretto_flags(${name})
+  else()
+    add_library(${name} INTERFACE)
+  endif()
+endfunction()

@@ -1,0 +1,48 @@
+#include "core/device.h"
+
+#include <cstdlib>
+
+#include "cuda/device.h"
+
+namespace stretto {
+
+Device::Device(const std::string& text) {
+  if (text == "cpu") return;
+  if (text == "cuda") {
+    type = DeviceType::cuda;
+    return;
+  }
+  if (text.rfind("cuda:", 0) == 0 && text.size() > 5 && text.size() < 8) {
+    char* end = nullptr;
+    index = int(std::strtol(text.c_str() + 5, &end, 10));
+    if (*end == 0 && index >= 0) {
+      type = DeviceType::cuda;
+      return;
+    }
+  }
+  fail("Device", "\"", text, "\" is not a device; accepted: cpu, cuda, cuda:N");
+}
+
+void append_text(std::string& to, Device device) {
+  if (device.is_cpu()) {
+    to += "cpu";
+  } else {
+    to += "cuda:" + std::to_string(device.index);
+  }
+}
+
+bool cuda_available() { return cuda::device_count() > 0; }
+
+std::string cuda_description() { return cuda::description(); }
+
+void check_device(const char* op, Device device) {
+  if (device.is_cpu()) return;
+  check(device.index < cuda::device_count(), op, "device ", device, " cannot be used: ",
+        cuda::description());
+}
+
+void synchronize(Device device) {
+  if (device.is_cuda()) cuda::synchronize(device.index);
+}
+
+}  // namespace stretto

@@ -1,0 +1,119 @@
+// Element types: the enum, the C++ type behind each, and dispatch from one to the other.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "core/error.h"
+
+namespace stretto {
+
+/// f32 is the working type; f64 serves gradient checks; bf16 is for storage in training; i64 and
+/// i32 are indices; u8 and boolean are masks.
+enum class DType : uint8_t { f32, f64, bf16, i64, i32, u8, boolean };
+
+inline constexpr DType f32 = DType::f32;
+inline constexpr DType f64 = DType::f64;
+inline constexpr DType bf16 = DType::bf16;
+inline constexpr DType i64 = DType::i64;
+inline constexpr DType i32 = DType::i32;
+inline constexpr DType u8 = DType::u8;
+inline constexpr DType boolean = DType::boolean;
+
+/// bfloat16: the upper half of an f32. Rounds to nearest even; every NaN stays a NaN.
+struct BFloat16 {
+  uint16_t bits = 0;
+  BFloat16() = default;
+  explicit BFloat16(float value) {
+    const uint32_t u = std::bit_cast<uint32_t>(value);
+    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    bits = uint16_t((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+  }
+  explicit BFloat16(double value) : BFloat16(float(value)) {}
+  template <class I>
+    requires std::is_integral_v<I>
+  explicit BFloat16(I value) : BFloat16(float(value)) {}
+  operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
+};
+
+constexpr bool is_floating(DType t) { return t <= DType::bf16; }
+constexpr bool is_index(DType t) { return t == DType::i64 || t == DType::i32; }
+constexpr bool is_mask(DType t) { return t == DType::u8 || t == DType::boolean; }
+
+/// Bytes of one element.
+constexpr int64_t item_size(DType t) {
+  constexpr int64_t sizes[] = {4, 8, 2, 8, 4, 1, 1};
+  return sizes[int(t)];
+}
+
+/// "f32", "f64", "bf16", "i64", "i32", "u8", "bool".
+const char* name(DType t);
+inline void append_text(std::string& to, DType t) { to += name(t); }
+
+/// The type that both operands of an arithmetic op are converted to: floating beats integer beats
+/// bool; among floating types f64 > f32 > bf16, among integers i64 > i32 > u8.
+DType promote(DType a, DType b);
+
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return DType::f32;
+  else if constexpr (std::is_same_v<T, double>) return DType::f64;
+  else if constexpr (std::is_same_v<T, BFloat16>) return DType::bf16;
+  else if constexpr (std::is_same_v<T, int64_t>) return DType::i64;
+  else if constexpr (std::is_same_v<T, int32_t>) return DType::i32;
+  else if constexpr (std::is_same_v<T, uint8_t>) return DType::u8;
+  else {
+    static_assert(std::is_same_v<T, bool>, "no DType for this C++ type");
+    return DType::boolean;
+  }
+}
+
+/// Names a C++ type as a value, for the generic lambdas of `dispatch`.
+template <class T>
+struct TypeTag {
+  using type = T;
+};
+
+/// Calls f(TypeTag<T>{}) with the C++ type of `t`.
+template <class F>
+decltype(auto) dispatch(DType t, F&& f) {
+  switch (t) {
+    case DType::f32: return f(TypeTag<float>{});
+    case DType::f64: return f(TypeTag<double>{});
+    case DType::bf16: return f(TypeTag<BFloat16>{});
+    case DType::i64: return f(TypeTag<int64_t>{});
+    case DType::i32: return f(TypeTag<int32_t>{});
+    case DType::u8: return f(TypeTag<uint8_t>{});
+    case DType::boolean: break;
+  }
+  return f(TypeTag<bool>{});
+}
+
+/// The same for f32, f64 and bf16 only; other types are an error that names `op`.
+template <class F>
+decltype(auto) dispatch_floating(DType t, const char* op, F&& f) {
+  switch (t) {
+    case DType::f32: return f(TypeTag<float>{});
+    case DType::f64: return f(TypeTag<double>{});
+    case DType::bf16: return f(TypeTag<BFloat16>{});
+    default: fail(op, "got ", t, "; accepted: f32, f64, bf16");
+  }
+}
+
+/// The same for i64 and i32 only.
+template <class F>
+decltype(auto) dispatch_index(DType t, const char* op, F&& f) {
+  switch (t) {
+    case DType::i64: return f(TypeTag<int64_t>{});
+    case DType::i32: return f(TypeTag<int32_t>{});
+    default: fail(op, "indices are ", t, "; accepted: i64, i32");
+  }
+}
+
+/// What sums and products of T are computed in: f32 for bf16, otherwise T itself.
+template <class T>
+using compute_t = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+
+}  // namespace stretto

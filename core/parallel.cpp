@@ -1,0 +1,161 @@
+// A small pool of threads.
+//
+// Workers that wait spin for some microseconds and then sleep, so that a machine that others use
+// too is not burnt in waiting, and short pauses between two kernels cost nothing. A caller never
+// waits for a worker that has not begun: once all chunks are taken the job is closed, and only
+// those who joined are waited for. A worker that the system has put aside therefore delays nobody.
+#include "core/parallel.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace stretto {
+namespace {
+
+thread_local bool inside_job = false;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Waits until value != old: a short spin, then sleep.
+void wait_while(const std::atomic<uint32_t>& value, uint32_t old) {
+  for (int i = 0; i < 1000; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    relax();
+  }
+  value.wait(old, std::memory_order_acquire);
+}
+
+class Pool {
+ public:
+  ~Pool() {
+    stop_ = true;
+    epoch_.fetch_add(1);
+    epoch_.notify_all();
+    for (std::thread& t : workers_) t.join();
+  }
+
+  // False when another thread is using the pool.
+  bool run(int threads, int64_t count, void (*body)(void*, int64_t), void* context) {
+    std::unique_lock lock(owner_, std::try_to_lock);
+    if (!lock) return false;
+    while (int(workers_.size()) < threads - 1) {
+      const int index = int(workers_.size());
+      workers_.emplace_back([this, index] { work(index); });
+    }
+    job_.body = body;
+    job_.context = context;
+    job_.count = count;
+    job_.helpers = threads - 1;
+    job_.next.store(0, std::memory_order_relaxed);
+    state_.store(0, std::memory_order_release);  // open, nobody has joined
+    epoch_.fetch_add(1, std::memory_order_release);
+    epoch_.notify_all();
+
+    take_chunks();
+
+    uint32_t state = state_.fetch_or(closed, std::memory_order_acq_rel) | closed;
+    while (state != closed) {
+      wait_while(state_, state);
+      state = state_.load(std::memory_order_acquire);
+    }
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    return true;
+  }
+
+ private:
+  static constexpr uint32_t closed = 1u << 31;
+
+  void take_chunks() {
+    inside_job = true;
+    for (;;) {
+      const int64_t i = job_.next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= job_.count) break;
+      try {
+        job_.body(job_.context, i);
+      } catch (...) {
+        std::lock_guard lock(error_mutex_);
+        if (!error_) error_ = std::current_exception();
+      }
+    }
+    inside_job = false;
+  }
+
+  bool join() {
+    uint32_t state = state_.load(std::memory_order_acquire);
+    while (!(state & closed))
+      if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel)) return true;
+    return false;
+  }
+
+  void work(int index) {
+    uint32_t seen = 0;
+    for (;;) {
+      wait_while(epoch_, seen);
+      seen = epoch_.load(std::memory_order_acquire);
+      if (stop_) return;
+      if (!join()) continue;
+      if (index < job_.helpers) take_chunks();
+      if (state_.fetch_sub(1, std::memory_order_acq_rel) - 1 == closed) state_.notify_all();
+    }
+  }
+
+  struct Job {
+    void (*body)(void*, int64_t) = nullptr;
+    void* context = nullptr;
+    int64_t count = 0;
+    int helpers = 0;
+    std::atomic<int64_t> next{0};
+  };
+
+  std::mutex owner_;
+  std::vector<std::thread> workers_;
+  Job job_;
+  std::atomic<uint32_t> state_{closed};  // workers inside the job, and whether it is closed
+  std::atomic<uint32_t> epoch_{0};       // grows with every job
+  std::atomic<bool> stop_{false};
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
+};
+
+int default_threads() {
+  for (const char* name : {"STRETTO_NUM_THREADS", "OMP_NUM_THREADS"})
+    if (const char* text = std::getenv(name))
+      if (const int n = std::atoi(text); n >= 1) return std::min(n, 256);
+  return std::max(1, int(std::thread::hardware_concurrency()));
+}
+
+std::atomic<int> chosen{0};
+
+}  // namespace
+
+void set_num_threads(int n) {
+  check(n >= 1 && n <= 256, "set_num_threads", n, " threads; accepted: 1 to 256");
+  chosen = n;
+}
+
+int num_threads() {
+  static const int by_default = default_threads();
+  return chosen > 0 ? chosen.load() : by_default;
+}
+
+void run_parallel(int64_t count, void (*body)(void*, int64_t), void* context) {
+  const int n = int(std::min<int64_t>(num_threads(), count));
+  if (n > 1 && !inside_job) {
+    static Pool pool;
+    if (pool.run(n, count, body, context)) return;
+  }
+  for (int64_t i = 0; i < count; ++i) body(context, i);
+}
+
+}  // namespace stretto

@@ -1,0 +1,76 @@
+// Random numbers by counter: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", SC 2011). A draw is a pure function of (seed, stream, index), so noise is never stored
+// for the backward pass, a resumed run continues bit for bit, and the integers and uniforms on CPU
+// and GPU have the same bits. The layout is cuRAND's Philox: key = seed, counter = (index / 4,
+// stream), so curand_init(seed, stream, index) continues the same sequence.
+#pragma once
+
+#include <cstdint>
+
+#include "core/math.h"
+
+namespace stretto {
+
+/// Names one sequence of draws.
+struct RandomKey {
+  uint64_t seed = 0;
+  uint64_t stream = 0;
+};
+
+struct Random4 {
+  uint32_t v[4];
+};
+
+/// Draws 4·block … 4·block + 3 of a sequence, as 32-bit integers.
+STRETTO_HD inline Random4 philox(RandomKey key, uint64_t block) {
+  uint32_t c0 = uint32_t(block), c1 = uint32_t(block >> 32);
+  uint32_t c2 = uint32_t(key.stream), c3 = uint32_t(key.stream >> 32);
+  uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t p0 = uint64_t(0xD2511F53u) * c0;
+    const uint64_t p1 = uint64_t(0xCD9E8D57u) * c2;
+    c0 = uint32_t(p1 >> 32) ^ c1 ^ k0;
+    c1 = uint32_t(p1);
+    c2 = uint32_t(p0 >> 32) ^ c3 ^ k1;
+    c3 = uint32_t(p0);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+/// The `index`-th 32-bit integer of a sequence.
+STRETTO_HD inline uint32_t random_bits(RandomKey key, uint64_t index) {
+  return philox(key, index >> 2).v[index & 3];
+}
+
+/// A 32-bit draw as a float in [0, 1): 24 bits, never 1.
+STRETTO_HD inline float uniform_from_bits(uint32_t bits) {
+  return float(bits >> 8) * (1.0f / 16777216.0f);
+}
+
+/// Two independent standard normals from two 32-bit draws (Box–Muller).
+STRETTO_HD inline void normals_from_bits(uint32_t a, uint32_t b, float& first, float& second) {
+  const float radius = math::sqrt(-2.0f * math::log(1.0f - uniform_from_bits(a)));
+  const float angle = 6.283185307179586f * uniform_from_bits(b);
+  first = radius * math::cos(angle);
+  second = radius * math::sin(angle);
+}
+
+/// Integers 4·first_block … of a sequence, four per block; fast on the CPU.
+void philox_blocks(RandomKey key, uint64_t first_block, int64_t n_blocks, uint32_t* out);
+
+/// The random state of the program: a seed and the next unused stream. Every op that draws takes
+/// one stream. Save and restore it to repeat a run.
+struct RandomState {
+  uint64_t seed = 0;
+  uint64_t next_stream = 0;
+};
+
+void manual_seed(uint64_t seed);
+RandomState random_state();
+void set_random_state(RandomState state);
+/// A key with a stream that nothing else uses.
+RandomKey next_random_key();
+
+}  // namespace stretto

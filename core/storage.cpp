@@ -1,0 +1,159 @@
+#include "core/storage.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "cuda/device.h"
+
+namespace stretto {
+namespace {
+
+int64_t rounded(int64_t bytes) {
+  if (bytes <= 512) return std::max<int64_t>((bytes + 63) / 64 * 64, 64);
+  const int64_t step = int64_t(std::bit_floor(uint64_t(bytes))) / 8;
+  return (bytes + step - 1) / step * step;
+}
+
+void* system_allocate(int64_t bytes, Device device) {
+  return device.is_cuda() ? cuda::allocate(bytes, device.index)
+                          : std::aligned_alloc(64, size_t((bytes + 63) / 64 * 64));
+}
+
+void system_free(void* block, Device device) {
+  if (device.is_cuda()) {
+    cuda::free(block, device.index);
+  } else {
+    std::free(block);
+  }
+}
+
+class Allocator {
+ public:
+  explicit Allocator(Device device) : device_(device) {}
+  ~Allocator() {
+    if (device_.is_cpu()) release();  // a CUDA context may be gone by now; the driver frees it
+  }
+
+  void* allocate(int64_t request) {
+    const int64_t bytes = rounded(request);
+    std::lock_guard lock(mutex_);
+    void* block = nullptr;
+    if (auto it = free_.find(bytes); it != free_.end() && !it->second.empty()) {
+      block = it->second.back();
+      it->second.pop_back();
+      stats_.cached -= bytes;
+    } else {
+      block = grow(bytes);
+      if (!block) {
+        release_unlocked();
+        block = grow(bytes);
+      }
+      if (!block) {
+        throw OutOfMemory(str("[allocate] out of memory on ", device_, ": ", bytes,
+                              " bytes requested, ", stats_.live, " in use, limit ",
+                              stats_.limit == INT64_MAX ? std::string("none")
+                                                        : std::to_string(stats_.limit)));
+      }
+    }
+    stats_.live += request;
+    stats_.peak = std::max(stats_.peak, stats_.live);
+    ++stats_.allocations;
+    return block;
+  }
+
+  void free(void* block, int64_t request) {
+    const int64_t bytes = rounded(request);
+    std::lock_guard lock(mutex_);
+    stats_.live -= request;
+    stats_.cached += bytes;
+    free_[bytes].push_back(block);
+  }
+
+  void release() {
+    std::lock_guard lock(mutex_);
+    release_unlocked();
+  }
+
+  MemoryStats stats() {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+  void reset_peak() {
+    std::lock_guard lock(mutex_);
+    stats_.peak = stats_.live;
+  }
+  void set_limit(int64_t bytes) {
+    std::lock_guard lock(mutex_);
+    stats_.limit = bytes;
+    if (held_ > bytes) release_unlocked();
+  }
+
+ private:
+  void* grow(int64_t bytes) {
+    if (bytes > stats_.limit - held_) return nullptr;
+    void* block = system_allocate(bytes, device_);
+    if (block) held_ += bytes;
+    return block;
+  }
+
+  void release_unlocked() {
+    for (auto& [bytes, blocks] : free_) {
+      for (void* block : blocks) system_free(block, device_);
+      stats_.cached -= bytes * int64_t(blocks.size());
+      held_ -= bytes * int64_t(blocks.size());
+    }
+    free_.clear();
+  }
+
+  Device device_;
+  std::mutex mutex_;
+  std::map<int64_t, std::vector<void*>> free_;
+  int64_t held_ = 0;  // bytes taken from the system: blocks in use and cached
+  MemoryStats stats_;
+};
+
+constexpr int max_gpus = 16;
+
+Allocator& allocator(Device device) {
+  // Never destroyed before the last static tensor: leaked on purpose, reachable for leak checkers.
+  static auto* all = [] {
+    auto* list = new std::vector<std::unique_ptr<Allocator>>;
+    list->push_back(std::make_unique<Allocator>(cpu));
+    for (int i = 0; i < max_gpus; ++i)
+      list->push_back(std::make_unique<Allocator>(Device(DeviceType::cuda, i)));
+    return list;
+  }();
+  check(device.index >= 0 && device.index < max_gpus, "Device", "no device ", device);
+  return *(*all)[device.is_cpu() ? 0 : size_t(device.index) + 1];
+}
+
+}  // namespace
+
+MemoryStats memory_stats(Device device) { return allocator(device).stats(); }
+void reset_peak_memory(Device device) { allocator(device).reset_peak(); }
+void set_memory_limit(int64_t bytes, Device device) { allocator(device).set_limit(bytes); }
+void release_cached_memory(Device device) { allocator(device).release(); }
+
+Storage::Storage(int64_t n, Device where) : bytes(n), device(where) {
+  if (bytes > 0) data = allocator(device).allocate(bytes);
+}
+
+Storage::~Storage() {
+  if (data) allocator(device).free(data, bytes);
+}
+
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
+  if (bytes == 0) return;
+  if (to_device.is_cpu() && from_device.is_cpu()) {
+    std::memcpy(to, from, size_t(bytes));
+  } else {
+    cuda::copy(to, to_device, from, from_device, bytes);
+  }
+}
+
+}  // namespace stretto

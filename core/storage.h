@@ -1,0 +1,53 @@
+// Storage: one block of memory on a device, shared by all tensors that view it; and the caching
+// allocator that blocks come from.
+//
+// Policy: a block is the request rounded up to 64 bytes (small ones) or to an eighth of the power
+// of two below it, so that few distinct sizes exist; a freed block goes to the free list of its
+// size. CPU blocks are aligned to 64 bytes. `live` and `peak` count the bytes that were asked for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/device.h"
+
+namespace stretto {
+
+/// What the allocator of a device holds, in bytes. `live` is in use by storages now, `peak` the
+/// most that was since the last reset, `cached` is kept for reuse, `limit` caps what is taken from
+/// the system.
+struct MemoryStats {
+  int64_t live = 0;
+  int64_t peak = 0;
+  int64_t cached = 0;
+  int64_t limit = INT64_MAX;
+  int64_t allocations = 0;  // requests served since the start
+};
+
+MemoryStats memory_stats(Device device = cpu);
+void reset_peak_memory(Device device = cpu);
+
+/// Caps the bytes taken from the system (in use and cached). A request beyond it throws OutOfMemory; everything stays usable.
+void set_memory_limit(int64_t bytes, Device device = cpu);
+
+/// Returns cached blocks to the system.
+void release_cached_memory(Device device = cpu);
+
+/// A reference-counted block. `version` grows with every in-place change through any view; the
+/// tape uses it to notice that a saved tensor was overwritten.
+struct Storage {
+  Storage(int64_t bytes, Device device);
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  void* data = nullptr;
+  int64_t bytes = 0;
+  Device device;
+  uint32_t version = 0;
+};
+
+/// Copies bytes between any two devices; returns when the source may be reused.
+void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
+
+}  // namespace stretto

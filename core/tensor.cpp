@@ -1,0 +1,123 @@
+#include "core/tensor.h"
+
+#include <cmath>
+#include <cstdio>
+
+namespace stretto {
+
+Tensor::Tensor(std::shared_ptr<Storage> storage, int64_t offset, const Shape& sizes,
+               const Shape& strides, DType dtype)
+    : impl_(std::make_shared<Impl>()) {
+  impl_->storage = std::move(storage);
+  impl_->offset = offset;
+  impl_->numel = sizes.numel();
+  impl_->sizes = sizes;
+  impl_->strides = strides;
+  impl_->dtype = dtype;
+}
+
+Tensor empty(const Shape& shape, Options options) {
+  check_sizes("empty", shape);
+  check_device("empty", options.device);
+  auto storage =
+      std::make_shared<Storage>(shape.numel() * item_size(options.dtype), options.device);
+  Tensor x(std::move(storage), 0, shape, contiguous_strides(shape), options.dtype);
+  if (options.requires_grad) x.set_requires_grad();
+  return x;
+}
+
+Tensor empty_like(const Tensor& like) { return empty(like.shape(), options_of(like)); }
+Tensor empty_like(const Tensor& like, const Shape& shape) { return empty(shape, options_of(like)); }
+
+Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shape& strides) {
+  return Tensor(x.shared_storage(), offset, sizes, strides, x.dtype());
+}
+
+namespace {
+
+// Row-major host copy of the elements, in the tensor's own dtype.
+Tensor host_copy(const Tensor& x) { return x.detach().contiguous().to(cpu); }
+
+}  // namespace
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  const Tensor host = host_copy(*this);
+  std::vector<T> values(static_cast<size_t>(numel()));
+  dispatch(dtype(), [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    const S* from = host.data<S>();
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(from[i]);
+  });
+  return values;
+}
+
+template std::vector<float> Tensor::to_vector() const;
+template std::vector<double> Tensor::to_vector() const;
+template std::vector<int64_t> Tensor::to_vector() const;
+template std::vector<int32_t> Tensor::to_vector() const;
+template std::vector<uint8_t> Tensor::to_vector() const;
+
+double Tensor::item() const {
+  check(numel() == 1, "item", "needs one element, got ", *this);
+  return to_vector<double>()[0];
+}
+
+void append_text(std::string& to, const Tensor& x) {
+  if (!x.defined()) {
+    to += "undefined";
+    return;
+  }
+  append_text(to, x.dtype());
+  to += ' ';
+  append_text(to, x.shape());
+  if (!x.device().is_cpu()) {
+    to += " on ";
+    append_text(to, x.device());
+  }
+}
+
+std::string to_string(const Tensor& x) {
+  if (!x.defined()) return "undefined";
+  const std::vector<double> values = x.to_vector<double>();
+  const Shape& shape = x.shape();
+  constexpr int64_t edge = 3, limit = 8;
+  std::string text;
+  auto number = [&](double v) {
+    char buffer[32];
+    std::snprintf(buffer, sizeof buffer, is_floating(x.dtype()) ? "%.4g" : "%.0f", v);
+    text += buffer;
+  };
+  auto print = [&](auto&& self, int64_t d, int64_t at, int64_t count) -> void {
+    if (d == shape.dim()) return number(values[size_t(at)]);
+    text += '[';
+    const int64_t step = shape[d] == 0 ? 0 : count / shape[d];
+    for (int64_t i = 0; i < shape[d]; ++i) {
+      if (i > 0) {
+        text += d + 1 == shape.dim() ? ", " : ",\n";
+        if (d + 1 < shape.dim()) text.append(size_t(d + 1), ' ');
+      }
+      if (shape[d] > limit && i == edge) {
+        text += "...";
+        i = shape[d] - edge - 1;
+        continue;
+      }
+      self(self, d + 1, at + i * step, step);
+    }
+    text += ']';
+  };
+  print(print, 0, 0, x.numel());
+  return str(text, "  ", x);
+}
+
+void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors) {
+  const Tensor* first = nullptr;
+  for (const Tensor* x : tensors) {
+    if (!x->defined()) continue;
+    if (!first) first = x;
+    check(x->device() == first->device(), op, "tensors on different devices: ", *first, " on ",
+          first->device(), " and ", *x, " on ", x->device());
+  }
+}
+
+}  // namespace stretto

@@ -1,0 +1,106 @@
+// What all kernels share: checked calls, launches, conversions, reductions within a warp or block.
+//
+// Policy: one stream per device, the legacy default one, so that everything on a device runs in the
+// order it was asked for; that is what lets the allocator hand a freed block out again at once.
+// Kernels walk grid-stride loops over 64-bit indices; no launch has an empty grid. No atomics.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/tensor.h"
+#include "cuda/index.h"
+
+namespace stretto::cuda {
+
+/// Throws Error naming the call and the runtime's words for the error.
+[[noreturn]] void fail_call(const char* call, cudaError_t error);
+inline void check_call(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) [[unlikely]]
+    fail_call(call, error);
+}
+#define STRETTO_CUDA(call) ::stretto::cuda::check_call(call, #call)
+
+/// Makes the device the calling thread's current one.
+inline void use(int device) { STRETTO_CUDA(cudaSetDevice(device)); }
+
+/// Queues kernel(args...) on the device. `name` stands in the error.
+template <class... Params, class... Args>
+void launch(const char* name, int device, void (*kernel)(Params...), dim3 grid, dim3 block,
+            Args&&... args) {
+  use(device);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  check_call(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
+}
+
+/// Blocks for `items` of which each block takes `per_block` at a time: enough to fill any GPU, the
+/// rest is the loops' work.
+inline unsigned blocks_for(int64_t items, int64_t per_block) {
+  return unsigned(std::min<int64_t>(ceil_div(items, per_block), 4096));
+}
+
+__device__ inline int64_t thread_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline int64_t thread_count() { return int64_t(gridDim.x) * blockDim.x; }
+
+/// static_cast<To>(from), for every pair of element types, on the device. bf16 rounds to nearest
+/// even and keeps NaN, as BFloat16 does.
+template <class To, class From>
+__device__ inline To cast(From from) {
+  if constexpr (std::is_same_v<To, From>) {
+    return from;
+  } else if constexpr (std::is_same_v<From, BFloat16>) {
+    return cast<To>(__uint_as_float(uint32_t(from.bits) << 16));
+  } else if constexpr (std::is_same_v<To, BFloat16>) {
+    const uint32_t u = __float_as_uint(float(from));
+    To to;
+    to.bits = (u & 0x7fffffffu) > 0x7f800000u ? uint16_t((u >> 16) | 0x40u)
+                                              : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    return to;
+  } else {
+    return static_cast<To>(from);
+  }
+}
+
+struct Sum {
+  template <class C>
+  __device__ C operator()(C a, C b) const {
+    return a + b;
+  }
+};
+struct Max {  // NaN wins
+  template <class C>
+  __device__ C operator()(C a, C b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+
+/// The values of `Threads` neighbouring threads (32: a warp; more: the block, which has no others)
+/// combined; all of them get the result, with the same bits. All threads must take part.
+template <int Threads, class C, class Op>
+__device__ inline C combine(C value, Op op) {
+  for (int lane = 16; lane > 0; lane /= 2)
+    value = op(value, __shfl_xor_sync(0xffffffffu, value, lane));
+  if constexpr (Threads > 32) {
+    __shared__ C warps[Threads / 32];
+    __syncthreads();  // the values of the last call have been read
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = warps[0];
+    for (int w = 1; w < Threads / 32; ++w) value = op(value, warps[w]);
+  }
+  return value;
+}
+
+/// Threads that share a row, and rows per block: a warp serves a short row, a block a long one.
+template <int Threads>
+inline dim3 row_block() {
+  return dim3(Threads, Threads == 32 ? 8 : 1);
+}
+__device__ inline int64_t first_row() { return int64_t(blockIdx.x) * blockDim.y + threadIdx.y; }
+__device__ inline int64_t row_step() { return int64_t(gridDim.x) * blockDim.y; }
+
+}  // namespace stretto::cuda

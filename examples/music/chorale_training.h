@@ -1,0 +1,93 @@
+// One training of a Music Transformer on chorales: its settings, its model, its losses, and the
+// checkpoint that continues it bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "examples/music/chorale_tokens.h"
+#include "nn/checkpoint.h"
+#include "nn/music_transformer.h"
+#include "nn/optim.h"
+#include "nn/schedule.h"
+
+namespace stretto::examples {
+
+/// What fixes a run: with the same settings and data every step has the same bits, whatever the
+/// number of threads. All of it is kept in the checkpoint.
+struct ChoraleSettings {
+  std::string attention = "relative";  // or "absolute": sinusoids added to the input
+  int64_t layers = 4;
+  int64_t d_model = 128;
+  int64_t heads = 4;
+  int64_t d_hidden = 512;
+  double dropout = 0.1;
+  double attention_dropout = 0;
+
+  int64_t length = 512;
+  int64_t batch = 8;
+  int64_t transpose = 5;
+  double learning_rate = 2e-3;
+  int64_t warmup = 100;
+  double weight_decay = 0.01;
+  double clip = 1;
+  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
+  uint64_t seed = 1;
+
+  bool operator==(const ChoraleSettings&) const = default;
+
+  /// Throws UsageError for what cannot be trained: sizes below 1, heads that do not divide d_model,
+  /// probabilities out of range.
+  void check() const;
+  nn::MusicTransformer::Options model() const;
+
+  /// Names and values as texts, for a checkpoint's notes and for messages.
+  nn::Metadata to_notes() const;
+  /// Throws UsageError, naming `path`, when notes are missing or malformed.
+  static ChoraleSettings from_notes(const nn::Metadata& notes, const std::string& path);
+};
+
+/// Mean negative log-likelihood in nats per token over all of `pieces` (scoring_batches).
+double validation_loss(nn::MusicTransformer& model, const std::vector<Chorale>& pieces,
+                       int64_t length, int64_t stride, int64_t batch);
+
+struct StepResult {
+  double loss;           // nats per token over the batch
+  double gradient_norm;  // before clipping
+};
+
+/// Model, optimiser and position in the data of a run.
+class ChoraleTraining {
+ public:
+  ChoraleTraining(const ChoraleSettings& settings, Device device);
+
+  /// One update on batch `step()` of the data. `progress` in [0, 1] sets the learning rate where
+  /// settings.steps is 0. Throws Error when the loss is not finite; nothing is changed then.
+  StepResult train_step(const std::vector<Chorale>& pieces, double progress);
+
+  int64_t step() const { return step_; }
+  double learning_rate() const { return optimizer_.learning_rate(); }
+
+  /// Seconds that earlier runs took, kept where the schedule follows the clock.
+  void save(const std::string& path, double seconds) const;
+  /// Continues from a checkpoint of the same settings; returns its seconds.
+  double load(const std::string& path);
+
+  nn::MusicTransformer model;
+  const ChoraleSettings settings;
+
+ private:
+  double rate_at(double progress) const;
+
+  nn::AdamW optimizer_;
+  Device device_;
+  int64_t step_ = 0;
+};
+
+/// A continuation of `opening` (may be empty) of up to `steps` further sixteenths, or fewer when
+/// the model ends the piece. Returns opening and continuation.
+Chorale continue_chorale(nn::MusicTransformer& model, const Chorale& opening, int64_t steps,
+                         int64_t context, double temperature, double top_p, uint64_t seed);
+
+}  // namespace stretto::examples

@@ -1,0 +1,66 @@
+// The pictures an example leaves behind: curves, attention maps and piano rolls.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "examples/music/chorale.h"
+#include "examples/plot/image.h"
+
+namespace stretto::examples {
+
+/// A curve through (x[i], y[i]); where either is not finite, the curve has a gap.
+struct Series {
+  std::string name;
+  std::vector<double> x;
+  std::vector<double> y;
+};
+
+/// A dashed horizontal line, such as the loss of a baseline.
+struct ReferenceLine {
+  std::string label;
+  double y;
+};
+
+/// `width` and `height` are in pixels, from 320 x 240. A limit of y left unset follows from the
+/// data and the reference lines.
+struct ChartOptions {
+  std::string title;
+  std::string x_label;
+  std::string y_label;
+  std::vector<ReferenceLine> reference_lines;
+  std::optional<double> y_min;
+  std::optional<double> y_max;
+  int width = 1200;
+  int height = 720;
+};
+
+/// Curves over common axes with a legend. Throws std::invalid_argument for a series of unequal x
+/// and y, a size too small, limits or reference lines that are not finite, or y_min >= y_max.
+Image line_chart(const ChartOptions& options, const std::vector<Series>& series);
+
+/// A matrix of `rows` x `columns` values, row after row, with a line of text above it.
+struct HeatMap {
+  std::string caption;
+  int rows;
+  int columns;
+  std::vector<float> values;
+};
+
+/// The matrices side by side on one colour scale from 0 (or the least value, if negative) to the
+/// greatest; values that are not finite are grey. The colour is that of share^gamma, so that a
+/// gamma below 1 shows small values better. Throws std::invalid_argument for no maps, a matrix
+/// whose size is not its number of values, or a gamma that is not positive and finite.
+Image heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma = 1);
+
+/// The colour of `share` (0 to 1) on a scale from near black over purple and orange to pale
+/// yellow whose lightness rises evenly.
+Color heat_color(double share);
+
+/// The notes of `chorale` over time, a colour for each voice, with a keyboard at the left and a
+/// line every bar of 16 steps. Throws std::invalid_argument for a pitch outside -1 .. 127 or a
+/// piece too long to draw (above 8000 steps).
+Image piano_roll(const Chorale& chorale, const std::string& title);
+
+}  // namespace stretto::examples

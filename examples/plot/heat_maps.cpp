@@ -1,0 +1,178 @@
+// heat_maps(): matrices in colour, such as the attention of every head.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <limits>
+#include <numbers>
+#include <stdexcept>
+
+#include "examples/plot/chart.h"
+
+namespace stretto::examples {
+namespace {
+
+constexpr Color kInk{40, 44, 52};
+constexpr Color kFaintInk{110, 116, 126};
+constexpr Color kFrame{190, 194, 200};
+constexpr Color kMissing{200, 200, 200};
+constexpr int kPanel = 240;  // pixels of the longer side of a matrix, about
+constexpr int kGap = 28;
+constexpr int kCaption = 20;
+constexpr int kTop = 64;
+
+std::uint8_t to_srgb(double linear) {
+  const double x = std::clamp(linear, 0.0, 1.0);
+  const double encoded = x <= 0.0031308 ? 12.92 * x : 1.055 * std::pow(x, 1 / 2.4) - 0.055;
+  return static_cast<std::uint8_t>(std::lround(255 * encoded));
+}
+
+void validate(const std::vector<HeatMap>& maps, double gamma) {
+  if (maps.empty()) throw std::invalid_argument("heat_maps: no maps");
+  if (!(gamma > 0) || !std::isfinite(gamma)) {
+    throw std::invalid_argument("heat_maps: gamma must be positive and finite");
+  }
+  for (const HeatMap& map : maps) {
+    if (map.rows < 1 || map.columns < 1 ||
+        map.values.size() !=
+            static_cast<std::size_t>(map.rows) * static_cast<std::size_t>(map.columns)) {
+      throw std::invalid_argument("heat_maps: map '" + map.caption + "' has " +
+                                  std::to_string(map.values.size()) + " values for " +
+                                  std::to_string(map.rows) + " x " + std::to_string(map.columns));
+    }
+  }
+}
+
+/// From values to shares of the scale.
+struct Scale {
+  double low = 0;
+  double high = 0;
+  double gamma = 1;
+
+  Color color(double value) const {
+    if (!std::isfinite(value)) return kMissing;
+    const double share = std::clamp((value - low) / (high - low), 0.0, 1.0);
+    return heat_color(std::pow(share, gamma));
+  }
+};
+
+Scale scale_of(const std::vector<HeatMap>& maps, double gamma) {
+  Scale scale;
+  scale.gamma = gamma;
+  for (const HeatMap& map : maps) {
+    for (const float value : map.values) {
+      if (!std::isfinite(value)) continue;
+      scale.low = std::min(scale.low, static_cast<double>(value));
+      scale.high = std::max(scale.high, static_cast<double>(value));
+    }
+  }
+  if (!(scale.high > scale.low)) scale.high = scale.low + 1;
+  return scale;
+}
+
+/// Pixels that `cells` cells of a matrix take if its longer side has `longest` cells: whole pixels
+/// per cell, or several cells a pixel where there are very many.
+int extent(int cells, int longest) {
+  if (longest <= kPanel) return cells * std::max(kPanel / longest, 1);
+  const double share = static_cast<double>(cells) / longest;
+  return std::max(static_cast<int>(std::lround(share * std::min(longest, 2 * kPanel))), 1);
+}
+
+/// The mean of the cells that pixel (x, y) of a picture of the map covers.
+double mean_at(const HeatMap& map, int x, int y, int width, int height) {
+  const auto first = [](int pixel, int cells, int pixels) {
+    return static_cast<int>(static_cast<long long>(pixel) * cells / pixels);
+  };
+  const int row0 = first(y, map.rows, height);
+  const int row1 = std::max(first(y + 1, map.rows, height), row0 + 1);
+  const int column0 = first(x, map.columns, width);
+  const int column1 = std::max(first(x + 1, map.columns, width), column0 + 1);
+  double sum = 0;
+  for (int row = row0; row < row1; ++row) {
+    for (int column = column0; column < column1; ++column) {
+      sum += static_cast<double>(
+          map.values[static_cast<std::size_t>(row) * static_cast<std::size_t>(map.columns) +
+                     static_cast<std::size_t>(column)]);
+    }
+  }
+  return sum / ((row1 - row0) * (column1 - column0));
+}
+
+void draw_map(Image& image, const HeatMap& map, const Scale& scale, int x, int y, int cell_width) {
+  const int longest = std::max(map.rows, map.columns);
+  const int width = extent(map.columns, longest);
+  const int height = extent(map.rows, longest);
+  image.text(x, y, fit_text(map.caption, cell_width), kInk);
+  y += kCaption;
+  image.fill_rect({x - 1, y - 1, width + 2, height + 2}, kFrame);
+  for (int dy = 0; dy < height; ++dy) {
+    for (int dx = 0; dx < width; ++dx) {
+      image.set(x + dx, y + dy, scale.color(mean_at(map, dx, dy, width, height)));
+    }
+  }
+}
+
+void draw_color_bar(Image& image, const Scale& scale, int x, int y, int height) {
+  image.fill_rect({x - 1, y - 1, 18, height + 2}, kFrame);
+  for (int dy = 0; dy < height; ++dy) {
+    const double share = height > 1 ? 1 - static_cast<double>(dy) / (height - 1) : 1;
+    image.fill_rect({x, y + dy, 16, 1}, scale.color(scale.low + share * (scale.high - scale.low)));
+  }
+  for (int i = 0; i <= 4; ++i) {
+    const double share = i / 4.0;
+    const int label_y = y + static_cast<int>(std::lround((1 - share) * (height - 1)));
+    char label[32];
+    std::snprintf(label, sizeof(label), "%.3g", scale.low + share * (scale.high - scale.low));
+    image.fill_rect({x + 16, label_y, 5, 1}, kFaintInk);
+    image.text(x + 26, label_y - 6, label, kFaintInk);
+  }
+}
+
+}  // namespace
+
+Color heat_color(double share) {
+  // A path through OKLab: lightness rises evenly while the hue turns from indigo over magenta and
+  // orange to yellow.
+  const double t = std::clamp(share, 0.0, 1.0);
+  const double lightness = 0.14 + 0.83 * t;
+  const double chroma = 0.05 + 0.14 * std::pow(std::sin(std::numbers::pi * (0.08 + 0.84 * t)), 1.2);
+  const double hue = (280 + 180 * t) * std::numbers::pi / 180;
+  const double a = chroma * std::cos(hue);
+  const double b = chroma * std::sin(hue);
+  const auto cube = [](double x) { return x * x * x; };
+  const double l = cube(lightness + 0.3963377774 * a + 0.2158037573 * b);
+  const double m = cube(lightness - 0.1055613458 * a - 0.0638541728 * b);
+  const double s = cube(lightness - 0.0894841775 * a - 1.2914855480 * b);
+  return {to_srgb(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
+          to_srgb(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
+          to_srgb(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
+}
+
+Image heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma) {
+  validate(maps, gamma);
+  const Scale scale = scale_of(maps, gamma);
+  int cell_width = 120;
+  int cell_height = 0;
+  for (const HeatMap& map : maps) {
+    const int longest = std::max(map.rows, map.columns);
+    cell_width = std::max(cell_width, extent(map.columns, longest));
+    cell_height = std::max(cell_height, extent(map.rows, longest));
+  }
+  const int count = static_cast<int>(maps.size());
+  const int columns = static_cast<int>(std::ceil(std::sqrt(static_cast<double>(count))));
+  const int rows = (count + columns - 1) / columns;
+  const int right = kGap + columns * (cell_width + kGap);
+  const int row_height = kCaption + cell_height + kGap;
+  const int wanted = 2 * kGap + text_width(title, Font::kTitle);
+  const int width = std::max(right + 110, std::min(wanted, 1600));
+  Image image(width, kTop + rows * row_height);
+  image.text(kGap, 20, fit_text(title, image.width - 2 * kGap, Font::kTitle), kInk, Font::kTitle);
+  for (int i = 0; i < count; ++i) {
+    draw_map(image, maps[static_cast<std::size_t>(i)], scale,
+             kGap + i % columns * (cell_width + kGap), kTop + i / columns * row_height, cell_width);
+  }
+  draw_color_bar(image, scale, right, kTop + kCaption, std::min(cell_height, 2 * kPanel));
+  return image;
+}
+
+}  // namespace stretto::examples

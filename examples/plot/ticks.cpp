@@ -1,0 +1,49 @@
+#include "examples/plot/ticks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+namespace stretto::examples {
+namespace {
+
+std::string fixed(double value, int decimals) {
+  char buffer[64];
+  std::snprintf(buffer, sizeof(buffer), "%.*f", decimals, value);
+  return buffer;
+}
+
+int decimals_of(double step) {
+  return std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
+}
+
+}  // namespace
+
+Ticks nice_ticks(double low, double high, int most) {
+  double power = std::pow(10.0, std::floor(std::log10((high - low) / most)));
+  for (;; power *= 10) {
+    for (const double factor : {1.0, 2.0, 5.0}) {
+      const double step = factor * power;
+      const double first = std::ceil(low / step - 1e-9);
+      const double last = std::floor(high / step + 1e-9);
+      if (last - first + 1 > most) continue;
+      Ticks ticks{step, {}};
+      for (double i = first; i <= last; ++i) ticks.values.push_back(i == 0 ? 0.0 : i * step);
+      return ticks;
+    }
+  }
+}
+
+std::string tick_label(double value, double step) {
+  if (value != 0 && (step < 1e-6 || std::abs(value) >= 1e10)) {
+    char buffer[64];
+    std::snprintf(buffer, sizeof(buffer), "%.4g", value);
+    return buffer;
+  }
+  if (value == 0) return fixed(0, step < 1e-6 ? 0 : decimals_of(step));
+  if (step >= 100000) return fixed(value / 1e6, decimals_of(step / 1e6)) + "M";
+  if (step >= 1000) return fixed(value / 1e3, decimals_of(step / 1e3)) + "k";
+  return fixed(value, decimals_of(step));
+}
+
+}  // namespace stretto::examples

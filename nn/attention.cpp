@@ -1,0 +1,110 @@
+#include "nn/attention.h"
+
+#include "ops/indexing.h"
+
+namespace stretto::nn {
+
+Tensor SoftmaxKernel::operator()(const AttentionCall& call) const {
+  AttentionOptions options = call.options;
+  options.form = form;
+  return attention(call.q, call.k, call.v, options);
+}
+
+MakeKernel softmax_kernel(AttentionForm form) {
+  return [form](Module& parent, HeadShape shape) {
+    return std::make_unique<SoftmaxKernel>(parent, shape, form);
+  };
+}
+
+MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
+  const char* op = "MultiHeadAttention";
+  check(o.d_model >= 1 && o.n_heads >= 1, op, "d_model ", o.d_model, ", n_heads ", o.n_heads);
+  check((o.d_key > 0 && o.d_value > 0) || o.d_model % o.n_heads == 0, op, "d_model ", o.d_model,
+        " is not a multiple of n_heads ", o.n_heads, "; give d_key and d_value");
+  if (o.d_key == 0) o.d_key = o.d_model / o.n_heads;
+  if (o.d_value == 0) o.d_value = o.d_model / o.n_heads;
+  if (o.n_key_heads == 0) o.n_key_heads = o.n_heads;
+  check(o.n_heads % o.n_key_heads == 0, op, "n_heads ", o.n_heads,
+        " is not a multiple of n_key_heads ", o.n_key_heads);
+  if (!o.kernel) o.kernel = softmax_kernel();
+  return o;
+}
+
+MultiHeadAttention::MultiHeadAttention(Options o) : options(completed(std::move(o))) { make(); }
+
+MultiHeadAttention::MultiHeadAttention(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(completed(std::move(o))) {
+  make();
+}
+
+void MultiHeadAttention::make() {
+  const HeadShape shape{options.n_heads, options.d_key, options.d_value};
+  if (options.position) position_ = options.position(*this, shape);
+  kernel_ = options.kernel(*this, shape);
+}
+
+std::string MultiHeadAttention::label() const {
+  return str("MultiHeadAttention(", options.n_heads, " heads)");
+}
+
+AttentionCall MultiHeadAttention::call(const Tensor& x, const Tensor& context,
+                                       const Visibility& visible) const {
+  for (const Tensor* t : {&x, &context})
+    check(t->dim() == 3 && t->size(2) == options.d_model, "MultiHeadAttention", "input ", *t,
+          "; must be [B, L, ", options.d_model, "]");
+  auto heads = [](const Tensor& t, int64_t n, int64_t d) {
+    return t.reshape({t.size(0), t.size(1), n, d}).transpose(1, 2);
+  };
+  AttentionCall c{heads(q(x), options.n_heads, options.d_key),
+                  heads(k(context), options.n_key_heads, options.d_key),
+                  heads(v(context), options.n_key_heads, options.d_value),
+                  {}};
+  c.options.causal = visible.causal;
+  c.options.window = visible.window;
+  c.options.block = visible.block;
+  c.options.key_padding = visible.key_padding;
+  c.options.dropout = training() ? options.dropout : 0;
+  return c;
+}
+
+// [B, H, M, Dv] → [B, M, d_model].
+Tensor MultiHeadAttention::join(const Tensor& heads) const {
+  return out(heads.transpose(1, 2).flatten(2));
+}
+
+Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible,
+                                      KeyValueCache* cache) const {
+  check(!cache || cache->limit == 0 || visible.block == 0, "MultiHeadAttention",
+        "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
+        "limit");
+  AttentionCall c = call(x, x, visible);
+  if (cache) {
+    if (cache->length() > 0) {
+      c.k = cat({cache->k, c.k}, 2);
+      c.v = cat({cache->v, c.v}, 2);
+    }
+    cache->k = c.k;
+    cache->v = c.v;
+    if (cache->limit > 0 && cache->length() > cache->limit) {
+      cache->k = c.k.slice(2, -cache->limit).contiguous();
+      cache->v = c.v.slice(2, -cache->limit).contiguous();
+    }
+  }
+  if (position_) position_->apply(c);
+  return join((*kernel_)(c));
+}
+
+Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
+                                      const Visibility& visible) const {
+  AttentionCall c = call(x, context, visible);
+  if (position_) position_->apply(c);
+  return join((*kernel_)(c));
+}
+
+Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {
+  AttentionCall c = call(x, x, visible);
+  if (position_) position_->apply(c);
+  return attention_weights(c.q, c.k, c.options);
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,91 @@
+// Multi-head attention. Its position and its kernel are chosen independently.
+#pragma once
+
+#include "nn/linear.h"
+#include "nn/module.h"
+#include "nn/position.h"
+
+namespace stretto::nn {
+
+/// Computes the output of one call, [B, H, M, Dv].
+class Kernel : public Module {
+ public:
+  explicit Kernel(Module& parent) : Module(parent, "kernel") {}
+  virtual Tensor operator()(const AttentionCall& call) const = 0;
+};
+
+using MakeKernel = std::function<std::unique_ptr<Kernel>(Module& parent, HeadShape shape)>;
+
+/// softmax(scores) v: ops/attention.h.
+class SoftmaxKernel : public Kernel {
+ public:
+  SoftmaxKernel(Module& parent, HeadShape, AttentionForm form_) : Kernel(parent), form(form_) {}
+  Tensor operator()(const AttentionCall& call) const override;
+  std::string label() const override { return "SoftmaxKernel"; }
+
+  const AttentionForm form;
+};
+
+MakeKernel softmax_kernel(AttentionForm form = AttentionForm::automatic);
+
+/// Keys and values of the positions seen so far, for generation. One per attention layer; starts
+/// empty and grows with every call.
+struct KeyValueCache {
+  Tensor k, v;  // [B, G, N, D], [B, G, N, Dv]
+  /// > 0: only the last `limit` positions are kept. Relative positions stay right.
+  int64_t limit = 0;
+  int64_t length() const { return k.defined() ? k.size(2) : 0; }
+};
+
+/// Which keys a call may see (ops/attention.h).
+struct Visibility {
+  bool causal = false;
+  int64_t window = 0;
+  int64_t block = 0;
+  Tensor key_padding = {};  // [B, N], true = ignore
+};
+
+/// Projections q, k, v [.., d_model] → heads, attention, projection of the joined heads back
+/// (Vaswani et al. 2017, §3.2.2).
+class MultiHeadAttention : public Module {
+ public:
+  struct Options {
+    int64_t d_model = 0;
+    int64_t n_heads = 1;
+    int64_t n_key_heads = 0;  // fewer key heads, shared by groups of query heads; 0: n_heads
+    int64_t d_key = 0;        // size of one head; 0: d_model / n_heads
+    int64_t d_value = 0;      // 0: d_model / n_heads
+    bool bias = true;
+    double dropout = 0;          // of the attention weights, in training
+    MakePosition position = {};  // none by default
+    MakeKernel kernel = {};      // softmax_kernel() by default
+  };
+  explicit MultiHeadAttention(Options options);
+  MultiHeadAttention(Module& parent, std::string name, Options options);
+
+  /// Self-attention: x [B, M, d_model] → the same. With a cache x continues the positions in it.
+  Tensor operator()(const Tensor& x, const Visibility& visible = {},
+                    KeyValueCache* cache = nullptr) const;
+  /// Attention from x [B, M, d_model] to context [B, N, d_model].
+  Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  /// The softmax weights of self-attention [B, H, M, M], for pictures.
+  Tensor weights(const Tensor& x, const Visibility& visible = {}) const;
+  std::string label() const override;
+
+  const Options options;
+  Linear q{*this, "q", {options.d_model, options.n_heads * options.d_key, options.bias}};
+  Linear k{*this, "k", {options.d_model, options.n_key_heads * options.d_key, options.bias}};
+  Linear v{*this, "v", {options.d_model, options.n_key_heads * options.d_value, options.bias}};
+  Linear out{*this, "out", {options.n_heads * options.d_value, options.d_model, options.bias}};
+
+ private:
+  static Options completed(Options options);
+  void make();
+  AttentionCall call(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  Tensor join(const Tensor& heads) const;
+
+  std::unique_ptr<Position> position_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,240 @@
+#include "nn/checkpoint.h"
+
+#include <charconv>
+#include <unordered_map>
+#include <utility>
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* reserved = "stretto.";
+constexpr const char* format_key = "stretto.format";
+constexpr const char* format = "checkpoint-1";
+constexpr const char* optimizer_key = "stretto.optimizer";
+constexpr const char* step_key = "stretto.step";
+constexpr const char* seed_key = "stretto.random_seed";
+constexpr const char* stream_key = "stretto.random_stream";
+
+bool is_checkpoint(const Metadata& metadata) {
+  const auto found = metadata.find(format_key);
+  return found != metadata.end() && found->second == format;
+}
+
+template <class T>
+T number(const std::string& path, const Metadata& metadata, const char* key) {
+  const auto found = metadata.find(key);
+  check(found != metadata.end(), "load", path, ": metadata \"", key, "\" is missing");
+  const std::string& text = found->second;
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  check(error == std::errc() && end == text.data() + text.size(), "load", path, ": metadata \"",
+        key, "\" is no number");
+  return value;
+}
+
+TrainingState state_from(const std::string& path, const Metadata& metadata) {
+  check(is_checkpoint(metadata), "load", path, ": is not a checkpoint (no ", format_key, " = ",
+        format, "); load_weights reads other files");
+  TrainingState state{.step = number<int64_t>(path, metadata, step_key),
+                      .random = {.seed = number<uint64_t>(path, metadata, seed_key),
+                                 .next_stream = number<uint64_t>(path, metadata, stream_key)}};
+  for (const auto& [key, value] : metadata)
+    if (!key.starts_with(reserved)) state.notes[key] = value;
+  return state;
+}
+
+std::vector<NamedTensor> state_of(const Module& model) {
+  std::vector<NamedTensor> all = model.named_parameters();
+  for (NamedTensor& n : model.named_buffers()) all.push_back(std::move(n));
+  return all;
+}
+
+// The model's name of each of the optimiser's parameters, or its number there.
+std::vector<std::string> parameter_names(const Module& model, const Optimizer& optimizer) {
+  std::unordered_map<const void*, std::string> names;
+  for (const NamedTensor& n : model.named_parameters()) names[n.tensor.id()] = n.name;
+  std::vector<std::string> result;
+  for (const Tensor& p : optimizer.parameters()) {
+    const auto found = names.find(p.id());
+    result.push_back(found != names.end() ? found->second : "#" + std::to_string(result.size()));
+  }
+  return result;
+}
+
+// A file's tensors against what is wanted. Collects all that does not fit before it throws.
+class Matcher {
+ public:
+  explicit Matcher(std::string path) : path_(std::move(path)) {}
+
+  void offer(const std::string& name, const Tensor& value) {
+    if (!found_.emplace(name, value).second) problem(name + ": in the file twice");
+    order_.push_back(name);
+  }
+
+  /// The tensor of that name, which counts as wanted; undefined when it is missing.
+  Tensor take(const std::string& name) {
+    const auto it = found_.find(name);
+    if (it == found_.end()) {
+      problem(name + ": not in the file");
+      return {};
+    }
+    Tensor value = std::move(it->second);
+    found_.erase(it);
+    return value;
+  }
+
+  void problem(std::string text) { problems_.push_back(std::move(text)); }
+
+  /// Call when all is taken: what is left over is one more problem each.
+  void finish() {
+    for (const std::string& name : order_)
+      if (found_.contains(name)) problem(name + ": in the file, but not wanted here");
+    if (problems_.empty()) return;
+    constexpr size_t shown = 3;
+    std::string text = problems_[0];
+    for (size_t i = 1; i < std::min(shown, problems_.size()); ++i) text += "; " + problems_[i];
+    if (problems_.size() > shown) text += str("; and ", problems_.size() - shown, " more");
+    fail("load", text, " (", path_, ")");
+  }
+
+ private:
+  std::string path_;
+  std::unordered_map<std::string, Tensor> found_;
+  std::vector<std::string> order_, problems_;
+};
+
+struct Assignment {
+  Tensor to, from;
+};
+
+// Pairs the model's tensors with the file's.
+std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert) {
+  std::vector<Assignment> assignments;
+  for (const NamedTensor& n : state_of(model)) {
+    const Tensor value = matcher.take(n.name);
+    if (!value.defined()) continue;
+    const bool dtypes_fit =
+        value.dtype() == n.tensor.dtype() ||
+        (convert && is_floating(value.dtype()) && is_floating(n.tensor.dtype()));
+    if (value.shape() != n.tensor.shape() || !dtypes_fit)
+      matcher.problem(str(n.name, ": file has ", value, ", the model ", n.tensor.dtype(), " ",
+                          n.tensor.shape()));
+    assignments.push_back({n.tensor, value});
+  }
+  return assignments;
+}
+
+std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer& optimizer,
+                                            Matcher& matcher) {
+  const std::vector<std::string> names = parameter_names(model, optimizer);
+  const Tensors parameters = optimizer.parameters();
+  std::vector<ParameterState> states(names.size());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string prefix = "optim." + names[i] + ".";
+    const Tensor steps = matcher.take(prefix + "steps");
+    if (!steps.defined()) continue;
+    if (steps.dtype() != i64 || steps.dim() != 0) {
+      matcher.problem(str(prefix, "steps: file has ", steps, ", expected i64 []"));
+      continue;
+    }
+    states[i].steps = *steps.data<int64_t>();
+    if (states[i].steps == 0) continue;
+    const DType dtype = parameters[i].dtype() == f64 ? f64 : f32;
+    for (const std::string& slot : optimizer.state_names(i)) {
+      const Tensor value = matcher.take(prefix + slot);
+      if (!value.defined()) continue;
+      if (value.shape() != parameters[i].shape() || value.dtype() != dtype)
+        matcher.problem(str(prefix, slot, ": file has ", value, ", the optimiser ", dtype, " ",
+                            parameters[i].shape()));
+      states[i].tensors.push_back({slot, value});
+    }
+  }
+  return states;
+}
+
+void assign(const std::vector<Assignment>& assignments) {
+  NoGrad guard;
+  for (const Assignment& a : assignments) Tensor(a.to).copy_(a.from);
+}
+
+}  // namespace
+
+void save_checkpoint(const std::string& path, const Module& model, const Optimizer* optimizer,
+                     const TrainingState& state) {
+  Metadata metadata = state.notes;
+  for (const auto& [key, value] : metadata)
+    check(!key.starts_with(reserved), "save", path, ": the note \"", key,
+          "\" begins with \"stretto.\", which is reserved");
+  metadata[format_key] = format;
+  metadata[step_key] = std::to_string(state.step);
+  metadata[seed_key] = std::to_string(state.random.seed);
+  metadata[stream_key] = std::to_string(state.random.next_stream);
+
+  std::vector<NamedTensor> tensors;
+  for (const NamedTensor& n : state_of(model)) tensors.push_back({"model." + n.name, n.tensor});
+  if (optimizer) {
+    metadata[optimizer_key] = optimizer->name();
+    const std::vector<std::string> names = parameter_names(model, *optimizer);
+    for (size_t i = 0; i < names.size(); ++i) {
+      const std::string prefix = "optim." + names[i] + ".";
+      const auto& [steps, kept] = optimizer->state()[i];
+      tensors.push_back({prefix + "steps", tensor(std::vector<int64_t>{steps}, {})});
+      for (const NamedTensor& n : kept) tensors.push_back({prefix + n.name, n.tensor});
+    }
+  }
+  save_safetensors(path, tensors, metadata);
+}
+
+TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer) {
+  const Safetensors file = load_safetensors(path);
+  const TrainingState state = state_from(path, file.metadata);
+  if (optimizer) {
+    const auto found = file.metadata.find(optimizer_key);
+    const std::string saved = found == file.metadata.end() ? "none" : found->second;
+    check(saved == optimizer->name(), "load", path, ": holds the state of the optimiser ", saved,
+          ", asked for is ", optimizer->name());
+  }
+
+  // The model's tensors go by their own names, the optimiser's keep their prefix.
+  Matcher matcher(path);
+  for (const NamedTensor& n : file.tensors) {
+    if (n.name.starts_with("model.")) {
+      matcher.offer(n.name.substr(6), n.tensor);
+    } else if (optimizer || !n.name.starts_with("optim.")) {
+      matcher.offer(n.name, n.tensor);
+    }
+  }
+  const std::vector<Assignment> assignments = match_model(model, matcher, false);
+  std::vector<ParameterState> states;
+  if (optimizer) states = match_optimizer(model, *optimizer, matcher);
+  matcher.finish();
+  if (optimizer) optimizer->load_state(states);  // checks the rest before it changes anything
+  assign(assignments);
+  set_random_state(state.random);
+  return state;
+}
+
+TrainingState load_training_state(const std::string& path) {
+  return state_from(path, load_safetensors_metadata(path));
+}
+
+void load_weights(const std::string& path, Module& model,
+                  const std::map<std::string, std::string>& rename) {
+  const Safetensors file = load_safetensors(path);
+  const bool ours = is_checkpoint(file.metadata);
+  Matcher matcher(path);
+  for (const NamedTensor& n : file.tensors) {
+    if (ours && !n.name.starts_with("model.")) continue;
+    std::string name = ours ? n.name.substr(6) : n.name;
+    if (const auto found = rename.find(name); found != rename.end()) name = found->second;
+    if (!name.empty()) matcher.offer(name, n.tensor);
+  }
+  const std::vector<Assignment> assignments = match_model(model, matcher, true);
+  matcher.finish();
+  assign(assignments);
+}
+
+}  // namespace stretto::nn

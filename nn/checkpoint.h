@@ -1,0 +1,47 @@
+// Checkpoints: all that is needed to go on training bit for bit, in one safetensors file.
+//
+//   model.NAME             parameters and buffers; a shared parameter once, under its first name
+//   optim.NAME.steps       updates this parameter has had, i64 []
+//   optim.NAME.SLOT        what the optimiser keeps of it ("m", "v", "momentum", "master", …)
+//   metadata               the step, the random state, and the program's own notes
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "core/random.h"
+#include "nn/module.h"
+#include "nn/optim.h"
+#include "nn/safetensors.h"
+
+namespace stretto::nn {
+
+/// What a checkpoint holds besides tensors.
+struct TrainingState {
+  int64_t step = 0;
+  RandomState random = random_state();
+  Metadata notes =
+      {};  // the program's: configuration, position in the data, …; no "stretto.…" keys
+};
+
+/// Replaces the file at `path` in one step; the same content gives the same bytes. The optimiser
+/// may be null.
+void save_checkpoint(const std::string& path, const Module& model, const Optimizer* optimizer,
+                     const TrainingState& state);
+
+/// Restores model, optimiser (may be null: its state is then ignored) and the random state of the
+/// program. All names, shapes and dtypes must agree; what does not is named, and nothing is changed
+/// then:
+///     [load] decoder.0.linear1.weight: file has f32 [512, 128], the model f32 [256, 128] (a.st)
+TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer);
+
+/// Reads the state alone, before there is a model; the random state is left alone.
+TrainingState load_training_state(const std::string& path);
+
+/// Reads parameters and buffers from any safetensors file or from a checkpoint. `rename` maps names
+/// in the file to the model's; to "" what is to be left out. Names and shapes must then agree, as
+/// above; floating values are converted.
+void load_weights(const std::string& path, Module& model,
+                  const std::map<std::string, std::string>& rename = {});
+
+}  // namespace stretto::nn

@@ -1,0 +1,24 @@
+// Dropout as a module: it follows the training mode.
+#pragma once
+
+#include "nn/module.h"
+
+namespace stretto::nn {
+
+/// In training, each element is zeroed with probability p and the rest scaled by 1 / (1 − p), with
+/// a fresh draw per call; in evaluation x itself (Srivastava et al., 2014).
+class Dropout : public Module {
+ public:
+  struct Options {
+    double p = 0.1;
+  };
+  explicit Dropout(Options options);
+  Dropout(Module& parent, std::string name, Options options);
+
+  Tensor operator()(const Tensor& x) const;
+  std::string label() const override;
+
+  const Options options;
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,41 @@
+// The position-wise network of a Transformer layer.
+#pragma once
+
+#include "nn/dropout.h"
+#include "nn/linear.h"
+
+namespace stretto::nn {
+
+/// gelu is exact, gelu_tanh its approximation.
+enum class Activation { relu, gelu, gelu_tanh, silu };
+
+/// "relu", "gelu", "gelu_tanh", "silu".
+const char* name(Activation f);
+
+/// f(x), elementwise.
+Tensor activate(const Tensor& x, Activation f);
+
+/// linear2(dropout(f(linear1(x)))): x [.., d_model] → [.., d_model] through d_hidden (Vaswani et
+/// al., 2017, §3.3).
+class FeedForward : public Module {
+ public:
+  struct Options {
+    int64_t d_model = 0;
+    int64_t d_hidden = 0;
+    Activation activation = Activation::relu;
+    double dropout = 0;
+    bool bias = true;
+  };
+  explicit FeedForward(Options options);
+  FeedForward(Module& parent, std::string name, Options options);
+
+  Tensor operator()(const Tensor& x) const;
+  std::string label() const override;
+
+  const Options options;
+  Linear linear1{*this, "linear1", {options.d_model, options.d_hidden, options.bias}};
+  Dropout dropout{*this, "dropout", {options.dropout}};
+  Linear linear2{*this, "linear2", {options.d_hidden, options.d_model, options.bias}};
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,40 @@
+// Initial values of parameters, in place. All draw from the random state of the program.
+//
+// Fans as in PyTorch: a weight [out, in, k…] has fan_in = in·k… and fan_out = out·k….
+#pragma once
+
+#include <cmath>
+
+#include "core/tensor.h"
+
+namespace stretto::nn {
+
+void constant_(const Tensor& x, double value);
+/// Uniform in [low, high).
+void uniform_(const Tensor& x, double low = 0, double high = 1);
+void normal_(const Tensor& x, double mean = 0, double std = 1);
+/// Normal, but only values in [low, high]; the probability of all others goes to these evenly.
+void trunc_normal_(const Tensor& x, double mean = 0, double std = 1, double low = -2,
+                   double high = 2);
+
+struct Fans {
+  int64_t in = 0, out = 0;
+};
+/// Inputs per output and outputs per input of a weight with at least 2 dimensions.
+Fans fans(const Tensor& x);
+
+/// Variance 2·gain² / (fan_in + fan_out) (Glorot & Bengio, 2010): U(±gain·√(6 / (in + out))).
+void xavier_uniform_(const Tensor& x, double gain = 1);
+void xavier_normal_(const Tensor& x, double gain = 1);
+
+enum class Fan { in, out };
+/// Variance 2 / ((1 + a²)·fan) (He et al., 2015), a the negative slope of the leaky ReLU that
+/// follows, 0 for ReLU: U(±√(6 / ((1 + a²)·fan))).
+void kaiming_uniform_(const Tensor& x, double a = 0, Fan fan = Fan::in);
+void kaiming_normal_(const Tensor& x, double a = 0, Fan fan = Fan::in);
+
+/// x, taken as a matrix [size(0), rest], becomes gain times one with orthonormal rows or columns,
+/// whichever are fewer, uniform over all such matrices (Saxe et al., 2014; Mezzadri, 2007).
+void orthogonal_(const Tensor& x, double gain = 1);
+
+}  // namespace stretto::nn

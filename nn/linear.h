@@ -1,0 +1,31 @@
+// A linear layer.
+#pragma once
+
+#include "nn/module.h"
+
+namespace stretto::nn {
+
+/// x [.., in] → x · weightᵀ + bias [.., out]; weight [out, in], bias [out]. Both start uniform in
+/// ±1/√in, as in PyTorch.
+class Linear : public Module {
+ public:
+  struct Options {
+    int64_t in = 0;
+    int64_t out = 0;
+    bool bias = true;
+  };
+  explicit Linear(Options options);
+  Linear(Module& parent, std::string name, Options options);
+
+  Tensor operator()(const Tensor& x) const;
+  std::string label() const override;
+
+  const Options options;
+  Tensor weight;
+  Tensor bias;  // undefined without
+
+ private:
+  void make();
+};
+
+}  // namespace stretto::nn

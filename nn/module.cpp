@@ -1,0 +1,212 @@
+#include "nn/module.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "autograd/tape.h"
+
+namespace stretto::nn {
+namespace {
+
+std::vector<Tensor> tensors_of(const std::vector<NamedTensor>& named) {
+  std::vector<Tensor> tensors;
+  for (const NamedTensor& n : named) tensors.push_back(n.tensor);
+  return tensors;
+}
+
+std::string with_commas(int64_t n) {
+  std::string text = std::to_string(n);
+  for (int64_t at = int64_t(text.size()) - 3; at > 0; at -= 3) text.insert(size_t(at), ",");
+  return text;
+}
+
+// Columns that a UTF-8 text takes, for the letters and signs that labels use.
+size_t columns(const std::string& text) {
+  return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+Module::Module(Module& parent, std::string name) : parent_(&parent), training_(parent.training_) {
+  parent.add("Module", {.name = std::move(name), .child = this});
+}
+
+Module::~Module() {
+  for (Member& m : members_)
+    if (m.child) m.child->parent_ = nullptr;
+  if (parent_) std::erase_if(parent_->members_, [&](const Member& m) { return m.child == this; });
+}
+
+void Module::add(const char* op, Member member) {
+  check(!member.name.empty() && member.name.find('.') == std::string::npos, op, "\"", member.name,
+        "\" cannot be a name: it must not be empty and not contain dots");
+  for (const Member& m : members_)
+    check(m.name != member.name, op, "the name \"", m.name, "\" is taken in this module");
+  members_.push_back(std::move(member));
+}
+
+Tensor Module::parameter(std::string name, const Tensor& value) {
+  Tensor handle = value;
+  add("parameter", {.name = std::move(name), .tensor = handle.set_requires_grad()});
+  return handle;
+}
+
+Tensor Module::shared_parameter(std::string name, const Tensor& value) {
+  check(value.defined() && value.is_leaf() && is_floating(value.dtype()), "shared_parameter",
+        "needs the parameter of a module; got ", value);
+  add("shared_parameter", {.name = std::move(name), .tensor = value});
+  return value;
+}
+
+Tensor Module::buffer(std::string name, const Tensor& value) {
+  check(value.defined() && !value.requires_grad(), "buffer", "\"", name,
+        "\" must be a tensor that requires no gradient; got ", value);
+  add("buffer", {.name = std::move(name), .tensor = value, .is_buffer = true});
+  return value;
+}
+
+std::vector<std::pair<std::string, Module*>> Module::children() const {
+  std::vector<std::pair<std::string, Module*>> all;
+  for (const Member& m : members_)
+    if (m.child) all.emplace_back(m.name, m.child);
+  return all;
+}
+
+// f(prefix, member) on all below, in the order of declaration; a child before what it has.
+template <class F>
+void Module::visit(const std::string& prefix, F& f) const {
+  for (const Member& m : members_) {
+    f(prefix, m);
+    if (m.child) m.child->visit(prefix + m.name + ".", f);
+  }
+}
+
+std::vector<NamedTensor> Module::all_named(bool buffers) const {
+  std::vector<NamedTensor> all;
+  std::unordered_set<const void*> seen;
+  auto collect = [&](const std::string& prefix, const Member& m) {
+    if (!m.child && m.is_buffer == buffers && seen.insert(m.tensor.id()).second)
+      all.push_back({prefix + m.name, m.tensor});
+  };
+  visit("", collect);
+  return all;
+}
+
+std::vector<NamedTensor> Module::named_parameters() const { return all_named(false); }
+std::vector<NamedTensor> Module::named_buffers() const { return all_named(true); }
+Tensors Module::parameters() const { return tensors_of(named_parameters()); }
+
+int64_t Module::parameter_count() const {
+  int64_t count = 0;
+  for (const NamedTensor& p : named_parameters()) count += p.tensor.numel();
+  return count;
+}
+
+void Module::train(bool on) {
+  training_ = on;
+  for (const auto& [name, child] : children()) child->train(on);
+}
+
+void Module::zero_grad() {
+  for (const Tensor& p : parameters()) p.set_grad({});
+}
+
+void Module::to(Device device) {
+  NoGrad guard;
+  for (const auto& list : {named_parameters(), named_buffers()})
+    for (const NamedTensor& n : list)
+      if (n.tensor.device() != device) n.tensor.set_data(n.tensor.to(device));
+}
+
+void Module::to(DType dtype) {
+  check(is_floating(dtype), "Module::to", "got ", dtype, "; accepted: f32, f64, bf16");
+  NoGrad guard;
+  for (const auto& list : {named_parameters(), named_buffers()})
+    for (const NamedTensor& n : list)
+      if (is_floating(n.tensor.dtype()) && n.tensor.dtype() != dtype)
+        n.tensor.set_data(n.tensor.to(dtype));
+}
+
+std::string Module::describe() const {
+  struct Line {
+    std::string text, count;
+  };
+  const auto count_of = [](const Module& m) {
+    const int64_t count = m.parameter_count();
+    return count > 0 ? with_commas(count) : "";
+  };
+  std::vector<Line> lines = {{label(), count_of(*this)}};
+  std::unordered_map<const void*, std::string> first_names;
+  auto describe_member = [&](const std::string& prefix, const Member& m) {
+    const auto depth = size_t(std::count(prefix.begin(), prefix.end(), '.')) + 1;
+    std::string text = std::string(2 * depth, ' ') + m.name;
+    if (m.child) {
+      lines.push_back({text + ": " + m.child->label(), count_of(*m.child)});
+      return;
+    }
+    text += str(' ', m.tensor.shape(), m.is_buffer ? " buffer" : "");
+    if (m.tensor.dtype() != f32) text += str(' ', m.tensor.dtype());
+    const auto [first, fresh] = first_names.try_emplace(m.tensor.id(), prefix + m.name);
+    if (!fresh) text += " = " + first->second;
+    lines.push_back({text, ""});
+  };
+  visit("", describe_member);
+
+  size_t width = 0;
+  for (const Line& line : lines)
+    if (!line.count.empty()) width = std::max(width, columns(line.text) + 2 + line.count.size());
+  std::string all;
+  for (const Line& line : lines) {
+    all += line.text;
+    if (!line.count.empty())
+      all += std::string(width - columns(line.text) - line.count.size(), ' ') + line.count;
+    all += '\n';
+  }
+  return all;
+}
+
+std::vector<Module::Pair> Module::pairs(const Module& from, const Module& to) {
+  std::vector<Pair> all;
+  for (bool buffers : {false, true}) {
+    std::unordered_map<std::string, Tensor> destinations;
+    for (const NamedTensor& n : to.all_named(buffers)) destinations[n.name] = n.tensor;
+    for (const NamedTensor& n : from.all_named(buffers)) {
+      const auto found = destinations.find(n.name);
+      check(found != destinations.end(), "copy_state", "the destination has no ", n.name);
+      check(n.tensor.shape() == found->second.shape(), "copy_state", n.name, ": source ", n.tensor,
+            ", destination ", found->second);
+      all.push_back({n.tensor, found->second});
+      destinations.erase(found);
+    }
+    for (const NamedTensor& n : to.all_named(buffers))
+      check(!destinations.contains(n.name), "copy_state", "the source has no ", n.name);
+  }
+  return all;
+}
+
+void copy_state(const Module& from, Module& to) {
+  NoGrad guard;
+  for (auto& [source, destination] : Module::pairs(from, to)) destination.copy_(source);
+}
+
+void clone_state(const Module& from, Module& to) {
+  NoGrad guard;
+  for (auto& [source, destination] : Module::pairs(from, to)) {
+    destination.set_data(source.detach().clone());
+    destination.set_requires_grad(source.requires_grad());
+  }
+  auto copy_mode = [](auto&& self, const Module& a, Module& b) -> void {
+    b.training_ = a.training_;
+    const auto from_children = a.children(), to_children = b.children();
+    for (size_t i = 0; i < std::min(from_children.size(), to_children.size()); ++i)
+      self(self, *from_children[i].second, *to_children[i].second);
+  };
+  copy_mode(copy_mode, from, to);
+}
+
+}  // namespace stretto::nn

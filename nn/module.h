@@ -1,0 +1,161 @@
+// Module: something with parameters, and modules inside it.
+//
+// A module declares each child and parameter once, as a member that registers itself:
+//
+//     struct Classifier : nn::Module {
+//       nn::Linear hidden{*this, "hidden", {.in = 784, .out = 256}};
+//       nn::Linear out{*this, "out", {.in = 256, .out = 10}};
+//       Tensor operator()(const Tensor& x) { return out(relu(hidden(x))); }
+//     };
+//
+// Its parameters are then named hidden.weight, hidden.bias, out.weight, out.bias. Children know
+// their parent by address, so modules are neither copied nor moved; `clone` makes another one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/random.h"
+#include "core/tensor.h"
+
+namespace stretto::nn {
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+class Module {
+ public:
+  /// A module of its own.
+  Module() = default;
+  /// A child: registers with its parent, under a name without dots that nothing else has there.
+  Module(Module& parent, std::string name);
+  virtual ~Module();
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  /// Parameters in the order of declaration, children included; one that is shared is listed once,
+  /// under its first name.
+  std::vector<NamedTensor> named_parameters() const;
+  Tensors parameters() const;
+  /// Tensors that are saved with the module but not trained.
+  std::vector<NamedTensor> named_buffers() const;
+  /// Numbers in all parameters.
+  int64_t parameter_count() const;
+
+  /// Training mode (dropout active, the default) or evaluation, for this and all children.
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool training() const { return training_; }
+
+  /// Drops all gradients.
+  void zero_grad();
+
+  /// Moves or converts all parameters and floating buffers (moves also the others), in place:
+  /// handles stay valid, shared parameters stay shared. Gradients are dropped.
+  void to(Device device);
+  void to(DType dtype);
+
+  /// The tree with types, names, shapes and counts of parameters, one line each:
+  ///     Classifier                       203,530
+  ///       hidden: Linear(784 → 256)      200,960
+  ///         weight [256, 784]
+  std::string describe() const;
+
+  /// What `describe` calls this module: the name of its class, or more: "Linear(784 → 256)".
+  virtual std::string label() const;
+
+  /// Direct children with their names, in the order of declaration.
+  std::vector<std::pair<std::string, Module*>> children() const;
+
+ protected:
+  /// Registers `value`, a leaf of floating dtype, as a parameter: it requires a gradient from now
+  /// on. Returns it.
+  Tensor parameter(std::string name, const Tensor& value);
+  /// Registers a parameter of another module once more, under a name here (weight tying).
+  Tensor shared_parameter(std::string name, const Tensor& value);
+  /// Registers a tensor that is saved but not trained, and returns it.
+  Tensor buffer(std::string name, const Tensor& value);
+
+ private:
+  friend void copy_state(const Module& from, Module& to);
+  friend void clone_state(const Module& from, Module& to);
+
+  /// A child, a parameter or a buffer.
+  struct Member {
+    std::string name;
+    Module* child = nullptr;  // null for a tensor
+    Tensor tensor = {};
+    bool is_buffer = false;
+  };
+  void add(const char* op, Member member);
+  template <class F>
+  void visit(const std::string& prefix, F& f) const;
+  std::vector<NamedTensor> all_named(bool buffers) const;
+  struct Pair {
+    Tensor source, destination;
+  };
+  static std::vector<Pair> pairs(const Module& from, const Module& to);
+
+  Module* parent_ = nullptr;
+  std::vector<Member> members_;  // in the order of declaration
+  bool training_ = true;
+};
+
+/// n modules of one type, named 0, 1, …: `nn::List<Layer> layers{*this, "layers", n, options}`.
+template <class M>
+class List : public Module {
+ public:
+  template <class Options>
+  List(Module& parent, std::string name, int64_t n, const Options& options)
+      : Module(parent, std::move(name)) {
+    for (int64_t i = 0; i < n; ++i)
+      items_.push_back(std::make_unique<M>(*this, std::to_string(i), options));
+  }
+  int64_t size() const { return int64_t(items_.size()); }
+  M& operator[](int64_t i) { return *items_[size_t(i)]; }
+  const M& operator[](int64_t i) const { return *items_[size_t(i)]; }
+  struct iterator {
+    typename std::vector<std::unique_ptr<M>>::iterator at;
+    M& operator*() const { return **at; }
+    iterator& operator++() {
+      ++at;
+      return *this;
+    }
+    bool operator!=(const iterator& other) const { return at != other.at; }
+  };
+  iterator begin() { return {items_.begin()}; }
+  iterator end() { return {items_.end()}; }
+  std::string label() const override { return "List"; }
+
+ private:
+  std::vector<std::unique_ptr<M>> items_;
+};
+
+/// Copies values of parameters and buffers by name, into `to`'s dtypes and devices. Throws before
+/// anything is changed unless names and shapes agree.
+void copy_state(const Module& from, Module& to);
+
+/// The same, and dtypes, devices, training modes and which parameters require a gradient too.
+void clone_state(const Module& from, Module& to);
+
+/// Another module of the same type with the same values: made from `m.options` where M has them,
+/// else by M's default constructor. The random state of the program is left as it was.
+template <class M>
+std::unique_ptr<M> clone(const M& m) {
+  const RandomState random = random_state();
+  std::unique_ptr<M> copy;
+  if constexpr (requires { M(m.options); }) {
+    copy = std::make_unique<M>(m.options);
+  } else {
+    copy = std::make_unique<M>();
+  }
+  set_random_state(random);
+  clone_state(m, *copy);
+  return copy;
+}
+
+}  // namespace stretto::nn

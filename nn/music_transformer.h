@@ -1,0 +1,72 @@
+// The Music Transformer (Huang et al. 2018): a decoder-only Transformer over tokens whose
+// attention knows relative position.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "nn/embedding.h"
+#include "nn/sinusoid.h"
+#include "nn/transformer.h"
+
+namespace stretto::nn {
+
+class MusicTransformer : public Module {
+ public:
+  struct Options {
+    int64_t vocabulary = 0;
+    int64_t d_model = 256;
+    int64_t n_layers = 6;
+    int64_t n_heads = 8;
+    int64_t d_hidden = 1024;
+    int64_t d_key = 0, d_value = 0;  // of one head; 0: d_model / n_heads
+
+    bool relative = true;         // relative attention, a table per layer
+    int64_t relative_length = 0;  // distances with a row of their own; required when relative
+    bool shared_by_heads = false;
+    Beyond beyond = Beyond::zero;
+    std::optional<Sinusoid> sinusoid = {};  // sinusoids added to the input: absolute positions
+
+    int64_t block = 0;  // > 0: local attention in blocks (§3.5)
+    NormPlace norm = NormPlace::pre;
+    Activation activation = Activation::relu;
+    double dropout = 0.1;
+    double attention_dropout = 0;
+    bool attention_bias = false;
+    bool tied = false;  // the embedding is also the output projection
+  };
+
+  explicit MusicTransformer(Options options);
+  MusicTransformer(Module& parent, std::string name, Options options);
+
+  /// Keys and values of all layers, for generation.
+  struct Cache {
+    std::vector<KeyValueCache> layers;
+    int64_t position = 0;  // tokens seen
+  };
+
+  /// tokens [B, L] (i64 or i32) → logits [B, L, vocabulary]; row i predicts token i + 1. With a
+  /// cache the tokens continue those seen before, and the result equals that of one pass over all.
+  Tensor operator()(const Tensor& tokens, Cache* cache = nullptr) const;
+
+  /// Attention weights [B, H, L, L] of every layer, for pictures.
+  std::vector<Tensor> attention_weights(const Tensor& tokens) const;
+
+  std::string label() const override;
+
+  const Options options;
+  Embedding embedding{*this, "embedding",
+                      {options.vocabulary, options.d_model, embedding_std(options)}};
+  Dropout dropout{*this, "dropout", {options.dropout}};
+  List<EncoderLayer> layers{*this, "layers", options.n_layers, layer_options(options)};
+  LayerNorm norm{*this, "norm", {options.d_model}};  // used with NormPlace::pre
+  Linear out{*this, "out", {.in = options.d_model, .out = options.vocabulary, .bias = false}};
+
+ private:
+  static double embedding_std(const Options& options);
+  static LayerOptions layer_options(const Options& options);
+  Tensor embed(const Tensor& tokens, int64_t first) const;
+  Visibility visible() const { return {.causal = true, .block = options.block}; }
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,350 @@
+#include "nn/optim.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+#include "autograd/tape.h"
+#include "core/math.h"
+#include "core/parallel.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* master_name = "master";
+constexpr int64_t grain = 32768;
+
+std::vector<ParameterGroup> one_group(Tensors parameters) {
+  std::vector<ParameterGroup> groups(1);
+  groups[0].parameters = std::move(parameters);
+  return groups;
+}
+
+DType state_dtype(const Tensor& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
+
+// Element i of a parameter in the precision of the update. Where a bf16 weight is no longer its
+// master copy rounded, it was set from outside, and the weight counts.
+template <class P>
+compute_t<P> load(const P* weight, const compute_t<P>* master, int64_t i) {
+  if constexpr (std::is_same_v<P, BFloat16>) {
+    return BFloat16(master[i]).bits == weight[i].bits ? master[i] : float(weight[i]);
+  } else {
+    return weight[i];
+  }
+}
+
+template <class P>
+void store(P* weight, compute_t<P>* master, int64_t i, compute_t<P> value) {
+  if constexpr (std::is_same_v<P, BFloat16>) master[i] = value;
+  weight[i] = P(value);
+}
+
+// Pointer to element i; null for an undefined tensor.
+template <class T>
+T* at(const Tensor& x, int64_t i) {
+  return x.defined() ? x.data<T>() + i : nullptr;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay)
+    : groups_(std::move(groups)), weight_decay_(weight_decay) {
+  set_learning_rate(lr);
+  std::unordered_set<const void*> seen;
+  for (const ParameterGroup& group : groups_) {
+    for (const Tensor& p : group.parameters) {
+      check(p.defined() && p.is_leaf() && is_floating(p.dtype()), "Optimizer",
+            "a parameter must be a leaf of floating dtype, got ", p);
+      check(seen.insert(p.id()).second, "Optimizer", "a parameter (", p, ") is given twice");
+    }
+  }
+  state_.resize(seen.size());
+}
+
+Tensors Optimizer::parameters() const {
+  Tensors all;
+  for (const ParameterGroup& group : groups_)
+    all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+  return all;
+}
+
+void Optimizer::set_learning_rate(double lr) {
+  check(lr >= 0 && std::isfinite(lr), "Optimizer", "the learning rate must be ≥ 0, got ", lr);
+  lr_ = lr;
+}
+
+void Optimizer::zero_grad() {
+  for (const Tensor& p : parameters()) p.set_grad({});
+}
+
+void Optimizer::step() {
+  NoGrad guard;
+  size_t index = 0;
+  for (const ParameterGroup& group : groups_) {
+    for (const Tensor& parameter : group.parameters) {
+      const size_t i = index++;
+      if (parameter.grad().defined()) step(i, parameter, group);
+    }
+  }
+}
+
+void Optimizer::step(size_t i, const Tensor& parameter, const ParameterGroup& group) {
+  const Tensor gradient = parameter.grad();
+  check(gradient.dtype() == parameter.dtype(), name(), "gradient ", gradient, " of a parameter ",
+        parameter);
+  const bool in_place = parameter.device().is_cpu() && parameter.is_contiguous();
+  Tensor weight = in_place ? parameter : parameter.detach().to(cpu).contiguous();
+
+  auto& [steps, kept] = state_[i];
+  const std::vector<std::string> names = state_names(i);
+  if (kept.empty()) {
+    for (const std::string& slot : names) {
+      Tensor value = empty(weight.shape(), {.dtype = state_dtype(weight)}).zero_();
+      if (slot == master_name) value.copy_(weight);
+      kept.push_back({slot, value});
+    }
+  }
+  const bool fits =
+      kept.size() == names.size() && std::ranges::all_of(kept, [&](auto& n) {
+        return n.tensor.dtype() == state_dtype(weight) && n.tensor.shape() == weight.shape();
+      });
+  check(fits, name(), "a parameter has become ", parameter,
+        " since its first step; convert a module before it is trained");
+
+  Update u{.weight = weight,
+           .gradient = gradient.detach().to(cpu).contiguous(),
+           .master = {},
+           .slots = {},
+           .step = steps + 1,
+           .lr = lr_ * group.lr_scale,
+           .weight_decay = group.weight_decay.value_or(weight_decay_)};
+  for (const NamedTensor& n : kept) {
+    (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
+    ++n.tensor.storage().version;
+  }
+  update(u);
+  ++steps;
+  if (in_place) {
+    ++weight.storage().version;
+  } else {
+    Tensor(parameter).copy_(weight);
+  }
+}
+
+std::vector<std::string> Optimizer::state_names(size_t i) const {
+  std::vector<std::string> names = slots();
+  for (const ParameterGroup& group : groups_) {
+    if (i < group.parameters.size()) {
+      if (group.parameters[i].dtype() == bf16) names.push_back(master_name);
+      break;
+    }
+    i -= group.parameters.size();
+  }
+  return names;
+}
+
+void Optimizer::check_state(const std::vector<ParameterState>& state) const {
+  const Tensors all = parameters();
+  check(state.size() == all.size(), "load_state", "state of ", state.size(), " parameters, ",
+        name(), " has ", all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& [steps, tensors] = state[i];
+    check(steps >= 0, "load_state", "parameter ", i, " has had ", steps, " steps");
+    if (steps == 0 && tensors.empty()) continue;
+    const std::vector<std::string> names = state_names(i);
+    std::string have, want;
+    for (const NamedTensor& n : tensors) have += " " + n.name;
+    for (const std::string& n : names) want += " " + n;
+    check(have == want, "load_state", "parameter ", i, ": state holds", have, ", ", name(),
+          " keeps", want);
+    for (const NamedTensor& n : tensors)
+      check(n.tensor.shape() == all[i].shape() && n.tensor.dtype() == state_dtype(all[i]),
+            "load_state", "parameter ", i, ": ", n.name, " is ", n.tensor, ", expected ",
+            state_dtype(all[i]), " ", all[i].shape());
+  }
+}
+
+void Optimizer::load_state(const std::vector<ParameterState>& state) {
+  check_state(state);
+  NoGrad guard;
+  std::vector<ParameterState> copy = state;
+  for (ParameterState& s : copy)
+    for (NamedTensor& n : s.tensors) n.tensor = n.tensor.detach().to(cpu).contiguous().clone();
+  state_ = std::move(copy);
+}
+
+// SGD
+
+namespace {
+
+struct SgdStep {
+  double lr, momentum, dampening, weight_decay;
+  bool nesterov, first;
+};
+
+template <class P, class T = compute_t<P>>
+STRETTO_CLONES void sgd_loop(int64_t n, P* __restrict w, const P* __restrict grad,
+                             T* __restrict master, T* __restrict b, const SgdStep s) {
+  const T lr = T(s.lr), mu = T(s.momentum), share = T(1 - s.dampening), decay = T(s.weight_decay);
+  for (int64_t i = 0; i < n; ++i) {
+    const T x = load(w, master, i);
+    T g = T(grad[i]) + decay * x;
+    if (b) {
+      b[i] = s.first ? g : mu * b[i] + share * g;
+      g = s.nesterov ? g + mu * b[i] : b[i];
+    }
+    store(w, master, i, x - lr * g);
+  }
+}
+
+SGD::Options checked(SGD::Options o) {
+  check(o.momentum >= 0, "SGD", "momentum must be ≥ 0, got ", o.momentum);
+  check(o.weight_decay >= 0, "SGD", "weight_decay must be ≥ 0, got ", o.weight_decay);
+  check(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "SGD",
+        "nesterov needs momentum > 0 and no dampening");
+  return o;
+}
+
+}  // namespace
+
+SGD::SGD(Tensors parameters, Options o) : SGD(one_group(std::move(parameters)), o) {}
+
+SGD::SGD(std::vector<ParameterGroup> groups, Options o)
+    : Optimizer(std::move(groups), o.lr, o.weight_decay), options(checked(o)) {}
+
+std::vector<std::string> SGD::slots() const {
+  if (options.momentum == 0) return {};
+  return {"momentum"};
+}
+
+void SGD::update(const Update& u) const {
+  const SgdStep s{.lr = u.lr,
+                  .momentum = options.momentum,
+                  .dampening = options.dampening,
+                  .weight_decay = u.weight_decay,
+                  .nesterov = options.nesterov,
+                  .first = u.step == 1};
+  dispatch_floating(u.weight.dtype(), "SGD", [&](auto tag) {
+    using P = typename decltype(tag)::type;
+    using T = compute_t<P>;
+    parallel_for(u.weight.numel(), grain, [&](int64_t begin, int64_t end) {
+      sgd_loop<P>(end - begin, at<P>(u.weight, begin), at<P>(u.gradient, begin),
+                  at<T>(u.master, begin), u.slots.empty() ? nullptr : at<T>(u.slots[0], begin), s);
+    });
+  });
+}
+
+// Adam and AdamW
+
+namespace {
+
+struct AdamStep {
+  double lr, beta1, beta2, eps, weight_decay;
+  bool decoupled;
+  double correction1, correction2;  // 1 − β₁ᵗ and √(1 − β₂ᵗ)
+};
+
+template <class P, class T = compute_t<P>>
+STRETTO_CLONES void adam_loop(int64_t n, P* __restrict w, const P* __restrict grad,
+                              T* __restrict master, T* __restrict m, T* __restrict v,
+                              T* __restrict v_max, const AdamStep s) {
+  const T shrink = T(s.decoupled ? 1 - s.lr * s.weight_decay : 1);
+  const T decay = T(s.decoupled ? 0 : s.weight_decay);
+  const T rate = T(s.lr / s.correction1), correction = T(s.correction2), eps = T(s.eps);
+  const T share1 = T(1 - s.beta1), beta2 = T(s.beta2), share2 = T(1 - s.beta2);
+  for (int64_t i = 0; i < n; ++i) {
+    const T x = load(w, master, i);
+    const T g = T(grad[i]) + decay * x;
+    m[i] = m[i] + share1 * (g - m[i]);
+    v[i] = beta2 * v[i] + share2 * g * g;
+    T second = v[i];
+    if (v_max) {
+      second = v_max[i] > second ? v_max[i] : second;
+      v_max[i] = second;
+    }
+    store(w, master, i, shrink * x - rate * m[i] / (math::sqrt(second) / correction + eps));
+  }
+}
+
+Adam::Options checked(Adam::Options o, const char* name) {
+  check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, name,
+        "beta1 and beta2 must lie in [0, 1), got ", o.beta1, " and ", o.beta2);
+  check(o.eps >= 0, name, "eps must be ≥ 0, got ", o.eps);
+  check(o.weight_decay >= 0, name, "weight_decay must be ≥ 0, got ", o.weight_decay);
+  return o;
+}
+
+}  // namespace
+
+Adam::Adam(Tensors parameters, Options o) : Adam(one_group(std::move(parameters)), o, false) {}
+
+Adam::Adam(std::vector<ParameterGroup> groups, Options o) : Adam(std::move(groups), o, false) {}
+
+Adam::Adam(std::vector<ParameterGroup> groups, Options o, bool decoupled)
+    : Optimizer(std::move(groups), o.lr, o.weight_decay),
+      options(checked(o, decoupled ? "AdamW" : "Adam")),
+      decoupled_(decoupled) {}
+
+AdamW::AdamW(Tensors parameters, Options o) : AdamW(one_group(std::move(parameters)), o) {}
+
+AdamW::AdamW(std::vector<ParameterGroup> groups, Options o)
+    : Adam(std::move(groups), {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.amsgrad}, true) {}
+
+std::vector<std::string> Adam::slots() const {
+  if (options.amsgrad) return {"m", "v", "v_max"};
+  return {"m", "v"};
+}
+
+void Adam::update(const Update& u) const {
+  const AdamStep s{.lr = u.lr,
+                   .beta1 = options.beta1,
+                   .beta2 = options.beta2,
+                   .eps = options.eps,
+                   .weight_decay = u.weight_decay,
+                   .decoupled = decoupled_,
+                   .correction1 = 1 - std::pow(options.beta1, double(u.step)),
+                   .correction2 = std::sqrt(1 - std::pow(options.beta2, double(u.step)))};
+  dispatch_floating(u.weight.dtype(), name(), [&](auto tag) {
+    using P = typename decltype(tag)::type;
+    using T = compute_t<P>;
+    parallel_for(u.weight.numel(), grain, [&](int64_t begin, int64_t end) {
+      adam_loop<P>(end - begin, at<P>(u.weight, begin), at<P>(u.gradient, begin),
+                   at<T>(u.master, begin), at<T>(u.slots[0], begin), at<T>(u.slots[1], begin),
+                   options.amsgrad ? at<T>(u.slots[2], begin) : nullptr, s);
+    });
+  });
+}
+
+// Clipping
+
+double clip_grad_norm(const Tensors& parameters, double max_norm) {
+  check(max_norm >= 0, "clip_grad_norm", "max_norm must be ≥ 0, got ", max_norm);
+  Tensors gradients;
+  std::unordered_set<const void*> seen;
+  for (const Tensor& p : parameters)
+    if (Tensor g = p.grad(); g.defined() && seen.insert(g.id()).second) gradients.push_back(g);
+
+  double total = 0;
+  for (const Tensor& gradient : gradients) {
+    const Tensor g = gradient.detach().to(cpu).contiguous();
+    std::vector<double> sums(size_t((g.numel() + grain - 1) / grain));
+    dispatch_floating(g.dtype(), "clip_grad_norm", [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const T* values = g.data<T>();
+      parallel_for(g.numel(), grain, [&](int64_t begin, int64_t end) {
+        double sum = 0;
+        for (int64_t i = begin; i < end; ++i) sum += double(values[i]) * double(values[i]);
+        sums[size_t(begin / grain)] = sum;
+      });
+    });
+    for (double sum : sums) total += sum;
+  }
+  const double norm = std::sqrt(total);
+  if (norm > max_norm && std::isfinite(norm)) {
+    NoGrad guard;
+    for (Tensor& g : gradients) g.mul_(max_norm / norm);
+  }
+  return norm;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,77 @@
+// Positions: how attention knows where its keys are.
+//
+// A Position is a module that looks at one attention call and adds its terms to it: a table over
+// relative positions, a bias, a rotation of q and k. It is chosen when the attention is made:
+//
+//     nn::MultiHeadAttention attention{*this, "attention",
+//         {.d_model = 256, .n_heads = 8, .position = nn::music_relative({.length = 512})}};
+//
+// A scheme of your own derives from Position and is passed as nn::position<MyScheme>(arguments…).
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "nn/module.h"
+#include "ops/attention.h"
+
+namespace stretto::nn {
+
+/// One call of attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] and the settings of
+/// ops/attention.h, which a Position completes.
+struct AttentionCall {
+  Tensor q, k, v;
+  AttentionOptions options;
+  int64_t n_queries() const { return q.size(2); }
+  int64_t n_keys() const { return k.size(2); }
+};
+
+/// What a Position may need to know to make its parameters.
+struct HeadShape {
+  int64_t n_heads = 0;
+  int64_t d_key = 0;    // D of one head
+  int64_t d_value = 0;  // Dv of one head
+};
+
+class Position : public Module {
+ public:
+  /// Every scheme registers under the name "position" in its attention.
+  explicit Position(Module& parent) : Module(parent, "position") {}
+  virtual void apply(AttentionCall& call) const = 0;
+};
+
+using MakePosition = std::function<std::unique_ptr<Position>(Module& parent, HeadShape shape)>;
+
+/// Makes a P(parent, head shape, arguments…).
+template <class P, class... Arguments>
+MakePosition position(Arguments... arguments) {
+  return [=](Module& parent, HeadShape shape) {
+    return std::make_unique<P>(parent, shape, arguments...);
+  };
+}
+
+/// Relative attention of the Music Transformer (Huang et al. 2018, §3.4): q_i · E[r] is added to
+/// the score of the key at relative position r before scaling. `table` is [H, R, D] or, shared by
+/// the heads, [1, R, D], starting normal with standard deviation D^−½; R = length for the past
+/// alone (last row = the query's own position), 2·length − 1 for both sides.
+class MusicRelative : public Position {
+ public:
+  struct Options {
+    int64_t length = 0;          // distances 0 … length − 1 have a row
+    bool shared_by_heads = false;
+    bool two_sided = false;      // for attention that is not causal
+    Beyond beyond = Beyond::zero;
+  };
+  MusicRelative(Module& parent, HeadShape shape, Options options);
+  void apply(AttentionCall& call) const override;
+  std::string label() const override;
+
+  const Options options;
+  Tensor table;
+};
+
+inline MakePosition music_relative(MusicRelative::Options options) {
+  return position<MusicRelative>(options);
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,42 @@
+// The safetensors format: named tensors and a map of texts in one file.
+//
+//   8 bytes   length of the header, little-endian
+//   header    JSON: {"__metadata__": {text: text}, name: {"dtype", "shape", "data_offsets"}, …},
+//             padded with spaces
+//   the rest  raw little-endian values, row-major, without holes
+//
+// dtypes F32, F64, BF16, I64, I32, U8, BOOL. https://github.com/huggingface/safetensors
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+
+namespace stretto::nn {
+
+using Metadata = std::map<std::string, std::string>;
+
+/// A file's content. Tensors are on the CPU, in the order of their data.
+struct Safetensors {
+  std::vector<NamedTensor> tensors;
+  Metadata metadata;
+
+  /// Throws when there is none of that name.
+  const Tensor& operator[](const std::string& name) const;
+};
+
+/// Replaces the file at `path` in one step (nn/atomic_file.h). The bytes depend on the content
+/// only: tensors are sorted by falling item size, then by name. Names are unique UTF-8 texts.
+void save_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                      const Metadata& metadata = {});
+
+/// Reads a file; Error, in one line with the path, for whatever is no valid one. Takes memory in
+/// proportion to the size of the file, whatever its header says.
+Safetensors load_safetensors(const std::string& path);
+
+/// The texts alone: checks the header, reads no values.
+Metadata load_safetensors_metadata(const std::string& path);
+
+}  // namespace stretto::nn

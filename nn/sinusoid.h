@@ -1,0 +1,27 @@
+// Tables of sines and cosines: the fixed positions of the Transformer and its relatives.
+#pragma once
+
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace stretto::nn {
+
+/// Three layouts of the same idea; with D = d columns, position t:
+///   interleaved    columns 2i, 2i + 1 = sin, cos(t · 10000^(−2i/D)); an odd D ends with a sine
+///                  (Vaswani et al. 2017, §3.5)
+///   concatenated   [all sines | all cosines] of the same frequencies, D even (Transformer-XL,
+///                  Dai et al. 2019)
+///   tensor2tensor  [sines | cosines], D/2 each, of 10000^(−i / (D/2 − 1)); an odd D gets a last
+///                  column of zeros (the code of Vaswani et al., and of the Music Transformer)
+enum class Sinusoid { interleaved, concatenated, tensor2tensor };
+
+/// One row per position → [n, d], computed in f64.
+Tensor sinusoids(const std::vector<double>& positions, int64_t d, Sinusoid layout,
+                 Options options = {});
+
+/// Rows for the positions first, first + step, …: n of them → [n, d].
+Tensor sinusoids(int64_t n, int64_t d, Sinusoid layout, int64_t first = 0, int64_t step = 1,
+                 Options options = {});
+
+}  // namespace stretto::nn

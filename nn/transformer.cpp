@@ -1,0 +1,66 @@
+#include "nn/transformer.h"
+
+#include "ops/elementwise.h"
+
+namespace stretto::nn {
+
+MultiHeadAttention::Options LayerOptions::attention() const {
+  return {.d_model = d_model,
+          .n_heads = n_heads,
+          .n_key_heads = n_key_heads,
+          .d_key = d_key,
+          .d_value = d_value,
+          .bias = attention_bias,
+          .dropout = attention_dropout,
+          .position = position,
+          .kernel = kernel};
+}
+
+FeedForward::Options LayerOptions::feed_forward() const {
+  return {.d_model = d_model, .d_hidden = d_hidden, .activation = activation, .dropout = dropout};
+}
+
+EncoderLayer::EncoderLayer(LayerOptions o) : options(std::move(o)) {}
+EncoderLayer::EncoderLayer(Module& parent, std::string name, LayerOptions o)
+    : Module(parent, std::move(name)), options(std::move(o)) {}
+
+Tensor EncoderLayer::operator()(const Tensor& x, const Visibility& visible,
+                                KeyValueCache* cache) const {
+  const Tensor y = residual(x, options.norm, norm1, dropout, [&](const Tensor& t) {
+    return self_attention(t, visible, cache);
+  });
+  return residual(y, options.norm, norm2, dropout,
+                  [&](const Tensor& t) { return feed_forward(t); });
+}
+
+std::string EncoderLayer::label() const {
+  return options.norm == NormPlace::pre ? "EncoderLayer(pre-norm)" : "EncoderLayer(post-norm)";
+}
+
+DecoderLayer::DecoderLayer(LayerOptions o) : options(std::move(o)) {}
+DecoderLayer::DecoderLayer(Module& parent, std::string name, LayerOptions o)
+    : Module(parent, std::move(name)), options(std::move(o)) {}
+
+MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
+  o.position = {};
+  o.kernel = {};
+  return o;
+}
+
+Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& context, const Visibility& self,
+                                const Visibility& cross, KeyValueCache* cache) const {
+  Tensor y = residual(x, options.norm, norm1, dropout, [&](const Tensor& t) {
+    return self_attention(t, self, cache);
+  });
+  y = residual(y, options.norm, norm2, dropout, [&](const Tensor& t) {
+    return cross_attention(t, context, cross);
+  });
+  return residual(y, options.norm, norm3, dropout,
+                  [&](const Tensor& t) { return feed_forward(t); });
+}
+
+std::string DecoderLayer::label() const {
+  return options.norm == NormPlace::pre ? "DecoderLayer(pre-norm)" : "DecoderLayer(post-norm)";
+}
+
+}  // namespace stretto::nn

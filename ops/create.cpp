@@ -1,0 +1,273 @@
+#include "ops/create.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "cuda/kernels.h"
+
+namespace stretto {
+namespace {
+
+// Filled on the CPU by fill(x), then brought to the device asked for.
+template <class F>
+Tensor made_on_host(const char* op, const Shape& shape, Options options, F fill) {
+  check_sizes(op, shape);
+  NoGrad guard;
+  Tensor x = empty(shape, {.dtype = options.dtype});
+  fill(x);
+  x = x.to(options.device);
+  return options.requires_grad ? x.set_requires_grad() : x;
+}
+
+Tensor filled(const char* op, const Shape& shape, double value, Options options) {
+  check_sizes(op, shape);
+  NoGrad guard;
+  return empty(shape, options).fill_(value);
+}
+
+// One philox block is four draws; this many blocks are computed side by side, so that each step of
+// the cipher is a few vector instructions.
+constexpr int64_t lanes = 16;
+constexpr int64_t batch = 4 * lanes;
+
+// Draw 4·(block + l) + j as draws[j][l].
+using Draws = uint32_t[4][lanes];
+
+inline __attribute__((always_inline)) void philox_batch(RandomKey key, uint64_t block, Draws& c) {
+  for (int64_t l = 0; l < lanes; ++l) {
+    c[0][l] = uint32_t(block + uint64_t(l));
+    c[1][l] = uint32_t((block + uint64_t(l)) >> 32);
+    c[2][l] = uint32_t(key.stream);
+    c[3][l] = uint32_t(key.stream >> 32);
+  }
+  uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
+  for (int round = 0; round < 10; ++round) {
+    for (int64_t l = 0; l < lanes; ++l) {
+      const uint64_t p0 = uint64_t(0xD2511F53u) * c[0][l];
+      const uint64_t p1 = uint64_t(0xCD9E8D57u) * c[2][l];
+      c[0][l] = uint32_t(p1 >> 32) ^ c[1][l] ^ k0;
+      c[1][l] = uint32_t(p1);
+      c[2][l] = uint32_t(p0 >> 32) ^ c[3][l] ^ k1;
+      c[3][l] = uint32_t(p0);
+    }
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+}
+
+// Draws [begin, end) as f32, begin a multiple of `batch`.
+STRETTO_CLONES void uniform_run(float* y, RandomKey key, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i += batch) {
+    Draws c;
+    philox_batch(key, uint64_t(i) / 4, c);
+    float values[batch];
+    for (int64_t l = 0; l < lanes; ++l)
+      for (int64_t j = 0; j < 4; ++j) values[4 * l + j] = uniform_from_bits(c[j][l]);
+    std::copy_n(values, std::min(batch, end - i), y + (i - begin));
+  }
+}
+
+STRETTO_CLONES void normal_run(float* y, RandomKey key, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; i += batch) {
+    Draws c;
+    philox_batch(key, uint64_t(i) / 4, c);
+    float normal[4][lanes], values[batch];
+    for (int64_t j = 0; j < 4; j += 2)
+      for (int64_t l = 0; l < lanes; ++l)
+        normals_from_bits(c[j][l], c[j + 1][l], normal[j][l], normal[j + 1][l]);
+    for (int64_t l = 0; l < lanes; ++l)
+      for (int64_t j = 0; j < 4; ++j) values[4 * l + j] = normal[j][l];
+    std::copy_n(values, std::min(batch, end - i), y + (i - begin));
+  }
+}
+
+BFloat16 toward_zero(float value) {
+  BFloat16 y;
+  y.bits = uint16_t(std::bit_cast<uint32_t>(value) >> 16);
+  return y;
+}
+
+using Run = void (*)(float*, RandomKey, int64_t, int64_t);
+
+// The draws are f32 whatever the dtype; bf16 is cut off, not rounded, where 1 must not be reached.
+void fill_random(const Tensor& x, RandomKey key, Run run, bool below_one) {
+  parallel_for(x.numel(), 256 * batch, [&](int64_t begin, int64_t end) {
+    if (x.dtype() == f32) return run(x.data<float>() + begin, key, begin, end);
+    float values[batch];
+    for (int64_t i = begin; i < end; i += batch) {
+      const int64_t n = std::min(batch, end - i);
+      run(values, key, i, i + n);
+      if (x.dtype() == f64) {
+        std::copy_n(values, n, x.data<double>() + i);
+      } else {
+        BFloat16* y = x.data<BFloat16>() + i;
+        for (int64_t l = 0; l < n; ++l)
+          y[l] = below_one ? toward_zero(values[l]) : BFloat16(values[l]);
+      }
+    }
+  });
+}
+
+void check_floating(const char* op, DType dtype) {
+  check(is_floating(dtype), op, "got ", dtype, "; accepted: f32, f64, bf16");
+}
+
+// Whole number `index` of a sequence, in [0, range): two draws, multiplied up (range ≤ 2³²).
+uint64_t below(uint64_t range, RandomKey key, uint64_t index) {
+  const uint64_t high = random_bits(key, 2 * index), low = random_bits(key, 2 * index + 1);
+  return (high * range + (low * range >> 32)) >> 32;
+}
+
+// The largest whole number that every one up to it has in `dtype`, and the smallest likewise.
+std::pair<double, double> whole_numbers(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return {-0x1p24, 0x1p24};
+    case DType::f64:
+      return {-0x1p53, 0x1p53};
+    case DType::bf16:
+      return {-0x1p8, 0x1p8};
+    case DType::i64:
+      return {-0x1p63, 0x1p63};
+    case DType::i32:
+      return {-0x1p31, 0x1p31 - 1};
+    case DType::u8:
+      return {0, 255};
+    case DType::boolean:
+      break;
+  }
+  return {0, 1};
+}
+
+}  // namespace
+
+Tensor zeros(const Shape& shape, Options options) { return filled("zeros", shape, 0, options); }
+Tensor ones(const Shape& shape, Options options) { return filled("ones", shape, 1, options); }
+Tensor full(const Shape& shape, double value, Options options) {
+  return filled("full", shape, value, options);
+}
+Tensor scalar(double value, Options options) { return filled("scalar", {}, value, options); }
+
+Tensor arange(int64_t n, Options options) {
+  check(n >= 0, "arange", "n = ", n, "; needs at least 0");
+  check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
+  return made_on_host("arange", {n}, options, [](const Tensor& x) {
+    dispatch(x.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      for (int64_t i = 0; i < x.numel(); ++i) x.data<T>()[i] = static_cast<T>(i);
+    });
+  });
+}
+
+Tensor arange(double start, double end, double step, Options options) {
+  const double n = std::ceil((end - start) / step);
+  check(std::isfinite(n) && n >= 0, "arange", "start ", start, ", end ", end, ", step ", step,
+        "; the step must not be 0 and must lead from start towards end");
+  check(is_floating(options.dtype) || (start == std::floor(start) && step == std::floor(step)),
+        "arange", options.dtype, " from ", start, " with step ", step,
+        "; an integer dtype needs whole numbers");
+  check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
+  return made_on_host("arange", {int64_t(n)}, options, [=](const Tensor& x) {
+    dispatch(x.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      for (int64_t i = 0; i < x.numel(); ++i)
+        x.data<T>()[i] = static_cast<T>(start + double(i) * step);
+    });
+  });
+}
+
+Tensor linspace(double start, double end, int64_t n, Options options) {
+  check(n >= 0, "linspace", "n = ", n, "; needs at least 0");
+  check_floating("linspace", options.dtype);
+  return made_on_host("linspace", {n}, options, [=](const Tensor& x) {
+    const double step = n > 1 ? (end - start) / double(n - 1) : 0;
+    dispatch_floating(x.dtype(), "linspace", [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      // Each half is counted from its own end, so that both ends are exact.
+      for (int64_t i = 0; i < n; ++i)
+        x.data<T>()[i] = static_cast<T>(i < (n + 1) / 2 ? start + step * double(i)
+                                                        : end - step * double(n - 1 - i));
+    });
+  });
+}
+
+Tensor eye(int64_t n, Options options) {
+  Tensor x = filled("eye", {n, n}, 0, options);
+  NoGrad guard;
+  make_view(x, 0, {n}, {n + 1}).fill_(1);
+  return x;
+}
+
+template <class T>
+Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device) {
+  check_sizes("tensor", shape);
+  check(int64_t(values.size()) == shape.numel(), "tensor", values.size(), " values for shape ",
+        shape, ", which needs ", shape.numel());
+  return made_on_host(
+      "tensor", shape, {.dtype = dtype_of<T>(), .device = device},
+      [&](const Tensor& x) { std::copy(values.begin(), values.end(), x.template data<T>()); });
+}
+
+template Tensor tensor(const std::vector<float>&, const Shape&, Device);
+template Tensor tensor(const std::vector<double>&, const Shape&, Device);
+template Tensor tensor(const std::vector<BFloat16>&, const Shape&, Device);
+template Tensor tensor(const std::vector<int64_t>&, const Shape&, Device);
+template Tensor tensor(const std::vector<int32_t>&, const Shape&, Device);
+template Tensor tensor(const std::vector<uint8_t>&, const Shape&, Device);
+template Tensor tensor(const std::vector<bool>&, const Shape&, Device);
+
+Tensor rand(const Shape& shape, Options options) { return rand(shape, next_random_key(), options); }
+
+Tensor rand(const Shape& shape, RandomKey key, Options options) {
+  check_sizes("rand", shape);
+  check_floating("rand", options.dtype);
+  Tensor x = empty(shape, options);
+  x.device().is_cpu() ? fill_random(x, key, uniform_run, true) : cuda::fill_uniform(x, key);
+  return x;
+}
+
+Tensor randn(const Shape& shape, Options options) {
+  return randn(shape, next_random_key(), options);
+}
+
+Tensor randn(const Shape& shape, RandomKey key, Options options) {
+  check_sizes("randn", shape);
+  check_floating("randn", options.dtype);
+  Tensor x = empty(shape, options);
+  x.device().is_cpu() ? fill_random(x, key, normal_run, false) : cuda::fill_normal(x, key);
+  return x;
+}
+
+Tensor randint(int64_t low, int64_t high, const Shape& shape, Options options) {
+  const uint64_t range = uint64_t(high) - uint64_t(low);
+  check(low < high && range <= uint64_t(1) << 32, "randint", "range [", low, ", ", high,
+        "); needs low < high and at most 2^32 values");
+  const auto [least, most] = whole_numbers(options.dtype);
+  check(double(low) >= least && double(high) - 1 <= most, "randint", "range [", low, ", ", high,
+        ") has numbers that are not exact in ", options.dtype);
+  return made_on_host("randint", shape, options, [=](const Tensor& x) {
+    const RandomKey key = next_random_key();
+    dispatch(x.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      T* y = x.data<T>();
+      parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          y[i] = static_cast<T>(int64_t(uint64_t(low) + below(range, key, uint64_t(i))));
+      });
+    });
+  });
+}
+
+Tensor randperm(int64_t n) {
+  check(n >= 0 && n <= int64_t(1) << 32, "randperm", "n = ", n, "; accepted: 0 to 2^32");
+  Tensor x = arange(n);
+  int64_t* y = x.data<int64_t>();
+  const RandomKey key = next_random_key();
+  for (int64_t i = n - 1; i > 0; --i) std::swap(y[i], y[below(uint64_t(i) + 1, key, uint64_t(i))]);
+  return x;
+}
+
+}  // namespace stretto

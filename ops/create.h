@@ -1,0 +1,49 @@
+// New tensors.
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "core/random.h"
+#include "core/tensor.h"
+
+namespace stretto {
+
+Tensor zeros(const Shape& shape, Options options = {});
+Tensor ones(const Shape& shape, Options options = {});
+Tensor full(const Shape& shape, double value, Options options = {});
+inline Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), options_of(x)); }
+inline Tensor ones_like(const Tensor& x) { return ones(x.shape(), options_of(x)); }
+
+/// 0, 1, …, n−1; i64 by default.
+Tensor arange(int64_t n, Options options = {.dtype = i64});
+/// start, start + step, … below end. step ≠ 0, towards end.
+Tensor arange(double start, double end, double step = 1, Options options = {});
+/// n values from start to end, both included.
+Tensor linspace(double start, double end, int64_t n, Options options = {});
+/// Identity matrix [n, n].
+Tensor eye(int64_t n, Options options = {});
+
+/// Values in row-major order; the dtype is T's (float, double, BFloat16, int64_t,
+/// int32_t, uint8_t or bool). Throws when the counts differ.
+template <class T>
+Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = cpu);
+template <class T>
+Tensor tensor(std::initializer_list<T> values) {
+  return tensor(std::vector<T>(values), Shape{int64_t(values.size())});
+}
+/// A 0-d tensor.
+Tensor scalar(double value, Options options = {});
+
+/// Uniform in [0, 1); standard normal. Draw i of a tensor is draw i of the key's sequence, the same
+/// on every device (uniforms bit for bit). Without a key one is taken from the random state.
+Tensor rand(const Shape& shape, Options options = {});
+Tensor rand(const Shape& shape, RandomKey key, Options options = {});
+Tensor randn(const Shape& shape, Options options = {});
+Tensor randn(const Shape& shape, RandomKey key, Options options = {});
+/// Integers in [low, high), at most 2^32 of them; i64 by default.
+Tensor randint(int64_t low, int64_t high, const Shape& shape, Options options = {.dtype = i64});
+/// 0 … n−1 in random order, i64 [n], on the CPU.
+Tensor randperm(int64_t n);
+
+}  // namespace stretto

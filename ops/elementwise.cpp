@@ -1,0 +1,462 @@
+// Elementwise ops on the CPU. Order: unary functions, scalars, functions of two tensors,
+// comparisons, selection by mask, changes in place.
+#include "ops/elementwise.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "cuda/kernels.h"
+#include "ops/create.h"
+#include "ops/elementwise_math.h"
+#include "ops/loops.h"
+#include "ops/view.h"
+
+namespace stretto {
+
+namespace em = elementwise;
+
+namespace {
+
+// ---------------------------------------------------------------------------- unary functions
+
+Tensor floating(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(f32); }
+
+template <class T, class F>
+STRETTO_CLONES void map_run(const T* x, T* y, int64_t n, F f) {
+  for (int64_t i = 0; i < n; ++i) y[i] = T(f(compute_t<T>(x[i])));
+}
+
+template <class T, class F>
+STRETTO_CLONES void map2_run(const T* a, const T* b, T* y, int64_t n, F f) {
+  for (int64_t i = 0; i < n; ++i) y[i] = T(f(compute_t<T>(a[i]), compute_t<T>(b[i])));
+}
+
+// y = f(x) over a contiguous copy of x.
+template <class F>
+Tensor map(const char* op, const Tensor& input, F f) {
+  check_cpu(op, {&input});
+  const Tensor x = input.detach().contiguous();
+  Tensor y = empty_like(x);
+  dispatch_floating(x.dtype(), op, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
+      map_run(from + begin, to + begin, end - begin, f);
+    });
+  });
+  return y;
+}
+
+// g · F′, in one pass; `at` is x or y, whichever the derivative reads.
+template <class F>
+Tensor chain_rule(const char* op, const Tensor& at, const Tensor& grad) {
+  check_cpu(op, {&at, &grad});
+  const Tensor x = at.detach().contiguous(), g = grad.contiguous();
+  Tensor y = empty_like(x);
+  dispatch_floating(x.dtype(), op, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = compute_t<T>;
+    const T *px = x.data<T>(), *pg = g.data<T>();
+    T* to = y.data<T>();
+    parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
+      map2_run(px + begin, pg + begin, to + begin, end - begin,
+               [](C v, C slope) { return F::derivative(v, v) * slope; });
+    });
+  });
+  return y;
+}
+
+template <class F>
+Tensor unary(const char* op, const Tensor& input) {
+  const Tensor x = floating(input);
+  Tensor y = map(op, x, [](auto v) { return F::value(v); });
+  constexpr bool from_x = F::needs == em::Needs::x;
+  return record(
+      op, {x}, y,
+      [op, saved = from_x ? Saved(x) : Saved()](Backward& b) {
+        const Tensor at = from_x ? saved() : b.output();
+        return Tensors{grad_enabled() ? b.grad() * F::derivative(at, at)
+                                      : chain_rule<F>(op, at, b.grad())};
+      },
+      from_x ? Keep::nothing : Keep::outputs);
+}
+
+}  // namespace
+
+Tensor exp(const Tensor& x) { return unary<em::Exp>("exp", x); }
+Tensor log(const Tensor& x) { return unary<em::Log>("log", x); }
+Tensor sin(const Tensor& x) { return unary<em::Sin>("sin", x); }
+Tensor cos(const Tensor& x) { return unary<em::Cos>("cos", x); }
+Tensor tanh(const Tensor& x) { return unary<em::Tanh>("tanh", x); }
+Tensor sigmoid(const Tensor& x) { return unary<em::Sigmoid>("sigmoid", x); }
+Tensor erf(const Tensor& x) { return unary<em::Erf>("erf", x); }
+Tensor relu(const Tensor& x) { return unary<em::Relu>("relu", x); }
+Tensor gelu(const Tensor& x) { return unary<em::Gelu>("gelu", x); }
+Tensor gelu_tanh(const Tensor& x) { return unary<em::GeluTanh>("gelu_tanh", x); }
+Tensor silu(const Tensor& x) { return unary<em::Silu>("silu", x); }
+Tensor softplus(const Tensor& x) { return unary<em::Softplus>("softplus", x); }
+Tensor square(const Tensor& x) { return unary<em::Square>("square", x); }
+Tensor sqrt(const Tensor& x) { return unary<em::Sqrt>("sqrt", x); }
+Tensor rsqrt(const Tensor& x) { return unary<em::Rsqrt>("rsqrt", x); }
+
+namespace {
+
+// Integers keep their dtype through f: used by neg, abs and sign.
+template <class F>
+Tensor map_any(const char* op, const Tensor& x, F f) {
+  if (is_floating(x.dtype())) return map(op, x, f);
+  check_cpu(op, {&x});
+  return map(op, x.to(f64), f).to(x.dtype());
+}
+
+}  // namespace
+
+Tensor abs(const Tensor& x) {
+  Tensor y = map_any("abs", x, [](auto v) { return em::Abs::value(v); });
+  return record("abs", {x}, y, [x = Saved(x)](Backward& b) {
+    return Tensors{b.grad() * sign(x())};
+  });
+}
+
+Tensor step(const Tensor& x) {
+  return map_any("step", x, [](auto v) { return em::step(v); });
+}
+
+Tensor sign(const Tensor& x) {
+  return map_any("sign", x, [](auto v) { return em::sign(v); });
+}
+
+// ---------------------------------------------------------------------------- scalars
+
+namespace {
+
+// The dtype of x ∘ c: x's own, but f32 where an integer tensor meets a fraction.
+Tensor for_scalar(const Tensor& x, double c) {
+  if (is_floating(x.dtype())) return x;
+  if (c != std::floor(c)) return x.to(f32);
+  return x.dtype() == boolean ? x.to(i64) : x;
+}
+
+}  // namespace
+
+Tensor add(const Tensor& input, double c) {
+  const Tensor x = for_scalar(input, c);
+  Tensor y = x.device().is_cuda() ? cuda::add_scalar(x.detach().contiguous(), c)
+                                  : map_any("add", x, [c](auto v) { return v + decltype(v)(c); });
+  return record("add", {x}, y, [](Backward& b) { return Tensors{b.grad()}; });
+}
+
+Tensor mul(const Tensor& input, double c) {
+  const Tensor x = for_scalar(input, c);
+  Tensor y = x.device().is_cuda() ? cuda::mul_scalar(x.detach().contiguous(), c)
+                                  : map_any("mul", x, [c](auto v) { return v * decltype(v)(c); });
+  return record("mul", {x}, y, [c](Backward& b) { return Tensors{b.grad() * c}; });
+}
+
+Tensor neg(const Tensor& x) { return mul(x, -1.0); }
+
+Tensor div(double c, const Tensor& input) {
+  const Tensor x = floating(input);
+  Tensor y = map("div", x, [c](auto v) { return decltype(v)(c) / v; });
+  return record(
+      "div", {x}, y,
+      [x = Saved(x)](Backward& b) { return Tensors{-(b.grad() * (b.output() / x()))}; },
+      Keep::outputs);
+}
+
+Tensor pow(const Tensor& input, double p) {
+  const Tensor x = floating(input);
+  Tensor y = map("pow", x, [p](auto v) { return decltype(v)(std::pow(v, decltype(v)(p))); });
+  return record("pow", {x}, y, [p, x = Saved(x)](Backward& b) {
+    if (p == 0) return Tensors{zeros_like(x())};
+    return Tensors{b.grad() * (pow(x(), p - 1) * p)};
+  });
+}
+
+Tensor clamp(const Tensor& x, double low, double high) {
+  check(low <= high, "clamp", "low ", low, " is above high ", high);
+  Tensor y = map_any("clamp", x, [=](auto v) {
+    using T = decltype(v);
+    return v < T(low) ? T(low) : (v > T(high) ? T(high) : v);
+  });
+  return record("clamp", {x}, y, [=, x = Saved(x)](Backward& b) {
+    return Tensors{where(logical_and(ge(x(), low), le(x(), high)), b.grad(), scalar(0, options_of(x())))};
+  });
+}
+
+// ---------------------------------------------------------------------------- two tensors
+
+namespace {
+
+template <class T, class R, class F>
+STRETTO_CLONES void binary_run(const T* a, int64_t sa, const T* b, int64_t sb, R* y, int64_t n,
+                               F f) {
+  using C = compute_t<T>;
+  if (sa == 1 && sb == 1) {
+    for (int64_t i = 0; i < n; ++i) y[i] = R(f(C(a[i]), C(b[i])));
+  } else if (sa == 1 && sb == 0) {
+    const C c = C(b[0]);
+    for (int64_t i = 0; i < n; ++i) y[i] = R(f(C(a[i]), c));
+  } else if (sa == 0 && sb == 1) {
+    const C c = C(a[0]);
+    for (int64_t i = 0; i < n; ++i) y[i] = R(f(c, C(b[i])));
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = R(f(C(a[i * sa]), C(b[i * sb])));
+  }
+}
+
+template <class T, class R, class F>
+void binary_loop(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
+  const StridedLoop<3> loop(y.shape(), {y.strides(),
+                                        broadcast_strides(a.shape(), a.strides(), y.shape()),
+                                        broadcast_strides(b.shape(), b.strides(), y.shape())});
+  const T *pa = a.data<T>(), *pb = b.data<T>();
+  R* py = y.data<R>();
+  loop.run([&](auto at, int64_t n) {
+    binary_run(pa + at[1], loop.inner[1], pb + at[2], loop.inner[2], py + at[0], n, f);
+  });
+}
+
+// Both operands in their common dtype; bool counts as i64 in arithmetic.
+std::pair<Tensor, Tensor> promoted(const char* op, const Tensor& a, const Tensor& b) {
+  check_same_device(op, {&a, &b});
+  DType type = promote(a.dtype(), b.dtype());
+  if (type == boolean) type = i64;
+  return {a.to(type), b.to(type)};
+}
+
+template <class F>
+Tensor arithmetic(const char* op, const Tensor& a, const Tensor& b) {
+  const Shape shape = broadcast_shapes(op, a.shape(), b.shape());
+  check_cpu(op, {&a, &b});
+  Tensor y = empty(shape, options_of(a));
+  dispatch(a.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, bool>)
+      binary_loop<T, T>(a, b, y, [](auto u, auto v) { return F::value(u, v); });
+  });
+  return y;
+}
+
+template <class F>
+Tensor arithmetic(const char* op, cuda::Binary kernel, const Tensor& a, const Tensor& b) {
+  if (a.device().is_cpu()) return arithmetic<F>(op, a, b);
+  broadcast_shapes(op, a.shape(), b.shape());
+  return cuda::binary(kernel, a.detach(), b.detach());
+}
+
+}  // namespace
+
+Tensor add(const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted("add", x, z);
+  return record("add", {a, b}, arithmetic<em::Add>("add", cuda::Binary::add, a, b),
+                [sa = a.shape(), sb = b.shape()](Backward& g) {
+                  return Tensors{g.needs(0) ? sum_to(g.grad(), sa) : Tensor(),
+                                 g.needs(1) ? sum_to(g.grad(), sb) : Tensor()};
+                });
+}
+
+Tensor sub(const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted("sub", x, z);
+  return record("sub", {a, b}, arithmetic<em::Sub>("sub", cuda::Binary::sub, a, b),
+                [sa = a.shape(), sb = b.shape()](Backward& g) {
+                  return Tensors{g.needs(0) ? sum_to(g.grad(), sa) : Tensor(),
+                                 g.needs(1) ? -sum_to(g.grad(), sb) : Tensor()};
+                });
+}
+
+Tensor mul(const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted("mul", x, z);
+  return record("mul", {a, b}, arithmetic<em::Mul>("mul", cuda::Binary::mul, a, b),
+                [a = Saved(a), b = Saved(b)](Backward& g) {
+                  return Tensors{g.needs(0) ? sum_to(g.grad() * b(), a().shape()) : Tensor(),
+                                 g.needs(1) ? sum_to(g.grad() * a(), b().shape()) : Tensor()};
+                });
+}
+
+Tensor div(const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted("div", floating(x), floating(z));
+  return record("div", {a, b}, arithmetic<em::Div>("div", cuda::Binary::div, a, b),
+                [a = Saved(a), b = Saved(b)](Backward& g) {
+                  const Tensor ga = g.grad() / b();
+                  return Tensors{
+                      g.needs(0) ? sum_to(ga, a().shape()) : Tensor(),
+                      g.needs(1) ? sum_to(-(ga * (a() / b())), b().shape()) : Tensor()};
+                });
+}
+
+namespace {
+
+// Gradient of maximum and minimum: all to the winner, halves on ties.
+Tensors winner_takes(Backward& g, const Tensor& a, const Tensor& b, const Tensor& a_wins) {
+  const Tensor share = where(a_wins, ones_like(g.grad()), zeros_like(g.grad()));
+  const Tensor part = where(eq(a, b), full(share.shape(), 0.5, options_of(share)), share);
+  return {sum_to(g.grad() * part, a.shape()), sum_to(g.grad() * (1.0 - part), b.shape())};
+}
+
+}  // namespace
+
+Tensor maximum(const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted("maximum", x, z);
+  return record("maximum", {a, b}, arithmetic<em::Maximum>("maximum", a, b),
+                [a = Saved(a), b = Saved(b)](Backward& g) {
+                  return winner_takes(g, a(), b(), gt(a(), b()));
+                });
+}
+
+Tensor minimum(const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted("minimum", x, z);
+  return record("minimum", {a, b}, arithmetic<em::Minimum>("minimum", a, b),
+                [a = Saved(a), b = Saved(b)](Backward& g) {
+                  return winner_takes(g, a(), b(), lt(a(), b()));
+                });
+}
+
+// ---------------------------------------------------------------------------- comparisons
+
+namespace {
+
+template <class F>
+Tensor compare(const char* op, const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted(op, x, z);
+  check_cpu(op, {&a, &b});
+  Tensor y = empty(broadcast_shapes(op, a.shape(), b.shape()), {.dtype = boolean});
+  dispatch(a.dtype(), [&, &a = a, &b = b](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, bool>)
+      binary_loop<T, bool>(a, b, y, [](auto u, auto v) { return F::value(u, v); });
+  });
+  return y;
+}
+
+Tensor like_scalar(const Tensor& x, double c) {
+  return scalar(c, {.dtype = is_floating(x.dtype()) ? x.dtype() : f64, .device = x.device()});
+}
+
+}  // namespace
+
+Tensor eq(const Tensor& a, const Tensor& b) { return compare<em::Eq>("eq", a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return compare<em::Ne>("ne", a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return compare<em::Lt>("lt", a, b); }
+Tensor le(const Tensor& a, const Tensor& b) { return compare<em::Le>("le", a, b); }
+Tensor gt(const Tensor& a, const Tensor& b) { return compare<em::Gt>("gt", a, b); }
+Tensor ge(const Tensor& a, const Tensor& b) { return compare<em::Ge>("ge", a, b); }
+Tensor eq(const Tensor& a, double b) { return eq(a, like_scalar(a, b)); }
+Tensor ne(const Tensor& a, double b) { return ne(a, like_scalar(a, b)); }
+Tensor lt(const Tensor& a, double b) { return lt(a, like_scalar(a, b)); }
+Tensor le(const Tensor& a, double b) { return le(a, like_scalar(a, b)); }
+Tensor gt(const Tensor& a, double b) { return gt(a, like_scalar(a, b)); }
+Tensor ge(const Tensor& a, double b) { return ge(a, like_scalar(a, b)); }
+
+// ---------------------------------------------------------------------------- masks
+
+namespace {
+
+void check_mask(const char* op, const Tensor& mask) {
+  check(is_mask(mask.dtype()), op, "mask is ", mask, "; accepted: bool, u8");
+}
+
+}  // namespace
+
+Tensor logical_and(const Tensor& a, const Tensor& b) {
+  check_mask("logical_and", a);
+  check_mask("logical_and", b);
+  return ne(mul(a, b), 0.0);
+}
+
+Tensor logical_or(const Tensor& a, const Tensor& b) {
+  check_mask("logical_or", a);
+  check_mask("logical_or", b);
+  return ne(maximum(a.to(u8), b.to(u8)), 0.0);
+}
+
+Tensor logical_not(const Tensor& a) {
+  check_mask("logical_not", a);
+  return eq(a, 0.0);
+}
+
+Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
+  check_mask("where", mask);
+  const auto [a, b] = promoted("where", x, z);
+  check_cpu("where", {&mask, &a, &b});
+  const Tensor choose = mask.to(u8);
+  const Shape shape = broadcast_shapes(
+      "where", broadcast_shapes("where", a.shape(), b.shape()), choose.shape());
+  Tensor y = empty(shape, options_of(a));
+  const StridedLoop<4> loop(
+      shape, {y.strides(), broadcast_strides(choose.shape(), choose.strides(), shape),
+              broadcast_strides(a.shape(), a.strides(), shape),
+              broadcast_strides(b.shape(), b.strides(), shape)});
+  dispatch(a.dtype(), [&, &a = a, &b = b](auto tag) {
+    using T = typename decltype(tag)::type;
+    const uint8_t* m = choose.data<uint8_t>();
+    const T *pa = a.data<T>(), *pb = b.data<T>();
+    T* to = y.data<T>();
+    const auto& s = loop.inner;
+    loop.run([&](auto at, int64_t n) {
+      for (int64_t i = 0; i < n; ++i)
+        to[at[0] + i * s[0]] =
+            m[at[1] + i * s[1]] ? pa[at[2] + i * s[2]] : pb[at[3] + i * s[3]];
+    });
+  });
+  return record("where", {a, b}, y, [mask = Saved(mask), sa = a.shape(), sb = b.shape()](Backward& g) {
+    const Tensor zero = scalar(0, options_of(g.grad()));
+    return Tensors{g.needs(0) ? sum_to(where(mask(), g.grad(), zero), sa) : Tensor(),
+                   g.needs(1) ? sum_to(where(mask(), zero, g.grad()), sb) : Tensor()};
+  });
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  check_mask("masked_fill", mask);
+  check(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill",
+        "mask ", mask, " is larger than ", x);
+  return where(mask, scalar(value, options_of(x)), x);
+}
+
+// ---------------------------------------------------------------------------- in place
+
+namespace {
+
+template <class T>
+STRETTO_CLONES void add_run(T* y, int64_t sy, const T* x, int64_t sx, int64_t n,
+                            compute_t<T> scale) {
+  using C = compute_t<T>;
+  if (sy == 1 && sx == 1) {
+    for (int64_t i = 0; i < n; ++i) y[i] = T(C(y[i]) + scale * C(x[i]));
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i * sy] = T(C(y[i * sy]) + scale * C(x[i * sx]));
+  }
+}
+
+}  // namespace
+
+Tensor& Tensor::add_(const Tensor& other, double scale) {
+  check_in_place("add_", *this);
+  check_same_device("add_", {this, &other});
+  check(is_floating(dtype()), "add_", "needs a floating tensor, got ", *this);
+  const Tensor from = broadcast_to(other.detach().to(dtype()), shape());
+  if (device().is_cuda()) {
+    cuda::add_scaled(*this, from, scale);
+  } else {
+    const StridedLoop<2> loop(shape(), {strides(), from.strides()});
+    dispatch_floating(dtype(), "add_", [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      T* y = data<T>();
+      const T* x = from.data<T>();
+      loop.run([&](auto at, int64_t n) {
+        add_run(y + at[0], loop.inner[0], x + at[1], loop.inner[1], n, compute_t<T>(scale));
+      });
+    });
+  }
+  ++storage().version;
+  return *this;
+}
+
+Tensor& Tensor::mul_(double factor) {
+  check_in_place("mul_", *this);
+  NoGrad guard;
+  return copy_(mul(*this, factor));
+}
+
+}  // namespace stretto

@@ -1,0 +1,251 @@
+// The elementwise functions themselves: value and derivative, once for every use.
+//
+// `derivative` is a template over its argument type. With numbers it is the kernel of the backward
+// pass, on CPU and GPU; with Tensors, whose functions of the same names are found by argument
+// dependent lookup, it is a differentiable expression, from which gradients of gradients follow.
+// `k<T>(c)` is a constant for either. `needs` says whether the derivative reads x, y = f(x), or
+// both.
+#pragma once
+
+#include "core/math.h"
+
+namespace stretto::elementwise {
+
+enum class Needs { x, y, both };
+
+template <class T>
+STRETTO_HD inline auto k(double constant) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return T(constant);
+  } else {
+    return constant;
+  }
+}
+
+template <class T>
+STRETTO_HD inline T step(T x) {
+  return x > 0 ? T(1) : (x <= 0 ? T(0) : x);
+}
+template <class T>
+STRETTO_HD inline T sign(T x) {
+  return x > 0 ? T(1) : (x < 0 ? T(-1) : x * T(0));
+}
+
+struct Neg {
+  static constexpr Needs needs = Needs::y;
+  template <class T>
+  STRETTO_HD static T value(T x) { return -x; }
+  template <class T>
+  STRETTO_HD static T derivative(const T&, const T& y) { return y * k<T>(0) - k<T>(1); }
+};
+
+struct Exp {
+  static constexpr Needs needs = Needs::y;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::exp(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T&, const T& y) { return y; }
+};
+
+struct Log {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::log(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) { return k<T>(1) / x; }
+};
+
+struct Sin {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::sin(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    using math::cos;
+    return cos(x);
+  }
+};
+
+struct Cos {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::cos(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    using math::sin;
+    return -sin(x);
+  }
+};
+
+struct Tanh {
+  static constexpr Needs needs = Needs::y;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::tanh(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T&, const T& y) { return k<T>(1) - y * y; }
+};
+
+struct Sigmoid {
+  static constexpr Needs needs = Needs::y;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::sigmoid(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T&, const T& y) { return y * (k<T>(1) - y); }
+};
+
+struct Erf {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::erf(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    using math::exp;
+    return exp(-(x * x)) * k<T>(1.1283791670955126);  // 2/√π
+  }
+};
+
+struct Abs {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::abs(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) { return sign(x); }
+};
+
+struct Relu {
+  static constexpr Needs needs = Needs::y;
+  template <class T>
+  STRETTO_HD static T value(T x) { return x <= 0 ? T(0) : x; }
+  template <class T>
+  STRETTO_HD static T derivative(const T&, const T& y) { return step(y); }
+};
+
+struct Gelu {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    return x * (T(0.5) + T(0.5) * math::erf(x * T(0.7071067811865476)));
+  }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    using math::erf;
+    using math::exp;
+    return k<T>(0.5) + k<T>(0.5) * erf(x * k<T>(0.7071067811865476)) +
+           x * k<T>(0.3989422804014327) * exp(x * x * k<T>(-0.5));
+  }
+};
+
+struct GeluTanh {
+  static constexpr Needs needs = Needs::x;
+  static constexpr double c = 0.7978845608028654;  // √(2/π)
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    return T(0.5) * x * (T(1) + math::tanh(T(c) * (x + T(0.044715) * x * x * x)));
+  }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    using math::tanh;
+    const T t = tanh(k<T>(c) * (x + k<T>(0.044715) * (x * x * x)));
+    return k<T>(0.5) * (k<T>(1) + t) +
+           k<T>(0.5 * c) * x * (k<T>(1) - t * t) * (k<T>(1) + k<T>(3 * 0.044715) * (x * x));
+  }
+};
+
+struct Silu {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) { return x * math::sigmoid(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    using math::sigmoid;
+    const T s = sigmoid(x);
+    return s * (k<T>(1) + x * (k<T>(1) - s));
+  }
+};
+
+struct Softplus {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::softplus(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    using math::sigmoid;
+    return sigmoid(x);
+  }
+};
+
+struct Square {
+  static constexpr Needs needs = Needs::x;
+  template <class T>
+  STRETTO_HD static T value(T x) { return x * x; }
+  template <class T>
+  STRETTO_HD static T derivative(const T& x, const T&) { return x * k<T>(2); }
+};
+
+struct Sqrt {
+  static constexpr Needs needs = Needs::y;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::sqrt(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T&, const T& y) { return k<T>(0.5) / y; }
+};
+
+struct Rsqrt {
+  static constexpr Needs needs = Needs::y;
+  template <class T>
+  STRETTO_HD static T value(T x) { return math::rsqrt(x); }
+  template <class T>
+  STRETTO_HD static T derivative(const T&, const T& y) { return k<T>(-0.5) * (y * y * y); }
+};
+
+// Values of the functions of two tensors; their derivatives stand in elementwise.cpp.
+struct Add {
+  template <class T>
+  STRETTO_HD static T value(T a, T b) { return T(a + b); }
+};
+struct Sub {
+  template <class T>
+  STRETTO_HD static T value(T a, T b) { return T(a - b); }
+};
+struct Mul {
+  template <class T>
+  STRETTO_HD static T value(T a, T b) { return T(a * b); }
+};
+struct Div {
+  template <class T>
+  STRETTO_HD static T value(T a, T b) { return T(a / b); }
+};
+struct Maximum {
+  template <class T>
+  STRETTO_HD static T value(T a, T b) { return a > b || a != a ? a : b; }
+};
+struct Minimum {
+  template <class T>
+  STRETTO_HD static T value(T a, T b) { return a < b || a != a ? a : b; }
+};
+struct Eq {
+  template <class T>
+  STRETTO_HD static bool value(T a, T b) { return a == b; }
+};
+struct Ne {
+  template <class T>
+  STRETTO_HD static bool value(T a, T b) { return a != b; }
+};
+struct Lt {
+  template <class T>
+  STRETTO_HD static bool value(T a, T b) { return a < b; }
+};
+struct Le {
+  template <class T>
+  STRETTO_HD static bool value(T a, T b) { return a <= b; }
+};
+struct Gt {
+  template <class T>
+  STRETTO_HD static bool value(T a, T b) { return a > b; }
+};
+struct Ge {
+  template <class T>
+  STRETTO_HD static bool value(T a, T b) { return a >= b; }
+};
+
+}  // namespace stretto::elementwise

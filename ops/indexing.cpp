@@ -1,0 +1,322 @@
+#include "ops/indexing.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/loops.h"
+#include "ops/view.h"
+
+namespace stretto {
+namespace {
+
+void check_index_dtype(const char* op, const Tensor& index) {
+  check(is_index(index.dtype()), op, "indices are ", index.dtype(), "; accepted: i64, i32");
+}
+
+STRETTO_CLONES bool all_below(const int64_t* index, int64_t count, int64_t n) {
+  uint64_t outside = 0;
+  for (int64_t i = 0; i < count; ++i) outside |= uint64_t(uint64_t(index[i]) >= uint64_t(n));
+  return outside == 0;
+}
+
+// The indices as row-major i64, all in [0, n); `what` names their target in the error.
+template <class... What>
+Tensor checked_index(const char* op, const Tensor& given, int64_t n, const What&... what) {
+  const Tensor index = given.detach().to(i64).contiguous();
+  const int64_t* values = index.data<int64_t>();
+  if (all_below(values, index.numel(), n)) return index;
+  int64_t i = 0;
+  while (values[i] >= 0 && values[i] < n) ++i;
+  Shape at = index.shape();
+  for (int64_t d = at.dim() - 1, rest = i; d >= 0; rest /= index.shape()[d--])
+    at[d] = rest % index.shape()[d];
+  fail(op, "index ", values[i], " at position ", at, " is out of range: ", what...);
+}
+
+Tensor checked_along(const char* op, const Tensor& index, const Tensor& x, int64_t d) {
+  const int64_t n = x.shape()[d];
+  return checked_index(op, index, n, "dimension ", d, " of ", x, " has size ", n);
+}
+
+int64_t product(const Shape& shape, int64_t begin, int64_t end) {
+  int64_t n = 1;
+  for (int64_t d = begin; d < end; ++d) n *= shape[d];
+  return n;
+}
+
+Tensor take(const char* op, const Tensor& x, int64_t d, const Tensor& ids);
+
+// The slots of a counting sort: ids of row v, in their order of appearance, are
+// order[start[v]] … order[start[v + 1] − 1].
+struct ByRow {
+  std::vector<int64_t> start, order;
+
+  ByRow(const int64_t* ids, int64_t n, int64_t rows)
+      : start(static_cast<size_t>(rows) + 1), order(static_cast<size_t>(n)) {
+    for (int64_t i = 0; i < n; ++i) ++start[size_t(ids[i]) + 1];
+    for (size_t v = 0; v < size_t(rows); ++v) start[v + 1] += start[v];
+    std::vector<int64_t> next(start.begin(), start.end() - 1);
+    for (int64_t i = 0; i < n; ++i) order[size_t(next[size_t(ids[i])]++)] = i;
+  }
+};
+
+template <class T>
+STRETTO_CLONES void add_to(compute_t<T>* y, const T* x, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) y[j] += compute_t<T>(x[j]);
+}
+
+// y [outer, rows, inner] = sums of the g [outer, n, inner] that `ids` sends to each row.
+template <class T>
+void place_kernel(const T* g, T* y, int64_t outer, int64_t n, int64_t rows, int64_t inner,
+                  const int64_t* ids) {
+  using C = compute_t<T>;
+  const ByRow by_row(ids, n, rows);
+  const int64_t work = (n / std::max<int64_t>(rows, 1) + 1) * inner;  // of an average row
+  parallel_for(outer * rows, rows_per_chunk(work), [&](int64_t begin, int64_t end) {
+    std::vector<C> wide(std::is_same_v<C, T> ? 0 : size_t(inner));
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t o = r / rows, v = r % rows;
+      C* sum;
+      if constexpr (std::is_same_v<C, T>)
+        sum = y + r * inner;
+      else
+        sum = wide.data();
+      std::fill_n(sum, inner, C(0));
+      for (int64_t i = by_row.start[size_t(v)]; i < by_row.start[size_t(v) + 1]; ++i)
+        add_to<T>(sum, g + (o * n + by_row.order[size_t(i)]) * inner, inner);
+      if constexpr (!std::is_same_v<C, T>)
+        std::transform(sum, sum + inner, y + r * inner, [](C value) { return T(value); });
+    }
+  });
+}
+
+// Zeros of `shape` with the slices of g added at `ids` along d. The gradient of take.
+Tensor place(const char* op, const Tensor& grad, const Shape& shape, int64_t d, const Tensor& ids) {
+  const Tensor g = grad.detach().contiguous();
+  Tensor y = empty_like(g, shape);
+  const int64_t outer = product(shape, 0, d), inner = product(shape, d + 1, shape.dim());
+  dispatch_floating(g.dtype(), op, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    place_kernel(g.data<T>(), y.data<T>(), outer, ids.numel(), shape[d], inner,
+                 ids.data<int64_t>());
+  });
+  return record(op, {grad}, y, [op, d, ids = Saved(ids)](Backward& b) {
+    return Tensors{take(op, b.grad(), d, ids())};
+  });
+}
+
+// Slices of x along d at checked i64 ids, 1-d.
+Tensor take(const char* op, const Tensor& x, int64_t d, const Tensor& ids) {
+  const Tensor from = x.detach().contiguous();
+  Shape shape = x.shape();
+  const int64_t rows = shape[d], n = shape[d] = ids.numel();
+  Tensor y = empty_like(x, shape);
+  const int64_t outer = product(shape, 0, d);
+  const size_t bytes = size_t(product(shape, d + 1, shape.dim()) * item_size(x.dtype()));
+  const char* source = static_cast<const char*>(from.raw_data());
+  char* target = static_cast<char*>(y.raw_data());
+  const int64_t* index = ids.data<int64_t>();
+  parallel_for(bytes == 0 ? 0 : outer * n, rows_per_chunk(int64_t(bytes / 4)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t r = begin; r < end; ++r)
+                   std::memcpy(target + size_t(r) * bytes,
+                               source + size_t(r / n * rows + index[r % n]) * bytes, bytes);
+               });
+  return record(op, {x}, y, [op, d, ids = Saved(ids), from_shape = x.shape()](Backward& b) {
+    return Tensors{place(op, b.grad(), from_shape, d, ids())};
+  });
+}
+
+void check_fits(const char* op, const Tensor& index, const Tensor& x, int64_t d) {
+  bool fits = index.dim() == x.dim();
+  for (int64_t e = 0; fits && e < x.dim(); ++e) fits = e == d || index.shape()[e] <= x.shape()[e];
+  check(fits, op, "index ", index, " into ", x, " along dimension ", d,
+        "; the index must have as many dimensions and be no larger in any other dimension");
+}
+
+Shape with(Shape shape, int64_t d, int64_t value) {
+  shape[d] = value;
+  return shape;
+}
+
+// y[index] += source along d, column by column: every column has one owner, which adds in order.
+template <class T>
+void scatter_kernel(const Tensor& y, int64_t d, const Tensor& index, const Tensor& source) {
+  const int64_t n = index.shape()[d];
+  const int64_t ys = y.strides()[d], is = index.strides()[d], ss = source.strides()[d];
+  const StridedLoop<3> columns(with(index.shape(), d, 1),
+                               {y.strides(), index.strides(), source.strides()});
+  if (n == 0) return;
+  columns.run([&](auto at, int64_t width) {
+    T* to = y.data<T>() + at[0];
+    const int64_t* where = index.data<int64_t>() + at[1];
+    const T* from = source.data<T>() + at[2];
+    const auto [yc, ic, sc] = columns.inner;
+    if (is == 1) {
+      for (int64_t c = 0; c < width; ++c)
+        for (int64_t i = 0; i < n; ++i)
+          to[c * yc + where[c * ic + i] * ys] += from[c * sc + i * ss];
+    } else {
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t c = 0; c < width; ++c)
+          to[c * yc + where[c * ic + i * is] * ys] += from[c * sc + i * ss];
+    }
+  });
+}
+
+void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
+  check(a.dtype() == b.dtype(), op, "dtypes differ: ", a, " and ", b);
+}
+
+}  // namespace
+
+Tensor cat(const Tensors& tensors, int64_t d) {
+  check(!tensors.empty(), "cat", "nothing to join; needs at least one tensor");
+  const Tensor& first = tensors[0];
+  d = wrap_dim("cat", d, first.dim());
+  Shape shape = with(first.shape(), d, 0);
+  for (const Tensor& x : tensors) {
+    check_same_device("cat", {&first, &x});
+    check_same_dtype("cat", first, x);
+    check(x.dim() == first.dim() && with(x.shape(), d, 0) == with(first.shape(), d, 0), "cat",
+          first, " and ", x, " along dimension ", d, "; all other sizes must agree");
+    shape[d] += x.shape()[d];
+  }
+  Tensor y = empty_like(first, shape);
+  int64_t at = 0;
+  for (const Tensor& x : tensors) {
+    make_view(y, at * y.strides()[d], x.shape(), y.strides()).copy_(x.detach());
+    at += x.shape()[d];
+  }
+  std::vector<int64_t> sizes;
+  for (const Tensor& x : tensors) sizes.push_back(x.shape()[d]);
+  return record("cat", tensors, y, [d, sizes](Backward& b) {
+    Tensors pieces(sizes.size());
+    int64_t start = 0;
+    for (size_t i = 0; i < sizes.size(); start += sizes[i++])
+      if (b.needs(i)) pieces[i] = b.grad().slice(d, start, start + sizes[i]);
+    return pieces;
+  });
+}
+
+Tensor stack(const Tensors& tensors, int64_t d) {
+  check(!tensors.empty(), "stack", "nothing to join; needs at least one tensor");
+  const Tensor& first = tensors[0];
+  d = wrap_dim("stack", d, first.dim() + 1);
+  Tensors rows;
+  for (const Tensor& x : tensors) {
+    check_same_device("stack", {&first, &x});
+    check_same_dtype("stack", first, x);
+    check(x.shape() == first.shape(), "stack", first, " and ", x, "; all shapes must agree");
+    rows.push_back(x.unsqueeze(d));
+  }
+  return cat(rows, d);
+}
+
+Tensors split(const Tensor& x, int64_t size, int64_t d) {
+  d = wrap_dim("split", d, x.dim());
+  check(size >= 1, "split", "pieces of size ", size, "; needs at least 1");
+  Tensors pieces;
+  int64_t at = 0;
+  do {  // an empty dimension is one empty piece, so that cat joins what split parts
+    pieces.push_back(x.slice(d, at, at + size));
+    at += size;
+  } while (at < x.shape()[d]);
+  return pieces;
+}
+
+Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t d) {
+  d = wrap_dim("split", d, x.dim());
+  int64_t total = 0;
+  for (int64_t size : sizes) {
+    check(size >= 0, "split", "a piece of size ", size);
+    total += size;
+  }
+  check(total == x.shape()[d], "split", "sizes add up to ", total, ", but dimension ", d, " of ", x,
+        " has size ", x.shape()[d]);
+  Tensors pieces;
+  int64_t at = 0;
+  for (int64_t size : sizes) {
+    pieces.push_back(x.slice(d, at, at + size));
+    at += size;
+  }
+  return pieces;
+}
+
+Tensor gather(const Tensor& x, int64_t d, const Tensor& given) {
+  d = wrap_dim("gather", d, x.dim());
+  check_same_device("gather", {&x, &given});
+  check_index_dtype("gather", given);
+  check_fits("gather", given, x, d);
+  check_cpu("gather", {&x});
+  const Tensor index = checked_along("gather", given, x, d);
+  Tensor y = empty_like(x, index.shape());
+  const int64_t step = x.strides()[d];
+  const StridedLoop<3> loop(index.shape(), {y.strides(), index.strides(), with(x.strides(), d, 0)});
+  dispatch(x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    loop.run([&](auto at, int64_t n) {
+      T* to = y.data<T>() + at[0];
+      const int64_t* where = index.data<int64_t>() + at[1];
+      const T* from = x.data<T>() + at[2];
+      for (int64_t i = 0; i < n; ++i)
+        to[i * loop.inner[0]] = from[i * loop.inner[2] + where[i * loop.inner[1]] * step];
+    });
+  });
+  return record("gather", {x}, y, [d, index = Saved(index), shape = x.shape()](Backward& b) {
+    const Tensor& g = b.grad();
+    return Tensors{scatter_add(zeros(shape, options_of(g)), d, index(), g)};
+  });
+}
+
+Tensor index_select(const Tensor& x, int64_t d, const Tensor& index) {
+  d = wrap_dim("index_select", d, x.dim());
+  check_same_device("index_select", {&x, &index});
+  check_index_dtype("index_select", index);
+  check(index.dim() == 1, "index_select", "index ", index, "; needs 1 dimension");
+  check_cpu("index_select", {&x});
+  return take("index_select", x, d, checked_along("index_select", index, x, d));
+}
+
+Tensor scatter_add(const Tensor& x, int64_t d, const Tensor& given, const Tensor& source) {
+  d = wrap_dim("scatter_add", d, x.dim());
+  check_same_device("scatter_add", {&x, &given, &source});
+  check_index_dtype("scatter_add", given);
+  check_same_dtype("scatter_add", x, source);
+  check(x.dtype() != boolean, "scatter_add", "got bool; accepted: all other dtypes");
+  check(given.shape() == source.shape(), "scatter_add", "index ", given, " for source ", source,
+        "; both need one shape");
+  check_fits("scatter_add", given, x, d);
+  check_cpu("scatter_add", {&x});
+  const Tensor index = checked_along("scatter_add", given, x, d);
+  const DType wide = x.dtype() == bf16 ? f32 : x.dtype();
+  Tensor y = x.dtype() == wide ? x.detach().clone() : x.detach().to(wide);
+  const Tensor added = source.detach().to(wide);
+  dispatch(wide, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, bool> && !std::is_same_v<T, BFloat16>)
+      scatter_kernel<T>(y, d, index, added);
+  });
+  return record("scatter_add", {x, source}, y.to(x.dtype()),
+                [d, index = Saved(index)](Backward& b) {
+                  const Tensor& g = b.grad();
+                  return Tensors{g, b.needs(1) ? gather(g, d, index()) : Tensor()};
+                });
+}
+
+Tensor embedding(const Tensor& table, const Tensor& ids) {
+  check(table.dim() == 2, "embedding", "table ", table, "; needs 2 dimensions, [V, D]");
+  check_same_device("embedding", {&table, &ids});
+  check_index_dtype("embedding", ids);
+  check_cpu("embedding", {&table});
+  const int64_t rows = table.shape()[0];
+  const Tensor index = checked_index("embedding", ids, rows, "the table has ", rows, " rows");
+  Shape shape = ids.shape();
+  shape.push_back(table.shape()[1]);
+  return take("embedding", table, 0, index.view({-1})).view(shape);
+}
+
+}  // namespace stretto

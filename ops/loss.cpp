@@ -1,0 +1,121 @@
+#include "ops/loss.h"
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/loops.h"
+#include "ops/reduce.h"
+#include "ops/rows.h"
+#include "ops/softmax.h"
+
+namespace stretto {
+namespace {
+
+// −Σ_c t_c log softmax(x)_c with t = (1 − ε)·[c = target] + ε/n; also log Σ e^x, for backward.
+template <class T>
+STRETTO_CLONES compute_t<T> row_loss(const T* x, int64_t n, int64_t target, compute_t<T> epsilon,
+                                     compute_t<T>* log_total) {
+  using C = compute_t<T>;
+  const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
+  const C total = rows::sum<C>(n, [&](int64_t i) { return math::exp(C(x[i]) - top); });
+  *log_total = top + math::log(total);
+  C loss = (C(1) - epsilon) * (*log_total - C(x[target]));
+  if (epsilon != C(0)) {
+    const C far = rows::sum<C>(n, [&](int64_t i) { return *log_total - C(x[i]); });
+    loss += epsilon / C(n) * far;
+  }
+  return loss;
+}
+
+template <class T>
+STRETTO_CLONES void row_gradient(const T* x, T* dx, int64_t n, int64_t target,
+                                 compute_t<T> epsilon, compute_t<T> log_total, compute_t<T> g) {
+  using C = compute_t<T>;
+  const C even = epsilon / C(n);
+  for (int64_t i = 0; i < n; ++i) dx[i] = T(g * (math::exp(C(x[i]) - log_total) - even));
+  dx[target] = T(g * (math::exp(C(x[target]) - log_total) - even - (C(1) - epsilon)));
+}
+
+// The wanted distribution t of each row: [N, V], zero rows where the target is ignored.
+Tensor wanted(const Tensor& ids, int64_t classes, const CrossEntropyOptions& options,
+              const Tensor& like) {
+  const Tensor counted = ne(ids, double(options.ignore_index)).to(like.dtype()).unsqueeze(1);
+  const Tensor safe = where(eq(ids, double(options.ignore_index)), zeros_like(ids), ids);
+  const double epsilon = options.label_smoothing;
+  const Tensor even = full({ids.numel(), classes}, epsilon / double(classes), options_of(like));
+  const Tensor point = full({ids.numel(), 1}, 1 - epsilon, options_of(like));
+  return scatter_add(even, 1, safe.unsqueeze(1), point) * counted;
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options) {
+  const char* op = "cross_entropy";
+  check(logits.dim() >= 1 && is_floating(logits.dtype()), op, "logits ", logits,
+        "; must be floating [.., V]");
+  check(is_index(targets.dtype()) &&
+            targets.shape() == Shape(logits.shape().begin(), logits.dim() - 1),
+        op, "targets ", targets, " for logits ", logits, "; must be i64 or i32 and [..]");
+  check(options.label_smoothing >= 0 && options.label_smoothing <= 1, op, "label_smoothing ",
+        options.label_smoothing, "; accepted: 0 to 1");
+  check_cpu(op, {&logits, &targets});
+  const int64_t classes = logits.size(-1), count = targets.numel();
+  check(classes > 0 || count == 0, op, "no classes: logits ", logits);
+  const Tensor ids = targets.to(i64).contiguous().reshape({count});
+  const int64_t* id = ids.data<int64_t>();
+  int64_t counted = 0;
+  for (int64_t r = 0; r < count; ++r) {
+    if (id[r] == options.ignore_index) continue;
+    ++counted;
+    check(id[r] >= 0 && id[r] < classes, op, "target ", id[r], " at position ", r,
+          "; accepted: 0 to ", classes - 1, ", or ", options.ignore_index, " to ignore");
+  }
+  const Tensor x = logits.detach().contiguous();
+  const Options wide{.dtype = x.dtype() == f64 ? f64 : f32};
+  Tensor losses = zeros({count}, wide), log_totals = empty({count}, wide);
+  dispatch_floating(x.dtype(), op, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = compute_t<T>;
+    const T* px = x.data<T>();
+    C *loss = losses.data<C>(), *lse = log_totals.data<C>();
+    parallel_for(count, rows_per_chunk(classes), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        if (id[r] != options.ignore_index)
+          loss[r] = row_loss(px + r * classes, classes, id[r], C(options.label_smoothing), lse + r);
+    });
+  });
+  const double scale = options.reduction == Reduction::mean && counted > 0 ? 1.0 / double(counted) : 1.0;
+  Tensor y = options.reduction == Reduction::none ? losses.reshape(targets.shape())
+                                                  : sum(losses) * scale;
+  y = y.to(x.dtype());
+  return record(op, {logits}, y, [=, x = Saved(logits)](Backward& b) {
+    const Tensor g = options.reduction == Reduction::none
+                         ? b.grad().reshape({count, 1})
+                         : (b.grad() * scale).reshape({1, 1}).expand({count, 1});
+    if (grad_enabled()) {
+      const Tensor rows = x().reshape({count, classes});
+      const Tensor want = wanted(ids, classes, options, rows);
+      return Tensors{(g * (softmax(rows) * sum(want, {1}, true) - want)).reshape(x().shape())};
+    }
+    const Tensor from = x().contiguous(), slope = g.to(wide.dtype).contiguous();
+    Tensor dx = zeros(from.shape(), options_of(from));
+    dispatch_floating(from.dtype(), op, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      using C = compute_t<T>;
+      const T* px = from.data<T>();
+      const C *pg = slope.data<C>(), *lse = log_totals.data<C>();
+      const int64_t* target = ids.data<int64_t>();
+      T* to = dx.data<T>();
+      parallel_for(count, rows_per_chunk(classes), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; ++r)
+          if (target[r] != options.ignore_index)
+            row_gradient(px + r * classes, to + r * classes, classes, target[r],
+                         C(options.label_smoothing), lse[r], pg[r]);
+      });
+    });
+    return Tensors{dx};
+  });
+}
+
+}  // namespace stretto

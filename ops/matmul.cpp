@@ -1,0 +1,167 @@
+#include "ops/matmul.h"
+
+#include <algorithm>
+
+#include "autograd/tape.h"
+#include "core/blas.h"
+#include "core/parallel.h"
+#include "cuda/kernels.h"
+#include "ops/elementwise.h"
+#include "ops/loops.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+
+namespace stretto {
+namespace {
+
+// The last two dimensions as a BLAS operand, if their strides allow it.
+template <class T>
+bool as_matrix(const Tensor& x, MatrixRef<T>& m) {
+  const int64_t rows = x.size(-2), columns = x.size(-1);
+  const int64_t s0 = x.strides()[x.dim() - 2], s1 = x.strides()[x.dim() - 1];
+  if ((s1 == 1 || columns == 1) && (s0 >= columns || rows == 1)) {
+    m = {x.data<T>(), std::max<int64_t>(rows == 1 ? columns : s0, 1), false};
+    return true;
+  }
+  if ((s0 == 1 || rows == 1) && (s1 >= rows || columns == 1)) {
+    m = {x.data<T>(), std::max<int64_t>(columns == 1 ? rows : s1, 1), true};
+    return true;
+  }
+  return false;
+}
+
+template <class T>
+MatrixRef<T> matrix(Tensor& x) {
+  MatrixRef<T> m{};
+  if (!as_matrix(x, m)) {
+    x = x.contiguous();
+    as_matrix(x, m);
+  }
+  return m;
+}
+
+// Strides of the batch dimensions of x, shown with the batch shape of the result.
+Shape batch_strides(const Tensor& x, const Shape& batch) {
+  Shape sizes(x.shape().begin(), x.dim() - 2), strides(x.strides().begin(), x.dim() - 2);
+  return broadcast_strides(sizes, strides, batch);
+}
+
+// a [.., M, K] · b [.., K, N] on the CPU, off the tape, both at least 2-d.
+Tensor product(Tensor a, Tensor b, const Shape& batch) {
+  if (a.dtype() == bf16) return product(a.to(f32), b.to(f32), batch).to(bf16);
+  const int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
+  Shape shape = batch;
+  shape.push_back(m);
+  shape.push_back(n);
+  Tensor y = empty(shape, options_of(a));
+  auto run = [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const MatrixRef<T> ma = matrix<T>(a), mb = matrix<T>(b);
+    T* c = y.data<T>();
+    const int64_t count = batch.numel();
+    if (count == 1)
+      return gemm_parallel<T>(m, n, k, 1, ma, mb, 0, c, std::max<int64_t>(n, 1));
+    const Shape sa = batch_strides(a, batch), sb = batch_strides(b, batch);
+    const int64_t each = std::max<int64_t>(1, 500'000 / std::max<int64_t>(1, m * n * k));
+    parallel_for(count, each, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        int64_t at_a = 0, at_b = 0, rest = i;
+        for (int64_t d = batch.dim() - 1; d >= 0; --d) {
+          at_a += rest % batch[d] * sa[d];
+          at_b += rest % batch[d] * sb[d];
+          rest /= batch[d];
+        }
+        gemm(m, n, k, T(1), MatrixRef<T>{ma.data + at_a, ma.ld, ma.transposed},
+             MatrixRef<T>{mb.data + at_b, mb.ld, mb.transposed}, T(0), c + i * m * n, n);
+      }
+    });
+  };
+  a.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  return y;
+}
+
+// The same on CUDA, whose kernel takes contiguous operands of one batch shape.
+Tensor product_cuda(const Tensor& a, const Tensor& b, const Shape& batch) {
+  auto spread = [&](const Tensor& x) {
+    Shape shape = batch;
+    shape.push_back(x.size(-2));
+    shape.push_back(x.size(-1));
+    return broadcast_to(x, shape).contiguous();
+  };
+  return cuda::matmul(spread(a), spread(b), false, false);
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& left, const Tensor& right) {
+  check(left.dim() >= 1 && right.dim() >= 1, "matmul", "needs at least 1 dimension: a ", left,
+        ", b ", right);
+  check(left.dtype() == right.dtype() && is_floating(left.dtype()), "matmul", "a ", left, ", b ",
+        right, "; both must have one floating dtype");
+  check_same_device("matmul", {&left, &right});
+  if (left.dim() == 1) {
+    const Tensor y = matmul(left.unsqueeze(0), right);
+    return y.squeeze(right.dim() == 1 ? -1 : -2);
+  }
+  if (right.dim() == 1) return matmul(left, right.unsqueeze(1)).squeeze(-1);
+  check(left.size(-1) == right.size(-2), "matmul", "inner sizes differ: a ", left, ", b ", right,
+        "; the last size of a must equal the last but one of b");
+  // One matrix for a whole batch of rows is one large product.
+  if (right.dim() == 2 && left.dim() > 2) {
+    Shape shape = left.shape();
+    shape.back() = right.size(1);
+    const int64_t rows = Shape(left.shape().begin(), left.dim() - 1).numel();
+    return matmul(left.reshape({rows, left.size(-1)}), right).reshape(shape);
+  }
+  const Shape batch =
+      broadcast_shapes("matmul", Shape(left.shape().begin(), left.dim() - 2),
+                       Shape(right.shape().begin(), right.dim() - 2));
+  const Tensor a = left.detach(), b = right.detach();
+  Tensor y = a.device().is_cpu() ? product(a, b, batch) : product_cuda(a, b, batch);
+  return record("matmul", {left, right}, y, [a = Saved(left), b = Saved(right)](Backward& g) {
+    return Tensors{
+        g.needs(0) ? sum_to(matmul(g.grad(), b().transpose(-1, -2)), a().shape()) : Tensor(),
+        g.needs(1) ? sum_to(matmul(a().transpose(-1, -2), g.grad()), b().shape()) : Tensor()};
+  });
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1), "linear", "x ", x,
+        ", weight ", weight, "; x must be [.., in] and weight [out, in]");
+  check(!bias.defined() ||
+            (bias.shape() == Shape{weight.size(0)} && bias.dtype() == weight.dtype()),
+        "linear", "bias ", bias, " for weight ", weight, "; it must be [out] of the same dtype");
+  check_same_device("linear", {&x, &weight, &bias});
+  const int64_t out = weight.size(0), in = weight.size(1);
+  const bool plain = x.device().is_cuda() || x.dtype() == bf16 || x.dtype() != weight.dtype();
+  if (plain) {
+    const Tensor y = matmul(x, weight.transpose(0, 1));
+    return bias.defined() ? y + bias : y;
+  }
+  check(is_floating(x.dtype()), "linear", "got ", x, "; needs a floating dtype");
+  const Tensor input = x.detach().contiguous();
+  Shape shape = x.shape();
+  shape.back() = out;
+  Tensor y = empty(shape, options_of(x));
+  const int64_t n = Shape(shape.begin(), shape.dim() - 1).numel();
+  if (bias.defined()) y.copy_(bias.detach());
+  auto run = [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    Tensor w = weight.detach();
+    MatrixRef<T> m = matrix<T>(w);
+    m.transposed = !m.transposed;
+    gemm_parallel<T>(n, out, in, 1, {input.data<T>(), std::max<int64_t>(in, 1), false}, m,
+                     bias.defined() ? T(1) : T(0), y.data<T>(), std::max<int64_t>(out, 1));
+  };
+  x.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  return record("linear", {x, weight, bias}, y,
+                [x = Saved(x), w = Saved(weight), n, in, out](Backward& g) {
+                  const Tensor rows = g.grad().reshape({n, out});
+                  return Tensors{
+                      g.needs(0) ? matmul(rows, w()).reshape(x().shape()) : Tensor(),
+                      g.needs(1) ? matmul(rows.transpose(0, 1), x().reshape({n, in})) : Tensor(),
+                      g.needs(2) ? sum(rows, {0}) : Tensor()};
+                });
+}
+
+}  // namespace stretto

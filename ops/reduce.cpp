@@ -1,0 +1,360 @@
+#include "ops/reduce.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "cuda/kernels.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/loops.h"
+#include "ops/rows.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+
+namespace stretto {
+namespace {
+
+void check_floating(const char* op, const Tensor& x) {
+  check(is_floating(x.dtype()), op, "got ", x, "; accepted: f32, f64, bf16");
+}
+
+/// What sums are kept in, and what they are returned in. f64 for f32 is not slower than memory.
+template <class T>
+using sum_t = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+template <class T>
+using sum_result_t = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
+
+/// The dimensions of a reduction, and the shape of its result with and without them.
+struct Plan {
+  Shape sorted, kept, dropped;
+  bool reduced[Shape::max_dims] = {};
+  int64_t count = 1;  // elements that meet in one result
+
+  Plan(const char* op, const Tensor& x, const Dims& dims) : kept(x.shape()) {
+    for (int64_t d : dims) {
+      const int64_t at = wrap_dim(op, d, x.dim());
+      check(!reduced[at], op, "dimensions ", dims, " name dimension ", at, " twice");
+      reduced[at] = true;
+    }
+    for (int64_t d = 0; d < x.dim(); ++d) {
+      if (dims.empty()) reduced[d] = true;
+      if (!reduced[d]) {
+        dropped.push_back(x.shape()[d]);
+        continue;
+      }
+      sorted.push_back(d);
+      kept[d] = 1;
+      count *= x.shape()[d];
+    }
+  }
+};
+
+// y[r] = Σ x[r, :] for `rows` rows of n.
+template <class T, class A>
+STRETTO_CLONES void sum_rows(const T* x, A* y, int64_t rows, int64_t n) {
+  if (n < rows::lanes) {
+    for (int64_t r = 0; r < rows; ++r) {
+      y[r] = 0;
+      for (int64_t i = 0; i < n; ++i) y[r] += A(x[r * n + i]);
+    }
+    return;
+  }
+  for (int64_t r = 0; r < rows; ++r)
+    y[r] = rows::sum<A>(n, [row = x + r * n](int64_t i) { return A(row[i]); });
+}
+
+// y[:width] = Σ x[i·stride + :width] over n rows.
+template <class T, class A>
+STRETTO_CLONES void sum_columns(const T* x, A* y, int64_t n, int64_t stride, int64_t width) {
+  std::fill_n(y, width, A(0));
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const T *a = x + i * stride, *b = a + stride, *c = b + stride, *d = c + stride;
+    for (int64_t j = 0; j < width; ++j) y[j] += (A(a[j]) + A(b[j])) + (A(c[j]) + A(d[j]));
+  }
+  for (; i < n; ++i)
+    for (int64_t j = 0; j < width; ++j) y[j] += A(x[i * stride + j]);
+}
+
+// x [outer, n, inner] → y [outer, inner]. A tile of the input is summed by one thread; where n is
+// cut in chunks, their sums are summed again in the same way.
+template <class T, class A>
+void sum_middle(const T* x, A* y, int64_t outer, int64_t n, int64_t inner) {
+  if (outer * inner == 0) return;
+  constexpr int64_t tile_size = 32768;
+  const int64_t width = std::min<int64_t>(inner, 512), tiles = (inner + width - 1) / width;
+  const int64_t height = std::min(n, tile_size / width);
+  const int64_t chunks = n == 0 ? 1 : (n + height - 1) / height;
+  const int64_t grain = std::max<int64_t>(1, tile_size / std::max<int64_t>(1, height * width));
+  if (inner == 1 && chunks == 1) {
+    parallel_for(outer, grain, [&](int64_t begin, int64_t end) {
+      sum_rows(x + begin * n, y + begin, end - begin, n);
+    });
+    return;
+  }
+  const Tensor partial =
+      chunks == 1 ? Tensor() : empty({outer, chunks, inner}, {.dtype = dtype_of<A>()});
+  A* sums = chunks == 1 ? y : partial.data<A>();
+  parallel_for(outer * chunks * tiles, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t column = i % tiles * width, r = i / tiles, o = r / chunks, c = r % chunks;
+      const int64_t rows = std::min(height, n - c * height);
+      const T* from = x + (o * n + c * height) * inner + column;
+      A* to = sums + r * inner + column;
+      if (inner == 1) {
+        sum_rows(from, to, 1, rows);
+      } else {
+        sum_columns(from, to, rows, inner, std::min(width, inner - column));
+      }
+    }
+  });
+  if (chunks > 1) sum_middle(sums, y, outer, chunks, inner);
+}
+
+// scale · Σ x over the reduced dimensions: one pass for each run of neighbouring ones, from the
+// right, rounded to the result's dtype once at the end.
+template <class T>
+Tensor sum_cpu(const Tensor& x, const Plan& plan, double scale) {
+  using A = sum_t<T>;
+  using R = sum_result_t<T>;
+  Tensor sums;
+  int64_t inner = 1;
+  const auto pass = [&](int64_t outer, int64_t n) {
+    const Tensor y = empty({outer, inner}, {.dtype = dtype_of<A>()});
+    if (sums.defined()) {
+      sum_middle(sums.data<A>(), y.data<A>(), outer, n, inner);
+    } else {
+      sum_middle(x.data<T>(), y.data<A>(), outer, n, inner);
+    }
+    sums = y;
+  };
+  for (int64_t d = x.dim() - 1; d >= 0;) {
+    if (!plan.reduced[d]) {
+      inner *= x.shape()[d--];
+      continue;
+    }
+    int64_t n = 1, outer = 1;
+    for (; d >= 0 && plan.reduced[d]; --d) n *= x.shape()[d];
+    for (int64_t e = 0; e <= d; ++e) outer *= x.shape()[e];
+    pass(outer, n);
+  }
+  if (!sums.defined()) pass(1, 1);  // 0-d
+  Tensor y = empty(plan.kept, {.dtype = dtype_of<R>()});
+  const A* from = sums.data<A>();
+  R* to = y.data<R>();
+  parallel_for(y.numel(), 32768, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      to[i] = std::is_integral_v<T> ? R(from[i]) : R(double(from[i]) * scale);
+  });
+  return y;
+}
+
+Tensor scaled_sum(const char* op, const Tensor& x, const Dims& dims, bool keepdim, bool average) {
+  const Plan plan(op, x, dims);
+  const double scale = average ? 1.0 / double(plan.count) : 1.0;
+  Tensor y;
+  if (x.device().is_cpu()) {
+    const Tensor row_major = x.detach().contiguous();
+    y = dispatch(x.dtype(), [&](auto tag) {
+      return sum_cpu<typename decltype(tag)::type>(row_major, plan, scale);
+    });
+  } else {
+    check_floating(op, x);
+    y = cuda::sum(x.detach(), plan.sorted, true);
+    if (average) y = y * scale;
+  }
+  if (!keepdim) y = y.view(plan.dropped);
+  return record(op, {x}, y, [kept = plan.kept, shape = x.shape(), scale](Backward& b) {
+    const Tensor g = b.grad().reshape(kept);
+    return Tensors{(scale == 1 ? g : g * scale).expand(shape)};
+  });
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+  return scaled_sum("sum", x, dims, keepdim, false);
+}
+
+Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
+  check_floating("mean", x);
+  return scaled_sum("mean", x, dims, keepdim, true);
+}
+
+Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
+  check_floating("var", x);
+  if (x.dtype() == bf16) return var(x.to(f32), dims, correction, keepdim).to(bf16);
+  const double n = double(Plan("var", x, dims).count);
+  const Tensor deviation = x - mean(x, dims, true);
+  return sum(deviation * deviation, dims, keepdim) * (1.0 / std::max(0.0, n - correction));
+}
+
+namespace {
+
+// x off the tape and row-major, with dimension d moved to the end.
+Tensor with_last(const Tensor& x, int64_t d) {
+  Shape order;
+  for (int64_t i = 0; i < x.dim(); ++i)
+    if (i != d) order.push_back(i);
+  order.push_back(d);
+  return x.detach().permute(order).contiguous();
+}
+
+template <class T>
+bool is_nan(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return false;
+  else
+    return x != x;
+}
+
+// The first of the largest (smallest) elements of a row, or the first NaN.
+template <bool largest, class T>
+int64_t extreme_index(const T* x, int64_t n) {
+  int64_t best = 0;
+  for (int64_t i = 0; i < n && !is_nan(x[best]); ++i)
+    if ((largest ? x[i] > x[best] : x[i] < x[best]) || is_nan(x[i])) best = i;
+  return best;
+}
+
+struct Extremes {
+  Tensor values, indices;  // d kept with size 1
+  int64_t d;
+};
+
+template <bool largest>
+Extremes extremes(const char* op, const Tensor& x, int64_t d) {
+  d = wrap_dim(op, d, x.dim());
+  const int64_t n = x.shape()[d];
+  check(n > 0, op, "dimension ", d, " of ", x, " is empty: it has no ",
+        largest ? "largest" : "smallest", " element");
+  check_cpu(op, {&x});
+  Shape kept = x.shape();
+  kept[d] = 1;
+  const Extremes result{empty_like(x, kept), empty(kept, {.dtype = i64}), d};
+  const Tensor rows = with_last(x, d);
+  dispatch(x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* from = rows.data<T>();
+    T* values = result.values.template data<T>();
+    int64_t* indices = result.indices.template data<int64_t>();
+    parallel_for(kept.numel(), rows_per_chunk(n), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        indices[r] = extreme_index<largest>(from + r * n, n);
+        values[r] = from[r * n + indices[r]];
+      }
+    });
+  });
+  return result;
+}
+
+template <bool largest>
+Tensor extreme(const char* op, const Tensor& x, int64_t d, bool keepdim) {
+  const Extremes e = extremes<largest>(op, x, d);
+  const auto backward = [indices = Saved(e.indices), d = e.d, shape = x.shape()](Backward& b) {
+    const Tensor g = b.grad().reshape(indices().shape());
+    return Tensors{scatter_add(zeros(shape, options_of(g)), d, indices(), g)};
+  };
+  return record(op, {x}, keepdim ? e.values : e.values.squeeze(e.d), backward);
+}
+
+template <bool largest>
+Tensor extreme_of_all(const char* op, const Tensor& x) {
+  check(x.numel() > 0, op, x, " is empty: it has no ", largest ? "largest" : "smallest",
+        " element");
+  return extreme<largest>(op, x.reshape({-1}), 0, false);
+}
+
+// Running sums along the middle of [n, stride], `width` columns at a time.
+template <class T, class R>
+STRETTO_CLONES void cumsum_columns(const T* x, R* y, int64_t n, int64_t stride, int64_t width) {
+  if (width == 1) {
+    sum_t<T> sum = 0;
+    for (int64_t i = 0; i < n; ++i) y[i * stride] = R(sum += sum_t<T>(x[i * stride]));
+    return;
+  }
+  sum_t<T> sums[512] = {};
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < width; ++j)
+      y[i * stride + j] = R(sums[j] += sum_t<T>(x[i * stride + j]));
+}
+
+// log Σ exp of each row. The maximum is subtracted where it is finite; elsewhere the sum itself is
+// 0, infinite or NaN, as the result is.
+template <class T>
+STRETTO_CLONES void logsumexp_rows(const T* x, T* y, int64_t rows, int64_t n) {
+  using C = compute_t<T>;
+  for (int64_t r = 0; r < rows; ++r) {
+    const T* row = x + r * n;
+    const C top = rows::max<C>(n, [&](int64_t i) { return C(row[i]); });
+    const C shift = math::abs(top) < std::numeric_limits<C>::infinity() ? top : C(0);
+    const double total =
+        rows::sum<double>(n, [&](int64_t i) { return double(math::exp(C(row[i]) - shift)); });
+    y[r] = T(shift + math::log(C(total)));
+  }
+}
+
+}  // namespace
+
+Tensor max(const Tensor& x, int64_t d, bool keepdim) { return extreme<true>("max", x, d, keepdim); }
+Tensor min(const Tensor& x, int64_t d, bool keepdim) {
+  return extreme<false>("min", x, d, keepdim);
+}
+Tensor max(const Tensor& x) { return extreme_of_all<true>("max", x); }
+Tensor min(const Tensor& x) { return extreme_of_all<false>("min", x); }
+
+Tensor argmax(const Tensor& x, int64_t d, bool keepdim) {
+  const Extremes e = extremes<true>("argmax", x, d);
+  return keepdim ? e.indices : e.indices.squeeze(e.d);
+}
+
+Tensor cumsum(const Tensor& x, int64_t d) {
+  d = wrap_dim("cumsum", d, x.dim());
+  check_cpu("cumsum", {&x});
+  const Tensor row_major = x.detach().contiguous();
+  const int64_t n = x.shape()[d];
+  int64_t outer = 1, inner = 1;
+  for (int64_t e = 0; e < d; ++e) outer *= x.shape()[e];
+  for (int64_t e = d + 1; e < x.dim(); ++e) inner *= x.shape()[e];
+  Tensor y = dispatch(x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using R = sum_result_t<T>;
+    const Tensor sums = empty(x.shape(), {.dtype = dtype_of<R>()});
+    const int64_t width = std::clamp<int64_t>(inner, 1, 512), tiles = (inner + width - 1) / width;
+    parallel_for(outer * tiles, rows_per_chunk(n * width), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t column = i % tiles * width, at = i / tiles * n * inner + column;
+        cumsum_columns(row_major.data<T>() + at, sums.data<R>() + at, n, inner,
+                       std::min(width, inner - column));
+      }
+    });
+    return sums;
+  });
+  return record("cumsum", {x}, y,
+                [d](Backward& b) { return Tensors{flip(cumsum(flip(b.grad(), d), d), d)}; });
+}
+
+Tensor logsumexp(const Tensor& x, int64_t d, bool keepdim) {
+  d = wrap_dim("logsumexp", d, x.dim());
+  check_floating("logsumexp", x);
+  check_cpu("logsumexp", {&x});
+  const int64_t n = x.shape()[d];
+  Shape kept = x.shape(), dropped = x.shape();
+  kept[d] = 1;
+  dropped.erase(d);
+  Tensor y = empty_like(x, keepdim ? kept : dropped);
+  const Tensor rows = with_last(x, d);
+  dispatch_floating(x.dtype(), "logsumexp", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    parallel_for(y.numel(), rows_per_chunk(n), [&](int64_t begin, int64_t end) {
+      logsumexp_rows(rows.data<T>() + begin * n, y.data<T>() + begin, end - begin, n);
+    });
+  });
+  return record("logsumexp", {x}, y, [x = Saved(x), d, kept](Backward& b) {
+    return Tensors{b.grad().reshape(kept) * softmax(x(), d)};
+  });
+}
+
+}  // namespace stretto

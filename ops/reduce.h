@@ -1,0 +1,47 @@
+// Sums and other reductions over one dimension, several, or all; and running sums.
+//
+// `keepdim` keeps reduced dimensions with size 1. Floating sums are kept in f64 on the CPU and in
+// f32 (f64 for f64) on CUDA, those of integers and bool in i64, which is also their result's dtype;
+// means need a floating dtype. Over an empty dimension sum is 0, mean and var are NaN, max, min and
+// argmax are errors. Sums run in a fixed order.
+#pragma once
+
+#include <initializer_list>
+#include <utility>
+
+#include "core/tensor.h"
+
+namespace stretto {
+
+/// Dimensions of a reduction: empty means all.
+using Dims = Shape;
+
+Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
+/// Mean squared distance from the mean, times n / (n − correction).
+Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+
+/// Largest (smallest) value along d; NaN wins. The gradient goes to the first of equal values.
+Tensor max(const Tensor& x, int64_t d, bool keepdim = false);
+Tensor min(const Tensor& x, int64_t d, bool keepdim = false);
+/// Of all elements, as a 0-d tensor.
+Tensor max(const Tensor& x);
+Tensor min(const Tensor& x);
+/// Index of the first largest value along d, i64.
+Tensor argmax(const Tensor& x, int64_t d, bool keepdim = false);
+
+/// Running sum along d.
+Tensor cumsum(const Tensor& x, int64_t d);
+/// log Σ exp(x) along d, computed around the maximum; −inf when all are −inf.
+Tensor logsumexp(const Tensor& x, int64_t d, bool keepdim = false);
+
+/// Values and their indices (i64). NaN counts as largest; equal values keep their order.
+struct Sorted {
+  Tensor values, indices;
+};
+/// Along d, ascending unless `descending`; stable.
+Sorted sort(const Tensor& x, int64_t d = -1, bool descending = false);
+/// The k largest along d, in falling order.
+Sorted topk(const Tensor& x, int64_t k, int64_t d = -1);
+
+}  // namespace stretto

@@ -1,0 +1,99 @@
+#include "ops/softmax.h"
+
+#include "autograd/tape.h"
+#include "cuda/kernels.h"
+#include "ops/elementwise.h"
+#include "ops/loops.h"
+#include "ops/reduce.h"
+#include "ops/rows.h"
+
+namespace stretto {
+namespace {
+
+// y = softmax(x) of one row, or its logarithm. NaN in the row makes the sum, and so the row, NaN.
+template <class T>
+STRETTO_CLONES void softmax_row(const T* x, T* y, int64_t n, bool logarithm) {
+  using C = compute_t<T>;
+  const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
+  // A row of −∞ alone has no top to subtract; with 0 in its place every exponential is 0.
+  const C shift = top == -std::numeric_limits<C>::infinity() ? C(0) : top;
+  const C total = rows::sum<C>(n, [&](int64_t i) { return math::exp(C(x[i]) - shift); });
+  if (logarithm) {
+    const C log_total = shift + math::log(total);
+    for (int64_t i = 0; i < n; ++i) y[i] = T(C(x[i]) - log_total);
+  } else {
+    const C scale = total == C(0) ? C(0) : C(1) / total;
+    for (int64_t i = 0; i < n; ++i) y[i] = T(math::exp(C(x[i]) - shift) * scale);
+  }
+}
+
+// dx = y (g − Σ g y), or for the logarithm g − e^y Σ g.
+template <class T>
+STRETTO_CLONES void softmax_backward_row(const T* y, const T* g, T* dx, int64_t n,
+                                         bool logarithm) {
+  using C = compute_t<T>;
+  if (logarithm) {
+    const C total = rows::sum<C>(n, [&](int64_t i) { return C(g[i]); });
+    for (int64_t i = 0; i < n; ++i) dx[i] = T(C(g[i]) - math::exp(C(y[i])) * total);
+  } else {
+    const C dot = rows::sum<C>(n, [&](int64_t i) { return C(g[i]) * C(y[i]); });
+    for (int64_t i = 0; i < n; ++i) dx[i] = T(C(y[i]) * (C(g[i]) - dot));
+  }
+}
+
+Tensor forward(const Tensor& input, bool logarithm) {
+  const Tensor x = input.detach().contiguous();
+  if (x.device().is_cuda() && !logarithm) return cuda::softmax(x);
+  check_cpu("log_softmax", {&x});
+  Tensor y = empty_like(x);
+  const int64_t n = x.size(-1);
+  dispatch_floating(x.dtype(), "softmax", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    parallel_for(n == 0 ? 0 : x.numel() / n, rows_per_chunk(n), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) softmax_row(from + r * n, to + r * n, n, logarithm);
+    });
+  });
+  return y;
+}
+
+Tensor backward_fused(const Tensor& y, const Tensor& grad, bool logarithm) {
+  const Tensor g = grad.contiguous();
+  if (y.device().is_cuda() && !logarithm) return cuda::softmax_backward(y, g);
+  Tensor dx = empty_like(y);
+  const int64_t n = y.size(-1);
+  dispatch_floating(y.dtype(), "softmax", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T *py = y.data<T>(), *pg = g.data<T>();
+    T* to = dx.data<T>();
+    parallel_for(n == 0 ? 0 : y.numel() / n, rows_per_chunk(n), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        softmax_backward_row(py + r * n, pg + r * n, to + r * n, n, logarithm);
+    });
+  });
+  return dx;
+}
+
+Tensor along(const char* op, const Tensor& x, int64_t d, bool logarithm) {
+  check(is_floating(x.dtype()), op, "got ", x, "; accepted: f32, f64, bf16");
+  if (x.dim() == 0) return along(op, x.unsqueeze(0), 0, logarithm).squeeze(0);
+  d = wrap_dim(op, d, x.dim());
+  if (d != x.dim() - 1) return along(op, x.transpose(d, -1), -1, logarithm).transpose(d, -1);
+  return record(
+      op, {x}, forward(x, logarithm),
+      [logarithm](Backward& b) {
+        const Tensor y = b.output();
+        if (!grad_enabled()) return Tensors{backward_fused(y, b.grad(), logarithm)};
+        if (logarithm) return Tensors{b.grad() - exp(y) * sum(b.grad(), {-1}, true)};
+        return Tensors{y * (b.grad() - sum(b.grad() * y, {-1}, true))};
+      },
+      Keep::outputs);
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, int64_t d) { return along("softmax", x, d, false); }
+Tensor log_softmax(const Tensor& x, int64_t d) { return along("log_softmax", x, d, true); }
+
+}  // namespace stretto

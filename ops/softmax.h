@@ -1,0 +1,12 @@
+// Softmax and its logarithm along one dimension, computed around the maximum.
+#pragma once
+
+#include "core/tensor.h"
+
+namespace stretto {
+
+/// exp(x) / Σ exp(x) along d. A slice of −inf alone gives zeros, not NaN: nothing to attend to.
+Tensor softmax(const Tensor& x, int64_t d = -1);
+Tensor log_softmax(const Tensor& x, int64_t d = -1);
+
+}  // namespace stretto

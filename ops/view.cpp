@@ -1,0 +1,299 @@
+#include "ops/view.h"
+
+#include "autograd/tape.h"
+#include "cuda/kernels.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/loops.h"
+#include "ops/reduce.h"
+
+namespace stretto {
+namespace {
+
+template <class To, class From>
+STRETTO_CLONES void copy_run(To* to, int64_t to_step, const From* from, int64_t from_step,
+                             int64_t n) {
+  if (to_step == 1 && from_step == 1) {
+    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<To>(from[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) to[i * to_step] = static_cast<To>(from[i * from_step]);
+  }
+}
+
+// to = from, of one shape, any strides and dtypes, both on the CPU.
+void strided_copy(const Tensor& to, const Tensor& from) {
+  const StridedLoop<2> loop(to.shape(), {to.strides(), from.strides()});
+  dispatch(to.dtype(), [&](auto to_tag) {
+    dispatch(from.dtype(), [&](auto from_tag) {
+      using To = typename decltype(to_tag)::type;
+      using From = typename decltype(from_tag)::type;
+      To* y = to.data<To>();
+      const From* x = from.data<From>();
+      loop.run([&](auto at, int64_t n) {
+        copy_run(y + at[0], loop.inner[0], x + at[1], loop.inner[1], n);
+      });
+    });
+  });
+}
+
+// to = from, where both may lie anywhere.
+void copy_elements(const Tensor& to, const Tensor& from) {
+  if (to.device() == from.device()) {
+    to.device().is_cpu() ? strided_copy(to, from) : cuda::strided_copy(to, from);
+    return;
+  }
+  NoGrad guard;
+  const Tensor source = from.detach().to(to.dtype()).contiguous();
+  if (to.is_contiguous()) {
+    copy_bytes(to.raw_data(), to.device(), source.raw_data(), source.device(),
+               to.numel() * item_size(to.dtype()));
+  } else {
+    const Tensor there = empty_like(to);
+    copy_elements(there, source);
+    copy_elements(to, there);
+  }
+}
+
+// Zeros of `shape` with g at positions start, start + step, … of dimension d. The gradient of slice.
+Tensor place(const Tensor& g, const Shape& shape, int64_t d, int64_t start, int64_t step) {
+  Tensor y = zeros(shape, options_of(g));
+  if (g.numel() > 0)
+    y.slice(d, start, start + (g.size(d) - 1) * step + 1, step).copy_(g.detach());
+  return record("place", {g}, y, [=, n = g.size(d)](Backward& b) {
+    return Tensors{b.grad().slice(d, start, n == 0 ? start : start + (n - 1) * step + 1, step)};
+  });
+}
+
+}  // namespace
+
+Tensor Tensor::view(const Shape& to) const {
+  const Shape target = infer_shape("view", to, numel());
+  Shape strides;
+  check(reshape_strides(shape(), this->strides(), target, strides), "view", "no view of ", *this,
+        " with strides ", this->strides(), " has shape ", target, "; use reshape, which copies");
+  Tensor y = make_view(*this, offset(), target, strides);
+  return record("view", {*this}, y,
+                [from = shape()](Backward& b) { return Tensors{b.grad().reshape(from)}; });
+}
+
+Tensor Tensor::reshape(const Shape& to) const {
+  const Shape target = infer_shape("reshape", to, numel());
+  Shape strides;
+  if (reshape_strides(shape(), this->strides(), target, strides)) return view(target);
+  return contiguous().view(target);
+}
+
+Tensor Tensor::permute(const Shape& order) const {
+  check(order.dim() == dim(), "permute", "order ", order, " for ", *this);
+  Shape sizes = shape(), strides = shape(), inverse = order;
+  bool used[Shape::max_dims] = {};
+  for (int64_t d = 0; d < dim(); ++d) {
+    const int64_t from = wrap_dim("permute", order[d], dim());
+    check(!used[from], "permute", "order ", order, " names dimension ", from, " twice");
+    used[from] = true;
+    sizes[d] = shape()[from];
+    strides[d] = this->strides()[from];
+    inverse[from] = d;
+  }
+  return record("permute", {*this}, make_view(*this, offset(), sizes, strides),
+                [inverse](Backward& b) { return Tensors{b.grad().permute(inverse)}; });
+}
+
+Tensor Tensor::transpose(int64_t d0, int64_t d1) const {
+  Shape order = shape();
+  for (int64_t d = 0; d < dim(); ++d) order[d] = d;
+  d0 = wrap_dim("transpose", d0, dim());
+  d1 = wrap_dim("transpose", d1, dim());
+  std::swap(order[d0], order[d1]);
+  return permute(order);
+}
+
+Tensor Tensor::expand(const Shape& to) const {
+  check(to.dim() >= dim(), "expand", *this, " to ", to);
+  Shape target = to;
+  const int64_t lead = to.dim() - dim();
+  for (int64_t d = 0; d < to.dim(); ++d) {
+    if (to[d] == -1 && d >= lead) target[d] = shape()[d - lead];
+    check(d < lead ? target[d] >= 0 : shape()[d - lead] == target[d] || shape()[d - lead] == 1,
+          "expand", *this, " does not broadcast to ", to);
+  }
+  return broadcast_to(*this, target);
+}
+
+Tensor broadcast_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  check(broadcast_shapes("broadcast_to", x.shape(), shape) == shape, "broadcast_to", x,
+        " does not broadcast to ", shape);
+  check_sizes("broadcast_to", shape);
+  Tensor y = make_view(x, x.offset(), shape, broadcast_strides(x.shape(), x.strides(), shape));
+  return record("broadcast_to", {x}, y,
+                [from = x.shape()](Backward& b) { return Tensors{sum_to(b.grad(), from)}; });
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.shape() == shape) return x;
+  const int64_t lead = x.dim() - shape.dim();
+  Dims dims;
+  for (int64_t d = 0; d < x.dim(); ++d)
+    if (d < lead || (shape[d - lead] == 1 && x.shape()[d] != 1)) dims.push_back(d);
+  return dims.empty() ? x.reshape(shape) : sum(x, dims, true).reshape(shape);
+}
+
+Tensor Tensor::squeeze(int64_t d) const {
+  d = wrap_dim("squeeze", d, dim());
+  check(shape()[d] == 1, "squeeze", "dimension ", d, " of ", *this, " is not of size 1");
+  Shape sizes = shape(), strides = this->strides();
+  sizes.erase(d);
+  strides.erase(d);
+  return record("squeeze", {*this}, make_view(*this, offset(), sizes, strides),
+                [d](Backward& b) { return Tensors{b.grad().unsqueeze(d)}; });
+}
+
+Tensor Tensor::unsqueeze(int64_t d) const {
+  d = wrap_dim("unsqueeze", d, dim() + 1);
+  Shape sizes = shape(), strides = this->strides();
+  sizes.insert(d, 1);
+  strides.insert(d, 1);
+  return record("unsqueeze", {*this}, make_view(*this, offset(), sizes, strides),
+                [d](Backward& b) { return Tensors{b.grad().squeeze(d)}; });
+}
+
+Tensor Tensor::flatten(int64_t first, int64_t last) const {
+  if (dim() == 0) return reshape({1});
+  first = wrap_dim("flatten", first, dim());
+  last = wrap_dim("flatten", last, dim());
+  check(first <= last, "flatten", "dimensions ", first, " to ", last);
+  Shape sizes;
+  int64_t product = 1;
+  for (int64_t d = 0; d < dim(); ++d) {
+    if (d < first || d > last) sizes.push_back(shape()[d]);
+    if (d >= first && d <= last) product *= shape()[d];
+    if (d == last) sizes.push_back(product);
+  }
+  return reshape(sizes);
+}
+
+Tensor Tensor::slice(int64_t d, int64_t start, int64_t end, int64_t step) const {
+  d = wrap_dim("slice", d, dim());
+  check(step >= 1, "slice", "step ", step, "; needs at least 1 (flip reverses)");
+  const int64_t n = shape()[d];
+  if (start < 0) start += n;
+  if (end < 0) end += n;
+  start = std::min(std::max<int64_t>(start, 0), n);
+  end = std::min(std::max<int64_t>(end, start), n);
+  Shape sizes = shape(), strides = this->strides();
+  sizes[d] = (end - start) / step + ((end - start) % step != 0);
+  const int64_t at = offset() + (sizes[d] > 0 ? start * strides[d] : 0);
+  if (sizes[d] > 1) strides[d] *= step;
+  return record("slice", {*this}, make_view(*this, at, sizes, strides),
+                [=, from = shape()](Backward& b) {
+                  return Tensors{place(b.grad(), from, d, start, step)};
+                });
+}
+
+Tensor Tensor::select(int64_t d, int64_t index) const {
+  d = wrap_dim("select", d, dim());
+  const int64_t n = shape()[d];
+  check(index >= -n && index < n, "select", "index ", index, " of dimension ", d, " of ", *this);
+  if (index < 0) index += n;
+  return slice(d, index, index + 1).squeeze(d);
+}
+
+Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
+
+Tensor Tensor::clone() const {
+  Tensor y = empty_like(*this);
+  copy_elements(y, *this);
+  return record("clone", {*this}, y, [](Backward& b) { return Tensors{b.grad()}; });
+}
+
+Tensor Tensor::to(DType type) const {
+  if (type == dtype()) return *this;
+  Tensor y = empty(shape(), {.dtype = type, .device = device()});
+  copy_elements(y, *this);
+  return record("to", {*this}, y,
+                [from = dtype()](Backward& b) { return Tensors{b.grad().to(from)}; });
+}
+
+Tensor Tensor::to(Device where) const {
+  if (where == device()) return *this;
+  check_device("to", where);
+  Tensor y = empty(shape(), {.dtype = dtype(), .device = where});
+  copy_elements(y, *this);
+  return record("to", {*this}, y,
+                [from = device()](Backward& b) { return Tensors{b.grad().to(from)}; });
+}
+
+Tensor& Tensor::copy_(const Tensor& from) {
+  check_in_place("copy_", *this);
+  copy_elements(*this, broadcast_to(from.detach(), shape()));
+  ++storage().version;
+  return *this;
+}
+
+Tensor& Tensor::fill_(double value) {
+  check_in_place("fill_", *this);
+  if (device().is_cuda()) {
+    cuda::fill(*this, value);
+  } else {
+    const StridedLoop<1> loop(shape(), {strides()});
+    dispatch(dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      T* y = data<T>();
+      const T v = static_cast<T>(value);
+      loop.run([&](auto at, int64_t n) {
+        for (int64_t i = 0; i < n; ++i) y[at[0] + i * loop.inner[0]] = v;
+      });
+    });
+  }
+  ++storage().version;
+  return *this;
+}
+
+Tensor pad(const Tensor& x, int64_t d, int64_t before, int64_t after, double value) {
+  d = wrap_dim("pad", d, x.dim());
+  check(before >= 0 && after >= 0, "pad", "negative padding ", before, ", ", after);
+  Shape shape = x.shape();
+  const int64_t n = shape[d];
+  check(!__builtin_add_overflow(n, before, &shape[d]) &&
+            !__builtin_add_overflow(shape[d], after, &shape[d]),
+        "pad", x, " padded by ", before, " and ", after, " has too many elements");
+  Tensor y = full(shape, value, options_of(x));
+  y.slice(d, before, before + n).copy_(x.detach());
+  return record("pad", {x}, y, [=](Backward& b) {
+    return Tensors{b.grad().slice(d, before, before + n)};
+  });
+}
+
+Tensor flip(const Tensor& x, int64_t d) {
+  d = wrap_dim("flip", d, x.dim());
+  Tensor y = empty_like(x);
+  if (x.numel() > 0) {
+    // The same walk as a copy, with dimension d of the source run backwards.
+    Shape strides = x.strides();
+    strides[d] = -strides[d];
+    const int64_t last = x.offset() + (x.shape()[d] - 1) * x.strides()[d];
+    copy_elements(y, make_view(x, last, x.shape(), strides));
+  }
+  return record("flip", {x}, y, [d](Backward& b) { return Tensors{flip(b.grad(), d)}; });
+}
+
+namespace {
+
+// True where column − row is outside the triangle.
+Tensor outside(const Tensor& x, int64_t k, bool lower) {
+  check(x.dim() >= 2, lower ? "tril" : "triu", "needs at least 2 dimensions, got ", x);
+  const int64_t rows = x.size(-2), columns = x.size(-1);
+  Tensor mask = empty({rows, columns}, {.dtype = boolean});
+  bool* m = mask.data<bool>();
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) m[i * columns + j] = lower ? j - i > k : j - i < k;
+  return mask.to(x.device());
+}
+
+}  // namespace
+
+Tensor tril(const Tensor& x, int64_t k) { return masked_fill(x, outside(x, k, true), 0); }
+Tensor triu(const Tensor& x, int64_t k) { return masked_fill(x, outside(x, k, false), 0); }
+
+}  // namespace stretto

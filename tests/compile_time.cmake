@@ -1,0 +1,19 @@
+# What a user's compiler sees: headers that stand alone and are cheap, a package that can be found.
+
+set_target_properties(stretto PROPERTIES VERIFY_INTERFACE_HEADER_SETS ON)
+add_test(NAME headers_self_contained
+         COMMAND ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR}
+                 --target stretto_verify_interface_header_sets)
+set_tests_properties(headers_self_contained PROPERTIES RUN_SERIAL ON)
+
+add_test(NAME header_cost
+         COMMAND ${CMAKE_COMMAND} -D CXX=${CMAKE_CXX_COMPILER} -D ROOT=${PROJECT_SOURCE_DIR}
+                 -P ${CMAKE_CURRENT_SOURCE_DIR}/header_cost.cmake)
+set_tests_properties(header_cost PROPERTIES RUN_SERIAL ON)
+
+add_test(NAME consumer
+         COMMAND ${CMAKE_COMMAND} -D BUILD=${PROJECT_BINARY_DIR} -D CONFIG=$<CONFIG>
+                 -D CXX=${CMAKE_CXX_COMPILER} -D "GENERATOR=${CMAKE_GENERATOR}"
+                 -P ${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake)
+
+set_tests_properties(headers_self_contained header_cost consumer PROPERTIES LABELS compile_time)

@@ -1,0 +1,5 @@
+#include <stretto.h>
+
+#include <iostream>
+
+int main() { std::cout << "consumer: found, compiled, linked\n"; }

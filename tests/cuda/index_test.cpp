@@ -1,0 +1,159 @@
+// The kernels' index arithmetic (cuda/index.h), on the host.
+
+#include "cuda/index.h"
+
+#include <set>
+#include <vector>
+
+#include "core/random.h"
+#include "tests/support/catch.h"
+
+using namespace stretto;
+using namespace stretto::cuda;
+
+namespace {
+
+int64_t offset_of(const Shape& sizes, const Shape& strides, int64_t i) {
+  int64_t at = 0;
+  for (int64_t d = sizes.dim() - 1; d >= 0; --d) {
+    at += i % sizes[d] * strides[d];
+    i /= sizes[d];
+  }
+  return at;
+}
+
+// Sizes with ones among them, and strides of a permuted, partly repeated or gapped tensor.
+struct RandomLayout {
+  Shape sizes, strides;
+};
+RandomLayout random_layout(uint64_t stream, const Shape* sizes = nullptr) {
+  uint64_t draws = 0;
+  auto below = [&](uint32_t n) { return int64_t(random_bits({5, stream}, draws++) % n); };
+  RandomLayout x;
+  if (sizes) {
+    x.sizes = *sizes;
+  } else {
+    const int64_t dims = below(5);
+    for (int64_t d = 0; d < dims; ++d) x.sizes.push_back(1 + below(4));
+  }
+  x.strides = contiguous_strides(x.sizes);
+  for (int64_t d = 0; d < x.sizes.dim(); ++d) {
+    const int64_t other = below(uint32_t(x.sizes.dim()));
+    switch (below(4)) {
+      case 0:
+        x.strides[d] = 0;
+        break;
+      case 1:
+        x.strides[d] += 3;
+        break;
+      case 2:
+        if (!sizes) {
+          std::swap(x.sizes[d], x.sizes[other]);
+          std::swap(x.strides[d], x.strides[other]);
+        }
+        break;
+      default:
+        break;
+    }
+  }
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("a layout finds every element of every operand", "[cuda]") {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    const RandomLayout a = random_layout(seed), b = random_layout(seed + 1000, &a.sizes);
+    const Shape strides[2] = {a.strides, b.strides};
+    const Layout<2> layout = make_layout(a.sizes, strides);
+    CHECK(layout.dims <= a.sizes.dim());
+    for (int64_t i = 0; i < a.sizes.numel(); ++i) {
+      const Offsets<2> at = offsets(layout, i);
+      REQUIRE(at.v[0] == offset_of(a.sizes, a.strides, i));
+      REQUIRE(at.v[1] == offset_of(a.sizes, b.strides, i));
+    }
+  }
+}
+
+TEST_CASE("layouts merge what is evenly spaced", "[cuda]") {
+  auto dims = [](const Shape& sizes, const Shape& strides) {
+    const Shape all[1] = {strides};
+    return make_layout(sizes, all).dims;
+  };
+  CHECK(dims({}, {}) == 0);
+  CHECK(dims({1, 1}, {7, 9}) == 0);
+  CHECK(dims({2, 3, 4}, {12, 4, 1}) == 1);
+  CHECK(dims({2, 1, 4}, {4, 99, 1}) == 1);
+  CHECK(dims({2, 3}, {0, 0}) == 1);
+  CHECK(dims({2, 3}, {1, 2}) == 2);
+  CHECK(dims({2, 3, 4}, {24, 4, 1}) == 2);
+  CHECK(dims({2, 3, 4}, {0, 4, 1}) == 2);
+  CHECK(dims({2, 2, 2, 2, 2, 2, 2, 2}, {1, 2, 4, 8, 16, 32, 64, 128}) == 8);
+}
+
+TEST_CASE("a layout beyond 32 bits", "[cuda]") {
+  const Shape sizes{int64_t(1) << 20, 1 << 20}, strides[1] = {{1, int64_t(1) << 20}};
+  const Layout<1> layout = make_layout(sizes, strides);
+  const int64_t row = 987654, column = 123456;
+  CHECK(offsets(layout, row * (1 << 20) + column).v[0] == row + column * (1 << 20));
+}
+
+TEST_CASE("skew_column and unskew_column undo each other", "[cuda]") {
+  for (int64_t m : {1, 2, 5})
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t c = -7; c < 7; ++c) {
+        CHECK(unskew_column(i, skew_column(i, c, m), m) == c);
+        CHECK(skew_column(i, c, m) == c - i + m - 1);
+      }
+}
+
+TEST_CASE("a sum's plan takes every element once", "[cuda]") {
+  // Walks the plan as the kernels do.
+  auto check_plan = [](const Shape& sizes, const Shape& strides, const Shape& dims) {
+    const SumPlan plan = plan_sum(sizes, strides, dims);
+    CAPTURE(str(sizes), str(strides), str(dims), plan.splits, plan.chunk, plan.threads);
+    REQUIRE(plan.outputs * plan.count == sizes.numel());
+    REQUIRE(plan.splits >= 1);
+    REQUIRE(plan.splits <= 65535);  // grid.y
+    std::vector<int64_t> seen;
+    for (int64_t o = 0; o < plan.outputs; ++o) {
+      const int64_t base = offsets(plan.kept, o).v[0];
+      for (int64_t s = 0; s < plan.splits; ++s) {
+        const int64_t begin = s * plan.chunk, end = chunk_end(plan, begin);
+        REQUIRE(begin < end);
+        for (int64_t r = begin; r < end; ++r) seen.push_back(base + offsets(plan.reduced, r).v[0]);
+      }
+    }
+    // Output by output, in row-major order of the kept dimensions.
+    Shape order_sizes, order_strides;
+    for (int pass = 0; pass < 2; ++pass)
+      for (int64_t d = 0; d < sizes.dim(); ++d)
+        if ((std::find(dims.begin(), dims.end(), d) != dims.end()) == (pass == 1)) {
+          order_sizes.push_back(sizes[d]);
+          order_strides.push_back(strides[d]);
+        }
+    bool same = int64_t(seen.size()) == sizes.numel();
+    for (size_t i = 0; same && i < seen.size(); ++i)
+      same = seen[i] == offset_of(order_sizes, order_strides, int64_t(i));
+    REQUIRE(same);
+    return plan;
+  };
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    const RandomLayout x = random_layout(seed);
+    for (int mask = 0; mask < 1 << x.sizes.dim(); ++mask) {
+      Shape dims;
+      for (int64_t d = 0; d < x.sizes.dim(); ++d)
+        if (mask >> d & 1) dims.push_back(d);
+      check_plan(x.sizes, x.strides, dims);
+    }
+  }
+  CHECK(check_plan({100003}, {1}, {0}).splits > 1);
+  CHECK(check_plan({100003}, {3}, {0}).threads == 256);
+  CHECK(check_plan({5000, 40}, {40, 1}, {0}).threads == 0);
+  CHECK(check_plan({5000, 40}, {40, 1}, {0}).splits > 1);
+  CHECK(check_plan({40, 5000}, {1, 40}, {1}).threads == 0);
+  CHECK(check_plan({300, 100}, {100, 1}, {1}).threads == 32);
+  CHECK(check_plan({30, 3000}, {3000, 1}, {1}).threads == 256);
+  CHECK(check_plan({40000, 2}, {2, 1}, {1}).threads == 0);
+  CHECK(check_plan({3, 40000}, {0, 1}, {1}).splits > 1);
+}

@@ -1,0 +1,10 @@
+# Fails unless every program of this folder stands word for word in the README.
+file(READ ${README} readme)
+file(GLOB programs ${FOLDER}/*.cpp)
+foreach(program IN LISTS programs)
+  file(READ ${program} text)
+  string(FIND "${readme}" "```cpp\n${text}```" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "README.md does not show ${program} as it is")
+  endif()
+endforeach()

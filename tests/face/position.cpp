@@ -1,0 +1,24 @@
+#include <stretto.h>
+
+#include <cstdio>
+using namespace stretto;
+
+// A position of your own: scores fall with the distance, by a slope that each head learns.
+struct Fading : nn::Position {
+  Fading(nn::Module& parent, nn::HeadShape shape)
+      : Position(parent), slope(parameter("slope", full({shape.n_heads, 1}, 0.1))) {}
+
+  void apply(nn::AttentionCall& call) const override {
+    Tensor distance = arange(-double(call.n_keys() - 1), 1);  // …, −2, −1, 0
+    call.options.lag_bias = {.rows = slope * distance, .zero_row = call.n_keys() - 1};
+  }
+  Tensor slope;
+};
+
+int main() {
+  nn::MultiHeadAttention attention(
+      {.d_model = 16, .n_heads = 2, .position = nn::position<Fading>()});
+  Tensor y = attention(randn({1, 10, 16}), {.causal = true});
+  sum(square(y)).backward();
+  std::printf("%s", attention.describe().c_str());
+}

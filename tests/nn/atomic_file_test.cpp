@@ -1,0 +1,95 @@
+#include "nn/atomic_file.h"
+
+#include <unistd.h>
+
+#include "core/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/file_size_limit.h"
+#include "tests/support/temp_dir.h"
+
+using namespace stretto;
+using nn::AtomicFile;
+using stretto::testing::FileSizeLimit;
+using stretto::testing::read_file;
+using stretto::testing::TempDir;
+using stretto::testing::write_file;
+
+namespace {
+
+std::string error_of_write(const std::string& path, size_t bytes) {
+  const std::string content(bytes, 'x');
+  try {
+    AtomicFile file(path);
+    file.write(content.data(), int64_t(bytes));
+    file.commit();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("an atomic file appears on commit") {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  {
+    AtomicFile file(path);
+    file.write("one ", 4);
+    file.write("two", 3);
+    CHECK_FALSE(std::filesystem::exists(path));
+    CHECK(std::filesystem::exists(path + ".tmp." + std::to_string(::getpid())));
+    file.commit();
+    CHECK_THROWS_WITH(file.write("x", 1), Containing("already committed"));
+    CHECK_THROWS_WITH(file.commit(), Containing("already committed"));
+  }
+  CHECK(read_file(path) == "one two");
+  CHECK(dir.entries() == 1);
+}
+
+TEST_CASE("an atomic file without commit leaves nothing") {
+  const TempDir dir;
+  write_file(dir.file("a"), "old");
+  {
+    AtomicFile file(dir.file("a"));
+    file.write("new", 3);
+  }
+  CHECK(read_file(dir.file("a")) == "old");
+  CHECK(dir.entries() == 1);
+}
+
+TEST_CASE("a full disk leaves the old file and no other") {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  write_file(path, "old");
+  std::string message;
+  {
+    const FileSizeLimit limit(4096);
+    message = error_of_write(path, 10000);
+  }
+  CHECK(message == "[save] " + path + ": write failed: File too large");
+  CHECK(read_file(path) == "old");
+  CHECK(dir.entries() == 1);
+  CHECK(error_of_write(path, 10000).empty());
+  CHECK(read_file(path).size() == 10000);
+}
+
+TEST_CASE("an atomic file names what stands in its way") {
+  const TempDir dir;
+  CHECK_THAT(error_of_write(dir.file("no/such/folder"), 1),
+             Containing(dir.file("no/such/folder") + ": cannot create "));
+  CHECK_THAT(error_of_write(dir.file("no/such/folder"), 1),
+             Containing("No such file or directory"));
+  CHECK(error_of_write("/dev/full", 1) == "[save] /dev/full: exists and is not a regular file");
+  CHECK_THAT(error_of_write(dir.file("."), 1), Containing("exists and is not a regular file"));
+}
+
+TEST_CASE("an atomic file can be written beside by its bare name") {
+  const TempDir dir;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(dir.file("."));
+  const std::string message = error_of_write("bare", 10);
+  std::filesystem::current_path(before);
+  CHECK(message.empty());
+  CHECK(read_file(dir.file("bare")).size() == 10);
+}

@@ -1,0 +1,251 @@
+#include "nn/module.h"
+
+#include "autograd/tape.h"
+#include "nn/dropout.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
+#include "nn/optim.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+
+using namespace stretto;
+
+namespace {
+
+struct Block : nn::Module {
+  struct Options {
+    int64_t width = 4;
+  };
+  Block(Module& parent, std::string name, Options o)
+      : Module(parent, std::move(name)), options(o) {}
+  const Options options;
+  nn::Linear linear{*this, "linear", {.in = options.width, .out = options.width, .bias = false}};
+  nn::Dropout dropout{*this, "dropout", {.p = 0.5}};
+  std::string label() const override { return "Block"; }
+};
+
+struct Model : nn::Module {
+  struct Options {
+    int64_t blocks = 2;
+  };
+  explicit Model(Options o) : options(o) {}
+  const Options options;
+  nn::Embedding embedding{*this, "embedding", {.count = 1000, .dim = 4}};
+  nn::List<Block> layers{*this, "layers", options.blocks, Block::Options{}};
+  Tensor scale = parameter("scale", ones({4}));
+  Tensor tied = shared_parameter("tied", embedding.weight);
+  Tensor running = buffer("running", zeros({4}));
+  Tensor counts = buffer("counts", zeros({2}, {.dtype = i64}));
+  std::string label() const override { return "Model"; }
+
+  // For tests of names.
+  void add_parameter(const std::string& name) { parameter(name, ones({1})); }
+  void add_buffer(const std::string& name, const Tensor& value) { buffer(name, value); }
+};
+
+struct Plain : nn::Module {
+  nn::Linear linear{*this, "linear", {.in = 2, .out = 2}};
+};
+
+std::vector<std::string> names(const std::vector<nn::NamedTensor>& named) {
+  std::vector<std::string> result;
+  for (const auto& n : named) result.push_back(n.name);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a module lists its parameters once, in the order of declaration") {
+  Model model({});
+  CHECK(names(model.named_parameters()) ==
+        std::vector<std::string>{"embedding.weight", "layers.0.linear.weight",
+                                 "layers.1.linear.weight", "scale"});
+  CHECK(names(model.named_buffers()) == std::vector<std::string>{"running", "counts"});
+  CHECK(model.parameter_count() == 4000 + 16 + 16 + 4);
+  CHECK(model.parameters()[0].same(model.embedding.weight));
+  for (const Tensor& p : model.parameters()) CHECK(p.requires_grad());
+  CHECK_FALSE(model.running.requires_grad());
+  CHECK(model.layers.size() == 2);
+  CHECK(model.layers[1].linear.weight.same(model.parameters()[2]));
+}
+
+TEST_CASE("a module's tree as text") {
+  Model model({.blocks = 1});
+  model.to(f64);
+  CHECK(model.describe() ==
+        "Model                              4,020\n"
+        "  embedding: Embedding(1000 × 4)   4,000\n"
+        "    weight [1000, 4] f64\n"
+        "  layers: List                        16\n"
+        "    0: Block                          16\n"
+        "      linear: Linear(4 → 4, no bias)  16\n"
+        "        weight [4, 4] f64\n"
+        "      dropout: Dropout(0.5)\n"
+        "  scale [4] f64\n"
+        "  tied [1000, 4] f64 = embedding.weight\n"
+        "  running [4] buffer f64\n"
+        "  counts [2] buffer i64\n");
+}
+
+TEST_CASE("a module rejects names that are taken, empty or dotted") {
+  Model model({});
+  CHECK_THROWS_WITH(model.add_parameter("scale"),
+                    Containing("[parameter] the name \"scale\" is taken"));
+  CHECK_THROWS_WITH(model.add_parameter("layers"), Containing("\"layers\" is taken"));
+  CHECK_THROWS_WITH(model.add_parameter("running"), Containing("\"running\" is taken"));
+  CHECK_THROWS_WITH(model.add_parameter("a.b"), Containing("\"a.b\" cannot be a name"));
+  CHECK_THROWS_WITH(model.add_parameter(""), Containing("cannot be a name"));
+  CHECK_THROWS_WITH(nn::Linear(model, "scale", {.in = 1, .out = 1}), Containing("is taken"));
+  CHECK_THROWS_WITH(nn::Linear(model, "embedding", {.in = 1, .out = 1}), Containing("is taken"));
+  CHECK_THROWS_WITH(model.add_buffer("b", {}), Containing("requires no gradient"));
+  CHECK_THROWS_WITH(model.add_buffer("b", model.scale), Containing("requires no gradient"));
+  CHECK(model.children().size() == 2);
+}
+
+TEST_CASE("children leave with their destruction, and outlive their parent") {
+  Model model({});
+  {
+    nn::Linear extra(model, "extra", {.in = 2, .out = 3});
+    CHECK(model.parameter_count() == 4036 + 9);
+  }
+  CHECK(model.parameter_count() == 4036);
+  // A constructor that throws after it registered leaves nothing behind.
+  CHECK_THROWS_WITH(nn::Linear(model, "bad", {.in = 0, .out = 3}), Containing("must be positive"));
+  CHECK(model.children().size() == 2);
+
+  auto parent = std::make_unique<Plain>();
+  auto child =
+      std::make_unique<nn::Linear>(*parent, "late", nn::Linear::Options{.in = 2, .out = 3});
+  parent.reset();
+  CHECK(child->parameter_count() == 9);
+}
+
+TEST_CASE("training mode reaches all children, and new ones take it over") {
+  Model model({});
+  CHECK(model.layers[0].dropout.training());
+  model.eval();
+  CHECK_FALSE(model.training());
+  CHECK_FALSE(model.layers[1].dropout.training());
+  nn::Dropout late(model, "late", {.p = 0.1});
+  CHECK_FALSE(late.training());
+  model.train();
+  CHECK(late.training());
+}
+
+TEST_CASE("zero_grad drops gradients") {
+  Plain m;
+  sum(m.linear(ones({1, 2}))).backward();
+  CHECK(m.linear.weight.grad().defined());
+  m.zero_grad();
+  CHECK_FALSE(m.linear.weight.grad().defined());
+  CHECK_FALSE(m.linear.bias.grad().defined());
+}
+
+TEST_CASE("Module::to converts behind the handles, and keeps sharing") {
+  Model model({});
+  const Tensor handle = model.layers[0].linear.weight;
+  const std::vector<double> before = handle.to_vector<double>();
+  sum(square(handle)).backward();
+  REQUIRE(handle.grad().defined());
+  model.to(f64);
+  CHECK(handle.dtype() == f64);
+  CHECK(handle.to_vector<double>() == before);
+  CHECK(handle.requires_grad());
+  CHECK_FALSE(handle.grad().defined());
+  CHECK(model.running.dtype() == f64);
+  CHECK(model.counts.dtype() == i64);
+  CHECK(model.tied.same(model.embedding.weight));
+  CHECK(model.embedding.weight.dtype() == f64);
+  // The tape knows the new dtype.
+  sum(square(handle)).backward();
+  CHECK(handle.grad().dtype() == f64);
+  model.to(f32);
+  CHECK(handle.to_vector<double>() == before);
+  CHECK_THROWS_WITH(model.to(i64), Containing("[Module::to] got i64"));
+  CHECK_NOTHROW(model.to(cpu));
+}
+
+TEST_CASE("a backward pass notices that set_data took its tensor away") {
+  Tensor x = ones({3}).set_requires_grad();
+  const Tensor y = sum(mul(x, x));
+  x.set_data(zeros({3}));
+  CHECK_THROWS_WITH(y.backward(), Containing("changed in place"));
+  CHECK(x.to_vector<float>() == std::vector<float>(3, 0));
+  CHECK_THROWS_WITH(x.set_data(zeros({3}, {.dtype = i64})), Containing("requires a gradient"));
+  const Tensor result = mul(x, 2.0);
+  CHECK_THROWS_WITH(result.set_data(ones({3})), Containing("[set_data]"));
+  CHECK_THROWS_AS(x.set_data({}), Error);
+  x.set_data(ones({2, 2}));
+  CHECK(x.shape() == Shape{2, 2});
+  sum(x).backward();
+  CHECK(x.grad().shape() == Shape{2, 2});
+}
+
+TEST_CASE("clone copies values, dtypes, modes and freezing, and draws nothing") {
+  manual_seed(5);
+  Model model({.blocks = 3});
+  model.to(bf16);
+  model.layers[1].eval();
+  model.scale.set_requires_grad(false);
+  model.scale.fill_(7);
+  const RandomState before = random_state();
+  const auto copy = nn::clone(model);
+  CHECK(random_state().next_stream == before.next_stream);
+  CHECK(random_state().seed == before.seed);
+  CHECK(copy->options.blocks == 3);
+  CHECK(names(copy->named_parameters()) == names(model.named_parameters()));
+  for (size_t i = 0; i < model.parameters().size(); ++i) {
+    const Tensor a = model.parameters()[i], b = copy->parameters()[i];
+    CHECK(a.dtype() == b.dtype());
+    CHECK(a.requires_grad() == b.requires_grad());
+    CHECK(a.to_vector<float>() == b.to_vector<float>());
+    CHECK(a.raw_data() != b.raw_data());
+  }
+  CHECK(copy->tied.same(copy->embedding.weight));
+  CHECK(copy->training());
+  CHECK_FALSE(copy->layers[1].dropout.training());
+  CHECK(copy->layers[0].dropout.training());
+  // Without options a module is made by its default constructor.
+  const Plain plain;
+  CHECK(nn::clone(plain)->linear.weight.to_vector<float>() ==
+        plain.linear.weight.to_vector<float>());
+}
+
+TEST_CASE("copy_state copies by name and says what does not fit") {
+  Model a({}), b({}), c({.blocks = 3});
+  b.to(f64);
+  nn::copy_state(a, b);
+  CHECK(b.scale.dtype() == f64);
+  CHECK(a.embedding.weight.to_vector<double>() == b.embedding.weight.to_vector<double>());
+  const std::vector<float> before = c.embedding.weight.to_vector<float>();
+  CHECK_THROWS_WITH(nn::copy_state(a, c), Containing("the source has no layers.2.linear.weight"));
+  CHECK_THROWS_WITH(nn::copy_state(c, a),
+                    Containing("the destination has no layers.2.linear.weight"));
+  CHECK(c.embedding.weight.to_vector<float>() == before);
+  const nn::Linear wide({.in = 3, .out = 2});
+  nn::Linear narrow({.in = 2, .out = 2});
+  CHECK_THROWS_WITH(nn::copy_state(wide, narrow),
+                    Containing("[copy_state] weight: source f32 [2, 3], destination f32 [2, 2]"));
+}
+
+TEST_CASE("a module moves to a GPU and back in place") {
+  if (!cuda_available()) STRETTO_SKIP(cuda_description());
+  Model model({});
+  const Tensor handle = model.layers[0].linear.weight;
+  const std::vector<float> before = handle.to_vector<float>();
+  model.to("cuda");
+  CHECK(handle.device().is_cuda());
+  CHECK(model.counts.device().is_cuda());
+  CHECK(model.tied.same(model.embedding.weight));
+  sum(square(handle)).backward();
+  CHECK(handle.grad().device().is_cuda());
+  const auto copy = nn::clone(model);
+  CHECK(copy->layers[0].linear.weight.device().is_cuda());
+  model.to(cpu);
+  CHECK(handle.device().is_cpu());
+  CHECK(handle.to_vector<float>() == before);
+  CHECK(copy->layers[0].linear.weight.to_vector<float>() == before);
+}

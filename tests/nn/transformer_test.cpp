@@ -1,0 +1,253 @@
+#include "nn/transformer.h"
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using nn::DecoderLayer;
+using nn::EncoderLayer;
+using nn::LayerOptions;
+using nn::NormPlace;
+using testing::fixed_noise;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+template <class Layer>
+std::unique_ptr<Layer> make(const LayerOptions& options) {
+  manual_seed(21);
+  auto layer = std::make_unique<Layer>(options);
+  layer->to(f64);
+  layer->eval();
+  // Norms that are not the identity, so that leaving one out shows.
+  for (const auto& [name, p] : layer->named_parameters())
+    if (name.rfind("norm", 0) == 0) p.detach().add_(fixed_noise(p.shape(), p.numel() + name[4]), 0.5);
+  return layer;
+}
+
+std::vector<std::string> names(const nn::Module& m) {
+  std::vector<std::string> list;
+  for (const auto& [name, tensor] : m.named_parameters()) list.push_back(name);
+  return list;
+}
+
+const LayerOptions base{.d_model = 8, .n_heads = 2, .d_hidden = 12};
+
+}  // namespace
+
+TEST_CASE("EncoderLayer: parameters") {
+  LayerOptions options = base;
+  options.position = nn::music_relative({.length = 5});
+  options.d_key = 3;
+  const auto layer = make<EncoderLayer>(options);
+  CHECK(names(*layer) ==
+        std::vector<std::string>{
+            "self_attention.q.weight", "self_attention.q.bias", "self_attention.k.weight",
+            "self_attention.k.bias", "self_attention.v.weight", "self_attention.v.bias",
+            "self_attention.out.weight", "self_attention.out.bias",
+            "self_attention.position.table", "norm1.weight", "norm1.bias",
+            "feed_forward.linear1.weight", "feed_forward.linear1.bias",
+            "feed_forward.linear2.weight", "feed_forward.linear2.bias", "norm2.weight",
+            "norm2.bias"});
+  CHECK(layer->parameter_count() == 2 * (8 * 6 + 6) + 2 * (8 * 8 + 8) + 2 * 5 * 3 +
+                                        (8 * 12 + 12) + (12 * 8 + 8) + 4 * 8);
+  CHECK(layer->label() == "EncoderLayer(pre-norm)");
+  options.norm = NormPlace::post;
+  options.attention_bias = false;
+  CHECK(make<EncoderLayer>(options)->label() == "EncoderLayer(post-norm)");
+  CHECK(make<EncoderLayer>(options)->parameter_count() == layer->parameter_count() - 2 * 6 - 2 * 8);
+}
+
+TEST_CASE("EncoderLayer: pre-norm and post-norm are their formulas") {
+  const Tensor x = fixed_noise({2, 7, 8}, 1);
+  const nn::Visibility causal{.causal = true};
+  LayerOptions options = base;
+  options.norm_eps = 1e-3;
+  options.activation = nn::Activation::gelu;
+  options.norm = NormPlace::pre;
+  {
+    const auto m = make<EncoderLayer>(options);
+    CHECK(m->norm1.options.eps == 1e-3);
+    CHECK(m->norm2.options.eps == 1e-3);
+    const Tensor y = x + m->self_attention(m->norm1(x), causal);
+    const Tensor z = y + m->feed_forward(m->norm2(y));
+    CHECK(same_bits((*m)(x, causal), z));
+    const Tensor hidden = gelu(m->feed_forward.linear1(m->norm2(y)));
+    CHECK(same_bits((*m)(x, causal), y + m->feed_forward.linear2(hidden)));
+  }
+  options.norm = NormPlace::post;
+  {
+    const auto m = make<EncoderLayer>(options);
+    const Tensor y = m->norm1(x + m->self_attention(x, causal));
+    CHECK(same_bits((*m)(x, causal), m->norm2(y + m->feed_forward(y))));
+  }
+}
+
+TEST_CASE("EncoderLayer: causal means causal") {
+  for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
+    for (const nn::Visibility& visible :
+         {nn::Visibility{.causal = true}, nn::Visibility{.block = 3}}) {
+      LayerOptions options = base;
+      options.norm = norm;
+      options.position = nn::music_relative({.length = 6});
+      const auto m = make<EncoderLayer>(options);
+      NoGrad guard;
+      const Tensor x = fixed_noise({2, 11, 8}, 1), y = (*m)(x, visible);
+      x.slice(1, 7).fill_(5);
+      CHECK(same_bits((*m)(x, visible).slice(1, 0, 7), y.slice(1, 0, 7)));
+      CHECK(!same_bits((*m)(x).slice(1, 0, 7), y.slice(1, 0, 7)));
+    }
+}
+
+TEST_CASE("EncoderLayer: padded positions change nothing") {
+  const auto m = make<EncoderLayer>(base);
+  NoGrad guard;
+  const Tensor x = fixed_noise({2, 6, 8}, 1);
+  Tensor padding = zeros({2, 6}, {.dtype = boolean});
+  padding[0].slice(0, 4).fill_(1);
+  const Tensor y = (*m)(x, {.key_padding = padding});
+  CHECK(worst_error(y[0].slice(0, 0, 4), (*m)(x.slice(0, 0, 1).slice(1, 0, 4))[0]) < 1e-14);
+  x[0].slice(0, 4).fill_(9);
+  CHECK(same_bits((*m)(x, {.key_padding = padding})[0].slice(0, 0, 4), y[0].slice(0, 0, 4)));
+  CHECK(same_bits((*m)(x, {.key_padding = padding})[1], y[1]));
+}
+
+TEST_CASE("EncoderLayer: with a cache, in chunks, equals one pass") {
+  for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
+    LayerOptions options = base;
+    options.norm = norm;
+    options.n_key_heads = 1;
+    options.position = nn::music_relative({.length = 5, .beyond = Beyond::clip});
+    const auto m = make<EncoderLayer>(options);
+    const Tensor x = fixed_noise({2, 12, 8}, 1);
+    nn::KeyValueCache cache;
+    Tensors parts;
+    for (const auto& [from, to] : std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {5, 6}, {6, 12}})
+      parts.push_back((*m)(x.slice(1, from, to), {.causal = true}, &cache));
+    CHECK(worst_error(cat(parts, 1), (*m)(x, {.causal = true})) < 1e-12);
+  }
+}
+
+TEST_CASE("DecoderLayer: parameters") {
+  LayerOptions options = base;
+  options.position = nn::music_relative({.length = 5});
+  const auto m = make<DecoderLayer>(options);
+  const auto list = names(*m);
+  // The context has no position.
+  CHECK(std::count(list.begin(), list.end(), "self_attention.position.table") == 1);
+  CHECK(std::count(list.begin(), list.end(), "cross_attention.position.table") == 0);
+  CHECK(std::count(list.begin(), list.end(), "cross_attention.q.weight") == 1);
+  CHECK(list.back() == "norm3.bias");
+  CHECK(m->parameter_count() ==
+        2 * 4 * (64 + 8) + 2 * 5 * 4 + (8 * 12 + 12) + (12 * 8 + 8) + 3 * 2 * 8);
+  CHECK(m->label() == "DecoderLayer(pre-norm)");
+}
+
+TEST_CASE("DecoderLayer: pre-norm and post-norm are their formulas") {
+  const Tensor x = fixed_noise({2, 5, 8}, 1), context = fixed_noise({2, 9, 8}, 2);
+  Tensor padding = zeros({2, 9}, {.dtype = boolean}), own = zeros({2, 5}, {.dtype = boolean});
+  padding[1].slice(0, 3).fill_(1);
+  own[0].slice(0, 4).fill_(1);
+  const nn::Visibility self{.causal = true, .key_padding = own}, cross{.key_padding = padding};
+  for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
+    LayerOptions options = base;
+    options.norm = norm;
+    options.position = nn::music_relative({.length = 3});
+    const auto m = make<DecoderLayer>(options);
+    Tensor y = x;
+    if (norm == NormPlace::pre) {
+      y = y + m->self_attention(m->norm1(y), self);
+      y = y + m->cross_attention(m->norm2(y), context, cross);
+      y = y + m->feed_forward(m->norm3(y));
+    } else {
+      y = m->norm1(y + m->self_attention(y, self));
+      y = m->norm2(y + m->cross_attention(y, context, cross));
+      y = m->norm3(y + m->feed_forward(y));
+    }
+    CHECK(same_bits((*m)(x, context, self, cross), y));
+  }
+}
+
+TEST_CASE("DecoderLayer: causal by default, and the padded context is not seen") {
+  const auto m = make<DecoderLayer>(base);
+  NoGrad guard;
+  const Tensor x = fixed_noise({2, 6, 8}, 1), context = fixed_noise({2, 4, 8}, 2);
+  const Tensor y = (*m)(x, context);
+  x.slice(1, 3).fill_(4);
+  CHECK(same_bits((*m)(x, context).slice(1, 0, 3), y.slice(1, 0, 3)));
+  Tensor padding = zeros({2, 4}, {.dtype = boolean});
+  padding.slice(1, 2).fill_(1);
+  const Tensor z = (*m)(x, context, {.causal = true}, {.key_padding = padding});
+  CHECK(worst_error((*m)(x, context.slice(1, 0, 2)), z) < 1e-14);
+  context.slice(1, 2).fill_(7);
+  CHECK(same_bits((*m)(x, context, {.causal = true}, {.key_padding = padding}), z));
+}
+
+TEST_CASE("DecoderLayer: with a cache, token by token, equals one pass") {
+  LayerOptions options = base;
+  options.position = nn::music_relative({.length = 4});
+  const auto m = make<DecoderLayer>(options);
+  const Tensor x = fixed_noise({2, 9, 8}, 1), context = fixed_noise({2, 4, 8}, 2);
+  nn::KeyValueCache cache;
+  Tensors parts;
+  for (int64_t i = 0; i < 9; ++i)
+    parts.push_back((*m)(x.slice(1, i, i + 1), context, {.causal = true}, {}, &cache));
+  CHECK(worst_error(cat(parts, 1), (*m)(x, context)) < 1e-12);
+}
+
+TEST_CASE("layers drop in training only, with fresh draws for every branch") {
+  LayerOptions options = base;
+  options.dropout = 0.4;
+  options.attention_dropout = 0.3;
+  const auto e = make<EncoderLayer>(options);
+  const auto d = make<DecoderLayer>(options);
+  CHECK(e->self_attention.options.dropout == 0.3);
+  CHECK(e->feed_forward.options.dropout == 0.4);
+  CHECK(d->cross_attention.options.dropout == 0.3);
+  const Tensor x = fixed_noise({2, 5, 8}, 1);
+  auto draws = [](auto&& f) {
+    const uint64_t before = random_state().next_stream;
+    f();
+    return random_state().next_stream - before;
+  };
+  auto encode = [&] { (*e)(x); };
+  auto decode = [&] { (*d)(x, x); };
+  CHECK(draws(encode) == 0);
+  CHECK(draws(decode) == 0);
+  CHECK(same_bits((*e)(x), (*e)(x)));
+  e->train();
+  d->train();
+  CHECK(draws(encode) == 4);  // weights, branch, hidden units, branch
+  CHECK(draws(decode) == 6);
+  CHECK(!same_bits((*e)(x), (*e)(x)));
+  manual_seed(8);
+  const Tensor y = (*e)(x);
+  manual_seed(8);
+  CHECK(same_bits((*e)(x), y));
+}
+
+TEST_CASE("layers: gradients for the input, and some for every parameter") {
+  LayerOptions options = base;
+  options.position = nn::music_relative({.length = 3, .beyond = Beyond::clip});
+  for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
+    options.norm = norm;
+    const auto m = make<DecoderLayer>(options);
+    const Tensor x = fixed_noise({1, 4, 8}, 1).set_requires_grad();
+    const Tensor context = fixed_noise({1, 3, 8}, 2).set_requires_grad();
+    const Tensor y = (*m)(x, context);
+    sum(y * fixed_noise(y.shape(), 3)).backward();
+    for (const auto& [name, p] : m->named_parameters()) {
+      INFO(name);
+      REQUIRE(p.grad().defined());
+      if (name.find("k.bias") == std::string::npos) CHECK(max(abs(p.grad())).item() > 1e-7);
+    }
+    testing::gradcheck([&](const Tensors& in) { return (*m)(in[0], in[1]); }, {x, context}, false);
+  }
+}

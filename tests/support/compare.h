@@ -1,0 +1,38 @@
+// Two results side by side.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace stretto::testing {
+
+/// max |got − want| / max(1, max |want|), the measure of tests/conformance. Infinite where shapes
+/// differ or one of the two has a NaN.
+inline double worst_error(const Tensor& got, const Tensor& want) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (!got.defined() || !want.defined() || !(got.shape() == want.shape())) return infinity;
+  const std::vector<double> a = got.to_vector<double>(), b = want.to_vector<double>();
+  double worst = 0, largest = 1;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) || std::isnan(b[i])) return infinity;
+    if (a[i] == b[i]) continue;  // equal infinities
+    worst = std::max(worst, std::fabs(a[i] - b[i]));
+  }
+  for (double x : b) largest = std::max(largest, std::fabs(x));
+  return worst / largest;
+}
+
+/// Equal shape, dtype and bits, whatever the layout.
+inline bool same_bits(const Tensor& a, const Tensor& b) {
+  if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
+  const Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
+  const auto bytes = size_t(x.numel() * item_size(x.dtype()));
+  return bytes == 0 || std::memcmp(x.raw_data(), y.raw_data(), bytes) == 0;
+}
+
+}  // namespace stretto::testing

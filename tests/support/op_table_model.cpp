@@ -1,0 +1,255 @@
+// Products, normalisation and the loss [ops/matmul.h, norm.h, loss.h].
+#include "ops/create.h"
+#include "ops/loss.h"
+#include "ops/matmul.h"
+#include "ops/norm.h"
+#include "tests/support/op_table.h"
+
+namespace stretto::testing {
+namespace {
+
+Shape matmul_shape(const Shape& a, const Shape& b) {
+  Shape y = broadcast_of(Shape(a.begin(), std::max<int64_t>(a.dim() - 2, 0)),
+                         Shape(b.begin(), std::max<int64_t>(b.dim() - 2, 0)));
+  if (a.dim() > 1) y.push_back(a[a.dim() - 2]);
+  if (b.dim() > 1) y.push_back(b.back());
+  return y;
+}
+
+Array matmul_reference(const Arrays& x) {
+  const Array &a = x[0], &b = x[1];
+  const int64_t k = a.shape.back();
+  return build(matmul_shape(a.shape, b.shape), [&](const Shape& index) {
+    Shape batch = index;
+    int64_t row = 0, column = 0;
+    if (b.shape.dim() > 1) {
+      column = batch.back();
+      batch.erase(batch.dim() - 1);
+    }
+    if (a.shape.dim() > 1) {
+      row = batch.back();
+      batch.erase(batch.dim() - 1);
+    }
+    Number sum;
+    for (int64_t p = 0; p < k; ++p) {
+      Shape in_a = batch, in_b = batch;
+      if (a.shape.dim() > 1) in_a.push_back(row);
+      in_a.push_back(p);
+      in_b.push_back(p);
+      if (b.shape.dim() > 1) in_b.push_back(column);
+      sum = sum + a.at(in_a) * b.at(in_b);
+    }
+    return sum;
+  });
+}
+
+Op matmul_op() {
+  Op op = {.name = "matmul",
+           .call = [](const Tensors& x) { return matmul(x[0], x[1]); },
+           .reference = matmul_reference,
+           .large = {{{130, 140}}, {{140, 150}}},
+           .on_cuda = true};
+  // K = 0 and any empty side; 1-d operands; broadcast batches; odd sizes (C2).
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
+           {{2, 0}, {0, 3}},        {{0, 2}, {2, 3}},     {{2, 3}, {3, 0}},
+           {{0, 2, 3}, {0, 3, 4}},  {{2, 3, 0}, {2, 0, 4}}, {{3}, {3}},
+           {{3}, {3, 2}},           {{2, 3}, {3}},        {{2, 2, 3}, {3}},
+           {{3}, {2, 3, 2}},        {{0}, {0}},           {{1, 5}, {5, 1}},
+           {{5, 1}, {1, 5}},        {{9, 9}, {9, 9}},     {{2, 3}, {3, 4}},
+           {{2, 1, 2, 3}, {3, 3, 2}}, {{2, 2, 3}, {3, 2}}, {{2, 3}, {2, 3, 2}},
+           {{1, 2, 3}, {4, 3, 2}},  {{31, 33}, {33, 29}}, {{2, 17, 23}, {2, 23, 5}}})
+    op.samples.push_back({{a}, {b}});
+  op.any_layout_exact = false;  // BLAS has other kernels for transposed operands
+  op.errors = {
+      {[] { matmul(ones({2, 3}), ones({4, 5})); },
+       "[matmul] inner sizes differ: a f32 [2, 3], b f32 [4, 5]; the last size of a must equal the "
+       "last but one of b"},
+      {[] { matmul(ones({2}), ones({3})); }, "[matmul] inner sizes differ"},
+      {[] { matmul(ones({}), ones({3})); },
+       "[matmul] needs at least 1 dimension: a f32 [], b f32 [3]"},
+      {[] { matmul(ones({2, 2}), ones({2, 2}, {.dtype = f64})); },
+       "[matmul] a f32 [2, 2], b f64 [2, 2]; both must have one floating dtype"},
+      {[] { matmul(ones({2, 2}, {.dtype = i64}), ones({2, 2}, {.dtype = i64})); },
+       "both must have one floating dtype"},
+      {[] { matmul(ones({2, 2, 3}), ones({3, 3, 2})); },
+       "[matmul] shapes [2] and [3] do not broadcast"}};
+  return op;
+}
+
+Op linear_op(bool bias) {
+  Op op = {.name = bias ? "linear with bias" : "linear",
+           .call =
+               [bias](const Tensors& x) { return linear(x[0], x[1], bias ? x[2] : Tensor()); },
+           .reference =
+               [bias](const Arrays& x) {
+                 const Array& w = x[1];
+                 Shape shape = x[0].shape;
+                 shape.back() = w.shape[0];
+                 return build(shape, [&](const Shape& i) {
+                   const int64_t d = i.dim() - 1;
+                   Number sum;
+                   for (int64_t p = 0; p < w.shape[1]; ++p)
+                     sum = sum + x[0].at(with_entry(i, d, p)) * w.at({i[d], p});
+                   if (!bias) return sum;
+                   sum.storing += std::fabs(sum.value);  // bf16 adds the bias to a stored product
+                   return sum + x[2].at({i[d]});
+                 });
+               },
+           .large = {{{130, 140}}, {{150, 140}}, {{150}}},
+           .any_layout_exact = false,
+           .on_cuda = true};
+  for (const auto& [x, w] : std::vector<std::pair<Shape, Shape>>{{{3}, {2, 3}},
+                                                                {{4, 3}, {2, 3}},
+                                                                {{2, 2, 3}, {4, 3}},
+                                                                {{29, 17}, {23, 17}},
+                                                                {{0, 3}, {2, 3}},
+                                                                {{2, 0}, {3, 0}},
+                                                                {{2, 3}, {0, 3}},
+                                                                {{5, 1}, {1, 1}}})
+    op.samples.push_back({{x}, {w}, {{w[0]}}});
+  if (!bias)
+    for (Sample* s = op.samples.data(); s != op.samples.data() + op.samples.size(); ++s)
+      s->pop_back();
+  op.errors = {{[] { linear(ones({2, 3}), ones({4, 2})); },
+                "[linear] x f32 [2, 3], weight f32 [4, 2]; x must be [.., in] and weight"},
+               {[] { linear(ones({2, 3}), ones({4, 3}), ones({3})); },
+                "[linear] bias f32 [3] for weight f32 [4, 3]; it must be [out]"},
+               {[] { linear(ones({2, 3}), ones({4, 3}), ones({4}, {.dtype = f64})); }, "[linear]"},
+               {[] { linear(ones({}), ones({4, 3})); }, "[linear] x f32 []"}};
+  return op;
+}
+
+// One row of layer norm (`centre`) or RMS norm; w and b may be null.
+std::vector<Number> normalised(const std::vector<Number>& row, const Number* w, const Number* b,
+                               double eps, bool centre) {
+  const Number share = Number(1) / Number(double(row.size()));
+  const Number mean = centre ? total(row) * share : Number();
+  std::vector<Number> deviations, squares;
+  for (const Number& v : row) deviations.push_back(centre ? v - mean : v);
+  for (const Number& d : deviations) squares.push_back(d * d);
+  const Number scale = rsqrt(total(squares) * share + Number(eps));
+  for (size_t i = 0; i < row.size(); ++i) {
+    Number& y = deviations[i];
+    y = y * scale;
+    if (w) y = y * w[i];
+    if (b) y = y + b[i];
+  }
+  return deviations;
+}
+
+Op norm_op(bool centre, bool weight, bool bias) {
+  Op op = {.name = str(centre ? "layer_norm" : "rms_norm", weight ? " weight" : "",
+                       bias ? " bias" : ""),
+           .call =
+               [=](const Tensors& x) {
+                 const Tensor w = weight ? x[1] : Tensor(), b = bias ? x.back() : Tensor();
+                 return centre ? layer_norm(x[0], w, b) : rms_norm(x[0], w);
+               },
+           .reference =
+               [=](const Arrays& x) {
+                 return along(x[0], x[0].shape.dim() - 1, [&](const std::vector<Number>& row) {
+                   return normalised(row, weight ? x[1].values.data() : nullptr,
+                                     bias ? x.back().values.data() : nullptr,
+                                     centre ? 1e-5 : 1e-6, centre);
+                 });
+               }};
+  const auto sample = [&](const Shape& x) {
+    Sample s = {{x}};
+    if (weight) s.push_back({{x.back()}});
+    if (bias) s.push_back({{x.back()}});
+    return s;
+  };
+  for (const Shape& x : {Shape{5}, Shape{2, 3, 4}, Shape{29, 17}, Shape{3, 23}, Shape{0, 3},
+                         Shape{2, 0}, Shape{2, 1}, Shape{130, 3}})
+    op.samples.push_back(sample(x));
+  op.large = sample({700, 101});
+  op.errors = {
+      {[] { layer_norm(ones({2, 3}), ones({2})); },
+       "[layer_norm] weight or bias f32 [2] for x f32 [2, 3]; it must be [D] of the same dtype"},
+      {[] { rms_norm(ones({2, 3}), ones({3}, {.dtype = f64})); },
+       "[rms_norm] weight or bias f64 [3] for x f32 [2, 3]"},
+      {[] { layer_norm(ones({})); },
+       "[layer_norm] got f32 []; needs a floating tensor of at least 1 dimension"},
+      {[] { rms_norm(arange(3)); }, "[rms_norm] got i64 [3]"}};
+  return op;
+}
+
+Op cross_entropy_op(const std::string& name, CrossEntropyOptions options) {
+  Op op = {.name = "cross_entropy " + name,
+           .call = [=](const Tensors& x) { return cross_entropy(x[0], x[1], options); },
+           .reference =
+               [=](const Arrays& x) {
+                 const int64_t d = x[0].shape.dim() - 1, classes = x[0].shape[d];
+                 const double epsilon = options.label_smoothing;
+                 std::vector<Number> counted;
+                 Array losses = build(x[1].shape, [&](const Shape& at) {
+                   const auto target = int64_t(x[1].at(at).value);
+                   if (target == options.ignore_index) return Number();
+                   std::vector<Number> powers, row;
+                   Shape index = at;
+                   index.push_back(0);
+                   for (int64_t c = 0; c < classes; ++c)
+                     row.push_back(x[0].at(with_entry(index, d, c)));
+                   const Number top = exact_number(largest(row));
+                   for (const Number& v : row) powers.push_back(exp(v - top));
+                   const Number lse = top + log(total(powers));
+                   Number loss = Number(1 - epsilon) * (lse - row[size_t(target)]);
+                   if (epsilon != 0)
+                     for (const Number& v : row)
+                       loss = loss + Number(epsilon / double(classes)) * (lse - v);
+                   counted.push_back(loss);
+                   return loss;
+                 });
+                 if (options.reduction == Reduction::none) return losses;
+                 Number sum = total(counted);
+                 if (options.reduction == Reduction::mean && !counted.empty())
+                   sum = sum * (Number(1) / Number(double(counted.size())));
+                 return Array{{}, {sum}};
+               },
+           .large = {{{700, 101}}, {{700}, Domain::index, 101}}};
+  const auto add = [&](const Shape& logits, Domain domain) {
+    op.samples.push_back({{logits},
+                          {Shape(logits.begin(), logits.dim() - 1), domain, logits.back()}});
+  };
+  add({5}, Domain::index);
+  add({3, 4}, Domain::index32);
+  add({29, 17}, Domain::index);
+  add({2, 3, 23}, Domain::index);
+  add({0, 3}, Domain::index);
+  add({4, 1}, Domain::index);
+  op.errors = {
+      {[] { cross_entropy(ones({2, 3}), ones({2})); },
+       "[cross_entropy] targets f32 [2] for logits f32 [2, 3]; must be i64 or i32 and [..]"},
+      {[] { cross_entropy(ones({2, 3}), zeros({3}, {.dtype = i64})); },
+       "[cross_entropy] targets i64 [3] for logits f32 [2, 3]"},
+      {[] { cross_entropy(ones({2, 3}), tensor<int64_t>({0, 3})); },
+       "[cross_entropy] target 3 at position 1; accepted: 0 to 2, or -100 to ignore"},
+      {[] { cross_entropy(ones({2, 3}), tensor<int64_t>({0, 1}), {.label_smoothing = 2}); },
+       "[cross_entropy] label_smoothing 2; accepted: 0 to 1"},
+      {[] { cross_entropy(arange(3), scalar(0, {.dtype = i64})); },
+       "[cross_entropy] logits i64 [3]; must be floating [.., V]"}};
+  return op;
+}
+
+}  // namespace
+
+void add_model_ops(std::vector<Op>& table) {
+  table.push_back(matmul_op());
+  table.push_back(linear_op(false));
+  table.push_back(linear_op(true));
+  table.push_back(norm_op(true, false, false));
+  table.push_back(norm_op(true, true, false));
+  table.push_back(norm_op(true, true, true));
+  table.push_back(norm_op(false, false, false));
+  table.push_back(norm_op(false, true, false));
+  table.push_back(cross_entropy_op("mean", {}));
+  table.push_back(cross_entropy_op("sum", {.reduction = Reduction::sum}));
+  table.push_back(cross_entropy_op("none", {.reduction = Reduction::none}));
+  table.push_back(cross_entropy_op("ignoring 0", {.ignore_index = 0}));
+  table.push_back(
+      cross_entropy_op("smoothed", {.label_smoothing = 0.1, .reduction = Reduction::none}));
+  table.push_back(cross_entropy_op("smoothed, ignoring 1, mean",
+                                   {.ignore_index = 1, .label_smoothing = 0.3}));
+}
+
+}  // namespace stretto::testing

@@ -1,0 +1,154 @@
+// Functions of one tensor [ops/elementwise.h, ops/dropout.h].
+#include "core/random.h"
+#include "ops/create.h"
+#include "ops/dropout.h"
+#include "ops/elementwise.h"
+#include "tests/support/op_table.h"
+
+namespace stretto::testing {
+namespace {
+
+// Vector tails, several vectors, empty and 0-d (reference/frameworks.md, C2).
+std::vector<Sample> unary_samples(Domain domain) {
+  std::vector<Sample> samples;
+  for (const Shape& shape :
+       {Shape{}, Shape{0}, Shape{0, 3, 3}, Shape{1, 0, 5}, Shape{6, 0, 0, 0}, Shape{3, 0, 1, 0},
+        Shape{1}, Shape{3, 4}, Shape{23}, Shape{812}, Shape{1026}, Shape{29, 17}})
+    samples.push_back({{shape, domain}});
+  return samples;
+}
+
+Op unary(const char* name, Tensor (*call)(const Tensor&), Number (*f)(const Number&),
+         Domain domain = Domain::any) {
+  return {.name = name,
+          .call = [call](const Tensors& x) { return call(x[0]); },
+          .reference =
+              [f](const Arrays& x) {
+                return build(x[0].shape, [&](const Shape& i) { return f(x[0].at(i)); });
+              },
+          .samples = unary_samples(domain),
+          .large = {{{259, 283}, domain}},
+          .elementwise = true};
+}
+
+// The same with a parameter.
+template <class Call, class F>
+Op with_parameter(std::string name, Call call, F f, Domain domain = Domain::any) {
+  return {.name = std::move(name),
+          .call = [call](const Tensors& x) { return call(x[0]); },
+          .reference =
+              [f](const Arrays& x) {
+                return build(x[0].shape, [&](const Shape& i) { return f(x[0].at(i)); });
+              },
+          .samples = unary_samples(domain),
+          .large = {{{259, 283}, domain}},
+          .elementwise = true};
+}
+
+Op constant_slope(Op op) {
+  op.differentiable = false;
+  return op;
+}
+
+Op on_cuda(Op op) {
+  op.on_cuda = true;
+  return op;
+}
+
+Number gelu_reference(const Number& x) {
+  return x * (Number(0.5) + Number(0.5) * erf(x * Number(std::sqrt(0.5))));
+}
+
+Number gelu_tanh_reference(const Number& x) {
+  const Number inner = Number(std::sqrt(2 / M_PI)) * (x + Number(0.044715) * x * x * x);
+  return Number(0.5) * x * (Number(1) + tanh(inner));
+}
+
+// Element i of the result depends on its position.
+Op dropout_op(double p, RandomKey key) {
+  Op op = with_parameter(
+      str("dropout p = ", p), [=](const Tensor& x) { return dropout(x, p, key); },
+      [](const Number& x) { return x; });
+  op.reference = [=](const Arrays& x) {
+    uint64_t i = 0;
+    return build(x[0].shape, [&](const Shape& index) {
+      const bool dropped = uniform_from_bits(random_bits(key, i++)) < p;
+      return dropped ? Number() : x[0].at(index) * Number(1 / (1 - p));
+    });
+  };
+  op.elementwise = false;  // 0 · NaN is not what dropping gives
+  op.errors = {
+      {[] { dropout(ones({2}), -0.1); }, "[dropout] probability -0.1; accepted: 0 to 1"},
+      {[] { dropout(ones({2}), 1.5); }, "[dropout] probability 1.5; accepted: 0 to 1"},
+      {[] { dropout(arange(2), 0.5); }, "[dropout] got i64 [2]; accepted: f32, f64, bf16"}};
+  return op;
+}
+
+}  // namespace
+
+void add_unary_ops(std::vector<Op>& table) {
+  const auto positive = Domain::positive;
+  table.push_back(unary("exp", stretto::exp, testing::exp));
+  table.push_back(unary("log", stretto::log, testing::log, positive));
+  table.push_back(unary("sin", stretto::sin, testing::sin));
+  table.push_back(unary("cos", stretto::cos, testing::cos));
+  table.push_back(unary("tanh", stretto::tanh, testing::tanh));
+  table.push_back(unary("sigmoid", stretto::sigmoid, testing::sigmoid));
+  table.push_back(unary("erf", stretto::erf, testing::erf));
+  table.push_back(unary("abs", stretto::abs, testing::abs));
+  table.push_back(unary("relu", stretto::relu, [](const Number& x) {
+    return x.value <= 0 ? Number() : x;  // NaN passes
+  }));
+  table.push_back(unary("gelu", stretto::gelu, gelu_reference));
+  table.push_back(unary("gelu_tanh", stretto::gelu_tanh, gelu_tanh_reference));
+  table.push_back(unary("silu", stretto::silu, [](const Number& x) { return x * sigmoid(x); }));
+  table.push_back(unary("softplus", stretto::softplus, testing::softplus));
+  table.push_back(unary("square", stretto::square, [](const Number& x) { return x * x; }));
+  table.push_back(unary("sqrt", stretto::sqrt, testing::sqrt, positive));
+  table.push_back(unary("rsqrt", stretto::rsqrt, testing::rsqrt, positive));
+  table.push_back(on_cuda(unary("neg", stretto::neg, [](const Number& x) { return -x; })));
+  table.push_back(constant_slope(unary("step", stretto::step, [](const Number& x) {
+    return std::isnan(x.value) ? x : Number(x.value > 0);
+  })));
+  table.push_back(constant_slope(unary("sign", stretto::sign, [](const Number& x) {
+    return std::isnan(x.value) ? x : Number((x.value > 0) - (x.value < 0));
+  })));
+
+  table.push_back(on_cuda(with_parameter(
+      "x + 0.3", [](const Tensor& x) { return x + 0.3; },
+      [](const Number& x) { return x + Number(0.3); })));
+  table.push_back(on_cuda(with_parameter(
+      "x - 2", [](const Tensor& x) { return x - 2.0; },
+      [](const Number& x) { return x - Number(2); })));
+  table.push_back(on_cuda(with_parameter(
+      "1 - x", [](const Tensor& x) { return 1.0 - x; },
+      [](const Number& x) { return Number(1) - x; })));
+  table.push_back(on_cuda(with_parameter(
+      "x * -0.7", [](const Tensor& x) { return x * -0.7; },
+      [](const Number& x) { return x * Number(-0.7); })));
+  table.push_back(on_cuda(with_parameter(
+      "x / 3", [](const Tensor& x) { return x / 3.0; },
+      [](const Number& x) { return x * (Number(1) / Number(3)); })));
+  table.push_back(with_parameter(
+      "3 / x", [](const Tensor& x) { return 3.0 / x; },
+      [](const Number& x) { return Number(3) / x; }));
+
+  for (double p : {2.0, 3.0, -1.0, 1.0, 0.0})
+    table.push_back(with_parameter(
+        str("pow ", p), [p](const Tensor& x) { return pow(x, p); },
+        [p](const Number& x) { return pow(x, p); }));
+  for (double p : {0.5, 2.3})
+    table.push_back(with_parameter(
+        str("pow ", p), [p](const Tensor& x) { return pow(x, p); },
+        [p](const Number& x) { return pow(x, p); }, positive));
+  table.push_back(with_parameter(
+      "clamp", [](const Tensor& x) { return clamp(x, -0.75, 1.5); },
+      [](const Number& x) {
+        return x.value < -0.75 ? Number(-0.75) : x.value > 1.5 ? Number(1.5) : x;
+      }));
+  table.back().errors = {{[] { clamp(ones({2}), 1, -1); }, "[clamp] low 1 is above high -1"}};
+
+  for (double p : {0.0, 0.3, 0.9}) table.push_back(dropout_op(p, {.seed = 5, .stream = 7}));
+}
+
+}  // namespace stretto::testing
