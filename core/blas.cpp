@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "core/parallel.h"
 
@@ -106,14 +107,50 @@ void gemm(int64_t m, int64_t n, int64_t k, double alpha, MatrixRef<double> a, Ma
   run(library().dgemm, m, n, k, alpha, a, b, beta, c, ldc);
 }
 
+namespace {
+
+// A small C summed over a long k, as in the gradient of a weight: the terms are cut into `parts`
+// sums of their own, which are then added in order.
+template <class T>
+void gemm_long_sum(int64_t m, int64_t n, int64_t k, int64_t parts, T alpha, MatrixRef<T> a,
+                   MatrixRef<T> b, T beta, T* c, int64_t ldc) {
+  std::vector<T> partial(size_t(parts * m * n));
+  const int64_t each = (k + parts - 1) / parts;
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t first = p * each, count = std::max<int64_t>(0, std::min(each, k - first));
+      gemm(m, n, count, alpha,
+           MatrixRef<T>{a.data + first * (a.transposed ? a.ld : 1), a.ld, a.transposed},
+           MatrixRef<T>{b.data + first * (b.transposed ? 1 : b.ld), b.ld, b.transposed}, T(0),
+           partial.data() + p * m * n, n);
+    }
+  });
+  parallel_for(m, std::max<int64_t>(1, 32768 / std::max<int64_t>(n, 1)),
+               [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      T* row = c + i * ldc;
+      if (beta == T(0)) std::fill(row, row + n, T(0));
+      else if (beta != T(1)) std::transform(row, row + n, row, [&](T v) { return beta * v; });
+      for (int64_t p = 0; p < parts; ++p) {
+        const T* from = partial.data() + (p * m + i) * n;
+        for (int64_t j = 0; j < n; ++j) row[j] += from[j];
+      }
+    }
+  });
+}
+
+}  // namespace
+
 template <class T>
 void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta,
                    T* c, int64_t ldc) {
-  // Tiles along the longer side, at least 16 of them where the product is worth sharing.
+  if (k >= 2048 && m * n <= 512 * 512)
+    return gemm_long_sum(m, n, k, 8, alpha, a, b, beta, c, ldc);
+  // Tiles along the longer side, at most 16 and none below 64 rows or columns.
   const bool by_rows = m >= n;
   const int64_t side = by_rows ? m : n;
   const int64_t work = std::max<int64_t>(1, 2 * std::min(m, n) * k);
-  const int64_t least = std::max<int64_t>(1, 2'000'000 / work);
+  const int64_t least = std::max<int64_t>(64, 2'000'000 / work);
   const int64_t tile = (std::max(least, (side + 15) / 16) + 31) / 32 * 32;
   parallel_for(side, tile, [&](int64_t begin, int64_t end) {
     if (by_rows) {

@@ -132,6 +132,16 @@ void Module::to(DType dtype) {
         n.tensor.set_data(n.tensor.to(dtype));
 }
 
+std::string Module::label() const {
+  int status = 0;
+  char* readable = abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? readable : "Module";
+  std::free(readable);
+  // Without namespaces, which end before the first template argument.
+  const size_t colon = name.rfind(':', name.find('<'));
+  return colon == std::string::npos ? name : name.substr(colon + 1);
+}
+
 std::string Module::describe() const {
   struct Line {
     std::string text, count;

@@ -7,17 +7,24 @@
 #include "ops/matmul.h"
 
 namespace stretto::nn {
+namespace {
+
+MusicTransformer::Options checked(MusicTransformer::Options o) {
+  check(o.vocabulary >= 1 && o.d_model >= 1 && o.n_layers >= 1 && o.d_hidden >= 1,
+        "MusicTransformer", "sizes must be at least 1: vocabulary ", o.vocabulary, ", d_model ",
+        o.d_model, ", n_layers ", o.n_layers, ", d_hidden ", o.d_hidden);
+  check(!o.relative || o.relative_length >= 1, "MusicTransformer",
+        "relative attention needs relative_length, the number of distances with a row");
+  return o;
+}
+
+}  // namespace
 
 double MusicTransformer::embedding_std(const Options& o) {
   return 1 / std::sqrt(double(o.d_model));
 }
 
 LayerOptions MusicTransformer::layer_options(const Options& o) {
-  check(o.vocabulary >= 1 && o.d_model >= 1 && o.n_layers >= 1 && o.d_hidden >= 1,
-        "MusicTransformer", "sizes must be at least 1: vocabulary ", o.vocabulary, ", d_model ",
-        o.d_model, ", n_layers ", o.n_layers, ", d_hidden ", o.d_hidden);
-  check(!o.relative || o.relative_length >= 1, "MusicTransformer",
-        "relative attention needs relative_length, the number of distances with a row");
   LayerOptions layer{.d_model = o.d_model,
                      .n_heads = o.n_heads,
                      .d_hidden = o.d_hidden,
@@ -35,9 +42,9 @@ LayerOptions MusicTransformer::layer_options(const Options& o) {
   return layer;
 }
 
-MusicTransformer::MusicTransformer(Options o) : options(std::move(o)) {}
+MusicTransformer::MusicTransformer(Options o) : options(checked(std::move(o))) {}
 MusicTransformer::MusicTransformer(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(std::move(o)) {}
+    : Module(parent, std::move(name)), options(checked(std::move(o))) {}
 
 std::string MusicTransformer::label() const {
   return str("MusicTransformer(", options.relative ? "relative" : "absolute", ", ",

@@ -374,7 +374,7 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   Problem p{.batch = q.size(0), .heads = q.size(1), .groups = k.size(1), .m = q.size(2),
             .n = k.size(2), .d = q.size(3), .dv = v.size(3),
             .scale = o.scale.value_or(1 / std::sqrt(double(q.size(3)))), .options = o};
-  p.drop_below = uint32_t(o.dropout * 16777216.0);
+  p.drop_below = uint32_t(std::ceil(o.dropout * 16777216.0));
   p.keep_scale = o.dropout >= 1 ? 0 : 1 / (1 - o.dropout);
   const int64_t past = furthest_past(p.n, o);
   p.first = -past;

@@ -3,6 +3,7 @@
 #include "ops/elementwise.h"
 
 #include <cmath>
+#include <limits>
 
 #include "autograd/tape.h"
 #include "cuda/kernels.h"
@@ -102,18 +103,39 @@ Tensor rsqrt(const Tensor& x) { return unary<em::Rsqrt>("rsqrt", x); }
 
 namespace {
 
-// Integers keep their dtype through f: used by neg, abs and sign.
+// Integers keep their dtype through f, which is computed in i64.
 template <class F>
-Tensor map_any(const char* op, const Tensor& x, F f) {
-  if (is_floating(x.dtype())) return map(op, x, f);
-  check_cpu(op, {&x});
-  return map(op, x.to(f64), f).to(x.dtype());
+Tensor map_any(const char* op, const Tensor& input, F f) {
+  if (is_floating(input.dtype())) return map(op, input, f);
+  check_cpu(op, {&input});
+  const Tensor x = input.to(i64).contiguous(), y = empty_like(x);
+  const int64_t* from = x.data<int64_t>();
+  int64_t* to = y.data<int64_t>();
+  parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = f(from[i]);
+  });
+  return y.to(input.dtype());
+}
+
+// A bound in T; for integers, whatever is beyond them all is the last of them.
+template <class T>
+T bound(double value) {
+  if constexpr (std::is_integral_v<T>) {
+    if (value <= -0x1p63) return std::numeric_limits<T>::min();
+    if (value >= 0x1p63) return std::numeric_limits<T>::max();
+  }
+  return T(value);
 }
 
 }  // namespace
 
 Tensor abs(const Tensor& x) {
-  Tensor y = map_any("abs", x, [](auto v) { return em::Abs::value(v); });
+  Tensor y = map_any("abs", x, [](auto v) {
+    if constexpr (std::is_integral_v<decltype(v)>)
+      return v < 0 ? -v : v;
+    else
+      return em::Abs::value(v);
+  });
   return record("abs", {x}, y, [x = Saved(x)](Backward& b) {
     return Tensors{b.grad() * sign(x())};
   });
@@ -178,7 +200,8 @@ Tensor clamp(const Tensor& x, double low, double high) {
   check(low <= high, "clamp", "low ", low, " is above high ", high);
   Tensor y = map_any("clamp", x, [=](auto v) {
     using T = decltype(v);
-    return v < T(low) ? T(low) : (v > T(high) ? T(high) : v);
+    const T least = bound<T>(low), most = bound<T>(high);
+    return v < least ? least : (v > most ? most : v);
   });
   return record("clamp", {x}, y, [=, x = Saved(x)](Backward& b) {
     return Tensors{where(logical_and(ge(x(), low), le(x(), high)), b.grad(), scalar(0, options_of(x())))};

@@ -79,6 +79,7 @@ Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tens
                        const Tensor& scale, bool centre) {
   const int64_t n = x.size(-1), count = scale.numel(), chunk = 64;
   const Tensor from = x.detach().contiguous(), g = b.grad().contiguous();
+  const Tensor factors = w.defined() ? w.detach().contiguous() : Tensor();
   Tensor dx = empty_like(from), dw, db;
   const Options wide{.dtype = scale.dtype()};
   const int64_t chunks = (count + chunk - 1) / chunk;
@@ -88,7 +89,7 @@ Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tens
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
     const T *px = from.data<T>(), *pg = g.data<T>();
-    const T* pw = w.defined() ? w.data<T>() : nullptr;
+    const T* pw = factors.defined() ? factors.data<T>() : nullptr;
     const C *mu = centre ? shift.data<C>() : nullptr, *s = scale.data<C>();
     T* to = dx.data<T>();
     C *pdw = dw.defined() ? dw.data<C>() : nullptr, *pdb = db.defined() ? db.data<C>() : nullptr;

@@ -288,14 +288,16 @@ TEST_CASE("binary operations have the CPU's bits", "[cuda]") {
       check_equal(o.reference(a, a), cuda::binary(o.op, on_gpu(a), on_gpu(a)));
     }
   }
-  // More than one round of the grid.
-  for (const Tensor& a :
-       {noise({4200003}, ++stream), noise({1100, 1000}, ++stream).transpose(0, 1)})
-    check_equal(a + a, cuda::binary(cuda::Binary::add, on_gpu(a), on_gpu(a)));
   const Tensor x = tensor(std::vector<double>{0, -0.0, inf, -inf, std::nan(""), 1}, {6}).to(f32);
   for (const auto& o : operations)
     check_equal(o.reference(x.unsqueeze(1), x),
                 cuda::binary(o.op, x.to(gpu).unsqueeze(1), x.to(gpu)));
+}
+
+TEST_CASE("more elements than the grid has threads", "[cuda][large]") {
+  NEEDS_GPU();
+  for (const Tensor& a : {noise({4200003}, 150), noise({1100, 1000}, 151).transpose(0, 1)})
+    check_equal(a + a, cuda::binary(cuda::Binary::add, on_gpu(a), on_gpu(a)));
 }
 
 TEST_CASE("add_scalar, mul_scalar and add_scaled", "[cuda]") {
@@ -325,56 +327,56 @@ TEST_CASE("add_scalar, mul_scalar and add_scaled", "[cuda]") {
 
 // ---- sums ----
 
+namespace {
+
+void compare_sum(const Tensor& x, const Shape& dims) {
+  CAPTURE(str(x), str(x.strides()), str(dims));
+  auto reference = [&](const Tensor& v) { return dims.empty() ? v : sum(v, dims, true); };
+  const Tensor exact = reference(x.to(f64)), size = reference(abs(x.to(f64)));
+  const cuda::SumPlan plan = cuda::plan_sum(x.shape(), x.strides(), dims);
+  const double depth = double(plan.chunk) / 8 + 16 + double(plan.splits);
+  const double u = unit(x.dtype() == f64 ? f64 : f32);
+  const auto v = exact.to_vector<double>(), s = size.to_vector<double>();
+  const Tensor y = cuda::sum(on_gpu(x), dims, true);
+  CHECK(y.dtype() == x.dtype());
+  auto allowed = [&](size_t i) {
+    // A f64 sum on the CPU errs too.
+    return s[i] * u * (x.dtype() == f64 ? depth + double(plan.count) : depth) +
+           (x.dtype() == bf16 ? std::abs(v[i]) * 1.01 * unit(bf16) : 0);
+  };
+  check_close(exact, y, allowed);
+  const Tensor again = cuda::sum(on_gpu(x), dims, true);
+  CHECK(y.to_vector<double>() == again.to_vector<double>());
+  Shape dropped;
+  for (int64_t d = 0; d < x.dim(); ++d)
+    if (std::find(dims.begin(), dims.end(), d) == dims.end()) dropped.push_back(x.size(d));
+  CHECK(cuda::sum(on_gpu(x), dims, false).shape() == dropped);
+}
+
+}  // namespace
+
 TEST_CASE("sums", "[cuda]") {
   NEEDS_GPU();
-  auto compare = [](const Tensor& x, const Shape& dims) {
-    CAPTURE(str(x), str(x.strides()), str(dims));
-    auto reference = [&](const Tensor& v) { return dims.empty() ? v : sum(v, dims, true); };
-    const Tensor exact = reference(x.to(f64)), size = reference(abs(x.to(f64)));
-    const cuda::SumPlan plan = cuda::plan_sum(x.shape(), x.strides(), dims);
-    const double depth = double(plan.chunk) / 8 + 16 + double(plan.splits);
-    const double u = unit(x.dtype() == f64 ? f64 : f32);
-    const auto v = exact.to_vector<double>(), s = size.to_vector<double>();
-    const Tensor y = cuda::sum(on_gpu(x), dims, true);
-    CHECK(y.dtype() == x.dtype());
-    auto allowed = [&](size_t i) {
-      // A f64 sum on the CPU errs too.
-      return s[i] * u * (x.dtype() == f64 ? depth + double(plan.count) : depth) +
-             (x.dtype() == bf16 ? std::abs(v[i]) * 1.01 * unit(bf16) : 0);
-    };
-    check_close(exact, y, allowed);
-    const Tensor again = cuda::sum(on_gpu(x), dims, true);
-    CHECK(y.to_vector<double>() == again.to_vector<double>());
-    Shape dropped;
-    for (int64_t d = 0; d < x.dim(); ++d)
-      if (std::find(dims.begin(), dims.end(), d) == dims.end()) dropped.push_back(x.size(d));
-    CHECK(cuda::sum(on_gpu(x), dims, false).shape() == dropped);
-  };
   uint64_t stream = 300;
   for (const DType t : floating) {
-    compare(noise({1}, ++stream, t), {0});
-    compare(noise({31}, ++stream, t), {0});
-    compare(noise({1000}, ++stream, t), {0});
-    compare(noise({100003}, ++stream, t), {0});    // rows in chunks
-    compare(noise({300, 129}, ++stream, t), {1});  // a warp per row
-    compare(noise({40, 3001}, ++stream, t), {1});  // a block per row
-    compare(noise({3001, 40}, ++stream, t), {0});  // columns in chunks
-    compare(noise({50, 4000}, ++stream, t), {0});
-    compare(noise({5, 7, 9, 11}, ++stream, t), {1, 3});
-    compare(noise({5, 7, 9, 11}, ++stream, t), {0, 2});
-    compare(noise({5, 7, 9, 11}, ++stream, t), {0, 1, 2, 3});
-    compare(noise({5, 7}, ++stream, t), {});
+    compare_sum(noise({1}, ++stream, t), {0});
+    compare_sum(noise({31}, ++stream, t), {0});
+    compare_sum(noise({1000}, ++stream, t), {0});
+    compare_sum(noise({100003}, ++stream, t), {0});    // rows in chunks
+    compare_sum(noise({300, 129}, ++stream, t), {1});  // a warp per row
+    compare_sum(noise({40, 3001}, ++stream, t), {1});  // a block per row
+    compare_sum(noise({3001, 40}, ++stream, t), {0});  // columns in chunks
+    compare_sum(noise({50, 4000}, ++stream, t), {0});
+    compare_sum(noise({5, 7, 9, 11}, ++stream, t), {1, 3});
+    compare_sum(noise({5, 7, 9, 11}, ++stream, t), {0, 2});
+    compare_sum(noise({5, 7, 9, 11}, ++stream, t), {0, 1, 2, 3});
+    compare_sum(noise({5, 7}, ++stream, t), {});
   }
-  compare(noise({65537, 3}, ++stream), {1});
-  compare(noise({65537, 3}, ++stream), {0});
-  compare(noise({65537, 33}, ++stream), {1});
-  compare(noise({4100, 1030}, ++stream), {1});
-  compare(noise({2, 140000}, ++stream), {0});  // more tiles of columns than blocks
   const Tensor x = noise({40, 50, 60}, ++stream);
-  compare(x.transpose(0, 2), {0});
-  compare(x.transpose(0, 2), {2});
-  compare(x.transpose(0, 1).slice(2, 1, 60, 3), {0, 2});
-  compare(x.select(0, 1).expand({33, 50, 60}), {0});
+  compare_sum(x.transpose(0, 2), {0});
+  compare_sum(x.transpose(0, 2), {2});
+  compare_sum(x.transpose(0, 1).slice(2, 1, 60, 3), {0, 2});
+  compare_sum(x.select(0, 1).expand({33, 50, 60}), {0});
   for (const Shape& shape : {Shape{0, 3}, Shape{3, 0}, Shape{0}}) {
     const Tensor none = zeros(shape);
     for (int64_t d = 0; d < shape.dim(); ++d)
@@ -382,6 +384,16 @@ TEST_CASE("sums", "[cuda]") {
   }
   check_equal(tensor(std::vector<double>{inf}, {1}).to(f32),
               cuda::sum(tensor(std::vector<double>{1, inf}, {2}).to(f32).to(gpu), {0}, true));
+}
+
+TEST_CASE("large sums", "[cuda][large]") {
+  NEEDS_GPU();
+  uint64_t stream = 350;
+  compare_sum(noise({65537, 3}, ++stream), {1});
+  compare_sum(noise({65537, 3}, ++stream), {0});
+  compare_sum(noise({65537, 33}, ++stream), {1});
+  compare_sum(noise({4100, 1030}, ++stream), {1});
+  compare_sum(noise({2, 140000}, ++stream), {0});  // more tiles of columns than blocks
 }
 
 // ---- matrix products ----
@@ -438,37 +450,48 @@ TEST_CASE("matrix products", "[cuda]") {
 
 // ---- softmax ----
 
+namespace {
+
+void compare_softmax(const Shape& shape, DType t, uint64_t stream) {
+  CAPTURE(str(shape), name(t));
+  const Tensor x = mul(noise(shape, stream++), 3).to(t);
+  const Tensor exact = softmax(x.to(f64));
+  const auto v = exact.to_vector<double>();
+  const double width = double(shape.back());
+  // x − max, exp and the division err by about |x − max| + 3 units (|x| < 20), the sum by its
+  // depth.
+  const double relative = (40 + 4 + width / 32 + 8) * unit(t == f64 ? f64 : f32) +
+                          (t == f64 ? 40 * unit(f64) : 0) + (t == bf16 ? 1.01 * unit(bf16) : 0);
+  const Tensor y = cuda::softmax(x.to(gpu));
+  check_close(exact, y, [&](size_t i) { return v[i] * relative + 1e-38; });
+
+  const Tensor p = exact.to(t), g = noise(shape, stream++, t);
+  const Tensor p64 = p.to(f64), g64 = g.to(f64);
+  const Tensor dot = sum(p64 * g64, {-1}, true), dot_size = sum(p64 * abs(g64), {-1}, true);
+  const Tensor expected = p64 * (g64 - dot);
+  const auto size = (p64 * (abs(g64) + dot_size)).to_vector<double>();
+  check_close(expected, cuda::softmax_backward(p.to(gpu), g.to(gpu)), [&](size_t i) {
+    return size[i] * ((width / 32 + 12) * 2 * unit(t == f64 ? f64 : f32) +
+                      (t == bf16 ? 1.01 * unit(bf16) : 0)) +
+           1e-38;
+  });
+}
+
+}  // namespace
+
 TEST_CASE("softmax and its gradient", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 500;
-  for (const Shape& shape : {Shape{1}, Shape{0, 4}, Shape{4, 0}, Shape{3, 5}, Shape{17, 31},
-                             Shape{5, 32}, Shape{2, 3, 33}, Shape{9, 1024}, Shape{9, 1025},
-                             Shape{3, 5000}, Shape{65537, 3}, Shape{4100, 1030}}) {
-    for (const DType t : shape.numel() < 100000 ? floating : std::vector<DType>{f32}) {
-      CAPTURE(str(shape), name(t));
-      const Tensor x = mul(noise(shape, ++stream), 3).to(t);
-      const Tensor exact = softmax(x.to(f64));
-      const auto v = exact.to_vector<double>();
-      const double width = double(shape.back());
-      // x − max, exp and the division err by about |x − max| + 3 units (|x| < 20), the sum by its
-      // depth.
-      const double relative = (40 + 4 + width / 32 + 8) * unit(t == f64 ? f64 : f32) +
-                              (t == f64 ? 40 * unit(f64) : 0) + (t == bf16 ? 1.01 * unit(bf16) : 0);
-      const Tensor y = cuda::softmax(x.to(gpu));
-      check_close(exact, y, [&](size_t i) { return v[i] * relative + 1e-38; });
+  for (const Shape& shape :
+       {Shape{1}, Shape{0, 4}, Shape{4, 0}, Shape{3, 5}, Shape{17, 31}, Shape{5, 32},
+        Shape{2, 3, 33}, Shape{9, 1024}, Shape{9, 1025}, Shape{3, 5000}})
+    for (const DType t : floating) compare_softmax(shape, t, stream += 2);
+}
 
-      const Tensor p = exact.to(t), g = noise(shape, ++stream, t);
-      const Tensor p64 = p.to(f64), g64 = g.to(f64);
-      const Tensor dot = sum(p64 * g64, {-1}, true), dot_size = sum(p64 * abs(g64), {-1}, true);
-      const Tensor expected = p64 * (g64 - dot);
-      const auto size = (p64 * (abs(g64) + dot_size)).to_vector<double>();
-      check_close(expected, cuda::softmax_backward(p.to(gpu), g.to(gpu)), [&](size_t i) {
-        return size[i] * ((width / 32 + 12) * 2 * unit(t == f64 ? f64 : f32) +
-                          (t == bf16 ? 1.01 * unit(bf16) : 0)) +
-               1e-38;
-      });
-    }
-  }
+TEST_CASE("large softmax", "[cuda][large]") {
+  NEEDS_GPU();
+  compare_softmax({65537, 3}, f32, 550);
+  compare_softmax({4100, 1030}, f32, 552);
 }
 
 TEST_CASE("softmax of extremes", "[cuda]") {

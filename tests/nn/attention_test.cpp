@@ -46,12 +46,10 @@ Tensor by_hand(const MultiHeadAttention& m, const Tensor& x, const Tensor& conte
     for (int64_t h = 0; h < n; ++h) list.push_back(t.slice(2, h * size, (h + 1) * size));
     return stack(list, 1);
   };
-  const Tensor y = reference::attention(heads(linear(x, m.q.weight, m.q.bias), m.options.n_heads),
-                                        heads(linear(context, m.k.weight, m.k.bias),
-                                              m.options.n_key_heads),
-                                        heads(linear(context, m.v.weight, m.v.bias),
-                                              m.options.n_key_heads),
-                                        o);
+  const Tensor y =
+      reference::attention(heads(linear(x, m.q.weight, m.q.bias), m.options.n_heads),
+                           heads(linear(context, m.k.weight, m.k.bias), m.options.n_key_heads),
+                           heads(linear(context, m.v.weight, m.v.bias), m.options.n_key_heads), o);
   Tensors list;
   for (int64_t h = 0; h < m.options.n_heads; ++h) list.push_back(y.select(1, h));
   return linear(cat(list, 2), m.out.weight, m.out.bias);
@@ -67,14 +65,19 @@ RelativeTable table_of(const MultiHeadAttention& m, int64_t length, Beyond beyon
 
 TEST_CASE("MultiHeadAttention: parameters") {
   const auto plain = make({.d_model = 12, .n_heads = 3});
-  CHECK(names(*plain) == std::vector<std::string>{
-                             "q.weight [12, 12]", "q.bias [12]", "k.weight [12, 12]", "k.bias [12]",
-                             "v.weight [12, 12]", "v.bias [12]", "out.weight [12, 12]",
-                             "out.bias [12]"});
+  CHECK(names(*plain) == std::vector<std::string>{"q.weight [12, 12]", "q.bias [12]",
+                                                  "k.weight [12, 12]", "k.bias [12]",
+                                                  "v.weight [12, 12]", "v.bias [12]",
+                                                  "out.weight [12, 12]", "out.bias [12]"});
   CHECK(plain->parameter_count() == 4 * (144 + 12));
   CHECK(plain->label() == "MultiHeadAttention(3 heads)");
-  const auto full = make({.d_model = 10, .n_heads = 4, .n_key_heads = 2, .d_key = 3, .d_value = 5,
-                          .bias = false, .position = nn::music_relative({.length = 7})});
+  const auto full = make({.d_model = 10,
+                          .n_heads = 4,
+                          .n_key_heads = 2,
+                          .d_key = 3,
+                          .d_value = 5,
+                          .bias = false,
+                          .position = nn::music_relative({.length = 7})});
   CHECK(names(*full) == std::vector<std::string>{"q.weight [12, 10]", "k.weight [6, 10]",
                                                  "v.weight [10, 10]", "out.weight [10, 20]",
                                                  "position.table [4, 7, 3]"});
@@ -88,24 +91,35 @@ TEST_CASE("MultiHeadAttention is project, attend, join, project") {
     int64_t length;
   };
   const Tensor padding = tensor(std::vector<uint8_t>{0, 1, 0, 0, 0, 0, 1, 1, 0,  //
-                                                     0, 0, 0, 0, 0, 0, 0, 0, 0}, {2, 9});
+                                                     0, 0, 0, 0, 0, 0, 0, 0, 0},
+                                {2, 9});
   const Case cases[] = {
       {{.d_model = 12, .n_heads = 3}, {}, 0},
       {{.d_model = 12, .n_heads = 3}, {.causal = true, .key_padding = padding}, 0},
-      {{.d_model = 12, .n_heads = 4, .n_key_heads = 2, .d_key = 5, .d_value = 2, .bias = false,
+      {{.d_model = 12,
+        .n_heads = 4,
+        .n_key_heads = 2,
+        .d_key = 5,
+        .d_value = 2,
+        .bias = false,
         .position = nn::music_relative({.length = 4})},
-       {.causal = true}, 4},
+       {.causal = true},
+       4},
       {{.d_model = 12, .n_heads = 2, .position = nn::music_relative({.length = 6})},
-       {.block = 3}, 6},
+       {.block = 3},
+       6},
       {{.d_model = 12, .n_heads = 2, .position = nn::music_relative({.length = 6})},
-       {.causal = true, .window = 4}, 6}};
+       {.causal = true, .window = 4},
+       6}};
   for (const Case& c : cases)
     for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed}) {
       MultiHeadAttention::Options options = c.options;
       options.kernel = nn::softmax_kernel(form);
       const auto layer = make(options);
-      const AttentionOptions o{.causal = c.visible.causal, .window = c.visible.window,
-                               .block = c.visible.block, .key_padding = c.visible.key_padding,
+      const AttentionOptions o{.causal = c.visible.causal,
+                               .window = c.visible.window,
+                               .block = c.visible.block,
+                               .key_padding = c.visible.key_padding,
                                .keys = table_of(*layer, c.length, Beyond::zero)};
       CHECK(worst_error((*layer)(x, c.visible), by_hand(*layer, x, x, o)) < 1e-13);
       const Tensor w = layer->weights(x, c.visible);
@@ -129,7 +143,10 @@ TEST_CASE("MultiHeadAttention to a context of another length") {
 }
 
 TEST_CASE("MultiHeadAttention::weights are the weights used") {
-  const auto layer = make({.d_model = 4, .n_heads = 2, .d_key = 3, .d_value = 2,
+  const auto layer = make({.d_model = 4,
+                           .n_heads = 2,
+                           .d_key = 3,
+                           .d_value = 2,
                            .position = nn::music_relative({.length = 5})});
   const Tensor x = fixed_noise({1, 8, 4}, 1), w = layer->weights(x, {.causal = true});
   const Tensor v = layer->v(x).reshape({1, 8, 2, 2}).transpose(1, 2);
@@ -146,16 +163,16 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
   const auto zero = nn::music_relative({.length = 6});
   const auto clip = nn::music_relative({.length = 6, .beyond = Beyond::clip});
   const auto whole = nn::music_relative({.length = l, .shared_by_heads = true});
-  const Case cases[] = {{{.d_model = d, .n_heads = 2}, {.causal = true}},
-                        {{.d_model = d, .n_heads = 2, .position = whole}, {.causal = true}},
-                        {{.d_model = d, .n_heads = 2, .position = zero}, {.causal = true}},
-                        {{.d_model = d, .n_heads = 2, .position = clip}, {.causal = true}},
-                        {{.d_model = d, .n_heads = 4, .n_key_heads = 2, .d_key = 3, .d_value = 5,
-                          .position = zero}, {.causal = true}},
-                        {{.d_model = d, .n_heads = 2, .position = zero}, {.block = 3}},
-                        {{.d_model = d, .n_heads = 2, .position = clip}, {.block = 4}},
-                        {{.d_model = d, .n_heads = 2, .position = zero},
-                         {.causal = true, .window = 5}}};
+  const Case cases[] = {
+      {{.d_model = d, .n_heads = 2}, {.causal = true}},
+      {{.d_model = d, .n_heads = 2, .position = whole}, {.causal = true}},
+      {{.d_model = d, .n_heads = 2, .position = zero}, {.causal = true}},
+      {{.d_model = d, .n_heads = 2, .position = clip}, {.causal = true}},
+      {{.d_model = d, .n_heads = 4, .n_key_heads = 2, .d_key = 3, .d_value = 5, .position = zero},
+       {.causal = true}},
+      {{.d_model = d, .n_heads = 2, .position = zero}, {.block = 3}},
+      {{.d_model = d, .n_heads = 2, .position = clip}, {.block = 4}},
+      {{.d_model = d, .n_heads = 2, .position = zero}, {.causal = true, .window = 5}}};
   NoGrad guard;
   const Tensor x = fixed_noise({2, l, d}, 1);
   for (const Case& c : cases)
@@ -178,8 +195,8 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
 }
 
 TEST_CASE("MultiHeadAttention: a limited cache serves a window of that size") {
-  const auto layer = make({.d_model = 8, .n_heads = 2,
-                           .position = nn::music_relative({.length = 4})});
+  const auto layer =
+      make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.length = 4})});
   const Tensor x = fixed_noise({1, 20, 8}, 1);
   const Visibility visible{.causal = true, .window = 6};
   KeyValueCache cache{.limit = 5};
@@ -215,7 +232,11 @@ TEST_CASE("MultiHeadAttention: dropout in training only") {
 
 TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
   for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed}) {
-    const auto m = make({.d_model = 4, .n_heads = 2, .n_key_heads = 1, .d_key = 3, .d_value = 1,
+    const auto m = make({.d_model = 4,
+                         .n_heads = 2,
+                         .n_key_heads = 1,
+                         .d_key = 3,
+                         .d_value = 1,
                          .position = nn::music_relative({.length = 3, .beyond = Beyond::clip}),
                          .kernel = nn::softmax_kernel(form)});
     const Tensor x = fixed_noise({2, 5, 4}, 1).set_requires_grad();
@@ -227,8 +248,8 @@ TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
       // A bias of the keys adds one number to all scores of a query.
       if (name != "k.bias") CHECK(max(abs(p.grad())).item() > 1e-6);
     }
-    testing::gradcheck(
-        [&](const Tensors& in) { return (*m)(in[0], {.causal = true}); }, {x}, false);
+    testing::gradcheck([&](const Tensors& in) { return (*m)(in[0], {.causal = true}); }, {x},
+                       false);
   }
 }
 
@@ -252,10 +273,10 @@ TEST_CASE("a position and a kernel of one's own") {
   const auto own = make({.d_model = 6, .n_heads = 2, .position = nn::position<Shift>(1000.0)});
   CHECK(names(*own).back() == "position.weight [2, 1]");
   CHECK(worst_error((*own)(x), own->out(own->v(x))) < 1e-14);
-  const auto first = make({.d_model = 6, .n_heads = 2,
-                           .kernel = [](nn::Module& parent, nn::HeadShape) {
-                             return std::make_unique<FirstValue>(parent);
-                           }});
+  const auto first =
+      make({.d_model = 6, .n_heads = 2, .kernel = [](nn::Module& parent, nn::HeadShape) {
+              return std::make_unique<FirstValue>(parent);
+            }});
   CHECK(worst_error((*first)(x), first->out(first->v(x.slice(1, 0, 1).expand({1, 4, 6})))) < 1e-14);
 }
 

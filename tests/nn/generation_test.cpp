@@ -112,8 +112,7 @@ TEST_CASE("sample: a logit of minus infinity is never drawn") {
 
 TEST_CASE("sample: errors") {
   const Tensor x = zeros({3});
-  CHECK_THROWS_WITH(sample(tensor<float>({0, NAN, 1}), {}, 0.5),
-                    "[sample] the logits contain NaN");
+  CHECK_THROWS_WITH(sample(tensor<float>({0, NAN, 1}), {}, 0.5), "[sample] the logits contain NaN");
   CHECK_THROWS_WITH(sample(tensor<float>({0, infinity, 1}), {}, 0.5),
                     Containing("[sample] the largest logit is inf; must be finite"));
   CHECK_THROWS_WITH(sample(tensor<float>({-infinity, -infinity}), {}, 0.5),
@@ -200,8 +199,7 @@ TEST_CASE("generate: frequencies are softmax of the logits, within 4 standard er
     double total = 0;
     for (size_t i = 0; i < 5; ++i) total += p[i] = std::exp(score[i] / temperature);
     for (size_t i = 0; i < 5; ++i) {
-      const double share =
-          double(std::count(tokens.begin(), tokens.end(), int64_t(i))) / double(n);
+      const double share = double(std::count(tokens.begin(), tokens.end(), int64_t(i))) / double(n);
       p[i] /= total;
       INFO("temperature " << temperature << ", token " << i);
       CHECK(std::fabs(share - p[i]) < 4 * std::sqrt(p[i] * (1 - p[i]) / double(n)));

@@ -90,6 +90,11 @@ TEST_CASE("a module's tree as text") {
         "  counts [2] buffer i64\n");
 }
 
+TEST_CASE("a module without a label of its own shows the name of its class") {
+  CHECK(Plain().label() == "Plain");
+  CHECK(nn::Module().label() == "Module");
+}
+
 TEST_CASE("a module rejects names that are taken, empty or dotted") {
   Model model({});
   CHECK_THROWS_WITH(model.add_parameter("scale"),

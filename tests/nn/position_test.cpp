@@ -35,15 +35,13 @@ TEST_CASE("MusicRelative: shape of the table") {
   const MusicRelative both(other, heads, {.length = 6, .shared_by_heads = true, .two_sided = true});
   CHECK(both.table.shape() == Shape{1, 11, 4});
   CHECK(both.label() == "MusicRelative(length 6, two-sided, shared by heads)");
-  CHECK_THROWS_WITH(MusicRelative(third, heads, {}),
-                    "[MusicRelative] length 0; needs at least 1");
+  CHECK_THROWS_WITH(MusicRelative(third, heads, {}), "[MusicRelative] length 0; needs at least 1");
 }
 
 TEST_CASE("MusicRelative starts normal with deviation D^-1/2") {
   manual_seed(4);
   Parent parent;
-  const MusicRelative position(parent, {.n_heads = 8, .d_key = 64, .d_value = 48},
-                               {.length = 128});
+  const MusicRelative position(parent, {.n_heads = 8, .d_key = 64, .d_value = 48}, {.length = 128});
   double total = 0, squares = 0;
   const auto values = position.table.to_vector<double>();
   for (const double x : values) {
@@ -94,7 +92,8 @@ TEST_CASE("MusicRelative: a policy matters only beyond the table") {
   auto run = [&](int64_t length, Beyond beyond, int64_t l) {
     manual_seed(2);
     const nn::MultiHeadAttention layer(
-        {.d_model = 8, .n_heads = 2,
+        {.d_model = 8,
+         .n_heads = 2,
          .position = nn::music_relative({.length = length, .beyond = beyond})});
     return layer(x.slice(1, 0, l), {.causal = true});
   };

@@ -28,7 +28,8 @@ std::unique_ptr<Layer> make(const LayerOptions& options) {
   layer->eval();
   // Norms that are not the identity, so that leaving one out shows.
   for (const auto& [name, p] : layer->named_parameters())
-    if (name.rfind("norm", 0) == 0) p.detach().add_(fixed_noise(p.shape(), p.numel() + name[4]), 0.5);
+    if (name.rfind("norm", 0) == 0)
+      p.detach().add_(fixed_noise(p.shape(), p.numel() + name[4]), 0.5);
   return layer;
 }
 
@@ -51,13 +52,12 @@ TEST_CASE("EncoderLayer: parameters") {
         std::vector<std::string>{
             "self_attention.q.weight", "self_attention.q.bias", "self_attention.k.weight",
             "self_attention.k.bias", "self_attention.v.weight", "self_attention.v.bias",
-            "self_attention.out.weight", "self_attention.out.bias",
-            "self_attention.position.table", "norm1.weight", "norm1.bias",
-            "feed_forward.linear1.weight", "feed_forward.linear1.bias",
-            "feed_forward.linear2.weight", "feed_forward.linear2.bias", "norm2.weight",
-            "norm2.bias"});
-  CHECK(layer->parameter_count() == 2 * (8 * 6 + 6) + 2 * (8 * 8 + 8) + 2 * 5 * 3 +
-                                        (8 * 12 + 12) + (12 * 8 + 8) + 4 * 8);
+            "self_attention.out.weight", "self_attention.out.bias", "self_attention.position.table",
+            "norm1.weight", "norm1.bias", "feed_forward.linear1.weight",
+            "feed_forward.linear1.bias", "feed_forward.linear2.weight", "feed_forward.linear2.bias",
+            "norm2.weight", "norm2.bias"});
+  CHECK(layer->parameter_count() ==
+        2 * (8 * 6 + 6) + 2 * (8 * 8 + 8) + 2 * 5 * 3 + (8 * 12 + 12) + (12 * 8 + 8) + 4 * 8);
   CHECK(layer->label() == "EncoderLayer(pre-norm)");
   options.norm = NormPlace::post;
   options.attention_bias = false;

@@ -49,8 +49,8 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
   set_num_threads(2);
   const int64_t h = 2, d = 16;
   auto setup = [&](int64_t n) {
-    return AttentionSetup{.batch = 1, .heads = h, .queries = n, .d = d, .causal = true, .table = n,
-                          .lag_bias = true};
+    return AttentionSetup{
+        .batch = 1, .heads = h, .queries = n, .d = d, .causal = true, .table = n, .lag_bias = true};
   };
   for (const int64_t n : {2048, 4096}) {
     const int64_t fused = peak(setup(n), AttentionForm::fused);
@@ -73,8 +73,8 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
 TEST_CASE("attention memory: local blocks need strips of two blocks only") {
   const int threads = num_threads();
   set_num_threads(1);
-  const AttentionSetup s{.batch = 1, .heads = 1, .queries = 2048, .d = 1, .block = 64,
-                         .table = 128};
+  const AttentionSetup s{
+      .batch = 1, .heads = 1, .queries = 2048, .d = 1, .block = 64, .table = 128};
   const int64_t strip = 4 * 32 * (4 * 64 + 32), vectors = 4 * 2048 * 8;
   CHECK(peak(s, AttentionForm::fused) <= 3 * strip + vectors + 65536);
   set_num_threads(threads);
@@ -146,10 +146,11 @@ TEST_CASE("attention identities: zero beyond the table is a longer table of zero
   }
 }
 
-TEST_CASE("attention identities: Shaw's clip beyond the sequence is the two-sided Music Transformer") {
+TEST_CASE(
+    "attention identities: Shaw's clip beyond the sequence is the two-sided Music Transformer") {
   for (const AttentionForm form : forms) {
-    AttentionInputs in = make_inputs({.queries = 20, .table = 31, .two_sided = true,
-                                      .beyond = Beyond::clip});
+    AttentionInputs in =
+        make_inputs({.queries = 20, .table = 31, .two_sided = true, .beyond = Beyond::clip});
     const Tensor y = in(form);
     in.options.keys.rows = in.options.keys.rows.slice(1, 11, 50);  // −19 … 19
     in.options.keys.zero_row = 19;
@@ -187,11 +188,11 @@ TEST_CASE("attention identities: Transformer-XL's u and v") {
           scores.push_back(s / std::sqrt(double(d)));
         }
   // The scores as a dense bias of queries that say nothing themselves.
-  const Tensor want =
-      attention(zeros_like(q), k, values, {.bias = tensor(scores, {2, 2, m, n})});
+  const Tensor want = attention(zeros_like(q), k, values, {.bias = tensor(scores, {2, 2, m, n})});
   for (const AttentionForm form : forms) {
-    const Tensor got = attention(q + u, k, values, {.causal = true, .position_query = q + v,
-                                                    .keys = {r, n - 1}, .form = form});
+    const Tensor got =
+        attention(q + u, k, values,
+                  {.causal = true, .position_query = q + v, .keys = {r, n - 1}, .form = form});
     CHECK(worst_error(got, want) < 1e-14);
   }
 }
@@ -203,8 +204,7 @@ TEST_CASE("attention identities: a bias per lag is a dense bias") {
   std::vector<double> dense;
   for (int64_t head = 0; head < h; ++head)
     for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < n; ++j)
-        dense.push_back(lags[head][j - (i + n - m) + n - 1].item());
+      for (int64_t j = 0; j < n; ++j) dense.push_back(lags[head][j - (i + n - m) + n - 1].item());
   const Tensor want = attention(in.q, in.k, in.v, {.bias = tensor(dense, {h, m, n})});
   for (const AttentionForm form : forms) {
     AttentionOptions o{.form = form};
@@ -228,8 +228,8 @@ TEST_CASE("attention identities: a table of equal rows") {
 
 TEST_CASE("attention identities: shared key heads are repeated key heads") {
   for (const AttentionForm form : forms) {
-    AttentionInputs in = make_inputs({.heads = 6, .key_heads = 2, .queries = 9, .causal = true,
-                                      .table = 5});
+    AttentionInputs in =
+        make_inputs({.heads = 6, .key_heads = 2, .queries = 9, .causal = true, .table = 5});
     const Tensor y = in(form);
     const Tensor index = tensor<int64_t>({0, 0, 0, 1, 1, 1});
     in.k = index_select(in.k, 1, index);
@@ -289,7 +289,9 @@ TEST_CASE("relative_rows follow the table's policy") {
   CHECK(values(Beyond::zero, 5, 2) == List{0, 0});
   CHECK(values(Beyond::zero, 0, 0).empty());
   testing::gradcheck(
-      [](const Tensors& in) { return relative_rows({in[0], 2, Beyond::clip}, -5, 9); },
+      [](const Tensors& in) {
+        return relative_rows({in[0], 2, Beyond::clip}, -5, 9);
+      },
       {testing::fixed_leaf({2, 4, 2}, 9)});
 }
 
@@ -303,15 +305,19 @@ TEST_CASE("attention: errors") {
     }
     return std::string("no error");
   };
-  const std::string shapes = "; accepted: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] with H a "
-                             "multiple of G";
-  CHECK_THROWS_WITH(attention(q, zeros({2, 3, 5, 8}), zeros({2, 3, 5, 6})),
-                    "[attention] q f32 [2, 4, 3, 8], k f32 [2, 3, 5, 8], v f32 [2, 3, 5, 6]" +
-                        shapes);
-  for (const auto& [bad_k, bad_v] : std::vector<std::pair<Shape, Shape>>{
-           {{1, 2, 5, 8}, {1, 2, 5, 6}}, {{2, 2, 5, 7}, {2, 2, 5, 6}},
-           {{2, 2, 5, 8}, {2, 4, 5, 6}}, {{2, 2, 5, 8}, {2, 2, 4, 6}},
-           {{2, 0, 5, 8}, {2, 0, 5, 6}}, {{2, 5, 8}, {2, 5, 6}}})
+  const std::string shapes =
+      "; accepted: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] with H a "
+      "multiple of G";
+  CHECK_THROWS_WITH(
+      attention(q, zeros({2, 3, 5, 8}), zeros({2, 3, 5, 6})),
+      "[attention] q f32 [2, 4, 3, 8], k f32 [2, 3, 5, 8], v f32 [2, 3, 5, 6]" + shapes);
+  for (const auto& [bad_k, bad_v] :
+       std::vector<std::pair<Shape, Shape>>{{{1, 2, 5, 8}, {1, 2, 5, 6}},
+                                            {{2, 2, 5, 7}, {2, 2, 5, 6}},
+                                            {{2, 2, 5, 8}, {2, 4, 5, 6}},
+                                            {{2, 2, 5, 8}, {2, 2, 4, 6}},
+                                            {{2, 0, 5, 8}, {2, 0, 5, 6}},
+                                            {{2, 5, 8}, {2, 5, 6}}})
     CHECK_THROWS_WITH(attention(q, zeros(bad_k), zeros(bad_v)), Containing(shapes));
   CHECK_THROWS_WITH(attention(q, k.to(f64), v),
                     "[attention] q f32 [2, 4, 3, 8], k f64 [2, 2, 5, 8], v f32 [2, 2, 5, 6]; all "
@@ -356,13 +362,15 @@ TEST_CASE("attention: errors") {
         "make the table longer, or let `beyond` be zero or clip");
   CHECK(error({.causal = true, .window = 4, .keys = {zeros({1, 4, 8}), 3, Beyond::error}}) ==
         "no error");
-  CHECK(error({.bias = zeros({3, 3, 5})}) ==
-        "[attention] shapes [3, 3, 5] and [2, 4, 3, 5] do not broadcast: sizes 4 and 3 at dimension "
-        "1; each pair of sizes, aligned at the right, must be equal or contain a 1");
+  CHECK(
+      error({.bias = zeros({3, 3, 5})}) ==
+      "[attention] shapes [3, 3, 5] and [2, 4, 3, 5] do not broadcast: sizes 4 and 3 at dimension "
+      "1; each pair of sizes, aligned at the right, must be equal or contain a 1");
   CHECK(error({.bias = zeros({7, 2, 4, 3, 5})}) ==
         "[attention] bias f32 [7, 2, 4, 3, 5]; must broadcast to [2, 4, 3, 5]");
-  const std::string no_fused = "[attention] no fused form for these options (a value table, a dense "
-                               "bias, or CUDA tensors); use AttentionForm::composed";
+  const std::string no_fused =
+      "[attention] no fused form for these options (a value table, a dense "
+      "bias, or CUDA tensors); use AttentionForm::composed";
   CHECK(error({.values = {zeros({1, 5, 6}), 0}, .form = AttentionForm::fused}) == no_fused);
   CHECK(error({.bias = zeros({1}), .form = AttentionForm::fused}) == no_fused);
   for (const AttentionForm form : forms) {

@@ -43,9 +43,9 @@ testing::TensorFunction function(const AttentionInputs& in, AttentionForm form) 
   return [in, form](const Tensors& x) {
     AttentionInputs moved = in;
     size_t next = 0;
-    for (Tensor* t : {&moved.q, &moved.k, &moved.v, &moved.options.position_query,
-                      &moved.options.keys.rows, &moved.options.values.rows,
-                      &moved.options.lag_bias.rows, &moved.options.bias})
+    for (Tensor* t :
+         {&moved.q, &moved.k, &moved.v, &moved.options.position_query, &moved.options.keys.rows,
+          &moved.options.values.rows, &moved.options.lag_bias.rows, &moved.options.bias})
       if (t->defined()) *t = x[next++];
     return moved(form);
   };
@@ -76,16 +76,49 @@ TEST_CASE("attention gradients: fused equals composed under random options") {
 
 TEST_CASE("attention gradients: against differences") {
   const AttentionSetup setups[] = {
-      {.batch = 2, .heads = 2, .queries = 4, .d = 2, .d_value = 3, .causal = true, .table = 3,
+      {.batch = 2,
+       .heads = 2,
+       .queries = 4,
+       .d = 2,
+       .d_value = 3,
+       .causal = true,
+       .table = 3,
        .lag_bias = true},
-      {.batch = 1, .heads = 4, .key_heads = 2, .queries = 3, .keys = 5, .d = 2, .causal = true,
-       .table = 9, .shared = true, .position_query = true},
-      {.batch = 2, .heads = 1, .queries = 4, .d = 3, .padded = 3, .table = 2, .two_sided = true,
-       .beyond = Beyond::clip, .lag_bias = true},
+      {.batch = 1,
+       .heads = 4,
+       .key_heads = 2,
+       .queries = 3,
+       .keys = 5,
+       .d = 2,
+       .causal = true,
+       .table = 9,
+       .shared = true,
+       .position_query = true},
+      {.batch = 2,
+       .heads = 1,
+       .queries = 4,
+       .d = 3,
+       .padded = 3,
+       .table = 2,
+       .two_sided = true,
+       .beyond = Beyond::clip,
+       .lag_bias = true},
       {.batch = 1, .heads = 2, .queries = 7, .d = 2, .block = 3, .table = 6},
-      {.batch = 2, .heads = 1, .queries = 5, .d = 1, .causal = true, .window = 2, .padded = -1,
+      {.batch = 2,
+       .heads = 1,
+       .queries = 5,
+       .d = 1,
+       .causal = true,
+       .window = 2,
+       .padded = -1,
        .table = 1},
-      {.batch = 1, .heads = 2, .queries = 5, .d = 2, .causal = true, .table = 5, .scale = 1,
+      {.batch = 1,
+       .heads = 2,
+       .queries = 5,
+       .d = 2,
+       .causal = true,
+       .table = 5,
+       .scale = 1,
        .dropout = 0.3}};
   for (const AttentionSetup& s : setups)
     for (const AttentionForm form : forms) {
@@ -93,11 +126,20 @@ TEST_CASE("attention gradients: against differences") {
       const AttentionInputs in = make_inputs(s);
       testing::gradcheck(function(in, form), in.leaves(), false);
     }
-  for (const AttentionSetup& s :
-       {AttentionSetup{.queries = 4, .d = 2, .table = 2, .two_sided = true, .beyond = Beyond::clip,
-                       .values = true},
-        AttentionSetup{.queries = 3, .keys = 4, .d = 2, .causal = true, .table = 3, .shared = true,
-                       .values = true, .bias = true}}) {
+  for (const AttentionSetup& s : {AttentionSetup{.queries = 4,
+                                 .d = 2,
+                                 .table = 2,
+                                 .two_sided = true,
+                                 .beyond = Beyond::clip,
+                                 .values = true},
+                                  AttentionSetup{.queries = 3,
+                                  .keys = 4,
+                                  .d = 2,
+                                  .causal = true,
+                                  .table = 3,
+                                  .shared = true,
+                                  .values = true,
+                                  .bias = true}}) {
     INFO(testing::describe(s));
     const AttentionInputs in = make_inputs(s);
     testing::gradcheck(function(in, AttentionForm::composed), in.leaves(), false);
@@ -105,9 +147,15 @@ TEST_CASE("attention gradients: against differences") {
 }
 
 TEST_CASE("attention gradients: the composed form can be differentiated twice") {
-  const AttentionInputs in =
-      make_inputs({.batch = 1, .heads = 2, .key_heads = 1, .queries = 3, .d = 2, .causal = true,
-                   .table = 2, .shared = true, .lag_bias = true});
+  const AttentionInputs in = make_inputs({.batch = 1,
+                                          .heads = 2,
+                                          .key_heads = 1,
+                                          .queries = 3,
+                                          .d = 2,
+                                          .causal = true,
+                                          .table = 2,
+                                          .shared = true,
+                                          .lag_bias = true});
   testing::gradcheck(function(in, AttentionForm::composed), in.leaves());
 }
 
@@ -127,7 +175,8 @@ TEST_CASE("attention gradients: rows out of reach have exactly none, the others 
   const Reach all[] = {
       {{.queries = l, .causal = true, .table = 100}, 69, 0},
       {{.queries = l, .causal = true, .table = 100, .two_sided = true}, 69, 0},
-      {{.queries = l, .causal = true, .table = 100, .two_sided = true, .beyond = Beyond::clip}, 69,
+      {{.queries = l, .causal = true, .table = 100, .two_sided = true, .beyond = Beyond::clip},
+       69,
        0},
       {{.queries = l, .table = 100, .two_sided = true}, 69, 69},
       {{.queries = 5, .keys = l, .table = 100, .two_sided = true}, 69, 4},
@@ -213,8 +262,12 @@ TEST_CASE("attention gradients: only what is asked for, in place changes are not
 TEST_CASE("attention dropout: both forms draw the same mask, forwards and backwards") {
   for (const double p : {0.1, 0.5, 0.9, 1.0})
     for (AttentionSetup s : {AttentionSetup{.queries = 67, .causal = true, .table = 20},
-                             AttentionSetup{.heads = 4, .key_heads = 2, .queries = 70, .keys = 131,
-                                            .table = 9, .two_sided = true},
+                             AttentionSetup{.heads = 4,
+                             .key_heads = 2,
+                             .queries = 70,
+                             .keys = 131,
+                             .table = 9,
+                             .two_sided = true},
                              AttentionSetup{.queries = 67, .block = 5, .table = 10}}) {
       s.dropout = p;
       INFO(testing::describe(s));
@@ -233,8 +286,9 @@ TEST_CASE("attention dropout: weights are kept with probability 1 − p and scal
   for (const AttentionForm form : forms) {
     const Tensor q = zeros({1, heads, n, 4});
     const Tensor v = eye(n).unsqueeze(0).unsqueeze(0).expand({1, heads, n, n});
-    const auto w = attention(q, q, v, {.dropout = 0.25, .dropout_key = RandomKey{1, 2}, .form = form})
-                       .to_vector<double>();
+    const auto w =
+        attention(q, q, v, {.dropout = 0.25, .dropout_key = RandomKey{1, 2}, .form = form})
+            .to_vector<double>();
     int64_t kept = 0;
     for (const double x : w) {
       if (x == 0) continue;

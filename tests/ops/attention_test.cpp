@@ -25,9 +25,7 @@ using testing::worst_error;
 namespace {
 
 constexpr AttentionForm forms[] = {AttentionForm::composed, AttentionForm::fused};
-const char* name(AttentionForm form) {
-  return form == AttentionForm::fused ? "fused" : "composed";
-}
+const char* name(AttentionForm form) { return form == AttentionForm::fused ? "fused" : "composed"; }
 
 void check_setup(const AttentionSetup& s, DType dtype) {
   INFO(testing::describe(s));
@@ -48,8 +46,7 @@ void check_setup(const AttentionSetup& s, DType dtype) {
 }  // namespace
 
 TEST_CASE("attention: random options, f64") {
-  for (uint64_t number = 0; number < 300; ++number)
-    check_setup(testing::random_setup(number), f64);
+  for (uint64_t number = 0; number < 300; ++number) check_setup(testing::random_setup(number), f64);
 }
 
 TEST_CASE("attention: random options, f32") {
@@ -70,10 +67,18 @@ TEST_CASE("attention: schemes of the papers") {
       {.queries = length, .d = 4, .window = 7, .table = 5, .two_sided = true},
       {.queries = length, .d = 4, .padded = -1, .table = 5, .two_sided = true},
       {.queries = length, .d = 4, .causal = true, .table = 17, .beyond = Beyond::clip},
-      {.queries = length, .d = 4, .table = 17, .two_sided = true, .beyond = Beyond::clip,
-       .values = true},                                                        // Shaw
-      {.queries = length, .keys = 2 * length, .d = 4, .causal = true, .table = 2 * length,
-       .position_query = true},                                                // Transformer-XL
+      {.queries = length,
+       .d = 4,
+       .table = 17,
+       .two_sided = true,
+       .beyond = Beyond::clip,
+       .values = true},  // Shaw
+      {.queries = length,
+       .keys = 2 * length,
+       .d = 4,
+       .causal = true,
+       .table = 2 * length,
+       .position_query = true},  // Transformer-XL
       {.queries = length, .d = 4, .two_sided = true, .lag_bias = true, .scale = 1},  // T5
       {.queries = length, .d = 4, .causal = true, .lag_bias = true, .bias = true},
       music};
@@ -90,8 +95,13 @@ TEST_CASE("attention: more queries than keys, without a mask") {
   // The first queries then stand before the first key.
   for (const int64_t window : {0, 3})
     for (const Beyond beyond : {Beyond::zero, Beyond::clip}) {
-      AttentionSetup s{.queries = 70, .keys = 5, .window = window, .table = 6, .two_sided = true,
-                       .beyond = beyond, .lag_bias = true};
+      AttentionSetup s{.queries = 70,
+                       .keys = 5,
+                       .window = window,
+                       .table = 6,
+                       .two_sided = true,
+                       .beyond = beyond,
+                       .lag_bias = true};
       check_setup(s, f64);
     }
 }
@@ -99,8 +109,12 @@ TEST_CASE("attention: more queries than keys, without a mask") {
 TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gradients") {
   for (const AttentionForm form : forms) {
     INFO(name(form));
-    const AttentionInputs in = make_inputs({.queries = 9, .causal = true, .padded = -1,
-                                            .table = 4, .position_query = true, .lag_bias = true});
+    const AttentionInputs in = make_inputs({.queries = 9,
+                                            .causal = true,
+                                            .padded = -1,
+                                            .table = 4,
+                                            .position_query = true,
+                                            .lag_bias = true});
     const Tensor y = in(form);
     CHECK(same_bits(y[0], zeros(y[0].shape(), {.dtype = f64})));
     sum(y * fixed_noise(y.shape(), 1)).backward();
@@ -111,8 +125,7 @@ TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gr
       CHECK(max(abs(x.grad()[1])).item() > 0);
     }
     CHECK(worst_error(in.q.grad()[0], zeros(in.q[0].shape(), {.dtype = f64})) == 0);
-    for (const Tensor& x : in.leaves())
-      CHECK(worst_error(x.grad(), x.grad()) == 0);  // no NaN
+    for (const Tensor& x : in.leaves()) CHECK(worst_error(x.grad(), x.grad()) == 0);  // no NaN
   }
   // Rows before the first key that is no padding.
   AttentionInputs in = make_inputs({.batch = 1, .queries = 4, .causal = true});
@@ -152,8 +165,13 @@ TEST_CASE("attention: the automatic form is the fused one where that covers the 
 }
 
 TEST_CASE("attention: views give what contiguous tensors give") {
-  const AttentionSetup s{.batch = 3, .queries = 67, .d = 5, .causal = true, .table = 40,
-                         .position_query = true, .lag_bias = true};
+  const AttentionSetup s{.batch = 3,
+                         .queries = 67,
+                         .d = 5,
+                         .causal = true,
+                         .table = 40,
+                         .position_query = true,
+                         .lag_bias = true};
   const AttentionInputs in = make_inputs(s);
   // One projection of q, k, v [B, L, 3, H, D], seen as three [B, H, L, D].
   const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous();
@@ -187,9 +205,17 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
   const int threads = num_threads();
   for (const AttentionForm form : forms)
     for (const AttentionSetup& s :
-         {AttentionSetup{.batch = 2, .heads = 4, .key_heads = 2, .queries = 130, .keys = 195,
-                         .d = 41, .causal = true, .table = 100, .position_query = true,
-                         .lag_bias = true, .dropout = 0.3},
+         {AttentionSetup{.batch = 2,
+         .heads = 4,
+         .key_heads = 2,
+         .queries = 130,
+         .keys = 195,
+         .d = 41,
+         .causal = true,
+         .table = 100,
+         .position_query = true,
+         .lag_bias = true,
+         .dropout = 0.3},
           AttentionSetup{.queries = 150, .block = 40, .table = 80, .shared = true}}) {
       INFO(name(form) << ": " << testing::describe(s));
       std::vector<Tensors> runs;
@@ -233,8 +259,9 @@ TEST_CASE("attention: the future changes nothing, bit for bit") {
 
 TEST_CASE("attention: entries of a batch know nothing of each other") {
   for (const AttentionForm form : forms) {
-    AttentionInputs in = make_inputs({.batch = 3, .queries = 70, .causal = true, .padded = 40,
-                                      .table = 20, .lag_bias = true}, f32);
+    AttentionInputs in = make_inputs(
+        {.batch = 3, .queries = 70, .causal = true, .padded = 40, .table = 20, .lag_bias = true},
+        f32);
     const Tensor before = in(form);
     for (const Tensor& x : {in.q, in.k, in.v}) x[1].fill_(3);
     in.options.key_padding[1].fill_(1);

@@ -60,8 +60,8 @@ TEST_CASE("skew takes any number of leading dimensions") {
 }
 
 TEST_CASE("unskew moves every number back") {
-  for (const auto& [m, w, n] : std::vector<std::array<int64_t, 3>>{
-           {5, 9, 5}, {1, 7, 7}, {3, 9, 7}, {33, 97, 65}}) {
+  for (const auto& [m, w, n] :
+       std::vector<std::array<int64_t, 3>>{{5, 9, 5}, {1, 7, 7}, {3, 9, 7}, {33, 97, 65}}) {
     // Every key has a column, so nothing of y is lost.
     const Tensor y = fixed_noise({2, m, n}, 3);
     CHECK(same_bits(skew(unskew(y, w), n), y));
@@ -126,8 +126,9 @@ TEST_CASE("skew of nothing") {
 }
 
 TEST_CASE("skew: errors") {
-  CHECK_THROWS_WITH(skew(zeros({5}), 5), "[skew] got f32 [5]; needs a floating tensor of at least "
-                                         "2 dimensions");
+  CHECK_THROWS_WITH(skew(zeros({5}), 5),
+                    "[skew] got f32 [5]; needs a floating tensor of at least "
+                    "2 dimensions");
   CHECK_THROWS_WITH(skew(zeros({2, 2}, {.dtype = i64}), 2),
                     "[skew] got i64 [2, 2]; needs a floating tensor of at least 2 dimensions");
   CHECK_THROWS_WITH(skew(zeros({2, 2}), -1), "[skew] negative width -1");

@@ -50,8 +50,8 @@ Matrix relative_logits_by_gather(const Matrix& q, const Matrix& e) {
 
 Matrix clipped_logits_by_gather(const Matrix& q, const Matrix& w) {
   const int64_t k = (w.rows - 1) / 2;
-  return gather_and_multiply(
-      q, w, [&](int64_t relative) { return std::clamp(relative, -k, k) + k; });
+  return gather_and_multiply(q, w,
+                             [&](int64_t relative) { return std::clamp(relative, -k, k) + k; });
 }
 
 // ------------------------------------------------------------------- the same by pad and reshape
@@ -103,7 +103,7 @@ Matrix mask_both_corners(const Matrix& qe) {
   const int64_t n = qe.rows;
   Matrix y = qe;
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t c = 0; c < n - 1 - i; ++c) y(i, c) = 0;          // before that block
+    for (int64_t c = 0; c < n - 1 - i; ++c) y(i, c) = 0;              // before that block
     for (int64_t c = 2 * n - 1 - i; c < 2 * n - 1; ++c) y(i, c) = 0;  // behind it
   }
   return y;
@@ -111,18 +111,18 @@ Matrix mask_both_corners(const Matrix& qe) {
 
 Matrix skew_local(const Matrix& qe) {
   const int64_t n = qe.rows;
-  const Matrix padded = pad_columns(qe, 0, 1);                    // 1. a dummy column: [N, 2N]
-  const Matrix longer = pad_columns(flatten(padded), 0, n - 1);   // 2. flat, N − 1 more
-  const Matrix reshaped = reshape(longer, n + 1, 2 * n - 1);      // 3. [N + 1, 2N − 1]
-  return slice(reshaped, 0, n - 1, n, n);                         // 4. first N rows, last N columns
+  const Matrix padded = pad_columns(qe, 0, 1);                   // 1. a dummy column: [N, 2N]
+  const Matrix longer = pad_columns(flatten(padded), 0, n - 1);  // 2. flat, N − 1 more
+  const Matrix reshaped = reshape(longer, n + 1, 2 * n - 1);     // 3. [N + 1, 2N − 1]
+  return slice(reshaped, 0, n - 1, n, n);                        // 4. first N rows, last N columns
 }
 
 Matrix local_logits(const Matrix& q, const Matrix& e, int64_t n) {
   Matrix s{q.rows, q.rows};
   for (int64_t first = 0; first < q.rows; first += n) {
     const Matrix block = slice(q, first, 0, n, q.columns);
-    const Matrix qe = times_transposed(block, e);                  // −(2N − 1) … 0
-    const Matrix own = skew(slice(qe, 0, n, n, n));                // −(N − 1) … 0
+    const Matrix qe = times_transposed(block, e);                     // −(2N − 1) … 0
+    const Matrix own = skew(slice(qe, 0, n, n, n));                   // −(N − 1) … 0
     const Matrix before = skew_local(slice(qe, 0, 0, n, 2 * n - 1));  // −(2N − 1) … −1
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t j = 0; j <= i; ++j) s(first + i, first + j) = own(i, j);

@@ -46,9 +46,9 @@ Matrix clipped_logits_by_gather(const Matrix& q, const Matrix& w);
 /// (Huang et al. 2018, fig. 1).
 Matrix mask_upper_left(const Matrix& qe);
 
-/// Q Eᵀ [L, L] → S_rel [L, L] by pad, reshape, slice (Huang et al. 2018, §3.4.1). Right on and below
-/// the diagonal. Above it lie one 0 per row and numbers of the next query, for the causal mask to
-/// hide.
+/// Q Eᵀ [L, L] → S_rel [L, L] by pad, reshape, slice (Huang et al. 2018, §3.4.1). Right on and
+/// below the diagonal. Above it lie one 0 per row and numbers of the next query, for the causal
+/// mask to hide.
 Matrix skew(const Matrix& qe);
 
 /// Q Eᵀ [N, 2N − 1] for a block of queries against the block before, with both triangles zeroed
@@ -56,7 +56,8 @@ Matrix skew(const Matrix& qe);
 Matrix mask_both_corners(const Matrix& qe);
 
 /// Q Eᵀ [N, 2N − 1] → S_rel [N, N] by pad, flatten, pad, reshape, slice (Huang et al. 2018, §3.5).
-/// Every entry is right. With N = L and E for −(L − 1) … L − 1 this is also the skew without a mask.
+/// Every entry is right. With N = L and E for −(L − 1) … L − 1 this is also the skew without a
+/// mask.
 Matrix skew_local(const Matrix& qe);
 
 /// S_rel [L, L] of local attention in blocks of N, which divides L, from E [2N, D]: a block of
@@ -64,7 +65,8 @@ Matrix skew_local(const Matrix& qe);
 Matrix local_logits(const Matrix& q, const Matrix& e, int64_t n);
 
 /// X [M, N] with columns for the past −(N − 1) … 0 → S_rel [M, N] for the last M of N positions, by
-/// pad, reshape, slice, reshape (Dai et al. 2019, app. B). Right where the key is not in the future.
+/// pad, reshape, slice, reshape (Dai et al. 2019, app. B). Right where the key is not in the
+/// future.
 Matrix skew_with_memory(const Matrix& x);
 
 /// Attention by loops, straight from the definition in ops/attention.h; without dropout. Inputs of

@@ -137,7 +137,8 @@ TEST_CASE("causal skew: closed form, and the op is 0 above the diagonal") {
     }
   CHECK(y == expected);
   CHECK(op == upper);
-  CHECK(reference::skew(reference::mask_upper_left(x)) == skew_op(reference::mask_upper_left(x), l));
+  CHECK(reference::skew(reference::mask_upper_left(x)) ==
+        skew_op(reference::mask_upper_left(x), l));
 }
 
 TEST_CASE("two-sided and local skew: closed form, the op agrees everywhere") {

@@ -61,6 +61,12 @@ bool same_bits(const Outcome& a, const Outcome& b, std::string& difference) {
   return true;
 }
 
+const Op& find_op(const std::string& name) {
+  for (const Op& op : op_table())
+    if (op.name == name) return op;
+  throw std::runtime_error("no op named " + name + " in the table");
+}
+
 namespace {
 
 double unit_roundoff(DType dtype) { return dtype == f64 ? 0x1p-53 : dtype == f32 ? 0x1p-24 : 0x1p-8; }
@@ -79,10 +85,12 @@ double part_used(double got, const Number& expected, DType dtype) {
   constexpr double all = HUGE_VAL;
   if (std::isnan(expected.value)) return std::isnan(got) ? 0 : all;
   if (std::isinf(expected.value)) return got == expected.value ? 0 : all;
+  if (dtype != f64 && std::fabs(expected.value) > std::numeric_limits<float>::max())
+    return std::isinf(got) && (got > 0) == (expected.value > 0) ? 0 : all;
   const double error = std::fabs(got - expected.value);
   if (error == 0) return 0;
   const double allowed = allowed_error(expected, dtype);
-  return allowed > 0 && !std::isnan(error) ? error / allowed : all;
+  return allowed > 0 && std::isfinite(allowed) && std::isfinite(error) ? error / allowed : all;
 }
 
 }  // namespace
@@ -112,6 +120,18 @@ double hold_against(const std::string& what, const Tensor& got, const Array& exp
                     << 100 * worst << " % of it used)");
   }
   return worst;
+}
+
+void check_value(const Op& op, const Tensors& inputs, const Tensor& got) {
+  number_tape().clear();
+  Arrays arrays;
+  DType dtype = f32;
+  for (const Tensor& x : inputs) {
+    if (is_floating(x.dtype())) dtype = x.dtype();
+    Array& array = arrays.emplace_back(Array{x.shape(), {}});
+    for (double v : x.to_vector<double>()) array.values.push_back(exact_number(v));
+  }
+  hold_against("value", got, op.reference(arrays), dtype);
 }
 
 void check_against_reference(const Op& op, const Sample& sample, DType dtype, Device device,

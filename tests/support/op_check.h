@@ -58,6 +58,12 @@ struct Usage {
 void check_against_reference(const Op& op, const Sample& sample, DType dtype, Device device,
                              Usage& usage);
 
+/// Holds the result `got` of op for these inputs against its reference.
+void check_value(const Op& op, const Tensors& inputs, const Tensor& got);
+
+/// The op of the table with this name.
+const Op& find_op(const std::string& name);
+
 /// Reports `got` against numbers with bounds; returns the part of the allowed error that was used.
 double hold_against(const std::string& what, const Tensor& got, const Array& expected, DType dtype);
 

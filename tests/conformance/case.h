@@ -1,0 +1,67 @@
+// Conformance cases: worked examples of single functions, one per file. What the files hold and
+// how a result is judged stands in the README beside the cases (shared/conformance/README.md).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace stretto::conformance {
+
+/// Tensors by their names in a case: "in.q", "param.rel", "noise.z", "out.y", "grad.in.q".
+class Tensors {
+ public:
+  bool has(const std::string& name) const { return map_.count(name) > 0; }
+  /// Throws when the case has none of that name.
+  Tensor& operator[](const std::string& name);
+  const Tensor& operator[](const std::string& name) const;
+  void set(const std::string& name, const Tensor& x) { map_.insert_or_assign(name, x); }
+  auto begin() const { return map_.begin(); }
+  auto end() const { return map_.end(); }
+
+ private:
+  std::map<std::string, Tensor> map_;
+};
+
+struct Case {
+  std::string name, subject;
+  nlohmann::json config;
+  Tensors tensors;
+};
+
+/// Reads a case; Error with the path for a file that is none.
+Case load_case(const std::string& path);
+
+/// Computes the outputs of a case, named as there, from its inputs. Inputs with an expected
+/// gradient are leaves that want one. An evaluation that runs a module puts the module's parameters
+/// in the place of the inputs that it gave them.
+using Evaluate = std::function<Tensors(Tensors& inputs, const nlohmann::json& config)>;
+
+/// One of possibly several ways to compute a subject.
+struct Implementation {
+  std::string name;
+  Evaluate evaluate;
+};
+
+struct Result {
+  std::string implementation;
+  Tensors computed;   // out.* and grad.*
+  double worst = 0;   // the largest error of a tensor
+  std::string where;  // its name
+};
+
+/// One implementation on one case, computed in `dtype` on `device`. The error of a tensor is
+/// max |got − want| / max(1, max |want|), infinite for a NaN or a wrong shape.
+Result run(const Case& c, const Implementation& implementation, DType dtype, Device device = cpu);
+
+/// What `worst` may be.
+double tolerance(DType dtype);
+
+/// Whether the case says something about this dtype; some are for f64 alone.
+bool judged(const Case& c, DType dtype);
+
+}  // namespace stretto::conformance

@@ -1,0 +1,129 @@
+// Which dtypes the elementwise ops take, and what comes out: promotion, C++ numbers, integers,
+// gradients of mixed operands [ops/elementwise.h].
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+
+namespace stretto {
+namespace {
+
+constexpr DType all_dtypes[] = {f32, f64, bf16, i64, i32, u8, boolean};
+
+Tensor one(DType dtype) { return ones({2}, {.dtype = dtype}); }
+
+}  // namespace
+
+TEST_CASE("operands are promoted to a common dtype", "[ops]") {
+  CHECK(promote(f32, i64) == f32);
+  CHECK(promote(bf16, i64) == bf16);
+  CHECK(promote(bf16, f32) == f32);
+  CHECK(promote(f32, f64) == f64);
+  CHECK(promote(u8, i32) == i32);
+  CHECK(promote(i32, i64) == i64);
+  CHECK(promote(boolean, u8) == u8);
+  for (DType a : all_dtypes) {
+    CHECK(promote(a, a) == a);
+    for (DType b : all_dtypes) {
+      INFO(name(a) << " and " << name(b));
+      CHECK(promote(a, b) == promote(b, a));
+      const DType common = promote(a, b) == boolean ? i64 : promote(a, b);
+      CHECK((one(a) + one(b)).dtype() == common);
+      CHECK((one(a) * one(b)).dtype() == common);
+      CHECK((one(a) - one(b)).to_vector<double>() == std::vector<double>{0, 0});
+      CHECK(maximum(one(a), one(b)).dtype() == common);
+      CHECK(is_floating((one(a) / one(b)).dtype()));
+      CHECK(eq(one(a), one(b)).dtype() == boolean);
+      CHECK(eq(one(a), one(b)).to_vector<uint8_t>() == std::vector<uint8_t>{1, 1});
+      CHECK(where(one(boolean), one(a), one(b)).dtype() == common);
+    }
+  }
+}
+
+TEST_CASE("a C++ number takes the dtype of the tensor", "[ops]") {
+  for (DType dtype : {f32, f64, bf16, i64, i32, u8}) {
+    INFO(name(dtype));
+    CHECK((one(dtype) + 2.0).dtype() == dtype);
+    CHECK((one(dtype) * 3.0).dtype() == dtype);
+    CHECK((one(dtype) * 3.0).to_vector<double>() == std::vector<double>{3, 3});
+    CHECK((one(dtype) + 0.5).dtype() == (is_floating(dtype) ? dtype : f32));
+    CHECK((one(dtype) + 0.5).to_vector<double>() == std::vector<double>{1.5, 1.5});
+    CHECK((1.0 / one(dtype)).dtype() == (is_floating(dtype) ? dtype : f32));
+  }
+  CHECK((one(boolean) + 1.0).dtype() == i64);
+}
+
+TEST_CASE("arithmetic on large integers is exact", "[ops]") {
+  const int64_t big = (int64_t(1) << 60) + 1;
+  const Tensor x = tensor<int64_t>({big, -big});
+  CHECK((x + x).to_vector<int64_t>() == std::vector<int64_t>{2 * big, -2 * big});
+  CHECK((x * 2.0).to_vector<int64_t>() == std::vector<int64_t>{2 * big, -2 * big});
+  CHECK((x + 1.0).to_vector<int64_t>() == std::vector<int64_t>{big + 1, 1 - big});
+  CHECK((-x).to_vector<int64_t>() == std::vector<int64_t>{-big, big});
+  CHECK(abs(x).to_vector<int64_t>() == std::vector<int64_t>{big, big});
+  CHECK(sign(x).to_vector<int64_t>() == std::vector<int64_t>{1, -1});
+  CHECK(eq(x, x + 1.0).to_vector<uint8_t>() == std::vector<uint8_t>{0, 0});
+  CHECK(clamp(x, -2, 2).to_vector<int64_t>() == std::vector<int64_t>{2, -2});
+}
+
+TEST_CASE("functions of analysis on integers give f32", "[ops]") {
+  for (DType dtype : {i64, i32, u8, boolean}) {
+    INFO(name(dtype));
+    for (auto f : {exp, log, sin, sqrt, tanh, gelu, square, rsqrt}) {
+      CHECK(f(one(dtype)).dtype() == f32);
+      CHECK(f(one(dtype)).to_vector<float>() == f(one(f32)).to_vector<float>());
+    }
+    CHECK(div(one(dtype), one(dtype)).dtype() == f32);
+    CHECK(pow(one(dtype), 2).dtype() == f32);
+  }
+  CHECK(abs(tensor<int32_t>({-3, 4})).dtype() == i32);
+  CHECK(sign(tensor<int32_t>({-3, 0, 4})).to_vector<int32_t>() == std::vector<int32_t>{-1, 0, 1});
+  CHECK(step(tensor<int64_t>({-3, 0, 4})).to_vector<int64_t>() == std::vector<int64_t>{0, 0, 1});
+}
+
+TEST_CASE("gradients have the dtype of their operand", "[ops]") {
+  for (auto f : {add, sub, mul, div, maximum}) {
+    Tensor a = ones({3}, {.dtype = f32, .requires_grad = true});
+    Tensor b = full({3}, 2, {.dtype = f64, .requires_grad = true});
+    Tensor c = full({1}, 4, {.dtype = bf16, .requires_grad = true});
+    const Tensor y = f(f(a, b), c);
+    CHECK(y.dtype() == f64);
+    sum(y).backward();
+    CHECK(a.grad().dtype() == f32);
+    CHECK(b.grad().dtype() == f64);
+    CHECK(c.grad().dtype() == bf16);
+    CHECK(c.grad().shape() == Shape{1});
+  }
+  Tensor x = ones({2}, {.requires_grad = true});
+  sum(x.to(bf16) * arange(2)).backward();
+  CHECK(x.grad().to_vector<float>() == std::vector<float>{0, 1});
+  CHECK(!eq(x, x).requires_grad());
+  CHECK(!x.to(i64).requires_grad());
+  CHECK(!step(x).requires_grad());
+}
+
+TEST_CASE("changes in place keep dtype, shape and version", "[ops]") {
+  for (DType dtype : {f32, f64, bf16}) {
+    INFO(name(dtype));
+    Tensor x = zeros({4, 3}, {.dtype = dtype});
+    const uint32_t version = x.storage().version;
+    const Tensor column = x.slice(1, 1, 2);
+    Tensor(column).fill_(2);  // through a view
+    CHECK(sum(x).item() == 8);
+    x.add_(tensor<double>({1, 2, 3}), 0.5);
+    CHECK(x.select(0, 3).to_vector<double>() == std::vector<double>{0.5, 3, 1.5});
+    x.mul_(2);
+    CHECK(x.select(0, 0).to_vector<double>() == std::vector<double>{1, 6, 3});
+    x.copy_(tensor<int64_t>({7, 8, 9}));
+    CHECK(x.select(0, 2).to_vector<double>() == std::vector<double>{7, 8, 9});
+    CHECK(x.dtype() == dtype);
+    CHECK(x.storage().version == version + 4);
+    CHECK_THROWS_WITH(x.add_(ones({2, 3})), Containing("[broadcast_to]"));
+    CHECK_THROWS_WITH(x.copy_(ones({2, 4, 3})), Containing("[broadcast_to]"));
+  }
+  Tensor ids = arange(3);
+  CHECK_THROWS_WITH(ids.add_(ids), Containing("[add_] needs a floating tensor, got i64 [3]"));
+}
+
+}  // namespace stretto
