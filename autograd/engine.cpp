@@ -58,7 +58,11 @@ struct Engine {
 
   static Tensor run_hooks(const TapeEntry& entry, Tensor g) {
     for (const auto& hook : entry.hooks)
-      if (Tensor replaced = hook(g); replaced.defined()) g = std::move(replaced);
+      if (Tensor replaced = hook(g); replaced.defined()) {
+        check(replaced.shape() == g.shape() && replaced.dtype() == g.dtype(), "register_hook",
+              "a hook returned ", replaced, " for a gradient ", g);
+        g = std::move(replaced);
+      }
     return g;
   }
 

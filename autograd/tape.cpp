@@ -30,12 +30,24 @@ void delete_node(Node* node) {
   draining = false;
 }
 
+// Reading a tensor may take ops of its own, which are not checked again.
+thread_local bool checking_finite = false;
+
 bool all_finite(const Tensor& x) {
-  if (!x.defined() || !is_floating(x.dtype())) return true;
+  if (checking_finite || !x.defined() || !is_floating(x.dtype())) return true;
+  struct Scope {
+    Scope() { checking_finite = true; }
+    ~Scope() { checking_finite = false; }
+  } scope;
   for (double v : x.to_vector<double>())
     if (!std::isfinite(v)) return false;
   return true;
 }
+
+struct RestoreRandomState {
+  RandomState state = random_state();
+  ~RestoreRandomState() { set_random_state(state); }
+};
 
 TapeEntry& leaf_entry(const Tensor& x) {
   if (!x.tape()) {
@@ -189,10 +201,12 @@ Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs
           again.push_back(saved[i]().detach());
           if (b.needs(i)) again.back().set_requires_grad();
         }
-        const RandomState now = random_state();
-        set_random_state(before);
-        const Tensor y = f(again);
-        set_random_state(now);
+        Tensor y;
+        {
+          const RestoreRandomState after;
+          set_random_state(before);
+          y = f(again);
+        }
         if (y.requires_grad()) backward({y}, {b.grad()});
         Tensors gradients;
         for (const Tensor& x : again) gradients.push_back(x.grad());

@@ -1,7 +1,5 @@
 #include "core/device.h"
 
-#include <cstdlib>
-
 #include "cuda/device.h"
 
 namespace stretto {
@@ -13,10 +11,9 @@ Device::Device(const std::string& text) {
     return;
   }
   if (text.rfind("cuda:", 0) == 0 && text.size() > 5 && text.size() < 8) {
-    char* end = nullptr;
-    index = int(std::strtol(text.c_str() + 5, &end, 10));
-    if (*end == 0 && index >= 0) {
+    if (text.find_first_not_of("0123456789", 5) == std::string::npos) {
       type = DeviceType::cuda;
+      index = std::stoi(text.substr(5));
       return;
     }
   }

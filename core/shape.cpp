@@ -66,7 +66,7 @@ bool is_contiguous(const Shape& sizes, const Shape& strides) {
   int64_t step = 1;
   for (int64_t d = sizes.dim() - 1; d >= 0; --d) {
     if (sizes[d] == 0) return true;
-    if (sizes[d] != 1 && strides[d] != step) return false;
+    if (sizes[d] != 1 && strides[d] != step) return sizes.numel() == 0;
     step *= sizes[d];
   }
   return true;

@@ -5,29 +5,18 @@
 #include "cuda/device.h"
 
 namespace stretto::cuda {
-namespace {
-
-struct Handles {
-  std::mutex mutex;
-  std::vector<cublasHandle_t> of = std::vector<cublasHandle_t>(size_t(device_count()));
-  ~Handles() {  // made after the runtime started, so destroyed before it stops
-    for (cublasHandle_t handle : of)
-      if (handle) cublasDestroy(handle);
-  }
-};
-
-}  // namespace
 
 cublasHandle_t blas(int device) {
-  static Handles handles;
+  // Never destroyed: CUDA may not be called after main. The driver frees them with the process.
+  static std::mutex mutex;
+  static auto* handles = new std::vector<cublasHandle_t>(size_t(device_count()));
   use(device);
-  std::lock_guard lock(handles.mutex);
-  cublasHandle_t& handle = handles.of.at(size_t(device));
+  std::lock_guard lock(mutex);
+  cublasHandle_t& handle = handles->at(size_t(device));
   if (!handle) {
     STRETTO_CUBLAS(cublasCreate(&handle));
-    STRETTO_CUBLAS(cublasSetMathMode(
-        handle,
-        cublasMath_t(CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+    const auto full = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+    STRETTO_CUBLAS(cublasSetMathMode(handle, cublasMath_t(full)));
   }
   return handle;
 }

@@ -7,7 +7,7 @@
 
 namespace stretto::cuda {
 
-/// The device's handle, made at the first use and freed at exit. Makes the device current. Products
+/// The device's handle, made at the first use and kept. Makes the device current. Products
 /// keep full precision: no TF32, and no partial sums in bf16.
 cublasHandle_t blas(int device);
 

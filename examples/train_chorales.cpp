@@ -1,10 +1,17 @@
 // Trains a Music Transformer on four-voice chorales, and lets it write some.
 //
-// In: --data FILE, or chorales that it generates itself. Out, in --out DIR: checkpoint, metrics.csv,
-// pictures of the loss, of attention and of the music, and the music as MIDI.
+// In: --data FILE, or chorales that it generates itself. Out, in --out DIR: checkpoint,
+// metrics.csv, pictures of the loss, of attention and of the music, and the music as MIDI.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <iomanip>
 #include <iostream>
 #include <optional>
@@ -13,9 +20,11 @@
 #include "autograd/tape.h"
 #include "core/blas.h"
 #include "core/parallel.h"
+#include "core/storage.h"
 #include "examples/common/command_line.h"
 #include "examples/common/error.h"
 #include "examples/common/interrupt.h"
+#include "examples/common/memory.h"
 #include "examples/common/metrics.h"
 #include "examples/common/progress.h"
 #include "examples/music/baselines.h"
@@ -42,10 +51,12 @@ struct Options {
   double temperature = 1;
   double top_p = 0.95;
   bool anomaly = false;
+  std::function<bool(const std::string&)> given;  // whether an option is on the command line
 };
 
 void describe(CLI::App& app, Options& o) {
   ChoraleSettings& s = o.settings;
+  o.given = [&app](const std::string& option) { return app.count(option) > 0; };
   app.add_option("--data", o.data, "Four-voice chorales as JSON; without it some are generated")
       ->option_text("FILE");
   app.add_option("--out", o.out, "Folder for everything that is made")->option_text("DIR");
@@ -54,7 +65,10 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--minutes", o.minutes, "Train this long; the learning rate follows the clock");
   app.add_option("--steps", s.steps,
                  "Train this many steps instead: repeatable to the last bit (0: not set)");
-  app.add_option("--seed", s.seed, "Of the first weights, the crops and the music");
+  app.add_option("--seed", s.seed, "Of the first weights, the crops and the music")
+      ->check([](const std::string& text) {
+        return text.starts_with('-') ? "it must not be negative" : "";
+      });
   app.add_option("--threads", o.threads, "Threads (0: all cores)");
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_option("--attention", s.attention, "relative or absolute");
@@ -84,8 +98,7 @@ void describe(CLI::App& app, Options& o) {
 }
 
 double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 std::string fixed(double value, int digits) {
@@ -104,6 +117,77 @@ auto as_usage(F&& f) {
   }
 }
 
+// Every option that the checkpoint does not keep; ChoraleSettings::check() has the others.
+void check(const Options& o) {
+  const auto range = [](const char* option, int64_t value, int64_t least, int64_t most) {
+    if (value < least || value > most)
+      throw UsageError(str(option, " ", value, ": accepted are ", least, " to ", most));
+  };
+  const auto number = [](const char* option, double value, bool accepted, const char* what) {
+    if (!accepted) throw UsageError(str(option, " ", value, ": must be ", what));
+  };
+  range("--threads", o.threads, 0, 256);
+  range("--save-every", o.save_every, 1, INT64_MAX);
+  range("--evaluate-every", o.evaluate_every, 0, INT64_MAX);
+  range("--final-stride", o.final_stride, 1, INT64_MAX);
+  range("--generate", o.generate, 0, 8000);
+  range("--prime", o.prime, 0, 8000);
+  number("--minutes", o.minutes, o.minutes > 0 && std::isfinite(o.minutes), "a number above 0");
+  number("--temperature", o.temperature, o.temperature >= 0 && std::isfinite(o.temperature),
+         "a number of at least 0");
+  number("--top-p", o.top_p, o.top_p > 0 && o.top_p <= 1, "above 0 and at most 1");
+  if (o.settings.steps > 0 && o.given("--minutes"))
+    throw UsageError(str("--minutes: this run takes ", o.settings.steps, " steps, by --steps"));
+}
+
+// The settings of the checkpoint. One that is also on the command line must be the same there.
+ChoraleSettings settings_to_resume(const Options& o) {
+  const auto state = as_usage([&] { return nn::load_training_state(o.resume); });
+  const ChoraleSettings saved = ChoraleSettings::from_notes(state.notes, o.resume);
+  const nn::Metadata asked = o.settings.to_notes();
+  for (const auto& [name, value] : saved.to_notes()) {
+    std::string option = "--" + name;
+    std::replace(option.begin(), option.end(), '_', '-');
+    if (o.given(option) && asked.at(name) != value)
+      throw UsageError(option + " " + asked.at(name) + ": the run of " + o.resume + " has " +
+                       value + "; it can only go on with that");
+  }
+  return saved;
+}
+
+// A model that no memory can hold is refused here; what cannot be foreseen throws OutOfMemory
+// later, before the system would end a program at random.
+void check_memory(const ChoraleSettings& settings) {
+  const int64_t available = available_memory();
+  const double needed = settings.least_memory();
+  if (needed > double(available))
+    throw UsageError("this model and batch need at least " + fixed(needed / 1e9, 1) +
+                     " GB of memory, and " + fixed(double(available) / 1e9, 1) +
+                     " GB are free; make --layers, --d-model, --d-hidden, --length or --batch "
+                     "smaller");
+  set_memory_limit(available);
+}
+
+// Whether files can be made or replaced in a folder, as far as can be seen without trying.
+void check_writable(const std::filesystem::path& folder) {
+  namespace fs = std::filesystem;
+  const auto require = [](bool good, const fs::path& path, const std::string& why) {
+    if (!good) throw UsageError("--out: cannot write " + path.string() + ": " + why);
+  };
+  std::error_code none;
+  if (!fs::exists(folder, none)) return;  // it will be made
+  require(fs::is_directory(folder, none), folder, "it is not a folder");
+  require(::access(folder.c_str(), W_OK | X_OK) == 0, folder, std::strerror(errno));
+  for (const char* name :
+       {"checkpoint.safetensors", "metrics.csv", "chorales.json", "loss.png", "attention.png",
+        "generated.mid", "generated.png", "primed.mid", "primed.png"}) {
+    const fs::path file = folder / name;
+    if (!fs::exists(file, none)) continue;
+    require(fs::is_regular_file(file, none), file, "it is not a file");
+    require(::access(file.c_str(), W_OK) == 0, file, std::strerror(errno));
+  }
+}
+
 struct Losses {
   double unigram, bigram;
 };
@@ -113,71 +197,74 @@ class Run {
   explicit Run(Options options) : o_(std::move(options)) {}
 
   int operator()() {
+    install_interrupt_handlers();
     prepare();
-    const bool finished = train();
-    training_->save(path("checkpoint.safetensors"), seconds());
-    if (!finished) {
-      std::cout << "Stopped at step " << training_->step() << "; go on with --resume "
-                << path("checkpoint.safetensors") << std::endl;
-      return 130;
+    try {
+      begin();
+      try {
+        train();
+        save();
+        report();
+      } catch (const Interrupted&) {
+        save();
+        std::cout << "Stopped at step " << training_->step()
+                  << ". To go on, repeat the command with --resume " << checkpoint() << std::endl;
+        return 130;
+      }
+    } catch (const UsageError& e) {
+      throw std::runtime_error(e.what());  // too late for "nothing was changed"
     }
-    report();
     return 0;
   }
 
  private:
-  std::string path(const char* name) const {
+  std::string path(const std::string& name) const {
     return (std::filesystem::path(o_.out) / name).string();
   }
+  std::string checkpoint() const { return path("checkpoint.safetensors"); }
+  void save() const { training_->save(checkpoint(), seconds()); }
 
   // Everything that can be wrong is found here, before anything is written.
   void prepare() {
-    if (!o_.resume.empty()) {
-      const auto state = as_usage([&] { return nn::load_training_state(o_.resume); });
-      const int64_t steps = o_.settings.steps;
-      o_.settings = ChoraleSettings::from_notes(state.notes, o_.resume);
-      if (steps > 0 && steps != o_.settings.steps)
-        throw UsageError("--steps " + std::to_string(steps) + ": the checkpoint " + o_.resume +
-                         " is of a run of " + std::to_string(o_.settings.steps) +
-                         " steps (0: by the clock)");
-    }
+    if (!o_.resume.empty()) o_.settings = settings_to_resume(o_);
     o_.settings.check();
-    if (!(o_.minutes > 0)) throw UsageError("--minutes: must be above 0");
-    if (o_.threads < 0 || o_.save_every < 1 || o_.evaluate_every < 0 || o_.final_stride < 1 ||
-        o_.generate < 0 || o_.prime < 0)
-      throw UsageError(
-          "--threads, --evaluate-every, --generate and --prime must not be negative, --save-every "
-          "and --final-stride must be above 0");
-    if (!(o_.temperature >= 0) || !(o_.top_p > 0) || o_.top_p > 1)
-      throw UsageError("--temperature must be 0 or more, --top-p above 0 and at most 1");
+    check(o_);
     const Device device = as_usage([&] {
       const Device d(o_.device);
-      check_device("train_chorales", d);
+      check_device("--device", d);
       return d;
     });
+    if (device.is_cpu()) check_memory(o_.settings);
     if (o_.threads > 0) set_num_threads(o_.threads);
     set_anomaly_detection(o_.anomaly);
 
     pieces_ = o_.data.empty() ? generate_chorales(o_.settings.seed) : load_chorales(o_.data);
-    training_.emplace(o_.settings, device);
-    if (!o_.resume.empty()) before_ = as_usage([&] { return training_->load(o_.resume); });
-
+    as_usage([&] {
+      training_.emplace(o_.settings, pieces_.train, device);
+      if (!o_.resume.empty()) before_ = training_->load(o_.resume);
+    });
+    check_writable(o_.out);
     std::error_code error;
     std::filesystem::create_directories(o_.out, error);
-    if (error) throw UsageError("--out " + o_.out + ": " + error.message());
-    if (o_.data.empty()) save_chorales(path("chorales.json"), pieces_);
-    const std::vector<std::string> columns{"step",          "seconds",       "train_loss",
-                                           "valid_loss",    "learning_rate", "gradient_norm",
-                                           "tokens_per_second"};
+    if (error) throw UsageError("--out: cannot make the folder " + o_.out + ": " + error.message());
+    const std::vector<std::string> columns{
+        "step",          "seconds",       "train_loss",       "valid_loss",
+        "learning_rate", "gradient_norm", "tokens_per_second"};
     metrics_.emplace(o_.resume.empty()
                          ? MetricsCsv(path("metrics.csv"), columns)
                          : MetricsCsv::resume(path("metrics.csv"), columns, training_->step()));
+  }
+
+  void begin() {
+    started_ = now();
+    if (o_.data.empty()) save_chorales(path("chorales.json"), pieces_);
     baselines_ = {unigram_loss(pieces_.train, pieces_.valid),
                   voice_bigram_loss(pieces_.train, pieces_.valid)};
     std::cout << (o_.data.empty() ? "Generated" : "Read") << " " << pieces_.train.size()
               << " chorales to learn from and " << pieces_.valid.size() << " to judge by. "
               << o_.settings.attention << " attention, " << training_->model.parameter_count()
-              << " parameters, " << num_threads() << " threads, " << blas_description() << std::endl;
+              << " parameters, " << num_threads() << " threads, " << blas_description()
+              << std::endl;
   }
 
   double seconds() const { return before_ + now() - started_; }
@@ -188,52 +275,51 @@ class Run {
                                  : seconds() / (60 * o_.minutes);
   }
 
-  // Trains to the end; false when the user stopped it.
-  bool train() {
-    install_interrupt_handlers();
-    started_ = now();
+  // Whether it is time to evaluate after a step that began at `before`.
+  bool evaluation_is_due(double before) const {
+    if (o_.evaluate_every > 0) return training_->step() % o_.evaluate_every == 0;
+    return std::floor(20 * progress()) > std::floor(20 * before);
+  }
+
+  double validate(int64_t stride) {
+    try {
+      return validation_loss(training_->model, pieces_.valid, o_.settings.length, stride,
+                             2 * o_.settings.batch);
+    } catch (const Error& e) {
+      throw Error(str("validation after step ", training_->step(), ": ", e.what()));
+    }
+  }
+
+  void train() {
     Progress bar(o_.settings.steps, {.starting_fraction = progress()});
     const double tokens = double(o_.settings.batch * o_.settings.length);
-    double next_evaluation = progress() + 0.05, mean_loss = 0, weight = 0;
-    double rate = 0;
+    double sum = 0, weight = 0, rate = 0;  // the loss and the speed are shown smoothed
     while (progress() < 1) {
-      if (interrupted()) {
-        bar.finish();
-        return false;
-      }
-      const double begin = now();
-      const StepResult result = training_->train_step(pieces_.train, progress());
+      check_interrupt();
+      const double before = progress(), begin = now();
+      const StepResult result = training_->train_step(before);
       const double speed = tokens / (now() - begin);
       rate = rate == 0 ? speed : 0.95 * rate + 0.05 * speed;
-      mean_loss = 0.98 * mean_loss + 0.02 * result.loss;
+      sum = 0.98 * sum + 0.02 * result.loss;
       weight = 0.98 * weight + 0.02;
       const int64_t step = training_->step();
-      bar.update(step, progress(), mean_loss / weight, rate);
-      const bool due = o_.evaluate_every > 0 ? step % o_.evaluate_every == 0
-                                             : progress() >= next_evaluation;
-      if (due) {
-        next_evaluation += 0.05;
-        const double valid = validation_loss(training_->model, pieces_.valid, o_.settings.length,
-                                             o_.settings.length, o_.settings.batch);
-        metrics_->row({double(step), seconds(), mean_loss / weight, valid,
-                       training_->learning_rate(), result.gradient_norm, rate});
-        curve_.steps.push_back(double(step));
-        curve_.train.push_back(mean_loss / weight);
-        curve_.valid.push_back(valid);
-        bar.message("step " + std::to_string(step) + ": loss " + fixed(mean_loss / weight, 4) +
+      bar.update(step, progress(), sum / weight, rate);
+      if (evaluation_is_due(before)) {
+        const double valid = validate(o_.settings.length);
+        metrics_->row({double(step), seconds(), sum / weight, valid, training_->learning_rate(),
+                       result.gradient_norm, rate});
+        bar.message("step " + std::to_string(step) + ": loss " + fixed(sum / weight, 4) +
                     ", validation " + fixed(valid, 4));
       }
-      if (step % o_.save_every == 0) training_->save(path("checkpoint.safetensors"), seconds());
+      if (step % o_.save_every == 0) save();
     }
     bar.finish();
-    return true;
   }
 
   void report() {
     const double trained = seconds();
-    const double loss = validation_loss(training_->model, pieces_.valid, o_.settings.length,
-                                        std::min(o_.final_stride, o_.settings.length),
-                                        2 * o_.settings.batch);
+    std::cout << "Saved " << checkpoint() << "; now scoring the validation pieces" << std::endl;
+    const double loss = validate(std::min(o_.final_stride, o_.settings.length));
     std::cout << "Validation loss, nats per token (" << training_->step() << " steps, "
               << duration_text(trained) << "):\n"
               << "  unigram           " << fixed(baselines_.unigram, 4) << "\n"
@@ -246,22 +332,30 @@ class Run {
   }
 
   void draw_curve() {
-    if (curve_.steps.empty()) return;
+    std::vector<double> steps, train, valid;
+    for (const std::vector<double>& row : metrics_->rows()) {
+      steps.push_back(row[0]);
+      train.push_back(row[2]);
+      valid.push_back(row[3]);
+    }
+    if (steps.empty()) return;
     write_png(path("loss.png"),
               line_chart({.title = "Loss of the " + o_.settings.attention + " model",
                           .x_label = "step",
                           .y_label = "nats per token",
                           .reference_lines = {{"bigram per voice", baselines_.bigram}}},
-                         {{"training", curve_.steps, curve_.train},
-                          {"validation", curve_.steps, curve_.valid}}));
+                         {{"training", steps, train}, {"validation", steps, valid}}));
   }
 
   void draw_attention() {
     const int64_t length = std::min<int64_t>(128, o_.settings.length);
-    const Batch batch = scoring_batches({pieces_.valid.front()}, length, length, 1).front();
+    std::optional<Tensor> opening;
+    scoring_batches({pieces_.valid.front()}, length, length, 1, [&](const Batch& batch) {
+      if (!opening) opening = batch.inputs;
+    });
     training_->model.eval();
-    const std::vector<Tensor> weights = training_->model.attention_weights(
-        batch.inputs.to(training_->model.embedding.weight.device()));
+    const std::vector<Tensor> weights =
+        training_->model.attention_weights(opening->to(training_->model.embedding.weight.device()));
     std::vector<HeatMap> maps;
     for (const int64_t layer : {int64_t(0), int64_t(weights.size()) - 1}) {
       for (int64_t head = 0; head < std::min<int64_t>(4, o_.settings.heads); ++head)
@@ -277,19 +371,19 @@ class Run {
   }
 
   void write_music() {
-    const auto write = [&](const char* name, const std::string& title, const Chorale& opening,
-                           int64_t steps) {
-      const Chorale piece =
-          continue_chorale(training_->model, opening, steps, o_.settings.length, o_.temperature,
-                           o_.top_p, o_.settings.seed);
+    const auto write = [&](const std::string& name, const std::string& title,
+                           const Chorale& opening, int64_t steps) {
+      const Chorale piece = continue_chorale(training_->model, opening, steps, o_.settings.length,
+                                             o_.temperature, o_.top_p, o_.settings.seed);
       if (piece.steps.empty()) {
         std::cout << name << ": the model ended the piece at once; nothing written\n";
         return;
       }
-      write_midi(path((std::string(name) + ".mid").c_str()), to_song(piece));
-      write_png(path((std::string(name) + ".png").c_str()), piano_roll(piece, title));
+      write_midi(path(name + ".mid"), to_song(piece));
+      write_png(path(name + ".png"), piano_roll(piece, title));
     };
     write("generated", "Written from nothing", {}, o_.generate);
+    if (o_.prime == 0) return;
     Chorale opening = pieces_.valid.front();
     const size_t primed = std::min(opening.steps.size(), size_t(o_.prime));
     opening.steps.resize(primed);
@@ -302,9 +396,6 @@ class Run {
   std::optional<ChoraleTraining> training_;
   std::optional<MetricsCsv> metrics_;
   Losses baselines_{};
-  struct {
-    std::vector<double> steps, train, valid;
-  } curve_;
   double started_ = 0;
   double before_ = 0;  // seconds of earlier runs
 };

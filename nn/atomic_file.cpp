@@ -1,6 +1,7 @@
 #include "nn/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,19 +14,36 @@
 
 namespace stretto::nn {
 
+int open_temporary(const std::string& path, mode_t mode) {
+  for (;;) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (fd < 0) return -1;
+    // Not every file system has locks. The name may have gone to another file before this lock.
+    const bool busy = ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    struct stat mine, named;
+    const bool current = ::fstat(fd, &mine) == 0 && ::stat(path.c_str(), &named) == 0 &&
+                         mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
+    if (current && !busy && ::ftruncate(fd, 0) == 0) return fd;
+    const int reason = busy ? EBUSY : errno;
+    ::close(fd);
+    errno = reason;
+    if (current) return -1;
+  }
+}
+
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
   struct stat info;
   check(::stat(path_.c_str(), &info) != 0 || S_ISREG(info.st_mode), "save", path_,
         ": exists and is not a regular file");
-  temporary_ = path_ + ".tmp." + std::to_string(::getpid());
-  fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  temporary_ = path_ + ".tmp";
+  fd_ = open_temporary(temporary_, 0666);
   if (fd_ < 0) fail("save", path_, ": cannot create ", temporary_, ": ", std::strerror(errno));
 }
 
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
-  ::close(fd_);
   ::unlink(temporary_.c_str());
+  ::close(fd_);
 }
 
 void AtomicFile::fail_with_errno(const char* what) {

@@ -1,5 +1,7 @@
 #include "ops/view.h"
 
+#include <cmath>
+
 #include "autograd/tape.h"
 #include "cuda/kernels.h"
 #include "ops/create.h"
@@ -260,8 +262,13 @@ Tensor pad(const Tensor& x, int64_t d, int64_t before, int64_t after, double val
         "pad", x, " padded by ", before, " and ", after, " has too many elements");
   Tensor y = full(shape, value, options_of(x));
   y.slice(d, before, before + n).copy_(x.detach());
-  return record("pad", {x}, y, [=](Backward& b) {
-    return Tensors{b.grad().slice(d, before, before + n)};
+  // An infinite value counts as an input: anomaly detection must not take it for a fault of pad.
+  Tensors inputs = {x};
+  if (!std::isfinite(value)) inputs.push_back(scalar(value, options_of(x)));
+  return record("pad", inputs, y, [=, count = inputs.size()](Backward& b) {
+    Tensors gradients(count);
+    gradients[0] = b.grad().slice(d, before, before + n);
+    return gradients;
   });
 }
 

@@ -21,7 +21,8 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
                 const std::function<void(CLI::App&)>& describe, const std::function<int()>& run) {
   CLI::App app(about, name);
   app.get_formatter()->column_width(32);
-  app.option_defaults()->always_capture_default();
+  app.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
   describe(app);
   try {
     app.parse(argc, argv);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "examples/common/error.h"
+#include "nn/atomic_file.h"
 
 namespace stretto::examples {
 namespace {
@@ -68,13 +69,12 @@ void write_in_place(const std::string& path, std::string_view bytes) {
 
 void write_and_rename(const std::string& path, const std::string& target, mode_t mode,
                       std::string_view bytes) {
-  const std::string temporary = target + ".tmp." + std::to_string(::getpid());
-  Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  const std::string temporary = target + ".tmp";
+  Descriptor file(nn::open_temporary(temporary, mode));
   if (file.get() < 0) throw UsageError(cannot_write(path, errno));
   try {
     write_all(file.get(), bytes, path);
-    if (::fsync(file.get()) != 0 || !file.close() ||
-        std::rename(temporary.c_str(), target.c_str()) != 0) {
+    if (::fsync(file.get()) != 0 || std::rename(temporary.c_str(), target.c_str()) != 0) {
       throw std::runtime_error(cannot_write(path, errno));
     }
   } catch (...) {

@@ -35,4 +35,8 @@ void install_interrupt_handlers() {
 
 bool interrupted() { return stop_requested.load(); }
 
+void check_interrupt() {
+  if (interrupted()) throw Interrupted();
+}
+
 }  // namespace stretto::examples

@@ -11,4 +11,10 @@ void install_interrupt_handlers();
 /// Whether SIGINT or SIGTERM has arrived since the handlers were installed.
 bool interrupted();
 
+/// Thrown to leave nested work that the user has stopped; no error, so no std::exception.
+struct Interrupted {};
+
+/// Throws Interrupted when interrupted().
+void check_interrupt();
+
 }  // namespace stretto::examples

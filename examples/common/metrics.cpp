@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -34,20 +35,21 @@ std::string to_text(double value) {
   return std::string(buffer, result.ptr);
 }
 
-/// The first number of a row of exactly `columns` numbers; nothing if it is not such a row.
-std::optional<double> first_value(std::string_view line, std::size_t columns) {
-  std::optional<double> first;
+/// The numbers of a row of exactly `columns` of them; nothing if it is not such a row.
+std::optional<std::vector<double>> row_values(std::string_view line, std::size_t columns) {
+  std::vector<double> values;
   for (std::size_t column = 0; column < columns; ++column) {
     double value = 0;
     const auto result = std::from_chars(line.data(), line.data() + line.size(), value);
     if (result.ec != std::errc()) return std::nullopt;
     line.remove_prefix(static_cast<std::size_t>(result.ptr - line.data()));
-    if (!first) first = value;
+    values.push_back(value);
     if (column + 1 == columns) break;
     if (line.empty() || line.front() != ',') return std::nullopt;
     line.remove_prefix(1);
   }
-  return line.empty() ? first : std::nullopt;
+  if (!line.empty()) return std::nullopt;
+  return values;
 }
 
 /// The part of `text` to keep: the header and the complete rows of steps up to `step`.
@@ -66,12 +68,12 @@ std::string kept_rows(const std::string& path, std::string_view text, const std:
         throw UsageError("cannot resume '" + path + "': its columns are not '" + header + "'");
       }
     } else {
-      const std::optional<double> value = first_value(line, columns);
-      if (!value) {
+      const std::optional<std::vector<double>> values = row_values(line, columns);
+      if (!values) {
         throw UsageError("cannot resume '" + path + "': line " + std::to_string(number) +
                          " is not a row of " + std::to_string(columns) + " numbers");
       }
-      if (!(*value <= static_cast<double>(step))) continue;
+      if (!(values->front() <= static_cast<double>(step))) continue;
     }
     kept.append(line).push_back('\n');
   }
@@ -130,6 +132,14 @@ void MetricsCsv::row(const std::vector<double>& values) {
     line += to_text(value);
   }
   write_line(out_, path_, line);
+}
+
+std::vector<std::vector<double>> MetricsCsv::rows() const {
+  std::vector<std::vector<double>> rows;
+  std::istringstream lines(read_whole_file(path_));
+  for (std::string line; std::getline(lines, line);)
+    if (auto values = row_values(line, columns_.size())) rows.push_back(std::move(*values));
+  return rows;
 }
 
 }  // namespace stretto::examples

@@ -28,6 +28,9 @@ class MetricsCsv {
   /// std::runtime_error on a write error.
   void row(const std::vector<double>& values);
 
+  /// All rows of the file, those of earlier runs too.
+  std::vector<std::vector<double>> rows() const;
+
  private:
   MetricsCsv() = default;
 

@@ -10,6 +10,12 @@ namespace {
 
 constexpr int64_t voices = 4;
 
+// What the model sees where it predicts token i; beyond the end it matters to nobody.
+int64_t input_at(const std::vector<int64_t>& tokens, int64_t i) {
+  if (i == 0) return start_token;
+  return i <= int64_t(tokens.size()) ? tokens[size_t(i - 1)] : end_token;
+}
+
 Batch to_batch(const std::vector<int64_t>& inputs, const std::vector<int64_t>& targets,
                int64_t length) {
   const Shape shape{int64_t(inputs.size()) / length, length};
@@ -80,20 +86,21 @@ Batch training_batch(const std::vector<Chorale>& pieces, const CropOptions& o, u
     const int64_t last = (std::max<int64_t>(0, n - o.length) + voices - 1) / voices;
     const int64_t first = draws.below(last + 1) * voices;
     for (int64_t i = first; i < first + o.length; ++i) {
-      inputs.push_back(i == 0 ? start_token : i <= n ? tokens[size_t(i - 1)] : end_token);
+      inputs.push_back(input_at(tokens, i));
       targets.push_back(i < n ? tokens[size_t(i)] : not_scored);
     }
   }
   return to_batch(inputs, targets, o.length);
 }
 
-std::vector<Batch> scoring_batches(const std::vector<Chorale>& pieces, int64_t length,
-                                   int64_t stride, int64_t batch) {
-  std::vector<Batch> batches;
+void scoring_batches(const std::vector<Chorale>& pieces, int64_t length, int64_t stride,
+                     int64_t batch, const std::function<void(const Batch&)>& score) {
+  if (stride < 1 || stride > length)
+    throw std::invalid_argument("scoring_batches: the stride must be in 1 … length");
   std::vector<int64_t> inputs, targets;
-  auto flush = [&] {
+  const auto flush = [&] {
     if (inputs.empty()) return;
-    batches.push_back(to_batch(inputs, targets, length));
+    score(to_batch(inputs, targets, length));
     inputs.clear();
     targets.clear();
   };
@@ -103,7 +110,7 @@ std::vector<Batch> scoring_batches(const std::vector<Chorale>& pieces, int64_t l
     for (int64_t scored = 0; scored < n;) {
       const int64_t end = scored == 0 ? length : std::min(n, scored + stride);
       for (int64_t i = end - length; i < end; ++i) {
-        inputs.push_back(i == 0 ? start_token : i <= n ? tokens[size_t(i - 1)] : end_token);
+        inputs.push_back(input_at(tokens, i));
         targets.push_back(i >= scored && i < n ? tokens[size_t(i)] : not_scored);
       }
       scored = end;
@@ -111,7 +118,6 @@ std::vector<Batch> scoring_batches(const std::vector<Chorale>& pieces, int64_t l
     }
   }
   flush();
-  return batches;
 }
 
 }  // namespace stretto::examples

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/random.h"
@@ -40,11 +41,11 @@ struct CropOptions {
 Batch training_batch(const std::vector<Chorale>& pieces, const CropOptions& options, uint64_t seed,
                      int64_t step);
 
-/// Batches that score every token of the pieces exactly once (the end token not), each with as much
-/// context as there is, up to `length` tokens: the first window of a piece scores all its tokens,
-/// later ones their last `stride`. stride = length is cheapest, 1 gives every token the most
-/// context.
-std::vector<Batch> scoring_batches(const std::vector<Chorale>& pieces, int64_t length,
-                                   int64_t stride, int64_t batch);
+/// Calls `score` with batches that score every token of the pieces exactly once (the end token
+/// not), each with as much context as there is, up to `length` tokens: the first window of a piece
+/// scores all its tokens, later ones their last `stride`. stride = length is cheapest, 1 gives
+/// every token the most context. Throws std::invalid_argument unless 1 <= stride <= length.
+void scoring_batches(const std::vector<Chorale>& pieces, int64_t length, int64_t stride,
+                     int64_t batch, const std::function<void(const Batch&)>& score);
 
 }  // namespace stretto::examples

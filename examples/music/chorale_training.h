@@ -37,9 +37,12 @@ struct ChoraleSettings {
 
   bool operator==(const ChoraleSettings&) const = default;
 
-  /// Throws UsageError for what cannot be trained: sizes below 1, heads that do not divide d_model,
-  /// probabilities out of range.
+  /// Throws UsageError, naming option and value, for what cannot be trained: sizes below 1, heads
+  /// that do not divide d_model, probabilities out of range.
   void check() const;
+  /// A training takes more bytes than this: parameters with their gradients and moments, and of
+  /// the activations those that surely stay until the backward pass.
+  double least_memory() const;
   nn::MusicTransformer::Options model() const;
 
   /// Names and values as texts, for a checkpoint's notes and for messages.
@@ -48,7 +51,8 @@ struct ChoraleSettings {
   static ChoraleSettings from_notes(const nn::Metadata& notes, const std::string& path);
 };
 
-/// Mean negative log-likelihood in nats per token over all of `pieces` (scoring_batches).
+/// Mean negative log-likelihood in nats per token over all of `pieces` (scoring_batches). Throws
+/// Interrupted when the user stops the program.
 double validation_loss(nn::MusicTransformer& model, const std::vector<Chorale>& pieces,
                        int64_t length, int64_t stride, int64_t batch);
 
@@ -57,21 +61,24 @@ struct StepResult {
   double gradient_norm;  // before clipping
 };
 
-/// Model, optimiser and position in the data of a run.
+/// Model, optimiser, data and position in the data of a run.
 class ChoraleTraining {
  public:
-  ChoraleTraining(const ChoraleSettings& settings, Device device);
+  ChoraleTraining(const ChoraleSettings& settings, std::vector<Chorale> pieces, Device device);
 
   /// One update on batch `step()` of the data. `progress` in [0, 1] sets the learning rate where
-  /// settings.steps is 0. Throws Error when the loss is not finite; nothing is changed then.
-  StepResult train_step(const std::vector<Chorale>& pieces, double progress);
+  /// settings.steps is 0. Throws Error "step 7: ..." when the loss or the gradient is not finite,
+  /// or where an op fails; the parameters are as before then.
+  StepResult train_step(double progress);
 
   int64_t step() const { return step_; }
   double learning_rate() const { return optimizer_.learning_rate(); }
 
-  /// Seconds that earlier runs took, kept where the schedule follows the clock.
+  /// Keeps `seconds`, the time taken so far, where the schedule follows the clock. Throws Error,
+  /// and leaves an older file as it is, when a parameter is not finite or writing fails.
   void save(const std::string& path, double seconds) const;
-  /// Continues from a checkpoint of the same settings; returns its seconds.
+  /// Continues from a checkpoint of the same settings; returns its seconds. Throws Error or
+  /// UsageError for any other file, and for one that was trained on other pieces.
   double load(const std::string& path);
 
   nn::MusicTransformer model;
@@ -81,12 +88,14 @@ class ChoraleTraining {
   double rate_at(double progress) const;
 
   nn::AdamW optimizer_;
+  const std::vector<Chorale> pieces_;
+  const std::string fingerprint_;  // of the pieces
   Device device_;
   int64_t step_ = 0;
 };
 
 /// A continuation of `opening` (may be empty) of up to `steps` further sixteenths, or fewer when
-/// the model ends the piece. Returns opening and continuation.
+/// the model ends the piece. Returns opening and continuation. Throws Interrupted as above.
 Chorale continue_chorale(nn::MusicTransformer& model, const Chorale& opening, int64_t steps,
                          int64_t context, double temperature, double top_p, uint64_t seed);
 

@@ -49,6 +49,16 @@ TEST_CASE("resumed metrics keep the rows up to the step", "[examples][metrics]")
   CHECK(entries(folder.str()) == 1);
 }
 
+TEST_CASE("metrics read back, those of earlier runs too", "[examples][metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv");
+  CHECK(MetricsCsv(path, {"step", "loss"}).rows().empty());
+  MetricsCsv(path, {"step", "loss"}).row({1, 0.1});
+  MetricsCsv csv = MetricsCsv::resume(path, {"step", "loss"}, 1);
+  csv.row({2, 1.0 / 3});
+  CHECK(csv.rows() == std::vector<std::vector<double>>{{1, 0.1}, {2, 1.0 / 3}});
+}
+
 TEST_CASE("resuming without metrics starts them", "[examples][metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");

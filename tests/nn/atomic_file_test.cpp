@@ -1,7 +1,5 @@
 #include "nn/atomic_file.h"
 
-#include <unistd.h>
-
 #include "core/error.h"
 #include "tests/support/catch.h"
 #include "tests/support/file_size_limit.h"
@@ -38,7 +36,7 @@ TEST_CASE("an atomic file appears on commit") {
     file.write("one ", 4);
     file.write("two", 3);
     CHECK_FALSE(std::filesystem::exists(path));
-    CHECK(std::filesystem::exists(path + ".tmp." + std::to_string(::getpid())));
+    CHECK(std::filesystem::exists(path + ".tmp"));
     file.commit();
     CHECK_THROWS_WITH(file.write("x", 1), Containing("already committed"));
     CHECK_THROWS_WITH(file.commit(), Containing("already committed"));
@@ -56,6 +54,30 @@ TEST_CASE("an atomic file without commit leaves nothing") {
   }
   CHECK(read_file(dir.file("a")) == "old");
   CHECK(dir.entries() == 1);
+}
+
+TEST_CASE("what a killed process left of an atomic file is overwritten") {
+  const TempDir dir;
+  write_file(dir.file("a.tmp"), "longer than the new content");
+  {
+    AtomicFile file(dir.file("a"));
+    file.write("new", 3);
+    file.commit();
+  }
+  CHECK(read_file(dir.file("a")) == "new");
+  CHECK(dir.entries() == 1);
+}
+
+TEST_CASE("two writers of one atomic file do not mix") {
+  const TempDir dir;
+  AtomicFile file(dir.file("a"));
+  file.write("one", 3);
+  CHECK(error_of_write(dir.file("a"), 1) == "[save] " + dir.file("a") + ": cannot create " +
+                                                dir.file("a.tmp") + ": Device or resource busy");
+  file.write(" two", 4);
+  file.commit();
+  CHECK(read_file(dir.file("a")) == "one two");
+  CHECK(error_of_write(dir.file("a"), 1).empty());
 }
 
 TEST_CASE("a full disk leaves the old file and no other") {

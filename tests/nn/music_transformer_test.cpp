@@ -99,10 +99,11 @@ TEST_CASE("MusicTransformer is embed, layers, norm, project") {
         o.norm = norm;
         o.tied = tied;
         if (sinusoid) o.sinusoid = Sinusoid::tensor2tensor;
+        if (tied) o.block = 2;
         const auto m = make(o);
         Tensor x = embedding(m->embedding.weight, tokens) * std::sqrt(8.0);
         if (sinusoid) x = x + nn::sinusoids(9, 8, Sinusoid::tensor2tensor, 0, 1, {.dtype = f64});
-        for (int64_t i = 0; i < 2; ++i) x = m->layers[i](x, {.causal = true});
+        for (int64_t i = 0; i < 2; ++i) x = m->layers[i](x, {.causal = true, .block = o.block});
         if (norm == NormPlace::pre) x = m->norm(x);
         const Tensor y = linear(x, tied ? m->embedding.weight : m->out.weight);
         CHECK((*m)(tokens).shape() == Shape{2, 9, 11});

@@ -126,20 +126,10 @@ TEST_CASE("attention gradients: against differences") {
       const AttentionInputs in = make_inputs(s);
       testing::gradcheck(function(in, form), in.leaves(), false);
     }
-  for (const AttentionSetup& s : {AttentionSetup{.queries = 4,
-                                 .d = 2,
-                                 .table = 2,
-                                 .two_sided = true,
-                                 .beyond = Beyond::clip,
-                                 .values = true},
-                                  AttentionSetup{.queries = 3,
-                                  .keys = 4,
-                                  .d = 2,
-                                  .causal = true,
-                                  .table = 3,
-                                  .shared = true,
-                                  .values = true,
-                                  .bias = true}}) {
+  const AttentionSetup values[] = {
+      {.queries = 4, .d = 2, .table = 2, .two_sided = true, .beyond = Beyond::clip, .values = true},
+      {.queries = 3, .keys = 4, .d = 2, .causal = true, .table = 3, .values = true, .bias = true}};
+  for (const AttentionSetup& s : values) {
     INFO(testing::describe(s));
     const AttentionInputs in = make_inputs(s);
     testing::gradcheck(function(in, AttentionForm::composed), in.leaves(), false);
@@ -208,12 +198,13 @@ TEST_CASE("attention gradients: rows out of reach have exactly none, the others 
 }
 
 TEST_CASE("attention gradients: those of all rows add up to zero where every key has a row") {
-  for (const AttentionSetup& s :
-       {AttentionSetup{.queries = 67, .causal = true, .table = 67},
-        AttentionSetup{.queries = 67, .causal = true, .table = 10, .beyond = Beyond::clip},
-        AttentionSetup{.queries = 67, .table = 4, .two_sided = true, .beyond = Beyond::clip},
-        AttentionSetup{.queries = 67, .block = 16, .table = 32},
-        AttentionSetup{.queries = 30, .keys = 67, .causal = true, .table = 67, .shared = true}})
+  const AttentionSetup setups[] = {
+      {.queries = 67, .causal = true, .table = 67},
+      {.queries = 67, .causal = true, .table = 10, .beyond = Beyond::clip},
+      {.queries = 67, .table = 4, .two_sided = true, .beyond = Beyond::clip},
+      {.queries = 67, .block = 16, .table = 32},
+      {.queries = 30, .keys = 67, .causal = true, .table = 67, .shared = true}};
+  for (const AttentionSetup& s : setups)
     for (const AttentionForm form : forms) {
       INFO(testing::describe(s));
       const Tensors g = gradients(make_inputs(s), form);
@@ -260,15 +251,12 @@ TEST_CASE("attention gradients: only what is asked for, in place changes are not
 }
 
 TEST_CASE("attention dropout: both forms draw the same mask, forwards and backwards") {
+  const AttentionSetup setups[] = {
+      {.queries = 67, .causal = true, .table = 20},
+      {.heads = 4, .key_heads = 2, .queries = 70, .keys = 131, .table = 9, .two_sided = true},
+      {.queries = 67, .block = 5, .table = 10}};
   for (const double p : {0.1, 0.5, 0.9, 1.0})
-    for (AttentionSetup s : {AttentionSetup{.queries = 67, .causal = true, .table = 20},
-                             AttentionSetup{.heads = 4,
-                             .key_heads = 2,
-                             .queries = 70,
-                             .keys = 131,
-                             .table = 9,
-                             .two_sided = true},
-                             AttentionSetup{.queries = 67, .block = 5, .table = 10}}) {
+    for (AttentionSetup s : setups) {
       s.dropout = p;
       INFO(testing::describe(s));
       const AttentionInputs in = make_inputs(s);

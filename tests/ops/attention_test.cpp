@@ -1,6 +1,8 @@
 // Both forms of attention against loops straight from the definition.
 #include "ops/attention.h"
 
+#include <cmath>
+
 #include "autograd/tape.h"
 #include "core/parallel.h"
 #include "ops/create.h"
@@ -118,14 +120,13 @@ TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gr
     const Tensor y = in(form);
     CHECK(same_bits(y[0], zeros(y[0].shape(), {.dtype = f64})));
     sum(y * fixed_noise(y.shape(), 1)).backward();
+    const Tensor nothing = zeros({2, 9, 8}, {.dtype = f64});
     for (const Tensor& x : {in.q, in.k, in.v, in.options.position_query}) {
-      REQUIRE(x.grad().defined());
-      if (x.same(in.q)) continue;  // the position query took its place in the table's term only
-      CHECK(worst_error(x.grad()[0], zeros(x[0].shape(), {.dtype = f64})) == 0);
+      CHECK(worst_error(x.grad()[0], nothing) == 0);
       CHECK(max(abs(x.grad()[1])).item() > 0);
     }
-    CHECK(worst_error(in.q.grad()[0], zeros(in.q[0].shape(), {.dtype = f64})) == 0);
-    for (const Tensor& x : in.leaves()) CHECK(worst_error(x.grad(), x.grad()) == 0);  // no NaN
+    for (const Tensor& x : {in.options.keys.rows, in.options.lag_bias.rows})
+      CHECK(std::isfinite(max(abs(x.grad())).item()));
   }
   // Rows before the first key that is no padding.
   AttentionInputs in = make_inputs({.batch = 1, .queries = 4, .causal = true});
@@ -203,20 +204,19 @@ TEST_CASE("attention: views give what contiguous tensors give") {
 
 TEST_CASE("attention: same bits for any number of threads and every time") {
   const int threads = num_threads();
+  const AttentionSetup setups[] = {{.heads = 4,
+                                    .key_heads = 2,
+                                    .queries = 130,
+                                    .keys = 195,
+                                    .d = 41,
+                                    .causal = true,
+                                    .table = 100,
+                                    .position_query = true,
+                                    .lag_bias = true,
+                                    .dropout = 0.3},
+                                   {.queries = 150, .block = 40, .table = 80, .shared = true}};
   for (const AttentionForm form : forms)
-    for (const AttentionSetup& s :
-         {AttentionSetup{.batch = 2,
-         .heads = 4,
-         .key_heads = 2,
-         .queries = 130,
-         .keys = 195,
-         .d = 41,
-         .causal = true,
-         .table = 100,
-         .position_query = true,
-         .lag_bias = true,
-         .dropout = 0.3},
-          AttentionSetup{.queries = 150, .block = 40, .table = 80, .shared = true}}) {
+    for (const AttentionSetup& s : setups) {
       INFO(name(form) << ": " << testing::describe(s));
       std::vector<Tensors> runs;
       for (const int n : {1, 2, 2}) {
@@ -236,11 +236,12 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
 }
 
 TEST_CASE("attention: the future changes nothing, bit for bit") {
-  for (const AttentionSetup& s :
-       {AttentionSetup{.queries = 130, .causal = true, .table = 50, .beyond = Beyond::clip},
-        AttentionSetup{.queries = 130, .causal = true, .window = 20, .lag_bias = true},
-        AttentionSetup{.queries = 130, .block = 32, .table = 64},
-        AttentionSetup{.queries = 70, .keys = 130, .causal = true, .table = 130}})
+  const AttentionSetup setups[] = {
+      {.queries = 130, .causal = true, .table = 50, .beyond = Beyond::clip},
+      {.queries = 130, .causal = true, .window = 20, .lag_bias = true},
+      {.queries = 130, .block = 32, .table = 64},
+      {.queries = 70, .keys = 130, .causal = true, .table = 130}};
+  for (const AttentionSetup& s : setups)
     for (const AttentionForm form : forms) {
       INFO(name(form) << ": " << testing::describe(s));
       NoGrad guard;

@@ -72,8 +72,7 @@ const Layout layouts[] = {
      }},
     {"every second element of a larger buffer",
      [](const Tensor& x) { return laid_out(x, scaled(contiguous_strides(x.shape()), 2), 1); }},
-    {"at an offset",
-     [](const Tensor& x) { return laid_out(x, contiguous_strides(x.shape()), 3); }},
+    {"at an offset", [](const Tensor& x) { return laid_out(x, contiguous_strides(x.shape()), 3); }},
     {"expanded along the first dimension",
      [](const Tensor& x) {
        Shape strides = contiguous_strides(x.shape());

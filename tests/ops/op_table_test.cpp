@@ -19,7 +19,8 @@ namespace {
 void report(DType dtype, const std::map<std::string, Usage>& usages) {
   Usage worst;
   for (const auto& [name, u] : usages) {
-    if (u.values > worst.values) worst = {u.values, worst.gradients, u.values_at, worst.gradients_at};
+    if (u.values > worst.values)
+      worst = {u.values, worst.gradients, u.values_at, worst.gradients_at};
     if (u.gradients > worst.gradients)
       worst = {worst.values, u.gradients, worst.values_at, u.gradients_at};
   }
@@ -113,7 +114,8 @@ TEST_CASE("ops on CUDA agree with their reference", "[ops][cuda]") {
       try {
         check_against_reference(op, sample, dtype, gpu, usage);
       } catch (const Error& error) {
-        const bool says_so = std::string(error.what()).find("no CUDA kernel yet") != std::string::npos;
+        const bool says_so =
+            std::string(error.what()).find("no CUDA kernel yet") != std::string::npos;
         if (op.on_cuda || !says_so) throw;
         missing.insert(op.name);
       }

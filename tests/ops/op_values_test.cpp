@@ -53,9 +53,7 @@ bool all_finite(const Tensor& x) {
   return std::all_of(v.begin(), v.end(), [](double e) { return std::isfinite(e); });
 }
 
-bool takes_one_float(const Op& op) {
-  return op.elementwise && op.samples[0].size() == 1;
-}
+bool takes_one_float(const Op& op) { return op.elementwise && op.samples[0].size() == 1; }
 bool takes_two_floats(const Op& op) {
   return (op.elementwise || !op.differentiable) && op.samples[0].size() == 2 &&
          op.samples[0][0].domain == Domain::any && op.samples[0][1].domain == Domain::any;
@@ -177,9 +175,9 @@ TEST_CASE("saturated functions have finite gradients of both orders", "[ops]") {
     const char* op;
     double left, right;  // slopes far out
   };
-  for (const Case& c : {Case{"sigmoid", 0, 0}, Case{"tanh", 0, 0}, Case{"softplus", 0, 1},
-                        Case{"gelu", 0, 1}, Case{"gelu_tanh", 0, 1}, Case{"silu", 0, 1},
-                        Case{"erf", 0, 0}, Case{"relu", 0, 1}}) {
+  for (const Case& c :
+       {Case{"sigmoid", 0, 0}, Case{"tanh", 0, 0}, Case{"softplus", 0, 1}, Case{"gelu", 0, 1},
+        Case{"gelu_tanh", 0, 1}, Case{"silu", 0, 1}, Case{"erf", 0, 0}, Case{"relu", 0, 1}}) {
     const Op& op = find_op(c.op);
     for (DType dtype : {f64, f32, bf16}) {
       INFO(c.op << " in " << name(dtype));
@@ -268,9 +266,9 @@ TEST_CASE("masked classes cost nothing and get no gradient", "[ops]") {
 }
 
 TEST_CASE("rows of large, small and shifted values agree with the reference", "[ops]") {
-  for (const char* which : {"softmax -1", "log_softmax -1", "logsumexp -1", "layer_norm", "rms_norm",
-                            "var [-1] correction 0", "sum [-1] keepdim", "mean [-1] keepdim",
-                            "max -1", "cumsum -1", "cross_entropy none"}) {
+  for (const char* which : {"softmax -1", "log_softmax -1", "logsumexp -1", "layer_norm",
+                            "rms_norm", "var [-1] correction 0", "sum [-1] keepdim",
+                            "mean [-1] keepdim", "max -1", "cumsum -1", "cross_entropy none"}) {
     const Op& op = find_op(which);
     for (DType dtype : {f64, f32, bf16}) {
       for (const auto& [scale, shift] :

@@ -136,16 +136,16 @@ inline Number operator/(const Number& a, const Number& b) {
 
 /// What a unary function is, at one point.
 struct Curve {
-  double y, slope, bend;           // value, first and second derivative
-  double ulps = 4;                 // error of y in units of u; 4 are two units in the last place
-  double slope_rounding = 0;       // what the computed slope may be off by, in u, ...
-  double slope_storing = 0;        // ... and because it is computed from a y that was stored
+  double y, slope, bend;      // value, first and second derivative
+  double ulps = 4;            // error of y in units of u; 4 are two units in the last place
+  double slope_rounding = 0;  // what the computed slope may be off by, in u, ...
+  double slope_storing = 0;   // ... and because it is computed from a y that was stored
 };
 inline Number curve(const Number& x, const Curve& c) {
   const double d = std::fabs(c.slope), dd = std::fabs(c.bend);
-  return result(c.y, d * x.rounding + c.ulps * std::fabs(c.y), d * x.storing,
-                {c.slope, dd * x.rounding + c.slope_rounding, dd * x.storing + c.slope_storing,
-                 x.node});
+  return result(
+      c.y, d * x.rounding + c.ulps * std::fabs(c.y), d * x.storing,
+      {c.slope, dd * x.rounding + c.slope_rounding, dd * x.storing + c.slope_storing, x.node});
 }
 
 inline Number exp(const Number& x) {
@@ -154,8 +154,8 @@ inline Number exp(const Number& x) {
 }
 inline Number log(const Number& x) {
   const double d = 1 / x.value;
-  return curve(x, {.y = std::log(x.value), .slope = d, .bend = d * d,
-                   .slope_rounding = std::fabs(d)});
+  return curve(x,
+               {.y = std::log(x.value), .slope = d, .bend = d * d, .slope_rounding = std::fabs(d)});
 }
 inline Number sin(const Number& x) {
   const double s = std::sin(x.value), c = std::cos(x.value);
@@ -168,7 +168,10 @@ inline Number cos(const Number& x) {
 /// The slope is 1 − y² of the computed y.
 inline Number tanh(const Number& x) {
   const double y = std::tanh(x.value), d = 1 - y * y;
-  return curve(x, {.y = y, .slope = d, .bend = 2 * y * d, .slope_rounding = 9 * y * y + d,
+  return curve(x, {.y = y,
+                   .slope = d,
+                   .bend = 2 * y * d,
+                   .slope_rounding = 9 * y * y + d,
                    .slope_storing = 2 * y * y});
 }
 inline double sigmoid_value(double x) {
@@ -178,7 +181,9 @@ inline double sigmoid_value(double x) {
 inline Number sigmoid(const Number& x) {
   const double y = sigmoid_value(x.value), d = y * sigmoid_value(-x.value);
   const double sensitivity = std::fabs(1 - 2 * y);
-  return curve(x, {.y = y, .slope = d, .bend = d * (1 - 2 * y),
+  return curve(x, {.y = y,
+                   .slope = d,
+                   .bend = d * (1 - 2 * y),
                    .slope_rounding = 4 * sensitivity * y + 2 * d,
                    .slope_storing = sensitivity * y});
 }
@@ -189,25 +194,37 @@ inline Number softplus(const Number& x) {
 }
 inline Number erf(const Number& x) {
   const double d = 2 / std::sqrt(M_PI) * std::exp(-x.value * x.value);
-  return curve(x, {.y = std::erf(x.value), .slope = d, .bend = 2 * x.value * d,
+  return curve(x, {.y = std::erf(x.value),
+                   .slope = d,
+                   .bend = 2 * x.value * d,
                    .slope_rounding = (x.value * x.value + 6) * d});
 }
 inline Number sqrt(const Number& x) {
   const double y = std::sqrt(x.value), d = 0.5 / y;
-  return curve(x, {.y = y, .slope = d, .bend = d / (2 * x.value), .ulps = 1,
-                   .slope_rounding = 2 * d, .slope_storing = d});
+  return curve(x, {.y = y,
+                   .slope = d,
+                   .bend = d / (2 * x.value),
+                   .ulps = 1,
+                   .slope_rounding = 2 * d,
+                   .slope_storing = d});
 }
 inline Number rsqrt(const Number& x) {
   const double y = 1 / std::sqrt(x.value), d = -0.5 * y * y * y;
-  return curve(x, {.y = y, .slope = d, .bend = 1.5 * d / x.value,
-                   .slope_rounding = 15 * std::fabs(d), .slope_storing = 3 * std::fabs(d)});
+  return curve(x, {.y = y,
+                   .slope = d,
+                   .bend = 1.5 * d / x.value,
+                   .slope_rounding = 15 * std::fabs(d),
+                   .slope_storing = 3 * std::fabs(d)});
 }
 /// The exponent is rounded too: |p ln x| more. The slope is p·xᵖ⁻¹, two tensors in memory.
 inline Number pow(const Number& x, double p) {
   const double y = std::pow(x.value, p), d = p == 0 ? 0 : p * std::pow(x.value, p - 1);
   const double bend = p * (p - 1) * std::pow(x.value, p - 2);
   const double turn = double(float(p)) == p ? 0 : std::fabs(p * std::log(std::fabs(x.value)));
-  return curve(x, {.y = y, .slope = d, .bend = p == 0 || p == 1 ? 0 : bend, .ulps = 2 + turn,
+  return curve(x, {.y = y,
+                   .slope = d,
+                   .bend = p == 0 || p == 1 ? 0 : bend,
+                   .ulps = 2 + turn,
                    .slope_rounding = (4 + turn) * std::fabs(d),
                    .slope_storing = 2 * std::fabs(d)});
 }

@@ -35,8 +35,8 @@ bool same_bits(const Tensor& a, const Tensor& b, std::string& difference) {
   }
   const std::vector<double> p = a.to_vector<double>(), q = b.to_vector<double>();
   for (size_t i = 0; i < p.size(); ++i) {
-    const bool same = std::memcmp(&p[i], &q[i], sizeof(double)) == 0 ||
-                      (std::isnan(p[i]) && std::isnan(q[i]));
+    const bool same =
+        std::memcmp(&p[i], &q[i], sizeof(double)) == 0 || (std::isnan(p[i]) && std::isnan(q[i]));
     if (same) continue;
     char text[128];
     std::snprintf(text, sizeof text, "element %zu of %zu: %.17g is not %.17g", i, p.size(), p[i],
@@ -69,11 +69,14 @@ const Op& find_op(const std::string& name) {
 
 namespace {
 
-double unit_roundoff(DType dtype) { return dtype == f64 ? 0x1p-53 : dtype == f32 ? 0x1p-24 : 0x1p-8; }
+double unit_roundoff(DType dtype) {
+  return dtype == f64 ? 0x1p-53 : dtype == f32 ? 0x1p-24 : 0x1p-8;
+}
 
 double allowed_error(const Number& x, DType dtype) {
   if (x.rounding == 0 && x.storing == 0) return 0;
-  if (dtype == f64) return 4 * x.rounding * 0x1p-53 + 64 * std::numeric_limits<double>::denorm_min();
+  if (dtype == f64)
+    return 4 * x.rounding * 0x1p-53 + 64 * std::numeric_limits<double>::denorm_min();
   const double slack = dtype == f32 ? 0x1p-143 : 0x1p-127;  // 64 of the smallest subnormals
   double bound = x.rounding * 0x1p-24;
   if (dtype == bf16) bound += (x.storing + std::fabs(x.value)) * unit_roundoff(bf16);

@@ -42,7 +42,8 @@ struct Outcome {
 Outcome run(const Op& op, const Tensors& inputs,
             const std::function<Tensor(const Tensor&)>& layout = nullptr);
 
-/// Same shapes, dtypes and bits; any NaN equals any NaN. Otherwise says in `difference` what is not.
+/// Same shapes, dtypes and bits; any NaN equals any NaN. Otherwise says in `difference` what is
+/// not.
 bool same_bits(const Tensor& a, const Tensor& b, std::string& difference);
 bool same_bits(const Outcome& a, const Outcome& b, std::string& difference);
 

@@ -57,7 +57,8 @@ const Number& Array::at(const Shape& index) const {
 Shape broadcast_of(const Shape& a, const Shape& b) {
   Shape y;
   for (int64_t d = std::max(a.dim(), b.dim()); d-- > 0;) {
-    const int64_t p = d < a.dim() ? a[a.dim() - 1 - d] : 1, q = d < b.dim() ? b[b.dim() - 1 - d] : 1;
+    const int64_t p = d < a.dim() ? a[a.dim() - 1 - d] : 1,
+                  q = d < b.dim() ? b[b.dim() - 1 - d] : 1;
     y.push_back(p == 1 ? q : p);
   }
   return y;
@@ -86,8 +87,7 @@ std::string describe(const Op& op, size_t sample) {
 
 Tensors inputs_of(const Sample& sample, DType dtype) {
   Tensors inputs;
-  for (size_t i = 0; i < sample.size(); ++i)
-    inputs.push_back(values_of(sample[i], 100 + i, dtype));
+  for (size_t i = 0; i < sample.size(); ++i) inputs.push_back(values_of(sample[i], 100 + i, dtype));
   return inputs;
 }
 

@@ -118,8 +118,8 @@ Array along(const Array& x, int64_t d, F f) {
     slices.push_back(f(slice));
     return Number(double(slices.size() - 1));
   });
-  const int64_t length = int64_t(slices.empty() ? f(std::vector<Number>(size_t(n))).size()
-                                                : slices[0].size());
+  const int64_t length =
+      int64_t(slices.empty() ? f(std::vector<Number>(size_t(n))).size() : slices[0].size());
   return build(with_entry(x.shape, d, length), [&](const Shape& index) {
     const Number& slice = starts.at(with_entry(index, d, 0));
     return slices[size_t(slice.value)][size_t(index[d])];

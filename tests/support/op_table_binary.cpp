@@ -8,13 +8,29 @@ namespace {
 
 // Broadcast pairs (reference/frameworks.md, C2), vector tails, and nothing.
 const std::vector<std::pair<Shape, Shape>>& pairs() {
-  static const std::vector<std::pair<Shape, Shape>> list = {
-      {{}, {}},           {{1}, {}},        {{2}, {}},           {{1}, {2}},
-      {{2, 1}, {2}},      {{1, 2}, {2}},    {{3, 2}, {2}},       {{1, 3, 2}, {2}},
-      {{1, 3, 2}, {3, 2}}, {{3, 1, 2}, {3, 2}}, {{2, 3, 2}, {}},  {{3, 1, 2}, {1, 3, 2}},
-      {{5}, {}},          {{5, 1}, {5}},    {{10, 1, 5}, {1, 10, 5}}, {{0, 1, 3}, {0, 10, 3}},
-      {{}, {0}},          {{2, 1}, {1, 0}}, {{23}, {23}},        {{812}, {812}},
-      {{29, 17}, {29, 1}}, {{17}, {29, 17}}, {{29, 17}, {29, 17}}};
+  static const std::vector<std::pair<Shape, Shape>> list = {{{}, {}},
+                                                            {{1}, {}},
+                                                            {{2}, {}},
+                                                            {{1}, {2}},
+                                                            {{2, 1}, {2}},
+                                                            {{1, 2}, {2}},
+                                                            {{3, 2}, {2}},
+                                                            {{1, 3, 2}, {2}},
+                                                            {{1, 3, 2}, {3, 2}},
+                                                            {{3, 1, 2}, {3, 2}},
+                                                            {{2, 3, 2}, {}},
+                                                            {{3, 1, 2}, {1, 3, 2}},
+                                                            {{5}, {}},
+                                                            {{5, 1}, {5}},
+                                                            {{10, 1, 5}, {1, 10, 5}},
+                                                            {{0, 1, 3}, {0, 10, 3}},
+                                                            {{}, {0}},
+                                                            {{2, 1}, {1, 0}},
+                                                            {{23}, {23}},
+                                                            {{812}, {812}},
+                                                            {{29, 17}, {29, 1}},
+                                                            {{17}, {29, 17}},
+                                                            {{29, 17}, {29, 17}}};
   return list;
 }
 
@@ -47,7 +63,8 @@ ErrorCase refused(const std::string& name, TwoTensors call, Shape a, Shape b, st
 
 // The pairs that C2 lists as errors.
 std::vector<ErrorCase> shape_errors(const char* name, TwoTensors call) {
-  const std::string rule = "; each pair of sizes, aligned at the right, must be equal or contain a 1";
+  const std::string rule =
+      "; each pair of sizes, aligned at the right, must be equal or contain a 1";
   return {refused(name, call, {2}, {0}, "sizes 2 and 0 at dimension 0" + rule),
           refused(name, call, {2, 1}, {0, 0}, "sizes 2 and 0 at dimension 0"),
           refused(name, call, {3}, {2}, "sizes 3 and 2 at dimension 0"),
@@ -69,9 +86,8 @@ Op without_gradient(Op op) {
 }
 
 Op comparison(const char* name, TwoTensors call, bool (*f)(double, double)) {
-  Op op = without_gradient(binary(name, call, [f](const Number& a, const Number& b) {
-    return Number(f(a.value, b.value));
-  }));
+  Op op = without_gradient(binary(
+      name, call, [f](const Number& a, const Number& b) { return Number(f(a.value, b.value)); }));
   op.errors = shape_errors(name, call);
   // Equal values occur among small integers.
   op.samples.push_back({{{29, 17}, Domain::index, 3}, {{17}, Domain::index32, 3}});
@@ -110,8 +126,7 @@ Op where_op() {
            .call = [](const Tensors& x) { return where(x[0], x[1], x[2]); },
            .reference =
                [](const Arrays& x) {
-                 const Shape shape =
-                     broadcast_of(x[0].shape, broadcast_of(x[1].shape, x[2].shape));
+                 const Shape shape = broadcast_of(x[0].shape, broadcast_of(x[1].shape, x[2].shape));
                  return build(shape, [&](const Shape& i) {
                    return x[0].at(i).value != 0 ? x[1].at(i) : x[2].at(i);
                  });
@@ -141,7 +156,9 @@ Op masked_fill_op() {
   for (const auto& [x, mask] : std::vector<std::pair<Shape, Shape>>{
            {{}, {}}, {{0, 3}, {3}}, {{23}, {23}}, {{29, 17}, {17}}, {{2, 3, 4}, {3, 1}}})
     op.samples.push_back({{x}, {mask, Domain::mask}});
-  op.errors = {{[] { masked_fill(ones({3}), ones({2, 3}, {.dtype = boolean}), 0); },
+  op.errors = {{[] {
+                  masked_fill(ones({3}), ones({2, 3}, {.dtype = boolean}), 0);
+                },
                 "[masked_fill] mask bool [2, 3] is larger than f32 [3]"}};
   return op;
 }
@@ -158,12 +175,12 @@ void add_binary_ops(std::vector<Op>& table) {
 
   // Halves on ties: the mean of both. NaN wins.
   table.push_back(arithmetic("maximum", stretto::maximum, [](N a, N b) {
-    return a.value == b.value ? Number(0.5) * a + Number(0.5) * b
+    return a.value == b.value                         ? Number(0.5) * a + Number(0.5) * b
            : a.value > b.value || std::isnan(a.value) ? a
                                                       : b;
   }));
   table.push_back(arithmetic("minimum", stretto::minimum, [](N a, N b) {
-    return a.value == b.value ? Number(0.5) * a + Number(0.5) * b
+    return a.value == b.value                         ? Number(0.5) * a + Number(0.5) * b
            : a.value < b.value || std::isnan(a.value) ? a
                                                       : b;
   }));
@@ -183,18 +200,16 @@ void add_binary_ops(std::vector<Op>& table) {
 
   table.push_back(logical("logical_and", logical_and, [](bool a, bool b) { return a && b; }));
   table.push_back(logical("logical_or", logical_or, [](bool a, bool b) { return a || b; }));
-  table.push_back(without_gradient({.name = "logical_not",
-                                    .call = [](const Tensors& x) { return logical_not(x[0]); },
-                                    .reference =
-                                        [](const Arrays& x) {
-                                          return build(x[0].shape, [&](const Shape& i) {
-                                            return Number(x[0].at(i).value == 0);
-                                          });
-                                        },
-                                    .samples = {{{{}, Domain::mask}},
-                                                {{{0, 2}, Domain::mask}},
-                                                {{{29, 17}, Domain::mask}}},
-                                    .large = {{{259, 283}, Domain::mask}}}));
+  table.push_back(without_gradient(
+      {.name = "logical_not",
+       .call = [](const Tensors& x) { return logical_not(x[0]); },
+       .reference =
+           [](const Arrays& x) {
+             return build(x[0].shape,
+                          [&](const Shape& i) { return Number(x[0].at(i).value == 0); });
+           },
+       .samples = {{{{}, Domain::mask}}, {{{0, 2}, Domain::mask}}, {{{29, 17}, Domain::mask}}},
+       .large = {{{259, 283}, Domain::mask}}}));
   table.push_back(where_op());
   table.push_back(masked_fill_op());
 }

@@ -34,9 +34,14 @@ void add_joining(std::vector<Op>& table) {
   table[table.size() - 1].samples.push_back({{{2, 3, 1}}, {{2, 3, 4}}});
   table.back().errors = {
       {[] { cat({}); }, "[cat] nothing to join; needs at least one tensor"},
-      {[] { cat({ones({2, 3}), ones({2, 4})}); },
+      {[] {
+         cat({ones({2, 3}), ones({2, 4})});
+       },
        "[cat] f32 [2, 3] and f32 [2, 4] along dimension 0; all other sizes must agree"},
-      {[] { cat({ones({2}), ones({2}, {.dtype = f64})}); }, "[cat] dtypes differ: f32 [2] and f64"},
+      {[] {
+         cat({ones({2}), ones({2}, {.dtype = f64})});
+       },
+       "[cat] dtypes differ: f32 [2] and f64"},
       {[] { cat({ones({2})}, 1); }, "[cat] dimension 1 of a tensor with 1 dimension"}};
   for (int64_t d : {0, -1})
     table.push_back({.name = str("stack ", d),
@@ -58,32 +63,33 @@ void add_joining(std::vector<Op>& table) {
                                  {{{0, 3}}, {{0, 3}}}},
                      .large = {{{259, 283}}, {{259, 283}}},
                      .on_cuda = true});
-  table.back().errors = {
-      {[] { stack({}); }, "[stack] nothing to join; needs at least one tensor"},
-      {[] { stack({ones({2}), ones({3})}); },
-       "[stack] f32 [2] and f32 [3]; all shapes must agree"}};
+  table.back().errors = {{[] { stack({}); }, "[stack] nothing to join; needs at least one tensor"},
+                         {[] {
+                            stack({ones({2}), ones({3})});
+                          },
+                          "[stack] f32 [2] and f32 [3]; all shapes must agree"}};
   // The pieces in falling order of their numbers, so that each gradient has its own place.
-  table.push_back({.name = "split 4",
-                   .call =
-                       [](const Tensors& x) {
-                         const Tensors pieces = split(x[0], 4, -1);
-                         return cat(Tensors(pieces.rbegin(), pieces.rend()), -1);
-                       },
-                   .reference =
-                       [](const Arrays& x) {
-                         const int64_t d = x[0].shape.dim() - 1, n = x[0].shape[d];
-                         Arrays pieces;
-                         for (int64_t at = 0; at < std::max<int64_t>(n, 1); at += 4)
-                           pieces.insert(pieces.begin(),
-                                         build(with_entry(x[0].shape, d, std::min<int64_t>(4, n - at)),
-                                               [&](const Shape& i) {
-                                                 return x[0].at(with_entry(i, d, at + i[d]));
-                                               }));
-                         return joined(pieces, d);
-                       },
-                   .samples = {{{{3}}}, {{{4}}}, {{{23}}}, {{{29, 17}}}, {{{3, 0}}}},
-                   .large = {{{259, 283}}},
-                   .on_cuda = true});
+  table.push_back(
+      {.name = "split 4",
+       .call =
+           [](const Tensors& x) {
+             const Tensors pieces = split(x[0], 4, -1);
+             return cat(Tensors(pieces.rbegin(), pieces.rend()), -1);
+           },
+       .reference =
+           [](const Arrays& x) {
+             const int64_t d = x[0].shape.dim() - 1, n = x[0].shape[d];
+             Arrays pieces;
+             for (int64_t at = 0; at < std::max<int64_t>(n, 1); at += 4)
+               pieces.insert(
+                   pieces.begin(),
+                   build(with_entry(x[0].shape, d, std::min<int64_t>(4, n - at)),
+                         [&](const Shape& i) { return x[0].at(with_entry(i, d, at + i[d])); }));
+             return joined(pieces, d);
+           },
+       .samples = {{{{3}}}, {{{4}}}, {{{23}}}, {{{29, 17}}}, {{{3, 0}}}},
+       .large = {{{259, 283}}},
+       .on_cuda = true});
   table.back().errors = {{[] { split(ones({4}), 0); }, "[split] pieces of size 0"}};
   table.push_back({.name = "split sizes, the middle one",
                    .call =
@@ -92,17 +98,21 @@ void add_joining(std::vector<Op>& table) {
                        },
                    .reference =
                        [](const Arrays& x) {
-                         return build(with_entry(x[0].shape, 0, x[0].shape[0] - 2),
-                                      [&](const Shape& i) {
-                                        return x[0].at(with_entry(i, 0, i[0] + 1));
-                                      });
+                         return build(
+                             with_entry(x[0].shape, 0, x[0].shape[0] - 2),
+                             [&](const Shape& i) { return x[0].at(with_entry(i, 0, i[0] + 1)); });
                        },
                    .samples = {{{{3}}}, {{{2, 4}}}, {{{29, 17}}}},
                    .large = {{{259, 283}}},
                    .on_cuda = true});
-  table.back().errors = {
-      {[] { split(ones({4}), {1, 2}); }, "[split] sizes add up to 3, but dimension 0 of f32 [4]"},
-      {[] { split(ones({4}), {5, -1}); }, "[split] a piece of size -1"}};
+  table.back().errors = {{[] {
+                            split(ones({4}), {1, 2});
+                          },
+                          "[split] sizes add up to 3, but dimension 0 of f32 [4]"},
+                         {[] {
+                            split(ones({4}), {5, -1});
+                          },
+                          "[split] a piece of size -1"}};
 }
 
 int64_t integer(const Number& x) { return int64_t(x.value); }
@@ -147,7 +157,8 @@ void add_indexing(std::vector<Op>& table) {
                                  {{{29, 17}}, ids({29, 17}, n), {{29, 17}}},
                                  {{{29, 17}}, ids32({5, 4}, n), {{5, 4}}},
                                  {{{3, 3}}, ids({0, 3}, 3), {{0, 3}}},
-                                 {{{2, 2}}, ids(d == 0 ? Shape{9, 2} : Shape{2, 9}, 2),
+                                 {{{2, 2}},
+                                  ids(d == 0 ? Shape{9, 2} : Shape{2, 9}, 2),
                                   {d == 0 ? Shape{9, 2} : Shape{2, 9}}}},
                      .large = {{{259, 283}}, ids({259, 283}, 259), {{259, 283}}}});
     table.push_back({.name = str("index_select ", d),
@@ -169,14 +180,22 @@ void add_indexing(std::vector<Op>& table) {
   }
   const auto far = [] { return tensor<int64_t>({0, 7}); };
   for (Op* op : {&table[table.size() - 6], &table[table.size() - 5], &table[table.size() - 4]})
-    op->errors = {{[op = op->call, far] { op({ones({3}), far(), ones({2})}); },
+    op->errors = {{[op = op->call, far] {
+                     op({ones({3}), far(), ones({2})});
+                   },
                    "index 7 at position [1] is out of range: dimension 0 of f32 [3] has size 3"},
-                  {[op = op->call] { op({ones({3}), ones({2}), ones({2})}); },
+                  {[op = op->call] {
+                     op({ones({3}), ones({2}), ones({2})});
+                   },
                    "indices are f32; accepted: i64, i32"}};
   table.back().errors = {
-      {[] { index_select(ones({3}), 0, zeros({1, 1}, {.dtype = i64})); },
+      {[] {
+         index_select(ones({3}), 0, zeros({1, 1}, {.dtype = i64}));
+       },
        "[index_select] index i64 [1, 1]; needs 1 dimension"},
-      {[] { gather(ones({3, 3}), 0, zeros({2, 4}, {.dtype = i64})); },
+      {[] {
+         gather(ones({3, 3}), 0, zeros({2, 4}, {.dtype = i64}));
+       },
        "[gather] index i64 [2, 4] into f32 [3, 3] along dimension 0; the index must have as many"},
       {[] { scatter_add(ones({3}), 0, zeros({2}, {.dtype = i64}), ones({1})); },
        "[scatter_add] index i64 [2] for source f32 [1]; both need one shape"}};
@@ -199,11 +218,15 @@ void add_indexing(std::vector<Op>& table) {
                                {{{5, 0}}, ids({2}, 5)}},
                    .large = {{{259, 31}}, ids({700}, 259)}});
   table.back().errors = {
-      {[] { embedding(ones({3, 2}), tensor<int64_t>({0, -1})); },
+      {[] {
+         embedding(ones({3, 2}), tensor<int64_t>({0, -1}));
+       },
        "[embedding] index -1 at position [1] is out of range: the table has 3 rows"},
       {[] { embedding(ones({3}), zeros({1}, {.dtype = i64})); },
        "[embedding] table f32 [3]; needs 2 dimensions, [V, D]"},
-      {[] { embedding(ones({3, 2}), ones({1})); },
+      {[] {
+         embedding(ones({3, 2}), ones({1}));
+       },
        "[embedding] indices are f32; accepted: i64, i32"}};
 }
 
@@ -226,8 +249,13 @@ void add_indexing_ops(std::vector<Op>& table) {
                                                                 : x[0].at(with_entry(i, d, c));
                            });
                          },
-                     .samples = {{{{5, 5}}}, {{{5, 9}}}, {{{2, 3, 4}}}, {{{29, 17}}},
-                                 {{{0, 3}}}, {{{3, 0}}}, {{{1, 1}}}},
+                     .samples = {{{{5, 5}}},
+                                 {{{5, 9}}},
+                                 {{{2, 3, 4}}},
+                                 {{{29, 17}}},
+                                 {{{0, 3}}},
+                                 {{{3, 0}}},
+                                 {{{1, 1}}}},
                      .large = {{{12, 61, 101}}},
                      .on_cuda = true});
     table.push_back({.name = str("unskew to ", n),
@@ -241,16 +269,26 @@ void add_indexing_ops(std::vector<Op>& table) {
                                                                 : x[0].at(with_entry(i, d, j));
                            });
                          },
-                     .samples = {{{{5, 5}}}, {{{5, 9}}}, {{{2, 3, 4}}}, {{{29, 17}}},
-                                 {{{0, 3}}}, {{{3, 0}}}, {{{1, 1}}}},
+                     .samples = {{{{5, 5}}},
+                                 {{{5, 9}}},
+                                 {{{2, 3, 4}}},
+                                 {{{29, 17}}},
+                                 {{{0, 3}}},
+                                 {{{3, 0}}},
+                                 {{{1, 1}}}},
                      .large = {{{12, 61, 101}}},
                      .on_cuda = true});
   }
-  table.back().errors = {
-      {[] { skew(ones({3}), 2); },
-       "[skew] got f32 [3]; needs a floating tensor of at least 2 dimensions"},
-      {[] { skew(ones({3, 3}), -1); }, "[skew] negative width -1"},
-      {[] { unskew(ones({2, 2}, {.dtype = i64}), 2); }, "[unskew] got i64 [2, 2]"}};
+  table.back().errors = {{[] { skew(ones({3}), 2); },
+                          "[skew] got f32 [3]; needs a floating tensor of at least 2 dimensions"},
+                         {[] {
+                            skew(ones({3, 3}), -1);
+                          },
+                          "[skew] negative width -1"},
+                         {[] {
+                            unskew(ones({2, 2}, {.dtype = i64}), 2);
+                          },
+                          "[unskew] got i64 [2, 2]"}};
 }
 
 }  // namespace stretto::testing

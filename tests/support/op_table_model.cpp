@@ -50,36 +50,56 @@ Op matmul_op() {
            .large = {{{130, 140}}, {{140, 150}}},
            .on_cuda = true};
   // K = 0 and any empty side; 1-d operands; broadcast batches; odd sizes (C2).
-  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{
-           {{2, 0}, {0, 3}},        {{0, 2}, {2, 3}},     {{2, 3}, {3, 0}},
-           {{0, 2, 3}, {0, 3, 4}},  {{2, 3, 0}, {2, 0, 4}}, {{3}, {3}},
-           {{3}, {3, 2}},           {{2, 3}, {3}},        {{2, 2, 3}, {3}},
-           {{3}, {2, 3, 2}},        {{0}, {0}},           {{1, 5}, {5, 1}},
-           {{5, 1}, {1, 5}},        {{9, 9}, {9, 9}},     {{2, 3}, {3, 4}},
-           {{2, 1, 2, 3}, {3, 3, 2}}, {{2, 2, 3}, {3, 2}}, {{2, 3}, {2, 3, 2}},
-           {{1, 2, 3}, {4, 3, 2}},  {{31, 33}, {33, 29}}, {{2, 17, 23}, {2, 23, 5}}})
+  for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{2, 0}, {0, 3}},
+                                                                 {{0, 2}, {2, 3}},
+                                                                 {{2, 3}, {3, 0}},
+                                                                 {{0, 2, 3}, {0, 3, 4}},
+                                                                 {{2, 3, 0}, {2, 0, 4}},
+                                                                 {{3}, {3}},
+                                                                 {{3}, {3, 2}},
+                                                                 {{2, 3}, {3}},
+                                                                 {{2, 2, 3}, {3}},
+                                                                 {{3}, {2, 3, 2}},
+                                                                 {{0}, {0}},
+                                                                 {{1, 5}, {5, 1}},
+                                                                 {{5, 1}, {1, 5}},
+                                                                 {{9, 9}, {9, 9}},
+                                                                 {{2, 3}, {3, 4}},
+                                                                 {{2, 1, 2, 3}, {3, 3, 2}},
+                                                                 {{2, 2, 3}, {3, 2}},
+                                                                 {{2, 3}, {2, 3, 2}},
+                                                                 {{1, 2, 3}, {4, 3, 2}},
+                                                                 {{31, 33}, {33, 29}},
+                                                                 {{2, 17, 23}, {2, 23, 5}}})
     op.samples.push_back({{a}, {b}});
   op.any_layout_exact = false;  // BLAS has other kernels for transposed operands
   op.errors = {
-      {[] { matmul(ones({2, 3}), ones({4, 5})); },
+      {[] {
+         matmul(ones({2, 3}), ones({4, 5}));
+       },
        "[matmul] inner sizes differ: a f32 [2, 3], b f32 [4, 5]; the last size of a must equal the "
        "last but one of b"},
       {[] { matmul(ones({2}), ones({3})); }, "[matmul] inner sizes differ"},
       {[] { matmul(ones({}), ones({3})); },
        "[matmul] needs at least 1 dimension: a f32 [], b f32 [3]"},
-      {[] { matmul(ones({2, 2}), ones({2, 2}, {.dtype = f64})); },
+      {[] {
+         matmul(ones({2, 2}), ones({2, 2}, {.dtype = f64}));
+       },
        "[matmul] a f32 [2, 2], b f64 [2, 2]; both must have one floating dtype"},
-      {[] { matmul(ones({2, 2}, {.dtype = i64}), ones({2, 2}, {.dtype = i64})); },
+      {[] {
+         matmul(ones({2, 2}, {.dtype = i64}), ones({2, 2}, {.dtype = i64}));
+       },
        "both must have one floating dtype"},
-      {[] { matmul(ones({2, 2, 3}), ones({3, 3, 2})); },
+      {[] {
+         matmul(ones({2, 2, 3}), ones({3, 3, 2}));
+       },
        "[matmul] shapes [2] and [3] do not broadcast"}};
   return op;
 }
 
 Op linear_op(bool bias) {
   Op op = {.name = bias ? "linear with bias" : "linear",
-           .call =
-               [bias](const Tensors& x) { return linear(x[0], x[1], bias ? x[2] : Tensor()); },
+           .call = [bias](const Tensors& x) { return linear(x[0], x[1], bias ? x[2] : Tensor()); },
            .reference =
                [bias](const Arrays& x) {
                  const Array& w = x[1];
@@ -99,23 +119,33 @@ Op linear_op(bool bias) {
            .any_layout_exact = false,
            .on_cuda = true};
   for (const auto& [x, w] : std::vector<std::pair<Shape, Shape>>{{{3}, {2, 3}},
-                                                                {{4, 3}, {2, 3}},
-                                                                {{2, 2, 3}, {4, 3}},
-                                                                {{29, 17}, {23, 17}},
-                                                                {{0, 3}, {2, 3}},
-                                                                {{2, 0}, {3, 0}},
-                                                                {{2, 3}, {0, 3}},
-                                                                {{5, 1}, {1, 1}}})
+                                                                 {{4, 3}, {2, 3}},
+                                                                 {{2, 2, 3}, {4, 3}},
+                                                                 {{29, 17}, {23, 17}},
+                                                                 {{0, 3}, {2, 3}},
+                                                                 {{2, 0}, {3, 0}},
+                                                                 {{2, 3}, {0, 3}},
+                                                                 {{5, 1}, {1, 1}}})
     op.samples.push_back({{x}, {w}, {{w[0]}}});
   if (!bias)
     for (Sample* s = op.samples.data(); s != op.samples.data() + op.samples.size(); ++s)
       s->pop_back();
-  op.errors = {{[] { linear(ones({2, 3}), ones({4, 2})); },
+  op.errors = {{[] {
+                  linear(ones({2, 3}), ones({4, 2}));
+                },
                 "[linear] x f32 [2, 3], weight f32 [4, 2]; x must be [.., in] and weight"},
-               {[] { linear(ones({2, 3}), ones({4, 3}), ones({3})); },
+               {[] {
+                  linear(ones({2, 3}), ones({4, 3}), ones({3}));
+                },
                 "[linear] bias f32 [3] for weight f32 [4, 3]; it must be [out]"},
-               {[] { linear(ones({2, 3}), ones({4, 3}), ones({4}, {.dtype = f64})); }, "[linear]"},
-               {[] { linear(ones({}), ones({4, 3})); }, "[linear] x f32 []"}};
+               {[] {
+                  linear(ones({2, 3}), ones({4, 3}), ones({4}, {.dtype = f64}));
+                },
+                "[linear]"},
+               {[] {
+                  linear(ones({}), ones({4, 3}));
+                },
+                "[linear] x f32 []"}};
   return op;
 }
 
@@ -138,21 +168,21 @@ std::vector<Number> normalised(const std::vector<Number>& row, const Number* w, 
 }
 
 Op norm_op(bool centre, bool weight, bool bias) {
-  Op op = {.name = str(centre ? "layer_norm" : "rms_norm", weight ? " weight" : "",
-                       bias ? " bias" : ""),
-           .call =
-               [=](const Tensors& x) {
-                 const Tensor w = weight ? x[1] : Tensor(), b = bias ? x.back() : Tensor();
-                 return centre ? layer_norm(x[0], w, b) : rms_norm(x[0], w);
-               },
-           .reference =
-               [=](const Arrays& x) {
-                 return along(x[0], x[0].shape.dim() - 1, [&](const std::vector<Number>& row) {
-                   return normalised(row, weight ? x[1].values.data() : nullptr,
-                                     bias ? x.back().values.data() : nullptr,
-                                     centre ? 1e-5 : 1e-6, centre);
-                 });
-               }};
+  Op op = {
+      .name = str(centre ? "layer_norm" : "rms_norm", weight ? " weight" : "", bias ? " bias" : ""),
+      .call =
+          [=](const Tensors& x) {
+            const Tensor w = weight ? x[1] : Tensor(), b = bias ? x.back() : Tensor();
+            return centre ? layer_norm(x[0], w, b) : rms_norm(x[0], w);
+          },
+      .reference =
+          [=](const Arrays& x) {
+            return along(x[0], x[0].shape.dim() - 1, [&](const std::vector<Number>& row) {
+              return normalised(row, weight ? x[1].values.data() : nullptr,
+                                bias ? x.back().values.data() : nullptr, centre ? 1e-5 : 1e-6,
+                                centre);
+            });
+          }};
   const auto sample = [&](const Shape& x) {
     Sample s = {{x}};
     if (weight) s.push_back({{x.back()}});
@@ -164,9 +194,13 @@ Op norm_op(bool centre, bool weight, bool bias) {
     op.samples.push_back(sample(x));
   op.large = sample({700, 101});
   op.errors = {
-      {[] { layer_norm(ones({2, 3}), ones({2})); },
+      {[] {
+         layer_norm(ones({2, 3}), ones({2}));
+       },
        "[layer_norm] weight or bias f32 [2] for x f32 [2, 3]; it must be [D] of the same dtype"},
-      {[] { rms_norm(ones({2, 3}), ones({3}, {.dtype = f64})); },
+      {[] {
+         rms_norm(ones({2, 3}), ones({3}, {.dtype = f64}));
+       },
        "[rms_norm] weight or bias f64 [3] for x f32 [2, 3]"},
       {[] { layer_norm(ones({})); },
        "[layer_norm] got f32 []; needs a floating tensor of at least 1 dimension"},
@@ -208,8 +242,8 @@ Op cross_entropy_op(const std::string& name, CrossEntropyOptions options) {
                },
            .large = {{{700, 101}}, {{700}, Domain::index, 101}}};
   const auto add = [&](const Shape& logits, Domain domain) {
-    op.samples.push_back({{logits},
-                          {Shape(logits.begin(), logits.dim() - 1), domain, logits.back()}});
+    op.samples.push_back(
+        {{logits}, {Shape(logits.begin(), logits.dim() - 1), domain, logits.back()}});
   };
   add({5}, Domain::index);
   add({3, 4}, Domain::index32);
@@ -218,13 +252,21 @@ Op cross_entropy_op(const std::string& name, CrossEntropyOptions options) {
   add({0, 3}, Domain::index);
   add({4, 1}, Domain::index);
   op.errors = {
-      {[] { cross_entropy(ones({2, 3}), ones({2})); },
+      {[] {
+         cross_entropy(ones({2, 3}), ones({2}));
+       },
        "[cross_entropy] targets f32 [2] for logits f32 [2, 3]; must be i64 or i32 and [..]"},
-      {[] { cross_entropy(ones({2, 3}), zeros({3}, {.dtype = i64})); },
+      {[] {
+         cross_entropy(ones({2, 3}), zeros({3}, {.dtype = i64}));
+       },
        "[cross_entropy] targets i64 [3] for logits f32 [2, 3]"},
-      {[] { cross_entropy(ones({2, 3}), tensor<int64_t>({0, 3})); },
+      {[] {
+         cross_entropy(ones({2, 3}), tensor<int64_t>({0, 3}));
+       },
        "[cross_entropy] target 3 at position 1; accepted: 0 to 2, or -100 to ignore"},
-      {[] { cross_entropy(ones({2, 3}), tensor<int64_t>({0, 1}), {.label_smoothing = 2}); },
+      {[] {
+         cross_entropy(ones({2, 3}), tensor<int64_t>({0, 1}), {.label_smoothing = 2});
+       },
        "[cross_entropy] label_smoothing 2; accepted: 0 to 1"},
       {[] { cross_entropy(arange(3), scalar(0, {.dtype = i64})); },
        "[cross_entropy] logits i64 [3]; must be floating [.., V]"}};
@@ -248,8 +290,8 @@ void add_model_ops(std::vector<Op>& table) {
   table.push_back(cross_entropy_op("ignoring 0", {.ignore_index = 0}));
   table.push_back(
       cross_entropy_op("smoothed", {.label_smoothing = 0.1, .reduction = Reduction::none}));
-  table.push_back(cross_entropy_op("smoothed, ignoring 1, mean",
-                                   {.ignore_index = 1, .label_smoothing = 0.3}));
+  table.push_back(
+      cross_entropy_op("smoothed, ignoring 1, mean", {.ignore_index = 1, .label_smoothing = 0.3}));
 }
 
 }  // namespace stretto::testing

@@ -51,13 +51,20 @@ void add_reduction(std::vector<Op>& table, const std::string& name,
         [f, dims, keep = r.keepdim](const Array& x) { return reduced(x, dims, keep, f); }));
     table.back().on_cuda = name == "sum" || name == "mean";
   }
-  table.back().errors = {
-      {[call] { call(ones({2, 3}), {0, 0}, false); }, "[" + name + "] dimensions [0, 0] name"},
-      {[call] { call(ones({2, 3}), {1, -1}, false); }, "[" + name + "] dimensions [1, -1] name"},
-      {[call] { call(ones({2, 3}), {2}, false); },
-       "[" + name + "] dimension 2 of a tensor with 2 dimensions"},
-      {[call] { call(ones({}), {0}, false); },
-       "[" + name + "] dimension 0 of a tensor with 0 dimensions"}};
+  table.back().errors = {{[call] {
+                            call(ones({2, 3}), {0, 0}, false);
+                          },
+                          "[" + name + "] dimensions [0, 0] name"},
+                         {[call] {
+                            call(ones({2, 3}), {1, -1}, false);
+                          },
+                          "[" + name + "] dimensions [1, -1] name"},
+                         {[call] {
+                            call(ones({2, 3}), {2}, false);
+                          },
+                          "[" + name + "] dimension 2 of a tensor with 2 dimensions"},
+                         {[call] { call(ones({}), {0}, false); },
+                          "[" + name + "] dimension 0 of a tensor with 0 dimensions"}};
   if (name != "sum")
     table.back().errors.push_back({[call] { call(arange(3), {}, false); },
                                    "[" + name + "] got i64 [3]; accepted: f32, f64, bf16"});
@@ -96,10 +103,11 @@ void add_extremes(std::vector<Op>& table) {
     const auto all = sign > 0 ? +[](const Tensor& x) { return max(x); }
                               : +[](const Tensor& x) { return min(x); };
     const auto value = [f = extreme(sign)](const std::vector<Number>& v) { return f(v).first; };
-    table.push_back(of_one(
-        str(name, " of all"), {{}, {1}, {29, 17}, {812}}, {259, 283}, all,
-        [value](const Array& x) { return reduced(x, {}, false, value); }));
-    table.back().errors = {{[all] { all(zeros({0, 2})); },
+    table.push_back(of_one(str(name, " of all"), {{}, {1}, {29, 17}, {812}}, {259, 283}, all,
+                           [value](const Array& x) { return reduced(x, {}, false, value); }));
+    table.back().errors = {{[all] {
+                              all(zeros({0, 2}));
+                            },
                             str("[", name, "] f32 [0, 2] is empty: it has no ")}};
     for (int64_t d : {0, -1}) {
       table.push_back(of_one(
@@ -107,15 +115,16 @@ void add_extremes(std::vector<Op>& table) {
           [=](const Array& x) { return reduced(x, {d}, d == 0, value); }));
       if (d == 0) table.back().samples.pop_back();
     }
-    table.back().errors = {{[call] { call(zeros({2, 0}), 1, false); },
+    table.back().errors = {{[call] {
+                              call(zeros({2, 0}), 1, false);
+                            },
                             str("[", name, "] dimension 1 of f32 [2, 0] is empty")}};
   }
   table.push_back(of_one(
       "argmax -1", rows, {259, 283}, [](const Tensor& x) { return argmax(x, -1); },
       [f = extreme(1)](const Array& x) {
-        return reduced(x, {-1}, false, [f](const std::vector<Number>& v) {
-          return Number(double(f(v).second));
-        });
+        return reduced(x, {-1}, false,
+                       [f](const std::vector<Number>& v) { return Number(double(f(v).second)); });
       }));
   table.back().differentiable = false;
   table.back().errors = {
@@ -144,8 +153,8 @@ void add_sorting(std::vector<Op>& table) {
   table.push_back(of_one(
       "topk 3", shapes, {259, 283}, [](const Tensor& x) { return topk(x, 3, -1).values; },
       [=](const Array& x) { return along(x, x.shape.dim() - 1, sorted(true, 3)); }));
-  table.back().errors = {{[] { topk(ones({2}), 3); },
-                          "[topk] k = 3 of dimension 0 of f32 [2]; accepted: 0 to 2"}};
+  table.back().errors = {
+      {[] { topk(ones({2}), 3); }, "[topk] k = 3 of dimension 0 of f32 [2]; accepted: 0 to 2"}};
 }
 
 std::vector<Number> running_sums(const std::vector<Number>& slice) {
@@ -201,8 +210,8 @@ void add_along(std::vector<Op>& table, const std::string& name,
         str(name, ' ', d), {{1}, {23}, {29, 17}, {2, 3, 4}, {0, 3}, {3, 0}}, {7, 101, 113},
         [=](const Tensor& x) { return call(x, d); },
         [=](const Array& x) { return along(x, d < 0 ? x.shape.dim() - 1 : d, f); }));
-    table.back().errors = {{[=] { call(ones({2}), 1); },
-                            "[" + name + "] dimension 1 of a tensor with 1 dimension"}};
+    table.back().errors = {
+        {[=] { call(ones({2}), 1); }, "[" + name + "] dimension 1 of a tensor with 1 dimension"}};
     if (name != "cumsum")
       table.back().errors.push_back(
           {[=] { call(arange(3), 0); }, "[" + name + "] got i64 [3]; accepted: f32, f64, bf16"});
@@ -229,15 +238,15 @@ void add_reduce_ops(std::vector<Op>& table) {
   add_along(table, "log_softmax", log_softmax, log_softmax_of);
   table.push_back(of_one(
       "softmax of 0-d", {{}}, {259, 283}, [](const Tensor& x) { return softmax(x); },
-      [](const Array& x) { return x.shape.dim() == 0 ? build({}, [&](const Shape&) {
-                             return Number() * x.values[0] + Number(1);
-                           })
-                                                     : x; }));
+      [](const Array& x) {
+        return x.shape.dim() == 0
+                   ? build({}, [&](const Shape&) { return Number() * x.values[0] + Number(1); })
+                   : x;
+      }));
   for (bool keepdim : {false, true})
     table.push_back(of_one(
-        str("logsumexp -1", keepdim ? " keepdim" : ""),
-        {{1}, {23}, {29, 17}, {2, 3, 4}, {0, 3}}, {7, 101, 113},
-        [keepdim](const Tensor& x) { return logsumexp(x, -1, keepdim); },
+        str("logsumexp -1", keepdim ? " keepdim" : ""), {{1}, {23}, {29, 17}, {2, 3, 4}, {0, 3}},
+        {7, 101, 113}, [keepdim](const Tensor& x) { return logsumexp(x, -1, keepdim); },
         [keepdim](const Array& x) { return reduced(x, {-1}, keepdim, log_of_sum); }));
 }
 

@@ -42,24 +42,42 @@ void add_shape_views(std::vector<Op>& table) {
   const Shape large = {6, 101, 113};
   table.push_back(moving(
       "reshape [-1, 6]", {{4, 3}, {2, 1, 9}, {12, 17}, {0, 6}}, large,
-      [](const Tensor& x) { return x.reshape({x.numel() / 6, -1}); },
-      reshaped([](const Shape& s) { return Shape{s.numel() / 6, s.numel() == 0 ? 0 : 6}; })));
+      [](const Tensor& x) {
+        return x.reshape({x.numel() / 6, -1});
+      },
+      reshaped([](const Shape& s) {
+        return Shape{s.numel() / 6, s.numel() == 0 ? 0 : 6};
+      })));
   table.back().samples.pop_back();  // −1 of nothing is ambiguous
   table.back().errors = {
-      {[] { ones({5}).reshape({-1, 2}); }, "[reshape] 5 elements do not fill shape [-1, 2]"},
-      {[] { ones({4}).reshape({-1, -1}); }, "[reshape] more than one -1 in shape [-1, -1]"},
+      {[] {
+         ones({5}).reshape({-1, 2});
+       },
+       "[reshape] 5 elements do not fill shape [-1, 2]"},
+      {[] {
+         ones({4}).reshape({-1, -1});
+       },
+       "[reshape] more than one -1 in shape [-1, -1]"},
       {[] { ones({4}).reshape({3}); }, "[reshape] 4 elements do not fill shape [3]"},
-      {[] { ones({4}).reshape({-2, -2}); }, "[reshape] negative size in shape [-2, -2]"},
-      {[] { ones({0}).reshape({-1, 0}); }, "[reshape] 0 elements do not fill shape [-1, 0]"}};
+      {[] {
+         ones({4}).reshape({-2, -2});
+       },
+       "[reshape] negative size in shape [-2, -2]"},
+      {[] {
+         ones({0}).reshape({-1, 0});
+       },
+       "[reshape] 0 elements do not fill shape [-1, 0]"}};
   table.push_back(moving(
       "view of itself", {{}, {0, 3}, {7}, {2, 3, 4}}, large,
       [](const Tensor& x) { return x.contiguous().view(x.shape()); }, same));
-  table.back().errors = error("[view] no view of f32 [2, 3] with strides [1, 2] has shape [6]",
-                              [] { ones({3, 2}).transpose(0, 1).view({6}); });
+  table.back().errors = error("[view] no view of f32 [2, 3] with strides [1, 2] has shape [6]", [] {
+    ones({3, 2}).transpose(0, 1).view({6});
+  });
   table.push_back(moving(
       "flatten 1 2", {{2, 3, 4}, {2, 0, 4}, {1, 1, 1}}, large,
-      [](const Tensor& x) { return x.flatten(1, 2); },
-      reshaped([](const Shape& s) { return Shape{s[0], s[1] * s[2]}; })));
+      [](const Tensor& x) { return x.flatten(1, 2); }, reshaped([](const Shape& s) {
+        return Shape{s[0], s[1] * s[2]};
+      })));
   table.back().errors = error("[flatten] dimensions 1 to 0", [] { ones({2, 2}).flatten(1, 0); });
   table.push_back(moving(
       "flatten", {{}, {1}, {29, 17}, {0, 3}, {2, 2, 2}}, large,
@@ -81,8 +99,9 @@ void add_shape_views(std::vector<Op>& table) {
         y.erase(1);
         return y;
       })));
-  table.back().errors = error("[squeeze] dimension 1 of f32 [2, 3] is not of size 1",
-                              [] { ones({2, 3}).squeeze(1); });
+  table.back().errors = error("[squeeze] dimension 1 of f32 [2, 3] is not of size 1", [] {
+    ones({2, 3}).squeeze(1);
+  });
 }
 
 void add_strided_views(std::vector<Op>& table) {
@@ -95,18 +114,27 @@ void add_strided_views(std::vector<Op>& table) {
         return build(swapped(x.shape, 0, last),
                      [&](const Shape& i) { return x.at(swapped(i, 0, last)); });
       }));
-  table.back().errors = error("[transpose] dimension 2 of a tensor with 2 dimensions",
-                              [] { ones({2, 3}).transpose(0, 2); });
+  table.back().errors = error("[transpose] dimension 2 of a tensor with 2 dimensions", [] {
+    ones({2, 3}).transpose(0, 2);
+  });
   table.push_back(moving(
       "permute 2 0 1", {{2, 3, 4}, {29, 1, 17}, {2, 0, 3}}, large,
-      [](const Tensor& x) { return x.permute({2, 0, -2}); },
+      [](const Tensor& x) {
+        return x.permute({2, 0, -2});
+      },
       [](const Array& x) {
-        return build({x.shape[2], x.shape[0], x.shape[1]},
-                     [&](const Shape& i) { return x.at({i[1], i[2], i[0]}); });
+        return build({x.shape[2], x.shape[0], x.shape[1]}, [&](const Shape& i) {
+          return x.at({i[1], i[2], i[0]});
+        });
       }));
-  table.back().errors = {
-      {[] { ones({2, 3}).permute({0, 0}); }, "[permute] order [0, 0] names dimension 0 twice"},
-      {[] { ones({2, 3}).permute({0}); }, "[permute] order [0] for f32 [2, 3]"}};
+  table.back().errors = {{[] {
+                            ones({2, 3}).permute({0, 0});
+                          },
+                          "[permute] order [0, 0] names dimension 0 twice"},
+                         {[] {
+                            ones({2, 3}).permute({0});
+                          },
+                          "[permute] order [0] for f32 [2, 3]"}};
   for (const Shape& to : {Shape{3, 1}, Shape{3, 7}}) {  // (1, 3) and (1, 7) of C3
     table.push_back(moving(
         str("expand to ", Shape{3, -1, to[1]}), {{1, to[1]}, {5, to[1]}, {5, 1}, {1}}, {211, 1},
@@ -120,15 +148,27 @@ void add_strided_views(std::vector<Op>& table) {
   }
   table.back().errors = {
       {[] { ones({2}).expand({3}); }, "[expand] f32 [2] does not broadcast to [3]"},
-      {[] { ones({2, 2}).expand({2}); }, "[expand] f32 [2, 2] to [2]"},
-      {[] { ones({1}).expand({int64_t(1) << 40, int64_t(1) << 40}); }, "too many elements"}};
+      {[] {
+         ones({2, 2}).expand({2});
+       },
+       "[expand] f32 [2, 2] to [2]"},
+      {[] {
+         ones({1}).expand({int64_t(1) << 40, int64_t(1) << 40});
+       },
+       "too many elements"}};
   table.push_back(moving(
       "broadcast_to [4, .., 3]", {{}, {3}, {1, 3}, {4, 1}}, {1, 1},
-      [](const Tensor& x) { return broadcast_to(x, {4, 3}); },
-      [](const Array& x) { return build({4, 3}, [&](const Shape& i) { return x.at(i); }); }));
+      [](const Tensor& x) {
+        return broadcast_to(x, {4, 3});
+      },
+      [](const Array& x) {
+        return build({4, 3}, [&](const Shape& i) { return x.at(i); });
+      }));
   table.back().errors = {
       {[] { broadcast_to(ones({2}), {3}); }, "[broadcast_to] shapes [2] and [3] do not broadcast"},
-      {[] { broadcast_to(ones({2, 3}), {3}); },
+      {[] {
+         broadcast_to(ones({2, 3}), {3});
+       },
        "[broadcast_to] f32 [2, 3] does not broadcast to [3]"}};
 
   struct Slice {
@@ -147,9 +187,8 @@ void add_strided_views(std::vector<Op>& table) {
           };
           for (int64_t at = clipped(s.start); at < clipped(s.end); at += s.step)
             taken.push_back(at);
-          return build(with_entry(x.shape, d, int64_t(taken.size())), [&](const Shape& i) {
-            return x.at(with_entry(i, d, taken[size_t(i[d])]));
-          });
+          return build(with_entry(x.shape, d, int64_t(taken.size())),
+                       [&](const Shape& i) { return x.at(with_entry(i, d, taken[size_t(i[d])])); });
         }));
   }
   table.back().errors = {
@@ -167,27 +206,29 @@ void add_strided_views(std::vector<Op>& table) {
           return x.at(at);
         });
       }));
-  table.back().errors = error("[select] index 3 of dimension 1 of f32 [2, 3]",
-                              [] { ones({2, 3}).select(1, 3); });
+  table.back().errors = error("[select] index 3 of dimension 1 of f32 [2, 3]", [] {
+    ones({2, 3}).select(1, 3);
+  });
 }
 
 void add_copies(std::vector<Op>& table) {
   const Shape large = {6, 101, 113};
   const std::vector<Shape> shapes = {{}, {0, 3}, {23}, {29, 17}};
-  table.push_back(moving("clone", shapes, large, [](const Tensor& x) { return x.clone(); }, same));
+  table.push_back(moving(
+      "clone", shapes, large, [](const Tensor& x) { return x.clone(); }, same));
   table.push_back(moving(
       "contiguous of a transpose", {{29, 17}, {2, 3}, {3, 0}}, {259, 283},
       [](const Tensor& x) { return x.transpose(0, 1).contiguous(); },
       [](const Array& x) {
-        return build(swapped(x.shape, 0, 1), [&](const Shape& i) { return x.at(swapped(i, 0, 1)); });
+        return build(swapped(x.shape, 0, 1),
+                     [&](const Shape& i) { return x.at(swapped(i, 0, 1)); });
       }));
   table.push_back(moving(
       "flip", {{4}, {29, 17}, {2, 0}, {1, 1}}, large, [](const Tensor& x) { return flip(x, -1); },
       [](const Array& x) {
         const int64_t d = x.shape.dim() - 1;
-        return build(x.shape, [&](const Shape& i) {
-          return x.at(with_entry(i, d, x.shape[d] - 1 - i[d]));
-        });
+        return build(x.shape,
+                     [&](const Shape& i) { return x.at(with_entry(i, d, x.shape[d] - 1 - i[d])); });
       }));
   table.push_back(moving(
       "flip 0", {{4}, {29, 17}, {2, 0}, {2, 3, 2}}, large,
@@ -199,7 +240,9 @@ void add_copies(std::vector<Op>& table) {
   for (const auto& [before, after] : {std::pair{2, 1}, std::pair{0, 3}, std::pair{0, 0}}) {
     table.push_back(moving(
         str("pad 0 ", before, " ", after), {{3}, {0}, {2, 3}, {29, 17}, {0, 2}}, large,
-        [before = before, after = after](const Tensor& x) { return pad(x, 0, before, after, -1.5); },
+        [before = before, after = after](const Tensor& x) {
+          return pad(x, 0, before, after, -1.5);
+        },
         [before = before, after = after](const Array& x) {
           const int64_t n = x.shape[0];
           return build(with_entry(x.shape, 0, n + before + after), [&](const Shape& i) {
@@ -208,12 +251,12 @@ void add_copies(std::vector<Op>& table) {
           });
         }));
   }
-  table.back().errors = {
-      {[] { pad(ones({2}), 0, -1, 0); }, "[pad] negative padding -1, 0"},
-      {[] { pad(ones({2}), 0, INT64_MAX, INT64_MAX); }, "too many elements"},
-      {[] { pad(ones({2}), 0, INT64_MAX, 0); }, "too many elements"}};
+  table.back().errors = {{[] { pad(ones({2}), 0, -1, 0); }, "[pad] negative padding -1, 0"},
+                         {[] { pad(ones({2}), 0, INT64_MAX, INT64_MAX); }, "too many elements"},
+                         {[] { pad(ones({2}), 0, INT64_MAX, 0); }, "too many elements"}};
   for (int64_t k : {-2, 0, 1, 50}) {
-    const auto triangle = [k](const char* name, Tensor (*call)(const Tensor&, int64_t), bool lower) {
+    const auto triangle = [k](const char* name, Tensor (*call)(const Tensor&, int64_t),
+                              bool lower) {
       return moving(
           str(name, ' ', k), {{3, 3}, {29, 17}, {2, 3, 4}, {0, 3}, {1, 1}}, {2, 157, 211},
           [=](const Tensor& x) { return call(x, k); },

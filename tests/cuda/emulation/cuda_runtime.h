@@ -5,10 +5,11 @@
 //
 // Every thread of a block is a coroutine; __syncthreads and shuffles are places where it waits
 // until the others have come. Blocks run one after the other, so `static` serves as shared memory.
-// New device memory is filled with NaN.
+// New device memory is filled with NaN and lies between pages that fault.
 #pragma once
 
 #include <setjmp.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <tuple>
 #include <vector>
@@ -218,14 +220,31 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
 }
 inline cudaError_t cudaSetDevice(int d) { return d == 0 ? cudaSuccess : cudaErrorInvalidDevice; }
 inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+/// Blocks end (to 256 bytes) where a page that nobody may touch begins, and one lies before them.
+inline std::map<void*, std::pair<void*, size_t>>& device_blocks() {
+  static auto* all = new std::map<void*, std::pair<void*, size_t>>;
+  return *all;
+}
 inline cudaError_t cudaMalloc(void** p, size_t n) {
+  constexpr size_t page = 4096;
   if (n > size_t(1) << 30) return cudaErrorMemoryAllocation;
-  *p = std::aligned_alloc(256, (n + 255) / 256 * 256);
-  if (!*p) return cudaErrorMemoryAllocation;
-  std::memset(*p, 0xff, n);
+  const size_t used = (n + 255) / 256 * 256, pages = (used + page - 1) / page * page;
+  void* all = mmap(nullptr, pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (all == MAP_FAILED) return cudaErrorMemoryAllocation;
+  char* const first = static_cast<char*>(all) + page;
+  if (mprotect(first, pages, PROT_READ | PROT_WRITE) != 0) return cudaErrorMemoryAllocation;
+  *p = first + pages - used;
+  std::memset(*p, 0xff, used);
+  device_blocks()[*p] = {all, pages + 2 * page};
   return cudaSuccess;
 }
-inline cudaError_t cudaFree(void* p) { return std::free(p), cudaSuccess; }
+inline cudaError_t cudaFree(void* p) {
+  const auto block = device_blocks().find(p);
+  if (block == device_blocks().end()) return cudaErrorInvalidValue;
+  munmap(block->second.first, block->second.second);
+  device_blocks().erase(block);
+  return cudaSuccess;
+}
 inline cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind) {
   return std::memcpy(to, from, n), cudaSuccess;
 }

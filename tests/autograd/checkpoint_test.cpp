@@ -1,0 +1,152 @@
+// Activation checkpointing [autograd/tape.h].
+#include "autograd/tape.h"
+#include "core/random.h"
+#include "ops/create.h"
+#include "ops/dropout.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/norm.h"
+#include "ops/reduce.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/op_check.h"
+
+namespace stretto::testing {
+namespace {
+
+struct RestoreState {
+  RandomState before = random_state();
+  ~RestoreState() { set_random_state(before); }
+};
+
+void check_bits(const Tensor& a, const Tensor& b) {
+  std::string difference;
+  if (!same_bits(a, b, difference)) FAIL_CHECK(difference);
+}
+
+struct Model {
+  Tensor w1 = fixed_noise({16, 8}, 1, f32).set_requires_grad();
+  Tensor w2 = fixed_noise({8, 16}, 2, f32).set_requires_grad();
+  Tensor gain = fixed_noise({8}, 3, f32).set_requires_grad();
+
+  Tensor block(const Tensor& x) const {
+    return x + dropout(linear(gelu(linear(layer_norm(x, gain), w1)), w2), 0.3);
+  }
+  Tensors parameters() const { return {w1, w2, gain}; }
+};
+
+}  // namespace
+
+TEST_CASE("checkpoint changes no bit of results and gradients", "[autograd]") {
+  const RestoreState restore;
+  Tensors results;
+  std::vector<Tensors> gradients;
+  for (bool saving : {false, true}) {
+    manual_seed(11);
+    const Model model;
+    const Tensor x = fixed_noise({12, 8}, 4, f32).set_requires_grad();
+    const auto f = [&](const Tensors& in) { return model.block(in[0]); };
+    Tensor y = saving ? checkpoint(f, {x}) : f({x});
+    y = dropout(y, 0.1);  // draws after it do not move
+    sum(y * y).backward();
+    results.push_back(y.detach());
+    Tensors g = {x.grad()};
+    for (const Tensor& p : model.parameters()) g.push_back(p.grad());
+    gradients.push_back(g);
+    CHECK(random_state().next_stream == 2);
+  }
+  check_bits(results[0], results[1]);
+  for (size_t i = 0; i < gradients[0].size(); ++i) {
+    INFO("gradient " << i);
+    REQUIRE(gradients[1][i].defined());
+    check_bits(gradients[0][i], gradients[1][i]);
+  }
+}
+
+TEST_CASE("checkpoints follow one another and nest", "[autograd]") {
+  const RestoreState restore;
+  std::vector<Tensor> gradients;
+  for (int depth : {0, 1, 2}) {
+    manual_seed(5);
+    const Model model;
+    const Tensor x = fixed_noise({4, 8}, 4, f32).set_requires_grad();
+    const auto f = [&](const Tensors& in) { return model.block(in[0]); };
+    const auto g = [&](const Tensors& in) {
+      return depth == 2 ? checkpoint(f, {checkpoint(f, {in[0]})}) : f({f(in)});
+    };
+    sum(depth == 0 ? g({x}) : checkpoint(g, {x})).backward();
+    gradients.push_back(x.grad());
+  }
+  check_bits(gradients[0], gradients[1]);
+  check_bits(gradients[0], gradients[2]);
+}
+
+TEST_CASE("checkpoint keeps its inputs only", "[autograd]") {
+  const RestoreState restore;
+  const Tensor x = ones({1000}, {.requires_grad = true});
+  const auto f = [](const Tensors& in) { return exp(exp(exp(in[0]))); };
+  const int64_t live = memory_stats().live;
+  {
+    const Tensor y = f({x});
+    CHECK(memory_stats().live - live == 3 * 4000);
+  }
+  {
+    const Tensor y = checkpoint(f, {x});
+    CHECK(memory_stats().live - live == 4000);
+    sum(y).backward();
+  }
+  x.set_grad({});
+  CHECK(memory_stats().live == live);
+}
+
+TEST_CASE("checkpoint takes inputs of all kinds", "[autograd]") {
+  const Tensor a = tensor<float>({1, 2}).set_requires_grad(), b = tensor<float>({3, 4});
+  const Tensor ids = tensor<int64_t>({5, 6});
+  const auto f = [](const Tensors& in) { return in[0] * in[1] * in[2]; };
+  sum(checkpoint(f, {a, b, ids})).backward();
+  CHECK(a.grad().to_vector<float>() == std::vector<float>{15, 24});
+  CHECK(!b.grad().defined());
+  // The identity, and a view.
+  a.set_grad({});
+  sum(checkpoint([](const Tensors& in) { return in[0]; }, {a}) * b).backward();
+  CHECK(a.grad().to_vector<float>() == std::vector<float>{3, 4});
+  // One tensor twice.
+  a.set_grad({});
+  sum(checkpoint([](const Tensors& in) { return in[0] * in[1]; }, {a, a})).backward();
+  CHECK(a.grad().to_vector<float>() == std::vector<float>{2, 4});
+  // Parameters inside, with no input that requires a gradient.
+  a.set_grad({});
+  sum(checkpoint([&](const Tensors& in) { return in[0] * a; }, {b})).backward();
+  CHECK(a.grad().to_vector<float>() == std::vector<float>{3, 4});
+  const NoGrad off;
+  CHECK(!checkpoint(f, {a, b, ids}).requires_grad());
+}
+
+TEST_CASE("checkpoint says what it cannot do", "[autograd]") {
+  const RestoreState restore;
+  const Tensor x = ones({3}, {.requires_grad = true});
+  const auto f = [](const Tensors& in) { return sin(in[0]); };
+  CHECK_THROWS_WITH(grad({sum(checkpoint(f, {x}))}, {x}, {}, {.create_graph = true}),
+                    "[checkpoint] this fused op can be differentiated once only; use its composed "
+                    "form for gradients of gradients");
+  Tensor c = ones({3});
+  const Tensor y = sum(checkpoint([](const Tensors& in) { return in[0] * in[1]; }, {x, c}));
+  c.fill_(2);
+  CHECK_THROWS_WITH(y.backward(), Containing("[checkpoint] a tensor (f32 [3]) that the backward"));
+
+  // An error in the second run leaves the random state alone.
+  int runs = 0;
+  const Tensor z = sum(checkpoint(
+      [&](const Tensors& in) {
+        rand({1});
+        if (++runs == 2) fail("block", "no");
+        return in[0] * 2.0;
+      },
+      {x}));
+  rand({1});
+  const RandomState state = random_state();
+  CHECK_THROWS_WITH(z.backward(), "[block] no");
+  CHECK(random_state().next_stream == state.next_stream);
+  CHECK(random_state().seed == state.seed);
+}
+
+}  // namespace stretto::testing

@@ -1,0 +1,290 @@
+// The backward pass: what arrives where, in which order, and how often [autograd/engine.cpp].
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+#include "tests/support/gradcheck.h"
+
+namespace stretto {
+namespace {
+
+Tensor leaf(std::initializer_list<double> values) {
+  return tensor<double>(values).set_requires_grad();
+}
+
+using List = std::vector<double>;
+List list(const Tensor& x) { return x.to_vector<double>(); }
+
+}  // namespace
+
+TEST_CASE("gradients of all uses of a tensor add up", "[autograd]") {
+  const Tensor x = leaf({1, 2, 3});
+  sum(x * x).backward();
+  CHECK(list(x.grad()) == List{2, 4, 6});
+
+  const Tensor a = leaf({2});
+  const Tensor b = a * 3.0, c = a * a, d = b * c;  // a diamond: 3a³
+  (d + a).backward();
+  CHECK(a.grad().item() == 37);
+
+  const Tensor m = testing::fixed_leaf({3, 4}, 1);
+  const Tensor w = testing::fixed_noise({3, 3}, 2);
+  (sum(matmul(m, m.transpose(0, 1)) * w)).backward();
+  const Tensor expected = matmul(w + w.transpose(0, 1), m.detach());
+  for (size_t i = 0; i < 12; ++i)
+    CHECK(list(m.grad())[i] == Approx(list(expected)[i]).epsilon(1e-12));
+}
+
+TEST_CASE("unused branches get nothing", "[autograd]") {
+  const Tensor x = leaf({1}), z = leaf({5});
+  const Tensor unused = exp(x * z);
+  const Tensor y = x * 2.0;
+  y.backward();
+  CHECK(x.grad().item() == 2);
+  CHECK(!z.grad().defined());
+  unused.backward();
+  CHECK(z.grad().item() == Approx(std::exp(5)));
+}
+
+TEST_CASE("what backward needs to start is checked", "[autograd]") {
+  const Tensor x = leaf({1, 2});
+  CHECK_THROWS_WITH((x * 2.0).backward(),
+                    "[backward] an output f64 [2] needs a gradient of its shape; without one it "
+                    "must have a single element");
+  CHECK_THROWS_WITH(ones({}).backward(),
+                    "[backward] the output (f32 []) does not depend on anything that requires a "
+                    "gradient");
+  CHECK_THROWS_WITH((x * 2.0).backward(ones({3}, {.dtype = f64})),
+                    "[backward] gradient f64 [3] for an output f64 [2]; shape, dtype and device "
+                    "must agree");
+  CHECK_THROWS_WITH((x * 2.0).backward(ones({2})),
+                    Containing("gradient f32 [2] for an output f64"));
+  CHECK_THROWS_WITH(backward({sum(x), sum(x)}, {ones({})}),
+                    "[backward] 2 outputs, but 1 gradients");
+  CHECK_THROWS_WITH(grad({sum(x)}, {ones({2})}),
+                    "[grad] an input (f32 [2]) does not require a gradient");
+  CHECK(!x.grad().defined());
+  x.backward(tensor<double>({3, 4}));  // a leaf itself
+  CHECK(list(x.grad()) == List{3, 4});
+}
+
+TEST_CASE("backward twice needs retain_graph", "[autograd]") {
+  const std::string text =
+      "[backward] the graph through op \"mul\" was already differentiated and its saved tensors "
+      "are "
+      "gone; use retain_graph on the first pass to differentiate twice";
+  const Tensor x = leaf({3});
+  {
+    const Tensor y = x * x;
+    y.backward();
+    CHECK_THROWS_WITH(y.backward(), text);
+    CHECK_THROWS_WITH(sum(y).backward(), text);
+  }
+  x.set_grad({});
+  {
+    const Tensor shared = x * x, a = shared + 1.0, b = shared + 2.0;
+    a.backward();
+    CHECK_THROWS_WITH(b.backward(), text);
+  }
+  x.set_grad({});
+  const Tensor y = x * x;
+  y.backward({}, {.retain_graph = true});
+  y.backward({}, {.retain_graph = true});
+  CHECK(x.grad().item() == 12);
+  y.backward();
+  CHECK(x.grad().item() == 18);
+  CHECK_THROWS_WITH(y.backward(), text);
+}
+
+TEST_CASE("gradients accumulate over passes", "[autograd]") {
+  const Tensor x = leaf({1, 2});
+  sum(x * 3.0).backward();
+  const Tensor first = x.grad();
+  sum(x * x).backward();
+  CHECK(list(x.grad()) == List{5, 7});
+  CHECK(list(first) == List{3, 3});  // the handle that we kept is not changed
+  x.set_grad({});
+  CHECK(!x.grad().defined());
+  sum(x).backward();
+  CHECK(list(x.grad()) == List{1, 1});
+}
+
+TEST_CASE("gradients of leaves never share memory", "[autograd]") {
+  for (bool create_graph : {false, true}) {
+    INFO("create_graph " << create_graph);
+    const Tensor a = leaf({1, 2}), b = leaf({3, 4}), g = tensor<double>({5, 6});
+    (a + b).backward(g, {.create_graph = create_graph});
+    CHECK(&a.grad().storage() != &b.grad().storage());
+    CHECK(&a.grad().storage() != &g.storage());
+    CHECK(&b.grad().storage() != &g.storage());
+    {
+      const NoGrad off;
+      a.grad().mul_(10);
+    }
+    CHECK(list(a.grad()) == List{50, 60});
+    CHECK(list(b.grad()) == List{5, 6});
+    CHECK(list(g) == List{5, 6});
+
+    const Tensor c = leaf({1, 2, 3});
+    sum(c).backward({}, {.create_graph = create_graph});  // arrives as one repeated element
+    CHECK(c.grad().is_contiguous());
+    const NoGrad off;
+    c.grad().slice(0, 0, 1).fill_(7);
+    CHECK(list(c.grad()) == List{7, 1, 1});
+    const Tensor d = leaf({1});
+    const Tensor same = d.detach();
+    CHECK(&same.storage() == &d.storage());
+  }
+  const Tensor e = leaf({1, 2}), g = tensor<double>({5, 6});
+  e.backward(g);
+  CHECK(&e.grad().storage() != &g.storage());
+}
+
+TEST_CASE("grad returns what backward accumulates", "[autograd]") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4}), other = leaf({9});
+  const auto f = [&] { return sum(exp(x * w) * x); };
+  const Tensors g = grad({f()}, {x, other, w});
+  CHECK(!x.grad().defined());
+  CHECK(!w.grad().defined());
+  CHECK(!g[1].defined());
+  f().backward();
+  CHECK(list(x.grad()) == list(g[0]));
+  CHECK(list(w.grad()) == list(g[2]));
+  // Of an intermediate result, of the output itself, of several outputs.
+  const Tensor h = x * w, y = sum(h * h);
+  const Tensors inner = grad({y}, {h, y, x});
+  CHECK(list(inner[0]) == List{6, 16});
+  CHECK(inner[1].item() == 1);
+  CHECK(list(inner[2]) == List{18, 64});
+  const Tensor s = sum(x * 2.0), t = sum(x * x);
+  CHECK(list(grad({s, t}, {x})[0]) == List{4, 6});
+  const Tensor u = x * 2.0;
+  CHECK(list(grad({u, u}, {x}, {ones({2}, {.dtype = f64}), ones({2}, {.dtype = f64})})[0]) ==
+        List{4, 4});
+}
+
+TEST_CASE("hooks see a gradient once, complete, in the order of registration", "[autograd]") {
+  const Tensor x = leaf({1, 2});
+  std::vector<std::string> calls;
+  x.register_hook([&](const Tensor& g) {
+    calls.push_back("a");
+    CHECK(list(g) == List{5, 7});  // of both uses
+  });
+  x.register_hook([&](const Tensor& g) {
+    calls.push_back("b");
+    return g * 10.0;
+  });
+  x.register_hook([&](const Tensor& g) {
+    calls.push_back("c");
+    CHECK(list(g) == List{50, 70});
+  });
+  const Tensor y = x * x, z = x * 3.0;
+  y.register_hook([&](const Tensor& g) {
+    calls.push_back("y");
+    CHECK(list(g) == List{1, 1});
+  });
+  sum(y + z).backward();
+  CHECK(calls == std::vector<std::string>{"y", "a", "b", "c"});
+  CHECK(list(x.grad()) == List{50, 70});
+}
+
+TEST_CASE("a hook on a result replaces what flows on", "[autograd]") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = x * 2.0;
+  int calls = 0;
+  y.register_hook([&](const Tensor& g) {
+    ++calls;
+    return g * 0.0 + 1.0;
+  });
+  const Tensor z = sum(y * y) + sum(y * 5.0);
+  CHECK(list(grad({z}, {x}, {}, {.retain_graph = true})[0]) == List{2, 2});
+  CHECK(list(grad({z}, {y})[0]) == List{1, 1});
+  CHECK(calls == 2);  // once per pass
+  CHECK_THROWS_WITH(ones({1}).register_hook([](const Tensor&) {}),
+                    "[register_hook] the tensor does not require a gradient");
+  const Tensor w = leaf({1, 2});
+  w.register_hook([](const Tensor&) { return ones({3}); });
+  CHECK_THROWS_WITH(sum(w * w).backward(),
+                    "[register_hook] a hook returned f32 [3] for a gradient f64 [2]");
+}
+
+TEST_CASE("a cube can be differentiated until nothing is left", "[autograd]") {
+  const Tensor x = leaf({2, -1});
+  const Tensor y = sum(x * x * x);
+  const auto next = [&](const Tensor& f) { return grad({f}, {x}, {}, {.create_graph = true})[0]; };
+  const Tensor first = next(y), second = next(sum(first)), third = next(sum(second));
+  CHECK(list(first) == List{12, 3});
+  CHECK(list(second) == List{12, -6});
+  CHECK(list(third) == List{6, 6});
+  if (third.requires_grad()) {
+    const Tensor fourth = next(sum(third));
+    CHECK((!fourth.defined() || list(fourth) == List{0, 0}));
+  }
+}
+
+TEST_CASE("a gradient penalty reaches the leaves", "[autograd]") {
+  const Tensor x = leaf({0.5, -0.3});
+  const Tensor g = grad({sum(sin(x) * x)}, {x}, {}, {.create_graph = true})[0];
+  sum(g * g).backward();
+  testing::gradcheck(
+      [](const Tensors& in) {
+        const GradMode on(true);
+        const Tensor v = in[0].requires_grad() ? in[0] : in[0].detach().set_requires_grad();
+        const Tensor slope = grad({sum(sin(v) * v)}, {v}, {}, {.create_graph = true})[0];
+        return sum(slope * slope);
+      },
+      {x}, false);
+  for (size_t i = 0; i < 2; ++i) {
+    const double v = list(x)[i], s = std::sin(v) + v * std::cos(v);
+    CHECK(list(x.grad())[i] == Approx(2 * s * (2 * std::cos(v) - v * std::sin(v))));
+  }
+}
+
+TEST_CASE("the Hessian of a small network times a vector", "[autograd]") {
+  const Tensor input = testing::fixed_noise({6, 4}, 1), target = testing::fixed_noise({6, 2}, 2);
+  Tensors w = {testing::fixed_leaf({5, 4}, 3), testing::fixed_leaf({5}, 4),
+               testing::fixed_leaf({2, 5}, 5), testing::fixed_leaf({2}, 6)};
+  const auto loss = [&] {
+    const Tensor hidden = tanh(linear(input, w[0], w[1]));
+    return mean(square(linear(hidden, w[2], w[3]) - target));
+  };
+  Tensors v;
+  for (size_t i = 0; i < w.size(); ++i) v.push_back(testing::fixed_noise(w[i].shape(), 10 + i));
+
+  const Tensors g = grad({loss()}, w, {}, {.create_graph = true});
+  Tensor dot = scalar(0, {.dtype = f64});
+  for (size_t i = 0; i < w.size(); ++i) dot = dot + sum(g[i] * v[i]);
+  const Tensors hv = grad({dot}, w);
+
+  constexpr double eps = 1e-5;
+  const auto move = [&](double by) {
+    const NoGrad off;
+    for (size_t i = 0; i < w.size(); ++i) w[i].add_(v[i], by);
+  };
+  move(eps);
+  const Tensors up = grad({loss()}, w);
+  move(-2 * eps);
+  const Tensors down = grad({loss()}, w);
+  for (size_t i = 0; i < w.size(); ++i) {
+    const List a = list(hv[i]), b = list((up[i] - down[i]) * (0.5 / eps));
+    for (size_t k = 0; k < a.size(); ++k) CHECK(a[k] == Approx(b[k]).epsilon(1e-7).margin(1e-9));
+  }
+}
+
+TEST_CASE("recorded and plain backward give the same gradients", "[autograd]") {
+  const Tensor x = testing::fixed_leaf({4, 3}, 1), w = testing::fixed_leaf({3}, 2);
+  const auto f = [&] { return sum(exp(x * w) / (x * x + 2.0)); };
+  const Tensors plain = grad({f()}, {x, w}),
+                recorded = grad({f()}, {x, w}, {}, {.create_graph = true});
+  for (size_t i = 0; i < 2; ++i)
+    for (size_t k = 0; k < list(plain[i]).size(); ++k)
+      CHECK(list(plain[i])[k] == Approx(list(recorded[i])[k]).epsilon(1e-13));
+  CHECK(!plain[0].requires_grad());
+  CHECK(recorded[0].requires_grad());
+}
+
+}  // namespace stretto

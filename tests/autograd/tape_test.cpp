@@ -1,0 +1,275 @@
+// Recording: what goes on the tape, what is refused, and ops of one's own [autograd/tape.h].
+#include "autograd/tape.h"
+
+#include <thread>
+
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+
+namespace stretto {
+namespace {
+
+Tensor leaf(std::initializer_list<float> values) {
+  return tensor<float>(values).set_requires_grad();
+}
+
+std::vector<float> list(const Tensor& x) { return x.to_vector<float>(); }
+
+}  // namespace
+
+TEST_CASE("results of ops over leaves are on the tape", "[autograd]") {
+  const Tensor x = leaf({1, 2}), c = tensor<float>({3, 4});
+  CHECK(x.requires_grad());
+  CHECK(x.is_leaf());
+  CHECK(!c.requires_grad());
+  CHECK(c.is_leaf());
+  const Tensor y = x * c;
+  CHECK(y.requires_grad());
+  CHECK(!y.is_leaf());
+  CHECK((c * c).is_leaf());
+  CHECK(!(c * c).requires_grad());
+  CHECK(recording({x, c}));
+  CHECK(!recording({c, Tensor()}));
+  CHECK(ones({2}, {.requires_grad = true}).requires_grad());
+  Tensor z = leaf({1});
+  CHECK(!(z.set_requires_grad(false) * 2.0).requires_grad());
+}
+
+TEST_CASE("NoGrad stops recording, in its scope and thread", "[autograd]") {
+  const Tensor x = leaf({1, 2});
+  CHECK(grad_enabled());
+  {
+    const NoGrad off;
+    CHECK(!grad_enabled());
+    CHECK(!(x * 2.0).requires_grad());
+    CHECK(!recording({x}));
+    {
+      const GradMode on(true);
+      CHECK((x * 2.0).requires_grad());
+    }
+    CHECK(!grad_enabled());
+    bool in_other_thread = false;
+    std::thread([&] { in_other_thread = grad_enabled(); }).join();
+    CHECK(in_other_thread);
+  }
+  CHECK(grad_enabled());
+  try {
+    const NoGrad off;
+    fail("test", "out of the scope");
+  } catch (const Error&) {
+  }
+  CHECK(grad_enabled());
+}
+
+TEST_CASE("detach is the same data off the tape", "[autograd]") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = x * 3.0, d = y.detach();
+  CHECK(!d.requires_grad());
+  CHECK(d.is_leaf());
+  CHECK(&d.storage() == &y.storage());
+  sum(y.detach() * x).backward();
+  CHECK(list(x.grad()) == std::vector<float>{3, 6});
+}
+
+TEST_CASE("what cannot require a gradient is refused", "[autograd]") {
+  for (DType dtype : {i64, i32, u8, boolean})
+    CHECK_THROWS_WITH(
+        zeros({2}, {.dtype = dtype}).set_requires_grad(),
+        str("[set_requires_grad] only floating tensors have gradients; got ", dtype, " [2]"));
+  CHECK_NOTHROW(zeros({2}, {.dtype = i64}).set_requires_grad(false));
+  Tensor y = leaf({1}) * 2.0;
+  CHECK_THROWS_WITH(
+      y.set_requires_grad(),
+      "[set_requires_grad] the tensor is the result of a recorded op; detach() it first");
+  CHECK_THROWS_WITH(y.set_data(ones({1})), Containing("is the result of a recorded op"));
+  CHECK_THROWS_WITH(leaf({1}).set_grad(ones({2})),
+                    "[set_grad] gradient f32 [2] of a tensor f32 [1]");
+}
+
+TEST_CASE("a leaf that requires a gradient is not changed in place", "[autograd]") {
+  Tensor x = leaf({1, 2});
+  Tensor view = x.slice(0, 0, 1), y = x * 2.0;
+  const auto refused = [](const char* op, const char* what) {
+    return str("[", op, "] in-place change of a tensor that requires a gradient (", what,
+               "); do it under NoGrad, or use the op that makes a new tensor");
+  };
+  CHECK_THROWS_WITH(x.fill_(0), refused("fill_", "f32 [2]"));
+  CHECK_THROWS_WITH(x.zero_(), refused("fill_", "f32 [2]"));
+  CHECK_THROWS_WITH(x.copy_(ones({2})), refused("copy_", "f32 [2]"));
+  CHECK_THROWS_WITH(x.add_(ones({2})), refused("add_", "f32 [2]"));
+  CHECK_THROWS_WITH(x.mul_(2), Containing("in-place change of a tensor that requires a gradient"));
+  CHECK_THROWS_WITH(view.fill_(0), refused("fill_", "f32 [1]"));
+  CHECK_THROWS_WITH(y.fill_(0), refused("fill_", "f32 [2]"));
+  CHECK(list(x) == std::vector<float>{1, 2});
+  const NoGrad off;
+  x.mul_(3);
+  view.fill_(7);
+  CHECK(list(x) == std::vector<float>{7, 6});
+}
+
+TEST_CASE("a saved tensor that was changed in place is noticed", "[autograd]") {
+  const std::string text =
+      "[mul] a tensor (f32 [2]) that the backward pass needs was changed in place after it was "
+      "used; clone() it first";
+  const Tensor x = leaf({1, 2});
+  Tensor c = tensor<float>({3, 4});
+  {
+    const Tensor y = sum(x * c);
+    c.fill_(9);
+    CHECK_THROWS_WITH(y.backward(), text);
+  }
+  {
+    const Tensor y = sum(x * c);
+    c.slice(0, 1).detach().mul_(2);  // through a view of a view
+    CHECK_THROWS_WITH(y.backward(), text);
+  }
+  {
+    const Tensor y = sum(x * c);
+    const NoGrad off;
+    Tensor(x).add_(c);  // what an optimiser does, too early
+    CHECK_THROWS_WITH(y.backward(), text);
+  }
+  {
+    const Tensor e = exp(x);
+    e.detach().fill_(0);
+    CHECK_THROWS_WITH(sum(e).backward(),
+                      "[exp] its output was changed in place, but the backward pass needs it; "
+                      "clone() it first");
+  }
+  {
+    const Tensor w = leaf({1, 2});
+    const Tensor y = sum(w * c);
+    w.set_data(ones({2}));
+    CHECK_THROWS_WITH(y.backward(), text);
+  }
+  {
+    const Tensor w = ones({2, 2}, {.requires_grad = true});
+    Tensor a = ones({3, 2});
+    const Tensor y = sum(matmul(a, w));
+    a.fill_(2);
+    CHECK_THROWS_WITH(y.backward(), Containing("[matmul] a tensor (f32 [3, 2]) that the backward"));
+  }
+  // Nothing of an addition is saved, and what is cloned is safe.
+  const Tensor z = leaf({1, 2});
+  const Tensor y = sum((z + c) * c.clone());
+  c.fill_(0);
+  CHECK_NOTHROW(y.backward());
+}
+
+TEST_CASE("set_data replaces a leaf through every handle", "[autograd]") {
+  const Tensor x = leaf({1, 2}), handle = x;
+  sum(x * x).backward();
+  x.set_data(ones({3}, {.dtype = f64}));
+  CHECK(handle.shape() == Shape{3});
+  CHECK(handle.dtype() == f64);
+  CHECK(handle.requires_grad());
+  CHECK(!handle.grad().defined());
+  sum(handle * 2.0).backward();
+  CHECK(x.grad().dtype() == f64);
+  CHECK(x.grad().shape() == Shape{3});
+  CHECK_THROWS_WITH(
+      x.set_data(arange(3)),
+      "[set_data] i64 [3] cannot take the place of f64 [3], which requires a gradient");
+}
+
+// ---------------------------------------------------------------------------- ops of one's own
+
+namespace {
+
+// x³ with everything it takes to fail.
+Tensor cube(const Tensor& x, std::function<Tensors(Backward&, const Tensor&)> backward,
+            Keep keep = Keep::nothing) {
+  const Tensor y = (x.detach() * x.detach() * x.detach()).clone();
+  return record(
+      "cube", {x}, y, [saved = Saved(x), backward](Backward& b) { return backward(b, saved()); },
+      keep);
+}
+
+}  // namespace
+
+TEST_CASE("an op of one's own with a saved tensor", "[autograd]") {
+  const Tensor x = leaf({1, 2, -3});
+  const Tensor y = cube(x, [](Backward& b, const Tensor& v) {
+    CHECK(b.needs(0));
+    return Tensors{b.grad() * v * v * 3.0};
+  });
+  CHECK(list(y) == std::vector<float>{1, 8, -27});
+  const Tensor g = grad({sum(y)}, {x}, {}, {.create_graph = true})[0];
+  CHECK(list(g) == std::vector<float>{3, 12, 27});
+  CHECK(list(grad({sum(g)}, {x})[0]) == std::vector<float>{6, 12, -18});
+}
+
+TEST_CASE("an op of one's own without saved tensors", "[autograd]") {
+  const Tensor a = leaf({1, 2}), b = tensor<float>({5, 6}), c = leaf({7, 8});
+  const Tensor y = record("first", {a, b, c}, a.detach().clone(), [](Backward& g) {
+    CHECK(g.needs(0));
+    CHECK(!g.needs(1));
+    CHECK(g.needs(2));
+    return Tensors{g.grad(), Tensor(), Tensor()};  // undefined means zero
+  });
+  sum(y * y).backward();
+  CHECK(list(a.grad()) == std::vector<float>{2, 4});
+  CHECK(!b.grad().defined());
+  CHECK(!c.grad().defined());
+  const NoGrad off;
+  CHECK(!record("first", {a}, a.detach().clone(), nullptr).requires_grad());
+}
+
+TEST_CASE("wrong gradients of an op of one's own are refused", "[autograd]") {
+  const Tensor x = leaf({1, 2});
+  const auto run = [&](std::function<Tensors(Backward&, const Tensor&)> f) {
+    sum(cube(x, std::move(f))).backward();
+  };
+  CHECK_THROWS_WITH(run([](Backward&, const Tensor&) { return Tensors{ones({1})}; }),
+                    "[cube] its backward returned f32 [1] for input 0, expected f32 [2]");
+  CHECK_THROWS_WITH(
+      run([](Backward&, const Tensor&) { return Tensors{ones({2}, {.dtype = f64})}; }),
+      "[cube] its backward returned f64 [2] for input 0, expected f32 [2]");
+  CHECK_THROWS_WITH(run([](Backward&, const Tensor&) {
+                      return Tensors{ones({2}), ones({2})};
+                    }),
+                    "[cube] its backward returned 2 gradients for 1 inputs");
+  CHECK_THROWS_WITH(run([](Backward&, const Tensor&) { return Tensors{}; }),
+                    "[cube] its backward returned 0 gradients for 1 inputs");
+  CHECK_THROWS_WITH(run([](Backward& b, const Tensor&) { return Tensors{b.output()}; }),
+                    "[cube] output 0 was not kept for the backward pass");
+  CHECK(!x.grad().defined());
+}
+
+TEST_CASE("kept outputs are the op's own", "[autograd]") {
+  const Tensor x = leaf({2});
+  const Tensor y = cube(
+      x,
+      [](Backward& b, const Tensor& v) {
+        CHECK(b.output().item() == 8);
+        return Tensors{b.output() * 3.0 / v * b.grad()};
+      },
+      Keep::outputs);
+  y.backward();
+  CHECK(x.grad().item() == 12);
+}
+
+TEST_CASE("several outputs of which one is used", "[autograd]") {
+  const Tensor x = leaf({1, 2, 3});
+  const auto both = [&] {
+    const Tensor d = x.detach();
+    return record("two", {x}, Tensors{d * 2.0, sum(d), arange(2)}, [](Backward& b) {
+      CHECK(b.grad(0).shape() == Shape{3});
+      CHECK(b.grad(1).shape() == Shape{});
+      return Tensors{b.grad(0) * 2.0 + b.grad(1).expand({3})};
+    });
+  };
+  {
+    const Tensors y = both();
+    CHECK(!y[2].requires_grad());  // integers have no gradient
+    CHECK(list(grad({sum(y[0] * y[0])}, {x})[0]) == std::vector<float>{8, 16, 24});
+  }
+  CHECK(list(grad({both()[1]}, {x})[0]) == std::vector<float>{1, 1, 1});
+  const Tensors y = both();
+  CHECK(list(grad({sum(y[0]) + y[1]}, {x})[0]) == std::vector<float>{3, 3, 3});
+}
+
+}  // namespace stretto

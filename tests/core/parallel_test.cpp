@@ -1,0 +1,127 @@
+// Work on threads [core/parallel.h].
+#include "core/parallel.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/support/catch.h"
+
+namespace stretto {
+namespace {
+
+struct Threads {
+  int before = num_threads();
+  explicit Threads(int n) { set_num_threads(n); }
+  ~Threads() { set_num_threads(before); }
+};
+
+}  // namespace
+
+TEST_CASE("every index is visited once", "[core]") {
+  for (int threads : {1, 2, 5}) {
+    const Threads guard(threads);
+    CHECK(num_threads() == threads);
+    for (int64_t n : {0, 1, 2, 7, 100, 1001}) {
+      for (int64_t grain : {1, 2, 7, 100, 5000}) {
+        std::vector<std::atomic<int>> visits(size_t(n) + 1);
+        std::atomic<int> bad_ranges{0};
+        parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+          // Chunks depend on the sizes alone.
+          if (begin >= end || end > n || end - begin > grain || begin % grain != 0) ++bad_ranges;
+          for (int64_t i = begin; i < end; ++i) ++visits[size_t(i)];
+        });
+        INFO(threads << " threads, " << n << " by " << grain);
+        int wrong = 0;
+        for (int64_t i = 0; i < n; ++i) wrong += visits[size_t(i)] != 1;
+        CHECK(wrong == 0);
+        CHECK(bad_ranges == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("negative sizes are nothing to do", "[core]") {
+  parallel_for(-5, 2, [](int64_t, int64_t) { FAIL("called"); });
+}
+
+TEST_CASE("exceptions cross threads", "[core]") {
+  for (int threads : {1, 2, 4}) {
+    const Threads guard(threads);
+    for (int64_t at : {0, 1, 57, 99}) {
+      INFO(threads << " threads, chunk " << at);
+      const auto body = [at](int64_t begin, int64_t) {
+        if (begin == at) fail("body", "chunk ", at);
+      };
+      CHECK_THROWS_WITH(parallel_for(100, 1, body), str("[body] chunk ", at));
+      CHECK_THROWS_AS(parallel_for(100, 1, body), Error);
+    }
+    CHECK_THROWS_AS(parallel_for(100, 1, [](int64_t, int64_t) { throw 7; }), int);
+    CHECK_THROWS_AS(parallel_for(3, 1, [](int64_t, int64_t) { throw std::bad_alloc(); }),
+                    std::bad_alloc);
+    std::atomic<int> done{0};  // and afterwards all works
+    parallel_for(100, 1, [&](int64_t, int64_t) { ++done; });
+    CHECK(done == 100);
+  }
+}
+
+TEST_CASE("parallel loops nest", "[core]") {
+  const Threads guard(2);
+  std::atomic<int> count{0};
+  parallel_for(8, 1, [&](int64_t, int64_t) {
+    parallel_for(8, 1,
+                 [&](int64_t, int64_t) { parallel_for(8, 1, [&](int64_t, int64_t) { ++count; }); });
+  });
+  CHECK(count == 512);
+  CHECK_THROWS_WITH(parallel_for(4, 1,
+                                 [](int64_t, int64_t) {
+                                   parallel_for(4, 1, [](int64_t, int64_t) { fail("inner", "x"); });
+                                 }),
+                    "[inner] x");
+}
+
+TEST_CASE("several threads may call at once", "[core]") {
+  const Threads guard(2);
+  std::vector<std::thread> callers;
+  std::vector<int64_t> sums(4);
+  for (size_t t = 0; t < sums.size(); ++t)
+    callers.emplace_back([t, &sums] {
+      for (int round = 0; round < 300; ++round) {
+        std::atomic<int64_t> sum{0};
+        parallel_for(50, 1, [&](int64_t begin, int64_t) { sum += begin; });
+        sums[t] += sum;
+      }
+    });
+  for (auto& c : callers) c.join();
+  CHECK(sums == std::vector<int64_t>(4, 300 * 1225));
+}
+
+TEST_CASE("many short jobs in a row lose nothing", "[core]") {
+  const Threads guard(3);
+  int64_t wrong = 0;
+  for (int job = 0; job < 5000; ++job) {
+    std::atomic<int64_t> sum{0};
+    const int64_t n = 2 + job % 5;
+    parallel_for(n, 1, [&](int64_t begin, int64_t) { sum += begin + 1; });
+    wrong += sum != n * (n + 1) / 2;
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("the number of threads is checked", "[core]") {
+  const Threads guard(1);
+  CHECK_THROWS_WITH(set_num_threads(0), Containing("[set_num_threads] 0 threads"));
+  CHECK_THROWS_AS(set_num_threads(-3), Error);
+  CHECK(num_threads() == 1);
+}
+
+TEST_CASE("a chunk of rows is about 32k elements", "[core]") {
+  CHECK(rows_per_chunk(1) == 32768);
+  CHECK(rows_per_chunk(0) == 32768);
+  CHECK(rows_per_chunk(1000) == 32);
+  CHECK(rows_per_chunk(1'000'000) == 1);
+}
+
+}  // namespace stretto
