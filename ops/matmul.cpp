@@ -80,15 +80,22 @@ Tensor product(Tensor a, Tensor b, const Shape& batch) {
   return y;
 }
 
-// The same on CUDA, whose kernel takes contiguous operands of one batch shape.
+// The same on CUDA, whose kernel takes contiguous operands of one batch shape, transposed or not.
 Tensor product_cuda(const Tensor& a, const Tensor& b, const Shape& batch) {
-  auto spread = [&](const Tensor& x) {
+  struct Operand {
+    Tensor x;
+    bool transposed;
+  };
+  auto operand = [&](const Tensor& x) -> Operand {
     Shape shape = batch;
     shape.push_back(x.size(-2));
     shape.push_back(x.size(-1));
-    return broadcast_to(x, shape).contiguous();
+    if (const Tensor flipped = x.transpose(-1, -2); x.shape() == shape && flipped.is_contiguous())
+      return {flipped, true};
+    return {broadcast_to(x, shape).contiguous(), false};
   };
-  return cuda::matmul(spread(a), spread(b), false, false);
+  const Operand left = operand(a), right = operand(b);
+  return cuda::matmul(left.x, right.x, left.transposed, right.transposed);
 }
 
 }  // namespace

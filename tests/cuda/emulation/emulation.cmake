@@ -8,7 +8,7 @@ add_executable(stretto_emulated support/main.cpp ${emulated_tests} ${emulated_so
 stretto_flags(stretto_emulated)
 target_include_directories(stretto_emulated BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR} ${PROJECT_SOURCE_DIR})
 target_link_libraries(stretto_emulated PRIVATE stretto::stretto Catch2::Catch2)
-foreach(order "" backwards)
+foreach(order forwards backwards)
   add_test(NAME cuda_emulated_${order} COMMAND stretto_emulated)
   set_tests_properties(cuda_emulated_${order} PROPERTIES LABELS cuda TIMEOUT 900
     ENVIRONMENT "STRETTO_NUM_THREADS=2")
