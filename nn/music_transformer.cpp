@@ -32,6 +32,7 @@ LayerOptions MusicTransformer::layer_options(const Options& o) {
                      .activation = o.activation,
                      .dropout = o.dropout,
                      .attention_dropout = o.attention_dropout,
+                     .norm_eps = o.norm_eps,
                      .attention_bias = o.attention_bias,
                      .d_key = o.d_key,
                      .d_value = o.d_value};
@@ -42,9 +43,20 @@ LayerOptions MusicTransformer::layer_options(const Options& o) {
   return layer;
 }
 
-MusicTransformer::MusicTransformer(Options o) : options(checked(std::move(o))) {}
+MusicTransformer::MusicTransformer(Options o) : options(checked(std::move(o))) { make(); }
+
 MusicTransformer::MusicTransformer(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(checked(std::move(o))) {}
+    : Module(parent, std::move(name)), options(checked(std::move(o))) {
+  make();
+}
+
+void MusicTransformer::make() {
+  if (options.norm == NormPlace::pre)
+    norm.emplace(*this, "norm", LayerNorm::Options{options.d_model, options.norm_eps});
+  if (!options.tied)
+    out.emplace(*this, "out",
+                Linear::Options{.in = options.d_model, .out = options.vocabulary, .bias = false});
+}
 
 std::string MusicTransformer::label() const {
   return str("MusicTransformer(", options.relative ? "relative" : "absolute", ", ",
@@ -70,8 +82,8 @@ Tensor MusicTransformer::operator()(const Tensor& tokens, Cache* cache) const {
   }
   for (int64_t i = 0; i < options.n_layers; ++i)
     x = layers[i](x, visible(), cache ? &cache->layers[size_t(i)] : nullptr);
-  if (options.norm == NormPlace::pre) x = norm(x);
-  return options.tied ? linear(x, embedding.weight) : out(x);
+  if (norm) x = (*norm)(x);
+  return out ? (*out)(x) : linear(x, embedding.weight);
 }
 
 std::vector<Tensor> MusicTransformer::attention_weights(const Tensor& tokens) const {

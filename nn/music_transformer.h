@@ -29,6 +29,7 @@ class MusicTransformer : public Module {
 
     int64_t block = 0;  // > 0: local attention in blocks (§3.5)
     NormPlace norm = NormPlace::pre;
+    double norm_eps = 1e-5;  // 1e-6 in tensor2tensor
     Activation activation = Activation::relu;
     double dropout = 0.1;
     double attention_dropout = 0;
@@ -59,10 +60,11 @@ class MusicTransformer : public Module {
                       {options.vocabulary, options.d_model, embedding_std(options)}};
   Dropout dropout{*this, "dropout", {options.dropout}};
   List<EncoderLayer> layers{*this, "layers", options.n_layers, layer_options(options)};
-  LayerNorm norm{*this, "norm", {options.d_model}};  // used with NormPlace::pre
-  Linear out{*this, "out", {.in = options.d_model, .out = options.vocabulary, .bias = false}};
+  std::optional<LayerNorm> norm;  // after the last layer, with NormPlace::pre
+  std::optional<Linear> out;      // unless tied
 
  private:
+  void make();
   static double embedding_std(const Options& options);
   static LayerOptions layer_options(const Options& options);
   Tensor embed(const Tensor& tokens, int64_t first) const;

@@ -208,8 +208,11 @@ TEST_CASE("where gives the branch not taken a gradient of exactly 0", "[ops]") {
   const Tensors plain = grad({y}, {a, b}, {row({5, 6, 7, 8})}, {.retain_graph = true});
   CHECK(plain[0].to_vector<double>() == std::vector<double>{5, 0, 7, 0});
   CHECK(plain[1].to_vector<double>() == std::vector<double>{0, 6, 0, 8});
-  const Tensors spoilt = grad({y}, {a, b}, {row({nan, 6, inf, 8})});
-  CHECK(spoilt[1].to_vector<double>() == std::vector<double>{0, 6, 0, 8});
+  const auto spoilt = [&](const Tensor& w) {
+    return grad({y}, {a, b}, {w}, {.retain_graph = true});
+  };
+  CHECK(spoilt(row({nan, 6, inf, 8}))[1].to_vector<double>() == std::vector<double>{0, 6, 0, 8});
+  CHECK(spoilt(row({5, nan, 7, -inf}))[0].to_vector<double>() == std::vector<double>{5, 0, 7, 0});
 
   const Tensor x = row({nan, 1, inf, 2});
   const auto fill = [&](const Tensor& t) { return masked_fill(t, mask, -inf); };

@@ -18,22 +18,8 @@ std::vector<Sample> unary_samples(Domain domain) {
   return samples;
 }
 
-Op unary(const char* name, Tensor (*call)(const Tensor&), Number (*f)(const Number&),
-         Domain domain = Domain::any) {
-  return {.name = name,
-          .call = [call](const Tensors& x) { return call(x[0]); },
-          .reference =
-              [f](const Arrays& x) {
-                return build(x[0].shape, [&](const Shape& i) { return f(x[0].at(i)); });
-              },
-          .samples = unary_samples(domain),
-          .large = {{{259, 283}, domain}},
-          .elementwise = true};
-}
-
-// The same with a parameter.
 template <class Call, class F>
-Op with_parameter(std::string name, Call call, F f, Domain domain = Domain::any) {
+Op unary(std::string name, Call call, F f, Domain domain = Domain::any) {
   return {.name = std::move(name),
           .call = [call](const Tensors& x) { return call(x[0]); },
           .reference =
@@ -66,7 +52,7 @@ Number gelu_tanh_reference(const Number& x) {
 
 // Element i of the result depends on its position.
 Op dropout_op(double p, RandomKey key) {
-  Op op = with_parameter(
+  Op op = unary(
       str("dropout p = ", p), [=](const Tensor& x) { return dropout(x, p, key); },
       [](const Number& x) { return x; });
   op.reference = [=](const Arrays& x) {
@@ -87,6 +73,7 @@ Op dropout_op(double p, RandomKey key) {
 }  // namespace
 
 void add_unary_ops(std::vector<Op>& table) {
+  using N = const Number&;
   const auto positive = Domain::positive;
   table.push_back(unary("exp", stretto::exp, testing::exp));
   table.push_back(unary("log", stretto::log, testing::log, positive));
@@ -96,56 +83,50 @@ void add_unary_ops(std::vector<Op>& table) {
   table.push_back(unary("sigmoid", stretto::sigmoid, testing::sigmoid));
   table.push_back(unary("erf", stretto::erf, testing::erf));
   table.push_back(unary("abs", stretto::abs, testing::abs));
-  table.push_back(unary("relu", stretto::relu, [](const Number& x) {
+  table.push_back(unary("relu", stretto::relu, [](N x) {
     return x.value <= 0 ? Number() : x;  // NaN passes
   }));
   table.push_back(unary("gelu", stretto::gelu, gelu_reference));
   table.push_back(unary("gelu_tanh", stretto::gelu_tanh, gelu_tanh_reference));
-  table.push_back(unary("silu", stretto::silu, [](const Number& x) { return x * sigmoid(x); }));
+  table.push_back(unary("silu", stretto::silu, [](N x) { return x * sigmoid(x); }));
   table.push_back(unary("softplus", stretto::softplus, testing::softplus));
-  table.push_back(unary("square", stretto::square, [](const Number& x) { return x * x; }));
+  table.push_back(unary("square", stretto::square, [](N x) { return x * x; }));
   table.push_back(unary("sqrt", stretto::sqrt, testing::sqrt, positive));
   table.push_back(unary("rsqrt", stretto::rsqrt, testing::rsqrt, positive));
-  table.push_back(on_cuda(unary("neg", stretto::neg, [](const Number& x) { return -x; })));
-  table.push_back(constant_slope(unary("step", stretto::step, [](const Number& x) {
-    return std::isnan(x.value) ? x : Number(x.value > 0);
-  })));
-  table.push_back(constant_slope(unary("sign", stretto::sign, [](const Number& x) {
+  table.push_back(on_cuda(unary("neg", stretto::neg, [](N x) { return -x; })));
+  table.push_back(constant_slope(unary(
+      "step", stretto::step, [](N x) { return std::isnan(x.value) ? x : Number(x.value > 0); })));
+  table.push_back(constant_slope(unary("sign", stretto::sign, [](N x) {
     return std::isnan(x.value) ? x : Number((x.value > 0) - (x.value < 0));
   })));
 
-  table.push_back(on_cuda(with_parameter(
-      "x + 0.3", [](const Tensor& x) { return x + 0.3; },
-      [](const Number& x) { return x + Number(0.3); })));
-  table.push_back(on_cuda(with_parameter(
-      "x - 2", [](const Tensor& x) { return x - 2.0; },
-      [](const Number& x) { return x - Number(2); })));
-  table.push_back(on_cuda(with_parameter(
-      "1 - x", [](const Tensor& x) { return 1.0 - x; },
-      [](const Number& x) { return Number(1) - x; })));
-  table.push_back(on_cuda(with_parameter(
-      "x * -0.7", [](const Tensor& x) { return x * -0.7; },
-      [](const Number& x) { return x * Number(-0.7); })));
-  table.push_back(on_cuda(with_parameter(
+  table.push_back(on_cuda(unary(
+      "x + 0.3", [](const Tensor& x) { return x + 0.3; }, [](N x) { return x + Number(0.3); })));
+  table.push_back(on_cuda(unary(
+      "x - 2", [](const Tensor& x) { return x - 2.0; }, [](N x) { return x - Number(2); })));
+  table.push_back(on_cuda(unary(
+      "1 - x", [](const Tensor& x) { return 1.0 - x; }, [](N x) { return Number(1) - x; })));
+  table.push_back(on_cuda(unary(
+      "x * -0.7", [](const Tensor& x) { return x * -0.7; }, [](N x) { return x * Number(-0.7); })));
+  table.push_back(on_cuda(unary(
       "x / 3", [](const Tensor& x) { return x / 3.0; },
-      [](const Number& x) { return x * (Number(1) / Number(3)); })));
-  table.push_back(with_parameter(
-      "3 / x", [](const Tensor& x) { return 3.0 / x; },
-      [](const Number& x) { return Number(3) / x; }));
+      [](N x) { return x * (Number(1) / Number(3)); })));
+  table.push_back(unary(
+      "3 / x", [](const Tensor& x) { return 3.0 / x; }, [](N x) { return Number(3) / x; }));
 
   for (double p : {2.0, 3.0, -1.0, 1.0, 0.0})
-    table.push_back(with_parameter(
+    table.push_back(unary(
         str("pow ", p), [p](const Tensor& x) { return pow(x, p); },
-        [p](const Number& x) { return pow(x, p); }));
+        [p](N x) { return pow(x, p); }));
   for (double p : {0.5, 2.3})
-    table.push_back(with_parameter(
-        str("pow ", p), [p](const Tensor& x) { return pow(x, p); },
-        [p](const Number& x) { return pow(x, p); }, positive));
-  table.push_back(with_parameter(
+    table.push_back(unary(
+        str("pow ", p), [p](const Tensor& x) { return pow(x, p); }, [p](N x) { return pow(x, p); },
+        positive));
+  table.push_back(unary(
       "clamp", [](const Tensor& x) { return clamp(x, -0.75, 1.5); },
-      [](const Number& x) {
-        return x.value < -0.75 ? Number(-0.75) : x.value > 1.5 ? Number(1.5) : x;
-      }));
+      [](N x) { return x.value < -0.75 ? Number(-0.75)
+                       : x.value > 1.5 ? Number(1.5)
+                                       : x; }));
   table.back().errors = {{[] { clamp(ones({2}), 1, -1); }, "[clamp] low 1 is above high -1"}};
 
   for (double p : {0.0, 0.3, 0.9}) table.push_back(dropout_op(p, {.seed = 5, .stream = 7}));
