@@ -159,9 +159,9 @@ TEST_CASE("training steps leave no bytes behind", "[autograd]") {
 TEST_CASE("backward frees what was saved, retain_graph keeps it", "[autograd]") {
   const Tensor x = ones({1000}, {.requires_grad = true});
   const int64_t live = memory_stats().live;
-  Tensor y = sum(exp(exp(exp(x))));
+  Tensor y = sum(sin(exp(exp(x))));  // outputs kept by both exp, the second also saved by sin
   const int64_t graph = memory_stats().live - live;
-  CHECK(graph >= 3 * 4000);
+  CHECK(graph >= 2 * 4000);
   grad({y}, {x}, {}, {.retain_graph = true});
   CHECK(memory_stats().live - live == graph);
   grad({y}, {x});

@@ -160,7 +160,7 @@ TEST_CASE("a training with a broken parameter is not saved", "[examples]") {
   training.save(path, 0);
   const std::string before = read_file(path);
   training.train_step(0);
-  training.model.out.weight.data<float>()[5] = INFINITY;
+  training.model.out->weight.data<float>()[5] = INFINITY;
   CHECK(error_of<Error>([&] { training.save(path, 0); }) ==
         "step 1: out.weight holds inf; not saved to " + path);
   CHECK(error_of<Error>([&] { training.train_step(0); }).rfind("step 2: the loss is ", 0) == 0);
