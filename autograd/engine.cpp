@@ -17,8 +17,9 @@ Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   if (create_graph) {
     Tensor sum = a.detach().clone();
     sum.add_(b.detach());
-    return record("accumulate", {a, b}, sum,
-                  [](Backward& g) { return Tensors{g.grad(), g.grad()}; });
+    return record("accumulate", {a, b}, sum, [](Backward& g) {
+      return Tensors{g.grad(), g.grad()};
+    });
   }
   if (a.unique() && a.is_contiguous()) {
     a.add_(b);

@@ -45,9 +45,8 @@ void Profile::mark(const char* name) { collector->count(name); }
 std::vector<ProfileRow> Profile::rows() const {
   std::vector<ProfileRow> rows;
   for (const auto& [name, row] : collector->rows) rows.push_back(row);
-  std::stable_sort(rows.begin(), rows.end(), [](const ProfileRow& a, const ProfileRow& b) {
-    return a.seconds > b.seconds;
-  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const ProfileRow& a, const ProfileRow& b) { return a.seconds > b.seconds; });
   return rows;
 }
 

@@ -17,14 +17,15 @@ std::atomic<uint64_t> next_number{1};
 // A node's closure and inputs may own the last reference to the next node, and so on down a chain
 // of any length. Nodes are therefore queued here and deleted one after the other.
 void delete_node(Node* node) {
-  thread_local std::vector<Node*> queue;
+  thread_local Node* waiting = nullptr;  // not a container: static tensors outlive thread-locals
   thread_local bool draining = false;
-  queue.push_back(node);
+  node->next_to_delete = waiting;
+  waiting = node;
   if (draining) return;
   draining = true;
-  while (!queue.empty()) {
-    Node* next = queue.back();
-    queue.pop_back();
+  while (waiting) {
+    Node* next = waiting;
+    waiting = next->next_to_delete;
     delete next;
   }
   draining = false;
@@ -221,9 +222,10 @@ bool Tensor::requires_grad() const { return defined() && tape() && tape()->requi
 bool Tensor::is_leaf() const { return !tape() || !tape()->node; }
 
 Tensor& Tensor::set_requires_grad(bool value) {
-  check(!value || is_floating(dtype()), "set_requires_grad", "only floating tensors have gradients; got ",
-        *this);
-  check(is_leaf(), "set_requires_grad", "the tensor is the result of a recorded op; detach() it first");
+  check(!value || is_floating(dtype()), "set_requires_grad",
+        "only floating tensors have gradients; got ", *this);
+  check(is_leaf(), "set_requires_grad",
+        "the tensor is the result of a recorded op; detach() it first");
   leaf_entry(*this).requires_grad = value;
   return *this;
 }

@@ -131,6 +131,7 @@ struct Node {
   std::vector<std::shared_ptr<TapeEntry>> inputs;  // null where no gradient is wanted
   BackwardFn backward;
   bool spent = false;  // backward has run and the closure is gone
+  Node* next_to_delete = nullptr;
   struct Output {
     Shape shape;
     Options options;

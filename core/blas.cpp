@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/parallel.h"
 
 namespace stretto {
@@ -91,6 +92,8 @@ void run(Blas blas, int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Ma
     if (k > 0) plain_gemm(m, n, k, alpha, a, b, c, ldc);
     return;
   }
+  check(std::max({m, n, k, a.ld, b.ld, ldc}) <= INT32_MAX, "matmul", "a size or stride of [", m,
+        ", ", k, "] @ [", k, ", ", n, "] is beyond the 2^31 - 1 that BLAS can count");
   blas(row_major, a.transposed ? transpose : no_transpose, b.transposed ? transpose : no_transpose,
        int(m), int(n), int(k), alpha, a.data, int(a.ld), b.data, int(b.ld), beta, c, int(ldc));
 }
@@ -127,16 +130,18 @@ void gemm_long_sum(int64_t m, int64_t n, int64_t k, int64_t parts, T alpha, Matr
   });
   parallel_for(m, std::max<int64_t>(1, 32768 / std::max<int64_t>(n, 1)),
                [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      T* row = c + i * ldc;
-      if (beta == T(0)) std::fill(row, row + n, T(0));
-      else if (beta != T(1)) std::transform(row, row + n, row, [&](T v) { return beta * v; });
-      for (int64_t p = 0; p < parts; ++p) {
-        const T* from = partial.data() + (p * m + i) * n;
-        for (int64_t j = 0; j < n; ++j) row[j] += from[j];
-      }
-    }
-  });
+                 for (int64_t i = begin; i < end; ++i) {
+                   T* row = c + i * ldc;
+                   if (beta == T(0))
+                     std::fill(row, row + n, T(0));
+                   else if (beta != T(1))
+                     std::transform(row, row + n, row, [&](T v) { return beta * v; });
+                   for (int64_t p = 0; p < parts; ++p) {
+                     const T* from = partial.data() + (p * m + i) * n;
+                     for (int64_t j = 0; j < n; ++j) row[j] += from[j];
+                   }
+                 }
+               });
 }
 
 }  // namespace
@@ -144,8 +149,7 @@ void gemm_long_sum(int64_t m, int64_t n, int64_t k, int64_t parts, T alpha, Matr
 template <class T>
 void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta,
                    T* c, int64_t ldc) {
-  if (k >= 2048 && m * n <= 512 * 512)
-    return gemm_long_sum(m, n, k, 8, alpha, a, b, beta, c, ldc);
+  if (k >= 2048 && m * n <= 512 * 512) return gemm_long_sum(m, n, k, 8, alpha, a, b, beta, c, ldc);
   // Tiles along the longer side, at most 16 and none below 64 rows or columns.
   const bool by_rows = m >= n;
   const int64_t side = by_rows ? m : n;
@@ -167,8 +171,8 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Mat
 
 template void gemm_parallel(int64_t, int64_t, int64_t, float, MatrixRef<float>, MatrixRef<float>,
                             float, float*, int64_t);
-template void gemm_parallel(int64_t, int64_t, int64_t, double, MatrixRef<double>,
-                            MatrixRef<double>, double, double*, int64_t);
+template void gemm_parallel(int64_t, int64_t, int64_t, double, MatrixRef<double>, MatrixRef<double>,
+                            double, double*, int64_t);
 
 const char* blas_description() { return library().description.c_str(); }
 

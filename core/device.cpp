@@ -34,8 +34,8 @@ std::string cuda_description() { return cuda::description(); }
 
 void check_device(const char* op, Device device) {
   if (device.is_cpu()) return;
-  check(device.index < cuda::device_count(), op, "device ", device, " cannot be used: ",
-        cuda::description());
+  check(device.index < cuda::device_count(), op, "device ", device,
+        " cannot be used: ", cuda::description());
 }
 
 void synchronize(Device device) {

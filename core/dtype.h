@@ -33,7 +33,7 @@ struct BFloat16 {
   }
   explicit BFloat16(double value) : BFloat16(float(value)) {}
   template <class I>
-    requires std::is_integral_v<I>
+  requires std::is_integral_v<I>
   explicit BFloat16(I value) : BFloat16(float(value)) {}
   operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
 };
@@ -58,12 +58,18 @@ DType promote(DType a, DType b);
 
 template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return DType::f32;
-  else if constexpr (std::is_same_v<T, double>) return DType::f64;
-  else if constexpr (std::is_same_v<T, BFloat16>) return DType::bf16;
-  else if constexpr (std::is_same_v<T, int64_t>) return DType::i64;
-  else if constexpr (std::is_same_v<T, int32_t>) return DType::i32;
-  else if constexpr (std::is_same_v<T, uint8_t>) return DType::u8;
+  if constexpr (std::is_same_v<T, float>)
+    return DType::f32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::f64;
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return DType::bf16;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return DType::i64;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return DType::i32;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return DType::u8;
   else {
     static_assert(std::is_same_v<T, bool>, "no DType for this C++ type");
     return DType::boolean;
@@ -80,13 +86,20 @@ struct TypeTag {
 template <class F>
 decltype(auto) dispatch(DType t, F&& f) {
   switch (t) {
-    case DType::f32: return f(TypeTag<float>{});
-    case DType::f64: return f(TypeTag<double>{});
-    case DType::bf16: return f(TypeTag<BFloat16>{});
-    case DType::i64: return f(TypeTag<int64_t>{});
-    case DType::i32: return f(TypeTag<int32_t>{});
-    case DType::u8: return f(TypeTag<uint8_t>{});
-    case DType::boolean: break;
+    case DType::f32:
+      return f(TypeTag<float>{});
+    case DType::f64:
+      return f(TypeTag<double>{});
+    case DType::bf16:
+      return f(TypeTag<BFloat16>{});
+    case DType::i64:
+      return f(TypeTag<int64_t>{});
+    case DType::i32:
+      return f(TypeTag<int32_t>{});
+    case DType::u8:
+      return f(TypeTag<uint8_t>{});
+    case DType::boolean:
+      break;
   }
   return f(TypeTag<bool>{});
 }
@@ -95,10 +108,14 @@ decltype(auto) dispatch(DType t, F&& f) {
 template <class F>
 decltype(auto) dispatch_floating(DType t, const char* op, F&& f) {
   switch (t) {
-    case DType::f32: return f(TypeTag<float>{});
-    case DType::f64: return f(TypeTag<double>{});
-    case DType::bf16: return f(TypeTag<BFloat16>{});
-    default: fail(op, "got ", t, "; accepted: f32, f64, bf16");
+    case DType::f32:
+      return f(TypeTag<float>{});
+    case DType::f64:
+      return f(TypeTag<double>{});
+    case DType::bf16:
+      return f(TypeTag<BFloat16>{});
+    default:
+      fail(op, "got ", t, "; accepted: f32, f64, bf16");
   }
 }
 
@@ -106,9 +123,12 @@ decltype(auto) dispatch_floating(DType t, const char* op, F&& f) {
 template <class F>
 decltype(auto) dispatch_index(DType t, const char* op, F&& f) {
   switch (t) {
-    case DType::i64: return f(TypeTag<int64_t>{});
-    case DType::i32: return f(TypeTag<int32_t>{});
-    default: fail(op, "indices are ", t, "; accepted: i64, i32");
+    case DType::i64:
+      return f(TypeTag<int64_t>{});
+    case DType::i32:
+      return f(TypeTag<int32_t>{});
+    default:
+      fail(op, "indices are ", t, "; accepted: i64, i32");
   }
 }
 

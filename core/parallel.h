@@ -25,13 +25,12 @@ void parallel_for(int64_t n, int64_t grain, F&& f) {
     F& f;
     int64_t n, grain;
   } job{f, n, grain};
-  run_parallel(
-      (n + grain - 1) / grain,
-      [](void* context, int64_t i) {
-        Job& j = *static_cast<Job*>(context);
-        j.f(i * j.grain, std::min(j.n, (i + 1) * j.grain));
-      },
-      &job);
+  run_parallel((n + grain - 1) / grain,
+               [](void* context, int64_t i) {
+                 Job& j = *static_cast<Job*>(context);
+                 j.f(i * j.grain, std::min(j.n, (i + 1) * j.grain));
+               },
+               &job);
 }
 
 /// Rows per chunk so that a chunk is about 32k elements.

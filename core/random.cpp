@@ -45,7 +45,8 @@ STRETTO_CLONES void many_blocks(RandomKey key, uint64_t first, uint32_t* out) {
 
 void philox_blocks(RandomKey key, uint64_t first_block, int64_t n_blocks, uint32_t* out) {
   int64_t i = 0;
-  for (; i + lanes <= n_blocks; i += lanes) many_blocks(key, first_block + uint64_t(i), out + 4 * i);
+  for (; i + lanes <= n_blocks; i += lanes)
+    many_blocks(key, first_block + uint64_t(i), out + 4 * i);
   for (; i < n_blocks; ++i) {
     const Random4 r = philox(key, first_block + uint64_t(i));
     for (int j = 0; j < 4; ++j) out[4 * i + j] = r.v[j];

@@ -78,8 +78,8 @@ Shape broadcast_shapes(const char* op, const Shape& a, const Shape& b) {
   const int64_t lead = result.dim() - shorter.dim();
   for (int64_t d = 0; d < shorter.dim(); ++d) {
     const int64_t x = result[lead + d], y = shorter[d];
-    check(x == y || x == 1 || y == 1, op, "shapes ", a, " and ", b,
-          " do not broadcast: sizes ", x, " and ", y, " at dimension ", lead + d,
+    check(x == y || x == 1 || y == 1, op, "shapes ", a, " and ", b, " do not broadcast: sizes ", x,
+          " and ", y, " at dimension ", lead + d,
           "; each pair of sizes, aligned at the right, must be equal or contain a 1");
     if (x == 1) result[lead + d] = y;
   }

@@ -54,10 +54,10 @@ class Allocator {
         block = grow(bytes);
       }
       if (!block) {
-        throw OutOfMemory(str("[allocate] out of memory on ", device_, ": ", bytes,
-                              " bytes requested, ", stats_.live, " in use, limit ",
-                              stats_.limit == INT64_MAX ? std::string("none")
-                                                        : std::to_string(stats_.limit)));
+        throw OutOfMemory(
+            str("[allocate] out of memory on ", device_, ": ", bytes, " bytes requested, ",
+                stats_.live, " in use, limit ",
+                stats_.limit == INT64_MAX ? std::string("none") : std::to_string(stats_.limit)));
       }
     }
     stats_.live += request;

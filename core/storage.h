@@ -27,7 +27,8 @@ struct MemoryStats {
 MemoryStats memory_stats(Device device = cpu);
 void reset_peak_memory(Device device = cpu);
 
-/// Caps the bytes taken from the system (in use and cached). A request beyond it throws OutOfMemory; everything stays usable.
+/// Caps the bytes taken from the system (in use and cached). A request beyond it throws
+/// OutOfMemory; everything stays usable.
 void set_memory_limit(int64_t bytes, Device device = cpu);
 
 /// Returns cached blocks to the system.

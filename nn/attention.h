@@ -73,9 +73,9 @@ class MultiHeadAttention : public Module {
   std::string label() const override;
 
   const Options options;
-  Linear q{*this, "q", {options.d_model, options.n_heads * options.d_key, options.bias}};
-  Linear k{*this, "k", {options.d_model, options.n_key_heads * options.d_key, options.bias}};
-  Linear v{*this, "v", {options.d_model, options.n_key_heads * options.d_value, options.bias}};
+  Linear q{*this, "q", {options.d_model, options.n_heads* options.d_key, options.bias}};
+  Linear k{*this, "k", {options.d_model, options.n_key_heads* options.d_key, options.bias}};
+  Linear v{*this, "v", {options.d_model, options.n_key_heads* options.d_value, options.bias}};
   Linear out{*this, "out", {options.n_heads * options.d_value, options.d_model, options.bias}};
 
  private:

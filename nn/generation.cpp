@@ -11,21 +11,19 @@ namespace stretto::nn {
 
 int64_t sample(const Tensor& logits, const SamplingOptions& o, double draw) {
   check(logits.dim() == 1 && logits.numel() > 0, "sample", "logits ", logits, "; must be [V]");
-  check(o.temperature >= 0 && std::isfinite(o.temperature), "sample", "temperature ",
-        o.temperature, "; must be 0 or more");
+  check(o.temperature >= 0 && std::isfinite(o.temperature), "sample", "temperature ", o.temperature,
+        "; must be 0 or more");
   check(o.top_k >= 0, "sample", "top_k ", o.top_k, "; must be 0 (all) or more");
   check(o.top_p > 0 && o.top_p <= 1, "sample", "top_p ", o.top_p, "; must be above 0, at most 1");
   std::vector<double> score = logits.to_vector<double>();
   for (double s : score) check(!std::isnan(s), "sample", "the logits contain NaN");
   std::vector<int64_t> order(score.size());
   std::iota(order.begin(), order.end(), 0);
-  std::erase_if(order, [&](int64_t t) {
-    return std::count(o.forbidden.begin(), o.forbidden.end(), t) > 0;
-  });
+  std::erase_if(
+      order, [&](int64_t t) { return std::count(o.forbidden.begin(), o.forbidden.end(), t) > 0; });
   check(!order.empty(), "sample", "every token is forbidden");
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return score[size_t(a)] > score[size_t(b)];
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return score[size_t(a)] > score[size_t(b)]; });
   const double top = score[size_t(order[0])];
   check(std::isfinite(top), "sample", "the largest logit is ", top, "; must be finite");
   if (o.temperature == 0) return order[0];

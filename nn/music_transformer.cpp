@@ -37,9 +37,8 @@ LayerOptions MusicTransformer::layer_options(const Options& o) {
                      .d_key = o.d_key,
                      .d_value = o.d_value};
   if (o.relative)
-    layer.position = music_relative({.length = o.relative_length,
-                                     .shared_by_heads = o.shared_by_heads,
-                                     .beyond = o.beyond});
+    layer.position = music_relative(
+        {.length = o.relative_length, .shared_by_heads = o.shared_by_heads, .beyond = o.beyond});
   return layer;
 }
 

@@ -56,8 +56,8 @@ class MusicTransformer : public Module {
   std::string label() const override;
 
   const Options options;
-  Embedding embedding{*this, "embedding",
-                      {options.vocabulary, options.d_model, embedding_std(options)}};
+  Embedding embedding{
+      *this, "embedding", {options.vocabulary, options.d_model, embedding_std(options)}};
   Dropout dropout{*this, "dropout", {options.dropout}};
   List<EncoderLayer> layers{*this, "layers", options.n_layers, layer_options(options)};
   std::optional<LayerNorm> norm;  // after the last layer, with NormPlace::pre

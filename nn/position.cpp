@@ -17,8 +17,7 @@ MusicRelative::MusicRelative(Module& parent, HeadShape shape, Options o)
 }
 
 void MusicRelative::apply(AttentionCall& call) const {
-  call.options.keys = {
-      .rows = table, .zero_row = options.length - 1, .beyond = options.beyond};
+  call.options.keys = {.rows = table, .zero_row = options.length - 1, .beyond = options.beyond};
 }
 
 std::string MusicRelative::label() const {

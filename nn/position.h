@@ -57,9 +57,9 @@ MakePosition position(Arguments... arguments) {
 class MusicRelative : public Position {
  public:
   struct Options {
-    int64_t length = 0;          // distances 0 … length − 1 have a row
+    int64_t length = 0;  // distances 0 … length − 1 have a row
     bool shared_by_heads = false;
-    bool two_sided = false;      // for attention that is not causal
+    bool two_sided = false;  // for attention that is not causal
     Beyond beyond = Beyond::zero;
   };
   MusicRelative(Module& parent, HeadShape shape, Options options);

@@ -26,9 +26,8 @@ EncoderLayer::EncoderLayer(Module& parent, std::string name, LayerOptions o)
 
 Tensor EncoderLayer::operator()(const Tensor& x, const Visibility& visible,
                                 KeyValueCache* cache) const {
-  const Tensor y = residual(x, options.norm, norm1, dropout, [&](const Tensor& t) {
-    return self_attention(t, visible, cache);
-  });
+  const Tensor y = residual(x, options.norm, norm1, dropout,
+                            [&](const Tensor& t) { return self_attention(t, visible, cache); });
   return residual(y, options.norm, norm2, dropout,
                   [&](const Tensor& t) { return feed_forward(t); });
 }
@@ -49,12 +48,10 @@ MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
 
 Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& context, const Visibility& self,
                                 const Visibility& cross, KeyValueCache* cache) const {
-  Tensor y = residual(x, options.norm, norm1, dropout, [&](const Tensor& t) {
-    return self_attention(t, self, cache);
-  });
-  y = residual(y, options.norm, norm2, dropout, [&](const Tensor& t) {
-    return cross_attention(t, context, cross);
-  });
+  Tensor y = residual(x, options.norm, norm1, dropout,
+                      [&](const Tensor& t) { return self_attention(t, self, cache); });
+  y = residual(y, options.norm, norm2, dropout,
+               [&](const Tensor& t) { return cross_attention(t, context, cross); });
   return residual(y, options.norm, norm3, dropout,
                   [&](const Tensor& t) { return feed_forward(t); });
 }

@@ -54,8 +54,9 @@ class DecoderLayer : public Module {
  public:
   DecoderLayer(Module& parent, std::string name, LayerOptions options);
   explicit DecoderLayer(LayerOptions options);
-  Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& self = {.causal = true},
-                    const Visibility& cross = {}, KeyValueCache* cache = nullptr) const;
+  Tensor operator()(const Tensor& x, const Tensor& context,
+                    const Visibility& self = {.causal = true}, const Visibility& cross = {},
+                    KeyValueCache* cache = nullptr) const;
   std::string label() const override;
 
   const LayerOptions options;

@@ -32,8 +32,8 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
             (!vector || rows.size(2) == last),
         op, what, " table ", rows, "; must be [", heads, " or 1, R",
         vector ? str(", ", last) : std::string(), "]");
-  check(table.zero_row >= 0 && table.zero_row < rows.size(1), op, what, " table has ",
-        rows.size(1), " rows, but its row of relative position 0 is ", table.zero_row);
+  check(table.zero_row >= 0 && table.zero_row < rows.size(1), op, what, " table has ", rows.size(1),
+        " rows, but its row of relative position 0 is ", table.zero_row);
   if (table.beyond != Beyond::error) return;
   const int64_t past = furthest_past(n_keys, o), future = o.causal ? 0 : n_queries - 1;
   check(table.zero_row >= past && rows.size(1) - 1 - table.zero_row >= future, op, what,
@@ -42,8 +42,7 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
         " occur; make the table longer, or let `beyond` be zero or clip");
 }
 
-void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v,
-                     const AttentionOptions& o) {
+void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   const bool fit = q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && q.size(0) == k.size(0) &&
                    k.size(0) == v.size(0) && q.size(3) == k.size(3) && k.size(1) == v.size(1) &&
                    k.size(2) == v.size(2) && k.size(1) > 0 && q.size(1) % k.size(1) == 0;
@@ -71,8 +70,8 @@ void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v,
   check_dtype("value table ", o.values.rows);
   check_dtype("bias table ", o.lag_bias.rows);
   check_dtype("bias ", o.bias);
-  check(!o.position_query.defined() || o.position_query.shape() == q.shape(), op,
-        "position_query ", o.position_query, " for q ", q, "; shapes must agree");
+  check(!o.position_query.defined() || o.position_query.shape() == q.shape(), op, "position_query ",
+        o.position_query, " for q ", q, "; shapes must agree");
   check_table("key", o.keys, heads, q.size(3), o, m, n);
   check_table("value", o.values, heads, v.size(3), o, m, n);
   check_table("bias", o.lag_bias, heads, -1, o, m, n);

@@ -15,8 +15,8 @@
 
 namespace stretto {
 
-/// What a table says of relative positions beyond its rows: nothing (zero), the same as its outermost
-/// row (clip), or that the sequence is too long (error).
+/// What a table says of relative positions beyond its rows: nothing (zero), the same as its
+/// outermost row (clip), or that the sequence is too long (error).
 enum class Beyond { zero, clip, error };
 
 /// Rows over relative positions: row `zero_row` + r belongs to relative position r.
@@ -33,10 +33,10 @@ struct RelativeTable {
 enum class AttentionForm { automatic, composed, fused };
 
 struct AttentionOptions {
-  bool causal = false;               // only r ≤ 0
-  int64_t window = 0;                // > 0: only −r < window
-  int64_t block = 0;                 // > 0: causal, own block and the one before (Music Transformer)
-  Tensor key_padding = {};           // [B, N] bool or u8, true = ignore that key
+  bool causal = false;      // only r ≤ 0
+  int64_t window = 0;       // > 0: only −r < window
+  int64_t block = 0;        // > 0: causal, own block and the one before (Music Transformer)
+  Tensor key_padding = {};  // [B, N] bool or u8, true = ignore that key
   std::optional<double> scale = {};  // 1/√D when not given
 
   Tensor position_query = {};   // p [B, H, M, D]; q where undefined

@@ -110,8 +110,8 @@ struct Problem {
 
 // The strip of one block of queries.
 struct Strip {
-  int64_t i0, rows;       // queries
-  int64_t j0, keys;       // keys that any of them sees
+  int64_t i0, rows;  // queries
+  int64_t j0, keys;  // keys that any of them sees
   int64_t band() const { return keys + rows - 1; }
 };
 
@@ -160,8 +160,8 @@ class Worker {
     for (int64_t i = 0; i < s.rows; ++i) {
       const KeyRange r = visible(s, i);
       T* row = weights() + i * s.keys;
-      if (rows) add_row(row + r.begin, band() + i * s.band() + s.rows - 1 - i + r.begin,
-                        r.end - r.begin);
+      if (rows)
+        add_row(row + r.begin, band() + i * s.band() + s.rows - 1 - i + r.begin, r.end - r.begin);
       if (lag_bias) {
         const int64_t lag = s.j0 + r.begin - p_.position(s.i0 + i) - p_.first;
         add_row(row + r.begin, lag_bias + lag, r.end - r.begin);
@@ -250,8 +250,7 @@ const T* bias_of(const Problem& p, const Tensor& bias, int64_t h) {
 template <class T>
 void forward(const Problem& p, const Inputs& in, const Tensor& out, const Tensor& log_totals) {
   const auto q = heads_of<T>(in.q), k = heads_of<T>(in.k), v = heads_of<T>(in.v),
-             position = heads_of<T>(in.position), rows = heads_of<T>(in.rows),
-             o = heads_of<T>(out);
+             position = heads_of<T>(in.position), rows = heads_of<T>(in.rows), o = heads_of<T>(out);
   T* lse = log_totals.data<T>();
   parallel_for(p.batch * p.heads, 1, [&](int64_t begin, int64_t end) {
     Worker<T> work(p, in.padding);
@@ -259,8 +258,7 @@ void forward(const Problem& p, const Inputs& in, const Tensor& out, const Tensor
       const int64_t b = at / p.heads, h = at % p.heads;
       for (int64_t i0 = 0; i0 < p.m; i0 += p.block_rows()) {
         const Strip s = strip_of(p, i0);
-        work.scores(s, b, h, q, k, position ? position : q, rows,
-                    bias_of<T>(p, in.lag_bias, h));
+        work.scores(s, b, h, q, k, position ? position : q, rows, bias_of<T>(p, in.lag_bias, h));
         for (int64_t i = 0; i < s.rows; ++i) {
           const KeyRange r = work.visible(s, i);
           lse[at * p.m + i0 + i] =
@@ -371,9 +369,15 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
     if (o.lag_bias.defined()) wide.lag_bias.rows = o.lag_bias.rows.to(f32);
     return fused_attention(q.to(f32), k.to(f32), v.to(f32), wide).to(bf16);
   }
-  Problem p{.batch = q.size(0), .heads = q.size(1), .groups = k.size(1), .m = q.size(2),
-            .n = k.size(2), .d = q.size(3), .dv = v.size(3),
-            .scale = o.scale.value_or(1 / std::sqrt(double(q.size(3)))), .options = o};
+  Problem p{.batch = q.size(0),
+            .heads = q.size(1),
+            .groups = k.size(1),
+            .m = q.size(2),
+            .n = k.size(2),
+            .d = q.size(3),
+            .dv = v.size(3),
+            .scale = o.scale.value_or(1 / std::sqrt(double(q.size(3)))),
+            .options = o};
   p.drop_below = uint32_t(std::ceil(o.dropout * 16777216.0));
   p.keep_scale = o.dropout >= 1 ? 0 : 1 / (1 - o.dropout);
   const int64_t past = furthest_past(p.n, o);
@@ -381,8 +385,7 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   p.width = past + (o.causal ? 1 : p.m);
   // The table's policy is an op of its own, so the gradient of clipped rows adds up there.
   const Tensor rows = o.keys.defined() ? relative_rows(o.keys, p.first, p.width) : Tensor();
-  const Tensor bias =
-      o.lag_bias.defined() ? relative_rows(o.lag_bias, p.first, p.width) : Tensor();
+  const Tensor bias = o.lag_bias.defined() ? relative_rows(o.lag_bias, p.first, p.width) : Tensor();
   p.shared_rows = rows.defined() && rows.size(0) == 1;
   p.shared_bias = bias.defined() && bias.size(0) == 1;
   const Tensor position = o.keys.defined() ? o.position_query : Tensor();
@@ -390,8 +393,11 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   auto with_batch = [](const Tensor& x) { return x.defined() ? x.detach().unsqueeze(0) : x; };
   auto inputs_of = [=](const Tensor& q_, const Tensor& k_, const Tensor& v_, const Tensor& p_,
                        const Tensor& r_, const Tensor& b_) {
-    return Inputs{rows_contiguous(q_), rows_contiguous(k_), rows_contiguous(v_),
-                  rows_contiguous(p_), rows_contiguous(with_batch(r_)),
+    return Inputs{rows_contiguous(q_),
+                  rows_contiguous(k_),
+                  rows_contiguous(v_),
+                  rows_contiguous(p_),
+                  rows_contiguous(with_batch(r_)),
                   b_.defined() ? b_.detach().contiguous() : Tensor(),
                   o.key_padding.defined() ? o.key_padding.to(u8).contiguous() : Tensor()};
   };
@@ -400,30 +406,34 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   const Tensor log_totals = empty({p.batch, p.heads, p.m}, {.dtype = type});
   const Inputs in = inputs_of(q, k, v, position, rows, bias);
   type == f64 ? forward<double>(p, in, out, log_totals) : forward<float>(p, in, out, log_totals);
-  return record(
-      "attention", {q, k, v, position, rows, bias}, out,
-      [=, sq = Saved(q), sk = Saved(k), sv = Saved(v), sp = Saved(position), sr = Saved(rows),
-       sb = Saved(bias)](Backward& b) {
-        once_differentiable("attention");
-        const Inputs again = inputs_of(sq(), sk(), sv(), sp(), sr(), sb());
-        const Options options{.dtype = type};
-        Gradients g;
-        g.q = heads_inside(p.batch, p.heads, p.m, p.d, type, false);
-        g.k = heads_inside(p.batch, p.groups, p.n, p.d, type, true);
-        g.v = heads_inside(p.batch, p.groups, p.n, p.dv, type, true);
-        if (sp.defined()) g.position = heads_inside(p.batch, p.heads, p.m, p.d, type, false);
-        if (sr.defined()) g.rows = zeros({p.batch, p.heads, p.width, p.d}, options);
-        if (sb.defined()) g.lag_bias = zeros({p.batch, p.heads, p.width}, options);
-        const Tensor grad = rows_contiguous(b.grad());
-        type == f64 ? backward<double>(p, again, log_totals, grad, g)
-                    : backward<float>(p, again, log_totals, grad, g);
-        auto total = [](const Tensor& x, bool shared) {
-          if (!x.defined()) return x;
-          return shared ? sum(x, {0, 1}).unsqueeze(0) : sum(x, {0});
-        };
-        return Tensors{g.q, g.k, g.v, g.position, total(g.rows, p.shared_rows),
-                       total(g.lag_bias, p.shared_bias)};
-      });
+  return record("attention", {q, k, v, position, rows, bias}, out,
+                [=, sq = Saved(q), sk = Saved(k), sv = Saved(v), sp = Saved(position),
+                 sr = Saved(rows), sb = Saved(bias)](Backward& b) {
+                  once_differentiable("attention");
+                  const Inputs again = inputs_of(sq(), sk(), sv(), sp(), sr(), sb());
+                  const Options options{.dtype = type};
+                  Gradients g;
+                  g.q = heads_inside(p.batch, p.heads, p.m, p.d, type, false);
+                  g.k = heads_inside(p.batch, p.groups, p.n, p.d, type, true);
+                  g.v = heads_inside(p.batch, p.groups, p.n, p.dv, type, true);
+                  if (sp.defined())
+                    g.position = heads_inside(p.batch, p.heads, p.m, p.d, type, false);
+                  if (sr.defined()) g.rows = zeros({p.batch, p.heads, p.width, p.d}, options);
+                  if (sb.defined()) g.lag_bias = zeros({p.batch, p.heads, p.width}, options);
+                  const Tensor grad = rows_contiguous(b.grad());
+                  type == f64 ? backward<double>(p, again, log_totals, grad, g)
+                              : backward<float>(p, again, log_totals, grad, g);
+                  auto total = [](const Tensor& x, bool shared) {
+                    if (!x.defined()) return x;
+                    return shared ? sum(x, {0, 1}).unsqueeze(0) : sum(x, {0});
+                  };
+                  return Tensors{g.q,
+                                 g.k,
+                                 g.v,
+                                 g.position,
+                                 total(g.rows, p.shared_rows),
+                                 total(g.lag_bias, p.shared_bias)};
+                });
 }
 
 }  // namespace stretto

@@ -17,9 +17,7 @@ STRETTO_CLONES void drop_run(const T* x, const uint32_t* draws, T* y, int64_t n,
 
 }  // namespace
 
-Tensor dropout(const Tensor& x, double p) {
-  return p == 0 ? x : dropout(x, p, next_random_key());
-}
+Tensor dropout(const Tensor& x, double p) { return p == 0 ? x : dropout(x, p, next_random_key()); }
 
 Tensor dropout(const Tensor& x, double p, RandomKey key) {
   check(p >= 0 && p <= 1, "dropout", "probability ", p, "; accepted: 0 to 1");

@@ -136,9 +136,8 @@ Tensor abs(const Tensor& x) {
     else
       return em::Abs::value(v);
   });
-  return record("abs", {x}, y, [x = Saved(x)](Backward& b) {
-    return Tensors{b.grad() * sign(x())};
-  });
+  return record("abs", {x}, y,
+                [x = Saved(x)](Backward& b) { return Tensors{b.grad() * sign(x())}; });
 }
 
 Tensor step(const Tensor& x) {
@@ -153,6 +152,12 @@ Tensor sign(const Tensor& x) {
 
 namespace {
 
+// The CUDA kernels of arithmetic are for floating types.
+void check_floating_on_cuda(const char* op, const Tensor& x) {
+  check(x.device().is_cpu() || is_floating(x.dtype()), op, "no CUDA kernel yet for ", x.dtype(),
+        "; move the tensor to the CPU: x.to(cpu)");
+}
+
 // The dtype of x ∘ c: x's own, but f32 where an integer tensor meets a fraction.
 Tensor for_scalar(const Tensor& x, double c) {
   if (is_floating(x.dtype())) return x;
@@ -164,6 +169,7 @@ Tensor for_scalar(const Tensor& x, double c) {
 
 Tensor add(const Tensor& input, double c) {
   const Tensor x = for_scalar(input, c);
+  check_floating_on_cuda("add", x);
   Tensor y = x.device().is_cuda() ? cuda::add_scalar(x.detach().contiguous(), c)
                                   : map_any("add", x, [c](auto v) { return v + decltype(v)(c); });
   return record("add", {x}, y, [](Backward& b) { return Tensors{b.grad()}; });
@@ -171,6 +177,7 @@ Tensor add(const Tensor& input, double c) {
 
 Tensor mul(const Tensor& input, double c) {
   const Tensor x = for_scalar(input, c);
+  check_floating_on_cuda("mul", x);
   Tensor y = x.device().is_cuda() ? cuda::mul_scalar(x.detach().contiguous(), c)
                                   : map_any("mul", x, [c](auto v) { return v * decltype(v)(c); });
   return record("mul", {x}, y, [c](Backward& b) { return Tensors{b.grad() * c}; });
@@ -204,7 +211,8 @@ Tensor clamp(const Tensor& x, double low, double high) {
     return v < least ? least : (v > most ? most : v);
   });
   return record("clamp", {x}, y, [=, x = Saved(x)](Backward& b) {
-    return Tensors{where(logical_and(ge(x(), low), le(x(), high)), b.grad(), scalar(0, options_of(x())))};
+    return Tensors{
+        where(logical_and(ge(x(), low), le(x(), high)), b.grad(), scalar(0, options_of(x())))};
   });
 }
 
@@ -231,9 +239,9 @@ STRETTO_CLONES void binary_run(const T* a, int64_t sa, const T* b, int64_t sb, R
 
 template <class T, class R, class F>
 void binary_loop(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
-  const StridedLoop<3> loop(y.shape(), {y.strides(),
-                                        broadcast_strides(a.shape(), a.strides(), y.shape()),
-                                        broadcast_strides(b.shape(), b.strides(), y.shape())});
+  const StridedLoop<3> loop(y.shape(),
+                            {y.strides(), broadcast_strides(a.shape(), a.strides(), y.shape()),
+                             broadcast_strides(b.shape(), b.strides(), y.shape())});
   const T *pa = a.data<T>(), *pb = b.data<T>();
   R* py = y.data<R>();
   loop.run([&](auto at, int64_t n) {
@@ -266,6 +274,7 @@ template <class F>
 Tensor arithmetic(const char* op, cuda::Binary kernel, const Tensor& a, const Tensor& b) {
   if (a.device().is_cpu()) return arithmetic<F>(op, a, b);
   broadcast_shapes(op, a.shape(), b.shape());
+  check_floating_on_cuda(op, a);
   return cuda::binary(kernel, a.detach(), b.detach());
 }
 
@@ -303,9 +312,8 @@ Tensor div(const Tensor& x, const Tensor& z) {
   return record("div", {a, b}, arithmetic<em::Div>("div", cuda::Binary::div, a, b),
                 [a = Saved(a), b = Saved(b)](Backward& g) {
                   const Tensor ga = g.grad() / b();
-                  return Tensors{
-                      g.needs(0) ? sum_to(ga, a().shape()) : Tensor(),
-                      g.needs(1) ? sum_to(-(ga * (a() / b())), b().shape()) : Tensor()};
+                  return Tensors{g.needs(0) ? sum_to(ga, a().shape()) : Tensor(),
+                                 g.needs(1) ? sum_to(-(ga * (a() / b())), b().shape()) : Tensor()};
                 });
 }
 
@@ -404,8 +412,8 @@ Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
   const auto [a, b] = promoted("where", x, z);
   check_cpu("where", {&mask, &a, &b});
   const Tensor choose = mask.to(u8);
-  const Shape shape = broadcast_shapes(
-      "where", broadcast_shapes("where", a.shape(), b.shape()), choose.shape());
+  const Shape shape =
+      broadcast_shapes("where", broadcast_shapes("where", a.shape(), b.shape()), choose.shape());
   Tensor y = empty(shape, options_of(a));
   const StridedLoop<4> loop(
       shape, {y.strides(), broadcast_strides(choose.shape(), choose.strides(), shape),
@@ -419,15 +427,15 @@ Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
     const auto& s = loop.inner;
     loop.run([&](auto at, int64_t n) {
       for (int64_t i = 0; i < n; ++i)
-        to[at[0] + i * s[0]] =
-            m[at[1] + i * s[1]] ? pa[at[2] + i * s[2]] : pb[at[3] + i * s[3]];
+        to[at[0] + i * s[0]] = m[at[1] + i * s[1]] ? pa[at[2] + i * s[2]] : pb[at[3] + i * s[3]];
     });
   });
-  return record("where", {a, b}, y, [mask = Saved(mask), sa = a.shape(), sb = b.shape()](Backward& g) {
-    const Tensor zero = scalar(0, options_of(g.grad()));
-    return Tensors{g.needs(0) ? sum_to(where(mask(), g.grad(), zero), sa) : Tensor(),
-                   g.needs(1) ? sum_to(where(mask(), zero, g.grad()), sb) : Tensor()};
-  });
+  return record("where", {a, b}, y,
+                [mask = Saved(mask), sa = a.shape(), sb = b.shape()](Backward& g) {
+                  const Tensor zero = scalar(0, options_of(g.grad()));
+                  return Tensors{g.needs(0) ? sum_to(where(mask(), g.grad(), zero), sa) : Tensor(),
+                                 g.needs(1) ? sum_to(where(mask(), zero, g.grad()), sb) : Tensor()};
+                });
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {

@@ -31,34 +31,53 @@ STRETTO_HD inline T sign(T x) {
   return x > 0 ? T(1) : (x < 0 ? T(-1) : x * T(0));
 }
 
+template <class T>
+STRETTO_HD inline T clamp(T x, double low, double high) {
+  return x < T(low) ? T(low) : (x > T(high) ? T(high) : x);
+}
+
 struct Neg {
   static constexpr Needs needs = Needs::y;
   template <class T>
-  STRETTO_HD static T value(T x) { return -x; }
+  STRETTO_HD static T value(T x) {
+    return -x;
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T&, const T& y) { return y * k<T>(0) - k<T>(1); }
+  STRETTO_HD static T derivative(const T&, const T& y) {
+    return y * k<T>(0) - k<T>(1);
+  }
 };
 
 struct Exp {
   static constexpr Needs needs = Needs::y;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::exp(x); }
+  STRETTO_HD static T value(T x) {
+    return math::exp(x);
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T&, const T& y) { return y; }
+  STRETTO_HD static T derivative(const T&, const T& y) {
+    return y;
+  }
 };
 
 struct Log {
   static constexpr Needs needs = Needs::x;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::log(x); }
+  STRETTO_HD static T value(T x) {
+    return math::log(x);
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T& x, const T&) { return k<T>(1) / x; }
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    return k<T>(1) / x;
+  }
 };
 
 struct Sin {
   static constexpr Needs needs = Needs::x;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::sin(x); }
+  STRETTO_HD static T value(T x) {
+    return math::sin(x);
+  }
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
     using math::cos;
@@ -69,7 +88,9 @@ struct Sin {
 struct Cos {
   static constexpr Needs needs = Needs::x;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::cos(x); }
+  STRETTO_HD static T value(T x) {
+    return math::cos(x);
+  }
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
     using math::sin;
@@ -80,23 +101,33 @@ struct Cos {
 struct Tanh {
   static constexpr Needs needs = Needs::y;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::tanh(x); }
+  STRETTO_HD static T value(T x) {
+    return math::tanh(x);
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T&, const T& y) { return k<T>(1) - y * y; }
+  STRETTO_HD static T derivative(const T&, const T& y) {
+    return k<T>(1) - y * y;
+  }
 };
 
 struct Sigmoid {
   static constexpr Needs needs = Needs::y;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::sigmoid(x); }
+  STRETTO_HD static T value(T x) {
+    return math::sigmoid(x);
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T&, const T& y) { return y * (k<T>(1) - y); }
+  STRETTO_HD static T derivative(const T&, const T& y) {
+    return y * (k<T>(1) - y);
+  }
 };
 
 struct Erf {
   static constexpr Needs needs = Needs::x;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::erf(x); }
+  STRETTO_HD static T value(T x) {
+    return math::erf(x);
+  }
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
     using math::exp;
@@ -107,17 +138,25 @@ struct Erf {
 struct Abs {
   static constexpr Needs needs = Needs::x;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::abs(x); }
+  STRETTO_HD static T value(T x) {
+    return math::abs(x);
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T& x, const T&) { return sign(x); }
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    return sign(x);
+  }
 };
 
 struct Relu {
   static constexpr Needs needs = Needs::y;
   template <class T>
-  STRETTO_HD static T value(T x) { return x <= 0 ? T(0) : x; }
+  STRETTO_HD static T value(T x) {
+    return x <= 0 ? T(0) : x;
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T&, const T& y) { return step(y); }
+  STRETTO_HD static T derivative(const T&, const T& y) {
+    return step(y);
+  }
 };
 
 struct Gelu {
@@ -143,8 +182,9 @@ struct GeluTanh {
     return T(0.5) * x * (T(1) + math::tanh(T(c) * (x + T(0.044715) * x * x * x)));
   }
   template <class T>
-  STRETTO_HD static T derivative(const T& x, const T&) {
+  STRETTO_HD static T derivative(const T& at, const T&) {
     using math::tanh;
+    const T x = clamp(at, -30, 30);  // beyond it is 0 or 1, but the powers would overflow
     const T t = tanh(k<T>(c) * (x + k<T>(0.044715) * (x * x * x)));
     return k<T>(0.5) * (k<T>(1) + t) +
            k<T>(0.5 * c) * x * (k<T>(1) - t * t) * (k<T>(1) + k<T>(3 * 0.044715) * (x * x));
@@ -154,7 +194,9 @@ struct GeluTanh {
 struct Silu {
   static constexpr Needs needs = Needs::x;
   template <class T>
-  STRETTO_HD static T value(T x) { return x * math::sigmoid(x); }
+  STRETTO_HD static T value(T x) {
+    return x * math::sigmoid(x);
+  }
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
     using math::sigmoid;
@@ -166,7 +208,9 @@ struct Silu {
 struct Softplus {
   static constexpr Needs needs = Needs::x;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::softplus(x); }
+  STRETTO_HD static T value(T x) {
+    return math::softplus(x);
+  }
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
     using math::sigmoid;
@@ -177,75 +221,111 @@ struct Softplus {
 struct Square {
   static constexpr Needs needs = Needs::x;
   template <class T>
-  STRETTO_HD static T value(T x) { return x * x; }
+  STRETTO_HD static T value(T x) {
+    return x * x;
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T& x, const T&) { return x * k<T>(2); }
+  STRETTO_HD static T derivative(const T& x, const T&) {
+    return x * k<T>(2);
+  }
 };
 
 struct Sqrt {
   static constexpr Needs needs = Needs::y;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::sqrt(x); }
+  STRETTO_HD static T value(T x) {
+    return math::sqrt(x);
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T&, const T& y) { return k<T>(0.5) / y; }
+  STRETTO_HD static T derivative(const T&, const T& y) {
+    return k<T>(0.5) / y;
+  }
 };
 
 struct Rsqrt {
   static constexpr Needs needs = Needs::y;
   template <class T>
-  STRETTO_HD static T value(T x) { return math::rsqrt(x); }
+  STRETTO_HD static T value(T x) {
+    return math::rsqrt(x);
+  }
   template <class T>
-  STRETTO_HD static T derivative(const T&, const T& y) { return k<T>(-0.5) * (y * y * y); }
+  STRETTO_HD static T derivative(const T&, const T& y) {
+    return k<T>(-0.5) * (y * y * y);
+  }
 };
 
 // Values of the functions of two tensors; their derivatives stand in elementwise.cpp.
 struct Add {
   template <class T>
-  STRETTO_HD static T value(T a, T b) { return T(a + b); }
+  STRETTO_HD static T value(T a, T b) {
+    return T(a + b);
+  }
 };
 struct Sub {
   template <class T>
-  STRETTO_HD static T value(T a, T b) { return T(a - b); }
+  STRETTO_HD static T value(T a, T b) {
+    return T(a - b);
+  }
 };
 struct Mul {
   template <class T>
-  STRETTO_HD static T value(T a, T b) { return T(a * b); }
+  STRETTO_HD static T value(T a, T b) {
+    return T(a * b);
+  }
 };
 struct Div {
   template <class T>
-  STRETTO_HD static T value(T a, T b) { return T(a / b); }
+  STRETTO_HD static T value(T a, T b) {
+    return T(a / b);
+  }
 };
 struct Maximum {
   template <class T>
-  STRETTO_HD static T value(T a, T b) { return a > b || a != a ? a : b; }
+  STRETTO_HD static T value(T a, T b) {
+    return a > b || a != a ? a : b;
+  }
 };
 struct Minimum {
   template <class T>
-  STRETTO_HD static T value(T a, T b) { return a < b || a != a ? a : b; }
+  STRETTO_HD static T value(T a, T b) {
+    return a < b || a != a ? a : b;
+  }
 };
 struct Eq {
   template <class T>
-  STRETTO_HD static bool value(T a, T b) { return a == b; }
+  STRETTO_HD static bool value(T a, T b) {
+    return a == b;
+  }
 };
 struct Ne {
   template <class T>
-  STRETTO_HD static bool value(T a, T b) { return a != b; }
+  STRETTO_HD static bool value(T a, T b) {
+    return a != b;
+  }
 };
 struct Lt {
   template <class T>
-  STRETTO_HD static bool value(T a, T b) { return a < b; }
+  STRETTO_HD static bool value(T a, T b) {
+    return a < b;
+  }
 };
 struct Le {
   template <class T>
-  STRETTO_HD static bool value(T a, T b) { return a <= b; }
+  STRETTO_HD static bool value(T a, T b) {
+    return a <= b;
+  }
 };
 struct Gt {
   template <class T>
-  STRETTO_HD static bool value(T a, T b) { return a > b; }
+  STRETTO_HD static bool value(T a, T b) {
+    return a > b;
+  }
 };
 struct Ge {
   template <class T>
-  STRETTO_HD static bool value(T a, T b) { return a >= b; }
+  STRETTO_HD static bool value(T a, T b) {
+    return a >= b;
+  }
 };
 
 }  // namespace stretto::elementwise

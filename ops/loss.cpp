@@ -29,8 +29,8 @@ STRETTO_CLONES compute_t<T> row_loss(const T* x, int64_t n, int64_t target, comp
 }
 
 template <class T>
-STRETTO_CLONES void row_gradient(const T* x, T* dx, int64_t n, int64_t target,
-                                 compute_t<T> epsilon, compute_t<T> log_total, compute_t<T> g) {
+STRETTO_CLONES void row_gradient(const T* x, T* dx, int64_t n, int64_t target, compute_t<T> epsilon,
+                                 compute_t<T> log_total, compute_t<T> g) {
   using C = compute_t<T>;
   const C even = epsilon / C(n);
   for (int64_t i = 0; i < n; ++i) dx[i] = T(g * (math::exp(C(x[i]) - log_total) - even));
@@ -85,9 +85,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
           loss[r] = row_loss(px + r * classes, classes, id[r], C(options.label_smoothing), lse + r);
     });
   });
-  const double scale = options.reduction == Reduction::mean && counted > 0 ? 1.0 / double(counted) : 1.0;
-  Tensor y = options.reduction == Reduction::none ? losses.reshape(targets.shape())
-                                                  : sum(losses) * scale;
+  const double scale =
+      options.reduction == Reduction::mean && counted > 0 ? 1.0 / double(counted) : 1.0;
+  Tensor y =
+      options.reduction == Reduction::none ? losses.reshape(targets.shape()) : sum(losses) * scale;
   y = y.to(x.dtype());
   return record(op, {logits}, y, [=, x = Saved(logits)](Backward& b) {
     const Tensor g = options.reduction == Reduction::none

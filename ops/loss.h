@@ -9,7 +9,7 @@ enum class Reduction { mean, sum, none };
 
 struct CrossEntropyOptions {
   int64_t ignore_index = -100;  // targets with this value count nothing
-  double label_smoothing = 0;   // ε: target 1 − ε + ε/V for the true class, ε/V for the others
+  double label_smoothing = 0;  // ε: target 1 − ε + ε/V for the true class, ε/V for the others
   Reduction reduction = Reduction::mean;  // the mean is over targets that are not ignored
 };
 

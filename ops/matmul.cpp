@@ -59,8 +59,7 @@ Tensor product(Tensor a, Tensor b, const Shape& batch) {
     const MatrixRef<T> ma = matrix<T>(a), mb = matrix<T>(b);
     T* c = y.data<T>();
     const int64_t count = batch.numel();
-    if (count == 1)
-      return gemm_parallel<T>(m, n, k, 1, ma, mb, 0, c, std::max<int64_t>(n, 1));
+    if (count == 1) return gemm_parallel<T>(m, n, k, 1, ma, mb, 0, c, std::max<int64_t>(n, 1));
     const Shape sa = batch_strides(a, batch), sb = batch_strides(b, batch);
     const int64_t each = std::max<int64_t>(1, 500'000 / std::max<int64_t>(1, m * n * k));
     parallel_for(count, each, [&](int64_t begin, int64_t end) {
@@ -120,9 +119,8 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
     const int64_t rows = Shape(left.shape().begin(), left.dim() - 1).numel();
     return matmul(left.reshape({rows, left.size(-1)}), right).reshape(shape);
   }
-  const Shape batch =
-      broadcast_shapes("matmul", Shape(left.shape().begin(), left.dim() - 2),
-                       Shape(right.shape().begin(), right.dim() - 2));
+  const Shape batch = broadcast_shapes("matmul", Shape(left.shape().begin(), left.dim() - 2),
+                                       Shape(right.shape().begin(), right.dim() - 2));
   const Tensor a = left.detach(), b = right.detach();
   Tensor y = a.device().is_cpu() ? product(a, b, batch) : product_cuda(a, b, batch);
   return record("matmul", {left, right}, y, [a = Saved(left), b = Saved(right)](Backward& g) {
@@ -135,9 +133,9 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   check(x.dim() >= 1 && weight.dim() == 2 && x.size(-1) == weight.size(1), "linear", "x ", x,
         ", weight ", weight, "; x must be [.., in] and weight [out, in]");
-  check(!bias.defined() ||
-            (bias.shape() == Shape{weight.size(0)} && bias.dtype() == weight.dtype()),
-        "linear", "bias ", bias, " for weight ", weight, "; it must be [out] of the same dtype");
+  check(
+      !bias.defined() || (bias.shape() == Shape{weight.size(0)} && bias.dtype() == weight.dtype()),
+      "linear", "bias ", bias, " for weight ", weight, "; it must be [out] of the same dtype");
   check_same_device("linear", {&x, &weight, &bias});
   const int64_t out = weight.size(0), in = weight.size(1);
   const bool plain = x.device().is_cuda() || x.dtype() == bf16 || x.dtype() != weight.dtype();
@@ -161,14 +159,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                      bias.defined() ? T(1) : T(0), y.data<T>(), std::max<int64_t>(out, 1));
   };
   x.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
-  return record("linear", {x, weight, bias}, y,
-                [x = Saved(x), w = Saved(weight), n, in, out](Backward& g) {
-                  const Tensor rows = g.grad().reshape({n, out});
-                  return Tensors{
-                      g.needs(0) ? matmul(rows, w()).reshape(x().shape()) : Tensor(),
-                      g.needs(1) ? matmul(rows.transpose(0, 1), x().reshape({n, in})) : Tensor(),
-                      g.needs(2) ? sum(rows, {0}) : Tensor()};
-                });
+  return record(
+      "linear", {x, weight, bias}, y, [x = Saved(x), w = Saved(weight), n, in, out](Backward& g) {
+        const Tensor rows = g.grad().reshape({n, out});
+        return Tensors{g.needs(0) ? matmul(rows, w()).reshape(x().shape()) : Tensor(),
+                       g.needs(1) ? matmul(rows.transpose(0, 1), x().reshape({n, in})) : Tensor(),
+                       g.needs(2) ? sum(rows, {0}) : Tensor()};
+      });
 }
 
 }  // namespace stretto

@@ -46,11 +46,9 @@ STRETTO_CLONES void normalise_row_backward(const T* x, const T* w, const T* g, T
   using C = compute_t<T>;
   auto slope = [&](int64_t i) { return w ? C(g[i]) * C(w[i]) : C(g[i]); };
   auto unit = [&](int64_t i) { return (C(x[i]) - s.shift) * s.scale; };
-  const C mean_g =
-      centre ? rows::sum<C>(n, [&](int64_t i) { return slope(i); }) / C(n) : C(0);
+  const C mean_g = centre ? rows::sum<C>(n, [&](int64_t i) { return slope(i); }) / C(n) : C(0);
   const C mean_gx = rows::sum<C>(n, [&](int64_t i) { return slope(i) * unit(i); }) / C(n);
-  for (int64_t i = 0; i < n; ++i)
-    dx[i] = T(s.scale * (slope(i) - mean_g - unit(i) * mean_gx));
+  for (int64_t i = 0; i < n; ++i) dx[i] = T(s.scale * (slope(i) - mean_g - unit(i) * mean_gx));
   if (dw)
     for (int64_t i = 0; i < n; ++i) dw[i] += C(g[i]) * unit(i);
   if (db)
@@ -95,10 +93,9 @@ Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tens
     C *pdw = dw.defined() ? dw.data<C>() : nullptr, *pdb = db.defined() ? db.data<C>() : nullptr;
     parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin * chunk; r < std::min(count, end * chunk); ++r)
-        normalise_row_backward<T>(px + r * n, pw, pg + r * n, to + r * n,
-                                  pdw ? pdw + r / chunk * n : nullptr,
-                                  pdb ? pdb + r / chunk * n : nullptr, n,
-                                  {mu ? mu[r] : C(0), s[r]}, centre);
+        normalise_row_backward<T>(
+            px + r * n, pw, pg + r * n, to + r * n, pdw ? pdw + r / chunk * n : nullptr,
+            pdb ? pdb + r / chunk * n : nullptr, n, {mu ? mu[r] : C(0), s[r]}, centre);
     });
   });
   return {dx, dw.defined() ? add_up(dw, x) : Tensor(), db.defined() ? add_up(db, x) : Tensor()};
@@ -135,11 +132,10 @@ Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Te
       }
     });
   });
-  return record(op, {x, weight, bias}, y,
-                [=, x = Saved(x), w = Saved(weight)](Backward& b) {
-                  return grad_enabled() ? composed_backward(b, x(), w(), eps, centre)
-                                        : fused_backward(b, x(), w(), shift, scale, centre);
-                });
+  return record(op, {x, weight, bias}, y, [=, x = Saved(x), w = Saved(weight)](Backward& b) {
+    return grad_enabled() ? composed_backward(b, x(), w(), eps, centre)
+                          : fused_backward(b, x(), w(), shift, scale, centre);
+  });
 }
 
 }  // namespace

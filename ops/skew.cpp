@@ -50,23 +50,19 @@ void check_arguments(const char* op, const Tensor& x, int64_t width) {
 Tensor skew(const Tensor& x, int64_t n_keys) {
   check_arguments("skew", x, n_keys);
   const int64_t m = x.size(-2);
-  Tensor y = x.device().is_cuda()
-                 ? cuda::skew(x.detach().contiguous(), n_keys)
-                 : move_rows(x, n_keys, [m](int64_t i) { return m - 1 - i; });
-  return record("skew", {x}, y, [width = x.size(-1)](Backward& b) {
-    return Tensors{unskew(b.grad(), width)};
-  });
+  Tensor y = x.device().is_cuda() ? cuda::skew(x.detach().contiguous(), n_keys)
+                                  : move_rows(x, n_keys, [m](int64_t i) { return m - 1 - i; });
+  return record("skew", {x}, y,
+                [width = x.size(-1)](Backward& b) { return Tensors{unskew(b.grad(), width)}; });
 }
 
 Tensor unskew(const Tensor& y, int64_t width) {
   check_arguments("unskew", y, width);
   const int64_t m = y.size(-2);
-  Tensor x = y.device().is_cuda()
-                 ? cuda::unskew(y.detach().contiguous(), width)
-                 : move_rows(y, width, [m](int64_t i) { return i - m + 1; });
-  return record("unskew", {y}, x, [n = y.size(-1)](Backward& b) {
-    return Tensors{skew(b.grad(), n)};
-  });
+  Tensor x = y.device().is_cuda() ? cuda::unskew(y.detach().contiguous(), width)
+                                  : move_rows(y, width, [m](int64_t i) { return i - m + 1; });
+  return record("unskew", {y}, x,
+                [n = y.size(-1)](Backward& b) { return Tensors{skew(b.grad(), n)}; });
 }
 
 }  // namespace stretto

@@ -29,8 +29,7 @@ STRETTO_CLONES void softmax_row(const T* x, T* y, int64_t n, bool logarithm) {
 
 // dx = y (g − Σ g y), or for the logarithm g − e^y Σ g.
 template <class T>
-STRETTO_CLONES void softmax_backward_row(const T* y, const T* g, T* dx, int64_t n,
-                                         bool logarithm) {
+STRETTO_CLONES void softmax_backward_row(const T* y, const T* g, T* dx, int64_t n, bool logarithm) {
   using C = compute_t<T>;
   if (logarithm) {
     const C total = rows::sum<C>(n, [&](int64_t i) { return C(g[i]); });

@@ -56,11 +56,11 @@ void copy_elements(const Tensor& to, const Tensor& from) {
   }
 }
 
-// Zeros of `shape` with g at positions start, start + step, … of dimension d. The gradient of slice.
+// Zeros of `shape` with g at positions start, start + step, … of dimension d. The gradient of
+// slice.
 Tensor place(const Tensor& g, const Shape& shape, int64_t d, int64_t start, int64_t step) {
   Tensor y = zeros(shape, options_of(g));
-  if (g.numel() > 0)
-    y.slice(d, start, start + (g.size(d) - 1) * step + 1, step).copy_(g.detach());
+  if (g.numel() > 0) y.slice(d, start, start + (g.size(d) - 1) * step + 1, step).copy_(g.detach());
   return record("place", {g}, y, [=, n = g.size(d)](Backward& b) {
     return Tensors{b.grad().slice(d, start, n == 0 ? start : start + (n - 1) * step + 1, step)};
   });
@@ -187,10 +187,9 @@ Tensor Tensor::slice(int64_t d, int64_t start, int64_t end, int64_t step) const 
   sizes[d] = (end - start) / step + ((end - start) % step != 0);
   const int64_t at = offset() + (sizes[d] > 0 ? start * strides[d] : 0);
   if (sizes[d] > 1) strides[d] *= step;
-  return record("slice", {*this}, make_view(*this, at, sizes, strides),
-                [=, from = shape()](Backward& b) {
-                  return Tensors{place(b.grad(), from, d, start, step)};
-                });
+  return record(
+      "slice", {*this}, make_view(*this, at, sizes, strides),
+      [=, from = shape()](Backward& b) { return Tensors{place(b.grad(), from, d, start, step)}; });
 }
 
 Tensor Tensor::select(int64_t d, int64_t index) const {

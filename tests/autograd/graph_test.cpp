@@ -97,6 +97,17 @@ TEST_CASE("a deep graph is destroyed without backward", "[autograd]") {
   CHECK(memory_stats().live == live);
 }
 
+namespace {
+Tensor outlives_main;
+}
+
+// The sanitizers look at it when the program ends.
+TEST_CASE("a graph may outlive main", "[autograd]") {
+  outlives_main = chain(
+      one(), [](const Tensor& t) { return exp(t) * 0.0 + t; }, 10);
+  CHECK(outlives_main.requires_grad());
+}
+
 TEST_CASE("a deep graph of gradients is destroyed", "[autograd]") {
   const int64_t live = memory_stats().live;
   double second = 0;

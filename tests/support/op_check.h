@@ -25,8 +25,7 @@ void for_each_sample(F f, bool large = false) {
       } catch (const std::exception& error) {
         FAIL_CHECK("threw: " << error.what());
       }
-      if (memory_stats().live != live)
-        FAIL_CHECK("leaves " << memory_stats().live - live << " bytes in use");
+      CHECK(memory_stats().live == live);
     }
   }
 }
