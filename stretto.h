@@ -20,6 +20,7 @@
 #include "nn/norm.h"
 #include "nn/optim.h"
 #include "nn/position.h"
+#include "nn/relative_table.h"
 #include "nn/safetensors.h"
 #include "nn/schedule.h"
 #include "nn/sinusoid.h"

@@ -38,7 +38,7 @@ MultiHeadAttention::MultiHeadAttention(Module& parent, std::string name, Options
 }
 
 void MultiHeadAttention::make() {
-  const HeadShape shape{options.n_heads, options.d_key, options.d_value};
+  const HeadShape shape{options.n_heads, options.d_key, options.d_value, options.d_model};
   if (options.position) position_ = options.position(*this, shape);
   kernel_ = options.kernel(*this, shape);
 }
@@ -47,8 +47,8 @@ std::string MultiHeadAttention::label() const {
   return str("MultiHeadAttention(", options.n_heads, " heads)");
 }
 
-AttentionCall MultiHeadAttention::call(const Tensor& x, const Tensor& context,
-                                       const Visibility& visible) const {
+AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context,
+                                          const Visibility& visible) const {
   for (const Tensor* t : {&x, &context})
     check(t->dim() == 3 && t->size(2) == options.d_model, "MultiHeadAttention", "input ", *t,
           "; must be [B, L, ", options.d_model, "]");
@@ -63,13 +63,14 @@ AttentionCall MultiHeadAttention::call(const Tensor& x, const Tensor& context,
   c.options.window = visible.window;
   c.options.block = visible.block;
   c.options.key_padding = visible.key_padding;
+  c.options.scale = options.scale;
   c.options.dropout = training() ? options.dropout : 0;
   return c;
 }
 
-// [B, H, M, Dv] → [B, M, d_model].
-Tensor MultiHeadAttention::join(const Tensor& heads) const {
-  return out(heads.transpose(1, 2).flatten(2));
+Tensor MultiHeadAttention::attend(AttentionCall c) const {
+  if (position_) position_->apply(c);
+  return out((*kernel_)(c).transpose(1, 2).flatten(2));
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible,
@@ -77,7 +78,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
   check(!cache || cache->limit == 0 || visible.block == 0, "MultiHeadAttention",
         "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
         "limit");
-  AttentionCall c = call(x, x, visible);
+  AttentionCall c = project(x, x, visible);
   if (cache) {
     if (cache->length() > 0) {
       c.k = cat({cache->k, c.k}, 2);
@@ -90,19 +91,16 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
       cache->v = c.v.slice(2, -cache->limit).contiguous();
     }
   }
-  if (position_) position_->apply(c);
-  return join((*kernel_)(c));
+  return attend(std::move(c));
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
                                       const Visibility& visible) const {
-  AttentionCall c = call(x, context, visible);
-  if (position_) position_->apply(c);
-  return join((*kernel_)(c));
+  return attend(project(x, context, visible));
 }
 
 Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {
-  AttentionCall c = call(x, x, visible);
+  AttentionCall c = project(x, x, visible);
   if (position_) position_->apply(c);
   return attention_weights(c.q, c.k, c.options);
 }

@@ -56,9 +56,10 @@ class MultiHeadAttention : public Module {
     int64_t d_key = 0;        // size of one head; 0: d_model / n_heads
     int64_t d_value = 0;      // 0: d_model / n_heads
     bool bias = true;
-    double dropout = 0;          // of the attention weights, in training
-    MakePosition position = {};  // none by default
-    MakeKernel kernel = {};      // softmax_kernel() by default
+    double dropout = 0;                // of the attention weights, in training
+    std::optional<double> scale = {};  // of the scores; 1/√d_key when not given (T5: 1)
+    MakePosition position = {};        // none by default
+    MakeKernel kernel = {};            // softmax_kernel() by default
   };
   explicit MultiHeadAttention(Options options);
   MultiHeadAttention(Module& parent, std::string name, Options options);
@@ -66,8 +67,13 @@ class MultiHeadAttention : public Module {
   /// Self-attention: x [B, M, d_model] → the same. With a cache x continues the positions in it.
   Tensor operator()(const Tensor& x, const Visibility& visible = {},
                     KeyValueCache* cache = nullptr) const;
-  /// Attention from x [B, M, d_model] to context [B, N, d_model].
+  /// Attention from x [B, M, d_model] to context [B, N, d_model]. For masks and positions the
+  /// queries are the last M of the N positions.
   Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  /// The same in two halves, for models that complete the call in between: the projections of x
+  /// [B, M, d_model] and of its context [B, N, d_model] as heads, and what comes after them.
+  AttentionCall project(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  Tensor attend(AttentionCall call) const;
   /// The softmax weights of self-attention [B, H, M, M], for pictures.
   Tensor weights(const Tensor& x, const Visibility& visible = {}) const;
   std::string label() const override;
@@ -81,8 +87,6 @@ class MultiHeadAttention : public Module {
  private:
   static Options completed(Options options);
   void make();
-  AttentionCall call(const Tensor& x, const Tensor& context, const Visibility& visible) const;
-  Tensor join(const Tensor& heads) const;
 
   std::unique_ptr<Position> position_;
   std::unique_ptr<Kernel> kernel_;

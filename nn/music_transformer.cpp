@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "nn/relative_table.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 

@@ -1,28 +1,30 @@
 #include "nn/position.h"
 
-#include <cmath>
-
-#include "nn/init.h"
-#include "ops/create.h"
-
 namespace stretto::nn {
+namespace {
 
-MusicRelative::MusicRelative(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(o) {
-  check(o.length >= 1, "MusicRelative", "length ", o.length, "; needs at least 1");
-  const int64_t rows = o.two_sided ? 2 * o.length - 1 : o.length;
-  const Tensor value = empty({o.shared_by_heads ? 1 : shape.n_heads, rows, shape.d_key});
-  normal_(value, 0, 1 / std::sqrt(double(shape.d_key)));
-  table = parameter("table", value);
-}
+// Stands in the place of a position that another attention owns.
+class SharedPosition : public Position {
+ public:
+  SharedPosition(Module& parent, const Position& of) : Position(parent), of_(of) {}
+  void apply(AttentionCall& call) const override { of_.apply(call); }
+  std::string label() const override { return "shared " + of_.label(); }
 
-void MusicRelative::apply(AttentionCall& call) const {
-  call.options.keys = {.rows = table, .zero_row = options.length - 1, .beyond = options.beyond};
-}
+ private:
+  const Position& of_;
+};
 
-std::string MusicRelative::label() const {
-  return str("MusicRelative(length ", options.length, options.two_sided ? ", two-sided" : "",
-             options.shared_by_heads ? ", shared by heads)" : ")");
+}  // namespace
+
+MakePosition shared_by_layers(MakePosition make) {
+  if (!make) return {};
+  const auto first = std::make_shared<const Position*>(nullptr);
+  return [=](Module& parent, HeadShape shape) -> std::unique_ptr<Position> {
+    if (*first) return std::make_unique<SharedPosition>(parent, **first);
+    std::unique_ptr<Position> made = make(parent, shape);
+    *first = made.get();
+    return made;
+  };
 }
 
 }  // namespace stretto::nn

@@ -22,6 +22,8 @@ namespace stretto::nn {
 struct AttentionCall {
   Tensor q, k, v;
   AttentionOptions options;
+  Tensor position_rows =
+      {};  // what a model computed once for all its layers; each scheme says what
   int64_t n_queries() const { return q.size(2); }
   int64_t n_keys() const { return k.size(2); }
 };
@@ -31,6 +33,7 @@ struct HeadShape {
   int64_t n_heads = 0;
   int64_t d_key = 0;    // D of one head
   int64_t d_value = 0;  // Dv of one head
+  int64_t d_model = 0;
 };
 
 class Position : public Module {
@@ -50,28 +53,8 @@ MakePosition position(Arguments... arguments) {
   };
 }
 
-/// Relative attention of the Music Transformer (Huang et al. 2018, §3.4): q_i · E[r] is added to
-/// the score of the key at relative position r before scaling. `table` is [H, R, D] or, shared by
-/// the heads, [1, R, D], starting normal with standard deviation D^−½; R = length for the past
-/// alone (last row = the query's own position), 2·length − 1 for both sides.
-class MusicRelative : public Position {
- public:
-  struct Options {
-    int64_t length = 0;  // distances 0 … length − 1 have a row
-    bool shared_by_heads = false;
-    bool two_sided = false;  // for attention that is not causal
-    Beyond beyond = Beyond::zero;
-  };
-  MusicRelative(Module& parent, HeadShape shape, Options options);
-  void apply(AttentionCall& call) const override;
-  std::string label() const override;
-
-  const Options options;
-  Tensor table;
-};
-
-inline MakePosition music_relative(MusicRelative::Options options) {
-  return position<MusicRelative>(options);
-}
+/// One position for all layers (T5): the first attention made with the result owns it, the others
+/// use it. Call it anew for every model.
+MakePosition shared_by_layers(MakePosition make);
 
 }  // namespace stretto::nn

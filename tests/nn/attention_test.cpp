@@ -1,6 +1,7 @@
 #include "nn/attention.h"
 
 #include "autograd/tape.h"
+#include "nn/relative_table.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
