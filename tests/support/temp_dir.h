@@ -13,6 +13,12 @@
 
 namespace stretto::testing {
 
+/// How many entries a folder has: a left-over temporary file shows here.
+inline size_t entries(const std::string& folder) {
+  const std::filesystem::directory_iterator all(folder);
+  return size_t(std::distance(begin(all), end(all)));
+}
+
 /// A fresh folder under the system's temporary one, removed with all it holds at the end.
 class TempDir {
  public:
@@ -28,12 +34,9 @@ class TempDir {
     std::filesystem::remove_all(path_, ignored);
   }
 
+  std::string str() const { return path_.string(); }
   std::string file(const std::string& name) const { return (path_ / name).string(); }
-  /// How many entries it has: a left-over temporary file shows here.
-  size_t entries() const {
-    const std::filesystem::directory_iterator all(path_);
-    return size_t(std::distance(begin(all), end(all)));
-  }
+  size_t entries() const { return testing::entries(str()); }
 
  private:
   std::filesystem::path path_;
