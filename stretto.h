@@ -17,6 +17,7 @@
 #include "nn/linear.h"
 #include "nn/module.h"
 #include "nn/music_transformer.h"
+#include "nn/name_map.h"
 #include "nn/norm.h"
 #include "nn/optim.h"
 #include "nn/position.h"

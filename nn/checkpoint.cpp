@@ -69,10 +69,20 @@ class Matcher {
  public:
   explicit Matcher(std::string path) : path_(std::move(path)) {}
 
-  void offer(const std::string& name, const Tensor& value) {
-    if (!found_.emplace(name, value).second) problem(name + ": in the file twice");
-    order_.push_back(name);
+  /// `name_in_file`: where it differs, it is told when the tensor is not wanted or does not fit.
+  void offer(const NamedTensor& value, const std::string& name_in_file) {
+    const std::string origin = value.name == name_in_file ? "" : " (" + name_in_file + ")";
+    if (found_.emplace(value.name, value.tensor).second) {
+      origins_[value.name] = origin;
+      order_.push_back(value.name);
+    } else {
+      problem(value.name + origin + ": in the file twice");
+    }
   }
+  void offer(const NamedTensor& value) { offer(value, value.name); }
+
+  /// The name, and in brackets the one in the file where that is another.
+  std::string named(const std::string& name) const { return name + origins_.at(name); }
 
   /// The tensor of that name, which counts as wanted; undefined when it is missing.
   Tensor take(const std::string& name) {
@@ -91,7 +101,7 @@ class Matcher {
   /// Call when all is taken: what is left over is one more problem each.
   void finish() {
     for (const std::string& name : order_)
-      if (found_.contains(name)) problem(name + ": in the file, but not wanted here");
+      if (found_.contains(name)) problem(named(name) + ": in the file, but not wanted here");
     if (problems_.empty()) return;
     constexpr size_t shown = 3;
     std::string text = problems_[0];
@@ -103,6 +113,7 @@ class Matcher {
  private:
   std::string path_;
   std::unordered_map<std::string, Tensor> found_;
+  std::unordered_map<std::string, std::string> origins_;
   std::vector<std::string> order_, problems_;
 };
 
@@ -120,8 +131,8 @@ std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool 
         value.dtype() == n.tensor.dtype() ||
         (convert && is_floating(value.dtype()) && is_floating(n.tensor.dtype()));
     if (value.shape() != n.tensor.shape() || !dtypes_fit)
-      matcher.problem(str(n.name, ": file has ", value, ", the model ", n.tensor.dtype(), " ",
-                          n.tensor.shape()));
+      matcher.problem(str(matcher.named(n.name), ": file has ", value, ", the model ",
+                          n.tensor.dtype(), " ", n.tensor.shape()));
     assignments.push_back({n.tensor, value});
   }
   return assignments;
@@ -202,9 +213,9 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
   Matcher matcher(path);
   for (const NamedTensor& n : file.tensors) {
     if (n.name.starts_with("model.")) {
-      matcher.offer(n.name.substr(6), n.tensor);
+      matcher.offer({n.name.substr(6), n.tensor});
     } else if (optimizer || !n.name.starts_with("optim.")) {
-      matcher.offer(n.name, n.tensor);
+      matcher.offer(n);
     }
   }
   const std::vector<Assignment> assignments = match_model(model, matcher, false);
@@ -221,16 +232,14 @@ TrainingState load_training_state(const std::string& path) {
   return state_from(path, load_safetensors_metadata(path));
 }
 
-void load_weights(const std::string& path, Module& model,
-                  const std::map<std::string, std::string>& rename) {
+void load_weights(const std::string& path, Module& model, const NameMap& names) {
   const Safetensors file = load_safetensors(path);
   const bool ours = is_checkpoint(file.metadata);
   Matcher matcher(path);
   for (const NamedTensor& n : file.tensors) {
     if (ours && !n.name.starts_with("model.")) continue;
-    std::string name = ours ? n.name.substr(6) : n.name;
-    if (const auto found = rename.find(name); found != rename.end()) name = found->second;
-    if (!name.empty()) matcher.offer(name, n.tensor);
+    const std::string name = ours ? n.name.substr(6) : n.name;
+    for (const NamedTensor& ready : names({name, n.tensor})) matcher.offer(ready, name);
   }
   const std::vector<Assignment> assignments = match_model(model, matcher, true);
   matcher.finish();

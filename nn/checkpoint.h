@@ -6,11 +6,11 @@
 //   metadata               the step, the random state, and the program's own notes
 #pragma once
 
-#include <map>
 #include <string>
 
 #include "core/random.h"
 #include "nn/module.h"
+#include "nn/name_map.h"
 #include "nn/optim.h"
 #include "nn/safetensors.h"
 
@@ -38,10 +38,9 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
 /// Reads the state alone, before there is a model; the random state is left alone.
 TrainingState load_training_state(const std::string& path);
 
-/// Reads parameters and buffers from any safetensors file or from a checkpoint. `rename` maps names
-/// in the file to the model's; to "" what is to be left out. Names and shapes must then agree, as
-/// above; floating values are converted.
-void load_weights(const std::string& path, Module& model,
-                  const std::map<std::string, std::string>& rename = {});
+/// Reads parameters and buffers from any safetensors file or from a checkpoint. `names` turns the
+/// names in the file into the model's (nn/name_map.h). Names and shapes must then agree, as above;
+/// floating values are converted.
+void load_weights(const std::string& path, Module& model, const NameMap& names = {});
 
 }  // namespace stretto::nn

@@ -258,12 +258,13 @@ TEST_CASE("load_weights reads checkpoints and foreign files") {
   CHECK_THAT(error_of([&] {
                nn::load_weights(dir.file("b"), layer, {{"fc.w", "weight"}, {"b", "weight"}});
              }),
-             Containing("weight: in the file twice"));
+             Containing("weight (fc.w): in the file twice"));
   CHECK_THAT(
       error_of([&] {
         nn::load_weights(dir.file("b"), layer, {{"fc.w", "bias"}, {"b", "weight"}, {"mask", ""}});
       }),
-      Containing("[load] weight: file has f64 [3], the model f32 [3, 2]; bias: file has"));
+      Containing(
+          "[load] weight (b): file has f64 [3], the model f32 [3, 2]; bias (fc.w): file has"));
 }
 
 TEST_CASE("a checkpoint does not tell where the model was") {
