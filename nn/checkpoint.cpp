@@ -64,19 +64,25 @@ std::vector<std::string> parameter_names(const Module& model, const Optimizer& o
   return result;
 }
 
+bool equal(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         a.to_vector<double>() == b.to_vector<double>();
+}
+
 // A file's tensors against what is wanted. Collects all that does not fit before it throws.
 class Matcher {
  public:
   explicit Matcher(std::string path) : path_(std::move(path)) {}
 
   /// `name_in_file`: where it differs, it is told when the tensor is not wanted or does not fit.
+  /// Weights that two layers share may be in the file once for each.
   void offer(const NamedTensor& value, const std::string& name_in_file) {
     const std::string origin = value.name == name_in_file ? "" : " (" + name_in_file + ")";
     if (found_.emplace(value.name, value.tensor).second) {
       origins_[value.name] = origin;
       order_.push_back(value.name);
-    } else {
-      problem(value.name + origin + ": in the file twice");
+    } else if (!equal(found_.at(value.name), value.tensor)) {
+      problem(value.name + origin + ": in the file twice, with other values");
     }
   }
   void offer(const NamedTensor& value) { offer(value, value.name); }
@@ -233,14 +239,13 @@ TrainingState load_training_state(const std::string& path) {
 }
 
 void load_weights(const std::string& path, Module& model, const NameMap& names) {
-  const Safetensors file = load_safetensors(path);
-  const bool ours = is_checkpoint(file.metadata);
-  Matcher matcher(path);
-  for (const NamedTensor& n : file.tensors) {
-    if (ours && !n.name.starts_with("model.")) continue;
-    const std::string name = ours ? n.name.substr(6) : n.name;
-    for (const NamedTensor& ready : names({name, n.tensor})) matcher.offer(ready, name);
+  Safetensors file = load_safetensors(path);
+  if (is_checkpoint(file.metadata)) {
+    std::erase_if(file.tensors, [](const auto& n) { return !n.name.starts_with("model."); });
+    for (NamedTensor& n : file.tensors) n.name.erase(0, 6);
   }
+  Matcher matcher(path);
+  for (const NameMap::Mapped& m : names(file.tensors)) matcher.offer(m.tensor, m.origin);
   const std::vector<Assignment> assignments = match_model(model, matcher, true);
   matcher.finish();
   assign(assignments);

@@ -30,18 +30,27 @@ class NameMap {
   NameMap& drop(std::string from);
   /// Cuts dimension 0 in as many equal parts as there are targets.
   NameMap& split(std::string from, std::vector<std::string> to);
+  /// The other way round: what goes to one name is put together along dimension 0, in the order of
+  /// the numbers.
+  NameMap& join(std::string from, std::string to);
   /// Puts f(value) under the new name.
   NameMap& convert(std::string from, std::string to, std::function<Tensor(const Tensor&)> f);
 
-  /// What the model gets from one tensor of a file; several after a split, none when dropped.
-  /// Throws when it cannot be cut in equal parts.
-  std::vector<NamedTensor> operator()(const NamedTensor& source) const;
+  /// A tensor for the model, and its name in the file.
+  struct Mapped {
+    NamedTensor tensor;
+    std::string origin;
+  };
+  /// What a file has for a model. Throws where a tensor cannot be cut in equal parts, or where
+  /// those to be joined do not fit each other.
+  std::vector<Mapped> operator()(const std::vector<NamedTensor>& file) const;
 
  private:
   struct Rule {
     std::string from;
     std::vector<std::string> to;
     std::function<Tensor(const Tensor&)> f = {};
+    bool joins = false;
   };
   NameMap& add(Rule rule);
   std::vector<Rule> rules_;
