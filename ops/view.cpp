@@ -1,5 +1,6 @@
 #include "ops/view.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -22,13 +23,60 @@ STRETTO_CLONES void copy_run(To* to, int64_t to_step, const From* from, int64_t 
   }
 }
 
+// The dimension along which x's elements are neighbours, where that is not the last one but could
+// serve as it: both are long enough for tiles. −1: none.
+constexpr int64_t tile = 16;
+int64_t transposed_dimension(const Tensor& x) {
+  const int64_t last = x.dim() - 1;
+  if (last < 1 || x.size(last) < tile || x.strides()[last] == 1) return -1;
+  for (int64_t d = 0; d < last; ++d)
+    if (x.strides()[d] == 1 && x.size(d) >= tile) return d;
+  return -1;
+}
+
+// to = from, where from's elements are neighbours along dimension t: matrices of t × last, copied
+// in square tiles, so that what is read and what is written stays in the cache.
+template <class To, class From>
+void tiled_copy(const Tensor& to, const Tensor& from, int64_t t) {
+  const int64_t last = to.dim() - 1, columns = to.size(t), rows = to.size(last);
+  const int64_t to_row = to.strides()[last], to_column = to.strides()[t];
+  const int64_t from_row = from.strides()[last];
+  Shape outer = to.shape();
+  outer[t] = 1;
+  outer[last] = 1;
+  const int64_t blocks = (rows + tile - 1) / tile;
+  parallel_for(outer.numel() * blocks, rows_per_chunk(tile * columns),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t item = begin; item < end; ++item) {
+                   const int64_t row0 = item % blocks * tile, row1 = std::min(rows, row0 + tile);
+                   int64_t rest = item / blocks, to_at = 0, from_at = 0;
+                   for (int64_t d = last; d >= 0; --d) {
+                     const int64_t index = rest % outer[d];
+                     rest /= outer[d];
+                     to_at += index * to.strides()[d];
+                     from_at += index * from.strides()[d];
+                   }
+                   To* y = to.data<To>() + to_at;
+                   const From* x = from.data<From>() + from_at;
+                   for (int64_t column0 = 0; column0 < columns; column0 += tile) {
+                     const int64_t column1 = std::min(columns, column0 + tile);
+                     for (int64_t c = column0; c < column1; ++c)
+                       for (int64_t r = row0; r < row1; ++r)
+                         y[r * to_row + c * to_column] = static_cast<To>(x[r * from_row + c]);
+                   }
+                 }
+               });
+}
+
 // to = from, of one shape, any strides and dtypes, both on the CPU.
 void strided_copy(const Tensor& to, const Tensor& from) {
+  const int64_t t = transposed_dimension(from);
   const StridedLoop<2> loop(to.shape(), {to.strides(), from.strides()});
   dispatch(to.dtype(), [&](auto to_tag) {
     dispatch(from.dtype(), [&](auto from_tag) {
       using To = typename decltype(to_tag)::type;
       using From = typename decltype(from_tag)::type;
+      if (t >= 0) return tiled_copy<To, From>(to, from, t);
       To* y = to.data<To>();
       const From* x = from.data<From>();
       loop.run([&](auto at, int64_t n) {
