@@ -16,6 +16,12 @@ MakeKernel softmax_kernel(AttentionForm form) {
   };
 }
 
+void KeyValueCache::reorder(const Tensor& rows) {
+  if (!k.defined()) return;
+  k = index_select(k, 0, rows);
+  v = index_select(v, 0, rows);
+}
+
 MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
   const char* op = "MultiHeadAttention";
   check(o.d_model >= 1 && o.n_heads >= 1, op, "d_model ", o.d_model, ", n_heads ", o.n_heads);
@@ -97,6 +103,20 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
                                       const Visibility& visible) const {
   return attend(project(x, context, visible));
+}
+
+Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
+                                      const Visibility& visible, KeyValueCache& cache) const {
+  const bool known = cache.k.defined();
+  AttentionCall c = project(x, known ? x.slice(1, 0, 0) : context, visible);
+  if (known) {
+    c.k = cache.k;
+    c.v = cache.v;
+  } else {
+    cache.k = c.k;
+    cache.v = c.v;
+  }
+  return attend(std::move(c));
 }
 
 Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {

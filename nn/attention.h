@@ -35,6 +35,8 @@ struct KeyValueCache {
   /// > 0: only the last `limit` positions are kept. Relative positions stay right.
   int64_t limit = 0;
   int64_t length() const { return k.defined() ? k.size(2) : 0; }
+  /// Row i becomes what row rows[i] was: rows [n] (i64) may leave some out and repeat others.
+  void reorder(const Tensor& rows);
 };
 
 /// Which keys a call may see (ops/attention.h).
@@ -70,6 +72,10 @@ class MultiHeadAttention : public Module {
   /// Attention from x [B, M, d_model] to context [B, N, d_model]. For masks and positions the
   /// queries are the last M of the N positions.
   Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  /// The same, with the keys and values of the context in a cache: the first call puts them there,
+  /// later ones do not look at `context`.
+  Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible,
+                    KeyValueCache& cache) const;
   /// The same in two halves, for models that complete the call in between: the projections of x
   /// [B, M, d_model] and of its context [B, N, d_model] as heads, and what comes after them.
   AttentionCall project(const Tensor& x, const Tensor& context, const Visibility& visible) const;

@@ -32,18 +32,27 @@ Tensor activate(const Tensor& x, Activation f) {
   return silu(x);
 }
 
-FeedForward::FeedForward(Options o) : options(o) {}
+FeedForward::FeedForward(Options o) : options(o) { make(); }
 
 FeedForward::FeedForward(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(o) {}
+    : Module(parent, std::move(name)), options(o) {
+  make();
+}
+
+void FeedForward::make() {
+  if (options.gated)
+    gate.emplace(*this, "gate", Linear::Options{options.d_model, options.d_hidden, options.bias});
+}
 
 Tensor FeedForward::operator()(const Tensor& x) const {
-  return linear2(dropout(activate(linear1(x), options.activation)));
+  Tensor hidden = activate(linear1(x), options.activation);
+  if (gate) hidden = hidden * (*gate)(x);
+  return linear2(dropout(hidden));
 }
 
 std::string FeedForward::label() const {
   return str("FeedForward(", options.d_model, " → ", options.d_hidden, ", ",
-             nn::name(options.activation), ")");
+             nn::name(options.activation), options.gated ? ", gated)" : ")");
 }
 
 }  // namespace stretto::nn

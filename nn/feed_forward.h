@@ -1,6 +1,8 @@
 // The position-wise network of a Transformer layer.
 #pragma once
 
+#include <optional>
+
 #include "nn/dropout.h"
 #include "nn/linear.h"
 
@@ -16,7 +18,8 @@ const char* name(Activation f);
 Tensor activate(const Tensor& x, Activation f);
 
 /// linear2(dropout(f(linear1(x)))): x [.., d_model] → [.., d_model] through d_hidden (Vaswani et
-/// al., 2017, §3.3).
+/// al., 2017, §3.3). Gated: linear2(dropout(f(linear1(x)) · gate(x))), a GLU (Shazeer, 2020, eq. 6;
+/// T5 1.1 with gelu_tanh).
 class FeedForward : public Module {
  public:
   struct Options {
@@ -25,6 +28,7 @@ class FeedForward : public Module {
     Activation activation = Activation::relu;
     double dropout = 0;
     bool bias = true;
+    bool gated = false;
   };
   explicit FeedForward(Options options);
   FeedForward(Module& parent, std::string name, Options options);
@@ -36,6 +40,10 @@ class FeedForward : public Module {
   Linear linear1{*this, "linear1", {options.d_model, options.d_hidden, options.bias}};
   Dropout dropout{*this, "dropout", {options.dropout}};
   Linear linear2{*this, "linear2", {options.d_hidden, options.d_model, options.bias}};
+  std::optional<Linear> gate;  // where gated
+
+ private:
+  void make();
 };
 
 }  // namespace stretto::nn

@@ -4,42 +4,34 @@
 #include "ops/norm.h"
 
 namespace stretto::nn {
+namespace {
 
-LayerNorm::LayerNorm(Options o) : options(o) { make(); }
+const char* name(NormKind kind) { return kind == NormKind::layer ? "LayerNorm" : "RMSNorm"; }
 
-LayerNorm::LayerNorm(Module& parent, std::string name, Options o)
+}  // namespace
+
+Norm::Norm(Options o) : options(o) { make(); }
+
+Norm::Norm(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)), options(o) {
   make();
 }
 
-void LayerNorm::make() {
-  check(options.dim > 0, "LayerNorm", "dim = ", options.dim, " must be positive");
+void Norm::make() {
+  check(options.dim > 0, name(options.kind), "dim = ", options.dim, " must be positive");
   weight = parameter("weight", ones({options.dim}));
-  if (options.bias) bias = parameter("bias", zeros({options.dim}));
+  if (options.bias && options.kind == NormKind::layer)
+    bias = parameter("bias", zeros({options.dim}));
 }
 
-Tensor LayerNorm::operator()(const Tensor& x) const {
-  return layer_norm(x, weight, bias, options.eps);
+Tensor Norm::operator()(const Tensor& x) const {
+  return options.kind == NormKind::layer ? layer_norm(x, weight, bias, options.eps)
+                                         : rms_norm(x, weight, options.eps);
 }
 
-std::string LayerNorm::label() const {
-  return str("LayerNorm(", options.dim, options.bias ? ")" : ", no bias)");
+std::string Norm::label() const {
+  const bool without = options.kind == NormKind::layer && !options.bias;
+  return str(name(options.kind), "(", options.dim, without ? ", no bias)" : ")");
 }
-
-RMSNorm::RMSNorm(Options o) : options(o) { make(); }
-
-RMSNorm::RMSNorm(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(o) {
-  make();
-}
-
-void RMSNorm::make() {
-  check(options.dim > 0, "RMSNorm", "dim = ", options.dim, " must be positive");
-  weight = parameter("weight", ones({options.dim}));
-}
-
-Tensor RMSNorm::operator()(const Tensor& x) const { return rms_norm(x, weight, options.eps); }
-
-std::string RMSNorm::label() const { return str("RMSNorm(", options.dim, ")"); }
 
 }  // namespace stretto::nn

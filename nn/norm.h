@@ -5,17 +5,22 @@
 
 namespace stretto::nn {
 
-/// (x − mean) / √(variance + eps) · weight + bias over the last dimension (Ba et al., 2016).
-/// weight [dim] starts at 1, bias [dim] at 0.
-class LayerNorm : public Module {
+/// layer: (x − mean) / √(variance + eps) · weight + bias (Ba et al., 2016);
+/// rms: x / √(mean(x²) + eps) · weight (Zhang & Sennrich, 2019).
+enum class NormKind { layer, rms };
+
+/// The norm that its options say, over the last dimension. weight [dim] starts at 1, bias [dim] at
+/// 0.
+class Norm : public Module {
  public:
   struct Options {
     int64_t dim = 0;
     double eps = 1e-5;
-    bool bias = true;
+    NormKind kind = NormKind::layer;
+    bool bias = true;  // NormKind::rms has none
   };
-  explicit LayerNorm(Options options);
-  LayerNorm(Module& parent, std::string name, Options options);
+  explicit Norm(Options options);
+  Norm(Module& parent, std::string name, Options options);
 
   Tensor operator()(const Tensor& x) const;
   std::string label() const override;
@@ -28,25 +33,35 @@ class LayerNorm : public Module {
   void make();
 };
 
-/// x / √(mean(x²) + eps) · weight over the last dimension (Zhang & Sennrich, 2019). weight [dim]
-/// starts at 1.
-class RMSNorm : public Module {
+/// Norm of the kind `layer`.
+class LayerNorm : public Norm {
+ public:
+  struct Options {
+    int64_t dim = 0;
+    double eps = 1e-5;
+    bool bias = true;
+    Norm::Options norm() const { return {dim, eps, NormKind::layer, bias}; }
+  };
+  explicit LayerNorm(Options o) : Norm(o.norm()), options(o) {}
+  LayerNorm(Module& parent, std::string name, Options o)
+      : Norm(parent, std::move(name), o.norm()), options(o) {}
+
+  const Options options;
+};
+
+/// Norm of the kind `rms`.
+class RMSNorm : public Norm {
  public:
   struct Options {
     int64_t dim = 0;
     double eps = 1e-6;
+    Norm::Options norm() const { return {dim, eps, NormKind::rms, false}; }
   };
-  explicit RMSNorm(Options options);
-  RMSNorm(Module& parent, std::string name, Options options);
-
-  Tensor operator()(const Tensor& x) const;
-  std::string label() const override;
+  explicit RMSNorm(Options o) : Norm(o.norm()), options(o) {}
+  RMSNorm(Module& parent, std::string name, Options o)
+      : Norm(parent, std::move(name), o.norm()), options(o) {}
 
   const Options options;
-  Tensor weight;
-
- private:
-  void make();
 };
 
 }  // namespace stretto::nn

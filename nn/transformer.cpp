@@ -12,12 +12,18 @@ MultiHeadAttention::Options LayerOptions::attention() const {
           .d_value = d_value,
           .bias = attention_bias,
           .dropout = attention_dropout,
+          .scale = attention_scale,
           .position = position,
           .kernel = kernel};
 }
 
 FeedForward::Options LayerOptions::feed_forward() const {
-  return {.d_model = d_model, .d_hidden = d_hidden, .activation = activation, .dropout = dropout};
+  return {.d_model = d_model,
+          .d_hidden = d_hidden,
+          .activation = activation,
+          .dropout = dropout,
+          .bias = feed_forward_bias,
+          .gated = gated};
 }
 
 EncoderLayer::EncoderLayer(LayerOptions o) : options(std::move(o)) {}
@@ -36,6 +42,11 @@ std::string EncoderLayer::label() const {
   return options.norm == NormPlace::pre ? "EncoderLayer(pre-norm)" : "EncoderLayer(post-norm)";
 }
 
+void DecoderCache::reorder(const Tensor& rows) {
+  self.reorder(rows);
+  cross.reorder(rows);
+}
+
 DecoderLayer::DecoderLayer(LayerOptions o) : options(std::move(o)) {}
 DecoderLayer::DecoderLayer(Module& parent, std::string name, LayerOptions o)
     : Module(parent, std::move(name)), options(std::move(o)) {}
@@ -47,11 +58,14 @@ MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
 }
 
 Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& context, const Visibility& self,
-                                const Visibility& cross, KeyValueCache* cache) const {
-  Tensor y = residual(x, options.norm, norm1, dropout,
-                      [&](const Tensor& t) { return self_attention(t, self, cache); });
-  y = residual(y, options.norm, norm2, dropout,
-               [&](const Tensor& t) { return cross_attention(t, context, cross); });
+                                const Visibility& cross, DecoderCache* cache) const {
+  Tensor y = residual(x, options.norm, norm1, dropout, [&](const Tensor& t) {
+    return self_attention(t, self, cache ? &cache->self : nullptr);
+  });
+  y = residual(y, options.norm, norm2, dropout, [&](const Tensor& t) {
+    return cache ? cross_attention(t, context, cross, cache->cross)
+                 : cross_attention(t, context, cross);
+  });
   return residual(y, options.norm, norm3, dropout,
                   [&](const Tensor& t) { return feed_forward(t); });
 }

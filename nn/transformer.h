@@ -8,7 +8,7 @@
 
 namespace stretto::nn {
 
-/// Where the layer norm stands: post: x = norm(x + f(x)) (Vaswani et al. 2017); pre:
+/// Where the norm stands: post: x = norm(x + f(x)) (Vaswani et al. 2017); pre:
 /// x = x + f(norm(x)), which needs one more norm after the last layer.
 enum class NormPlace { pre, post };
 
@@ -20,14 +20,20 @@ struct LayerOptions {
   Activation activation = Activation::relu;
   double dropout = 0;            // of both residual branches and inside the feed-forward network
   double attention_dropout = 0;  // of the attention weights
+  NormKind norm_kind = NormKind::layer;
   double norm_eps = 1e-5;
+  bool norm_bias = true;
   bool attention_bias = true;
+  bool feed_forward_bias = true;
+  bool gated = false;                               // FeedForward::Options
   int64_t n_key_heads = 0, d_key = 0, d_value = 0;  // MultiHeadAttention::Options
+  std::optional<double> attention_scale = {};       // of all attentions; 1/√d_key when not given
   MakePosition position = {};
   MakeKernel kernel = {};
 
   MultiHeadAttention::Options attention() const;
   FeedForward::Options feed_forward() const;
+  Norm::Options norms() const { return {d_model, norm_eps, norm_kind, norm_bias}; }
 };
 
 /// Self-attention and feed-forward. With Visibility::causal this is also the layer of a
@@ -42,30 +48,38 @@ class EncoderLayer : public Module {
 
   const LayerOptions options;
   MultiHeadAttention self_attention{*this, "self_attention", options.attention()};
-  LayerNorm norm1{*this, "norm1", {options.d_model, options.norm_eps}};
+  Norm norm1{*this, "norm1", options.norms()};
   FeedForward feed_forward{*this, "feed_forward", options.feed_forward()};
-  LayerNorm norm2{*this, "norm2", {options.d_model, options.norm_eps}};
+  Norm norm2{*this, "norm2", options.norms()};
   Dropout dropout{*this, "dropout", {options.dropout}};
 };
 
+/// What a DecoderLayer keeps of a call for the next: its own keys and values, and those of the
+/// context, which are made once.
+struct DecoderCache {
+  KeyValueCache self, cross;
+  void reorder(const Tensor& rows);
+};
+
 /// Causal self-attention, attention to a context without position, feed-forward.
-/// x [B, M, d_model], context [B, N, d_model] → [B, M, d_model].
+/// x [B, M, d_model], context [B, N, d_model] → [B, M, d_model]. With a cache x continues the
+/// positions in it, and only the first call looks at the context.
 class DecoderLayer : public Module {
  public:
   DecoderLayer(Module& parent, std::string name, LayerOptions options);
   explicit DecoderLayer(LayerOptions options);
   Tensor operator()(const Tensor& x, const Tensor& context,
                     const Visibility& self = {.causal = true}, const Visibility& cross = {},
-                    KeyValueCache* cache = nullptr) const;
+                    DecoderCache* cache = nullptr) const;
   std::string label() const override;
 
   const LayerOptions options;
   MultiHeadAttention self_attention{*this, "self_attention", options.attention()};
-  LayerNorm norm1{*this, "norm1", {options.d_model, options.norm_eps}};
+  Norm norm1{*this, "norm1", options.norms()};
   MultiHeadAttention cross_attention{*this, "cross_attention", plain(options.attention())};
-  LayerNorm norm2{*this, "norm2", {options.d_model, options.norm_eps}};
+  Norm norm2{*this, "norm2", options.norms()};
   FeedForward feed_forward{*this, "feed_forward", options.feed_forward()};
-  LayerNorm norm3{*this, "norm3", {options.d_model, options.norm_eps}};
+  Norm norm3{*this, "norm3", options.norms()};
   Dropout dropout{*this, "dropout", {options.dropout}};
 
  private:
@@ -74,8 +88,7 @@ class DecoderLayer : public Module {
 
 /// One residual branch around f, in the place of the norm that `place` says.
 template <class F>
-Tensor residual(const Tensor& x, NormPlace place, const LayerNorm& norm, const Dropout& dropout,
-                F&& f) {
+Tensor residual(const Tensor& x, NormPlace place, const Norm& norm, const Dropout& dropout, F&& f) {
   if (place == NormPlace::pre) return x + dropout(f(norm(x)));
   return norm(x + dropout(f(x)));
 }

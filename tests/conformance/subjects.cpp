@@ -125,7 +125,7 @@ void connect(Tensors& x, const std::string& name, const nn::Linear& linear) {
   if (linear.bias.defined()) connect(x, name + ".bias", linear.bias);
 }
 
-void connect(Tensors& x, const std::string& name, const nn::LayerNorm& norm) {
+void connect(Tensors& x, const std::string& name, const nn::Norm& norm) {
   connect(x, name + ".weight", norm.weight);
   connect(x, name + ".bias", norm.bias);
 }

@@ -196,7 +196,7 @@ TEST_CASE("DecoderLayer: with a cache, token by token, equals one pass") {
   options.position = nn::music_relative({.length = 4});
   const auto m = make<DecoderLayer>(options);
   const Tensor x = fixed_noise({2, 9, 8}, 1), context = fixed_noise({2, 4, 8}, 2);
-  nn::KeyValueCache cache;
+  nn::DecoderCache cache;
   Tensors parts;
   for (int64_t i = 0; i < 9; ++i)
     parts.push_back((*m)(x.slice(1, i, i + 1), context, {.causal = true}, {}, &cache));

@@ -1,0 +1,42 @@
+// The likeliest sequences of a model, sought with a beam.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace stretto::nn {
+
+struct BeamSearchOptions {
+  int64_t beam = 4;
+  /// α of GNMT's length penalty (Wu et al. 2016, eq. 14, without coverage): a sequence of n tokens
+  /// has the score log P / ((5 + n) / 6)^α. 0: log P itself; the paper's Transformer has 0.6.
+  double length_penalty = 0;
+  int64_t max_tokens = 256;             // new ones
+  int64_t end_token = -1;               // ≥ 0: a sequence ends with it; it is part of the result
+  int64_t n_best = 1;                   // at most `beam`
+  std::vector<int64_t> forbidden = {};  // tokens that are never taken
+};
+
+struct Hypothesis {
+  std::vector<int64_t> tokens;  // without the prompt
+  double log_probability = 0;
+  double score = 0;  // with the length penalty
+};
+
+/// Continues `prompt` (at least one token); best hypothesis first, fewer than n_best where no more
+/// exist. `model(tokens [n, m])` returns logits [n, m, V]: first for the prompt (n = 1), then for
+/// one more token of each of the n ≤ beam hypotheses that go on. `reorder(rows [n])` tells, before
+/// that, which of its earlier rows each of them continues; a cache's reorder() does what it has to.
+///
+/// Each step keeps the `beam` likeliest of all continuations. One that ends is kept for the result
+/// and leaves its place in the beam empty, so a beam of 1 is greedy search and a beam that holds
+/// all sequences finds the best. Ties go to the hypothesis ranked higher before, then to the lower
+/// token. The search stops where no sequence can become better than those found. Recording is off.
+std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& model,
+                                    const std::function<void(const Tensor&)>& reorder,
+                                    const std::vector<int64_t>& prompt,
+                                    const BeamSearchOptions& options);
+
+}  // namespace stretto::nn
