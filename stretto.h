@@ -22,6 +22,7 @@
 #include "nn/norm.h"
 #include "nn/optim.h"
 #include "nn/position.h"
+#include "nn/published_names.h"
 #include "nn/relative_sinusoid.h"
 #include "nn/relative_table.h"
 #include "nn/safetensors.h"

@@ -51,11 +51,11 @@ MusicTransformer::MusicTransformer(Module& parent, std::string name, Options o)
 }
 
 void MusicTransformer::make() {
-  if (options.norm == NormPlace::pre)
+  if (options.final_norm.value_or(options.norm == NormPlace::pre))
     norm.emplace(*this, "norm", LayerNorm::Options{options.d_model, options.norm_eps});
   if (!options.tied)
     out.emplace(*this, "out",
-                Linear::Options{.in = options.d_model, .out = options.vocabulary, .bias = false});
+                Linear::Options{options.d_model, options.vocabulary, options.output_bias});
 }
 
 std::string MusicTransformer::label() const {
@@ -65,7 +65,8 @@ std::string MusicTransformer::label() const {
 
 Tensor MusicTransformer::embed(const Tensor& tokens, int64_t first) const {
   check(tokens.dim() == 2, "MusicTransformer", "tokens ", tokens, "; must be i64 or i32 [B, L]");
-  Tensor x = embedding(tokens) * std::sqrt(double(options.d_model));
+  Tensor x = embedding(tokens);
+  if (options.scale_embedding) x = x * std::sqrt(double(options.d_model));
   if (options.sinusoid) {
     NoGrad guard;
     x = x + sinusoids(tokens.size(1), options.d_model, *options.sinusoid, first, 1,

@@ -29,12 +29,15 @@ class MusicTransformer : public Module {
 
     int64_t block = 0;  // > 0: local attention in blocks (§3.5)
     NormPlace norm = NormPlace::pre;
-    double norm_eps = 1e-5;  // 1e-6 in tensor2tensor
+    double norm_eps = 1e-5;               // 1e-6 in tensor2tensor
+    std::optional<bool> final_norm = {};  // after the last layer; with NormPlace::pre if not given
     Activation activation = Activation::relu;
     double dropout = 0.1;
     double attention_dropout = 0;
     bool attention_bias = false;
-    bool tied = false;  // the embedding is also the output projection
+    bool scale_embedding = true;  // by √d_model
+    bool tied = false;            // the embedding is also the output projection
+    bool output_bias = false;     // unless tied
   };
 
   explicit MusicTransformer(Options options);
@@ -60,7 +63,7 @@ class MusicTransformer : public Module {
       *this, "embedding", {options.vocabulary, options.d_model, embedding_std(options)}};
   Dropout dropout{*this, "dropout", {options.dropout}};
   List<EncoderLayer> layers{*this, "layers", options.n_layers, layer_options(options)};
-  std::optional<LayerNorm> norm;  // after the last layer, with NormPlace::pre
+  std::optional<LayerNorm> norm;  // after the last layer, where there is one
   std::optional<Linear> out;      // unless tied
 
  private:
