@@ -12,6 +12,7 @@
 #include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
+#include "ops/reduce.h"
 #include "ops/softmax.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
@@ -286,7 +287,7 @@ TEST_CASE("Transformer-XL's weights: what does not fit is named") {
   file.remove("crit.out_layers.0.weight");
   CHECK(load(file) == "(nothing thrown)");  // tied: once is enough
   file.add("crit.out_layers.0.weight", {words, width});
-  CHECK_THAT(load(file), Containing("embedding.weight0 (crit.out_layers.0.weight): in the file "
+  CHECK_THAT(load(file), Containing("embedding.weight0 (word_emb.emb_layers.0.weight): in the file "
                                     "twice, with other values"));
   CHECK(model.u.to_vector<float>() == before);
 }
