@@ -9,6 +9,7 @@
 #include "core/tensor.h"
 #include "nn/attention.h"
 #include "nn/checkpoint.h"
+#include "nn/disentangled.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/feed_forward.h"
