@@ -39,7 +39,7 @@ void initialise_below(Module& module, double std) {
     if (auto* linear = dynamic_cast<Linear*>(child)) {
       normal_(linear->weight, 0, std);
       if (linear->bias.defined()) constant_(linear->bias, 0);
-    } else if (auto* norm = dynamic_cast<LayerNorm*>(child)) {
+    } else if (auto* norm = dynamic_cast<Norm*>(child)) {
       normal_(norm->weight, 1, std);
     } else if (auto* position = dynamic_cast<RelativeSinusoid*>(child)) {
       normal_(position->r.weight, 0, std);

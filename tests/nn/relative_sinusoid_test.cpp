@@ -131,6 +131,16 @@ TEST_CASE("RelativeSinusoid is the paper's attention, with and without memory") 
   CHECK(worst_error(run(made.position, call, AttentionForm::fused), expected) < 1e-12);
 }
 
+TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multiple of one") {
+  const int64_t m = GENERATE(1, 65), memory = GENERATE(63, 130);
+  const nn::HeadShape heads{1, 3, 3, 4};
+  const Made made(heads);
+  const nn::AttentionCall call = noisy_call(heads, m, m + memory, true);
+  const Tensor expected = by_loops(made, call);
+  CHECK(worst_error(run(made.position, call, AttentionForm::composed), expected) < 1e-12);
+  CHECK(worst_error(run(made.position, call, AttentionForm::fused), expected) < 1e-12);
+}
+
 TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest lag") {
   const nn::HeadShape heads{2, 4, 4, 6};
   const nn::AttentionCall call = noisy_call(heads, 4, 9, true);
