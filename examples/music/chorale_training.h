@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/training.h"
 #include "examples/music/chorale_tokens.h"
 #include "nn/checkpoint.h"
 #include "nn/music_transformer.h"
 #include "nn/optim.h"
-#include "nn/schedule.h"
 
 namespace stretto::examples {
 
@@ -45,6 +45,25 @@ struct ChoraleSettings {
   double least_memory() const;
   nn::MusicTransformer::Options model() const;
 
+  template <class S, class F>
+  static void each(S& s, F&& f) {
+    f("attention", s.attention);
+    f("layers", s.layers);
+    f("d_model", s.d_model);
+    f("heads", s.heads);
+    f("d_hidden", s.d_hidden);
+    f("dropout", s.dropout);
+    f("attention_dropout", s.attention_dropout);
+    f("length", s.length);
+    f("batch", s.batch);
+    f("transpose", s.transpose);
+    f("learning_rate", s.learning_rate);
+    f("warmup", s.warmup);
+    f("weight_decay", s.weight_decay);
+    f("clip", s.clip);
+    f("steps", s.steps);
+    f("seed", s.seed);
+  }
   /// Names and values as texts, for a checkpoint's notes and for messages.
   nn::Metadata to_notes() const;
   /// Throws UsageError, naming `path`, when notes are missing or malformed.
@@ -55,11 +74,6 @@ struct ChoraleSettings {
 /// Interrupted when the user stops the program.
 double validation_loss(nn::MusicTransformer& model, const std::vector<Chorale>& pieces,
                        int64_t length, int64_t stride, int64_t batch);
-
-struct StepResult {
-  double loss;           // nats per token over the batch
-  double gradient_norm;  // before clipping
-};
 
 /// Model, optimiser, data and position in the data of a run.
 class ChoraleTraining {
@@ -85,8 +99,6 @@ class ChoraleTraining {
   const ChoraleSettings settings;
 
  private:
-  double rate_at(double progress) const;
-
   nn::AdamW optimizer_;
   const std::vector<Chorale> pieces_;
   const std::string fingerprint_;  // of the pieces
