@@ -40,19 +40,8 @@ void describe(CLI::App& app, Options& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
   app.add_option("--attention", s.attention, "relative or absolute");
-  app.add_option("--layers", s.layers, "Layers");
-  app.add_option("--d-model", s.d_model, "Width of the model");
-  app.add_option("--heads", s.heads, "Attention heads");
-  app.add_option("--d-hidden", s.d_hidden, "Width of the feed-forward networks");
-  app.add_option("--dropout", s.dropout, "Dropout on every residual branch");
-  app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
+  describe_training(app, s);
   app.add_option("--length", s.length, "Tokens of context (4 per sixteenth)");
-  app.add_option("--batch", s.batch, "Crops per step");
-  app.add_option("--transpose", s.transpose, "Crops are moved by up to so many semitones");
-  app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of AdamW");
-  app.add_option("--warmup", s.warmup, "Steps of linear warm-up");
-  app.add_option("--weight-decay", s.weight_decay, "Decoupled weight decay");
-  app.add_option("--clip", s.clip, "Largest norm of a step's gradient");
   app.add_option("--final-stride", o.final_stride,
                  "At the end every token is scored with at least length - stride of context");
   app.add_option("--generate", o.generate, "Sixteenths of music to write (0: none)");

@@ -4,33 +4,19 @@
 
 #include "autograd/tape.h"
 #include "examples/common/interrupt.h"
-#include "examples/common/settings.h"
+#include "examples/common/training_file.h"
+#include "examples/music/chorale_options.h"
 #include "nn/generation.h"
 #include "ops/loss.h"
 
 namespace stretto::examples {
+
 void ChoraleSettings::check() const {
   require(attention == "relative" || attention == "absolute",
           "--attention " + attention + ": accepted are relative and absolute");
-  require_range("--layers", layers, 1, 1000);
-  require_range("--d-model", d_model, 1, 65536);
-  require_range("--heads", heads, 1, d_model);
-  require_range("--d-hidden", d_hidden, 1, 1 << 20);
-  require_range("--length", length, 4, 1 << 20);
-  require_range("--batch", batch, 1, 1 << 20);
-  require_range("--transpose", transpose, 0, 24);
-  require_range("--warmup", warmup, 0, INT64_MAX);
-  require_range("--steps", steps, 0, INT64_MAX);
-  require(d_model % heads == 0,
-          "--d-model " + as_text(d_model) + " is not a multiple of --heads " + as_text(heads));
+  check_training(*this, 4);
   require(length % 4 == 0,
           "--length " + as_text(length) + ": must be a multiple of 4, the voices of a sixteenth");
-  require_share("--dropout", dropout);
-  require_share("--attention-dropout", attention_dropout);
-  require_positive("--learning-rate", learning_rate);
-  require_number("--weight-decay", weight_decay, weight_decay >= 0 && std::isfinite(weight_decay),
-                 "a number of at least 0");
-  require_number("--clip", clip, clip > 0, "above 0");
 }
 
 double ChoraleSettings::least_memory() const {
@@ -81,14 +67,6 @@ double validation_loss(nn::MusicTransformer& model, const std::vector<Chorale>& 
   return total / count;
 }
 
-namespace {
-
-// The model's first values are a function of the seed alone.
-nn::MusicTransformer::Options seeded(const ChoraleSettings& settings) {
-  manual_seed(settings.seed);
-  return settings.model();
-}
-
 std::string fingerprint(const std::vector<Chorale>& pieces) {
   Fingerprint print;
   for (const Chorale& piece : pieces) {
@@ -96,6 +74,14 @@ std::string fingerprint(const std::vector<Chorale>& pieces) {
     print.add(end_token);
   }
   return print.text();
+}
+
+namespace {
+
+// The model's first values are a function of the seed alone.
+nn::MusicTransformer::Options seeded(const ChoraleSettings& settings) {
+  manual_seed(settings.seed);
+  return settings.model();
 }
 
 }  // namespace
@@ -127,26 +113,15 @@ StepResult ChoraleTraining::train_step(double progress) {
 }
 
 void ChoraleTraining::save(const std::string& path, double seconds) const {
-  check_finite(model, step_, path);
-  nn::TrainingState state{.step = step_, .notes = settings.to_notes()};
-  state.notes["data"] = fingerprint_;
-  // Where the steps are counted the clock is left out, so that equal runs give equal files.
-  if (settings.steps == 0) state.notes["seconds"] = as_text(seconds);
-  nn::save_checkpoint(path, model, &optimizer_, state);
+  save_run(path, model, optimizer_,
+           {step_, settings.to_notes(), fingerprint_, settings.steps == 0, seconds});
 }
 
 double ChoraleTraining::load(const std::string& path) {
-  nn::TrainingState state = nn::load_training_state(path);
-  require(state.step >= 0, path + ": malformed, its step is " + as_text(state.step));
-  require(state.notes["data"] == fingerprint_,
-          path + ": was trained on other chorales than those of --data (or of --seed without it)");
-  double seconds = 0;
-  if (settings.steps == 0)
-    require(read_text(state.notes["seconds"], seconds) && seconds >= 0 && std::isfinite(seconds),
-            path + ": its note \"seconds\" is missing or malformed");
-  nn::load_checkpoint(path, model, &optimizer_);
-  step_ = state.step;
-  return seconds;
+  RunRecord record{.data = fingerprint_, .by_clock = settings.steps == 0};
+  load_run(path, model, optimizer_, record, other_chorales);
+  step_ = record.step;
+  return record.seconds;
 }
 
 Chorale continue_chorale(nn::MusicTransformer& model, const Chorale& opening, int64_t steps,

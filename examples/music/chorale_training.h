@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "examples/common/training.h"
+#include "examples/music/chorale_options.h"
 #include "examples/music/chorale_tokens.h"
 #include "nn/checkpoint.h"
 #include "nn/music_transformer.h"
@@ -37,8 +38,7 @@ struct ChoraleSettings {
 
   bool operator==(const ChoraleSettings&) const = default;
 
-  /// Throws UsageError, naming option and value, for what cannot be trained: sizes below 1, heads
-  /// that do not divide d_model, probabilities out of range.
+  /// check_training, and a length of whole sixteenths.
   void check() const;
   /// A training takes more bytes than this: parameters with their gradients and moments, and of
   /// the activations those that surely stay until the backward pass.
@@ -48,21 +48,7 @@ struct ChoraleSettings {
   template <class S, class F>
   static void each(S& s, F&& f) {
     f("attention", s.attention);
-    f("layers", s.layers);
-    f("d_model", s.d_model);
-    f("heads", s.heads);
-    f("d_hidden", s.d_hidden);
-    f("dropout", s.dropout);
-    f("attention_dropout", s.attention_dropout);
-    f("length", s.length);
-    f("batch", s.batch);
-    f("transpose", s.transpose);
-    f("learning_rate", s.learning_rate);
-    f("warmup", s.warmup);
-    f("weight_decay", s.weight_decay);
-    f("clip", s.clip);
-    f("steps", s.steps);
-    f("seed", s.seed);
+    each_training(s, f);
   }
   /// Names and values as texts, for a checkpoint's notes and for messages.
   nn::Metadata to_notes() const;
@@ -74,6 +60,12 @@ struct ChoraleSettings {
 /// Interrupted when the user stops the program.
 double validation_loss(nn::MusicTransformer& model, const std::vector<Chorale>& pieces,
                        int64_t length, int64_t stride, int64_t batch);
+
+/// A name for the data of a run.
+std::string fingerprint(const std::vector<Chorale>& pieces);
+/// What load_run says of other data.
+inline constexpr const char* other_chorales =
+    "chorales than those of --data (or of --seed without it)";
 
 /// Model, optimiser, data and position in the data of a run.
 class ChoraleTraining {
