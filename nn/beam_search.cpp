@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "autograd/tape.h"
 #include "ops/create.h"
@@ -107,9 +108,11 @@ std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& 
       }
     }
     live = std::move(grown);
-    if (!live.empty() && n + 1 < o.max_tokens && reorder)
-      reorder(tensor(from, {int64_t(from.size())}));
+    std::vector<int64_t> as_before(log_p.size());
+    std::iota(as_before.begin(), as_before.end(), 0);
+    if (!live.empty() && from != as_before) reorder(tensor(from, {int64_t(from.size())}));
   }
+  // max_tokens long; or hopeless, and then ranked after all that are wanted.
   for (Hypothesis& h : live) end(std::move(h));
   if (int64_t(ended.size()) > o.n_best) ended.resize(size_t(o.n_best));
   return ended;

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "autograd/tape.h"
 #include "nn/init.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -145,11 +144,9 @@ Tensor SequenceToSequence::embed(const char* what, const Tensor& table, const Te
   check(tokens.dim() == 2, "SequenceToSequence", what, " ", tokens, "; must be i64 or i32 [B, L]");
   Tensor x = embedding(table, tokens);
   if (options.scale_embedding) x = x * std::sqrt(double(options.d_model));
-  if (options.sinusoid) {
-    NoGrad guard;
+  if (options.sinusoid)
     x = x + sinusoids(tokens.size(1), options.d_model, *options.sinusoid, first, step,
                       {.dtype = x.dtype(), .device = x.device()});
-  }
   return dropout(x);
 }
 

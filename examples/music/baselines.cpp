@@ -36,12 +36,13 @@ class Table {
   double total_ = 0;
 };
 
-/// Calls visit(chorale, step, voice) for every token.
+/// Calls visit(chorale, step, voice) for every token of the voices from `first_voice` down.
 template <typename Visit>
-void for_each_token(const std::vector<Chorale>& chorales, const Visit& visit) {
+void for_each_token(const std::vector<Chorale>& chorales, int first_voice, const Visit& visit) {
   for (const Chorale& chorale : chorales) {
     for (std::size_t step = 0; step < chorale.steps.size(); ++step) {
-      for (std::size_t voice = 0; voice < 4; ++voice) visit(chorale, step, voice);
+      for (auto voice = static_cast<std::size_t>(first_voice); voice < 4; ++voice)
+        visit(chorale, step, voice);
     }
   }
 }
@@ -50,25 +51,27 @@ void for_each_token(const std::vector<Chorale>& chorales, const Visit& visit) {
 /// token belongs to; `tables` itself or more means the table of the voice over all steps.
 template <typename TableOf>
 double mean_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
-                 std::size_t tables, const TableOf& table_of) {
+                 int first_voice, std::size_t tables, const TableOf& table_of) {
   std::vector<Table> counts(tables);
   std::array<Table, 4> voices;
   std::set<std::size_t> vocabulary;
-  for_each_token(train, [&](const Chorale& chorale, std::size_t step, std::size_t voice) {
-    const std::size_t s = symbol(chorale, step, voice);
-    const std::size_t table = table_of(chorale, step, voice);
-    if (table < tables) counts[table].add(s);
-    voices[voice].add(s);
-    vocabulary.insert(s);
-  });
+  for_each_token(train, first_voice,
+                 [&](const Chorale& chorale, std::size_t step, std::size_t voice) {
+                   const std::size_t s = symbol(chorale, step, voice);
+                   const std::size_t table = table_of(chorale, step, voice);
+                   if (table < tables) counts[table].add(s);
+                   voices[voice].add(s);
+                   vocabulary.insert(s);
+                 });
   double sum = 0;
   double tokens = 0;
-  for_each_token(valid, [&](const Chorale& chorale, std::size_t step, std::size_t voice) {
-    const std::size_t table = table_of(chorale, step, voice);
-    const Table& chosen = table < tables ? counts[table] : voices[voice];
-    sum += chosen.loss(symbol(chorale, step, voice), vocabulary.size());
-    tokens += 1;
-  });
+  for_each_token(valid, first_voice,
+                 [&](const Chorale& chorale, std::size_t step, std::size_t voice) {
+                   const std::size_t table = table_of(chorale, step, voice);
+                   const Table& chosen = table < tables ? counts[table] : voices[voice];
+                   sum += chosen.loss(symbol(chorale, step, voice), vocabulary.size());
+                   tokens += 1;
+                 });
   if (vocabulary.empty() || tokens == 0) {
     throw std::invalid_argument("a baseline needs steps to count and steps to predict");
   }
@@ -77,19 +80,22 @@ double mean_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& 
 
 }  // namespace
 
-double unigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid) {
-  return mean_loss(train, valid, 1,
+double unigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
+                    int first_voice) {
+  return mean_loss(train, valid, first_voice, 1,
                    [](const Chorale&, std::size_t, std::size_t) { return std::size_t{0}; });
 }
 
-double voice_unigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid) {
-  return mean_loss(train, valid, 4,
+double voice_unigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
+                          int first_voice) {
+  return mean_loss(train, valid, first_voice, 4,
                    [](const Chorale&, std::size_t, std::size_t voice) { return voice; });
 }
 
-double voice_bigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid) {
+double voice_bigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
+                         int first_voice) {
   constexpr std::size_t kTables = 4 * kSymbols;
-  return mean_loss(train, valid, kTables,
+  return mean_loss(train, valid, first_voice, kTables,
                    [](const Chorale& chorale, std::size_t step, std::size_t voice) {
                      if (step == 0) return kTables;
                      return voice * kSymbols + symbol(chorale, step - 1, voice);

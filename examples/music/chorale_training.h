@@ -6,11 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/training.h"
+#include "examples/music/chorale_options.h"
 #include "examples/music/chorale_tokens.h"
 #include "nn/checkpoint.h"
 #include "nn/music_transformer.h"
 #include "nn/optim.h"
-#include "nn/schedule.h"
 
 namespace stretto::examples {
 
@@ -37,14 +38,18 @@ struct ChoraleSettings {
 
   bool operator==(const ChoraleSettings&) const = default;
 
-  /// Throws UsageError, naming option and value, for what cannot be trained: sizes below 1, heads
-  /// that do not divide d_model, probabilities out of range.
+  /// check_training, and a length of whole sixteenths.
   void check() const;
   /// A training takes more bytes than this: parameters with their gradients and moments, and of
   /// the activations those that surely stay until the backward pass.
   double least_memory() const;
   nn::MusicTransformer::Options model() const;
 
+  template <class S, class F>
+  static void each(S& s, F&& f) {
+    f("attention", s.attention);
+    each_training(s, f);
+  }
   /// Names and values as texts, for a checkpoint's notes and for messages.
   nn::Metadata to_notes() const;
   /// Throws UsageError, naming `path`, when notes are missing or malformed.
@@ -56,10 +61,11 @@ struct ChoraleSettings {
 double validation_loss(nn::MusicTransformer& model, const std::vector<Chorale>& pieces,
                        int64_t length, int64_t stride, int64_t batch);
 
-struct StepResult {
-  double loss;           // nats per token over the batch
-  double gradient_norm;  // before clipping
-};
+/// A name for the data of a run.
+std::string fingerprint(const std::vector<Chorale>& pieces);
+/// What load_run says of other data.
+inline constexpr const char* other_chorales =
+    "chorales than those of --data (or of --seed without it)";
 
 /// Model, optimiser, data and position in the data of a run.
 class ChoraleTraining {
@@ -85,8 +91,6 @@ class ChoraleTraining {
   const ChoraleSettings settings;
 
  private:
-  double rate_at(double progress) const;
-
   nn::AdamW optimizer_;
   const std::vector<Chorale> pieces_;
   const std::string fingerprint_;  // of the pieces

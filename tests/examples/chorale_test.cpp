@@ -286,12 +286,21 @@ TEST_CASE("baselines count with add-one smoothing", "[examples][baselines]") {
   CHECK(std::abs(voice_unigram_loss(train, valid) -
                  -(std::log(3.0 / 5) + std::log(2.0 / 5) + std::log(3.0 / 5) + std::log(2.0 / 5)) /
                      4) < 1e-12);
+  // Alto to bass know only their own symbols: three as well, 60 twice, 62 three times, silence
+  // once.
+  CHECK(std::abs(unigram_loss(train, valid, 1) - -(2 * std::log(3.0 / 9) + std::log(4.0 / 9)) / 3) <
+        1e-12);
+  CHECK(std::abs(voice_unigram_loss(train, valid, 1) -
+                 -(std::log(2.0 / 5) + std::log(3.0 / 5) + std::log(2.0 / 5)) / 3) < 1e-12);
   // The first step uses the voice's table; the second one what followed the same pitch.
   const std::vector<Chorale> two_steps = {{{{60, 60, 62, -1}, {60, 60, 60, 60}}}};
   const double first = std::log(3.0 / 5) + 2 * std::log(2.0 / 5) + std::log(3.0 / 5);
   const double second =
       std::log(2.0 / 4) + std::log(1.0 / 4) + std::log(1.0 / 4) + std::log(2.0 / 4);
   CHECK(std::abs(voice_bigram_loss(train, two_steps) - -(first + second) / 8) < 1e-12);
+  const double lower = 2 * std::log(2.0 / 5) + std::log(3.0 / 5);
+  CHECK(std::abs(voice_bigram_loss(train, two_steps, 1) -
+                 -(lower + 2 * std::log(1.0 / 4) + std::log(2.0 / 4)) / 6) < 1e-12);
   // A symbol never seen counts as one that was, once less.
   const std::vector<Chorale> unseen = {{{{70, 70, 70, 70}}}};
   CHECK(std::abs(unigram_loss(train, unseen) - -std::log(1.0 / 11)) < 1e-12);

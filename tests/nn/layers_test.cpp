@@ -115,6 +115,22 @@ TEST_CASE("LayerNorm and RMSNorm normalise the last dimension") {
     CHECK(z[size_t(i)] == Approx(x[0][i].item() / std::sqrt(12.5 + 1e-6)).epsilon(1e-12));
 }
 
+TEST_CASE("Norm is the one of the two that its options say") {
+  const Tensor x = fixed_noise({3, 5}, 3, f32);
+  const nn::Norm layer({.dim = 5, .eps = 0.1}),
+      rms({.dim = 5, .eps = 0.1, .kind = nn::NormKind::rms});
+  CHECK(layer.label() == "LayerNorm(5)");
+  CHECK(rms.label() == "RMSNorm(5)");
+  CHECK(nn::Norm({.dim = 5, .bias = false}).label() == "LayerNorm(5, no bias)");
+  CHECK(layer.named_parameters().size() == 2);
+  CHECK(rms.named_parameters().size() == 1);
+  CHECK(layer(x).to_vector<float>() == nn::LayerNorm({.dim = 5, .eps = 0.1})(x).to_vector<float>());
+  CHECK(rms(x).to_vector<float>() == nn::RMSNorm({.dim = 5, .eps = 0.1})(x).to_vector<float>());
+  CHECK(nn::clone(nn::RMSNorm({.dim = 5, .eps = 0.1}))->options.eps == 0.1);
+  CHECK_THROWS_WITH(nn::LayerNorm({}), "[LayerNorm] dim = 0 must be positive");
+  CHECK_THROWS_WITH(nn::RMSNorm({.dim = -1}), "[RMSNorm] dim = -1 must be positive");
+}
+
 TEST_CASE("Dropout acts in training only") {
   manual_seed(4);
   nn::Dropout dropout({.p = 0.25});
@@ -161,6 +177,24 @@ TEST_CASE("FeedForward is two linear layers around an activation") {
   CHECK(wet(x).to_vector<float>() == wet(x).to_vector<float>());
 }
 
+TEST_CASE("FeedForward, gated, multiplies the activation by another linear layer") {
+  manual_seed(6);
+  nn::FeedForward layer({.d_model = 3,
+                         .d_hidden = 5,
+                         .activation = nn::Activation::gelu_tanh,
+                         .dropout = 0.5,
+                         .bias = false,
+                         .gated = true});
+  CHECK(layer.label() == "FeedForward(3 → 5, gelu_tanh, gated)");
+  CHECK(layer.parameter_count() == 3 * 3 * 5);
+  CHECK(layer.children().back().first == "gate");
+  const Tensor x = fixed_noise({2, 3}, 1, f32);
+  CHECK(layer(x).to_vector<float>() != layer(x).to_vector<float>());
+  layer.eval();
+  CHECK(layer(x).to_vector<float>() ==
+        layer.linear2(gelu_tanh(layer.linear1(x)) * (*layer.gate)(x)).to_vector<float>());
+}
+
 TEST_CASE("gradients of the layers") {
   manual_seed(7);
   nn::Linear linear({.in = 3, .out = 4});
@@ -171,4 +205,7 @@ TEST_CASE("gradients of the layers") {
   check_gradients(rms, fixed_leaf({3, 5}, 13));
   nn::FeedForward ff({.d_model = 3, .d_hidden = 4, .activation = nn::Activation::gelu_tanh});
   check_gradients(ff, fixed_leaf({2, 3}, 14));
+  nn::FeedForward gated(
+      {.d_model = 3, .d_hidden = 4, .activation = nn::Activation::silu, .gated = true});
+  check_gradients(gated, fixed_leaf({2, 3}, 15));
 }

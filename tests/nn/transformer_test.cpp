@@ -203,6 +203,44 @@ TEST_CASE("DecoderLayer: with a cache, token by token, equals one pass") {
   CHECK(worst_error(cat(parts, 1), (*m)(x, context)) < 1e-12);
 }
 
+TEST_CASE("DecoderLayer: the cache holds the context, made once") {
+  const auto m = make<DecoderLayer>(base);
+  NoGrad guard;
+  const Tensor x = fixed_noise({2, 3, 8}, 1), context = fixed_noise({2, 4, 8}, 2);
+  const Tensor y = (*m)(x, context);
+  nn::DecoderCache cache;
+  Tensors parts{(*m)(x.slice(1, 0, 1), context, {.causal = true}, {}, &cache)};
+  CHECK(cache.self.length() == 1);
+  CHECK(same_bits(cache.cross.k.transpose(1, 2).flatten(2), m->cross_attention.k(context)));
+  CHECK(same_bits(cache.cross.v.transpose(1, 2).flatten(2), m->cross_attention.v(context)));
+  parts.push_back((*m)(x.slice(1, 1), {}, {.causal = true}, {}, &cache));
+  CHECK(worst_error(cat(parts, 1), y) < 1e-12);
+
+  cache.reorder(tensor<int64_t>({1, 1, 0}));
+  CHECK(cache.self.k.shape() == Shape{3, 2, 3, 4});
+  CHECK(same_bits(cache.self.v[0], cache.self.v[1]));
+  CHECK(same_bits(cache.cross.k[2].transpose(0, 1).flatten(1), m->cross_attention.k(context)[0]));
+}
+
+TEST_CASE("layers: kind of norm, gate, biases and scale reach every part") {
+  LayerOptions options = base;
+  options.norm_kind = nn::NormKind::rms;
+  options.norm_eps = 1e-6;
+  options.gated = true;
+  options.attention_bias = options.feed_forward_bias = false;
+  options.attention_scale = 0.7;
+  const auto m = make<DecoderLayer>(options);
+  CHECK(m->parameter_count() == 2 * 4 * 64 + 3 * 8 * 12 + 3 * 8);
+  CHECK(m->norm3.label() == "RMSNorm(8)");
+  CHECK(m->norm2.options.eps == 1e-6);
+  CHECK(m->self_attention.options.scale == 0.7);
+  CHECK(m->cross_attention.options.scale == 0.7);
+  CHECK(m->feed_forward.gate);
+  options.norm_kind = nn::NormKind::layer;
+  options.norm_bias = false;
+  CHECK(make<EncoderLayer>(options)->parameter_count() == 4 * 64 + 3 * 8 * 12 + 2 * 8);
+}
+
 TEST_CASE("layers drop in training only, with fresh draws for every branch") {
   LayerOptions options = base;
   options.dropout = 0.4;

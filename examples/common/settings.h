@@ -1,0 +1,98 @@
+// Settings of a run: values by name, kept as texts in its checkpoint, and checks that name the
+// option they complain about.
+//
+// A struct of settings lists its members once:
+//
+//     struct Settings {
+//       int64_t layers = 4;
+//       template <class S, class F>
+//       static void each(S& s, F&& f) { f("layers", s.layers); }
+//       void check() const;
+//     };
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+#include "examples/common/error.h"
+#include "nn/safetensors.h"
+
+namespace stretto::examples {
+
+inline void require(bool condition, const std::string& message) {
+  if (!condition) throw UsageError(message);
+}
+
+inline std::string as_text(const std::string& value) { return value; }
+inline std::string as_text(int64_t value) { return std::to_string(value); }
+inline std::string as_text(uint64_t value) { return std::to_string(value); }
+inline std::string as_text(bool value) { return value ? "1" : "0"; }
+inline std::string as_text(double value) {
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};  // shortest that reads back
+}
+
+/// Whether `text` is the text of a value and nothing else.
+inline bool read_text(const std::string& text, std::string& value) {
+  value = text;
+  return true;
+}
+inline bool read_text(const std::string& text, bool& value) {
+  value = text == "1";
+  return value || text == "0";
+}
+template <class T>
+bool read_text(const std::string& text, T& value) {
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  return result.ec == std::errc() && result.ptr == end;
+}
+
+/// UsageError "--batch 0: accepted are 1 to 64".
+inline void require_range(const std::string& option, int64_t value, int64_t least, int64_t most) {
+  require(least <= value && value <= most, option + " " + as_text(value) + ": accepted are " +
+                                               as_text(least) + " to " + as_text(most));
+}
+/// UsageError "--clip nan: must be above 0".
+inline void require_number(const std::string& option, double value, bool accepted,
+                           const std::string& what) {
+  require(accepted, option + " " + as_text(value) + ": must be " + what);
+}
+inline void require_positive(const std::string& option, double value) {
+  require_number(option, value, value > 0 && std::isfinite(value), "a number above 0");
+}
+inline void require_share(const std::string& option, double value) {
+  require_number(option, value, value >= 0 && value < 1, "at least 0 and below 1");
+}
+
+template <class Settings>
+nn::Metadata settings_to_notes(const Settings& settings) {
+  nn::Metadata notes;
+  Settings::each(settings,
+                 [&](const char* name, const auto& value) { notes[name] = as_text(value); });
+  return notes;
+}
+
+/// Checked settings of a checkpoint of `program`. Throws UsageError, naming `path`, when notes are
+/// missing or malformed.
+template <class Settings>
+Settings settings_from_notes(const nn::Metadata& notes, const std::string& path,
+                             const std::string& program) {
+  Settings s;
+  Settings::each(s, [&](const char* name, auto& value) {
+    const auto it = notes.find(name);
+    require(it != notes.end() && read_text(it->second, value),
+            path + ": not a checkpoint of " + program + " (its setting \"" + name +
+                "\" is missing or malformed)");
+  });
+  try {
+    s.check();
+  } catch (const UsageError& e) {
+    throw UsageError(path + ": " + e.what());
+  }
+  return s;
+}
+
+}  // namespace stretto::examples

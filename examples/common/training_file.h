@@ -1,0 +1,29 @@
+// The checkpoint of a run: model, optimiser, settings, what the data were, and where it stands.
+#pragma once
+
+#include <string>
+
+#include "nn/checkpoint.h"
+
+namespace stretto::examples {
+
+struct RunRecord {
+  int64_t step = 0;
+  nn::Metadata settings;
+  std::string data;       // its fingerprint
+  bool by_clock = false;  // the schedule follows the time taken, so that it is kept
+  double seconds = 0;
+};
+
+/// Throws Error, and leaves an older file as it is, when a parameter is not finite or writing
+/// fails. Where the steps are counted the clock is left out, so that equal runs give equal files.
+void save_run(const std::string& path, const nn::Module& model, const nn::Optimizer& optimizer,
+              const RunRecord& record);
+
+/// Continues from the checkpoint of a run of the same settings: sets step and seconds of `record`,
+/// which has the rest. Throws Error or UsageError for any other file, and for one that was trained
+/// on other data; `data` names them and their option: "chorales than those of --data".
+void load_run(const std::string& path, nn::Module& model, nn::Optimizer& optimizer,
+              RunRecord& record, const std::string& data);
+
+}  // namespace stretto::examples

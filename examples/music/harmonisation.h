@@ -1,0 +1,103 @@
+// Harmonising a melody: an encoder reads the soprano of a chorale, a decoder writes alto, tenor and
+// bass, sixteenth by sixteenth. Settings, data, training and the search for the likeliest harmony.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "examples/common/training.h"
+#include "examples/music/chorale_options.h"
+#include "examples/music/chorale_tokens.h"
+#include "nn/sequence_to_sequence.h"
+
+namespace stretto::examples {
+
+/// What fixes a run, as ChoraleSettings do for the other program.
+struct HarmonySettings {
+  /// none; sinusoid: added to both inputs; music: these, and relative tables in self-attention.
+  std::string position = "music";
+  double label_smoothing = 0;
+  int64_t layers = 2;  // of the encoder, and as many of the decoder
+  int64_t d_model = 128;
+  int64_t heads = 4;
+  int64_t d_hidden = 512;
+  double dropout = 0.1;
+  double attention_dropout = 0;
+
+  int64_t length = 64;  // sixteenths
+  int64_t batch = 16;
+  int64_t transpose = 5;
+  double learning_rate = 2e-3;
+  int64_t warmup = 100;
+  double weight_decay = 0.01;
+  double clip = 1;
+  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
+  uint64_t seed = 1;
+
+  bool operator==(const HarmonySettings&) const = default;
+
+  /// Throws UsageError, naming option and value, for what cannot be trained.
+  void check() const;
+  /// A training takes more bytes than this.
+  double least_memory() const;
+  nn::SequenceToSequence::Options model() const;
+
+  template <class S, class F>
+  static void each(S& s, F&& f) {
+    f("position", s.position);
+    f("label_smoothing", s.label_smoothing);
+    each_training(s, f);
+  }
+};
+
+/// What the model sees and has to say of N sixteenths; all [B, ..].
+struct HarmonyBatch {
+  Tensor soprano;  // i64 [B, N]
+  Tensor padding;  // bool [B, N], true beyond the end of the piece
+  Tensor inputs;   // i64 [B, 3N], what was written before each target
+  Tensor targets;  // i64 [B, 3N]: A T B of the first sixteenth, of the second, …
+};
+
+/// The same crops of chorales, seen as a task for harmonisation. Input and target are those of the
+/// four voices in turn, of whole sixteenths.
+HarmonyBatch harmony_batch(const Batch& four_voices);
+
+/// Mean negative log-likelihood in nats per token of alto, tenor and bass over all of `pieces`, in
+/// windows of `length` sixteenths (scoring_batches). Throws Interrupted when the user stops the
+/// program.
+double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& pieces,
+                    int64_t length, int64_t stride, int64_t batch);
+
+/// Model, optimiser, data and position in the data of a run; see ChoraleTraining.
+class HarmonyTraining {
+ public:
+  HarmonyTraining(const HarmonySettings& settings, std::vector<Chorale> pieces, Device device);
+
+  StepResult train_step(double progress);
+  int64_t step() const { return step_; }
+  double learning_rate() const { return optimizer_.learning_rate(); }
+  void save(const std::string& path, double seconds) const;
+  double load(const std::string& path);
+
+  nn::SequenceToSequence model;
+  const HarmonySettings settings;
+
+ private:
+  nn::AdamW optimizer_;
+  const std::vector<Chorale> pieces_;
+  const std::string fingerprint_;  // of the pieces
+  Device device_;
+  int64_t step_ = 0;
+};
+
+/// The soprano of `melody` (its other voices are not looked at) with the likeliest lower voices
+/// that a beam finds. A piece longer than `length` sixteenths is done in windows of that length,
+/// each of which continues the second half of the one before. Throws Interrupted as above.
+Chorale harmonise(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,
+                  int64_t beam);
+
+/// The share of alto, tenor and bass that are the same in both; 0 to 1.
+double agreement(const Chorale& a, const Chorale& b);
+
+}  // namespace stretto::examples

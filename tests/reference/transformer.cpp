@@ -1,0 +1,159 @@
+#include "tests/reference/transformer.h"
+
+#include <cmath>
+#include <map>
+
+namespace stretto::reference {
+namespace {
+
+using Tokens = std::vector<int64_t>;
+
+// The functions of the paper, with the model's parameters.
+class Reader {
+ public:
+  explicit Reader(const nn::SequenceToSequence& model) : o_(model.options) {
+    for (const auto& [name, tensor] : model.named_parameters())
+      values_[name] = tensor.dim() == 2 ? matrix(tensor) : matrix(tensor.unsqueeze(0));
+  }
+
+  bool has(const std::string& name) const { return values_.count(name) == 1; }
+  const Matrix& operator[](const std::string& name) const { return values_.at(name); }
+
+  // x Wᵀ + b.
+  Matrix linear(const Matrix& x, const std::string& name) const {
+    Matrix y = times_transposed(x, values_.at(name + ".weight"));
+    if (has(name + ".bias"))
+      for (int64_t i = 0; i < y.rows; ++i)
+        for (int64_t j = 0; j < y.columns; ++j) y(i, j) += values_.at(name + ".bias")(0, j);
+    return y;
+  }
+
+  // √D · E[token] + PE(pos), PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos(the
+  // same) (§3.4, §3.5).
+  Matrix embed(const Tokens& tokens, const Matrix& table, int64_t step) const {
+    Matrix x{int64_t(tokens.size()), o_.d_model};
+    for (int64_t i = 0; i < x.rows; ++i)
+      for (int64_t d = 0; d < x.columns; ++d) {
+        x(i, d) = table(tokens[size_t(i)], d);
+        if (o_.scale_embedding) x(i, d) *= std::sqrt(double(o_.d_model));
+        if (!o_.sinusoid) continue;
+        const int64_t even = d / 2 * 2;
+        const double angle =
+            double(i * step) / std::pow(10000.0, double(even) / double(o_.d_model));
+        x(i, d) += d == even ? std::sin(angle) : std::cos(angle);
+      }
+    return x;
+  }
+
+  // (x − μ) / √(σ² + ε) · g + b, or without μ and b (RMS).
+  Matrix norm(const Matrix& x, const std::string& name) const {
+    const bool rms = o_.norm_kind == nn::NormKind::rms;
+    Matrix y = x;
+    for (int64_t i = 0; i < x.rows; ++i) {
+      double mean = 0, square = 0;
+      for (int64_t d = 0; d < x.columns; ++d) mean += x(i, d) / double(x.columns);
+      if (rms) mean = 0;
+      for (int64_t d = 0; d < x.columns; ++d)
+        square += (x(i, d) - mean) * (x(i, d) - mean) / double(x.columns);
+      for (int64_t d = 0; d < x.columns; ++d) {
+        y(i, d) = (x(i, d) - mean) / std::sqrt(square + o_.norm_eps);
+        y(i, d) *= values_.at(name + ".weight")(0, d);
+        if (!rms) y(i, d) += values_.at(name + ".bias")(0, d);
+      }
+    }
+    return y;
+  }
+
+  // Concat(head_1 … head_h) W^O, head = softmax(Q Kᵀ / √d_k) V (§3.2).
+  Matrix attention(const Matrix& x, const Matrix& context, const std::string& name,
+                   bool causal) const {
+    const Matrix q = linear(x, name + ".q"), k = linear(context, name + ".k");
+    const Matrix v = linear(context, name + ".v");
+    const int64_t d_key = q.columns / o_.n_heads, d_value = v.columns / o_.n_heads;
+    const double scale = o_.attention_scale.value_or(1 / std::sqrt(double(d_key)));
+    Matrix heads{x.rows, v.columns};
+    for (int64_t h = 0; h < o_.n_heads; ++h)
+      for (int64_t i = 0; i < x.rows; ++i) {
+        const int64_t seen = causal ? i + 1 : context.rows;
+        std::vector<double> weight(size_t(seen), 0);
+        double total = 0;
+        for (int64_t j = 0; j < seen; ++j) {
+          for (int64_t d = 0; d < d_key; ++d)
+            weight[size_t(j)] += scale * q(i, h * d_key + d) * k(j, h * d_key + d);
+          total += weight[size_t(j)] = std::exp(weight[size_t(j)]);
+        }
+        for (int64_t j = 0; j < seen; ++j)
+          for (int64_t d = 0; d < d_value; ++d)
+            heads(i, h * d_value + d) += weight[size_t(j)] / total * v(j, h * d_value + d);
+      }
+    return linear(heads, name + ".out");
+  }
+
+  // max(0, x W₁ + b₁) W₂ + b₂ (§3.3); gated: (gelu(x W₁) · x V) W₂.
+  Matrix feed_forward(const Matrix& x, const std::string& name) const {
+    Matrix hidden = linear(x, name + ".linear1");
+    for (double& value : hidden.values) {
+      const double tanh =
+          std::tanh(std::sqrt(2 / 3.141592653589793) * (value + 0.044715 * value * value * value));
+      value =
+          o_.activation == nn::Activation::relu ? std::max(0.0, value) : 0.5 * value * (1 + tanh);
+    }
+    if (o_.gated) {
+      const Matrix gate = linear(x, name + ".gate");
+      for (size_t i = 0; i < gate.values.size(); ++i) hidden.values[i] *= gate.values[i];
+    }
+    return linear(hidden, name + ".linear2");
+  }
+
+  // LayerNorm(x + f(x)), or x + f(LayerNorm(x)).
+  template <class F>
+  Matrix residual(const Matrix& x, const std::string& name, F f) const {
+    const bool pre = o_.norm == nn::NormPlace::pre;
+    Matrix y = f(pre ? norm(x, name) : x);
+    for (size_t i = 0; i < y.values.size(); ++i) y.values[i] += x.values[i];
+    return pre ? y : norm(y, name);
+  }
+
+ private:
+  const nn::SequenceToSequence::Options& o_;
+  std::map<std::string, Matrix> values_;
+};
+
+}  // namespace
+
+Matrix transformer(const nn::SequenceToSequence& model, const Tokens& source,
+                   const Tokens& target) {
+  const nn::SequenceToSequence::Options& o = model.options;
+  const Reader f(model);
+  Matrix x = f.embed(source, f["source_embedding.weight"], o.source_step);
+  for (int64_t i = 0; i < o.n_encoder_layers; ++i) {
+    const std::string layer = "encoder.layers." + std::to_string(i);
+    x = f.residual(x, layer + ".norm1", [&](const Matrix& y) {
+      return f.attention(y, y, layer + ".self_attention", false);
+    });
+    x = f.residual(x, layer + ".norm2",
+                   [&](const Matrix& y) { return f.feed_forward(y, layer + ".feed_forward"); });
+  }
+  const Matrix context = f.has("encoder.norm.weight") ? f.norm(x, "encoder.norm") : x;
+
+  const Matrix& table =
+      f[o.shared_embedding ? "source_embedding.weight" : "target_embedding.weight"];
+  x = f.embed(target, table, 1);
+  for (int64_t i = 0; i < o.n_decoder_layers; ++i) {
+    const std::string layer = "decoder.layers." + std::to_string(i);
+    x = f.residual(x, layer + ".norm1", [&](const Matrix& y) {
+      return f.attention(y, y, layer + ".self_attention", true);
+    });
+    x = f.residual(x, layer + ".norm2", [&](const Matrix& y) {
+      return f.attention(y, context, layer + ".cross_attention", false);
+    });
+    x = f.residual(x, layer + ".norm3",
+                   [&](const Matrix& y) { return f.feed_forward(y, layer + ".feed_forward"); });
+  }
+  if (f.has("decoder.norm.weight")) x = f.norm(x, "decoder.norm");
+  if (o.scale_output)
+    for (double& value : x.values) value /= std::sqrt(double(o.d_model));
+  return o.tied ? times_transposed(x, table) : f.linear(x, "out");
+}
+
+}  // namespace stretto::reference
