@@ -1,5 +1,7 @@
 #include "nn/transformer_xl.h"
 
+#include <cmath>
+
 #include "autograd/tape.h"
 #include "nn/init.h"
 #include "nn/optim.h"
@@ -53,6 +55,35 @@ TEST_CASE("TransformerXL: names of its parameters") {
   CHECK(other->parameter_count() == model->parameter_count() + 2 * 2 * 6 + 11 * 8);
   CHECK(other->label() == "TransformerXL(3 layers, memory 5)");
   CHECK(other->layers[0].label() == "TransformerXLLayer(pre-norm)");
+}
+
+TEST_CASE("TransformerXL: first weights are the authors'") {
+  TransformerXL::Options o = tiny_xl();
+  o.vocabulary = 300;
+  o.d_model = o.d_hidden = 64;
+  o.d_head = 32;
+  o.tied_biases = false;
+  o.init_std = 0.05;
+  manual_seed(7);
+  const TransformerXL model(o);
+  for (const auto& [name, p] : model.named_parameters()) {
+    INFO(name);
+    const std::vector<double> values = p.to_vector<double>();
+    if (name.ends_with("bias")) {
+      CHECK(values == std::vector<double>(values.size(), 0.0));
+      continue;
+    }
+    const double center = name.find("norm") == std::string::npos ? 0 : 1;
+    double total = 0, squares = 0;
+    for (const double x : values) {
+      total += x - center;
+      squares += (x - center) * (x - center);
+    }
+    const auto n = double(values.size());
+    const double variance = o.init_std * o.init_std;
+    CHECK(std::fabs(total / n) < 4.5 * std::sqrt(variance / n));
+    CHECK(std::fabs(squares / n - variance) < 4.5 * variance * std::sqrt(2 / n));
+  }
 }
 
 TEST_CASE("TransformerXL: the published models' parameters, to the last") {
