@@ -157,6 +157,8 @@ Tensor SequenceToSequence::encode(const Tensor& source, const Tensor& source_pad
 
 Tensor SequenceToSequence::decode(const Tensor& target, const Tensor& context,
                                   const Tensor& source_padding, Cache* cache) const {
+  check(context.defined() || (cache && cache->position > 0), "SequenceToSequence",
+        "no context; it may be left out only with a cache that has seen it");
   Tensor x = embed("target", target_table(), target, cache ? cache->position : 0, 1);
   if (cache && cache->position == 0) cache->source_padding = source_padding;
   x = decoder(x, context, {.causal = true},

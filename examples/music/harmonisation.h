@@ -26,7 +26,7 @@ struct HarmonySettings {
   double attention_dropout = 0;
 
   int64_t length = 64;  // sixteenths
-  int64_t batch = 16;
+  int64_t batch = 8;
   int64_t transpose = 5;
   double learning_rate = 2e-3;
   int64_t warmup = 100;

@@ -386,4 +386,9 @@ TEST_CASE("SequenceToSequence: errors") {
                     "[SequenceToSequence] source i64 [4]; must be i64 or i32 [B, L]");
   CHECK_THROWS_WITH(model->decode(zeros({2, 3, 1}), model->encode(some_tokens(1, 4, 1))),
                     "[SequenceToSequence] target f32 [2, 3, 1]; must be i64 or i32 [B, L]");
+  SequenceToSequence::Cache cache;
+  for (SequenceToSequence::Cache* none : {&cache, static_cast<SequenceToSequence::Cache*>(nullptr)})
+    CHECK_THROWS_WITH(model->decode(some_tokens(1, 2, 1), {}, {}, none),
+                      "[SequenceToSequence] no context; it may be left out only with a cache that "
+                      "has seen it");
 }
