@@ -67,11 +67,8 @@ Tensor MusicTransformer::embed(const Tensor& tokens, int64_t first) const {
   check(tokens.dim() == 2, "MusicTransformer", "tokens ", tokens, "; must be i64 or i32 [B, L]");
   Tensor x = embedding(tokens);
   if (options.scale_embedding) x = x * std::sqrt(double(options.d_model));
-  if (options.sinusoid) {
-    NoGrad guard;
-    x = x + sinusoids(tokens.size(1), options.d_model, *options.sinusoid, first, 1,
-                      {.dtype = x.dtype(), .device = x.device()});
-  }
+  if (options.sinusoid)
+    x = x + sinusoids(tokens.size(1), options.d_model, *options.sinusoid, first, 1, options_of(x));
   return dropout(x);
 }
 

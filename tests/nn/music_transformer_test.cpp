@@ -13,6 +13,7 @@
 #include "ops/reduce.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/module_gradcheck.h"
 
 using namespace stretto;
 using nn::MusicTransformer;
@@ -218,20 +219,23 @@ TEST_CASE("MusicTransformer: a clone says the same") {
   CHECK(same_bits((*other)(some_tokens(1, 9)), (*m)(some_tokens(1, 9))));
 }
 
-TEST_CASE("MusicTransformer has no parameter that it does not use") {
+TEST_CASE("MusicTransformer: every parameter gets its gradient, in every setting") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
-    for (const bool tied : {false, true}) {
-      MusicTransformer::Options o = tiny();
-      o.norm = norm;
-      o.tied = tied;
-      const auto m = make(o);
-      cross_entropy((*m)(some_tokens(2, 9)), some_tokens(2, 9)).backward();
-      for (const auto& [name, p] : m->named_parameters()) {
-        INFO(name);
-        REQUIRE(p.grad().defined());
-        CHECK(max(abs(p.grad())).item() > 0);
-      }
-    }
+    for (const bool tied : {false, true})
+      for (const bool relative : {false, true})
+        for (const bool absolute : {false, true}) {
+          MusicTransformer::Options o = tiny();
+          o.norm = norm;
+          o.tied = tied;
+          o.relative = relative;
+          if (absolute) o.sinusoid = Sinusoid::interleaved;
+
+          const auto m = make(o);
+          INFO((tied ? "tied " : "")
+               << (relative ? "relative " : "") << (absolute ? "absolute" : ""));
+          testing::check_parameter_gradients(
+              *m, [&] { return cross_entropy((*m)(some_tokens(2, 9)), some_tokens(2, 9)); });
+        }
 }
 
 TEST_CASE("MusicTransformer: errors") {

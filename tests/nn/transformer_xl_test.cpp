@@ -11,6 +11,7 @@
 #include "ops/reduce.h"
 #include "tests/nn/transformer_xl.h"
 #include "tests/support/catch.h"
+#include "tests/support/module_gradcheck.h"
 
 using namespace stretto;
 using nn::NormPlace;
@@ -227,28 +228,10 @@ TEST_CASE("TransformerXL: gradients") {
     const Tensor tokens = some_tokens(2, 4), targets = some_tokens(2, 4, 1);
     TransformerXL::Memory start;
     model->hidden(some_tokens(2, 3, 2), &start);
-    auto loss = [&] {
+    testing::check_parameter_gradients(*model, [&] {
       TransformerXL::Memory memory = start;
       return mean(model->nll(tokens, targets, &memory));
-    };
-    loss().backward();
-    for (const auto& [name, p] : model->named_parameters()) {
-      INFO(name);
-      REQUIRE(p.grad().defined());
-      // Along a random direction: one number per parameter, against a central difference.
-      const Tensor direction = fixed_noise(p.shape(), 7);
-      const double slope = sum(p.grad() * direction).item();
-      NoGrad guard;
-      Tensor value = p;
-      const auto at = [&](double step) {
-        value.add_(direction, step);
-        const double y = loss().item();
-        value.add_(direction, -step);
-        return y;
-      };
-      constexpr double h = 1e-5;
-      CHECK(slope == Approx((at(h) - at(-h)) / (2 * h)).epsilon(1e-6).margin(1e-9));
-    }
+    });
   }
 }
 
