@@ -10,6 +10,7 @@
 #include "nn/adaptive.h"
 #include "nn/attention.h"
 #include "nn/checkpoint.h"
+#include "nn/disentangled.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/feed_forward.h"
