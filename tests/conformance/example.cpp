@@ -61,9 +61,9 @@ void check_everywhere(const Case& c) {
   REQUIRE(!all.empty());
   for (const DType dtype : {f64, f32}) {
     for (const Implementation& implementation : all) {
+      INFO(c.subject << " " << c.name << ", " << implementation.name << ", " << name(dtype));
       const Result result = run(c, implementation, dtype);
-      INFO(c.subject << " " << c.name << ", " << implementation.name << ", " << name(dtype)
-                     << ": worst " << result.worst << " at " << result.where);
+      INFO("worst " << result.worst << " at " << result.where);
       CHECK(result.worst <= tolerance(dtype));
     }
   }
