@@ -59,7 +59,7 @@ Case Example::finish(const std::string& name, const Shape& shape,
 void check_everywhere(const Case& c) {
   const auto all = implementations(c.subject);
   REQUIRE(!all.empty());
-  for (const DType dtype : {f64, f32}) {
+  for (const DType dtype : {f64, f32, bf16}) {
     for (const Implementation& implementation : all) {
       INFO(c.subject << " " << c.name << ", " << implementation.name << ", " << name(dtype));
       const Result result = run(c, implementation, dtype);
