@@ -1,14 +1,14 @@
-// Conformance cases: worked examples of single functions, one per file. What the files hold and
-// how a result is judged stands in the README beside the cases (shared/conformance/README.md).
+// Conformance cases: worked examples of single functions, one per file. README.md says what the
+// files hold and how a result is judged.
 #pragma once
 
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "core/tensor.h"
+#include "tests/conformance/config.h"
 
 namespace stretto::conformance {
 
@@ -17,7 +17,6 @@ class Tensors {
  public:
   bool has(const std::string& name) const { return map_.count(name) > 0; }
   /// Throws when the case has none of that name.
-  Tensor& operator[](const std::string& name);
   const Tensor& operator[](const std::string& name) const;
   void set(const std::string& name, const Tensor& x) { map_.insert_or_assign(name, x); }
   auto begin() const { return map_.begin(); }
@@ -29,17 +28,17 @@ class Tensors {
 
 struct Case {
   std::string name, subject;
-  nlohmann::json config;
+  Config config;
   Tensors tensors;
 };
 
-/// Reads a case; Error with the path for a file that is none.
+/// Reads a case; Error with the path for a file that is none, or whose tensors contradict each
+/// other.
 Case load_case(const std::string& path);
 
 /// Computes the outputs of a case, named as there, from its inputs. Inputs with an expected
-/// gradient are leaves that want one. An evaluation that runs a module puts the module's parameters
-/// in the place of the inputs that it gave them.
-using Evaluate = std::function<Tensors(Tensors& inputs, const nlohmann::json& config)>;
+/// gradient are leaves that want one.
+using Evaluate = std::function<Tensors(const Tensors& inputs, const Config& config)>;
 
 /// One of possibly several ways to compute a subject.
 struct Implementation {
@@ -49,13 +48,14 @@ struct Implementation {
 
 struct Result {
   std::string implementation;
-  Tensors computed;   // out.* and grad.*
+  Tensors computed;   // out.* and grad.*, those that the case expects
   double worst = 0;   // the largest error of a tensor
   std::string where;  // its name
 };
 
 /// One implementation on one case, computed in `dtype` on `device`. The error of a tensor is
-/// max |got − want| / max(1, max |want|), infinite for a NaN or a wrong shape.
+/// max |got − want| / max(1, max |want|), infinite for a NaN. Error for a case whose tensors do not
+/// fit its subject.
 Result run(const Case& c, const Implementation& implementation, DType dtype, Device device = cpu);
 
 /// What `worst` may be.

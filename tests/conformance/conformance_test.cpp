@@ -16,14 +16,15 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// $STRETTO_CONFORMANCE, else shared/conformance/cases or tests/conformance/cases in a folder that
-// contains the current one or this source.
+// $STRETTO_CONFORMANCE, else tests/conformance/cases in a folder that contains the current one or
+// this source.
 fs::path folder() {
   if (const char* named = std::getenv("STRETTO_CONFORMANCE")) return named;
   for (const fs::path& start : {fs::current_path(), fs::path(__FILE__).parent_path()})
     for (fs::path at = start;; at = at.parent_path()) {
-      for (const char* inside : {"shared/conformance/cases", "tests/conformance/cases"})
-        if (std::error_code ignored; fs::is_directory(at / inside, ignored)) return at / inside;
+      std::error_code ignored;
+      const fs::path cases = at / "tests/conformance/cases";
+      if (fs::is_directory(cases, ignored)) return cases;
       if (at == at.parent_path()) break;
     }
   return {};
@@ -45,7 +46,7 @@ TEST_CASE("conformance cases") {
   int64_t judged = 0;
   for (const std::string& path : files()) {
     const conformance::Case c = conformance::load_case(path);
-    for (const DType dtype : {f64, f32}) {
+    for (const DType dtype : {f64, f32, bf16}) {
       if (!conformance::judged(c, dtype)) continue;
       for (const auto& implementation : conformance::implementations(c.subject)) {
         const conformance::Result result = conformance::run(c, implementation, dtype);
@@ -64,6 +65,7 @@ TEST_CASE("conformance: wrong numbers, missing tensors and broken files are noti
   const testing::TempDir dir;
   const std::string path = dir.file("case.safetensors");
   const Tensor x = tensor(std::vector<double>{1, 2, 3, 4}, {2, 2});
+  const Tensor y = tensor(std::vector<double>{7, 10, 15, 22}, {2, 2});
   auto save = [&](const std::vector<nn::NamedTensor>& tensors, const std::string& config = "{}",
                   const std::string& format = "conformance-1") {
     nn::save_safetensors(
@@ -74,26 +76,92 @@ TEST_CASE("conformance: wrong numbers, missing tensors and broken files are noti
     const conformance::Case c = conformance::load_case(path);
     return conformance::run(c, conformance::implementations(c.subject)[0], f64).worst;
   };
-  const Tensor y = tensor(std::vector<double>{7, 10, 15, 22}, {2, 2});
+  auto load_error = [&](const std::string& text) {
+    CHECK_THROWS_WITH(conformance::load_case(path), path + ": [conformance] " + text);
+  };
+
   save({{"in.a", x}, {"in.b", x}, {"out.y", y}});
   CHECK(worst() == 0);
   save({{"in.a", x}, {"in.b", x}, {"out.y", x}});
   CHECK(worst() == 18.0 / 4);
-  save({{"in.a", x}, {"in.b", x}, {"out.y", y.flatten()}});
-  CHECK(std::isinf(worst()));
   save({{"in.a", x}, {"in.b", x}, {"out.y", y}, {"gout.y", y}, {"grad.in.a", y}});
   CHECK(worst() > 0.1);
+  save({{"in.a", x}, {"in.b", x}, {"out.y", full({2, 2}, NAN, {.dtype = f64})}});
+  CHECK(std::isinf(worst()));
+
   save({{"in.a", x}, {"out.y", y}});
   CHECK_THROWS_WITH(worst(), "[conformance] the case has no tensor in.b");
+  save({{"in.a", x}, {"in.b", x}, {"out.y", y.flatten()}});
+  CHECK_THROWS_WITH(worst(),
+                    "[conformance] out.y is f64 [4], but what its inputs give is f64 [2, 2]");
+  save({{"in.a", x}, {"in.b", x}, {"out.y", y}, {"out.z", y}});
+  CHECK_THROWS_WITH(worst(), "[conformance] op.matmul has no output out.z");
+
   save({{"in.a", x}, {"in.b", x}});
-  CHECK_THROWS_WITH(worst(), Containing(": no outputs to compare with"));
+  load_error("no outputs to compare with");
+  save({{"in.a", x}, {"out.y", y}, {"grad.in.a", y}});
+  load_error("grad.in.a without the cotangent of any output");
+  save({{"in.a", x}, {"out.y", y}, {"gout.y", y.flatten()}});
+  load_error("gout.y f64 [4] for out.y f64 [2, 2]; shapes must agree");
+  save({{"in.a", x}, {"out.y", y}, {"gout.y", y}, {"grad.in.b", y}});
+  load_error("the case has no tensor in.b");
+  save({{"in.a", x.to(i64)}, {"out.y", y}, {"gout.y", y}, {"grad.in.a", y}});
+  load_error("grad.in.a f64 [2, 2] for in.a i64 [2, 2]; only floating tensors have gradients");
   save({{"in.a", x}, {"in.b", x}, {"out.y", y}}, "[]");
-  CHECK_THROWS_WITH(worst(), Containing(": its config is no JSON object"));
+  load_error("its config is no JSON object");
   save({{"in.a", x}, {"in.b", x}, {"out.y", y}}, "{}", "conformance-2");
-  CHECK_THROWS_WITH(worst(), Containing("format \"conformance-2\"; known: \"conformance-1\""));
-  save({{"in.x", x}, {"out.y", y}}, R"({"axis": "rows"})");
-  const auto softmax = conformance::implementations("op.softmax")[0];
-  CHECK_THROWS_WITH(conformance::run(conformance::load_case(path), softmax, f64),
-                    Containing("[conformance] c: its config: "));
+  load_error("format \"conformance-2\"; known: \"conformance-1\"");
+  nn::save_safetensors(path, {{"out.y", y}}, {{"format", "conformance-1"}});
+  load_error("no \"case\" in its metadata");
+}
+
+TEST_CASE("conformance: a config is read key by key") {
+  const conformance::Config c(
+      R"({"n": 3, "whole": 4.0, "x": 0.5, "on": true, "list": [1, 2], "nothing": null,
+          "word": "pre", "large": 18446744073709551615, "far": 1e300})");
+  CHECK(c.integer("n") == 3);
+  CHECK(c.integer("whole") == 4);
+  CHECK(c.integer("nothing", 7) == 7);
+  CHECK(c.number("x") == 0.5);
+  CHECK(c.number("n") == 3);
+  CHECK(c.number("missing", 2) == 2);
+  CHECK(c.flag("on", false));
+  CHECK(c.flag("missing", true));
+  CHECK(c.integers("list") == std::vector<int64_t>{1, 2});
+  CHECK(c.choice("word", {"post", "pre"}) == "pre");
+  CHECK(c.choice("missing", {"post", "pre"}) == "post");
+  CHECK(c.has("n"));
+  CHECK_FALSE(c.has("nothing"));
+  CHECK_THROWS_WITH(c.integer("missing"), "[conformance] its config has no missing");
+  CHECK_THROWS_WITH(c.integer("nothing"), "[conformance] its config has no nothing");
+  CHECK_THROWS_WITH(c.integer("x"), "[conformance] config: x is 0.5; must be an integer");
+  CHECK_THROWS_WITH(c.integer("far"), Containing("must be an integer"));
+  CHECK_THROWS_WITH(c.integer("large"), "[conformance] config: large is too large");
+  CHECK_THROWS_WITH(c.integer("on"),
+                    "[conformance] config: on is of JSON type boolean; must be an integer");
+  CHECK_THROWS_WITH(c.number("word"),
+                    "[conformance] config: word is of JSON type string; must be a number");
+  CHECK_THROWS_WITH(c.flag("n", false),
+                    "[conformance] config: n is of JSON type number; must be true or false");
+  CHECK_THROWS_WITH(c.integers("n"),
+                    "[conformance] config: n is of JSON type number; must be a list of integers");
+  CHECK_THROWS_WITH(c.choice("n", {"post"}),
+                    "[conformance] config: n is of JSON type number; must be a text");
+  CHECK_THROWS_WITH(c.choice("word", {"post", "both"}),
+                    "[conformance] config: word is \"pre\"; accepted: post, both");
+}
+
+TEST_CASE("conformance: some cases speak of f64 alone") {
+  auto judged = [](const char* subject, const char* config, DType dtype) {
+    return conformance::judged(
+        {.name = "c", .subject = subject, .config = conformance::Config(config), .tensors = {}},
+        dtype);
+  };
+  CHECK(judged("op.layer_norm", R"({"shift": 1e6})", f64));
+  CHECK_FALSE(judged("op.layer_norm", R"({"shift": 1e6})", f32));
+  CHECK(judged("op.layer_norm", "{}", f32));
+  CHECK(judged("op.softmax", R"({"scale": 1000})", f64));
+  CHECK_FALSE(judged("op.softmax", R"({"scale": 1000})", bf16));
+  CHECK(judged("op.softmax", "{}", bf16));
   CHECK(conformance::implementations("attention.unheard_of").empty());
 }

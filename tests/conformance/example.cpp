@@ -1,0 +1,72 @@
+#include "tests/conformance/example.h"
+
+#include "nn/safetensors.h"
+#include "ops/create.h"
+#include "tests/conformance/subjects.h"
+#include "tests/support/catch.h"
+#include "tests/support/gradcheck.h"
+
+namespace stretto::conformance {
+
+using testing::Number;
+
+Example::Example(const std::string& subject, const std::string& config)
+    : case_{.name = config, .subject = subject, .config = Config(config), .tensors = {}} {
+  testing::number_tape().clear();
+}
+
+void Example::input(const std::string& name, const Shape& shape, double scale, double shift) {
+  const Tensor x = testing::fixed_noise(shape, 100 + leaves_.size());
+  Entry& entry = entries_[name];
+  entry.shape = shape;
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    double& value = x.data<double>()[i];
+    value = value * scale + shift;
+    entry.numbers.push_back(testing::leaf_number(value));
+  }
+  case_.tensors.set(name, x);
+  leaves_.push_back(name);
+}
+
+void Example::constant(const std::string& name, const Tensor& x) {
+  Entry& entry = entries_[name];
+  entry.shape = x.shape();
+  for (const double value : x.to_vector<double>())
+    entry.numbers.push_back(testing::exact_number(value));
+  case_.tensors.set(name, x);
+}
+
+Case Example::finish(const std::string& name, const Shape& shape,
+                     const std::vector<Number>& values) {
+  std::vector<double> plain;
+  for (const Number& value : values) plain.push_back(value.value);
+  const Tensor cotangent = testing::fixed_noise(shape, 99);
+  case_.tensors.set("out." + name, tensor(plain, shape));
+  case_.tensors.set("gout." + name, cotangent);
+  size_t leaves = 0;
+  for (const std::string& leaf : leaves_) leaves += entries_[leaf].numbers.size();
+  const std::vector<double> slopes =
+      testing::number_gradients(values, cotangent.to_vector<double>(), leaves).value;
+  auto at = slopes.begin();
+  for (const std::string& leaf : leaves_) {
+    const auto end = at + int64_t(entries_[leaf].numbers.size());
+    case_.tensors.set("grad." + leaf, tensor(std::vector<double>(at, end), entries_[leaf].shape));
+    at = end;
+  }
+  return case_;
+}
+
+void check_everywhere(const Case& c) {
+  const auto all = implementations(c.subject);
+  REQUIRE(!all.empty());
+  for (const DType dtype : {f64, f32, bf16}) {
+    for (const Implementation& implementation : all) {
+      INFO(c.subject << " " << c.name << ", " << implementation.name << ", " << name(dtype));
+      const Result result = run(c, implementation, dtype);
+      INFO("worst " << result.worst << " at " << result.where);
+      CHECK(result.worst <= tolerance(dtype));
+    }
+  }
+}
+
+}  // namespace stretto::conformance

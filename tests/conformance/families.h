@@ -1,0 +1,38 @@
+// The subjects by family, and what the families share.
+#pragma once
+
+#include "nn/module.h"
+#include "ops/attention.h"
+#include "tests/conformance/case.h"
+
+namespace stretto::conformance {
+
+/// Subjects with every way to compute them, the fastest first.
+using Subjects = std::map<std::string, std::vector<Implementation>>;
+
+Subjects attention_subjects();
+Subjects layer_subjects();
+Subjects op_subjects();
+
+/// The forms of attention that are evaluated one by one.
+struct NamedForm {
+  const char* name;
+  AttentionForm form;
+};
+inline constexpr NamedForm attention_forms[] = {{"automatic", AttentionForm::automatic},
+                                                {"composed", AttentionForm::composed}};
+
+/// A single output.
+Tensors only(const char* name, const Tensor& x);
+
+/// Error unless the tensor has this shape.
+void check_shape(const Tensors& x, const std::string& name, const Shape& shape);
+
+/// A mask or indices of any integer or boolean dtype, in the one that the library takes.
+Tensor mask(const Tensors& x, const std::string& name);
+Tensor indices(const Tensors& x, const std::string& name);
+
+/// Puts a tensor of the case, which must have its shape, in the place of a module's parameter.
+void connect(Tensor& parameter, const Tensors& x, const std::string& name);
+
+}  // namespace stretto::conformance
