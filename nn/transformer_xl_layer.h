@@ -1,0 +1,22 @@
+// A layer of Transformer-XL: it also attends to a memory of what it saw before.
+#pragma once
+
+#include "nn/transformer.h"
+
+namespace stretto::nn {
+
+/// Dai et al. 2019, §3.2: queries from x, keys and values from [memory; x]. x [B, L, d_model] →
+/// the same; memory [B, m, d_model], earlier inputs of this layer, gets no gradient, but gives some
+/// to the projections of keys and values. With NormPlace::pre the norm applies to memory and x: a
+/// memory is kept without norm.
+class TransformerXLLayer : public EncoderLayer {
+ public:
+  using EncoderLayer::EncoderLayer;
+  /// `memory` may be undefined. `position_rows` is what the position makes of
+  /// AttentionCall::position_rows.
+  Tensor operator()(const Tensor& x, const Tensor& memory, const Visibility& visible,
+                    const Tensor& position_rows = {}) const;
+  std::string label() const override;
+};
+
+}  // namespace stretto::nn
