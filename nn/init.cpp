@@ -12,6 +12,8 @@
 namespace stretto::nn {
 namespace {
 
+thread_local bool skipping = false;
+
 Options draw_options(const Tensor& x) {
   return {.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
 }
@@ -43,24 +45,32 @@ double normal_quantile(double p, double low, double high) {
 
 }  // namespace
 
+SkipInit::SkipInit() : before_(skipping) { skipping = true; }
+SkipInit::~SkipInit() { skipping = before_; }
+bool SkipInit::active() { return skipping; }
+
 void constant_(const Tensor& x, double value) {
+  if (skipping) return;
   NoGrad guard;
   Tensor(x).fill_(value);
 }
 
 void uniform_(const Tensor& x, double low, double high) {
   check(low <= high, "uniform_", "needs low ≤ high, got ", low, " and ", high);
+  if (skipping) return;
   assign(x, rand(x.shape(), next_random_key(), draw_options(x)), high - low, low);
 }
 
 void normal_(const Tensor& x, double mean, double std) {
   check(std >= 0, "normal_", "needs std ≥ 0, got ", std);
+  if (skipping) return;
   assign(x, randn(x.shape(), next_random_key(), draw_options(x)), std, mean);
 }
 
 void trunc_normal_(const Tensor& x, double mean, double std, double low, double high) {
   check(std > 0 && low < high, "trunc_normal_", "needs std > 0 and low < high, got std ", std,
         ", low ", low, ", high ", high);
+  if (skipping) return;
   double a = (low - mean) / std, b = (high - mean) / std;
   const bool mirrored = a > 0;  // the left tail has the digits
   if (mirrored) {
@@ -122,7 +132,7 @@ void kaiming_normal_(const Tensor& x, double a, Fan fan) { normal_(x, 0, kaiming
 
 void orthogonal_(const Tensor& x, double gain) {
   check(x.dim() >= 2, "orthogonal_", "needs at least 2 dimensions, got ", x);
-  if (x.numel() == 0) return;
+  if (skipping || x.numel() == 0) return;
   const int64_t rows = x.size(0), columns = x.numel() / rows;
   const int64_t n = std::min(rows, columns), length = std::max(rows, columns);
   std::vector<double> q = randn({n, length}, next_random_key(), {.dtype = f64}).to_vector<double>();

@@ -9,6 +9,28 @@
 
 namespace stretto::nn {
 
+/// While one exists, the functions below leave their tensors as they are, in this thread: for
+/// modules whose values come from a file, or do not matter. Memory that nobody writes to is only
+/// reserved, so that a module too large for this machine can still be described and counted.
+class SkipInit {
+ public:
+  SkipInit();
+  ~SkipInit();
+  SkipInit(const SkipInit&) = delete;
+  SkipInit& operator=(const SkipInit&) = delete;
+  static bool active();
+
+ private:
+  bool before_;
+};
+
+/// Numbers in all parameters of an M with these options: count_parameters<Linear>({.in = 2, …}).
+template <class M>
+int64_t count_parameters(const typename M::Options& options) {
+  const SkipInit skip;
+  return M(options).parameter_count();
+}
+
 void constant_(const Tensor& x, double value);
 /// Uniform in [low, high).
 void uniform_(const Tensor& x, double low = 0, double high = 1);

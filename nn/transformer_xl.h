@@ -95,7 +95,7 @@ class TransformerXL : public Module {
   Lengths lengths = options.lengths;  // may be changed at any time
 
   AdaptiveEmbedding embedding{*this, "embedding", embedding_options(options)};
-  Tensor u, v;  // [n_heads, d_head] with tied_biases
+  Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_head] with tied_biases
   Dropout dropout{*this, "dropout", {options.dropout}};
   List<TransformerXLLayer> layers{*this, "layers", options.n_layers, layer_options()};
   AdaptiveSoftmax output{
@@ -103,11 +103,13 @@ class TransformerXL : public Module {
 
  private:
   static AdaptiveOptions embedding_options(const Options& options);
-  LayerOptions layer_options();
-  void initialise();
+  LayerOptions layer_options() const;
+  Tensor shared_bias(std::string name);
+  void make();
   bool sinusoidal() const { return !options.position && !options.sinusoid; }
   Visibility visible() const;
   Tensor embed(const Tensor& tokens) const;
+  Tensor rows(int64_t n_keys, const Visibility& visible) const;
   void check_memory(const Tensor& tokens, const Memory& memory) const;
 
   LagSinusoids rows_;
