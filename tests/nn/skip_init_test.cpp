@@ -1,0 +1,63 @@
+#include <unistd.h>
+
+#include <fstream>
+
+#include "nn/init.h"
+#include "nn/linear.h"
+#include "nn/transformer_xl_presets.h"
+#include "ops/create.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+
+using namespace stretto;
+using testing::same_bits;
+
+namespace {
+
+// Bytes of this process that are in memory now; −1 where the system does not say.
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t all = 0, resident = -1;
+  if (!(statm >> all >> resident)) return -1;
+  return resident * int64_t(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+TEST_CASE("SkipInit leaves tensors and the random state as they are") {
+  manual_seed(7);
+  const Tensor x = full({4, 6}, 3);
+  {
+    const nn::SkipInit skip;
+    CHECK(nn::SkipInit::active());
+    nn::constant_(x, 1);
+    nn::uniform_(x);
+    nn::normal_(x);
+    nn::trunc_normal_(x);
+    nn::xavier_uniform_(x);
+    nn::xavier_normal_(x);
+    nn::kaiming_uniform_(x);
+    nn::kaiming_normal_(x);
+    nn::orthogonal_(x);
+    { const nn::SkipInit again; }
+    CHECK(nn::SkipInit::active());
+  }
+  CHECK_FALSE(nn::SkipInit::active());
+  CHECK(same_bits(x, full({4, 6}, 3)));
+  const Tensor y = full({4, 6}, 3);
+  nn::normal_(x);
+  manual_seed(7);
+  nn::normal_(y);
+  CHECK(same_bits(x, y));
+}
+
+TEST_CASE("count_parameters makes the module without filling it") {
+  CHECK(nn::count_parameters<nn::Linear>({.in = 3, .out = 5}) == 20);
+  // 600 MB, of which little may become resident while the module lives.
+  const int64_t before = resident_bytes();
+  if (before < 0) STRETTO_SKIP("no /proc/self/statm");
+  const nn::SkipInit skip;
+  const nn::TransformerXL model(nn::wt103_base().model);
+  CHECK(model.parameter_count() == 151'107'538);
+  CHECK(resident_bytes() - before < 151'107'538 * 4 / 10);
+}
