@@ -1,0 +1,76 @@
+// What must hold of every position in causal self-attention.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "nn/attention.h"
+#include "ops/indexing.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+namespace stretto::testing {
+
+/// In f64, evaluating, with key heads shared by two query heads and values narrower than keys.
+inline std::unique_ptr<nn::MultiHeadAttention> layer_with(
+    const nn::MakePosition& position, AttentionForm form = AttentionForm::automatic) {
+  manual_seed(11);
+  auto layer = std::make_unique<nn::MultiHeadAttention>(
+      nn::MultiHeadAttention::Options{.d_model = 8,
+                                      .n_heads = 4,
+                                      .n_key_heads = 2,
+                                      .d_key = 6,
+                                      .d_value = 3,
+                                      .position = position,
+                                      .kernel = nn::softmax_kernel(form)});
+  layer->to(f64);
+  layer->eval();
+  return layer;
+}
+
+/// x [B, L, d] through `layer` piece by piece.
+inline Tensor in_pieces(const nn::MultiHeadAttention& layer, const Tensor& x,
+                        const nn::Visibility& visible, const std::vector<int64_t>& pieces,
+                        nn::KeyValueCache cache = {}) {
+  Tensors parts;
+  int64_t at = 0;
+  for (const int64_t n : pieces) {
+    parts.push_back(layer(x.slice(1, at, at + n), visible, &cache));
+    at += n;
+  }
+  return cat(parts, 1);
+}
+
+/// Both forms agree; generation with a cache, step by step and in pieces, equals one pass, as does
+/// a limited cache under a window; later positions and other sequences of the batch change nothing.
+inline void check_causal_position(const nn::MakePosition& position, bool limited_cache = true) {
+  NoGrad guard;
+  const int64_t l = 23;
+  const Tensor x = fixed_noise({2, l, 8}, 1), other = fixed_noise({2, l, 8}, 2);
+  const Tensor composed = (*layer_with(position, AttentionForm::composed))(x, {.causal = true});
+  for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::composed}) {
+    const auto layer = layer_with(position, form);
+    const Tensor y = (*layer)(x, {.causal = true});
+    CHECK(worst_error(y, composed) < 1e-12);
+
+    const std::vector<int64_t> steps(size_t(l), 1);
+    for (const auto& pieces : {steps, {7, 1, 1, 5, 9}, {1, 22}})
+      CHECK(worst_error(in_pieces(*layer, x, {.causal = true}, pieces), y) < 1e-12);
+    const nn::Visibility window{.causal = true, .window = 6};
+    const Tensor windowed = (*layer)(x, window);
+    CHECK(worst_error(in_pieces(*layer, x, window, steps), windowed) < 1e-12);
+    if (limited_cache)
+      CHECK(worst_error(in_pieces(*layer, x, window, steps, {.limit = 5}), windowed) < 1e-12);
+
+    for (const int64_t t : {1, 9, 22}) {
+      const Tensor changed = cat({x.slice(1, 0, t), other.slice(1, t)}, 1);
+      CHECK(same_bits((*layer)(changed, {.causal = true}).slice(1, 0, t), y.slice(1, 0, t)));
+    }
+    const Tensor changed = cat({x.slice(0, 0, 1), other.slice(0, 1)}, 0);
+    CHECK(same_bits((*layer)(changed, {.causal = true})[0], y[0]));
+  }
+}
+
+}  // namespace stretto::testing
