@@ -11,6 +11,7 @@
 #include "nn/attention.h"
 #include "nn/checkpoint.h"
 #include "nn/dense_bias.h"
+#include "nn/disentangled.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/feed_forward.h"

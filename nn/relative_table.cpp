@@ -4,6 +4,10 @@
 
 #include "nn/init.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/skew.h"
+#include "ops/view.h"
 
 namespace stretto::nn {
 
@@ -23,6 +27,65 @@ void MusicRelative::apply(AttentionCall& call) const {
 std::string MusicRelative::label() const {
   return str("MusicRelative(length ", options.length, options.two_sided ? ", two-sided" : "",
              options.shared_by_heads ? ", shared by heads)" : ")");
+}
+
+ShawRelative::ShawRelative(Module& parent, HeadShape shape, Options o)
+    : Position(parent), options(o) {
+  check(o.clip >= 0, "ShawRelative", "clip ", o.clip, "; must not be negative");
+  auto table = [&](const char* name, int64_t size) {
+    const Tensor value = empty({o.shared_by_heads ? 1 : shape.n_heads, 2 * o.clip + 1, size});
+    for (int64_t h = 0; h < value.size(0); ++h) xavier_uniform_(value[h]);
+    return parameter(name, value);
+  };
+  keys = table("keys", shape.d_key);
+  if (o.values) values = table("values", shape.d_value);
+}
+
+void ShawRelative::apply(AttentionCall& call) const {
+  call.options.keys = {.rows = keys, .zero_row = options.clip, .beyond = Beyond::clip};
+  if (options.values)
+    call.options.values = {.rows = values, .zero_row = options.clip, .beyond = Beyond::clip};
+}
+
+std::string ShawRelative::label() const {
+  return str("ShawRelative(clip ", options.clip, options.values ? "" : ", keys only",
+             options.shared_by_heads ? ", shared by heads)" : ")");
+}
+
+BertRelative::BertRelative(Module& parent, HeadShape shape, Options o)
+    : Position(parent), options(o) {
+  check(o.length >= 1, "BertRelative", "length ", o.length, "; needs at least 1");
+  const Tensor value = empty({1, 2 * o.length - 1, shape.d_key});
+  normal_(value, 0, 0.02);
+  table = parameter("table", value);
+}
+
+void BertRelative::apply(AttentionCall& call) const {
+  call.options.keys = {.rows = table, .zero_row = options.length - 1, .beyond = Beyond::error};
+  if (options.keys_too) add_key_side_term(call, call.options.keys);
+}
+
+std::string BertRelative::label() const {
+  return str("BertRelative(length ", options.length, options.keys_too ? ", keys too)" : ")");
+}
+
+void add_key_side_term(AttentionCall& call, const RelativeTable& table) {
+  const Tensor& k = call.k;
+  const int64_t batch = k.size(0), groups = k.size(1), heads = call.q.size(1);
+  const int64_t m = call.n_queries(), n = call.n_keys(), d = k.size(3);
+  check(table.rows.dim() == 3 && (table.rows.size(0) == heads || table.rows.size(0) == 1) &&
+            table.rows.size(2) == d,
+        "add_key_side_term", "table ", table.rows, "; must be [", heads, " or 1, R, ", d, "]");
+  if (n == 0) return;
+  // The skew with keys in the place of queries: its column c is relative position M − 1 − c.
+  Tensor rows = flip(relative_rows(table, -(n - 1), n + m - 1), 1).transpose(-1, -2);
+  if (rows.size(0) > 1) rows = rows.reshape({groups, heads / groups, d, rows.size(2)});
+  const Tensor term = skew(matmul(k.unsqueeze(2), rows), m).transpose(-1, -2);  // [B, G, ?, M, N]
+  const double scale = call.options.scale.value_or(1 / std::sqrt(double(d)));
+  const Tensor scaled =
+      term.expand({batch, groups, heads / groups, m, n}).reshape({batch, heads, m, n}) * scale;
+  Tensor& bias = call.options.bias;
+  bias = bias.defined() ? bias + scaled : scaled;
 }
 
 }  // namespace stretto::nn
