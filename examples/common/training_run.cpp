@@ -146,10 +146,13 @@ int TrainingRun::operator()() {
     started_ = now();
     begin();
     try {
-      train();
-      save(checkpoint(), seconds());
+      if (!run_.report_only) {
+        train();
+        save(checkpoint(), seconds());
+      }
       report();
     } catch (const Interrupted&) {
+      if (run_.report_only) return 130;
       save(checkpoint(), seconds());
       std::cout << "Stopped at step " << state().step
                 << ". To go on, repeat the command with --resume " << checkpoint() << std::endl;
