@@ -18,7 +18,6 @@
 #include "examples/common/training_run.h"
 #include "examples/text/lm_evaluation.h"
 #include "examples/text/lm_training.h"
-#include "nn/init.h"
 
 namespace stretto::examples {
 namespace {

@@ -130,6 +130,7 @@ void TrainingRun::open_folder() {
   std::error_code error;
   std::filesystem::create_directories(run_.out, error);
   require(!error, "--out: cannot make the folder " + run_.out + ": " + error.message());
+  if (run_.report_only) return;
   const std::vector<std::string> columns{
       "step",          "seconds",       "train_loss",       "valid_loss",
       "learning_rate", "gradient_norm", "tokens_per_second"};
