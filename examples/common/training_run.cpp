@@ -91,8 +91,8 @@ void check_same_settings(const nn::Metadata& saved, const nn::Metadata& asked,
     std::string option = "--" + name;
     std::replace(option.begin(), option.end(), '_', '-');
     require(!options.given(option) || asked.at(name) == value,
-            option + " " + asked.at(name) + ": the run of " + path + " has " + value +
-                "; it can only go on with that");
+            option + " " + asked.at(name) + ": the run of " + path + " has " +
+                (value.empty() ? "none" : value) + "; it can only go on with that");
   }
 }
 
