@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains one small language model with each of eight positions on the same text, the same number of
 # steps, and prints a Markdown table of what each predicts: at the length it was trained on, and at
-# four times it.
+# four times it (xl: with the memory it was trained with, as long as a segment, and four times that).
 #   benchmarks/position_study.sh BUILD DATA OUT [STEPS]
 # BUILD is a release build, DATA a text (bytes), OUT a folder for the runs. A run that is there and
 # finished is only read; one that was interrupted goes on. SEED (default 1) and OPTIONS (more of
@@ -26,8 +26,8 @@ train() {  # name of the run, then options
   touch "$folder/done"
 }
 
-bits() {  # run, row of its evaluation.csv
-  awk -F, -v row="$2" 'NR == row + 1 {printf "%.3f", $6 / log(2)}' "$out/$1-$seed/evaluation.csv"
+bits() {  # run, row of its evaluation.csv; in brackets the tokens that a layer sees on average
+  awk -F, -v row="$2" 'NR == row + 1 {printf "%.3f (%.0f)", $6 / log(2), $4}' "$out/$1-$seed/evaluation.csv"
 }
 parameters() { "$program" "${model[@]}" "$@" --length $length --parameters | tail -n 1; }
 
@@ -42,14 +42,15 @@ for position in none sinusoid shaw music t5 alibi rope; do
 done
 train xl --position xl --memory $length --eval-memory $length,$long --eval-length $length
 
-echo "Bits per byte on all that is held out, after $steps steps of $length tokens (seed $seed)."
+echo "Bits per byte on all that is held out, and in brackets how many tokens a layer sees on average;"
+echo "after $steps steps, segments of $length tokens, seed $seed."
 echo
-echo "| position | parameters | trained length $length | four times that |"
+echo "| position | parameters | as trained | four times that |"
 echo "| --- | ---: | ---: | ---: |"
 for position in none sinusoid shaw music t5 alibi rope; do
   row "$position" "$position" --position "$position" --memory 0
 done
-row "xl, memory $length; then $long" xl --position xl --memory $length
+row "xl, with memory" xl --position xl --memory $length
 echo
 awk '/^  (unigram|bigram) / {printf "%s %s  ", $1, $2} END {print "(bits, by counting alone)"}' \
   "$out/xl-$seed.log"

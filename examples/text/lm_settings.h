@@ -94,7 +94,8 @@ const std::vector<std::string>& lm_positions();
 ///   alibi, kerple, kerple-power, rope, xpos
 nn::MakePosition lm_position(const LmSettings& settings);
 
-/// How many numbers a model's parameters have, without making them (but for those of positions).
+/// How many numbers a model's parameters have, without making them (but for those of positions;
+/// make new options for a model, as positions that layers share belong to one).
 int64_t parameter_count(const nn::TransformerXL::Options& options);
 
 /// Named configurations: the papers' and two small ones.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "examples/common/metrics.h"
 #include "examples/common/settings.h"
 #include "examples/text/grammar.h"
 #include "examples/text/lm_settings.h"
@@ -142,6 +143,26 @@ TEST_CASE("train_lm takes words and characters, another validation text and a pr
   INFO(chars.err);
   CHECK(chars.status == 0);
   CHECK_THAT(chars.out, Containing("rope, length 64, sees "));
+}
+
+TEST_CASE("train_lm --evaluate may choose what lies beyond the table", "[examples]") {
+  NEEDS_TRAIN_LM;
+  const TinyText tiny;
+  REQUIRE(tiny.run({"--position", "music", "--reach", "4"}).status == 0);
+  const auto nats = [&](const std::string& beyond) {
+    CHECK(tiny.resume({"--evaluate", "--beyond", beyond}).status == 0);
+    return MetricsCsv::resume(tiny.out("evaluation.csv"),
+                              {"length", "memory", "stride", "context", "tokens", "nats_per_token",
+                               "tokens_per_second"},
+                              INT64_MAX)
+        .rows()[0][5];
+  };
+  CHECK(nats("zero") == nats("zero"));
+  CHECK(nats("zero") != nats("clip"));
+  const Ended ended = tiny.resume({"--beyond", "clip"});  // training may not
+  CHECK(ended.status == 2);
+  CHECK(ended.err == "train_lm: --beyond clip: the run of " + tiny.out("checkpoint.safetensors") +
+                         " has zero; it can only go on with that\n");
 }
 
 TEST_CASE("train_lm --parameters counts and stops", "[examples]") {
