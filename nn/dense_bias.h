@@ -7,7 +7,7 @@
 
 namespace stretto::nn {
 
-/// Functional interpolation for relative positions (Li et al. 2024, §3.2):
+/// Functional interpolation for relative positions (Li et al. 2024):
 ///   b_h(i, j) = MLP(x),   x = log(|c·(i − j)| + 1) / (log(|c·max(i, |m·L0|)| + 1) + 1e-6)
 /// with the key positions i of the query and j of the key, both from 0, and MLP 1 → hidden → H with
 /// a ReLU. c and m (`multiplier`) are learned, L0 (`length`) is not. The result [H, M, N] is not

@@ -56,7 +56,8 @@ inline MakePosition t5(T5Bias::Options options = {}) { return position<T5Bias>(o
 /// then every second one of 2c (Press et al. 2022, §3, and the authors' code).
 std::vector<double> alibi_slopes(int64_t n_heads);
 
-/// −slope·|relative position| → a bias table [slopes, lags], computed in f64.
+/// −slope·|relative position| → a bias table [H, lags] for H slopes, computed in f64 and rounded
+/// once.
 RelativeTable alibi_bias(const std::vector<double>& slopes, int64_t n_queries, int64_t n_keys,
                          Options options = {});
 
@@ -79,8 +80,7 @@ inline MakePosition alibi(Alibi::Options options = {}) { return position<Alibi>(
 
 // -------------------------------------------------------------------------------------- KERPLE
 
-/// Kernelized relative positional embedding (Chi et al. 2022, eq. 4 and 5), with a distance
-/// l = |relative position|:
+/// Kernelized relative positional embedding (Chi et al. 2022), l = |relative position|:
 ///   logarithmic  −p · log(1 + a·l)
 ///   power        −a · lᵖ
 /// p [H] starts uniform in [0.01, 2), a [H] in [0.01, 1). In the formula both are at least 0.01 and

@@ -23,12 +23,12 @@ struct RotaryOptions {
 enum class RotaryPart { query, key };
 
 /// x [B, H, L, D], row l at position t = first_position + l → the same, with pair i turned by the
-/// angle t · base^(−2i/d) (Su et al. 2021, eq. 15). The product of a query and a key then depends
-/// on the difference of their positions only. With xpos pair i of a query is also multiplied by
-/// ζ_i^(t / xpos_scale_base), of a key by its inverse, ζ_i = (2i + 0.4d) / 1.4d (Sun et al. 2023,
-/// §3): products fall with the distance into the past, and grow into the future. Positions so far
-/// from 0 that x's dtype cannot hold their factor are an error. Angles are computed in f64, bf16
-/// turns in f32. Composed of ops, differentiable any number of times.
+/// angle t / scale · base^(−2i/d) (Su et al. 2021, eq. 15). The product of a query and a key then
+/// depends on the difference of their positions only. With xpos pair i of a query is also
+/// multiplied by ζ_i^(t / xpos_scale_base), of a key by its inverse, ζ_i = (2i + 0.4d) / 1.4d (Sun
+/// et al. 2023): products fall with the distance into the past, and grow into the future. Positions
+/// so far from 0 that x's dtype cannot hold their factor are an error. Angles are computed in f64,
+/// bf16 turns in f32. Composed of ops, differentiable any number of times.
 Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& options = {},
               RotaryPart part = RotaryPart::query);
 

@@ -66,11 +66,10 @@ TEST_CASE("T5: first distance of each bucket") {
                              16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113});
   CHECK(nn::t5_thresholds(2, 2) == std::vector<int64_t>{0, 1});
   CHECK(nn::t5_thresholds(3, 9) == std::vector<int64_t>{0, 1, 3});
-  // No distance lies in buckets 2 and 3 of e = 2, 2·(5/4)^(b − 2) < 3.
-  CHECK(nn::t5_thresholds(4, 3) == std::vector<int64_t>{0, 1, 2, 3});
+  // Growth by less than 1: no distance lies in buckets 5 and 6.
   CHECK(nn::t5_thresholds(8, 5) == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 5, 5});
-  // A power of two to the 31st: far beyond any machine number when raised to the 16th.
-  CHECK(nn::t5_thresholds(32, int64_t(1) << 31)[31] > (int64_t(1) << 29));
+  // Distances whose 16th powers are far beyond any machine number: 16·2^(27·15/16), rounded up.
+  CHECK(nn::t5_thresholds(32, int64_t(1) << 31)[31] == 666717337);
 }
 
 TEST_CASE("T5: buckets are right where logarithms are not") {

@@ -27,7 +27,7 @@ Tensor t5_bias(const Tensor& table, int64_t m, int64_t n, double max_distance, b
 /// → [H, M, N] (Press et al., §3). The slopes by the authors' recursion.
 Tensor alibi_bias(int64_t heads, int64_t m, int64_t n);
 
-/// p, a [H] → [H, M, N]: −p log(1 + a|i − j|) (Chi et al., eq. 5) and −a|i − j|^p (eq. 4).
+/// p, a [H] → [H, M, N]: −p log(1 + a|i − j|) and −a|i − j|^p (Chi et al.).
 Tensor kerple_log_bias(const Tensor& p, const Tensor& a, int64_t m, int64_t n);
 Tensor kerple_power_bias(const Tensor& p, const Tensor& a, int64_t m, int64_t n);
 
@@ -37,7 +37,7 @@ struct FireParameters {
   Tensor weight1, bias1;  // [hidden, 1], [hidden]
   Tensor weight2, bias2;  // [H, hidden], [H]
 };
-/// → [H, M, N] (Li et al., §3.2).
+/// → [H, M, N] (Li et al.).
 Tensor fire_bias(const FireParameters& fire, int64_t m, int64_t n);
 
 /// table [(2h − 1)(2w − 1), H] → [H, hw, hw] (Liu et al., eq. 4).
