@@ -55,8 +55,8 @@ RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionCal
 void Disentangled::apply(AttentionCall& call) const {
   if (call.n_keys() == 0) return;
   AttentionOptions& o = call.options;
-  const double terms = 1 + int(k.has_value()) + int(q.has_value());
-  if (!o.scale) o.scale = 1 / std::sqrt(double(shape_.d_key) * terms);
+  const int64_t terms = int(k.has_value()) + int(q.has_value());
+  if (!o.scale) o.scale = 1 / std::sqrt(double(shape_.d_key * (1 + terms)));
   if (k) o.keys = per_lag(*k, call, -1);
   if (q) add_key_side_term(call, per_lag(*q, call, options.mirrored ? 1 : -1));
 }
