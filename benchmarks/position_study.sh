@@ -8,7 +8,7 @@
 # train_lm's, such as OPTIONS="--preset nano") may be set.
 set -euo pipefail
 if [ $# -lt 3 ]; then echo "usage: $0 BUILD DATA OUT [STEPS]" >&2; exit 2; fi
-program=$1/examples/train_lm data=$2 out=$3 steps=${4:-4000} seed=${SEED:-1}
+program=$1/examples/train_lm data=$2 out=$3 steps=${4:-3000} seed=${SEED:-1}
 [ -x "$program" ] || { echo "$program: not built" >&2; exit 2; }
 [ -f "$data" ] || { echo "$data: no such file" >&2; exit 2; }
 read -r -a more <<<"${OPTIONS:-}"
