@@ -11,6 +11,7 @@ namespace stretto::nn {
 namespace {
 
 constexpr const char* reserved = "stretto.";
+const std::string own_prefix = "state.";  // of the program's own tensors
 constexpr const char* format_key = "stretto.format";
 constexpr const char* format = "checkpoint-1";
 constexpr const char* optimizer_key = "stretto.optimizer";
@@ -202,12 +203,13 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
       for (const NamedTensor& n : kept) tensors.push_back({prefix + n.name, n.tensor});
     }
   }
+  for (const NamedTensor& n : state.tensors) tensors.push_back({own_prefix + n.name, n.tensor});
   save_safetensors(path, tensors, metadata);
 }
 
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer) {
   const Safetensors file = load_safetensors(path);
-  const TrainingState state = state_from(path, file.metadata);
+  TrainingState state = state_from(path, file.metadata);
   if (optimizer) {
     const auto found = file.metadata.find(optimizer_key);
     const std::string saved = found == file.metadata.end() ? "none" : found->second;
@@ -220,6 +222,8 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
   for (const NamedTensor& n : file.tensors) {
     if (n.name.starts_with("model.")) {
       matcher.offer({n.name.substr(6), n.tensor});
+    } else if (n.name.starts_with(own_prefix)) {
+      state.tensors.push_back({n.name.substr(own_prefix.size()), n.tensor});
     } else if (optimizer || !n.name.starts_with("optim.")) {
       matcher.offer(n);
     }

@@ -3,6 +3,7 @@
 //   model.NAME             parameters and buffers; a shared parameter once, under its first name
 //   optim.NAME.steps       updates this parameter has had, i64 []
 //   optim.NAME.SLOT        what the optimiser keeps of it ("m", "v", "momentum", "master", …)
+//   state.NAME             tensors of the program's own: a memory, a position in a stream
 //   metadata               the step, the random state, and the program's own notes
 #pragma once
 
@@ -22,6 +23,7 @@ struct TrainingState {
   RandomState random = random_state();
   Metadata notes =
       {};  // the program's: configuration, position in the data, …; no "stretto.…" keys
+  std::vector<NamedTensor> tensors = {};  // the program's; load_training_state leaves them out
 };
 
 /// Replaces the file at `path` in one step; the same content gives the same bytes. The optimiser

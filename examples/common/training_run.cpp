@@ -91,8 +91,8 @@ void check_same_settings(const nn::Metadata& saved, const nn::Metadata& asked,
     std::string option = "--" + name;
     std::replace(option.begin(), option.end(), '_', '-');
     require(!options.given(option) || asked.at(name) == value,
-            option + " " + asked.at(name) + ": the run of " + path + " has " + value +
-                "; it can only go on with that");
+            option + " " + asked.at(name) + ": the run of " + path + " has " +
+                (value.empty() ? "none" : value) + "; it can only go on with that");
   }
 }
 
@@ -130,6 +130,7 @@ void TrainingRun::open_folder() {
   std::error_code error;
   std::filesystem::create_directories(run_.out, error);
   require(!error, "--out: cannot make the folder " + run_.out + ": " + error.message());
+  if (run_.report_only) return;
   const std::vector<std::string> columns{
       "step",          "seconds",       "train_loss",       "valid_loss",
       "learning_rate", "gradient_norm", "tokens_per_second"};
@@ -146,10 +147,13 @@ int TrainingRun::operator()() {
     started_ = now();
     begin();
     try {
-      train();
-      save(checkpoint(), seconds());
+      if (!run_.report_only) {
+        train();
+        save(checkpoint(), seconds());
+      }
       report();
     } catch (const Interrupted&) {
+      if (run_.report_only) return 130;
       save(checkpoint(), seconds());
       std::cout << "Stopped at step " << state().step
                 << ". To go on, repeat the command with --resume " << checkpoint() << std::endl;

@@ -149,6 +149,24 @@ TEST_CASE("the training state can be read before there is a model") {
   CHECK(random_state().seed == 1);
 }
 
+TEST_CASE("a checkpoint keeps tensors of the program's own") {
+  const TempDir dir;
+  const std::string path = dir.file("a.safetensors");
+  Net net({});
+  const Tensor memory = randn({2, 3, 4});
+  nn::save_checkpoint(path, net, nullptr,
+                      {.step = 5, .tensors = {{"memory", memory}, {"at", arange(3)}}});
+  CHECK(nn::load_training_state(path).tensors.empty());
+  nn::TrainingState state = nn::load_checkpoint(path, net, nullptr);
+  REQUIRE(state.tensors.size() == 2);
+  CHECK(state.tensors[0].name == "at");  // larger items first, as in the file
+  CHECK(state.tensors[0].tensor.to_vector<int64_t>() == std::vector<int64_t>{0, 1, 2});
+  CHECK(state.tensors[1].name == "memory");
+  CHECK(state.tensors[1].tensor.shape() == Shape{2, 3, 4});
+  CHECK(state.tensors[1].tensor.to_vector<float>() == memory.to_vector<float>());
+  nn::load_weights(path, net);  // has no use for them
+}
+
 TEST_CASE("a checkpoint that does not fit is refused before anything changes") {
   const TempDir dir;
   const std::string path = dir.file("a");

@@ -1,0 +1,64 @@
+// How well a language model predicts a held-out stream, and text that it writes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "examples/text/segments.h"
+#include "examples/text/tokenizer.h"
+#include "nn/transformer_xl.h"
+
+namespace stretto::examples {
+
+/// A sum of losses in nats, and of how many tokens.
+struct LossSum {
+  double loss = 0;
+  int64_t tokens = 0;
+  double mean() const { return loss / double(tokens); }
+};
+
+struct Evaluation {
+  ScoringRule rule;
+  LossSum all;
+  std::vector<LossSum> at;  // by the position within the segment
+  /// Tokens that a layer can see when it predicts one, itself included, on average.
+  double context = 0;
+  double seconds = 0;
+};
+
+struct EvaluationOptions {
+  ScoringRule rule;
+  int64_t batch = 8;
+  int64_t clamp = 0;  // TransformerXL::Lengths, as the next
+  bool same_length = false;
+};
+
+/// Scores every token but the very first exactly once (scoring_segments). The model's lengths are
+/// as before afterwards. Throws Interrupted when the user stops the program.
+Evaluation evaluate(nn::TransformerXL& model, const std::vector<int32_t>& tokens,
+                    const EvaluationOptions& options);
+
+/// Negative log-likelihoods of counting alone, in nats per token but the very first, of `valid`
+/// after `train`: unigrams smoothed by one, and bigrams that share with them by how many different
+/// tokens have followed (Witten & Bell 1991), p(b | a) = (c(ab) + t(a) p(b)) / (c(a) + t(a)).
+struct CountingLoss {
+  double unigram, bigram;
+};
+CountingLoss counting_loss(const std::vector<int32_t>& train, const std::vector<int32_t>& valid,
+                           int64_t n_tokens);
+
+struct WritingOptions {
+  int64_t tokens = 0;
+  int64_t context = 0;  // without memory: the tokens that are seen again for each new one
+  double temperature = 1;
+  double top_p = 1;
+  uint64_t seed = 1;
+};
+
+/// New tokens after `prompt` (at least one). With model.lengths.memory each token is read once and
+/// kept as memory; without, the last `context` tokens are read again for every new one. Throws
+/// Interrupted as above.
+std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<int64_t>& prompt,
+                                  const WritingOptions& options);
+
+}  // namespace stretto::examples

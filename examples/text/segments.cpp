@@ -1,0 +1,78 @@
+#include "examples/text/segments.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "ops/create.h"
+
+namespace stretto::examples {
+namespace {
+
+// Positions first … first + n − 1 of each row's stream, of which those before `scored` and those
+// that have no token after them are not scored.
+struct Row {
+  int64_t first, n, scored;
+};
+
+Segment make(const std::vector<int32_t>& tokens, const std::vector<Row>& rows, int64_t length) {
+  std::vector<int64_t> inputs, targets;
+  const int64_t n = int64_t(tokens.size());
+  for (const Row& row : rows) {
+    for (int64_t i = row.first; i < row.first + length; ++i) {
+      const bool inside = i < row.first + row.n && i + 1 < n;
+      inputs.push_back(inside ? tokens[size_t(i)] : 0);  // those after the end disturb nothing
+      targets.push_back(inside && i >= row.scored ? tokens[size_t(i + 1)] : no_target);
+    }
+  }
+  const Shape shape{int64_t(rows.size()), length};
+  return {tensor(inputs, shape), tensor(targets, shape)};
+}
+
+}  // namespace
+
+OrderedSegments::OrderedSegments(std::vector<int32_t> tokens, int64_t batch, int64_t length)
+    : tokens_(std::move(tokens)),
+      batch_(batch),
+      length_(length),
+      column_(int64_t(tokens_.size()) / batch) {
+  check(column_ >= 2, "OrderedSegments", tokens_.size(), " tokens in ", batch,
+        " columns; each must have at least 2");
+}
+
+Segment OrderedSegments::operator()(int64_t step) const {
+  const int64_t first = step % per_epoch() * length_;
+  const int64_t n = std::min(length_, column_ - 1 - first);
+  std::vector<Row> rows;
+  for (int64_t b = 0; b < batch_; ++b) rows.push_back({b * column_ + first, n, 0});
+  return make(tokens_, rows, n);
+}
+
+void scoring_segments(const std::vector<int32_t>& tokens, const ScoringRule& rule, int64_t batch,
+                      const std::function<void(const Segment&)>& f) {
+  const int64_t scored = int64_t(tokens.size()) - 1, length = rule.length;
+  if (scored < 1) return;
+  std::vector<Row> rows;
+  if (rule.memory > 0) {
+    const int64_t columns = std::clamp<int64_t>(scored / length, 1, batch);
+    const int64_t column = (scored + columns - 1) / columns;
+    for (int64_t first = 0; first < column; first += length) {
+      rows.clear();
+      const int64_t n = std::min(length, column - first);
+      for (int64_t b = 0; b < columns; ++b) rows.push_back({b * column + first, n, 0});
+      f(make(tokens, rows, n));
+    }
+    return;
+  }
+  const int64_t all = std::min(length, scored);
+  for (int64_t done = 0; done < scored;) {
+    const int64_t end = std::min(scored, done == 0 ? all : done + rule.stride);
+    rows.push_back({end - all, all, done});
+    done = end;
+    if (int64_t(rows.size()) == batch || done == scored) {
+      f(make(tokens, rows, all));
+      rows.clear();
+    }
+  }
+}
+
+}  // namespace stretto::examples

@@ -1,0 +1,111 @@
+// Settings of train_lm: counts of parameters, presets, positions.
+
+#include "examples/text/lm_settings.h"
+
+#include "examples/common/error.h"
+#include "examples/common/settings.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto;                     // NOLINT
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+LmSettings tiny() {
+  return {.layers = 3, .d_model = 12, .heads = 2, .d_hidden = 20, .length = 8, .memory = 0};
+}
+
+std::string refused(const LmSettings& s) {
+  return error_of<UsageError>([&] { s.check(); });
+}
+
+}  // namespace
+
+TEST_CASE("parameters are counted as the model has them", "[examples]") {
+  const auto check = [](const LmSettings& s) {
+    s.check();
+    INFO(s.position << ", cutoffs " << s.cutoffs << ", div " << s.div);
+    CHECK(parameter_count(s.model(23)) == nn::TransformerXL(s.model(23)).parameter_count());
+  };
+  for (const std::string& position : lm_positions()) {
+    LmSettings s = tiny();
+    s.position = position;
+    check(s);
+    s.reach = 5;
+    s.beyond = "clip";
+    check(s);
+  }
+  LmSettings s = tiny();
+  s.untied_biases = true;
+  check(s);
+  s.d_head = 7;
+  check(s);
+  for (const int64_t div : {1, 2}) {
+    s.div = div;
+    s.cutoffs = "5,11";
+    check(s);
+  }
+}
+
+TEST_CASE("the papers' configurations have the papers' sizes", "[examples]") {
+  const auto count = [](const std::string& name, bool untied) {
+    const LmPreset preset = lm_preset(name);
+    LmSettings s;
+    LmSettings::each(s, [&](const char* key, auto& value) {
+      const auto it = preset.settings.find(key);
+      if (it != preset.settings.end()) REQUIRE(read_text(it->second, value));
+    });
+    s.untied_biases = untied;
+    s.check();
+    return parameter_count(s.model(preset.n_tokens));
+  };
+  CHECK(count("enwik8-12l", false) == 41'055'436);
+  CHECK(count("text8-12l", false) == 40'964'635);
+  CHECK(count("enwik8-24l", false) == 277'231'820);
+  CHECK(count("wt103-base", false) == 151'107'538);
+  CHECK(count("wt103-base", true) == 151'119'838);
+  CHECK(error_of<UsageError>([] { lm_preset("large"); }) ==
+        "--preset large: accepted are enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and "
+        "small");
+}
+
+TEST_CASE("presets name settings that exist", "[examples]") {
+  const nn::Metadata all = settings_to_notes(LmSettings());
+  for (const char* name :
+       {"enwik8-12l", "enwik8-24l", "text8-12l", "wt103-base", "nano", "small"}) {
+    CHECK(!lm_preset(name).settings.empty());
+    for (const auto& setting : lm_preset(name).settings) CHECK(all.count(setting.first) == 1);
+  }
+}
+
+TEST_CASE("settings of a language model that make no sense are refused", "[examples]") {
+  const auto with = [](auto change) {
+    LmSettings s = tiny();
+    change(s);
+    return refused(s);
+  };
+  CHECK(with([](LmSettings& s) { s.position = "far"; }) ==
+        "--position far: accepted are alibi, fire, kerple, kerple-power, music, music-local, none, "
+        "rope, shaw, sinusoid, t5, xl, xpos");
+  CHECK(with([](LmSettings& s) { s.position = "sinusoid", s.memory = 8; }) ==
+        "--memory 8: sinusoid counts from the start of each segment, which a memory breaks; choose "
+        "another --position");
+  CHECK(with([](LmSettings& s) { s.position = "music-local", s.memory = 8; }) ==
+        "--memory 8: blocks of music-local do not reach into a memory");
+  CHECK(with([](LmSettings& s) { s.d_model = 13, s.d_head = 4; }) ==
+        "--d-model 13: sinusoids need an even number");
+  CHECK(with([](LmSettings& s) { s.position = "rope", s.d_head = 5; }) ==
+        "--position rope: turns pairs, and a head has 5 numbers; give an even --d-head");
+  CHECK(with([](LmSettings& s) { s.cutoffs = "5,5"; }) == "--cutoffs 5,5: must rise from 1");
+  CHECK(with([](LmSettings& s) { s.cutoffs = "5,"; }) ==
+        "--cutoffs 5,: must be whole numbers with commas between them");
+  CHECK(with([](LmSettings& s) { s.div = 2; }) == "--div 2: needs --cutoffs to narrow by");
+  CHECK(with([](LmSettings& s) { s.div = 4, s.cutoffs = "2,4"; }) ==
+        "--div 4: leaves the last of 3 clusters no width");
+  LmSettings s = tiny();
+  s.cutoffs = "5,23";
+  CHECK(error_of<UsageError>([&] { s.model(23); }) ==
+        "--cutoffs 5,23: must be below the vocabulary, which has 23 tokens");
+}

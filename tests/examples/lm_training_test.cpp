@@ -1,0 +1,235 @@
+// Training, scoring and writing of a language model, with every position.
+
+#include "examples/text/lm_training.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "core/storage.h"
+#include "examples/common/error.h"
+#include "examples/text/grammar.h"
+#include "examples/text/lm_evaluation.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto;                     // NOLINT
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+LmSettings tiny(const std::string& position = "xl", int64_t memory = 0) {
+  return {.position = position,
+          .layers = 2,
+          .d_model = 16,
+          .heads = 2,
+          .d_hidden = 32,
+          .length = 12,
+          .memory = memory,
+          .batch = 3,
+          .learning_rate = 0.01,
+          .warmup = 5,
+          .steps = 200};
+}
+
+const std::string& text() {
+  static const std::string all = generate_text(5, 600).substr(0, 600);
+  return all;
+}
+
+LmTraining training(const LmSettings& s) {
+  Tokenizer t = Tokenizer::learn(token_kind(s.tokens), text());
+  std::vector<int32_t> tokens = t.encode(text());
+  return {s, std::move(t), std::move(tokens), cpu, "the text"};
+}
+
+double loss(LmTraining& t, ScoringRule rule, int64_t batch = 4) {
+  return evaluate(t.model, t.tokenizer().encode(text()), {.rule = rule, .batch = batch}).all.mean();
+}
+
+}  // namespace
+
+TEST_CASE("every position learns", "[examples]") {
+  for (const std::string& position : lm_positions()) {
+    for (const int64_t memory : {0, 12}) {
+      if (memory > 0 && (position == "sinusoid" || position == "music-local")) continue;
+      INFO(position << ", memory " << memory);
+      LmTraining t = training(tiny(position, memory));
+      const double first = t.train_step(0).loss;
+      CHECK(first == Approx(std::log(double(t.tokenizer().size()))).margin(0.3));
+      while (t.step() < 40) t.train_step(0);
+      CHECK(loss(t, {12, memory, 12}) < 0.85 * first);
+      CHECK(std::isfinite(loss(t, {48, memory, 48})));  // four times what it was trained on
+    }
+  }
+}
+
+TEST_CASE("a language model goes on from its checkpoint bit for bit", "[examples]") {
+  const int64_t memory = GENERATE(0, 5, 12, 30);
+  const TempDir folder;
+  LmSettings s = tiny("xl", memory);
+  s.steps = GENERATE(40, 0);  // 0: by the clock
+  s.attention_dropout = 0.1;
+  LmTraining first = training(s);
+  // An epoch has 17 segments: the second part begins within the first and ends in the third.
+  for (int i = 0; i < 8; ++i) first.train_step(0.1);
+  first.save(folder.file("a"), 1.25);
+  for (int i = 0; i < 30; ++i) first.train_step(0.2);
+  first.save(folder.file("b"), 2.5);
+
+  LmTraining second = training(s);
+  second.train_step(0.5);
+  CHECK(second.load(folder.file("a")) == (s.steps == 0 ? 1.25 : 0));
+  CHECK(second.step() == 8);
+  loss(second, {12, 12, 12});  // draws nothing, and has a memory of its own
+  for (int i = 0; i < 30; ++i) second.train_step(0.2);
+  second.save(folder.file("c"), 2.5);
+  CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
+}
+
+TEST_CASE("a language model's training has the same bits with one thread and two", "[examples]") {
+  const TempDir folder;
+  const int before = num_threads();
+  for (const int threads : {1, 2}) {
+    set_num_threads(threads);
+    LmSettings s = tiny("xl", 40);
+    s.length = 40, s.d_model = 64, s.d_hidden = 300, s.tokens = "words", s.cutoffs = "5,10";
+    s.batch = 2;
+    LmTraining t = training(s);
+    for (int i = 0; i < 4; ++i) t.train_step(0);
+    t.save(folder.file(std::to_string(threads)), 0);
+  }
+  set_num_threads(before);
+  CHECK(read_file(folder.file("1")) == read_file(folder.file("2")));
+}
+
+TEST_CASE("checkpoints of other texts and malformed memories are refused", "[examples]") {
+  const TempDir folder;
+  const std::string path = folder.file("c");
+  LmTraining t = training(tiny("xl", 6));
+  for (int i = 0; i < 3; ++i) t.train_step(0);
+  t.save(path, 0);
+
+  const std::string other_text = text().substr(0, 500);
+  LmTraining other(tiny("xl", 6), Tokenizer::learn(TokenKind::bytes, text()),
+                   Tokenizer::learn(TokenKind::bytes, text()).encode(other_text), cpu, "other");
+  CHECK(error_of<UsageError>([&] { other.load(path); }) ==
+        path + ": was trained on another text than that of --data (or of --seed without it)");
+
+  nn::TransformerXL model(t.settings.model(t.tokenizer().size()));
+  nn::TrainingState state = nn::load_checkpoint(path, model, nullptr);
+  REQUIRE(state.tensors.size() == 2);
+  CHECK(state.tensors[0].tensor.shape() == Shape{3, 6, 16});
+  nn::Adam optimizer(t.model.parameters(), {});
+  const auto refused = [&](nn::TrainingState bad) {
+    nn::save_checkpoint(path, t.model, &optimizer, bad);
+    LmTraining fresh = training(tiny("xl", 6));
+    CHECK(error_of<UsageError>([&] { fresh.load(path); }) == path + ": its memory is malformed");
+  };
+  nn::TrainingState bad = state;
+  bad.tensors.pop_back();
+  refused(bad);
+  bad.tensors.clear();
+  refused(bad);
+  bad = state;
+  bad.tensors[1].name = "memory.2";
+  refused(bad);
+  bad = state;
+  bad.tensors[0].tensor = bad.tensors[0].tensor.slice(1, 0, 2).contiguous();
+  refused(bad);
+  bad = state;
+  bad.notes.erase("vocabulary.tokens");
+  CHECK(error_of<UsageError>([&] { saved_tokenizer(t.settings, bad.notes, "f"); }) ==
+        "f: its vocabulary is missing");
+}
+
+TEST_CASE("a text shorter than a segment for each row is refused", "[examples]") {
+  LmSettings s = tiny();
+  s.batch = 50;
+  CHECK(error_of<UsageError>([&] { training(s); }) ==
+        "the text: 600 tokens to learn from are too few; 650 are one segment of --length 12 for "
+        "each row of --batch 50");
+}
+
+TEST_CASE("scores do not depend on how segments are batched", "[examples]") {
+  LmTraining t = training(tiny("xl", 12));
+  for (int i = 0; i < 10; ++i) t.train_step(0);
+  const double whole = loss(t, {600, 0, 600});
+  // Rounding differs with shapes: f32 sums of about 16 terms, means of 599 losses.
+  CHECK(loss(t, {600, 0, 1}, 1) == Approx(whole).epsilon(1e-5));
+  CHECK(loss(t, {12, 0, 12}, 1) == Approx(loss(t, {12, 0, 12}, 7)).epsilon(1e-5));
+  CHECK(loss(t, {12, 0, 1}) != loss(t, {12, 0, 12}));
+  // A memory as long as the text, in segments, is one pass over it.
+  CHECK(loss(t, {12, 600, 12}, 1) == Approx(whole).epsilon(1e-5));
+  CHECK(loss(t, {7, 600, 7}, 1) == Approx(whole).epsilon(1e-5));
+  CHECK(t.model.training());  // as before
+  CHECK(t.model.lengths.memory == 12);
+}
+
+TEST_CASE("an evaluation tells what it has seen", "[examples]") {
+  LmTraining t = training(tiny("xl", 12));
+  const std::vector<int32_t> tokens = t.tokenizer().encode(text().substr(0, 25));  // 24 scored
+  const auto run = [&](ScoringRule rule, bool same = false) {
+    return evaluate(t.model, tokens, {.rule = rule, .batch = 1, .same_length = same});
+  };
+  CHECK(run({12, 0, 12}).context == Approx(6.5));
+  CHECK(run({12, 0, 1}).context == Approx((78 + 12 * 12) / 24.0));
+  CHECK(run({12, 8, 12}).context == Approx((78 + 78 + 12 * 8) / 24.0));
+  CHECK(run({12, 8, 12}, true).context == Approx((1 + 2 + 3 + 4 + 5 + 6 + 7 + 17 * 8) / 24.0));
+  const Evaluation e = run({12, 0, 12});
+  REQUIRE(e.at.size() == 12);
+  double sum = 0;
+  for (const LossSum& at : e.at) {
+    CHECK(at.tokens == 2);
+    sum += at.loss;
+  }
+  CHECK(sum == Approx(e.all.loss));
+  CHECK(e.all.tokens == 24);
+}
+
+TEST_CASE("a language model writes the same text for a seed, and with memory as without",
+          "[examples]") {
+  for (const std::string position : {"xl", "rope"}) {
+    LmTraining t = training(tiny(position, 60));
+    for (int i = 0; i < 20; ++i) t.train_step(0);
+    const std::vector<int64_t> prompt{1, 2, 3};
+    WritingOptions o{.tokens = 30, .context = 60, .temperature = 0};
+    const std::vector<int64_t> with = write_tokens(t.model, prompt, o);
+    CHECK(with.size() == 30);
+    t.model.lengths.memory = 0;  // reads all of it again for each token
+    CHECK(write_tokens(t.model, prompt, o) == with);
+    o.temperature = 1;
+    const std::vector<int64_t> drawn = write_tokens(t.model, prompt, o);
+    CHECK(write_tokens(t.model, prompt, o) == drawn);
+    o.seed = 2;
+    CHECK(write_tokens(t.model, prompt, o) != drawn);
+  }
+}
+
+TEST_CASE("every step of a language model gives back the memory it takes", "[examples]") {
+  LmTraining t = training(tiny("xl", 12));
+  t.train_step(0);
+  t.train_step(0);
+  t.train_step(0);
+  const int64_t live = memory_stats().live;
+  for (int i = 0; i < 5; ++i) {
+    t.train_step(0);
+    CHECK(memory_stats().live == live);
+  }
+  loss(t, {12, 12, 12});
+  CHECK(memory_stats().live <= live);
+}
+
+TEST_CASE("the least memory is no more than training a language model takes", "[examples]") {
+  LmSettings s = tiny("xl", 40);
+  s.length = 40, s.d_model = 64, s.d_hidden = 256, s.batch = 8;
+  const int64_t before = memory_stats().live;
+  reset_peak_memory();
+  LmTraining t = training(s);
+  t.train_step(0);
+  t.train_step(0);
+  const double taken = double(memory_stats().peak - before);
+  CHECK(s.least_memory(t.tokenizer().size()) < taken);
+  CHECK(s.least_memory(t.tokenizer().size()) > taken / 10);
+}
