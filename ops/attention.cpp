@@ -53,8 +53,6 @@ void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v, const At
   check_same_device(op, {&q, &k, &v, &o.key_padding, &o.position_query, &o.keys.rows,
                          &o.values.rows, &o.lag_bias.rows, &o.bias});
   const int64_t batch = q.size(0), heads = q.size(1), m = q.size(2), n = k.size(2);
-  check(!o.causal || m <= n, op, "causal with ", m, " queries and ", n,
-        " keys; queries are the last of the keys");
   check(o.window >= 0 && o.block >= 0, op, "window ", o.window, ", block ", o.block,
         "; must not be negative");
   check(o.window == 0 || o.block == 0, op, "window and block are both set; choose one");
@@ -147,7 +145,7 @@ int64_t furthest_past(int64_t n_keys, const AttentionOptions& o) {
 
 KeyRange visible_keys(int64_t position, int64_t n_keys, const AttentionOptions& o) {
   KeyRange range{0, n_keys};
-  if (o.causal) range.end = std::min(n_keys, position + 1);
+  if (o.causal) range.end = std::clamp<int64_t>(position + 1, 0, n_keys);
   if (o.window > 0) range.begin = std::max<int64_t>(0, position - o.window + 1);
   if (o.block > 0) range.begin = std::max<int64_t>(0, (position / o.block - 1) * o.block);
   return range;

@@ -3,9 +3,10 @@
 //   score(i, j) = scale · (q_i · k_j  +  p_i · K[r])  +  b[r]  +  bias(i, j),   r = j − p(i)
 //   out_i = Σ_j softmax_j(score)_ij (v_j + V[r])
 //
-// Query i stands at key position p(i) = i + N − M: queries are the last M of the N positions. r is
-// the relative position of the key; the past is negative. K, V and b are tables over r. What each
-// paper calls its scheme is a setting of these (README, "Attention").
+// Query i stands at key position p(i) = i + N − M: queries are the last M of the N positions; where
+// M > N the first of them stand before all keys. r is the relative position of the key; the past is
+// negative. K, V and b are tables over r. What each paper calls its scheme is a setting of these
+// (README, "Attention").
 #pragma once
 
 #include <optional>

@@ -83,7 +83,7 @@ AttentionSetup random_setup(uint64_t number) {
   s.heads = pick({1, 2, 4});
   s.key_heads = s.heads / std::min(s.heads, pick({1, 1, 2, 4}));
   s.queries = pick({1, 5, 63, 64, 65, 130});
-  s.keys = s.queries + pick({0, 0, 0, 1, 7, 65});
+  s.keys = std::max<int64_t>(1, s.queries + pick({0, 0, 0, 1, 7, 65, -1, -60}));
   s.d = pick({1, 8, 41});
   s.d_value = pick({s.d, s.d, 1, 6, 48});
   s.causal = pick({0, 1, 1});

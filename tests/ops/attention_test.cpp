@@ -93,19 +93,24 @@ TEST_CASE("attention: schemes of the papers") {
   for (const AttentionSetup& s : setups) check_setup(s, dtype);
 }
 
-TEST_CASE("attention: more queries than keys, without a mask") {
-  // The first queries then stand before the first key.
+TEST_CASE("attention: more queries than keys") {
+  // The first queries then stand before the first key; under a causal mask they see nothing.
   for (const int64_t window : {0, 3})
-    for (const Beyond beyond : {Beyond::zero, Beyond::clip}) {
-      AttentionSetup s{.queries = 70,
-                       .keys = 5,
-                       .window = window,
-                       .table = 6,
-                       .two_sided = true,
-                       .beyond = beyond,
-                       .lag_bias = true};
-      check_setup(s, f64);
-    }
+    for (const int64_t block : {0, 2})
+      for (const bool causal : {false, true})
+        for (const Beyond beyond : {Beyond::zero, Beyond::clip}) {
+          if (window > 0 && block > 0) continue;
+          AttentionSetup s{.queries = 70,
+                           .keys = 5,
+                           .causal = causal,
+                           .window = window,
+                           .block = block,
+                           .table = 6,
+                           .two_sided = !causal && block == 0,
+                           .beyond = beyond,
+                           .lag_bias = true};
+          check_setup(s, f64);
+        }
 }
 
 TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gradients") {
