@@ -19,6 +19,7 @@
 #include "examples/music/harmonisation.h"
 #include "examples/music/midi.h"
 #include "nn/checkpoint.h"
+#include "nn/init.h"
 
 namespace stretto::examples {
 namespace {
@@ -29,7 +30,6 @@ struct Options {
   std::string data;
   int64_t beam = 4;
   int64_t pieces = 2;
-  bool parameters = false;
 };
 
 void describe(CLI::App& app, Options& o) {
@@ -45,8 +45,6 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--length", s.length, "Sixteenths that the model sees at once");
   app.add_option("--beam", o.beam, "Harmonies that are followed at a time (1: greedy)");
   app.add_option("--pieces", o.pieces, "Validation pieces to harmonise (0: none)");
-  app.add_flag("--parameters", o.parameters,
-               "Print the number of trainable parameters on the last line, and stop");
 }
 
 // The settings of the checkpoint. One that is also on the command line must be the same there.
@@ -65,7 +63,7 @@ class Run : public TrainingRun {
   int print_parameters() {
     check_options();
     check_memory();
-    std::cout << nn::SequenceToSequence(o_.settings.model()).parameter_count() << std::endl;
+    std::cout << nn::count_parameters<nn::SequenceToSequence>(o_.settings.model()) << std::endl;
     return 0;
   }
 
@@ -180,6 +178,6 @@ int main(int argc, char** argv) {
       [&](CLI::App& app) { describe(app, options); },
       [&] {
         Run run(options);
-        return options.parameters ? run.print_parameters() : run();
+        return options.run.parameters ? run.print_parameters() : run();
       });
 }

@@ -18,6 +18,7 @@
 #include "examples/music/chorale_training.h"
 #include "examples/music/midi.h"
 #include "examples/plot/chart.h"
+#include "nn/init.h"
 
 namespace stretto::examples {
 namespace {
@@ -77,13 +78,25 @@ class Run : public TrainingRun {
  public:
   explicit Run(Options options) : TrainingRun(options.run), o_(std::move(options)) {}
 
+  int print_parameters() {
+    check_options();
+    check_memory(o_.settings.least_memory(), smaller);
+    std::cout << nn::count_parameters<nn::MusicTransformer>(o_.settings.model()) << std::endl;
+    return 0;
+  }
+
  private:
-  void prepare() override {
+  static constexpr const char* smaller = "--layers, --d-model, --d-hidden, --length or --batch";
+
+  void check_options() {
     if (!run_.resume.empty()) o_.settings = settings_to_resume(o_);
     o_.settings.check();
     check(o_);
-    const Device device = use_device(o_.settings.steps, o_.settings.least_memory(),
-                                     "--layers, --d-model, --d-hidden, --length or --batch");
+  }
+
+  void prepare() override {
+    check_options();
+    const Device device = use_device(o_.settings.steps, o_.settings.least_memory(), smaller);
     pieces_ = o_.data.empty() ? generate_chorales(o_.settings.seed) : load_chorales(o_.data);
     as_usage([&] {
       training_.emplace(o_.settings, pieces_.train, device);
@@ -201,5 +214,9 @@ int main(int argc, char** argv) {
   return run_program(
       argc, argv, "train_chorales",
       "Trains a Music Transformer on four-voice chorales and lets it write some.",
-      [&](CLI::App& app) { describe(app, options); }, [&] { return Run(options)(); });
+      [&](CLI::App& app) { describe(app, options); },
+      [&] {
+        Run run(options);
+        return options.run.parameters ? run.print_parameters() : run();
+      });
 }

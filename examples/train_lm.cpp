@@ -35,7 +35,6 @@ struct Options {
   std::string prompt;
   double temperature = 1;
   double top_p = 1;
-  bool parameters = false;
 };
 
 void describe(CLI::App& app, Options& o) {
@@ -98,7 +97,6 @@ void describe(CLI::App& app, Options& o) {
                  "Text to continue; without it, the start of what is held out");
   app.add_option("--temperature", o.temperature, "Of the drawing of tokens");
   app.add_option("--top-p", o.top_p, "Draw among the likeliest tokens that reach this share");
-  app.add_flag("--parameters", o.parameters, "Print the number of parameters, last, and stop");
 }
 
 // Every option that neither the checkpoint keeps nor every program has.
@@ -402,7 +400,7 @@ int run(Options& options) {
   resolve();
   options.settings.check();
   check(options);
-  if (options.parameters) return print_parameters(options, resolve.preset);
+  if (options.run.parameters) return print_parameters(options, resolve.preset);
   return Run(options, std::move(resolve.notes))();
 }
 

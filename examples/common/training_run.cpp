@@ -69,6 +69,8 @@ void describe(CLI::App& app, RunOptions& o) {
   app.add_option("--evaluate-every", o.evaluate_every,
                  "Steps between evaluations (0: twenty in all)");
   app.add_flag("--anomaly", o.anomaly, "Find the op that first makes NaN or infinity (slow)");
+  app.add_flag("--parameters", o.parameters,
+               "Print the number of trainable parameters, last, and stop");
 }
 
 void describe_steps_and_seed(CLI::App& app, int64_t& steps, uint64_t& seed) {

@@ -31,7 +31,8 @@ struct RunOptions {
   int64_t save_every = 100;
   int64_t evaluate_every = 0;
   bool anomaly = false;
-  bool report_only = false;                       // no training: prepare(), begin() and report()
+  bool parameters = false;   // no training: the program prints how many its model has, and stops
+  bool report_only = false;  // no training: prepare(), begin() and report()
   std::function<bool(const std::string&)> given;  // whether an option is on the command line
 };
 

@@ -5,6 +5,7 @@
 
 #include "examples/text/lm_settings.h"
 #include "nn/dense_bias.h"
+#include "nn/disentangled.h"
 #include "nn/relative_bias.h"
 #include "nn/relative_table.h"
 #include "nn/rotary.h"
@@ -41,6 +42,14 @@ const std::map<std::string, Make>& schemes() {
       {"none", [](const LmSettings&) { return nn::position<NoPosition>(); }},
       {"sinusoid", [](const LmSettings&) { return nn::MakePosition(); }},
       {"xl", [](const LmSettings&) { return nn::MakePosition(); }},
+      {"bert",
+       [](const LmSettings& s) {
+         return nn::bert_relative({.length = reach(s, s.length + s.memory), .keys_too = true});
+       }},
+      {"deberta",
+       [](const LmSettings& s) {
+         return nn::disentangled({.max_distance = reach(s, s.length + s.memory), .buckets = 0});
+       }},
       {"shaw", [](const LmSettings& s) { return nn::shaw_relative({.clip = reach(s, 16)}); }},
       {"music",
        [](const LmSettings& s) {

@@ -87,8 +87,8 @@ TEST_CASE("settings of a language model that make no sense are refused", "[examp
     return refused(s);
   };
   CHECK(with([](LmSettings& s) { s.position = "far"; }) ==
-        "--position far: accepted are alibi, fire, kerple, kerple-power, music, music-local, none, "
-        "rope, shaw, sinusoid, t5, xl, xpos");
+        "--position far: accepted are alibi, bert, deberta, fire, kerple, kerple-power, music, "
+        "music-local, none, rope, shaw, sinusoid, t5, xl, xpos");
   CHECK(with([](LmSettings& s) { s.position = "sinusoid", s.memory = 8; }) ==
         "--memory 8: sinusoid counts from the start of each segment, which a memory breaks; choose "
         "another --position");

@@ -60,7 +60,12 @@ TEST_CASE("every position learns", "[examples]") {
       CHECK(first == Approx(std::log(double(t.tokenizer().size()))).margin(0.3));
       while (t.step() < 40) t.train_step(0);
       CHECK(loss(t, {12, memory, 12}) < 0.85 * first);
-      CHECK(std::isfinite(loss(t, {48, memory, 48})));  // four times what it was trained on
+      const auto far = [&] { return loss(t, {48, memory, 48}); };  // four times as trained
+      if (position == "bert") {
+        CHECK_THROWS_WITH(far(), Containing("key table reaches from"));
+      } else {
+        CHECK(std::isfinite(far()));
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 #include "tests/examples/train_chorales.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "examples/music/chorale_training.h"
 
@@ -21,7 +22,7 @@ TEST_CASE("train_chorales --help names every option", "[examples]") {
   std::vector<std::string> options{"data",           "out",          "resume",   "minutes",
                                    "threads",        "device",       "generate", "prime",
                                    "save-every",     "final-stride", "top-p",    "temperature",
-                                   "evaluate-every", "anomaly",      "help"};
+                                   "evaluate-every", "anomaly",      "help",     "parameters"};
   for (const auto& note : ChoraleSettings().to_notes()) {
     std::string name = note.first;
     std::replace(name.begin(), name.end(), '_', '-');
@@ -68,6 +69,21 @@ TEST_CASE("train_chorales composes its own data, and goes by the clock", "[examp
   CHECK(ended.status == 0);
   CHECK_THAT(ended.out, Containing("Generated 200 chorales"));
   CHECK(load_chorales(tiny.out("chorales.json")).train.size() == 200);
+}
+
+TEST_CASE("train_chorales --parameters prints their number and makes nothing", "[examples]") {
+  NEEDS_TRAIN_CHORALES;
+  const TinyRun tiny;
+  CHECK(tiny.run({"--parameters"}).status == 0);
+  CHECK_FALSE(std::filesystem::exists(tiny.out()));
+  // The defaults: 148 tokens twice, 4 layers with attention without biases, and with tables of 512
+  // rows for 4 heads of 32.
+  const int64_t layer = 4 * 128 * 128 + 2 * 128 * 512 + 512 + 128 + 4 * 128;
+  const int64_t absolute = 2 * chorale_vocabulary * 128 + 4 * layer + 2 * 128;
+  CHECK(run(TinyRun::program(), {"--parameters"}).out ==
+        std::to_string(absolute + 4 * 4 * 512 * 32) + "\n");
+  CHECK(run(TinyRun::program(), {"--parameters", "--attention", "absolute"}).out ==
+        std::to_string(absolute) + "\n");
 }
 
 TEST_CASE("train_chorales stops at NaN, and --anomaly names the op", "[examples]") {
