@@ -11,6 +11,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/position_check.h"
 
 using namespace stretto;
 using nn::RelativeSinusoid;
@@ -165,6 +166,11 @@ TEST_CASE("RelativeSinusoid without a causal mask: lags of both signs") {
   const nn::AttentionCall call = noisy_call(heads, m, n, false);
   for (const AttentionForm form : {AttentionForm::composed, AttentionForm::fused})
     CHECK(worst_error(run(made.position, call, form), by_loops(made, call)) < 1e-12);
+}
+
+TEST_CASE("RelativeSinusoid in a decoder, with a cache of keys and values") {
+  testing::check_causal_position(nn::relative_sinusoid());
+  testing::check_causal_position(nn::relative_sinusoid({.clamp = 4}));
 }
 
 TEST_CASE("RelativeSinusoid: special cases") {
