@@ -214,6 +214,7 @@ TEST_CASE("SequenceClassifier: gradients of all parameters") {
     o.added = AddedPosition::learned;
     o.pooling = pooling;
     o.max_length = 4;
+    o.d_hidden = 16;  // enough for some to be above 0 in each ReLU
     const auto single = make(o);
     testing::check_parameter_gradients(*single, [&] {
       return cross_entropy((*single)({tokens, padding}), labels);
