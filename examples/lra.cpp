@@ -98,22 +98,21 @@ std::string option_of(std::string name) {
 }
 
 // The task's configuration, over it the command line. Of a resumed run, its own settings, which
-// must be those that are given.
+// must be those that are given, with --small all of that.
 void resolve(Options& o) {
-  const std::string& path = o.run.resume;
-  if (!path.empty()) {
-    require(!o.small, "--small: a resumed run has its own settings");
-    const nn::Metadata notes = as_usage([&] { return nn::load_training_state(path); }).notes;
-    const LraSettings saved = settings_from_notes<LraSettings>(notes, path, "lra");
-    check_same_settings(settings_to_notes(saved), settings_to_notes(o.settings), o.run, path);
-    o.settings = saved;
-    return;
-  }
   nn::Metadata notes = settings_to_notes(lra_settings(o.settings.task, o.small));
   if (o.run.given("--minutes")) notes["steps"] = "0";
   LraSettings::each(o.settings, [&](const char* name, auto& value) {
     if (!o.run.given(option_of(name))) read_text(notes.at(name), value);
   });
+  const std::string& path = o.run.resume;
+  if (path.empty()) return;
+  const nn::Metadata saved_notes = as_usage([&] { return nn::load_training_state(path); }).notes;
+  const LraSettings saved = settings_from_notes<LraSettings>(saved_notes, path, "lra");
+  RunOptions asked = o.run;
+  if (o.small) asked.given = [](const std::string&) { return true; };
+  check_same_settings(settings_to_notes(saved), settings_to_notes(o.settings), asked, path);
+  o.settings = saved;
 }
 
 class Run : public TrainingRun {

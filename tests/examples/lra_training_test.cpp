@@ -195,7 +195,7 @@ TEST_CASE("tasks read their files", "[examples]") {
     return error_of<UsageError>([&] { read_lra_data(settings, files); });
   };
   CHECK_THAT(told(with(s, 3), {.data = path}),
-             Containing(path + ": an expression has 7 tokens, more than --max-length 3"));
+             Containing(path + ": an expression has 6 tokens, more than --max-length 3"));
   CHECK(told(s, {.data = other}) == other + ": 1 example is too few to hold out 0.1 of");
   CHECK(told(with(s, 6), {}) == "--max-expression 8: --max-length 6 is too short for it");
   CHECK(told(s, {.test = path}) == "--test: goes with --data FILE");
@@ -215,7 +215,8 @@ TEST_CASE("tasks read their files", "[examples]") {
   const LraData texts = read_lra_data(r, {.data = path});
   CHECK(texts.valid.others.longest() == 4);
   LraTraining t(r, texts.train, cpu);
-  CHECK(t.train_step(0).loss == Approx(std::log(2.0)).margin(0.5));
+  for (int i = 0; i < 30; ++i) t.train_step(0);
+  CHECK(evaluate(t.model, texts.valid, r).loss < 0.1);  // there is one label
   CHECK(t.tokens_per_step() == 8 * (8 + 4));
   CHECK(evaluate(t.model, texts.valid, r).accuracy.total == 2);
 }
