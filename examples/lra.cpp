@@ -28,7 +28,7 @@ struct Options {
   LraFiles files;
   bool small = false;
   bool write_data = false;
-  int64_t validation_examples = 500;
+  int64_t validation_examples = 200;
 };
 
 std::string joined(const std::vector<std::string>& names) {

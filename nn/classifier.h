@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include "nn/embedding.h"
 #include "nn/transformer.h"

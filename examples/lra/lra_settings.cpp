@@ -107,7 +107,9 @@ double LraSettings::least_memory(double length) const {
   return sizeof(float) * (4 * parameters + activations);
 }
 
-LraSettings lra_settings(const std::string& task, bool small) {
+namespace {
+
+LraSettings published(const std::string& task) {
   LraSettings s;
   const nn::LongRangePreset p = lra_task(task).published();
   s.task = task;
@@ -130,26 +132,33 @@ LraSettings lra_settings(const std::string& task, bool small) {
   s.weight_decay = p.weight_decay;
   s.clip = std::numeric_limits<double>::infinity();
   s.steps = p.steps;
-  if (!small) return s;
+  return s;
+}
 
+}  // namespace
+
+LraSettings lra_settings(const std::string& task, bool small) {
+  LraSettings s = published(task);
+  if (!small) return s;
+  const bool listops = task == "listops", image = task == "image";
   s.expressions = 20'000;
   s.held_out_expressions = 1000;
   s.min_expression = 5;
   s.max_expression = 60;
   s.max_depth = 4;
   s.max_args = 5;
-  s.layers = task == "image" ? 1 : 2;
+  s.layers = image ? 1 : 2;
   s.d_model = s.d_qkv = 64;
-  s.heads = 4;
+  s.heads = listops ? 4 : 2;
   s.d_hidden = 128;
   s.dropout = 0.1;
   s.attention_dropout = 0;
   s.attend_to_padding = false;
-  s.batch = task == "listops" ? 32 : 16;
-  if (task != "image") s.max_length = task == "listops" ? 60 : 500;
-  if (task != "listops") s.pooling = "mean";
+  s.batch = listops ? 32 : 16;
+  if (!image) s.max_length = listops ? 60 : 256;
+  if (!listops) s.pooling = "mean";
   s.schedule = "cosine";
-  s.learning_rate = 1e-3;
+  s.learning_rate = listops ? 1e-3 : 2e-3;
   s.warmup = 100;
   s.cycle = 0;
   s.weight_decay = 0.01;
