@@ -11,6 +11,7 @@
 #include "nn/attention.h"
 #include "nn/beam_search.h"
 #include "nn/checkpoint.h"
+#include "nn/classifier.h"
 #include "nn/dense_bias.h"
 #include "nn/disentangled.h"
 #include "nn/dropout.h"

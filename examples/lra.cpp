@@ -1,0 +1,246 @@
+// Trains a classifier of long sequences on a task of the Long Range Arena, with any attention and
+// position, and measures its accuracy.
+//
+// In: --data FILE, or ListOps that it generates itself. Out, in --out DIR: checkpoint, metrics.csv,
+// evaluation.csv, the curve of the loss, and with --write-data what was generated.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+
+#include "core/blas.h"
+#include "core/parallel.h"
+#include "examples/common/command_line.h"
+#include "examples/common/file.h"
+#include "examples/common/settings.h"
+#include "examples/common/training_run.h"
+#include "examples/lra/lra_training.h"
+#include "nn/checkpoint.h"
+#include "nn/init.h"
+
+namespace stretto::examples {
+namespace {
+
+struct Options {
+  LraSettings settings;
+  RunOptions run{.out = "out/lra"};
+  LraFiles files;
+  bool small = false;
+  bool write_data = false;
+  int64_t validation_examples = 200;
+};
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+void describe(CLI::App& app, Options& o) {
+  LraSettings& s = o.settings;
+  app.add_option("--task", s.task, joined(lra_tasks()));
+  app.add_flag("--small", o.small,
+               "A configuration that learns on two cores in minutes, in place of the published");
+  app.add_option("--data", o.files.data,
+                 "Examples to learn from; without it listops generates them")
+      ->option_text("FILE");
+  app.add_option("--validation", o.files.validation, "Examples to judge by while training")
+      ->option_text("FILE");
+  app.add_option("--test", o.files.test, "Examples to judge by at the end")->option_text("FILE");
+  app.add_option("--held-out", s.held_out,
+                 "Without --validation: judge by this share of the data, its end");
+  describe(app, o.run);
+  describe_steps_and_seed(app, s.steps, s.seed);
+
+  app.add_option("--expressions", s.expressions, "listops: how many to generate to learn from");
+  app.add_option("--held-out-expressions", s.held_out_expressions,
+                 "listops: how many to validate by, and as many to test by");
+  app.add_option("--min-expression", s.min_expression, "listops: expressions are longer than this");
+  app.add_option("--max-expression", s.max_expression, "listops: and shorter than this");
+  app.add_option("--max-depth", s.max_depth, "listops: depth of the deepest digit");
+  app.add_option("--max-args", s.max_args, "listops: most arguments of an operator");
+  app.add_flag("--write-data", o.write_data,
+               "listops: leave what was generated in basic_train.tsv, basic_val.tsv and "
+               "basic_test.tsv");
+  app.add_flag("--strip-brackets", s.strip_brackets,
+               "listops: lose closing brackets, as the published results did");
+
+  app.add_option("--attention", s.attention, joined(lra_attentions()));
+  app.add_option("--position", s.position, joined(lra_positions()));
+  app.add_option("--pooling", s.pooling,
+                 "cls, first or mean: the vector that stands for a sequence");
+  app.add_option("--max-length", s.max_length, "Longest sequence; texts are cut there");
+  app.add_option("--layers", s.layers, "Layers");
+  app.add_option("--d-model", s.d_model, "Width of the model");
+  app.add_option("--d-qkv", s.d_qkv, "Width of all heads together");
+  app.add_option("--heads", s.heads, "Attention heads");
+  app.add_option("--d-hidden", s.d_hidden, "Width of the feed-forward networks and the head");
+  app.add_option("--dropout", s.dropout, "Dropout on embeddings and residual branches");
+  app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
+  app.add_option("--attend-to-padding", s.attend_to_padding,
+                 "1: pad to --max-length and see it, as the published; 0: do not see padding");
+  app.add_option("--batch", s.batch, "Sequences of a step");
+  app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of AdamW");
+  app.add_option("--schedule", s.schedule, "After the warm-up: rsqrt, cycles (cosines) or cosine");
+  app.add_option("--warmup", s.warmup, "Steps of linear warm-up");
+  app.add_option("--cycle", s.cycle, "Steps of a cycle");
+  app.add_option("--weight-decay", s.weight_decay, "Weight decay of AdamW, of all parameters");
+  app.add_option("--clip", s.clip, "Largest norm of a step's gradient (inf: any)");
+  app.add_option("--validation-examples", o.validation_examples,
+                 "Judge by only so many while training (0: all)");
+  app.add_flag("--evaluate", o.run.report_only, "Do not train: score with --resume");
+}
+
+std::string option_of(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
+// The task's configuration, over it the command line. Of a resumed run, its own settings, which
+// must be those that are given, with --small all of that.
+void resolve(Options& o) {
+  nn::Metadata notes = settings_to_notes(lra_settings(o.settings.task, o.small));
+  if (o.run.given("--minutes")) notes["steps"] = "0";
+  LraSettings::each(o.settings, [&](const char* name, auto& value) {
+    if (!o.run.given(option_of(name))) read_text(notes.at(name), value);
+  });
+  const std::string& path = o.run.resume;
+  if (path.empty()) return;
+  const nn::Metadata saved_notes = as_usage([&] { return nn::load_training_state(path); }).notes;
+  const LraSettings saved = settings_from_notes<LraSettings>(saved_notes, path, "lra");
+  RunOptions asked = o.run;
+  if (o.small) asked.given = [](const std::string&) { return true; };
+  check_same_settings(settings_to_notes(saved), settings_to_notes(o.settings), asked, path);
+  o.settings = saved;
+}
+
+class Run : public TrainingRun {
+ public:
+  explicit Run(Options options) : TrainingRun(options.run), o_(std::move(options)) {}
+
+ private:
+  const LraSettings& settings() const { return o_.settings; }
+  nn::SequenceClassifier& model() { return training_ ? training_->model : *evaluated_; }
+
+  void prepare() override {
+    data_ = read_lra_data(settings(), o_.files);
+    const SequenceList& train = data_.train.sequences;
+    const double length = settings().attend_to_padding
+                              ? double(settings().max_length)
+                              : double(train.total()) / double(train.size());
+    const Device device = use_device(settings().steps, settings().least_memory(length),
+                                     "--layers, --d-model, --d-hidden, --max-length or --batch");
+    n_train_ = data_.train.size();
+    as_usage([&] {
+      if (run_.report_only) {
+        evaluated_.emplace(settings().model());
+        nn::load_checkpoint(run_.resume, *evaluated_, nullptr);
+        evaluated_->to(device);
+        return;
+      }
+      training_.emplace(settings(), std::move(data_.train), device);
+      if (!run_.resume.empty()) before_ = training_->load(run_.resume);
+    });
+  }
+
+  void begin() override {
+    if (!data_.generated.empty() && o_.write_data) {
+      const auto part = [&](const char* name, int64_t first, int64_t n) {
+        const auto begin = data_.generated.begin() + first;
+        write_listops(path(name), {begin, begin + n});
+      };
+      const int64_t held = settings().held_out_expressions;
+      part("basic_train.tsv", 0, n_train_);
+      part("basic_val.tsv", n_train_, held);
+      part("basic_test.tsv", n_train_ + held, held);
+    }
+    std::cout << (o_.files.data.empty() ? "Generated " : "Read ") << n_train_
+              << " examples to learn from, " << data_.valid.size() << " to validate by and "
+              << data_.test.size() << " to test by. Task " << settings().task << ", attention "
+              << settings().attention << ", position " << settings().position << ", "
+              << model().parameter_count() << " parameters, " << num_threads() << " threads, "
+              << blas_description() << std::endl;
+    data_.generated.clear();
+  }
+
+  StepResult train_step(double progress) override { return training_->train_step(progress); }
+  double validate() override {
+    return evaluate(model(), data_.valid, settings(), o_.validation_examples).loss;
+  }
+  void save(const std::string& path, double seconds) const override {
+    training_->save(path, seconds);
+  }
+  RunState state() const override {
+    return {training_->step(), settings().steps, training_->learning_rate()};
+  }
+  double tokens_per_step() const override { return training_->tokens_per_step(); }
+  std::vector<std::string> files() const override {
+    std::vector<std::string> all{"evaluation.csv"};
+    if (!run_.report_only)
+      all.insert(all.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png"});
+    if (o_.write_data)
+      all.insert(all.end(), {"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"});
+    return all;
+  }
+
+  void report() override {
+    if (!run_.report_only)
+      std::cout << "Saved " << checkpoint() << " after " << training_->step() << " steps"
+                << std::endl;
+    MetricsCsv table(path("evaluation.csv"), {"test", "examples", "correct", "accuracy", "low",
+                                              "high", "majority", "nats"});
+    const auto score = [&](const char* name, const LabelledSequences& data, bool test) {
+      if (data.size() == 0) return;
+      const LraScore s = evaluate(model(), data, settings());
+      const Accuracy::Interval interval = s.accuracy.interval();
+      const double constant = majority(data.labels).value();
+      std::cout << name << " accuracy " << fixed(100 * s.accuracy.value(), 2)
+                << " % (95 %: " << fixed(100 * interval.low, 2) << " to "
+                << fixed(100 * interval.high, 2) << ") of " << s.accuracy.total
+                << "; the most frequent answer gets " << fixed(100 * constant, 2) << " %; loss "
+                << fixed(s.loss, 4) << std::endl;
+      table.row({double(test), double(s.accuracy.total), double(s.accuracy.correct),
+                 s.accuracy.value(), interval.low, interval.high, constant, s.loss});
+    };
+    score("Validation", data_.valid, false);
+    score("Test", data_.test, true);
+    if (!run_.report_only)
+      draw_curve("Loss of " + settings().task + " with " + settings().attention + " attention, " +
+                     settings().position,
+                 "nats", 1, {});
+  }
+
+  Options o_;
+  LraData data_;
+  int64_t n_train_ = 0;
+  std::optional<LraTraining> training_;
+  std::optional<nn::SequenceClassifier> evaluated_;  // without training
+};
+
+int run(Options& options) {
+  resolve(options);
+  options.settings.check();
+  require_range("--validation-examples", options.validation_examples, 0, INT64_MAX);
+  require(!options.run.report_only || !options.run.resume.empty(),
+          "--evaluate: needs --resume FILE");
+  if (options.run.parameters) {
+    const LraSettings& s = options.settings;
+    std::cout << "Task " << s.task << ", attention " << s.attention << ", position " << s.position
+              << "\n"
+              << nn::count_parameters<nn::SequenceClassifier>(s.model()) << std::endl;
+    return 0;
+  }
+  return Run(options)();
+}
+
+}  // namespace
+}  // namespace stretto::examples
+
+int main(int argc, char** argv) {
+  using namespace stretto::examples;
+  Options options;
+  return run_program(
+      argc, argv, "lra", "Trains a classifier on a task of the Long Range Arena and measures it.",
+      [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
+}

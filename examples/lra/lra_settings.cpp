@@ -1,0 +1,170 @@
+#include "examples/lra/lra_settings.h"
+
+#include <cmath>
+#include <limits>
+
+#include "examples/common/settings.h"
+#include "examples/common/training.h"
+#include "examples/lra/image.h"
+#include "nn/init.h"
+
+namespace stretto::examples {
+namespace {
+
+nn::Pooling pooling_of(const std::string& name) {
+  if (name == "cls") return nn::Pooling::cls;
+  if (name == "first") return nn::Pooling::first;
+  require(name == "mean", "--pooling " + name + ": accepted are cls, first and mean");
+  return nn::Pooling::mean;
+}
+
+const char* name_of(nn::Pooling pooling) {
+  return pooling == nn::Pooling::cls ? "cls" : pooling == nn::Pooling::first ? "first" : "mean";
+}
+
+}  // namespace
+
+void LraSettings::check() const {
+  lra_task(task);
+  lra_attention(*this);
+  lra_position(*this);
+  pooling_of(pooling);
+  require(schedule == "rsqrt" || schedule == "cycles" || schedule == "cosine",
+          "--schedule " + schedule + ": accepted are rsqrt, cycles and cosine");
+  require_range("--expressions", expressions, 1, 10'000'000);
+  require_range("--held-out-expressions", held_out_expressions, 1, 10'000'000);
+  require_range("--min-expression", min_expression, 0, 60'000);
+  require_range("--max-expression", max_expression, min_expression + 2, 60'000);
+  require_range("--max-depth", max_depth, 1, 100);
+  require_range("--max-args", max_args, 2, 100);
+  require(!strip_brackets || task == "listops", "--strip-brackets: only listops has brackets");
+  require_number("--held-out", held_out, held_out > 0 && held_out < 1, "above 0 and below 1");
+  require_range("--max-length", max_length, 1, 1 << 20);
+  require(task != "image" || max_length >= image_pixels,
+          "--max-length " + as_text(max_length) + ": an image has 1024 pixels");
+  require_range("--layers", layers, 1, 1000);
+  require_range("--d-model", d_model, 1, 65536);
+  require_range("--d-qkv", d_qkv, 1, 65536);
+  require_range("--heads", heads, 1, 65536);
+  require_range("--d-hidden", d_hidden, 2, 1 << 20);
+  require(d_qkv % heads == 0,
+          "--d-qkv " + as_text(d_qkv) + " is not a multiple of --heads " + as_text(heads));
+  require(position != "rope" || d_qkv / heads % 2 == 0,
+          "--position rope: turns pairs, and a head has " + as_text(d_qkv / heads) + " numbers");
+  require_share("--dropout", dropout);
+  require_share("--attention-dropout", attention_dropout);
+  require_range("--batch", batch, 1, 1 << 20);
+  require_positive("--learning-rate", learning_rate);
+  require_range("--warmup", warmup, schedule == "cosine" ? 0 : 1, INT64_MAX);
+  require_range("--cycle", cycle, schedule == "cycles" ? 1 : 0, INT64_MAX);
+  require_number("--weight-decay", weight_decay, weight_decay >= 0 && std::isfinite(weight_decay),
+                 "a number of at least 0");
+  require_number("--clip", clip, clip > 0, "above 0");
+  require_range("--steps", steps, 0, INT64_MAX);
+}
+
+nn::SequenceClassifier::Options LraSettings::model() const {
+  const LraTask& t = lra_task(task);
+  const LraPosition p = lra_position(*this);
+  return {.vocabulary = t.vocabulary(*this),
+          .n_classes = t.n_classes,
+          .max_length = max_length,
+          .d_model = d_model,
+          .d_qkv = d_qkv,
+          .n_layers = layers,
+          .n_heads = heads,
+          .d_hidden = d_hidden,
+          .pooling = pooling_of(pooling),
+          .pairs = t.pairs,
+          .added = p.added,
+          .attend_to_padding = attend_to_padding,
+          .dropout = dropout,
+          .attention_dropout = attention_dropout,
+          .position = p.make,
+          .kernel = lra_attention(*this)};
+}
+
+ListOpsOptions LraSettings::listops() const {
+  return {.max_depth = int(max_depth),
+          .max_args = int(max_args),
+          .min_length = min_expression,
+          .max_length = max_expression};
+}
+
+double LraSettings::rate(int64_t step, double progress) const {
+  if (schedule == "cosine") return RunSchedule{learning_rate, warmup, steps}.at(step + 1, progress);
+  nn::LongRangePreset curve{.warmup = warmup};
+  curve.cycle = schedule == "cycles" ? cycle : 0;
+  curve.base_rate = learning_rate * (curve.cycle > 0 ? 1 : std::sqrt(double(warmup)));
+  return curve.learning_rate(step);
+}
+
+double LraSettings::least_memory(double length) const {
+  const double rows = double(batch) * length * (lra_task(task).pairs ? 2 : 1);
+  const double activations =
+      rows * double(layers) * (4 * double(d_model) + 4 * double(d_qkv) + double(d_hidden));
+  const double parameters = double(nn::count_parameters<nn::SequenceClassifier>(model()));
+  return sizeof(float) * (4 * parameters + activations);
+}
+
+namespace {
+
+LraSettings published(const std::string& task) {
+  LraSettings s;
+  const nn::LongRangePreset p = lra_task(task).published();
+  s.task = task;
+  s.position = p.model.added == nn::AddedPosition::learned ? "learned" : "ape";
+  s.pooling = name_of(p.model.pooling);
+  s.max_length = p.model.max_length;
+  s.layers = p.model.n_layers;
+  s.d_model = p.model.d_model;
+  s.d_qkv = p.model.d_qkv > 0 ? p.model.d_qkv : p.model.d_model;
+  s.heads = p.model.n_heads;
+  s.d_hidden = p.model.d_hidden;
+  s.dropout = p.model.dropout;
+  s.attention_dropout = p.model.attention_dropout;
+  s.attend_to_padding = p.model.attend_to_padding;
+  s.batch = p.batch;
+  s.warmup = p.warmup;
+  s.cycle = p.cycle;
+  s.schedule = p.cycle > 0 ? "cycles" : "rsqrt";
+  s.learning_rate = p.base_rate / (p.cycle > 0 ? 1 : std::sqrt(double(p.warmup)));
+  s.weight_decay = p.weight_decay;
+  s.clip = std::numeric_limits<double>::infinity();
+  s.steps = p.steps;
+  return s;
+}
+
+}  // namespace
+
+LraSettings lra_settings(const std::string& task, bool small) {
+  LraSettings s = published(task);
+  if (!small) return s;
+  const bool listops = task == "listops", image = task == "image";
+  s.expressions = 20'000;
+  s.held_out_expressions = 1000;
+  s.min_expression = 5;
+  s.max_expression = 60;
+  s.max_depth = 4;
+  s.max_args = 5;
+  s.layers = image ? 1 : 2;
+  s.d_model = s.d_qkv = 64;
+  s.heads = listops ? 4 : 2;
+  s.d_hidden = 128;
+  s.dropout = 0.1;
+  s.attention_dropout = 0;
+  s.attend_to_padding = false;
+  s.batch = listops ? 32 : 16;
+  if (!image) s.max_length = listops ? 60 : 256;
+  if (!listops) s.pooling = "mean";
+  s.schedule = "cosine";
+  s.learning_rate = listops ? 1e-3 : 2e-3;
+  s.warmup = 100;
+  s.cycle = 0;
+  s.weight_decay = 0.01;
+  s.clip = 1;
+  s.steps = 0;
+  return s;
+}
+
+}  // namespace stretto::examples

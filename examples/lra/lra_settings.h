@@ -1,0 +1,123 @@
+// What fixes a run of lra: the task and its data, the model, the optimiser.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "examples/lra/listops.h"
+#include "nn/classifier.h"
+#include "nn/safetensors.h"
+
+namespace stretto::examples {
+
+/// With the same settings and data every step has the same bits, whatever the number of threads.
+/// All of it is kept in the checkpoint.
+struct LraSettings {
+  std::string task = "listops";  // lra_tasks()
+  // ListOps that is generated: expressions to learn from, as many to validate as to test, and
+  // ListOpsOptions.
+  int64_t expressions = 96'000;
+  int64_t held_out_expressions = 2000;
+  int64_t min_expression = 500, max_expression = 2000, max_depth = 10, max_args = 10;
+  bool strip_brackets = false;
+  double held_out = 0.1;  // of --data, where there is no --validation
+
+  std::string attention = "softmax";  // lra_attentions()
+  std::string position = "ape";       // lra_positions()
+  std::string pooling = "cls";        // cls, first, mean
+  int64_t max_length = 2000;          // texts are cut there
+  int64_t layers = 6;
+  int64_t d_model = 512;
+  int64_t d_qkv = 512;
+  int64_t heads = 8;
+  int64_t d_hidden = 2048;
+  double dropout = 0.1;
+  double attention_dropout = 0;
+  bool attend_to_padding = true;
+
+  int64_t batch = 8;
+  double learning_rate = 4e-4;     // the highest
+  std::string schedule = "rsqrt";  // rsqrt, cycles, cosine
+  int64_t warmup = 1000;
+  int64_t cycle = 0;
+  double weight_decay = 0.1;
+  double clip = 1;
+  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
+  uint64_t seed = 1;
+
+  template <class S, class F>
+  static void each(S& s, F&& f) {
+    f("task", s.task);
+    f("expressions", s.expressions);
+    f("held_out_expressions", s.held_out_expressions);
+    f("min_expression", s.min_expression);
+    f("max_expression", s.max_expression);
+    f("max_depth", s.max_depth);
+    f("max_args", s.max_args);
+    f("strip_brackets", s.strip_brackets);
+    f("held_out", s.held_out);
+    f("attention", s.attention);
+    f("position", s.position);
+    f("pooling", s.pooling);
+    f("max_length", s.max_length);
+    f("layers", s.layers);
+    f("d_model", s.d_model);
+    f("d_qkv", s.d_qkv);
+    f("heads", s.heads);
+    f("d_hidden", s.d_hidden);
+    f("dropout", s.dropout);
+    f("attention_dropout", s.attention_dropout);
+    f("attend_to_padding", s.attend_to_padding);
+    f("batch", s.batch);
+    f("learning_rate", s.learning_rate);
+    f("schedule", s.schedule);
+    f("warmup", s.warmup);
+    f("cycle", s.cycle);
+    f("weight_decay", s.weight_decay);
+    f("clip", s.clip);
+    f("steps", s.steps);
+    f("seed", s.seed);
+  }
+  bool operator==(const LraSettings&) const = default;
+
+  /// Throws UsageError, naming option and value, for what cannot be trained.
+  void check() const;
+  nn::SequenceClassifier::Options model() const;
+  ListOpsOptions listops() const;
+  /// rsqrt and cycles: nn::LongRangePreset with this highest rate, the first step at 0. cosine:
+  /// RunSchedule, over the steps or the share `progress` of the time. Steps count from 0.
+  double rate(int64_t step, double progress) const;
+  /// Ids of a sequence that a batch is padded to; 0: as many as its longest has. Padding that is
+  /// attended to must not depend on what else is in the batch.
+  int64_t padded_length() const { return attend_to_padding ? max_length : 0; }
+  /// A training takes more bytes than this, if its sequences have so many ids on average.
+  double least_memory(double length) const;
+};
+
+/// The published configuration of a task (nn::LongRangePreset, with brackets), or with `small` one
+/// that learns something on two cores in minutes. UsageError for an unknown task.
+LraSettings lra_settings(const std::string& task, bool small = false);
+
+/// The names of --task, --attention and --position. Their tables stand in lra_tables.cpp.
+std::vector<std::string> lra_tasks();
+std::vector<std::string> lra_attentions();
+std::vector<std::string> lra_positions();
+
+/// What a task's sequences are made of.
+struct LraTask {
+  int64_t n_classes = 2;
+  bool pairs = false;
+  int64_t (*vocabulary)(const LraSettings&) = nullptr;
+  nn::LongRangePreset (*published)() = nullptr;
+};
+/// UsageError for an unknown name, with the names that are known.
+const LraTask& lra_task(const std::string& name);
+nn::MakeKernel lra_attention(const LraSettings& settings);
+struct LraPosition {
+  nn::AddedPosition added = nn::AddedPosition::none;
+  nn::MakePosition make = {};
+};
+LraPosition lra_position(const LraSettings& settings);
+
+}  // namespace stretto::examples

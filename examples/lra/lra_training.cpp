@@ -1,0 +1,152 @@
+#include "examples/lra/lra_training.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "autograd/tape.h"
+#include "examples/common/interrupt.h"
+#include "examples/common/settings.h"
+#include "examples/lra/image.h"
+#include "examples/lra/text.h"
+#include "ops/loss.h"
+#include "ops/reduce.h"
+
+namespace stretto::examples {
+namespace {
+
+LabelledSequences read_task(const LraSettings& s, const std::string& path) {
+  if (s.task == "image") return read_images(path);
+  if (s.task == "text") return read_reviews(path, s.max_length);
+  if (s.task == "retrieval") return read_text_pairs(path, s.max_length);
+  LabelledSequences data = listops_sequences(read_listops(path), s.strip_brackets);
+  const int64_t longest = data.sequences.longest();
+  require(longest <= s.max_length, path + ": an expression has " + as_text(longest) +
+                                       " tokens, more than --max-length " + as_text(s.max_length));
+  return data;
+}
+
+LraData generated(const LraSettings& s) {
+  require(s.max_expression <= s.max_length + 1, "--max-expression " + as_text(s.max_expression) +
+                                                    ": --max-length " + as_text(s.max_length) +
+                                                    " is too short for it");
+  LraData data;
+  const int64_t n = s.expressions, held = s.held_out_expressions;
+  data.generated = generate_listops(s.seed, n + 2 * held, s.listops()).expressions;
+  const LabelledSequences all = listops_sequences(data.generated, s.strip_brackets);
+  data.train = all.part(0, n);
+  data.valid = all.part(n, held);
+  data.test = all.part(n + held, held);
+  return data;
+}
+
+Tensor logits(const nn::SequenceClassifier& model, const SequenceBatch& batch, Device device) {
+  const nn::Sequences x(batch.tokens.to(device), batch.padding.to(device));
+  if (!batch.others.defined()) return model(x);
+  return model(x, {batch.others.to(device), batch.others_padding.to(device)});
+}
+
+// The model's first values are a function of the seed alone.
+nn::SequenceClassifier::Options seeded(const LraSettings& settings) {
+  manual_seed(settings.seed);
+  return settings.model();
+}
+
+}  // namespace
+
+LraData read_lra_data(const LraSettings& s, const LraFiles& files) {
+  if (files.data.empty()) {
+    require(s.task == "listops", "--task " + s.task + ": needs --data FILE");
+    require(files.validation.empty() && files.test.empty(),
+            std::string(files.validation.empty() ? "--test" : "--validation") +
+                ": goes with --data FILE");
+    return generated(s);
+  }
+  LraData data;
+  data.train = read_task(s, files.data);
+  if (files.validation.empty()) {
+    const int64_t n = data.train.size(), kept = n - int64_t(s.held_out * double(n));
+    require(kept >= 1 && kept < n, files.data + ": " + as_text(n) +
+                                       (n == 1 ? " example is" : " examples are") +
+                                       " too few to hold out " + as_text(s.held_out) + " of");
+    data.valid = data.train.part(kept, n - kept);
+    data.train = data.train.part(0, kept);
+  } else {
+    data.valid = read_task(s, files.validation);
+  }
+  if (!files.test.empty()) data.test = read_task(s, files.test);
+  return data;
+}
+
+LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
+                  const LraSettings& settings, int64_t most) {
+  const struct Evaluating {
+    nn::Module& model;
+    const bool before = model.training();
+    ~Evaluating() { model.train(before); }
+  } guard{model};
+  model.eval();
+  NoGrad no_grad;
+  const Device device = model.embedding.weight.device();
+  const int64_t n = most > 0 ? std::min(most, data.size()) : data.size();
+  LraScore score;
+  for (int64_t at = 0; at < n; at += settings.batch) {
+    check_interrupt();
+    std::vector<int64_t> rows(size_t(std::min(settings.batch, n - at)));
+    std::iota(rows.begin(), rows.end(), at);
+    const SequenceBatch batch = make_batch(data, rows, settings.padded_length());
+    const Tensor y = logits(model, batch, device);
+    score.loss +=
+        cross_entropy(y, batch.labels.to(device), {.reduction = Reduction::sum}).item() / double(n);
+    const std::vector<int64_t> answers = argmax(y, 1).to_vector<int64_t>();
+    for (size_t i = 0; i < rows.size(); ++i)
+      score.accuracy.correct += answers[i] == data.labels[size_t(rows[i])];
+  }
+  score.accuracy.total = n;
+  return score;
+}
+
+LraTraining::LraTraining(const LraSettings& s, LabelledSequences train, Device device)
+    : settings(s),
+      model(seeded(s)),
+      optimizer_(
+          model.parameters(),
+          {.lr = s.learning_rate, .beta2 = 0.98, .eps = 1e-9, .weight_decay = s.weight_decay}),
+      train_(std::move(train)),
+      order_(train_.size(), s.batch, s.seed),
+      fingerprint_(train_.fingerprint()),
+      device_(device) {
+  model.to(device);
+}
+
+StepResult LraTraining::train_step(double progress) {
+  const SequenceBatch batch = make_batch(train_, order_(step_), settings.padded_length());
+  tokens_ = double(batch.tokens.numel() + (batch.others.defined() ? batch.others.numel() : 0));
+  optimizer_.set_learning_rate(settings.rate(step_, progress));
+  const StepResult result = update(optimizer_, model, settings.clip, step_ + 1, [&] {
+    return cross_entropy(logits(model, batch, device_), batch.labels.to(device_));
+  });
+  ++step_;
+  return result;
+}
+
+RunRecord LraTraining::record(double seconds) const {
+  return {.step = step_,
+          .settings = settings_to_notes(settings),
+          .data = fingerprint_,
+          .by_clock = settings.steps == 0,
+          .seconds = seconds};
+}
+
+void LraTraining::save(const std::string& path, double seconds) const {
+  save_run(path, model, optimizer_, record(seconds));
+}
+
+double LraTraining::load(const std::string& path) {
+  RunRecord before = record(0);
+  load_run(path, model, optimizer_, before,
+           "examples than those of --data (or of --seed without it)");
+  step_ = before.step;
+  return before.seconds;
+}
+
+}  // namespace stretto::examples

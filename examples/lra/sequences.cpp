@@ -1,0 +1,123 @@
+#include "examples/lra/sequences.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+
+#include "core/error.h"
+#include "examples/common/portable_random.h"
+#include "examples/common/training.h"
+#include "ops/create.h"
+
+namespace stretto::examples {
+
+void SequenceList::add(const std::vector<uint16_t>& ids) {
+  ids_.insert(ids_.end(), ids.begin(), ids.end());
+  starts_.push_back(int64_t(ids_.size()));
+}
+
+int64_t SequenceList::longest() const {
+  int64_t most = 0;
+  for (int64_t i = 0; i < size(); ++i) most = std::max(most, length(i));
+  return most;
+}
+
+std::string LabelledSequences::fingerprint() const {
+  Fingerprint print;
+  for (const SequenceList* list : {&sequences, &others})
+    for (int64_t i = 0; i < list->size(); ++i) {
+      print.add(list->length(i));
+      for (int64_t t = 0; t < list->length(i); ++t) print.add((*list)[i][t]);
+    }
+  for (const int32_t label : labels) print.add(label);
+  return print.text();
+}
+
+LabelledSequences LabelledSequences::part(int64_t first, int64_t count) const {
+  check(first >= 0 && count >= 0 && first + count <= size(), "LabelledSequences", count, " from ",
+        first, " on, of ", size());
+  LabelledSequences some;
+  const auto copy = [&](const SequenceList& from, SequenceList& to) {
+    for (int64_t i = first; i < first + count; ++i)
+      to.add(std::vector<uint16_t>(from[i], from[i] + from.length(i)));
+  };
+  copy(sequences, some.sequences);
+  if (pairs()) copy(others, some.others);
+  some.labels.assign(labels.begin() + first, labels.begin() + first + count);
+  return some;
+}
+
+namespace {
+
+void fill(const SequenceList& list, const std::vector<int64_t>& rows, int64_t length,
+          Tensor& tokens, Tensor& padding) {
+  int64_t longest = 1;
+  for (const int64_t row : rows) longest = std::max(longest, list.length(row));
+  check(length == 0 || longest <= length, "make_batch", "a sequence of ", longest, " ids; at most ",
+        length, " fit");
+  const int64_t l = length > 0 ? length : longest;
+  tokens = zeros({int64_t(rows.size()), l}, {.dtype = i32});
+  padding = ones({int64_t(rows.size()), l}, {.dtype = boolean});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const uint16_t* ids = list[rows[i]];
+    const int64_t n = list.length(rows[i]);
+    std::copy(ids, ids + n, tokens.data<int32_t>() + int64_t(i) * l);
+    std::fill_n(padding.data<bool>() + int64_t(i) * l, n, false);
+  }
+}
+
+}  // namespace
+
+SequenceBatch make_batch(const LabelledSequences& data, const std::vector<int64_t>& rows,
+                         int64_t length) {
+  SequenceBatch batch;
+  fill(data.sequences, rows, length, batch.tokens, batch.padding);
+  if (data.pairs()) fill(data.others, rows, length, batch.others, batch.others_padding);
+  std::vector<int64_t> labels;
+  for (const int64_t row : rows) labels.push_back(data.labels[size_t(row)]);
+  batch.labels = tensor(labels, {int64_t(labels.size())});
+  return batch;
+}
+
+EpochOrder::EpochOrder(int64_t n, int64_t batch, uint64_t seed)
+    : n_(n), batch_(batch), seed_(seed) {
+  check(n >= 1 && n <= INT32_MAX && batch >= 1, "EpochOrder", n, " rows in batches of ", batch,
+        "; accepted are 1 to 2147483647 rows and batches of at least 1");
+}
+
+std::vector<int64_t> EpochOrder::operator()(int64_t step) {
+  std::vector<int64_t> rows;
+  for (int64_t at = step * batch_; at < (step + 1) * batch_; ++at) {
+    if (at / n_ != epoch_) {
+      epoch_ = at / n_;
+      uint64_t mixed = seed_;
+      const uint64_t stream = splitmix64(mixed);  // seeds and epochs must not meet
+      PortableRandom random(stream + uint64_t(epoch_));
+      order_.resize(size_t(n_));
+      std::iota(order_.begin(), order_.end(), 0);
+      for (int i = int(n_) - 1; i > 0; --i)
+        std::swap(order_[size_t(i)], order_[size_t(random.below(i + 1))]);
+    }
+    rows.push_back(order_[size_t(at % n_)]);
+  }
+  return rows;
+}
+
+Accuracy::Interval Accuracy::interval() const {
+  check(total >= 1 && correct >= 0 && correct <= total, "Accuracy", correct, " of ", total);
+  constexpr double z = 1.959963984540054;  // 97.5 % of a standard normal lie below
+  const double n = double(total), p = value();
+  const double centre = (p + z * z / (2 * n)) / (1 + z * z / n);
+  const double half = z / (1 + z * z / n) * std::sqrt(p * (1 - p) / n + z * z / (4 * n * n));
+  return {std::max(0.0, centre - half), std::min(1.0, centre + half)};
+}
+
+Accuracy majority(const std::vector<int32_t>& labels) {
+  std::map<int32_t, int64_t> counts;
+  Accuracy best{0, int64_t(labels.size())};
+  for (const int32_t label : labels) best.correct = std::max(best.correct, ++counts[label]);
+  return best;
+}
+
+}  // namespace stretto::examples

@@ -1,0 +1,83 @@
+// Labelled sequences of token ids: how a data set lies in memory, how batches are made of it, and
+// how sure an accuracy is.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace stretto::examples {
+
+/// Sequences of ids, one behind the other.
+class SequenceList {
+ public:
+  void add(const std::vector<uint16_t>& ids);
+  int64_t size() const { return int64_t(starts_.size()) - 1; }
+  int64_t length(int64_t i) const { return starts_[size_t(i) + 1] - starts_[size_t(i)]; }
+  /// length(i) ids.
+  const uint16_t* operator[](int64_t i) const { return ids_.data() + starts_[size_t(i)]; }
+  int64_t longest() const;
+  int64_t total() const { return int64_t(ids_.size()); }
+
+ private:
+  std::vector<uint16_t> ids_;
+  std::vector<int64_t> starts_{0};
+};
+
+/// A data set for classification.
+struct LabelledSequences {
+  SequenceList sequences;
+  SequenceList others;  // the second sequence of each, where there are pairs; else empty
+  std::vector<int32_t> labels;
+
+  int64_t size() const { return int64_t(labels.size()); }
+  bool pairs() const { return others.size() > 0; }
+  /// Tells data sets apart.
+  std::string fingerprint() const;
+  /// Those from `first` on, `count` of them.
+  LabelledSequences part(int64_t first, int64_t count) const;
+};
+
+/// Rows of a data set as a model takes them. Padding has id 0 and stands behind.
+struct SequenceBatch {
+  Tensor tokens, padding;              // [B, L] i32 and bool, true = padding
+  Tensor others, others_padding = {};  // the same with a length of their own; undefined: no pairs
+  Tensor labels;                       // [B] i64
+};
+
+/// Of these rows. L is `length`, which no sequence may exceed; 0: as long as the longest here.
+SequenceBatch make_batch(const LabelledSequences& data, const std::vector<int64_t>& rows,
+                         int64_t length = 0);
+
+/// Which rows each training step takes: all n in a random order, then again in another. Steps cut
+/// this endless row into batches of one size, so that every epoch has every row exactly once.
+class EpochOrder {
+ public:
+  EpochOrder(int64_t n, int64_t batch, uint64_t seed);
+  /// A function of the step alone, counted from 0.
+  std::vector<int64_t> operator()(int64_t step);
+
+ private:
+  int64_t n_, batch_;
+  uint64_t seed_;
+  int64_t epoch_ = -1;
+  std::vector<int64_t> order_;  // of that epoch
+};
+
+/// How many of a sample were right.
+struct Accuracy {
+  int64_t correct = 0, total = 0;
+  double value() const { return double(correct) / double(total); }
+  /// Where the true share lies with 95 % confidence (Wilson 1927).
+  struct Interval {
+    double low, high;
+  };
+  Interval interval() const;
+};
+
+/// The share of the most frequent label: what a constant answer gets.
+Accuracy majority(const std::vector<int32_t>& labels);
+
+}  // namespace stretto::examples

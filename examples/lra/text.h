@@ -1,0 +1,26 @@
+// Texts as bytes: film reviews (Maas et al. 2011), and pairs of papers' texts (the AAN corpus).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "examples/lra/sequences.h"
+
+namespace stretto::examples {
+
+/// Padding, and one for each byte.
+constexpr int64_t byte_vocabulary = 257;
+
+/// Each byte plus 1, at most `max_length` of them.
+std::vector<uint16_t> byte_ids(std::string_view text, int64_t max_length);
+
+/// Lines of four fields with tabs between them: label (1 positive, 0 negative), rating, name, text.
+/// Throws UsageError, naming the line, for anything else and for an empty text.
+LabelledSequences read_reviews(const std::string& path, int64_t max_length);
+
+/// Lines of five fields with tabs between them: label ("1" or "1.0": the papers cite each other;
+/// "0" or "0.0"), two names, two texts. Throws as above.
+LabelledSequences read_text_pairs(const std::string& path, int64_t max_length);
+
+}  // namespace stretto::examples

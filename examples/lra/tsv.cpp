@@ -1,0 +1,77 @@
+#include "examples/lra/tsv.h"
+
+#include "examples/common/file.h"
+#include "examples/common/settings.h"
+
+namespace stretto::examples {
+namespace {
+
+// A field from `at` on, which moves to the tab behind it or to the end. Unquoted text is put into
+// `text`.
+std::string_view field(std::string_view line, size_t& at, bool quotes, std::string& text) {
+  if (!quotes || at == line.size() || line[at] != '"') {
+    const size_t end = std::min(line.find('\t', at), line.size());
+    const std::string_view plain = line.substr(at, end - at);
+    at = end;
+    return plain;
+  }
+  text.clear();
+  for (++at;; ++at) {
+    require(at < line.size(), "a quoted field does not end");
+    if (line[at] == '"') {
+      if (at + 1 == line.size() || line[at + 1] != '"') break;
+      ++at;
+    }
+    text += line[at];
+  }
+  ++at;
+  require(at == line.size() || line[at] == '\t', "text follows a closing quote");
+  return text;
+}
+
+}  // namespace
+
+void read_tsv(const std::string& path, size_t columns, bool quotes,
+              const std::function<void(const std::vector<std::string_view>&)>& row) {
+  const std::string all = read_whole_file(path);
+  const std::string_view text = all;
+  std::vector<std::string> unquoted(columns + 1);
+  std::vector<std::string_view> fields;
+  int64_t number = 0;
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    std::string_view line = text.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    ++number;
+    try {
+      fields.clear();
+      for (size_t at = 0;; ++at) {
+        require(fields.size() < columns, "has more than " + as_text(int64_t(columns)) + " fields");
+        fields.push_back(field(line, at, quotes, unquoted[fields.size()]));
+        if (at == line.size()) break;
+      }
+      require(fields.size() == columns, "has " + as_text(int64_t(fields.size())) + " of " +
+                                            as_text(int64_t(columns)) + " fields, which tabs part");
+      row(fields);
+    } catch (const UsageError& e) {
+      throw UsageError(path + ", line " + as_text(number) + ": " + e.what());
+    }
+  }
+}
+
+std::string tsv_line(const std::vector<std::string>& fields) {
+  std::string line;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (i > 0) line += '\t';
+    if (fields[i].find_first_of("\t\"\r\n") == std::string::npos) {
+      line += fields[i];
+      continue;
+    }
+    line += '"';
+    for (const char c : fields[i]) line += c == '"' ? std::string("\"\"") : std::string(1, c);
+    line += '"';
+  }
+  return line + "\r\n";
+}
+
+}  // namespace stretto::examples

@@ -1,0 +1,140 @@
+// Batches of labelled sequences, the order of an epoch, and how sure an accuracy is.
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/error.h"
+#include "examples/lra/sequences.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto;                     // NOLINT
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+LabelledSequences three() {
+  LabelledSequences data;
+  data.sequences.add({5, 6, 7});
+  data.sequences.add({8});
+  data.sequences.add({1, 2});
+  data.labels = {4, 0, 9};
+  return data;
+}
+
+using Numbers = std::vector<int64_t>;
+
+}  // namespace
+
+TEST_CASE("batches are padded behind", "[examples]") {
+  const LabelledSequences data = three();
+  CHECK(data.sequences.size() == 3);
+  CHECK(data.sequences.longest() == 3);
+  CHECK(data.sequences.total() == 6);
+  const SequenceBatch batch = make_batch(data, {2, 0});
+  CHECK(batch.tokens.shape() == Shape{2, 3});
+  CHECK(batch.tokens.dtype() == i32);
+  CHECK(batch.tokens.to_vector<int64_t>() == Numbers{1, 2, 0, 5, 6, 7});
+  CHECK(batch.padding.dtype() == boolean);
+  CHECK(batch.padding.to_vector<int64_t>() == Numbers{0, 0, 1, 0, 0, 0});
+  CHECK(batch.labels.to_vector<int64_t>() == Numbers{9, 4});
+  CHECK(batch.labels.dtype() == i64);
+  CHECK(!batch.others.defined());
+  CHECK(make_batch(data, {1}).tokens.shape() == Shape{1, 1});
+  const SequenceBatch wide = make_batch(data, {1}, 4);
+  CHECK(wide.tokens.to_vector<int64_t>() == Numbers{8, 0, 0, 0});
+  CHECK(wide.padding.to_vector<int64_t>() == Numbers{0, 1, 1, 1});
+  CHECK_THROWS_WITH(make_batch(data, {0}, 2), "[make_batch] a sequence of 3 ids; at most 2 fit");
+}
+
+TEST_CASE("batches of pairs have two lengths", "[examples]") {
+  LabelledSequences data = three();
+  for (int i = 0; i < 3; ++i) data.others.add(std::vector<uint16_t>(size_t(i + 1), 30));
+  CHECK(data.pairs());
+  const SequenceBatch batch = make_batch(data, {1, 0});
+  CHECK(batch.tokens.shape() == Shape{2, 3});
+  CHECK(batch.others.to_vector<int64_t>() == Numbers{30, 30, 30, 0});
+  CHECK(batch.others_padding.to_vector<int64_t>() == Numbers{0, 0, 0, 1});
+}
+
+TEST_CASE("a part of a data set, and what tells data sets apart", "[examples]") {
+  const LabelledSequences data = three();
+  const LabelledSequences part = data.part(1, 2);
+  CHECK(part.labels == std::vector<int32_t>{0, 9});
+  CHECK(part.sequences.length(0) == 1);
+  CHECK(part.sequences[1][1] == 2);
+  CHECK(data.part(3, 0).size() == 0);
+  CHECK_THROWS_WITH(data.part(2, 2), "[LabelledSequences] 2 from 2 on, of 3");
+
+  CHECK(data.fingerprint() == three().fingerprint());
+  LabelledSequences other = three();
+  other.labels[2] = 8;
+  CHECK(other.fingerprint() != data.fingerprint());
+  LabelledSequences moved;  // the same ids, cut elsewhere
+  moved.sequences.add({5, 6});
+  moved.sequences.add({7, 8});
+  moved.sequences.add({1, 2});
+  moved.labels = data.labels;
+  CHECK(moved.fingerprint() != data.fingerprint());
+  CHECK(part.fingerprint() != data.fingerprint());
+}
+
+TEST_CASE("every epoch has every row once, in an order of its own", "[examples]") {
+  for (const int64_t batch : {1, 3, 7, 10, 24}) {
+    EpochOrder order(10, batch, 5);
+    Numbers rows;
+    for (int64_t step = 0; int64_t(rows.size()) < 50; ++step) {
+      const Numbers some = order(step);
+      CHECK(int64_t(some.size()) == batch);
+      rows.insert(rows.end(), some.begin(), some.end());
+    }
+    std::set<Numbers> orders;
+    for (int epoch = 0; epoch < 5; ++epoch) {
+      Numbers one(rows.begin() + 10 * epoch, rows.begin() + 10 * epoch + 10);
+      orders.insert(one);
+      std::sort(one.begin(), one.end());
+      CHECK(one == Numbers{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+    }
+    CHECK(orders.size() == 5);
+    // A step is what it is, whatever was asked for before.
+    const Numbers late = order(40), early = order(1);
+    EpochOrder again(10, batch, 5);
+    CHECK(again(1) == early);
+    CHECK(again(40) == late);
+  }
+  CHECK(EpochOrder(1000, 1000, 1)(0) != EpochOrder(1000, 1000, 2)(0));
+  CHECK(EpochOrder(1000, 1000, 1)(1) != EpochOrder(1000, 1000, 2)(0));
+  CHECK(EpochOrder(1, 3, 1)(0) == Numbers{0, 0, 0});
+  CHECK_THROWS_WITH(EpochOrder(0, 3, 1), Containing("0 rows in batches of 3"));
+}
+
+TEST_CASE("an epoch's order is even", "[examples]") {
+  // Where row 0 comes to stand in 3,000 epochs of 5 rows: each place 600 times, deviation 21.9.
+  EpochOrder order(5, 5, 3);
+  Numbers places(5);
+  for (int64_t epoch = 0; epoch < 3000; ++epoch) {
+    const Numbers rows = order(epoch);
+    ++places[size_t(std::find(rows.begin(), rows.end(), 0) - rows.begin())];
+  }
+  for (const int64_t n : places) CHECK(std::fabs(double(n) - 600) < 4 * 21.9);
+}
+
+TEST_CASE("accuracies have Wilson's interval", "[examples]") {
+  // z² = 3.841459: for 0 of 10 the bounds are 0 and z²/(10 + z²).
+  const Accuracy none{0, 10}, all{10, 10}, half{50, 100};
+  CHECK(none.interval().low == 0);
+  CHECK(none.interval().high == Approx(0.2775328).epsilon(1e-6));
+  CHECK(all.interval().low == Approx(0.7224672).epsilon(1e-6));
+  CHECK(all.interval().high == Approx(1).epsilon(1e-15));
+  // 1/2 ± z / (2 √(n + z²)).
+  CHECK(half.interval().low == Approx(0.4038315).epsilon(1e-6));
+  CHECK(half.interval().high == Approx(0.5961685).epsilon(1e-6));
+  CHECK(Accuracy{356, 2000}.value() == Approx(0.178));
+  CHECK_THROWS_WITH((Accuracy{3, 2}.interval()), "[Accuracy] 3 of 2");
+  CHECK_THROWS_WITH((Accuracy{0, 0}.interval()), "[Accuracy] 0 of 0");
+  const Accuracy most = majority({3, 1, 3, 2, 1, 3});
+  CHECK(most.correct == 3);
+  CHECK(most.total == 6);
+}

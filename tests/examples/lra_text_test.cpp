@@ -1,0 +1,144 @@
+// Reviews, pairs of texts and pictures as sequences.
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "examples/common/error.h"
+#include "examples/lra/image.h"
+#include "examples/lra/text.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto;                     // NOLINT
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+std::vector<int> ids(const SequenceList& list, int64_t i) {
+  return {list[i], list[i] + list.length(i)};
+}
+
+}  // namespace
+
+TEST_CASE("bytes are ids above padding", "[examples]") {
+  CHECK(byte_ids(std::string("a\0\xFF", 3), 10) == std::vector<uint16_t>{98, 1, 256});
+  CHECK(byte_ids("abc", 2) == std::vector<uint16_t>{98, 99});
+  CHECK(byte_ids("abc", 3).size() == 3);
+  CHECK(byte_ids("", 3).empty());
+}
+
+TEST_CASE("reviews are read", "[examples]") {
+  const TempDir folder;
+  const std::string path = folder.file("r.tsv");
+  write_file(path, "1\t9\ttest/pos/1_9\tgood \"film\n0\t2\ttest/neg/3_2\tb\xC3\xA9\xC2\x85!\n");
+  const LabelledSequences data = read_reviews(path, 5);
+  CHECK(data.labels == std::vector<int32_t>{1, 0});
+  CHECK(!data.pairs());
+  CHECK(ids(data.sequences, 0) == std::vector<int>{104, 112, 112, 101, 33});
+  CHECK(ids(data.sequences, 1) == std::vector<int>{99, 196, 170, 195, 134});
+  const auto read = [&](const std::string& lines) {
+    write_file(path, lines);
+    return error_of<UsageError>([&] { read_reviews(path, 100); });
+  };
+  const std::string good = "1\t9\tname\ttext\n";
+  CHECK(read("") == path + ": is empty");
+  CHECK(read(good + "2\t9\tname\ttext\n") ==
+        path + ", line 2: its label is \"2\"; accepted are 0 and 1");
+  CHECK(read(good + good + "1\t9\tname\t") == path + ", line 3: its text is empty");
+  CHECK(read("1\t9\ttext\n") == path + ", line 1: has 3 of 4 fields, which tabs part");
+  CHECK(read(good + "1\t9\tname\tte\txt\n") == path + ", line 2: has more than 4 fields");
+  CHECK(error_of<UsageError>([] { read_reviews("/nowhere", 9); }) ==
+        "cannot read '/nowhere': No such file or directory");
+}
+
+TEST_CASE("pairs of texts are read", "[examples]") {
+  const TempDir folder;
+  const std::string path = folder.file("p.tsv");
+  write_file(path, "1.0\tA\tB\tfirst\tsecond\n0\tC\tD\tx\ty\n");
+  const LabelledSequences data = read_text_pairs(path, 5);
+  CHECK(data.labels == std::vector<int32_t>{1, 0});
+  REQUIRE(data.pairs());
+  CHECK(data.sequences.length(0) == 5);
+  CHECK(data.others.length(0) == 5);
+  CHECK(ids(data.others, 1) == std::vector<int>{122});
+  write_file(path, "1.5\tA\tB\tfirst\tsecond\n");
+  CHECK(error_of<UsageError>([&] { read_text_pairs(path, 5); }) ==
+        path + ", line 1: its label is \"1.5\"; accepted are 0 and 1");
+  write_file(path, "1\tA\tB\tfirst\t\n");
+  CHECK(error_of<UsageError>([&] { read_text_pairs(path, 5); }) ==
+        path + ", line 1: its text is empty");
+}
+
+TEST_CASE("grey values follow the published weights", "[examples]") {
+  CHECK(grey_value(0, 0, 0) == 0);
+  CHECK(grey_value(255, 255, 255) == 255);  // 254.97 · 255.5 / 255 = 255.47
+  CHECK(grey_value(255, 0, 0) == 76);       // 76.37
+  CHECK(grey_value(0, 255, 0) == 149);      // 149.98
+  CHECK(grey_value(0, 0, 255) == 29);       // 29.13
+  CHECK(grey_value(10, 20, 30) == 18);      // 18.149 · 1.00196
+  for (int v = 0; v < 256; ++v) {
+    const uint16_t grey = grey_value(uint8_t(v), uint8_t(v), uint8_t(v));
+    CHECK(int(grey) == int(v * 0.9999 * 255.5 / 255));
+  }
+}
+
+TEST_CASE("pictures are read in colour and in grey", "[examples]") {
+  const TempDir folder;
+  const std::string path = folder.file("c.bin");
+  std::string colour(1, '\x07');
+  for (const int level : {10, 20, 30}) colour += std::string(1024, char(level));
+  colour[1 + 1023] = char(255);  // the last pixel's red
+  std::string grey(1, '\x09');
+  for (int i = 0; i < 1024; ++i) grey += char(i % 256);
+  write_file(path, colour + colour);
+  LabelledSequences data = read_images(path);
+  CHECK(data.labels == std::vector<int32_t>{7, 7});
+  CHECK(data.sequences.length(1) == image_pixels);
+  CHECK(data.sequences[1][0] == 18);
+  CHECK(data.sequences[1][1023] == grey_value(255, 20, 30));
+  write_file(path, grey);
+  data = read_images(path);
+  CHECK(data.labels == std::vector<int32_t>{9});
+  CHECK(data.sequences[0][255] == 255);
+  CHECK(data.sequences[0][1023] == 255);
+
+  // A size that both kinds have: labels decide.
+  std::string many;
+  for (int i = 0; i < 3073; ++i) many += grey;
+  write_file(path, many);
+  CHECK(read_images(path).size() == 3073);
+  const auto refused = [&](const std::string& bytes) {
+    write_file(path, bytes);
+    return error_of<UsageError>([&] { read_images(path); });
+  };
+  const std::string told =
+      " bytes are not records of a label from 0 to 9 and 3072 (colour) or "
+      "1024 (grey) bytes";
+  CHECK(refused("") == path + ": 0" + told);
+  CHECK(refused(colour + "x") == path + ": 3074" + told);
+  grey[0] = 10;
+  CHECK(refused(grey) == path + ": 1025" + told);
+}
+
+TEST_CASE("the prepared data sets are read", "[examples]") {
+  const char* named = std::getenv("STRETTO_DATA");
+  const std::string folder = (named != nullptr ? named : "../shared/data") + std::string("/lra/");
+  const std::string images = folder + "cifar10.test1000.bin";
+  const std::string grey = folder + "cifar10_gray_jpeg.valid.bin";
+  const std::string reviews = folder + "imdb.small.test.tsv";
+  for (const std::string& path : {images, grey, reviews})
+    if (!std::filesystem::exists(path))
+      STRETTO_SKIP(path + " is missing (STRETTO_DATA names the data folder)");
+  const LabelledSequences test = read_images(images);
+  CHECK(test.size() == 1000);
+  CHECK(std::vector<int32_t>(test.labels.begin(), test.labels.begin() + 8) ==
+        std::vector<int32_t>{3, 8, 8, 0, 6, 6, 1, 6});
+  CHECK(majority(test.labels).correct == 112);
+  CHECK(read_images(grey).size() == 2000);
+  CHECK(majority(read_images(grey).labels).correct == 200);
+  const LabelledSequences texts = read_reviews(reviews, 1000);
+  CHECK(texts.size() == 2000);
+  CHECK(majority(texts.labels).correct == 1000);
+  CHECK(texts.sequences.longest() == 1000);
+}

@@ -1,0 +1,270 @@
+// Settings, data, training and scoring of the Long Range Arena's tasks.
+
+#include "examples/lra/lra_training.h"
+
+#include <cmath>
+#include <limits>
+
+#include "core/parallel.h"
+#include "core/storage.h"
+#include "examples/common/error.h"
+#include "examples/common/settings.h"
+#include "nn/init.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto;                     // NOLINT
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+LraSettings tiny() {
+  LraSettings s = lra_settings("listops", true);
+  s.expressions = 200;
+  s.held_out_expressions = 50;
+  s.max_depth = 2;
+  s.max_args = 4;
+  s.min_expression = 2;
+  s.max_expression = 8;
+  s.max_length = 8;
+  s.layers = 1;
+  s.d_model = s.d_qkv = 16;
+  s.heads = 2;
+  s.d_hidden = 32;
+  s.batch = 8;
+  s.learning_rate = 0.01;
+  s.warmup = 5;
+  s.steps = 100;
+  return s;
+}
+
+LraTraining training(const LraSettings& s) { return {s, read_lra_data(s, {}).train, cpu}; }
+
+std::string refused(void (*change)(LraSettings&), const std::string& task = "listops") {
+  LraSettings s = lra_settings(task);
+  change(s);
+  return error_of<UsageError>([&] { s.check(); });
+}
+
+}  // namespace
+
+TEST_CASE("published configurations are the default", "[examples]") {
+  const auto count = [](LraSettings s) {
+    s.check();
+    return nn::count_parameters<nn::SequenceClassifier>(s.model());
+  };
+  LraSettings listops = lra_settings("listops");
+  CHECK(count(listops) == 19'983'370);
+  listops.strip_brackets = true;
+  CHECK(count(listops) == 19'982'858);
+  CHECK(count(lra_settings("text")) == 3'486'722);
+  CHECK(count(lra_settings("retrieval")) == 1'087'618);
+  LraSettings image = lra_settings("image");
+  CHECK(count(image) == 248'458);
+  image.position = "none";
+  CHECK(count(image) == 117'258);
+  for (const int64_t step : {0, 10, 999, 1000, 5000, 50'000}) {
+    CHECK(listops.rate(step, 0) ==
+          Approx(nn::lra_listops().learning_rate(step)).epsilon(1e-14).margin(1e-300));
+    CHECK(image.rate(step, 0) ==
+          Approx(nn::lra_image().learning_rate(step)).epsilon(1e-14).margin(1e-300));
+  }
+  CHECK(listops.clip == std::numeric_limits<double>::infinity());
+  for (const std::string& task : lra_tasks()) {
+    const LraSettings small = lra_settings(task, true);
+    CHECK(count(small) < 150'000);
+    CHECK(settings_from_notes<LraSettings>(settings_to_notes(lra_settings(task)), "f", "lra") ==
+          lra_settings(task));
+  }
+}
+
+TEST_CASE("every position learns ListOps", "[examples]") {
+  for (const std::string& position : lra_positions()) {
+    INFO(position);
+    LraSettings s = tiny();
+    s.position = position;
+    s.check();
+    const LraData data = read_lra_data(s, {});
+    LraTraining t(s, data.train, cpu);
+    const double before = evaluate(t.model, data.train, s).loss;
+    while (t.step() < 60) t.train_step(0);
+    CHECK(evaluate(t.model, data.train, s).loss < 0.9 * before);
+  }
+}
+
+TEST_CASE("a classifier goes on from its checkpoint bit for bit", "[examples]") {
+  const TempDir folder;
+  LraSettings s = tiny();
+  s.steps = GENERATE(60, 0);  // 0: by the clock
+  s.attend_to_padding = GENERATE(false, true);
+  // An epoch has 25 steps: the second part begins within the first and ends in the third.
+  LraTraining first = training(s);
+  for (int i = 0; i < 8; ++i) first.train_step(0.1);
+  first.save(folder.file("a"), 1.25);
+  for (int i = 0; i < 44; ++i) first.train_step(0.2);
+  first.save(folder.file("b"), 2.5);
+
+  LraTraining second = training(s);
+  second.train_step(0.5);
+  CHECK(second.load(folder.file("a")) == (s.steps == 0 ? 1.25 : 0));
+  CHECK(second.step() == 8);
+  evaluate(second.model, read_lra_data(s, {}).valid, s);  // draws nothing
+  CHECK(second.model.training());
+  for (int i = 0; i < 44; ++i) second.train_step(0.2);
+  second.save(folder.file("c"), 2.5);
+  CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
+
+  LraSettings other = s;
+  other.seed = 2;
+  LraTraining stranger = training(other);
+  CHECK(error_of<UsageError>([&] { stranger.load(folder.file("a")); }) ==
+        folder.file("a") +
+            ": was trained on other examples than those of --data (or of --seed without it)");
+}
+
+TEST_CASE("a classifier's training has the same bits with one thread and two", "[examples]") {
+  const TempDir folder;
+  const int before = num_threads();
+  for (const int threads : {1, 2}) {
+    set_num_threads(threads);
+    LraSettings s = tiny();
+    s.d_model = s.d_qkv = 64, s.d_hidden = 300, s.batch = 32, s.max_length = 40;
+    s.attend_to_padding = true;
+    LraTraining t = training(s);
+    for (int i = 0; i < 4; ++i) t.train_step(0);
+    t.save(folder.file(std::to_string(threads)), 0);
+  }
+  set_num_threads(before);
+  CHECK(read_file(folder.file("1")) == read_file(folder.file("2")));
+}
+
+TEST_CASE("scores do not depend on how examples are batched", "[examples]") {
+  LraSettings s = tiny();
+  s.attend_to_padding = GENERATE(false, true);
+  const LraData data = read_lra_data(s, {});
+  LraTraining t(s, data.train, cpu);
+  for (int i = 0; i < 20; ++i) t.train_step(0);
+  const LraScore eight = evaluate(t.model, data.valid, s);
+  CHECK(eight.accuracy.total == 50);
+  CHECK(evaluate(t.model, data.valid, s, 7).accuracy.total == 7);
+  CHECK(evaluate(t.model, data.valid, s, 70).accuracy.total == 50);
+  s.batch = 50;
+  const LraScore all = evaluate(t.model, data.valid, s);
+  CHECK(all.loss == Approx(eight.loss).epsilon(1e-5));  // f32 sums of other shapes
+  CHECK(all.accuracy.correct == eight.accuracy.correct);
+  // By hand: the answer is the largest logit.
+  int64_t correct = 0;
+  for (int64_t i = 0; i < 50; ++i)
+    correct += evaluate(t.model, data.valid.part(i, 1), s).accuracy.correct;
+  CHECK(correct == all.accuracy.correct);
+}
+
+TEST_CASE("generated ListOps is cut into three parts without a common expression", "[examples]") {
+  const LraSettings s = tiny();
+  const LraData data = read_lra_data(s, {});
+  CHECK(data.train.size() == 200);
+  CHECK(data.valid.size() == 50);
+  CHECK(data.test.size() == 50);
+  const LabelledSequences all = listops_sequences(data.generated);
+  CHECK(data.generated.size() == 300);
+  CHECK(all.part(200, 50).fingerprint() == data.valid.fingerprint());
+  CHECK(all.part(250, 50).fingerprint() == data.test.fingerprint());
+}
+
+TEST_CASE("tasks read their files", "[examples]") {
+  const TempDir folder;
+  const std::string path = folder.file("data"), other = folder.file("other");
+  const auto with = [](LraSettings s, int64_t max_length) {
+    s.max_length = max_length;
+    return s;
+  };
+  LraSettings s = tiny();
+  const std::vector<ListOpsExpression> e = generate_listops(3, 20, s.listops()).expressions;
+  write_listops(path, e);
+  write_listops(other, {{7}});
+  const LraData held = read_lra_data(s, {.data = path});
+  CHECK(held.train.size() == 18);
+  CHECK(held.valid.fingerprint() == listops_sequences(e).part(18, 2).fingerprint());
+  CHECK(held.test.size() == 0);
+  const LraData three = read_lra_data(s, {.data = path, .validation = other, .test = path});
+  CHECK(three.train.size() == 20);
+  CHECK(three.valid.size() == 1);
+  CHECK(three.test.size() == 20);
+  const auto told = [](const LraSettings& settings, const LraFiles& files) {
+    return error_of<UsageError>([&] { read_lra_data(settings, files); });
+  };
+  CHECK_THAT(told(with(s, 3), {.data = path}),
+             Containing(path + ": an expression has 6 tokens, more than --max-length 3"));
+  CHECK(told(s, {.data = other}) == other + ": 1 example is too few to hold out 0.1 of");
+  CHECK(told(with(s, 6), {}) == "--max-expression 8: --max-length 6 is too short for it");
+  CHECK(told(s, {.test = path}) == "--test: goes with --data FILE");
+  CHECK(told(lra_settings("image"), {}) == "--task image: needs --data FILE");
+
+  std::string reviews, pairs;
+  for (int i = 0; i < 20; ++i) {
+    reviews += "1\t9\tname\tsome words\n";
+    pairs += "0\tA\tB\tsome words\tmore\n";
+  }
+  write_file(path, reviews);
+  CHECK(read_lra_data(with(lra_settings("text"), 4), {.data = path}).train.sequences.longest() ==
+        4);
+  write_file(path, pairs);
+  LraSettings r = tiny();
+  r.task = "retrieval";
+  const LraData texts = read_lra_data(r, {.data = path});
+  CHECK(texts.valid.others.longest() == 4);
+  LraTraining t(r, texts.train, cpu);
+  for (int i = 0; i < 30; ++i) t.train_step(0);
+  CHECK(evaluate(t.model, texts.valid, r).loss < 0.1);  // there is one label
+  CHECK(t.tokens_per_step() == 8 * (8 + 4));
+  CHECK(evaluate(t.model, texts.valid, r).accuracy.total == 2);
+}
+
+TEST_CASE("the least memory is no more than training a classifier takes", "[examples]") {
+  LraSettings s = tiny();
+  s.d_model = s.d_qkv = 64, s.d_hidden = 128, s.attend_to_padding = true, s.max_length = 60;
+  const LraData data = read_lra_data(s, {});
+  const int64_t before = memory_stats().live;
+  reset_peak_memory();
+  LraTraining t(s, data.train, cpu);
+  t.train_step(0);
+  t.train_step(0);
+  const double taken = double(memory_stats().peak - before);
+  CHECK(s.least_memory(60) < taken);
+  CHECK(s.least_memory(60) > taken / 10);
+  const int64_t live = memory_stats().live;
+  t.train_step(0);
+  CHECK(memory_stats().live == live);
+}
+
+TEST_CASE("settings that cannot be trained are named", "[examples]") {
+  using S = LraSettings;
+  CHECK(error_of<UsageError>([] { lra_settings("path"); }) ==
+        "--task path: accepted are image, listops, retrieval, text");
+  CHECK_THAT(refused([](S& s) { s.attention = "none"; }), Containing("--attention none: accepted"));
+  CHECK_THAT(refused([](S& s) { s.position = "here"; }),
+             Containing("--position here: accepted are ape, learned, none, rope"));
+  CHECK(refused([](S& s) { s.pooling = "last"; }) ==
+        "--pooling last: accepted are cls, first and mean");
+  CHECK(refused([](S& s) { s.schedule = "none"; }) ==
+        "--schedule none: accepted are rsqrt, cycles and cosine");
+  CHECK(refused([](S& s) { s.max_expression = 501; }) ==
+        "--max-expression 501: accepted are 502 to 60000");
+  CHECK(refused([](S& s) { s.max_args = 1; }) == "--max-args 1: accepted are 2 to 100");
+  CHECK(refused([](S& s) { s.strip_brackets = true; }, "text") ==
+        "--strip-brackets: only listops has brackets");
+  CHECK(refused([](S& s) { s.held_out = 1; }) == "--held-out 1: must be above 0 and below 1");
+  CHECK(refused([](S& s) { s.max_length = 1023; }, "image") ==
+        "--max-length 1023: an image has 1024 pixels");
+  CHECK(refused([](S& s) { s.heads = 3; }) == "--d-qkv 512 is not a multiple of --heads 3");
+  CHECK(refused([](S& s) { s.position = "rope", s.heads = 512; }) ==
+        "--position rope: turns pairs, and a head has 1 numbers");
+  CHECK(refused([](S& s) { s.dropout = 1; }) == "--dropout 1: must be at least 0 and below 1");
+  CHECK(refused([](S& s) { s.cycle = 0; }, "image") ==
+        "--cycle 0: accepted are 1 to 9223372036854775807");
+  CHECK(refused([](S& s) { s.warmup = 0; }) == "--warmup 0: accepted are 1 to 9223372036854775807");
+  CHECK(refused([](S& s) { s.weight_decay = -1; }) ==
+        "--weight-decay -1: must be a number of at least 0");
+  CHECK(refused([](S& s) { s.clip = std::nan(""); }) == "--clip nan: must be above 0");
+}

@@ -1,0 +1,122 @@
+#include "tests/reference/classifier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace stretto::reference {
+namespace {
+
+std::vector<double> numbers(const Tensor& x) { return x.to_vector<double>(); }
+
+Matrix linear(const Matrix& x, const nn::Linear& layer) {
+  Matrix y = times_transposed(x, matrix(layer.weight));
+  if (!layer.bias.defined()) return y;
+  const std::vector<double> bias = numbers(layer.bias);
+  for (int64_t i = 0; i < y.rows; ++i)
+    for (int64_t j = 0; j < y.columns; ++j) y(i, j) += bias[size_t(j)];
+  return y;
+}
+
+Matrix layer_norm(const Matrix& x, const nn::Norm& norm) {
+  const std::vector<double> weight = numbers(norm.weight), bias = numbers(norm.bias);
+  const double n = double(x.columns);
+  Matrix y{x.rows, x.columns};
+  for (int64_t i = 0; i < x.rows; ++i) {
+    double mean = 0, variance = 0;
+    for (int64_t j = 0; j < x.columns; ++j) mean += x(i, j) / n;
+    for (int64_t j = 0; j < x.columns; ++j) variance += (x(i, j) - mean) * (x(i, j) - mean) / n;
+    for (int64_t j = 0; j < x.columns; ++j)
+      y(i, j) = (x(i, j) - mean) / std::sqrt(variance + 1e-6) * weight[size_t(j)] + bias[size_t(j)];
+  }
+  return y;
+}
+
+Matrix plus(Matrix x, const Matrix& y) {
+  for (size_t i = 0; i < x.values.size(); ++i) x.values[i] += y.values[i];
+  return x;
+}
+
+Matrix relu(Matrix x) {
+  for (double& value : x.values) value = std::max(value, 0.0);
+  return x;
+}
+
+Matrix gelu_tanh(Matrix x) {
+  for (double& v : x.values)
+    v = 0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
+  return x;
+}
+
+Matrix self_attention(const Matrix& x, const nn::MultiHeadAttention& a) {
+  const Matrix q = linear(x, a.q), k = linear(x, a.k), v = linear(x, a.v);
+  const int64_t d = q.columns / a.options.n_heads;
+  Matrix joined{x.rows, q.columns};
+  for (int64_t h = 0; h < a.options.n_heads; ++h)
+    for (int64_t i = 0; i < x.rows; ++i) {
+      std::vector<double> weights;
+      double total = 0;
+      for (int64_t j = 0; j < x.rows; ++j) {
+        double score = 0;
+        for (int64_t c = h * d; c < (h + 1) * d; ++c) score += q(i, c) * k(j, c);
+        weights.push_back(std::exp(score / std::sqrt(double(d))));
+        total += weights.back();
+      }
+      for (int64_t j = 0; j < x.rows; ++j)
+        for (int64_t c = h * d; c < (h + 1) * d; ++c)
+          joined(i, c) += weights[size_t(j)] / total * v(j, c);
+    }
+  return linear(joined, a.out);
+}
+
+Matrix head(const nn::SequenceClassifier& model, const Matrix& x) {
+  Matrix y = relu(linear(x, model.hidden));
+  if (model.hidden2) y = relu(linear(y, *model.hidden2));
+  return linear(y, *model.out);
+}
+
+}  // namespace
+
+Matrix encode(const nn::SequenceClassifier& model, const std::vector<int64_t>& tokens) {
+  const nn::SequenceClassifier::Options& o = model.options;
+  const int64_t extra = o.pooling == nn::Pooling::cls ? 1 : 0;
+  const Matrix table = matrix(model.embedding.weight);
+  Matrix x{int64_t(tokens.size()) + extra, o.d_model};
+  for (int64_t i = 0; i < x.rows; ++i)
+    for (int64_t c = 0; c < x.columns; ++c) {
+      x(i, c) = i < extra ? numbers(model.cls)[size_t(c)] : table(tokens[size_t(i - extra)], c);
+      if (o.added == nn::AddedPosition::learned) x(i, c) += matrix(model.places)(i, c);
+      if (o.added != nn::AddedPosition::sinusoid) continue;
+      const double angle = double(i) * std::pow(10000.0, -double(c - c % 2) / double(o.d_model));
+      x(i, c) += c % 2 == 0 ? std::sin(angle) : std::cos(angle);
+    }
+  for (int64_t i = 0; i < o.n_layers; ++i) {
+    const nn::EncoderLayer& layer = model.layers[i];
+    x = plus(x, self_attention(layer_norm(x, layer.norm1), layer.self_attention));
+    const Matrix inner = gelu_tanh(linear(layer_norm(x, layer.norm2), layer.feed_forward.linear1));
+    x = plus(x, linear(inner, layer.feed_forward.linear2));
+  }
+  x = layer_norm(x, model.norm);
+  Matrix pooled{1, o.d_model};
+  const int64_t last = o.pooling == nn::Pooling::mean ? x.rows : 1;
+  for (int64_t i = 0; i < last; ++i)
+    for (int64_t c = 0; c < x.columns; ++c) pooled(0, c) += x(i, c) / double(last);
+  return pooled;
+}
+
+Matrix classify(const nn::SequenceClassifier& model, const std::vector<int64_t>& tokens) {
+  return head(model, encode(model, tokens));
+}
+
+Matrix classify(const nn::SequenceClassifier& model, const std::vector<int64_t>& first,
+                const std::vector<int64_t>& second) {
+  const Matrix a = encode(model, first), b = encode(model, second);
+  Matrix joined{1, 2 * a.columns};
+  for (int64_t c = 0; c < a.columns; ++c) {
+    joined(0, c) = a(0, c);
+    joined(0, a.columns + c) = b(0, c);
+  }
+  return head(model, joined);
+}
+
+}  // namespace stretto::reference
