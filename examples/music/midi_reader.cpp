@@ -1,0 +1,368 @@
+#include "examples/music/midi_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <queue>
+#include <system_error>
+#include <utility>
+
+#include "examples/common/error.h"
+#include "examples/common/file.h"
+
+namespace stretto::examples {
+namespace {
+
+constexpr int kUnset = -1;
+constexpr const char* kTooLong = "the file is longer than the 64 MiB that are read";
+
+/// What the tracks tell that becomes the file's only when all are read.
+struct Changes {
+  std::vector<TempoChange> tempos;
+  struct Program {
+    std::int64_t tick;
+    int program;
+  };
+  std::array<std::vector<Program>, 16> programs;  // of each channel
+};
+
+/// Plays the events of one track into the file. A note whose program is set in no track so far has
+/// program kUnset.
+class TrackPlayer {
+ public:
+  TrackPlayer(const MidiSource& source, MidiFile& file, Changes& changes)
+      : source_(source),
+        file_(file),
+        changes_(changes),
+        track_(static_cast<int>(file.tracks.size())) {
+    programs_.fill(kUnset);
+    file_.tracks.push_back({"", 0});
+  }
+
+  void play(const MidiEvent& event) {
+    MidiTrack& track = file_.tracks.back();
+    track.end = event.tick;
+    const int channel = event.status & 15;
+    switch (event.status >> 4) {
+      case 0x8:
+        stop(event, channel);
+        break;
+      case 0x9:
+        event.second > 0 ? start(event, channel) : stop(event, channel);
+        break;
+      case 0xB:
+        file_.controls.push_back({event.tick, channel, event.first, event.second, track_});
+        break;
+      case 0xC:
+        programs_[static_cast<std::size_t>(channel)] = event.first;
+        changes_.programs[static_cast<std::size_t>(channel)].push_back({event.tick, event.first});
+        break;
+      case 0xF:
+        if (event.status == 0xFF) meta(event);
+        break;
+      default:
+        break;
+    }
+  }
+
+  /// Ends the notes that still sound.
+  void finish() {
+    for (auto& [key, notes] : sounding_) {
+      for (; !notes.empty(); notes.pop()) end(notes.front(), file_.tracks.back().end);
+    }
+  }
+
+ private:
+  void start(const MidiEvent& event, int channel) {
+    sounding_[channel * 128 + event.first].push(file_.notes.size());
+    file_.notes.push_back({event.tick, 0, 0, 0, event.first, event.second, channel,
+                           programs_[static_cast<std::size_t>(channel)], track_});
+  }
+
+  void stop(const MidiEvent& event, int channel) {
+    const auto found = sounding_.find(channel * 128 + event.first);
+    if (found == sounding_.end() || found->second.empty()) return;
+    end(found->second.front(), event.tick);
+    found->second.pop();
+  }
+
+  void end(std::size_t index, std::int64_t tick) {
+    file_.notes[index].duration = tick - file_.notes[index].start;
+  }
+
+  void meta(const MidiEvent& event) {
+    const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(event.data[i]); };
+    const auto has = [&](std::size_t length, const char* what) {
+      if (event.data.size() == length) return true;
+      source_.warn(event.offset, std::string("a ") + what + " of " +
+                                     std::to_string(event.data.size()) + " bytes, left out");
+      return false;
+    };
+    if (event.first == 0x03) {
+      std::string& name = file_.tracks.back().name;
+      if (name.empty()) name = event.data;
+    } else if (event.first == 0x51 && has(3, "tempo")) {
+      const int tempo = byte(0) << 16 | byte(1) << 8 | byte(2);
+      if (tempo == 0) return source_.warn(event.offset, "a tempo of 0, left out");
+      changes_.tempos.push_back({event.tick, tempo});
+    } else if (event.first == 0x58 && has(4, "time signature")) {
+      if (byte(0) == 0 || byte(1) > 15) {
+        return source_.warn(event.offset, "a time signature of " + std::to_string(byte(0)) + "/2^" +
+                                              std::to_string(byte(1)) + ", left out");
+      }
+      file_.time_signatures.push_back({event.tick, byte(0), 1 << byte(1), track_});
+    } else if (event.first == 0x59 && has(2, "key signature")) {
+      const int sharps = static_cast<signed char>(byte(0));
+      if (sharps < -7 || sharps > 7 || byte(1) > 1) {
+        return source_.warn(event.offset, "a key signature of " + std::to_string(sharps) +
+                                              " sharps in mode " + std::to_string(byte(1)) +
+                                              ", left out");
+      }
+      file_.key_signatures.push_back({event.tick, sharps, byte(1) == 1, track_});
+    }
+  }
+
+  const MidiSource& source_;
+  MidiFile& file_;
+  Changes& changes_;
+  int track_;
+  std::array<int, 16> programs_{};
+  std::map<int, std::queue<std::size_t>> sounding_;  // by channel and pitch: notes, oldest first
+};
+
+/// Goes through the chunks of a file.
+class FileReader {
+ public:
+  explicit FileReader(const MidiSource& source) : source_(source), size_(source.bytes.size()) {}
+
+  MidiFile read() {
+    unwrap();
+    header();
+    while (size_ - at_ >= 8 && chunk()) {
+    }
+    if (at_ < size_) source_.warn(at_, std::to_string(size_ - at_) + " bytes after the last chunk");
+    const std::size_t found = file_.tracks.size();
+    const std::string counted =
+        "tracks announced: " + std::to_string(announced_) + ", found: " + std::to_string(found);
+    if (found == 0 && announced_ > 0) source_.refuse(size_, counted);
+    if (found != static_cast<std::size_t>(announced_)) source_.warn(begin_ + 10, counted);
+    if (file_.format == 0 && found > 1) {
+      source_.warn(begin_ + 8, "format 0 with more than one track, read as format 1");
+      file_.format = 1;
+    }
+    settle();
+    return std::move(file_);
+  }
+
+ private:
+  std::string_view type(std::size_t at) const { return source_.bytes.substr(at, 4); }
+
+  std::uint32_t number(std::size_t at, std::size_t count) const {
+    std::uint32_t value = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      value = value << 8 | static_cast<std::uint32_t>(source_.byte(at + i));
+    }
+    return value;
+  }
+
+  /// Whether a chunk can begin at `at`: four printable characters.
+  bool is_chunk(std::size_t at) const {
+    if (size_ - at < 8) return false;
+    const std::string_view four = type(at);
+    return std::all_of(four.begin(), four.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  }
+
+  bool is_track(std::size_t at) const { return size_ - at >= 8 && type(at) == "MTrk"; }
+
+  /// Where the next track begins from `at` on; the end of the file if none does.
+  std::size_t next_track(std::size_t at) const {
+    return std::min(source_.bytes.substr(0, size_).find("MTrk", at), size_);
+  }
+
+  /// RIFF: "RIFF", length, "RMID", then chunks of a type, a length (all little-endian) and data,
+  /// padded to an even length; the MIDI file is the data of "data".
+  void unwrap() {
+    if (size_ < 12 || type(0) != "RIFF" || type(8) != "RMID") return;
+    at_ = 12;
+    while (size_ - at_ >= 8) {
+      std::size_t length = 0;
+      for (std::size_t i = 0; i < 4; ++i) {
+        length |= static_cast<std::size_t>(source_.byte(at_ + 4 + i)) << 8 * i;
+      }
+      const bool data = type(at_) == "data";
+      at_ += 8;
+      if (data) {
+        if (length > size_ - at_) source_.warn(at_ - 4, "the RIFF data is cut off");
+        begin_ = at_;
+        size_ = at_ + std::min(length, size_ - at_);
+        return;
+      }
+      at_ += std::min(length + length % 2, size_ - at_);
+    }
+    source_.refuse(at_, "a RIFF file without MIDI data");
+  }
+
+  void header() {
+    const std::size_t left = size_ - begin_;
+    if (left == 0) source_.refuse(begin_, "the file is empty");
+    if (left < 4 || type(begin_) != "MThd") {
+      source_.refuse(begin_, "not a MIDI file: it does not begin with MThd");
+    }
+    if (left < 14) source_.refuse(size_, "the header is cut off");
+    const std::size_t length = number(begin_ + 4, 4);
+    if (length < 6) {
+      source_.refuse(begin_ + 4,
+                     "the header's length is " + std::to_string(length) + "; expected 6 or more");
+    }
+    if (length > left - 8) source_.refuse(size_, "the header is cut off");
+    file_.format = static_cast<int>(number(begin_ + 8, 2));
+    if (file_.format > 2) {
+      source_.refuse(begin_ + 8, "format " + std::to_string(file_.format) + "; expected 0, 1 or 2");
+    }
+    announced_ = static_cast<int>(number(begin_ + 10, 2));
+    const int division = static_cast<int>(number(begin_ + 12, 2));
+    if (division < 0x8000) {
+      file_.division = {division, 0, 0};
+    } else {
+      file_.division = {0, 256 - (division >> 8), division & 0xFF};
+    }
+    if ((division < 0x8000 ? division : division & 0xFF) == 0) {
+      source_.refuse(begin_ + 12, division == 0 ? "a division of 0 ticks per quarter note"
+                                                : "a division of 0 ticks per frame");
+    }
+    at_ = begin_ + 8 + length;
+  }
+
+  /// Reads or skips the chunk that begins here; false where the rest is none.
+  bool chunk() {
+    const std::size_t begin = at_;
+    const std::size_t body = begin + 8;
+    const std::size_t length = number(begin + 4, 4);
+    if (type(begin) == "MTrk") {
+      track(body, length);
+    } else if (is_chunk(begin) && type(begin) != "MThd" && length <= size_ - body) {
+      at_ = body + length;
+    } else {
+      const std::size_t next = next_track(begin);
+      if (next == size_ || type(begin) == "MThd") return false;
+      source_.warn(begin, "no chunk here, going on with the next track");
+      at_ = next;
+    }
+    return true;
+  }
+
+  void track(std::size_t body, std::size_t length) {
+    if (file_.tracks.size() == kMaxMidiTracks) {
+      source_.refuse(body - 8, "more than " + std::to_string(kMaxMidiTracks) + " tracks");
+    }
+    const bool trusted =
+        length <= size_ - body && (body + length == size_ || is_chunk(body + length));
+    std::size_t end = trusted ? body + length : size_;
+    if (!trusted && length < size_ - body) end = next_track(body + length);
+    TrackPlayer player(source_, file_, changes_);
+    MidiEvents events(source_, body, end);
+    MidiEvent event;
+    while (events.next(event)) {
+      if (++events_ > kMaxMidiEvents) {
+        source_.refuse(event.offset, "more than " + std::to_string(kMaxMidiEvents) + " events");
+      }
+      player.play(event);
+    }
+    player.finish();
+    if (file_.format == 2) settle_changes();
+
+    at_ = events.offset();
+    if (trusted && at_ < end && !is_track(at_)) {
+      source_.warn(at_, std::to_string(end - at_) + " bytes after End of Track");
+      at_ = end;
+    } else if (at_ != body + length) {
+      source_.warn(body - 4, "the track's length is " + std::to_string(length) + ", read as " +
+                                 std::to_string(at_ - body));
+    }
+  }
+
+  /// Makes a tempo map of the changes so far and forgets them.
+  void settle_changes() {
+    file_.tempo_maps.emplace_back(file_.division, std::move(changes_.tempos));
+    changes_ = {};
+  }
+
+  /// Sets what depends on all tracks: programs, seconds and the order of the notes.
+  void settle() {
+    const bool apart = file_.format == 2;
+    for (auto& programs : changes_.programs) {
+      std::stable_sort(programs.begin(), programs.end(),
+                       [](const auto& a, const auto& b) { return a.tick < b.tick; });
+    }
+    for (MidiNote& note : file_.notes) {
+      if (note.program != kUnset) continue;
+      const auto& programs = changes_.programs[static_cast<std::size_t>(note.channel)];
+      const auto after = std::upper_bound(
+          programs.begin(), programs.end(), note.start,
+          [](std::int64_t tick, const auto& change) { return tick < change.tick; });
+      note.program = after == programs.begin() ? 0 : (after - 1)->program;
+    }
+    if (!apart) settle_changes();
+    for (MidiNote& note : file_.notes) {
+      const TempoMap& clock = file_.tempo_map(note.track);
+      note.start_seconds = clock.seconds(static_cast<double>(note.start));
+      note.seconds =
+          clock.seconds(static_cast<double>(note.start + note.duration)) - note.start_seconds;
+    }
+    std::stable_sort(file_.notes.begin(), file_.notes.end(),
+                     [&](const MidiNote& a, const MidiNote& b) {
+                       if (apart && a.track != b.track) return a.track < b.track;
+                       return a.start < b.start;
+                     });
+  }
+
+  const MidiSource& source_;
+  std::size_t size_;       // where the MIDI file ends in the bytes
+  std::size_t begin_ = 0;  // where it begins
+  std::size_t at_ = 0;
+  int announced_ = 0;  // tracks
+  std::size_t events_ = 0;
+  MidiFile file_;
+  Changes changes_;
+};
+
+}  // namespace
+
+const TempoMap& MidiFile::tempo_map(int track) const {
+  return format == 2 ? tempo_maps.at(static_cast<std::size_t>(track)) : tempo_maps.at(0);
+}
+
+double MidiFile::seconds() const {
+  double last = 0;
+  for (std::size_t i = 0; i < tracks.size(); ++i) {
+    const double end = tempo_map(static_cast<int>(i)).seconds(static_cast<double>(tracks[i].end));
+    last = std::max(last, end);
+  }
+  return last;
+}
+
+MidiFile read_midi(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  const bool there = fs::exists(status);
+  if (there && !fs::is_regular_file(status)) throw UsageError(path + ": is not a regular file");
+  const bool long_file = there && fs::file_size(path, error) > kMaxMidiBytes && !error;
+  if (long_file)
+    throw UsageError(path + ": byte " + std::to_string(kMaxMidiBytes) + ": " + kTooLong);
+  return parse_midi(read_whole_file(path), path);
+}
+
+MidiFile parse_midi(std::string_view bytes, const std::string& path) {
+  std::vector<std::string> warnings;
+  const MidiSource source{bytes, path, warnings};
+  if (bytes.size() > kMaxMidiBytes) {
+    source.refuse(kMaxMidiBytes, kTooLong);
+  }
+  MidiFile file = FileReader(source).read();
+  file.warnings = std::move(warnings);
+  return file;
+}
+
+}  // namespace stretto::examples
