@@ -40,7 +40,7 @@ TempoMap::TempoMap(const MidiDivision& division, std::vector<TempoChange> change
   std::stable_sort(changes_.begin(), changes_.end(),
                    [](const TempoChange& a, const TempoChange& b) { return a.tick < b.tick; });
   const auto extend = [&](double start, int microseconds_per_quarter) {
-    const double beat = microseconds_per_quarter * 1e-6;
+    const double beat = microseconds_per_quarter / 1e6;
     const double per_tick =
         division.ticks_per_quarter != 0
             ? beat / division.ticks_per_quarter
