@@ -48,7 +48,8 @@ TEST_CASE("a MIDI file is read field by field", "[examples][midi]") {
   const MidiFile file = parse(midi(
       1,
       {bytes_of("\0\xFF\x51\x03\x0F\x42\x40\0\xFF\x58\x04\x06\x03\x18\x08\x60\xFF\x59\x02\xFD\1"),
-       bytes_of("\0\xFF\x03\x05Piano\0\xFF\x03\x05Forte\0\xC2\x13\x30\x92\x3C\x64") +
+       bytes_of("\0\xFF\x03\x05Piano\0\xFF\x03\x05"
+                "Forte\0\xC2\x13\x30\x92\x3C\x64") +
            bytes_of("\0\xB2\x40\x7F\x60\x82\x3C\x40\x60\xB2\x40\0")}));
   CHECK(file.format == 1);
   CHECK(file.division.ticks_per_quarter == 96);
