@@ -175,9 +175,19 @@ class FileReader {
 
   bool is_track(std::size_t at) const { return size_ - at >= 8 && type(at) == "MTrk"; }
 
-  /// Where the next track begins from `at` on; the end of the file if none does.
-  std::size_t next_track(std::size_t at) const {
-    return std::min(source_.bytes.substr(0, size_).find("MTrk", at), size_);
+  /// Where the next track begins from `at` on; the end of the file if none does. All are looked up
+  /// in one go, as a file can ask for this at each of its tracks.
+  std::size_t next_track(std::size_t at) {
+    if (!looked_up_) {
+      const std::string_view bytes = source_.bytes.substr(0, size_);
+      for (std::size_t found = bytes.find("MTrk", at_); found != std::string_view::npos;
+           found = bytes.find("MTrk", found + 4)) {
+        track_begins_.push_back(found);
+      }
+      looked_up_ = true;
+    }
+    const auto next = std::lower_bound(track_begins_.begin(), track_begins_.end(), at);
+    return next == track_begins_.end() ? size_ : *next;
   }
 
   /// RIFF: "RIFF", length, "RMID", then chunks of a type, a length (all little-endian) and data,
@@ -252,6 +262,8 @@ class FileReader {
     return true;
   }
 
+  /// Reads a track. Its length is believed where a chunk or the end of the file follows; else the
+  /// track goes on to its End of Track, or to where the next track or nothing begins.
   void track(std::size_t body, std::size_t length) {
     if (file_.tracks.size() == kMaxMidiTracks) {
       source_.refuse(body - 8, "more than " + std::to_string(kMaxMidiTracks) + " tracks");
@@ -322,6 +334,8 @@ class FileReader {
   std::size_t begin_ = 0;  // where it begins
   std::size_t at_ = 0;
   int announced_ = 0;  // tracks
+  bool looked_up_ = false;
+  std::vector<std::size_t> track_begins_;
   std::size_t events_ = 0;
   MidiFile file_;
   Changes changes_;
@@ -348,18 +362,16 @@ MidiFile read_midi(const std::string& path) {
   const fs::file_status status = fs::status(path, error);
   const bool there = fs::exists(status);
   if (there && !fs::is_regular_file(status)) throw UsageError(path + ": is not a regular file");
-  const bool long_file = there && fs::file_size(path, error) > kMaxMidiBytes && !error;
-  if (long_file)
+  if (there && fs::file_size(path, error) > kMaxMidiBytes && !error) {
     throw UsageError(path + ": byte " + std::to_string(kMaxMidiBytes) + ": " + kTooLong);
+  }
   return parse_midi(read_whole_file(path), path);
 }
 
 MidiFile parse_midi(std::string_view bytes, const std::string& path) {
   std::vector<std::string> warnings;
   const MidiSource source{bytes, path, warnings};
-  if (bytes.size() > kMaxMidiBytes) {
-    source.refuse(kMaxMidiBytes, kTooLong);
-  }
+  if (bytes.size() > kMaxMidiBytes) source.refuse(kMaxMidiBytes, kTooLong);
   MidiFile file = FileReader(source).read();
   file.warnings = std::move(warnings);
   return file;
