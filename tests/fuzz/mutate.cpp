@@ -31,8 +31,10 @@ std::uint64_t extreme(PortableRandom& random) {
       return (std::uint64_t{1} << 63) - below(random, 2);
     case 3:
       return random.next() >> random.below(64);
-    default:
-      return (std::uint64_t{1} << kPowers[below(random, kPowers.size())]) - below(random, 2);
+    default: {
+      const std::uint64_t power = std::uint64_t{1} << kPowers[below(random, kPowers.size())];
+      return power - below(random, 2);
+    }
   }
 }
 
@@ -82,21 +84,22 @@ void change(std::string& text, const FuzzTarget& target, PortableRandom& random)
     text += static_cast<char>(random.below(256));
     return;
   }
+  const std::size_t at = place(text, random);
   switch (kind) {
     case 2:
-      text[place(text, random)] ^= static_cast<char>(1 << random.below(8));
+      text[at] ^= static_cast<char>(1 << random.below(8));
       break;
     case 3:
-      text[place(text, random)] = static_cast<char>(random.below(256));
+      text[at] = static_cast<char>(random.below(256));
       break;
     case 4:
-      text.insert(place(text, random, true), 1, static_cast<char>(random.below(256)));
+      text.insert(at, 1, static_cast<char>(random.below(256)));
       break;
     case 5:
-      text.erase(place(text, random), 1 + below(random, 8));
+      text.erase(at, 1 + below(random, 8));
       break;
     case 6:
-      text.erase(place(text, random, true));
+      text.erase(at);
       break;
     case 7:
       put_in(text, std::string(piece(text, random)), random);
