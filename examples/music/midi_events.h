@@ -1,0 +1,78 @@
+// The events of one MIDI track, from its bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stretto::examples {
+
+/// The bytes of a file and what is said of them.
+struct MidiSource {
+  std::string_view bytes;
+  const std::string& path;
+  std::vector<std::string>& warnings;  // at most kMaxMidiWarnings
+
+  /// Throws UsageError "PATH: byte OFFSET: REASON".
+  [[noreturn]] void refuse(std::size_t offset, const std::string& reason) const;
+  /// Notes a defect that reading goes on after.
+  void warn(std::size_t offset, const std::string& defect) const;
+
+  int byte(std::size_t offset) const { return static_cast<unsigned char>(bytes[offset]); }
+};
+
+inline constexpr std::size_t kMaxMidiWarnings = 100;
+
+/// `status` is 0x80 to 0xEF with the channel, and then `first` and `second` are the data bytes (0
+/// where the message has one only), 0xFF for a meta event of type `first` with `data`, and another
+/// number from 0xF0 on for a system message.
+struct MidiEvent {
+  std::int64_t tick = 0;
+  std::size_t offset = 0;  // of its delta time, in the file
+  int status = 0;
+  int first = 0;
+  int second = 0;
+  std::string_view data;
+};
+
+/// Goes through the events of a track, which stand in the bytes from `begin` to `end`.
+///
+/// Missing bytes are forgiven, with a warning: the track ends with the last whole event. So are
+/// running status carried over a meta or system exclusive event, which the standard forbids, and
+/// the other system messages, which have no place in a file and are skipped with their data bytes.
+/// Wrong bytes are refused: data bytes above 127 or without a status, lengths of more than four
+/// bytes.
+class MidiEvents {
+ public:
+  MidiEvents(const MidiSource& source, std::size_t begin, std::size_t end)
+      : source_(source), at_(begin), end_(end) {}
+
+  /// The next event into `event`; false where the track ends. End of Track is the last event.
+  bool next(MidiEvent& event);
+
+  /// Where the event after the last one begins.
+  std::size_t offset() const { return at_; }
+
+ private:
+  enum class Read { whole, cut };
+
+  Read read(MidiEvent& event);
+  Read channel_message(MidiEvent& event, int byte);
+  Read system_message(MidiEvent& event);
+  bool take(int& byte);
+  bool take_variable(std::uint32_t& value);
+  bool take_data(std::string_view& data);
+  bool take_data_byte(int& byte);
+
+  const MidiSource& source_;
+  std::size_t at_;
+  std::size_t end_;
+  std::int64_t tick_ = 0;
+  int running_status_ = 0;  // 0: none yet
+  bool cancelled_ = false;  // the running status, by the standard
+  bool done_ = false;
+};
+
+}  // namespace stretto::examples

@@ -1,0 +1,51 @@
+// The clock of a MIDI file: what ticks are in seconds and in beats, under changing tempos.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace stretto::examples {
+
+/// What a tick is: a part of a quarter note, or of a film frame (SMPTE; the other three numbers
+/// than `ticks_per_quarter` then say how long it lasts).
+struct MidiDivision {
+  int ticks_per_quarter = 480;  // 1 to 32767; 0 where ticks divide frames
+  int frames_per_second = 0;    // 1 to 128; 29 stands for 30000 / 1001 ("29.97 drop-frame")
+  int ticks_per_frame = 0;      // 1 to 255
+};
+
+/// From `tick` on, a quarter note lasts `microseconds_per_quarter`, 1 to 2^24 - 1.
+struct TempoChange {
+  std::int64_t tick;
+  int microseconds_per_quarter;
+};
+
+/// Ticks, seconds and beats (quarter notes), all counted from 0 at the start. Until the first
+/// change a quarter note lasts half a second. Of changes at one tick the last holds. With a SMPTE
+/// division the tempo moves the beats alone, as ticks have a length of their own.
+class TempoMap {
+ public:
+  /// Changes may be in any order. Throws std::invalid_argument for a division or a tempo out of
+  /// range and for a change before tick 0.
+  explicit TempoMap(const MidiDivision& division = {}, std::vector<TempoChange> changes = {});
+
+  double seconds(double tick) const;
+  double tick(double seconds) const;
+  double beats(double seconds) const;
+
+  /// Sorted by tick.
+  const std::vector<TempoChange>& changes() const { return changes_; }
+
+ private:
+  struct Segment {
+    double tick, seconds, beats;  // at its start
+    double seconds_per_tick, seconds_per_beat;
+  };
+
+  const Segment& at(double value, double Segment::*start) const;
+
+  std::vector<TempoChange> changes_;
+  std::vector<Segment> segments_;
+};
+
+}  // namespace stretto::examples

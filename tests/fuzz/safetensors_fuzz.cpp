@@ -1,0 +1,135 @@
+// load_safetensors() as a target of fuzzing. An input that begins with { is a header up to the end
+// of the line, which gets its length put before it, and then data: so the length is mostly right.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+#include "nn/safetensors.h"
+#include "tests/fuzz/mutate.h"
+
+namespace stretto::testing {
+namespace {
+
+void require(bool good, const char* what) {
+  if (!good) throw FuzzFailure(what);
+}
+
+/// A file in memory, open as long as the program runs.
+class MemoryFile {
+ public:
+  MemoryFile() : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {
+    if (descriptor_ < 0) throw std::runtime_error("memfd_create");
+    path_ = "/proc/self/fd/" + std::to_string(descriptor_);
+  }
+  ~MemoryFile() { ::close(descriptor_); }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  const std::string& path() const { return path_; }
+
+  void hold(std::string_view bytes) {
+    const auto size = static_cast<ssize_t>(bytes.size());
+    if (::ftruncate(descriptor_, 0) != 0 ||
+        ::pwrite(descriptor_, bytes.data(), bytes.size(), 0) != size) {
+      throw std::runtime_error("cannot write the file in memory");
+    }
+  }
+
+ private:
+  int descriptor_;
+  std::string path_;
+};
+
+std::string with_length(std::string_view input) {
+  const std::size_t end = std::min(input.find('\n'), input.size());
+  std::string file;
+  for (int i = 0; i < 8; ++i) file += static_cast<char>(end >> 8 * i & 0xFF);
+  file += input.substr(0, end);
+  if (end < input.size()) file += input.substr(end + 1);
+  return file;
+}
+
+bool run(std::string_view input) {
+  static MemoryFile file;
+  const std::string bytes =
+      !input.empty() && input[0] == '{' ? with_length(input) : std::string(input);
+  file.hold(bytes);
+  try {
+    const nn::Safetensors loaded = nn::load_safetensors(file.path());
+    std::size_t held = 0;
+    unsigned sum = 0;
+    for (const nn::NamedTensor& named : loaded.tensors) {
+      const auto size =
+          static_cast<std::size_t>(named.tensor.numel() * item_size(named.tensor.dtype()));
+      if (size == 0) continue;
+      const auto* values = static_cast<const unsigned char*>(named.tensor.raw_data());
+      for (std::size_t i = 0; i < size; ++i) sum += values[i];
+      held += size;
+    }
+    require(held <= bytes.size(), "more values than bytes");
+    require(sum <= 255 * held, "values that cannot be");
+    require(nn::load_safetensors_metadata(file.path()) == loaded.metadata, "two metadata");
+    return true;
+  } catch (const Error& error) {
+    const std::string message = error.what();
+    require(message.find(file.path()) != std::string::npos, "an error without the path");
+    require(message.find('\n') == std::string::npos, "an error of several lines");
+    return false;
+  }
+}
+
+}  // namespace
+
+FuzzTarget safetensors_target() {
+  const std::string two = R"({"a":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},)"
+                          R"("b":{"dtype":"BOOL","shape":[3],"data_offsets":[8,11]}})";
+  const std::string texts = R"({"__metadata__":{"format":"pt","note":"\u00e9\n"},)"
+                            R"("":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+                            R"("e":{"dtype":"BF16","shape":[0,3],"data_offsets":[8,8]}}  )";
+  return {run,
+          {two + "\n" + std::string(8, 'x') + std::string(3, '\1'), texts + "\n01234567", "{}",
+           with_length(two + "\n" + std::string(11, '\0'))},
+          {"\"F32\"",
+           "\"F64\"",
+           "\"BF16\"",
+           "\"I64\"",
+           "\"I32\"",
+           "\"U8\"",
+           "\"BOOL\"",
+           "\"dtype\":",
+           "\"shape\":",
+           "\"data_offsets\":",
+           "\"__metadata__\":",
+           "{",
+           "}",
+           "[",
+           "]",
+           ",",
+           "\n",
+           "[0,0]",
+           "null",
+           "true",
+           "1e9",
+           "-1",
+           "\"\\ud800\"",
+           "\xFF",
+           R"("c":{"dtype":"U8","shape":[1],"data_offsets":[11,12]},)"}};
+}
+
+}  // namespace stretto::testing
+
+#ifdef STRETTO_LIBFUZZER
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const auto run = stretto::testing::safetensors_target().run;
+  run({reinterpret_cast<const char*>(data), size});
+  return 0;
+}
+#endif
