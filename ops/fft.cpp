@@ -12,7 +12,7 @@ template <class T, class F>
 void for_row_groups(int64_t rows, int64_t room, F body) {
   const int64_t lanes = fft_lanes<T>(room);
   const int64_t groups = (rows + lanes - 1) / lanes;
-  parallel_for(groups, rows_per_chunk(lanes * room), [&](int64_t begin, int64_t end) {
+  parallel_for(groups, rows_per_chunk(8 * lanes * room), [&](int64_t begin, int64_t end) {
     const FftWorkspace<T> work(2, room * lanes);
     for (int64_t g = begin; g < end; ++g) body(g * lanes, std::min(lanes, rows - g * lanes), work);
   });

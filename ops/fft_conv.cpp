@@ -76,7 +76,7 @@ struct Problem {
   Axis rows, columns;
   int64_t x_pitch, w_pitch;  // of a row
   std::vector<int64_t> w_filter, x_filter, y_filter, x_use, y_use;
-  int64_t transform_rows, transform_columns;
+  int64_t transform_rows = 0, transform_columns = 0;
 
   Problem(const Tensor& x, const Tensor& w, const Shape& batch, const Spans& spans)
       : rows(x.size(-2), w.size(-2), spans.d[0]),
@@ -165,7 +165,7 @@ template <class T>
 void convolve_directly(const Problem& q, const T* x, const T* w, T* y) {
   const Axis &rows = q.rows, &columns = q.columns;
   const int64_t cost = rows.length * columns.length * rows.taps * columns.taps;
-  const int64_t grain = std::max<int64_t>(1, (1 << 20) / std::max<int64_t>(1, cost));
+  const int64_t grain = std::max<int64_t>(1, (1 << 17) / std::max<int64_t>(1, cost));
   parallel_for(q.filters() * q.uses(), grain, [&](int64_t begin, int64_t end) {
     // x with the zeros that are met around each row; a last vector may read some more.
     const int64_t pitch = columns.length + columns.taps - 1 + 64;
@@ -276,7 +276,7 @@ void convolve_by_fft(const Problem& q, const T* x, const T* w, T* y) {
   const int64_t missing =
       rows.length * columns.length - (rows.last - rows.first) * (columns.last - columns.first);
   parallel_for(
-      outer * inner, rows_per_chunk(2 * transforms.size() * lanes),
+      outer * inner, rows_per_chunk(16 * transforms.size() * lanes),
       [&](int64_t begin, int64_t end) {
         const FftWorkspace<T> work(4, transforms.size() * lanes);
         Planes<T> filter;
@@ -355,6 +355,7 @@ Tensor convolve(const Tensor& x, const Tensor& w, const Spans& spans, ConvForm f
 
 // Entries n apart along d summed: what circles round a sequence of n.
 Tensor folded(const Tensor& x, int64_t d, int64_t n) {
+  if (x.size(d) == n) return x;
   const int64_t turns = (x.size(d) + n - 1) / n;
   d = wrap_dim("fft_conv", d, x.dim());
   Shape shape = x.shape();

@@ -115,7 +115,7 @@ class RealFftPlan {
 template <class T>
 int64_t fft_lanes(int64_t room) {
   int64_t lanes = 64 / int64_t(sizeof(T));
-  while (lanes > 1 && 4 * room * lanes * int64_t(sizeof(T)) > (1 << 20)) lanes /= 2;
+  while (lanes > 1 && 4 * room * lanes * int64_t(sizeof(T)) > (5 << 18)) lanes /= 2;
   return lanes;
 }
 inline constexpr int64_t most_fft_lanes = 16;
