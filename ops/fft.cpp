@@ -160,12 +160,14 @@ Tensor irfft(const Tensor& x, int64_t n) {
 
 Tensor rfft2(const Tensor& x) {
   check_real("rfft2", x, 2);
+  if (x.dtype() == bf16) return rfft2(x.to(f32)).to(bf16);
   const Tensor rows = to_bins("rfft2", x, {});
   return complex_transform("rfft2", rows.transpose(-3, -2), false, 1).transpose(-3, -2);
 }
 
 Tensor irfft2(const Tensor& x, int64_t n) {
   check_bins("irfft2", x, n, 2);
+  if (x.dtype() == bf16) return irfft2(x.to(f32), n).to(bf16);
   const double scale = 1.0 / double(x.size(-3));
   const Tensor columns = complex_transform("irfft2", x.transpose(-3, -2), true, scale);
   return from_bins("irfft2", columns.transpose(-3, -2), n, inverse_scale(n));

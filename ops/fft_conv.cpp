@@ -171,9 +171,7 @@ void convolve_directly(const Problem& q, const T* x, const T* w, T* y) {
     const int64_t pitch = columns.length + columns.taps - 1 + 64;
     const Tensor padded = empty({rows.n, pitch}, {.dtype = dtype_of<T>()});
     T* const buffer = padded.data<T>();
-    const int64_t before = std::clamp<int64_t>(columns.taps - 1 - columns.offset, 0, pitch);
-    const int64_t skipped = std::max<int64_t>(0, columns.offset - columns.taps + 1);
-    const int64_t kept = std::clamp<int64_t>(columns.n - skipped, 0, pitch - before);
+    const int64_t before = columns.taps - 1 - columns.offset;
     std::memset(buffer, 0, size_t(rows.n * pitch) * sizeof(T));
     for (int64_t i = begin; i < end; ++i) {
       const auto f = size_t(i / q.uses()), u = size_t(i % q.uses());
@@ -181,8 +179,8 @@ void convolve_directly(const Problem& q, const T* x, const T* w, T* y) {
       const T* taps = w + q.w_filter[f] + rows.w_first * q.w_pitch + columns.w_first;
       T* to = y + q.y_filter[f] + q.y_use[u];
       for (int64_t r = 0; r < rows.n; ++r)
-        std::memcpy(buffer + r * pitch + before, from + r * q.x_pitch + skipped,
-                    size_t(kept) * sizeof(T));
+        std::memcpy(buffer + r * pitch + before, from + r * q.x_pitch,
+                    size_t(columns.n) * sizeof(T));
       for (int64_t t = 0; t < rows.length; ++t) {
         // Tap row p meets row t + offset − p of x, where there is one.
         const int64_t first = std::max<int64_t>(0, t + rows.offset - rows.n + 1);

@@ -46,18 +46,17 @@ STRETTO_CLONES void run_pass(Planes<T> from, Planes<T> to, int64_t m, int64_t s,
   }
 }
 
-// x_j ← x_j f_j, and y_j = x_j f_j.
+// x_j ← x_j f_j.
 template <class T>
-STRETTO_CLONES void multiply(Planes<T> from, const T* factors, Planes<T> to, int64_t n,
-                             int64_t lanes) {
+STRETTO_CLONES void multiply(Planes<T> x, const T* factors, int64_t n, int64_t lanes) {
   for (int64_t j = 0; j < n; ++j) {
     const T fr = factors[2 * j], fi = factors[2 * j + 1];
-    const Planes<T> x = from.at(j * lanes), y = to.at(j * lanes);
+    const Planes<T> xj = x.at(j * lanes);
 #pragma GCC ivdep
     for (int64_t l = 0; l < lanes; ++l) {
-      const T re = x.re[l], im = x.im[l];
-      y.re[l] = re * fr - im * fi;
-      y.im[l] = re * fi + im * fr;
+      const T re = xj.re[l], im = xj.im[l];
+      xj.re[l] = re * fr - im * fi;
+      xj.im[l] = re * fi + im * fr;
     }
   }
 }
@@ -232,14 +231,14 @@ Planes<T> FftPlan<T>::forward(Planes<T> x, Planes<T> other, int64_t lanes) const
 // −jk = ((k − j)² − j² − k²)/2, so y_k = c_k Σ_j (x_j c_j) c̄_k−j.
 template <class T>
 Planes<T> FftPlan<T>::through_chirp(Planes<T> x, Planes<T> other, int64_t lanes) const {
-  multiply(x, chirp_.data(), x, n_, lanes);
+  multiply(x, chirp_.data(), n_, lanes);
   const auto rest = size_t((chirp_length_ - n_) * lanes) * sizeof(T);
   std::memset(x.re + n_ * lanes, 0, rest);
   std::memset(x.im + n_ * lanes, 0, rest);
   Planes<T> y = chirp_plan_->forward(x, other, lanes);
-  multiply(y, chirp_spectrum_.data(), y, chirp_length_, lanes);
+  multiply(y, chirp_spectrum_.data(), chirp_length_, lanes);
   y = chirp_plan_->inverse(y, y.re == x.re ? other : x, lanes);
-  multiply(y, chirp_.data(), y, n_, lanes);
+  multiply(y, chirp_.data(), n_, lanes);
   return y;
 }
 

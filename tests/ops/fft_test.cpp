@@ -194,9 +194,12 @@ TEST_CASE("transforms of an impulse, of a constant and of one wave are exact") {
 
 TEST_CASE("bf16 is computed in f32") {
   const Tensor z = fixed_noise({3, 12, 2}, 12, bf16), x = fixed_noise({3, 12}, 13, bf16);
+  const Tensor deep = z.unsqueeze(0);
   CHECK(same_bits(fft(z), fft(z.to(f32)).to(bf16)));
   CHECK(same_bits(rfft(x), rfft(x.to(f32)).to(bf16)));
   CHECK(same_bits(irfft(z, 22), irfft(z.to(f32), 22).to(bf16)));
+  CHECK(same_bits(rfft2(x), rfft2(x.to(f32)).to(bf16)));
+  CHECK(same_bits(irfft2(deep, 22), irfft2(deep.to(f32), 22).to(bf16)));
 }
 
 TEST_CASE("transforms: gradients, twice") {
