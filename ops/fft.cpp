@@ -52,7 +52,7 @@ void real_rows(const Tensor& x, const Tensor& y, BinScale scale) {
     const RowPointers<T> to(y.data<T>(), first, lanes, width);
     load_rows(from.at, n, plan.packed(), work[0], lanes, plan.elements());
     const Planes<T> result = plan.forward(work[0], work[1], lanes, scale);
-    store_rows(result, 0, width, true, to.at, lanes, T(1));
+    store_rows(result, 0, width, true, to.at, lanes);
   });
 }
 
@@ -66,7 +66,7 @@ void real_inverse_rows(const Tensor& x, const Tensor& y, BinScale scale) {
     const RowPointers<T> to(y.data<T>(), first, lanes, n);
     load_rows(from.at, width, true, work[0], lanes, plan.bins());
     const Planes<T> result = plan.inverse(work[0], work[1], lanes, scale);
-    store_rows(result, 0, n, plan.packed(), to.at, lanes, T(1));
+    store_rows(result, 0, n, plan.packed(), to.at, lanes);
   });
 }
 

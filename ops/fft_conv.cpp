@@ -251,7 +251,7 @@ class Transforms {
       T* target[most_fft_lanes];
       for (int64_t l = 0; l < lanes; ++l) target[l] = to[l] + t * columns.length + columns.first;
       store_rows(row, columns.first + columns.offset, columns.last - columns.first, true, target,
-                 lanes, T(1));
+                 lanes);
     }
   }
 

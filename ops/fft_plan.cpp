@@ -118,6 +118,42 @@ STRETTO_CLONES void join_bins(Planes<T> x, int64_t m, int64_t lanes, const T* tw
   }
 }
 
+// A square of numbers, one row per vector of 32 bytes. Rows i and i + width/2 interleaved turn the
+// bits of a number's place, row then column, by one; after all of the row's bits it is transposed.
+template <class T>
+struct SquareOf {
+  static constexpr int width = 32 / int(sizeof(T));
+  typedef T Row __attribute__((vector_size(32)));
+  Row v[width];
+
+  STRETTO_INLINE void load(int i, const T* from) { std::memcpy(&v[i], from, sizeof(Row)); }
+  STRETTO_INLINE void store(int i, T* to) const { std::memcpy(to, &v[i], sizeof(Row)); }
+  STRETTO_INLINE void transpose() {
+    constexpr int half = width / 2;
+    unroll<width == 8 ? 3 : 2>([&](auto) STRETTO_INLINE {
+      Row w[width];
+      unroll<half>([&](auto i) STRETTO_INLINE {
+        const Row a = v[i], b = v[i + half];
+        if constexpr (width == 8) {
+          w[2 * i] = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+          w[2 * i + 1] = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+        } else {
+          w[2 * i] = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+          w[2 * i + 1] = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+        }
+      });
+      unroll<width>([&](auto i) STRETTO_INLINE { v[i] = w[i]; });
+    });
+  }
+};
+
+// Where number i of the first sequence lies.
+template <class T>
+STRETTO_INLINE inline T* place_of(Planes<T> x, int64_t i, bool interleaved, int64_t lanes) {
+  if (!interleaved) return x.re + i * lanes;
+  return (i % 2 == 0 ? x.re : x.im) + i / 2 * lanes;
+}
+
 // Plans of one kind by length. A plan is made outside of the lock, as it may ask for another one;
 // where two threads make the same, the first one stays.
 template <class Plan>
@@ -298,59 +334,53 @@ Planes<T> RealFftPlan<T>::inverse(Planes<T> x, Planes<T> other, int64_t lanes,
 }
 
 template <class T>
-void load_rows(const T* const* rows, int64_t count, bool interleaved, Planes<T> to, int64_t lanes,
-               int64_t room) {
-  const int64_t elements = interleaved ? (count + 1) / 2 : count;
-  const int64_t whole = interleaved ? count / 2 : count;
-  constexpr int64_t block = 16;  // elements of a row that are still in cache when it comes again
-  for (int64_t j0 = 0; j0 < whole; j0 += block) {
-    const int64_t j1 = std::min(whole, j0 + block);
-    for (int64_t l = 0; l < lanes; ++l) {
-      const T* row = rows[l];
-      if (interleaved) {
-        for (int64_t j = j0; j < j1; ++j) {
-          to.re[j * lanes + l] = row[2 * j];
-          to.im[j * lanes + l] = row[2 * j + 1];
-        }
-      } else {
-        for (int64_t j = j0; j < j1; ++j) to.re[j * lanes + l] = row[j];
-      }
+STRETTO_CLONES void load_rows(const T* const* rows, int64_t count, bool interleaved, Planes<T> to,
+                              int64_t lanes, int64_t room) {
+  using Square = SquareOf<T>;
+  constexpr int64_t width = Square::width;
+  for (int64_t i = 0; i < count; i += width) {
+    const int64_t here = std::min(width, count - i);
+    int64_t l = 0;
+    for (; l + width <= lanes && here == width; l += width) {
+      Square square;
+      unroll<width>([&](auto r) STRETTO_INLINE { square.load(r, rows[l + r] + i); });
+      square.transpose();
+      unroll<width>([&](auto c) STRETTO_INLINE {
+        square.store(c, place_of(to, i + c, interleaved, lanes) + l);
+      });
     }
+    for (; l < lanes; ++l)
+      for (int64_t c = i; c < i + here; ++c) place_of(to, c, interleaved, lanes)[l] = rows[l][c];
   }
-  if (elements > whole) {
-    for (int64_t l = 0; l < lanes; ++l) to.re[whole * lanes + l] = rows[l][count - 1];
-  }
-  const auto zero = [&](T* plane, int64_t from) {
+  const auto clear = [&](T* plane, int64_t from) {
     std::memset(plane + from * lanes, 0, size_t((room - from) * lanes) * sizeof(T));
   };
-  zero(to.re, elements);
-  zero(to.im, interleaved ? whole : 0);
+  clear(to.re, interleaved ? (count + 1) / 2 : count);
+  clear(to.im, interleaved ? count / 2 : 0);
 }
 
 template <class T>
-void store_rows(Planes<T> from, int64_t first, int64_t count, bool interleaved, T* const* rows,
-                int64_t lanes, T scale) {
-  constexpr int64_t block = 32;
-  for (int64_t i0 = 0; i0 < count; i0 += block) {
-    const int64_t i1 = std::min(count, i0 + block);
-    for (int64_t l = 0; l < lanes; ++l) {
-      T* row = rows[l];
-      if (interleaved) {
-        int64_t i = i0;
-        if ((first + i) % 2 != 0 && i < i1) {
-          row[i] = scale * from.im[(first + i) / 2 * lanes + l];
-          ++i;
-        }
-        for (; i + 1 < i1; i += 2) {
-          const int64_t at = (first + i) / 2 * lanes + l;
-          row[i] = scale * from.re[at];
-          row[i + 1] = scale * from.im[at];
-        }
-        if (i < i1) row[i] = scale * from.re[(first + i) / 2 * lanes + l];
-      } else {
-        for (int64_t i = i0; i < i1; ++i) row[i] = scale * from.re[(first + i) * lanes + l];
-      }
+STRETTO_CLONES void store_rows(Planes<T> from, int64_t first, int64_t count, bool interleaved,
+                               T* const* rows, int64_t lanes, T scale) {
+  using Square = SquareOf<T>;
+  constexpr int64_t width = Square::width;
+  for (int64_t i = 0; i < count; i += width) {
+    const int64_t here = std::min(width, count - i);
+    int64_t l = 0;
+    for (; l + width <= lanes && here == width; l += width) {
+      Square square;
+      unroll<width>([&](auto c) STRETTO_INLINE {
+        square.load(c, place_of(from, first + i + c, interleaved, lanes) + l);
+      });
+      square.transpose();
+      unroll<width>([&](auto r) STRETTO_INLINE {
+        square.v[r] *= scale;
+        square.store(r, rows[l + r] + i);
+      });
     }
+    for (; l < lanes; ++l)
+      for (int64_t c = i; c < i + here; ++c)
+        rows[l][c] = scale * place_of(from, first + c, interleaved, lanes)[l];
   }
 }
 

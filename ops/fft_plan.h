@@ -130,7 +130,7 @@ void load_rows(const T* const* rows, int64_t count, bool interleaved, Planes<T> 
 /// Numbers first … first + count − 1 of the planes to rows, multiplied by `scale`.
 template <class T>
 void store_rows(Planes<T> from, int64_t first, int64_t count, bool interleaved, T* const* rows,
-                int64_t lanes, T scale);
+                int64_t lanes, T scale = 1);
 
 /// Two pairs of planes, or more, in the caching allocator's memory.
 template <class T>
