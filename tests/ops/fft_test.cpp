@@ -177,7 +177,7 @@ TEST_CASE("irfft ignores the imaginary parts of bins 0 and n/2") {
   }
 }
 
-TEST_CASE("transforms of an impulse, of a constant and of one wave are exact") {
+TEST_CASE("transforms of an impulse and of a constant") {
   for (const int64_t n : {1, 2, 3, 4, 5, 8, 12, 64, 105}) {
     INFO("n " << n);
     const Tensor one = ones({n}, {.dtype = f64});

@@ -32,12 +32,12 @@ Sequence dft(const Sequence& x, bool inverse) {
   Sequence y(x.size());
   for (int64_t k = 0; k < n; ++k) {
     Complex sum;
-    for (int64_t j = 0; j < n; ++j) {
-      const Complex& a = x[size_t(j)];
-      const Real c = w[size_t(j * k % n)].re;
-      const Real s = inverse ? w[size_t(j * k % n)].im : -w[size_t(j * k % n)].im;
+    int64_t jk = 0;  // modulo n
+    for (const Complex& a : x) {
+      const Real c = w[size_t(jk)].re, s = inverse ? w[size_t(jk)].im : -w[size_t(jk)].im;
       sum.re += a.re * c - a.im * s;
       sum.im += a.re * s + a.im * c;
+      if ((jk += k) >= n) jk -= n;
     }
     const Real scale = inverse ? Real(n) : 1;
     y[size_t(k)] = {sum.re / scale, sum.im / scale};
