@@ -273,38 +273,39 @@ void convolve_by_fft(const Problem& q, const T* x, const T* w, T* y) {
   const int64_t outer = across_uses ? q.filters() : (q.filters() + lanes - 1) / lanes;
   const int64_t missing =
       rows.length * columns.length - (rows.last - rows.first) * (columns.last - columns.first);
-  parallel_for(
-      outer * inner, rows_per_chunk(16 * transforms.size() * lanes),
-      [&](int64_t begin, int64_t end) {
-        const FftWorkspace<T> work(4, transforms.size() * lanes);
-        Planes<T> filter;
-        int64_t filter_of = -1, filter_lanes = 0;
-        for (int64_t group = begin; group < end; ++group) {
-          const int64_t o = group / inner, i = group % inner;
-          const int64_t f0 = across_uses ? o : o * lanes, u0 = across_uses ? i * lanes : i;
-          const int64_t count = std::min(lanes, across_uses ? q.uses() - u0 : q.filters() - f0);
-          const T *from[most_fft_lanes], *taps[most_fft_lanes];
-          T* to[most_fft_lanes];
-          for (int64_t l = 0; l < count; ++l) {
-            const auto f = size_t(across_uses ? f0 : f0 + l), u = size_t(across_uses ? u0 + l : u0);
-            from[l] = x + q.x_filter[f] + q.x_use[u] + rows.x_first * q.x_pitch + columns.x_first;
-            taps[l] = w + q.w_filter[f] + rows.w_first * q.w_pitch + columns.w_first;
-            to[l] = y + q.y_filter[f] + q.y_use[u];
-            if (missing > 0) std::fill_n(to[l], rows.length * columns.length, T(0));
-          }
-          if (filter_of != f0 || filter_lanes != count) {
-            filter = transforms.forward(taps, rows.taps, columns.taps, q.w_pitch, work[2], work[3],
-                                        count);
-            filter_of = f0;
-            filter_lanes = count;
-          }
-          const Planes<T> spectrum =
-              transforms.forward(from, rows.n, columns.n, q.x_pitch, work[0], work[1], count);
-          multiply_spectra(spectrum, filter, transforms.size() * count);
-          transforms.inverse(spectrum, spectrum.re == work[0].re ? work[1] : work[0], count, rows,
-                             columns, to);
-        }
-      });
+  // Chunks long enough to gain from that, where enough of them remain.
+  const int64_t grain =
+      std::max(rows_per_chunk(16 * transforms.size() * lanes), std::min(inner, outer * inner / 8));
+  parallel_for(outer * inner, grain, [&](int64_t begin, int64_t end) {
+    const FftWorkspace<T> work(4, transforms.size() * lanes);
+    Planes<T> filter;
+    int64_t filter_of = -1, filter_lanes = 0;
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t o = group / inner, i = group % inner;
+      const int64_t f0 = across_uses ? o : o * lanes, u0 = across_uses ? i * lanes : i;
+      const int64_t count = std::min(lanes, across_uses ? q.uses() - u0 : q.filters() - f0);
+      const T *from[most_fft_lanes], *taps[most_fft_lanes];
+      T* to[most_fft_lanes];
+      for (int64_t l = 0; l < count; ++l) {
+        const auto f = size_t(across_uses ? f0 : f0 + l), u = size_t(across_uses ? u0 + l : u0);
+        from[l] = x + q.x_filter[f] + q.x_use[u] + rows.x_first * q.x_pitch + columns.x_first;
+        taps[l] = w + q.w_filter[f] + rows.w_first * q.w_pitch + columns.w_first;
+        to[l] = y + q.y_filter[f] + q.y_use[u];
+        if (missing > 0) std::fill_n(to[l], rows.length * columns.length, T(0));
+      }
+      if (filter_of != f0 || filter_lanes != count) {
+        filter =
+            transforms.forward(taps, rows.taps, columns.taps, q.w_pitch, work[2], work[3], count);
+        filter_of = f0;
+        filter_lanes = count;
+      }
+      const Planes<T> spectrum =
+          transforms.forward(from, rows.n, columns.n, q.x_pitch, work[0], work[1], count);
+      multiply_spectra(spectrum, filter, transforms.size() * count);
+      transforms.inverse(spectrum, spectrum.re == work[0].re ? work[1] : work[0], count, rows,
+                         columns, to);
+    }
+  });
 }
 
 // ---------------------------------------------------------------------------- the op
