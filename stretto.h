@@ -43,6 +43,8 @@
 #include "ops/create.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/fft.h"
+#include "ops/fft_conv.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"

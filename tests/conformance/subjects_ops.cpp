@@ -1,6 +1,7 @@
 // Single ops, and the optimiser.
 #include "nn/optim.h"
 #include "ops/elementwise.h"
+#include "ops/fft_conv.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"
@@ -54,6 +55,12 @@ Tensors cross_entropy_subject(const Tensors& x, const Config& config) {
                                       .label_smoothing = config.number("smoothing", 0)}));
 }
 
+Evaluate fft_conv_subject(ConvForm form) {
+  return [form](const Tensors& x, const Config&) {
+    return only("out.y", fft_conv(x["in.x"], x["param.w"], {.form = form}));
+  };
+}
+
 Tensors adamw_subject(const Tensors& x, const Config& config) {
   const Tensor w = x["in.w"].detach().clone().set_requires_grad();
   auto run = [&](auto&& optimizer) {
@@ -86,6 +93,8 @@ Subjects op_subjects() {
       {"op.matmul", only_one(matmul_subject)},
       {"op.broadcast_mul", only_one(mul_subject)},
       {"op.embedding", only_one(embedding_subject)},
+      {"op.fft_conv",
+       {{"fft", fft_conv_subject(ConvForm::fft)}, {"direct", fft_conv_subject(ConvForm::direct)}}},
       {"op.cross_entropy", only_one(cross_entropy_subject)},
       {"optim.adamw", only_one(adamw_subject)},
   };

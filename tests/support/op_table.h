@@ -78,6 +78,7 @@ void add_view_ops(std::vector<Op>& table);
 void add_reduce_ops(std::vector<Op>& table);
 void add_indexing_ops(std::vector<Op>& table);
 void add_model_ops(std::vector<Op>& table);
+void add_fft_ops(std::vector<Op>& table);
 
 // ---------------------------------------------------------------------------- for the references
 

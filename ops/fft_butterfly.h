@@ -1,0 +1,134 @@
+// The Fourier transforms of 2, 3, 4, 5, 7 and 8 numbers, from which longer ones are made
+// [fft_plan]. Straight-line code that is inlined into STRETTO_CLONES loops. Internal to ops/.
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+#define STRETTO_INLINE __attribute__((always_inline))
+
+namespace stretto {
+
+// f(0), …, f(N − 1) with constant arguments.
+template <int N, class F>
+STRETTO_INLINE inline void unroll(F f) {
+  [&]<int... I>(std::integer_sequence<int, I...>) STRETTO_INLINE {
+    (f(std::integral_constant<int, I>{}), ...);
+  }
+  (std::make_integer_sequence<int, N>{});
+}
+
+// cos and sin of 2πk/R, k ≤ R/2.
+template <int R>
+struct Roots;
+template <>
+struct Roots<3> {
+  static constexpr double cos[] = {1, -0.5}, sin[] = {0, 0.86602540378443865};
+};
+template <>
+struct Roots<5> {
+  static constexpr double cos[] = {1, 0.30901699437494742, -0.80901699437494742};
+  static constexpr double sin[] = {0, 0.95105651629515357, 0.58778525229247313};
+};
+template <>
+struct Roots<7> {
+  static constexpr double cos[] = {1, 0.62348980185873353, -0.22252093395631440,
+                                   -0.90096886790241913};
+  static constexpr double sin[] = {0, 0.78183148246802981, 0.97492791218182361,
+                                   0.43388373911755812};
+};
+
+// The DFT of R numbers in place, R odd: sums and differences of the pairs (k, R − k) first.
+template <int R, class T>
+struct Butterfly {
+  static STRETTO_INLINE inline void run(T* re, T* im) {
+    constexpr int half = R / 2;
+    T ar[half], ai[half], br[half], bi[half], yr[R], yi[R];
+    unroll<half>([&](auto k) STRETTO_INLINE {
+      ar[k] = re[k + 1] + re[R - 1 - k];
+      ai[k] = im[k + 1] + im[R - 1 - k];
+      br[k] = re[k + 1] - re[R - 1 - k];
+      bi[k] = im[k + 1] - im[R - 1 - k];
+    });
+    yr[0] = re[0];
+    yi[0] = im[0];
+    unroll<half>([&](auto k) STRETTO_INLINE {
+      yr[0] += ar[k];
+      yi[0] += ai[k];
+    });
+    unroll<half>([&](auto i) STRETTO_INLINE {
+      constexpr int j = i + 1;
+      T ur = re[0], ui = im[0], vr = 0, vi = 0;
+      unroll<half>([&](auto k) STRETTO_INLINE {
+        constexpr int jk = j * (k + 1) % R;
+        constexpr T c = T(Roots<R>::cos[jk > half ? R - jk : jk]);
+        constexpr T s = T(jk > half ? -Roots<R>::sin[R - jk] : Roots<R>::sin[jk]);
+        ur += c * ar[k];
+        ui += c * ai[k];
+        vr += s * br[k];
+        vi += s * bi[k];
+      });
+      yr[j] = ur + vi;
+      yi[j] = ui - vr;
+      yr[R - j] = ur - vi;
+      yi[R - j] = ui + vr;
+    });
+    unroll<R>([&](auto k) STRETTO_INLINE {
+      re[k] = yr[k];
+      im[k] = yi[k];
+    });
+  }
+};
+
+template <class T>
+struct Butterfly<2, T> {
+  static STRETTO_INLINE inline void run(T* re, T* im) {
+    const T r = re[0] - re[1], i = im[0] - im[1];
+    re[0] += re[1];
+    im[0] += im[1];
+    re[1] = r;
+    im[1] = i;
+  }
+};
+
+template <class T>
+struct Butterfly<4, T> {
+  static STRETTO_INLINE inline void run(T* re, T* im) {
+    const T ar = re[0] + re[2], ai = im[0] + im[2], br = re[0] - re[2], bi = im[0] - im[2];
+    const T cr = re[1] + re[3], ci = im[1] + im[3], dr = re[1] - re[3], di = im[1] - im[3];
+    re[0] = ar + cr;
+    im[0] = ai + ci;
+    re[1] = br + di;
+    im[1] = bi - dr;
+    re[2] = ar - cr;
+    im[2] = ai - ci;
+    re[3] = br - di;
+    im[3] = bi + dr;
+  }
+};
+
+template <class T>
+struct Butterfly<8, T> {
+  static STRETTO_INLINE inline void run(T* re, T* im) {
+    constexpr T h = T(0.70710678118654752);
+    T er[4], ei[4], odd_r[4], odd_i[4];
+    unroll<4>([&](auto k) STRETTO_INLINE {
+      er[k] = re[2 * k];
+      ei[k] = im[2 * k];
+      odd_r[k] = re[2 * k + 1];
+      odd_i[k] = im[2 * k + 1];
+    });
+    Butterfly<4, T>::run(er, ei);
+    Butterfly<4, T>::run(odd_r, odd_i);
+    const T tr[4] = {odd_r[0], h * (odd_r[1] + odd_i[1]), odd_i[2], h * (odd_i[3] - odd_r[3])};
+    const T ti[4] = {odd_i[0], h * (odd_i[1] - odd_r[1]), -odd_r[2], -h * (odd_r[3] + odd_i[3])};
+    unroll<4>([&](auto k) STRETTO_INLINE {
+      re[k] = er[k] + tr[k];
+      im[k] = ei[k] + ti[k];
+      re[k + 4] = er[k] - tr[k];
+      im[k + 4] = ei[k] - ti[k];
+    });
+  }
+};
+
+}  // namespace stretto
