@@ -105,6 +105,7 @@ void Favor::next_call() const {
 Tensor Favor::operator()(const Tensor& x, Part part) const {
   check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == options.width, "Favor", "x ", x,
         "; must be floating [B, H, L, ", options.width, "], as the projection is made for");
+  if (x.dtype() == bf16) return (*this)(x.to(f32), part).to(bf16);
   // A later draw overwrites the buffer, so that the tape gets a projection of its own.
   const Tensor own = options.redraw > 0 && grad_enabled() ? projection.clone() : projection;
   const Tensor scaled = x * std::pow(double(options.width), -0.25);

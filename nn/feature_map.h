@@ -88,9 +88,9 @@ struct FavorOptions {
   int64_t width = 0;      // D of what is mapped, where a position makes q and k wider; 0: d_key
 };
 
-/// The projection [W, D] is a buffer, drawn when the map is made, shared by heads, saved in
-/// checkpoints and frozen outside of training. With `redraw` a second buffer, `schedule`, says how
-/// the draws go on: they depend on the map's own key and their number only.
+/// bf16 is computed in f32. The projection [W, D] is a buffer, drawn when the map is made, shared
+/// by heads, saved in checkpoints and frozen outside of training. With `redraw` a second buffer,
+/// `schedule`, says how the draws go on: they depend on the map's own key and their number only.
 class Favor : public FeatureMap {
  public:
   using Options = FavorOptions;
