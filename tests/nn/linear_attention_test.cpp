@@ -90,8 +90,7 @@ TEST_CASE("LinearKernel: token by token equals one pass") {
   const Visibility causal{.causal = true};
   const std::vector<int64_t> steps(size_t(l), 1);
   for (const NamedMap& map : maps())
-    for (const auto& position :
-         {nn::MakePosition(), nn::rotary(), nn::rotary({.xpos = true, .xpos_scale_base = 64})}) {
+    for (const auto& position : {nn::MakePosition(), nn::rotary()}) {
       INFO(map.name);
       const auto layer = make(map.make, {.chunk = 4}, position);
       const Tensor y = (*layer)(x, causal);
@@ -223,8 +222,8 @@ TEST_CASE("LinearKernel: bf16 is computed in f32") {
 TEST_CASE("LinearKernel: what acts on scores is an error") {
   const Tensor x = fixed_noise({1, 6, 8}, 1);
   const std::string rest =
-      ", but linear attention has no scores; accepted: causal and key_padding, and positions that "
-      "act on q and k (nn/rotary.h); or use softmax_kernel()";
+      ", but linear attention has no scores; accepted: causal and key_padding, and RoPE "
+      "(nn/rotary.h), which acts on q and k; or use softmax_kernel()";
   auto error = [&](const MultiHeadAttention& layer, const Visibility& visible,
                    const std::string& what) {
     CHECK_THROWS_WITH(layer(x, visible), "[LinearKernel] the call has " + what + rest);
@@ -254,6 +253,11 @@ TEST_CASE("LinearKernel: what acts on scores is an error") {
   call.options.position_query = call.q;
   CHECK_THROWS_WITH(kernel.weights(call), Containing("the call has a position query"));
 
+  KeyValueCache cache;
+  const auto xpos = make(elu, {}, nn::rotary({.xpos = true}));
+  CHECK_THROWS_WITH((*xpos)(x, {.causal = true}, &cache),
+                    "[Rotary] xPos with a kernel that keeps a state: features of queries and keys "
+                    "depend on where its factors are counted from; use Rotary without xpos");
   KeyValueCache limited{.limit = 4};
   CHECK_THROWS_WITH((*make(elu))(x, {.causal = true}, &limited),
                     "[MultiHeadAttention] a cache limited to 4 positions for a kernel that keeps a "

@@ -370,8 +370,7 @@ TEST_CASE("linear_attention: large numbers") {
   for (const LinearForm form : forms) {
     const Setup s{.queries = 65, .keys = 65, .f = 8, .chunk = 16};
     Call small(s, f32), large(s, f32);
-    const Tensor factors = pow(full({65, 1}, 2), 4.0);  // exact
-    large.q = small.q * 0x1p40 * factors;
+    large.q = small.q * 0x1p44;
     large.k = small.k * 0x1p40;
     large.v = small.v * 0x1p20;
     CHECK(same_bits(large(form), small(form) * 0x1p20));
@@ -467,7 +466,7 @@ TEST_CASE("linear_attention memory: chunked is linear in the length, composed is
     const int64_t position = 2 * dv + 1 + 2 * (2 * f + dv);
     const int64_t thread = 3 * chunk * (dv + 1) + chunk * chunk + f * (dv + 1);
     CHECK(peak(n, LinearForm::chunked) <= 4 * (n * h * position + 2 * thread) + 4096);
-    CHECK(peak(n, LinearForm::composed) > 4 * h * n * n);
   }
+  CHECK(peak(2048, LinearForm::composed) > 4 * h * 2048 * 2048);
   set_num_threads(threads);
 }
