@@ -36,8 +36,8 @@ class SoftmaxKernel : public Kernel {
 MakeKernel softmax_kernel(AttentionForm form = AttentionForm::automatic);
 
 /// Keys and values of the positions seen so far, for generation. One per attention layer; starts
-/// empty and grows with every call; where the kernel keeps a state it has that alone, which does
-/// not grow.
+/// empty and grows with every call. For self-attention with a kernel that keeps a state it has that
+/// alone, which does not grow.
 struct KeyValueCache {
   Tensor k, v;  // [B, G, N, D], [B, G, N, Dv]
   /// > 0: only the last `limit` positions are kept. Relative positions stay right.
