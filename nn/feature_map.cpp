@@ -57,13 +57,15 @@ Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norm
   Tensors blocks{empty({0, d}, {.dtype = f64})};
   for (int64_t at = 0; at < rows; at += d) {
     const auto block = uint64_t(at / d);
-    Tensor q = empty({d, d}, {.dtype = f64});
+    const Shape shape{std::min(d, rows - at), d};
+    const Tensor q = empty(shape, {.dtype = f64});
     orthogonal_(q, 1, derived_key(key, 2 * block));
-    Tensor lengths = full({d, 1}, std::sqrt(double(d)), {.dtype = f64});
-    if (norms == RowNorms::chi)
-      lengths = sqrt(
-          sum(square(randn({d, d}, derived_key(key, 2 * block + 1), {.dtype = f64})), {1}, true));
-    blocks.push_back((q * lengths).slice(0, 0, rows - at));
+    if (norms == RowNorms::sqrt_d) {
+      blocks.push_back(q * std::sqrt(double(d)));
+      continue;
+    }
+    const Tensor normal = randn(shape, derived_key(key, 2 * block + 1), {.dtype = f64});
+    blocks.push_back(q * sqrt(sum(square(normal), {1}, true)));
   }
   return cat(blocks, 0);
 }
@@ -113,13 +115,13 @@ Tensor Favor::operator()(const Tensor& x, Part part) const {
   if (options.kind == FavorKind::generalised) return relu(u) + options.epsilon;
 
   const bool stabilise = options.stabiliser == Stabiliser::max, query = part == Part::query;
-  const Tensor half = sum(square(scaled), {3}, true) * 0.5;
+  auto half = [&] { return sum(square(scaled), {3}, true) * 0.5; };  // ½|x'|²
   if (options.kind == FavorKind::trigonometric) {
     const Tensor waves = cat({cos(u), sin(u)}, 3) / std::sqrt(double(options.features / 2));
-    return stabilise && query ? waves : waves * exp(half);
+    return stabilise && query ? waves : waves * exp(half());
   }
   const bool pairs = options.kind == FavorKind::hyperbolic;
-  Tensor less = stabilise && query ? max(pairs ? abs(u) : u, 3, true) : half;
+  Tensor less = stabilise && query ? max(pairs ? abs(u) : u, 3, true) : half();
   if (stabilise && !query) {
     const double bound = max(sum(square(own.detach().to(f64)), {1})).item() / 2;
     less = less + std::max(0.0, bound - (x.dtype() == f64 ? 600 : 60));

@@ -32,8 +32,8 @@ struct LinearAttentionOptions {
 ///
 /// A query whose denominator is exactly 0 (no key to see, or none that has a feature in common)
 /// gives zeros and gets no gradient. A NaN in a feature reaches the queries that see it and no
-/// others; one in v reaches also the queries before it in its chunk. Padded keys and their values
-/// may hold anything.
+/// others; one in v also queries that a zero weight hides it from: those before it in its chunk,
+/// or, composed, all. Padded keys and their values may hold anything.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         LinearAttentionOptions options = {});
 

@@ -131,13 +131,13 @@ TEST_CASE("linear_attention equals its loops") {
 }
 
 TEST_CASE("linear_attention: gradients") {
-  for (const Setup& s : some_setups()) {
+  for (Setup s : some_setups()) {
+    if (s.padded == 0) s.batch = 1;
     Call call(s);
     call.with_gradients();
     for (const LinearForm form : forms) {
       INFO(name(form) << ", " << describe(s));
-      // The second order has as many runs as the first has numbers.
-      const bool twice = form == LinearForm::composed && s.queries * s.heads <= 14;
+      const bool twice = form == LinearForm::composed && s.queries <= 5;
       LinearAttentionOptions o = call.options;
       o.form = form;
       testing::gradcheck(
