@@ -244,7 +244,7 @@ void backward(const Problem& p, const Inputs& in, const Outputs& from, const Gra
       for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
         const Piece& c = *piece;
         work.load(c, b, kh);
-        const MatrixRef<T> values{work.values(), w}, by_key{work.products(), c.keys, true};
+        const MatrixRef<T> values{work.values(), w};
         T *to_keys = nullptr, *to_values = work.value_gradients();
         if (c.keys > 0) {
           to_keys = dk.at(b, kh, c.j0);
@@ -255,6 +255,7 @@ void backward(const Problem& p, const Inputs& in, const Outputs& from, const Gra
           const MatrixRef<T> gs = load_gradient(c, h);
           MatrixRef<T> q = work.queries(c, b, h);
           if (c.keys > 0) {
+            const MatrixRef<T> by_key{work.products(), c.keys, true};
             work.lower_products(c, w, gs, values);
             gemm(c.keys, p.f, c.rows, T(1), by_key, q, T(1), to_keys, dk.row);
             work.lower_products(c, p.f, q, work.keys());
