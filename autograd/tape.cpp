@@ -98,7 +98,7 @@ GradMode::~GradMode() { recording_on = before_; }
 void set_anomaly_detection(bool on) { anomaly_on = on; }
 bool anomaly_detection() { return anomaly_on; }
 
-thread_local const char* Backward::running_ = "backward";
+thread_local const char* Backward::running_ = nullptr;
 
 Backward::Backward(Node& node, Tensors grads)
     : outer_(running_), node_(node), grads_(std::move(grads)) {
@@ -106,7 +106,8 @@ Backward::Backward(Node& node, Tensors grads)
 }
 
 const Tensor& Saved::operator()() const {
-  check(!x_.defined() || x_.storage().version == version_, Backward::running_, "a tensor (", x_,
+  check(!x_.defined() || x_.storage().version == version_,
+        Backward::running() ? Backward::running_ : "backward", "a tensor (", x_,
         ") that the backward pass needs was changed in place after it was used; clone() it first");
   return x_;
 }

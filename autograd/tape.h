@@ -74,6 +74,8 @@ class Backward {
   Tensor output(size_t i = 0) const;
   /// Whether the gradient of input i is wanted; others may be left undefined.
   bool needs(size_t i) const;
+  /// True inside a closure: ops that run then, for checkpoint(), ran once before.
+  static bool running() { return running_ != nullptr; }
 
  private:
   friend struct Engine;

@@ -4,6 +4,10 @@
 
 namespace stretto::nn {
 
+Tensor Kernel::weights(const AttentionCall& call) const {
+  return attention_weights(call.q, call.k, call.options);
+}
+
 Tensor SoftmaxKernel::operator()(const AttentionCall& call) const {
   AttentionOptions options = call.options;
   options.form = form;
@@ -17,6 +21,7 @@ MakeKernel softmax_kernel(AttentionForm form) {
 }
 
 void KeyValueCache::reorder(const Tensor& rows) {
+  state.reorder(rows);
   if (!k.defined()) return;
   k = index_select(k, 0, rows);
   v = index_select(v, 0, rows);
@@ -79,12 +84,25 @@ Tensor MultiHeadAttention::attend(AttentionCall c) const {
   return out((*kernel_)(c).transpose(1, 2).flatten(2));
 }
 
+Tensor MultiHeadAttention::attend_state(AttentionCall c, KeyValueCache& cache) const {
+  check(cache.limit == 0, "MultiHeadAttention", "a cache limited to ", cache.limit,
+        " positions for a kernel that keeps a state; a state forgets nothing, and needs no limit");
+  Tensor& padding = c.options.key_padding;
+  const Shape all{c.k.size(0), cache.state.length + c.n_keys()};
+  check(!padding.defined() || padding.shape() == all, "MultiHeadAttention", "key_padding ", padding,
+        "; must be bool or u8 ", all, ", the positions in the cache included");
+  if (padding.defined()) padding = padding.slice(1, cache.state.length);
+  c.state = &cache.state;
+  return attend(std::move(c));
+}
+
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible,
                                       KeyValueCache* cache) const {
   check(!cache || cache->limit == 0 || visible.block == 0, "MultiHeadAttention",
         "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
         "limit");
   AttentionCall c = project(x, x, visible);
+  if (cache && kernel_->keeps_state()) return attend_state(std::move(c), *cache);
   if (cache) {
     if (cache->length() > 0) {
       c.k = cat({cache->k, c.k}, 2);
@@ -122,7 +140,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
 Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {
   AttentionCall c = project(x, x, visible);
   if (position_) position_->apply(c);
-  return attention_weights(c.q, c.k, c.options);
+  return kernel_->weights(c);
 }
 
 }  // namespace stretto::nn

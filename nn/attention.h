@@ -4,6 +4,7 @@
 #include "nn/linear.h"
 #include "nn/module.h"
 #include "nn/position.h"
+#include "ops/linear_attention.h"
 
 namespace stretto::nn {
 
@@ -12,6 +13,12 @@ class Kernel : public Module {
  public:
   explicit Kernel(Module& parent) : Module(parent, "kernel") {}
   virtual Tensor operator()(const AttentionCall& call) const = 0;
+  /// What the call's values are weighted with, [B, H, M, N]: the softmax weights unless a kernel
+  /// has others.
+  virtual Tensor weights(const AttentionCall& call) const;
+  /// Whether the past can be a state of fixed size in the place of keys and values. Calls with a
+  /// cache then bring the new positions alone, and AttentionCall::state.
+  virtual bool keeps_state() const { return false; }
 };
 
 using MakeKernel = std::function<std::unique_ptr<Kernel>(Module& parent, HeadShape shape)>;
@@ -29,12 +36,14 @@ class SoftmaxKernel : public Kernel {
 MakeKernel softmax_kernel(AttentionForm form = AttentionForm::automatic);
 
 /// Keys and values of the positions seen so far, for generation. One per attention layer; starts
-/// empty and grows with every call.
+/// empty and grows with every call. For self-attention with a kernel that keeps a state it has that
+/// alone, which does not grow.
 struct KeyValueCache {
   Tensor k, v;  // [B, G, N, D], [B, G, N, Dv]
   /// > 0: only the last `limit` positions are kept. Relative positions stay right.
   int64_t limit = 0;
-  int64_t length() const { return k.defined() ? k.size(2) : 0; }
+  LinearState state = {};
+  int64_t length() const { return k.defined() ? k.size(2) : state.length; }
   /// Row i becomes what row rows[i] was: rows [n] (i64) may leave some out and repeat others.
   void reorder(const Tensor& rows);
 };
@@ -80,7 +89,7 @@ class MultiHeadAttention : public Module {
   /// [B, M, d_model] and of its context [B, N, d_model] as heads, and what comes after them.
   AttentionCall project(const Tensor& x, const Tensor& context, const Visibility& visible) const;
   Tensor attend(AttentionCall call) const;
-  /// The softmax weights of self-attention [B, H, M, M], for pictures.
+  /// The weights of self-attention [B, H, M, M], for pictures.
   Tensor weights(const Tensor& x, const Visibility& visible = {}) const;
   std::string label() const override;
 
@@ -93,6 +102,7 @@ class MultiHeadAttention : public Module {
  private:
   static Options completed(Options options);
   void make();
+  Tensor attend_state(AttentionCall call, KeyValueCache& cache) const;
 
   std::unique_ptr<Position> position_;
   std::unique_ptr<Kernel> kernel_;

@@ -133,9 +133,15 @@ void kaiming_normal_(const Tensor& x, double a, Fan fan) { normal_(x, 0, kaiming
 void orthogonal_(const Tensor& x, double gain) {
   check(x.dim() >= 2, "orthogonal_", "needs at least 2 dimensions, got ", x);
   if (skipping || x.numel() == 0) return;
+  orthogonal_(x, gain, next_random_key());
+}
+
+void orthogonal_(const Tensor& x, double gain, RandomKey key) {
+  check(x.dim() >= 2, "orthogonal_", "needs at least 2 dimensions, got ", x);
+  if (skipping || x.numel() == 0) return;
   const int64_t rows = x.size(0), columns = x.numel() / rows;
   const int64_t n = std::min(rows, columns), length = std::max(rows, columns);
-  std::vector<double> q = randn({n, length}, next_random_key(), {.dtype = f64}).to_vector<double>();
+  std::vector<double> q = randn({n, length}, key, {.dtype = f64}).to_vector<double>();
   // Gram–Schmidt, each vector twice, so that it is orthogonal to the last bit. It is the QR
   // factorisation with a positive diagonal in R, the one that makes Q uniform.
   for (int64_t i = 0; i < n; ++i) {

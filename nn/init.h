@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "core/random.h"
 #include "core/tensor.h"
 
 namespace stretto::nn {
@@ -58,5 +59,7 @@ void kaiming_normal_(const Tensor& x, double a = 0, Fan fan = Fan::in);
 /// x, taken as a matrix [size(0), rest], becomes gain times one with orthonormal rows or columns,
 /// whichever are fewer, uniform over all such matrices (Saxe et al., 2014; Mezzadri, 2007).
 void orthogonal_(const Tensor& x, double gain = 1);
+/// The same from the draws of `key`.
+void orthogonal_(const Tensor& x, double gain, RandomKey key);
 
 }  // namespace stretto::nn

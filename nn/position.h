@@ -15,6 +15,10 @@
 #include "nn/module.h"
 #include "ops/attention.h"
 
+namespace stretto {
+struct LinearState;  // ops/linear_attention.h
+}
+
 namespace stretto::nn {
 
 /// One call of attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] and the settings of
@@ -24,6 +28,8 @@ struct AttentionCall {
   AttentionOptions options;
   Tensor position_rows =
       {};  // what a model computed once for all its layers; each scheme says what
+  /// Of a kernel that keeps one (nn/attention.h): the positions before the keys.
+  LinearState* state = nullptr;
   int64_t n_queries() const { return q.size(2); }
   int64_t n_keys() const { return k.size(2); }
 };

@@ -7,6 +7,7 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
+#include "ops/linear_attention.h"
 #include "ops/view.h"
 
 namespace stretto::nn {
@@ -108,7 +109,11 @@ void Rotary::apply(AttentionCall& call) const {
       !options.xpos || call.options.causal || call.options.block > 0, "Rotary",
       "xPos in a call that is not causal: its factors grow into the future; make the call causal, "
       "or use Rotary without xpos, Alibi or a two-sided T5Bias");
-  const int64_t first = options.xpos ? -(n / 2) : 0;  // only differences matter
+  check(!options.xpos || !call.state, "Rotary",
+        "xPos with a kernel that keeps a state: features of queries and keys depend on where "
+        "its factors are counted from; use Rotary without xpos");
+  // Only differences matter, but keys in a state are turned for good.
+  const int64_t first = call.state ? call.state->length : options.xpos ? -(n / 2) : 0;
   call.k = rotate(call.k, first, options, RotaryPart::key);
   call.q = rotate(call.q, first + n - m, options, RotaryPart::query);
 }

@@ -33,8 +33,9 @@ Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& opti
               RotaryPart part = RotaryPart::query);
 
 /// Turns the queries and keys of a call. No parameters. Keys of a cache are turned anew in each
-/// call, so that positions also fit where the cache is limited. xPos is for causal calls and counts
-/// positions from the middle of the keys, so that its factors stay near 1.
+/// call, so that positions also fit where the cache is limited; those of a state (LinearState) keep
+/// their first turn. xPos is for causal calls of kernels that act on scores, and counts positions
+/// from the middle of the keys, so that its factors stay near 1.
 class Rotary : public Position {
  public:
   using Options = RotaryOptions;

@@ -1,7 +1,7 @@
 // The subjects by family, and what the families share.
 #pragma once
 
-#include "nn/module.h"
+#include "nn/position.h"
 #include "ops/attention.h"
 #include "tests/conformance/case.h"
 
@@ -11,6 +11,7 @@ namespace stretto::conformance {
 using Subjects = std::map<std::string, std::vector<Implementation>>;
 
 Subjects attention_subjects();
+Subjects linear_subjects();
 Subjects layer_subjects();
 Subjects op_subjects();
 
@@ -21,6 +22,11 @@ struct NamedForm {
 };
 inline constexpr NamedForm attention_forms[] = {{"automatic", AttentionForm::automatic},
                                                 {"composed", AttentionForm::composed}};
+
+/// Plain attention: q, k, v and the masks of a case. Error where the sizes in its config are not
+/// those of its tensors.
+nn::AttentionCall plain_call(const Tensors& x, const Config& config);
+nn::HeadShape heads_of(const nn::AttentionCall& call);
 
 /// A single output.
 Tensors only(const char* name, const Tensor& x);

@@ -37,7 +37,8 @@ void connect(Tensor& parameter, const Tensors& x, const std::string& name) {
 std::vector<Implementation> implementations(const std::string& subject) {
   static const Subjects all = [] {
     Subjects joined;
-    for (const Subjects& family : {attention_subjects(), layer_subjects(), op_subjects()})
+    for (const Subjects& family :
+         {attention_subjects(), linear_subjects(), layer_subjects(), op_subjects()})
       joined.insert(family.begin(), family.end());
     return joined;
   }();

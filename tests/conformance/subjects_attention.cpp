@@ -11,9 +11,9 @@
 #include "tests/conformance/families.h"
 
 namespace stretto::conformance {
-namespace {
-
 using nn::AttentionCall;
+
+namespace {
 
 // Adds what a subject is to a call of plain attention, from the case's tensors and config.
 using Complete = void (*)(const Tensors& x, const Config& config, AttentionCall& call);
@@ -39,6 +39,8 @@ void check_sizes(const Tensors& x, const Config& config) {
           config.integer(key, size), ", by the tensors it is ", size);
 }
 
+}  // namespace
+
 AttentionCall plain_call(const Tensors& x, const Config& config) {
   check_sizes(x, config);
   AttentionCall call{x["in.q"], x["in.k"], x["in.v"], {}};
@@ -57,6 +59,8 @@ nn::HeadShape heads_of(const AttentionCall& call) {
           .d_value = call.v.size(3),
           .d_model = call.q.size(1) * call.q.size(3)};
 }
+
+namespace {
 
 void dot(const Tensors&, const Config&, AttentionCall&) {}
 

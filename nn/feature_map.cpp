@@ -1,0 +1,139 @@
+#include "nn/feature_map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "nn/init.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+
+namespace stretto::nn {
+namespace {
+
+// The key of draw `number` of another key's sequence of keys.
+RandomKey derived_key(RandomKey key, uint64_t number) {
+  const Random4 bits = philox(key, number);
+  return {bits.v[0] | uint64_t(bits.v[1]) << 32, bits.v[2] | uint64_t(bits.v[3]) << 32};
+}
+
+Favor::Options checked(Favor::Options o, int64_t d_key) {
+  const char* op = "Favor";
+  if (o.width == 0) o.width = d_key;
+  check(o.width >= 1, op, "width ", o.width, "; must be at least 1, or 0 for that of the heads");
+  const bool pairs = o.kind == FavorKind::hyperbolic || o.kind == FavorKind::trigonometric;
+  check(o.features >= 1 && (!pairs || o.features % 2 == 0), op, o.features, " features; must be ",
+        pairs ? "an even number, two for each row of the projection" : "at least 1");
+  check(o.orthogonal || o.norms == RowNorms::chi, op,
+        "norms √D are for orthogonal features; independent rows have RowNorms::chi");
+  check(o.redraw >= 0, op, "redraw ", o.redraw, "; must be a number of calls, or 0 for never");
+  check(o.epsilon >= 0, op, "epsilon ", o.epsilon, "; must be 0 or more");
+  return o;
+}
+
+}  // namespace
+
+Tensor EluPlusOne::operator()(const Tensor& x, Part) const {
+  return relu(x) + exp(clamp(x, -std::numeric_limits<double>::infinity(), 0));
+}
+
+Relu::Relu(Module& parent, HeadShape, double epsilon_) : FeatureMap(parent), epsilon(epsilon_) {
+  check(epsilon >= 0, "Relu", "epsilon ", epsilon, "; must be 0 or more");
+}
+
+Tensor Relu::operator()(const Tensor& x, Part) const {
+  return epsilon > 0 ? relu(x) + epsilon : relu(x);
+}
+
+std::string Relu::label() const { return str("Relu(+ ", epsilon, ")"); }
+
+Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms) {
+  check(rows >= 0 && d >= 1, "orthogonal_features", rows, " rows of ", d,
+        " numbers; accepted: 0 or more rows of 1 or more");
+  Tensors blocks{empty({0, d}, {.dtype = f64})};
+  for (int64_t at = 0; at < rows; at += d) {
+    const auto block = uint64_t(at / d);
+    const Shape shape{std::min(d, rows - at), d};
+    const Tensor q = empty(shape, {.dtype = f64});
+    orthogonal_(q, 1, derived_key(key, 2 * block));
+    if (norms == RowNorms::sqrt_d) {
+      blocks.push_back(q * std::sqrt(double(d)));
+      continue;
+    }
+    const Tensor normal = randn(shape, derived_key(key, 2 * block + 1), {.dtype = f64});
+    blocks.push_back(q * sqrt(sum(square(normal), {1}, true)));
+  }
+  return cat(blocks, 0);
+}
+
+Favor::Favor(Module& parent, HeadShape shape, Options o)
+    : FeatureMap(parent), options(checked(o, shape.d_key)) {
+  const bool pairs =
+      options.kind == FavorKind::hyperbolic || options.kind == FavorKind::trigonometric;
+  projection =
+      buffer("projection", empty({pairs ? options.features / 2 : options.features, options.width}));
+  if (options.redraw > 0) schedule = buffer("schedule", zeros({4}, {.dtype = i64}));
+  if (SkipInit::active()) return;
+  const RandomKey key = next_random_key();
+  projection.copy_(drawn(key, 0));
+  if (options.redraw > 0)
+    schedule.copy_(stretto::tensor<int64_t>({int64_t(key.seed), int64_t(key.stream), 0, 0}));
+}
+
+Tensor Favor::drawn(RandomKey key, uint64_t number) const {
+  const RandomKey own = derived_key(key, number);
+  if (!options.orthogonal) return randn(projection.shape(), own, {.dtype = f64});
+  return orthogonal_features(projection.size(0), options.width, own, options.norms);
+}
+
+// What checkpoint() runs again in the backward pass must find the projection of its first run,
+// which was not recorded: so calls are counted where they are recorded, and draws are made outside
+// of backward passes.
+void Favor::next_call() const {
+  if (options.redraw == 0 || !training()) return;
+  std::vector<int64_t> s = schedule.to_vector<int64_t>();
+  if (s[3] >= options.redraw && !Backward::running()) {
+    s[3] = 0;
+    Tensor(projection).copy_(drawn({uint64_t(s[0]), uint64_t(s[1])}, uint64_t(++s[2])));
+  }
+  if (grad_enabled()) ++s[3];
+  Tensor(schedule).copy_(stretto::tensor(s, {4}));
+}
+
+Tensor Favor::operator()(const Tensor& x, Part part) const {
+  check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == options.width, "Favor", "x ", x,
+        "; must be floating [B, H, L, ", options.width, "], as the projection is made for");
+  if (x.dtype() == bf16) return (*this)(x.to(f32), part).to(bf16);
+  // A later draw overwrites the buffer, so that the tape gets a projection of its own.
+  const Tensor own = options.redraw > 0 && grad_enabled() ? projection.clone() : projection;
+  const Tensor scaled = x * std::pow(double(options.width), -0.25);
+  const Tensor u = linear(scaled, own.to(x.dtype()));
+  if (options.kind == FavorKind::generalised) return relu(u) + options.epsilon;
+
+  const bool stabilise = options.stabiliser == Stabiliser::max, query = part == Part::query;
+  auto half = [&] { return sum(square(scaled), {3}, true) * 0.5; };  // ½|x'|²
+  if (options.kind == FavorKind::trigonometric) {
+    const Tensor waves = cat({cos(u), sin(u)}, 3) / std::sqrt(double(options.features / 2));
+    return stabilise && query ? waves : waves * exp(half());
+  }
+  const bool pairs = options.kind == FavorKind::hyperbolic;
+  Tensor less = stabilise && query ? max(pairs ? abs(u) : u, 3, true) : half();
+  if (stabilise && !query) {
+    const double bound = max(sum(square(own.detach().to(f64)), {1})).item() / 2;
+    less = less + std::max(0.0, bound - (x.dtype() == f64 ? 600 : 60));
+  }
+  less = less + std::log(double(options.features)) / 2;
+  return exp(pairs ? cat({u - less, -u - less}, 3) : u - less);
+}
+
+std::string Favor::label() const {
+  constexpr const char* kinds[] = {"positive", "hyperbolic", "trigonometric", "generalised"};
+  return str("Favor(", options.features, " ", kinds[int(options.kind)],
+             options.orthogonal ? ", orthogonal)" : ")");
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,120 @@
+// Feature maps: what linear attention (nn/linear_attention.h) makes of queries and keys.
+//
+//   EluPlusOne   elu(x) + 1                     Katharopoulos et al. 2020, eq. 7
+//   Relu         relu(x) + ε                    Choromanski et al. 2021, §4.1; Tay et al.'s arena
+//   Favor        random features of e^(q·k/√D)  Choromanski et al. 2021, "FAVOR+"
+//
+// A map of your own derives from FeatureMap and is passed as nn::feature_map<MyMap>(arguments…).
+#pragma once
+
+#include "core/random.h"
+#include "nn/position.h"
+
+namespace stretto::nn {
+
+/// What is mapped: a map may treat queries and keys differently.
+enum class Part { query, key };
+
+class FeatureMap : public Module {
+ public:
+  /// Every map registers under the name "feature_map" in its kernel.
+  explicit FeatureMap(Module& parent) : Module(parent, "feature_map") {}
+  /// x [B, H, L, D] → [B, H, L, features(D)], each position by itself.
+  virtual Tensor operator()(const Tensor& x, Part part) const = 0;
+  virtual int64_t features(int64_t d) const { return d; }
+  /// Comes before the queries and keys of a call, but not while a state is continued: maps with
+  /// random numbers may draw new ones now.
+  virtual void next_call() const {}
+};
+
+using MakeFeatureMap = std::function<std::unique_ptr<FeatureMap>(Module& parent, HeadShape shape)>;
+
+/// Makes an F(parent, head shape, arguments…).
+template <class F, class... Arguments>
+MakeFeatureMap feature_map(Arguments... arguments) {
+  return [=](Module& parent, HeadShape shape) {
+    return std::make_unique<F>(parent, shape, arguments...);
+  };
+}
+
+class EluPlusOne : public FeatureMap {
+ public:
+  EluPlusOne(Module& parent, HeadShape) : FeatureMap(parent) {}
+  Tensor operator()(const Tensor& x, Part part) const override;
+  std::string label() const override { return "EluPlusOne"; }
+};
+
+inline MakeFeatureMap elu_plus_one() { return feature_map<EluPlusOne>(); }
+
+class Relu : public FeatureMap {
+ public:
+  Relu(Module& parent, HeadShape shape, double epsilon);
+  Tensor operator()(const Tensor& x, Part part) const override;
+  std::string label() const override;
+
+  const double epsilon;
+};
+
+inline MakeFeatureMap relu_plus(double epsilon = 1e-3) { return feature_map<Relu>(epsilon); }
+
+/// With x' = x·D^(−1/4), so that q'·k' = q·k/√D, and the rows ω of a random projection; W of them,
+/// R features:
+///   positive       exp(ω·x' − ½|x'|²) / √R                       (eq. 7, "SM+")
+///   hyperbolic     exp(±ω·x' − ½|x'|²) / √R, R = 2W              (eq. 7, "SMhyp+")
+///   trigonometric  e^(½|x'|²) [cos ω·x', sin ω·x'] / √W, R = 2W  (eq. 6, "SMtrig"; can be
+///   negative) generalised    relu(ω·x') + epsilon                          (§4.1; no approximation
+///   of softmax)
+enum class FavorKind { positive, hyperbolic, trigonometric, generalised };
+
+/// How long the rows of orthogonal features are: as independent normal ones, which makes the
+/// features of the softmax unbiased, or all √D.
+enum class RowNorms { chi, sqrt_d };
+
+/// Against overflow of exponentials; where eps is 0 it cancels in the output, to rounding.
+/// max: each query is divided by its own largest feature; keys by a number that depends on the
+/// projection alone and is 1 unless some key could overflow (ω·x − ½|x|² ≤ ½|ω|² for every x). So
+/// nothing looks into the future, and a state may be continued. Trigonometric keys have no such
+/// bound, their queries lose the factor e^(½|x'|²); generalised features are left alone.
+enum class Stabiliser { none, max };
+
+struct FavorOptions {
+  int64_t features = 256;  // R
+  FavorKind kind = FavorKind::positive;
+  bool orthogonal = true;  // else rows are independent
+  RowNorms norms = RowNorms::chi;
+  int64_t redraw = 0;  // a new projection for every so many recorded training calls; 0: never
+  Stabiliser stabiliser = Stabiliser::max;
+  double epsilon = 1e-3;  // generalised
+  int64_t width = 0;      // D of what is mapped, where a position makes q and k wider; 0: d_key
+};
+
+/// bf16 is computed in f32. The projection [W, D] is a buffer, drawn when the map is made, shared
+/// by heads, saved in checkpoints and frozen outside of training. With `redraw` a second buffer,
+/// `schedule`, says how the draws go on: they depend on the map's own key and their number only.
+class Favor : public FeatureMap {
+ public:
+  using Options = FavorOptions;
+  Favor(Module& parent, HeadShape shape, Options options);
+  Tensor operator()(const Tensor& x, Part part) const override;
+  int64_t features(int64_t) const override { return options.features; }
+  void next_call() const override;
+  std::string label() const override;
+
+  const Options options;
+  Tensor projection;
+  Tensor schedule;  // i64 [4]: seed, stream, number of the draw, calls since
+
+ private:
+  Tensor drawn(RandomKey key, uint64_t number) const;
+};
+
+inline MakeFeatureMap favor(FavorOptions options = {}) { return feature_map<Favor>(options); }
+
+/// Random rows ω [rows, d], f64: blocks of d of them (the last one cut) are orthogonal, each
+/// direction uniform, with the norms of independent normal rows or √d. A pure function of the key.
+///
+/// The orthogonal matrices are uniform because the QR factorisation behind them has a positive
+/// diagonal in R. Signs as LAPACK leaves them bias e^(ω·x − ½|x|²) by several percent.
+Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms = RowNorms::chi);
+
+}  // namespace stretto::nn

@@ -1,0 +1,46 @@
+// [B, H, L, D] operands of the attention kernels: by pointer and strides, rows contiguous. Internal
+// to ops/.
+#pragma once
+
+#include <algorithm>
+
+#include "core/tensor.h"
+#include "ops/create.h"
+
+namespace stretto {
+
+/// A [B, H, L, D] tensor by pointer and strides.
+template <class T>
+struct Heads {
+  T* data = nullptr;
+  int64_t batch = 0, head = 0, row = 0;
+  explicit operator bool() const { return data != nullptr; }
+  T* at(int64_t b, int64_t h, int64_t i = 0) const { return data + b * batch + h * head + i * row; }
+};
+
+/// x with contiguous rows; nothing for an undefined one.
+template <class T>
+Heads<T> heads_of(const Tensor& x) {
+  if (!x.defined()) return {};
+  const Shape& s = x.strides();
+  return {x.data<T>(), s[0], s[1], x.size(2) == 1 ? std::max(s[2], x.size(3)) : s[2]};
+}
+
+/// [B, H, L, D] as a view of memory laid out [B, L, H, D].
+inline Tensor heads_inside(int64_t b, int64_t h, int64_t l, int64_t d, DType type, bool zeroed) {
+  const Options options{.dtype = type};
+  const Shape shape{b, l, h, d};
+  return (zeroed ? zeros(shape, options) : empty(shape, options)).transpose(1, 2);
+}
+
+/// x off the tape, copied unless its rows are contiguous and lie apart.
+inline Tensor rows_contiguous(const Tensor& x) {
+  if (!x.defined()) return {};
+  const Tensor y = x.detach();
+  const Shape& s = y.strides();
+  const bool fits = (s.back() == 1 || y.shape().back() == 1) &&
+                    (y.dim() < 2 || s[y.dim() - 2] >= y.shape().back() || y.size(-2) <= 1);
+  return fits ? y : y.contiguous();
+}
+
+}  // namespace stretto

@@ -1,0 +1,102 @@
+// Linear attention: by the op on features, and by the kernel of nn/.
+#include "nn/linear_attention.h"
+#include "ops/indexing.h"
+#include "tests/conformance/families.h"
+
+namespace stretto::conformance {
+namespace {
+
+using nn::AttentionCall;
+using nn::Part;
+
+nn::MakeFeatureMap map_of(const Config& config) {
+  if (config.choice("feature", {"elu1", "relu"}) == "elu1") return nn::elu_plus_one();
+  return nn::relu_plus(0);
+}
+
+// Puts the projection of a case in the place of the drawn one.
+nn::MakeFeatureMap with_projection(const Tensors& x, const Config& config,
+                                   nn::Stabiliser stabiliser) {
+  const Tensor& projection = x["noise.projection"];
+  check(projection.dim() == 2, "conformance", "noise.projection is ", projection,
+        "; must be [R, D]");
+  const int64_t rows = config.integer("R", projection.size(0));
+  return [=, &x](nn::Module& parent, nn::HeadShape shape) {
+    auto map = std::make_unique<nn::Favor>(
+        parent, shape, nn::FavorOptions{.features = rows, .stabiliser = stabiliser});
+    connect(map->projection, x, "noise.projection");
+    return map;
+  };
+}
+
+// By the op, with the features of a map.
+Tensor by_op(const AttentionCall& call, const nn::MakeFeatureMap& make, double eps, LinearForm form,
+             int64_t chunk) {
+  nn::Module owner;
+  const auto map = make(owner, heads_of(call));
+  return linear_attention((*map)(call.q, Part::query), (*map)(call.k, Part::key), call.v,
+                          {.causal = call.options.causal,
+                           .key_padding = call.options.key_padding,
+                           .eps = eps,
+                           .chunk = chunk,
+                           .form = form});
+}
+
+// By the kernel, in pieces: two positions, then the others one by one.
+Tensor by_state(AttentionCall call, const nn::MakeFeatureMap& make, double eps) {
+  nn::Module owner;
+  const nn::LinearKernel kernel(owner, heads_of(call), make, {.eps = eps});
+  if (!call.options.causal || call.n_queries() != call.n_keys()) return kernel(call);
+  LinearState state;
+  stretto::Tensors parts;
+  for (int64_t at = 0, n = 2; at < call.n_keys(); at += n, n = 1) {
+    const int64_t end = at + n;
+    AttentionCall piece = call;
+    piece.state = &state;
+    piece.q = call.q.slice(2, at, end);
+    piece.k = call.k.slice(2, at, end);
+    piece.v = call.v.slice(2, at, end);
+    if (call.options.key_padding.defined())
+      piece.options.key_padding = call.options.key_padding.slice(1, at, end);
+    parts.push_back(kernel(piece));
+  }
+  return cat(parts, 2);
+}
+
+using Make = nn::MakeFeatureMap (*)(const Tensors& x, const Config& config);
+
+std::vector<Implementation> all_of(Make make, double default_eps, const char* prefix = "") {
+  auto eps = [=](const Config& config) { return config.number("eps", default_eps); };
+  auto op = [=](const char* name, LinearForm form, int64_t chunk) {
+    return Implementation{str(prefix, name), [=](const Tensors& x, const Config& config) {
+                            return only("out.y", by_op(plain_call(x, config), make(x, config),
+                                                       eps(config), form, chunk));
+                          }};
+  };
+  return {op("automatic", LinearForm::automatic, 64), op("composed", LinearForm::composed, 64),
+          op("chunks of 3", LinearForm::automatic, 3),
+          Implementation{str(prefix, "kernel, with a state where it is causal"),
+                         [=](const Tensors& x, const Config& config) {
+                           return only("out.y", by_state(plain_call(x, config), make(x, config),
+                                                         eps(config)));
+                         }}};
+}
+
+}  // namespace
+
+Subjects linear_subjects() {
+  std::vector<Implementation> favor =
+      all_of([](const Tensors& x,
+                const Config& config) { return with_projection(x, config, nn::Stabiliser::max); },
+             0);
+  for (Implementation& plain :
+       all_of([](const Tensors&x,
+                 const Config&config) { return with_projection(x, config, nn::Stabiliser::none); },
+              0, "not stabilised, "))
+    favor.push_back(std::move(plain));
+  return {{"attention.linear",
+           all_of([](const Tensors&, const Config& config) { return map_of(config); }, 0)},
+          {"attention.favor", favor}};
+}
+
+}  // namespace stretto::conformance

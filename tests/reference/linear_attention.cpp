@@ -1,0 +1,110 @@
+#include "tests/reference/linear_attention.h"
+
+#include <cmath>
+#include <functional>
+#include <vector>
+
+#include "ops/create.h"
+
+namespace stretto::reference {
+namespace {
+
+// The values of a [B, H, L, D] tensor by index.
+struct Values {
+  explicit Values(const Tensor& x) : shape(x.shape()), at(x.to_vector<double>()) {}
+  double operator()(int64_t b, int64_t h, int64_t l, int64_t d) const {
+    return at[size_t(((b * shape[1] + h) * shape[2] + l) * shape[3] + d)];
+  }
+  Shape shape;
+  std::vector<double> at;
+};
+
+Tensor each(const Tensor& x, const std::function<double(double)>& f) {
+  std::vector<double> values = x.to_vector<double>();
+  for (double& value : values) value = f(value);
+  return stretto::tensor(values, x.shape());
+}
+
+using Function = std::function<double(double)>;
+
+Tensor random_features(const Tensor& x, const Tensor& projection, const Function& h_of_square,
+                       const std::vector<Function>& functions, double m) {
+  const int64_t d = x.size(3), rows = x.numel() / d, n = projection.size(0);
+  const std::vector<double> from = x.to_vector<double>(), w = projection.to_vector<double>();
+  std::vector<double> phi;
+  for (int64_t row = 0; row < rows; ++row) {
+    std::vector<double> scaled;
+    double squares = 0;
+    for (int64_t i = 0; i < d; ++i) {
+      scaled.push_back(from[size_t(row * d + i)] / std::pow(double(d), 0.25));
+      squares += scaled.back() * scaled.back();
+    }
+    for (const Function& f : functions)
+      for (int64_t r = 0; r < n; ++r) {
+        double product = 0;
+        for (int64_t i = 0; i < d; ++i) product += w[size_t(r * d + i)] * scaled[size_t(i)];
+        phi.push_back(h_of_square(squares) / std::sqrt(m) * f(product));
+      }
+  }
+  return stretto::tensor(phi, {x.size(0), x.size(1), x.size(2), n * int64_t(functions.size())});
+}
+
+double shrink(double squares) { return std::exp(-squares / 2); }
+
+}  // namespace
+
+Tensor linear_attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
+                        const LinearAttentionOptions& o) {
+  const Values q(queries), k(keys), v(values);
+  const std::vector<uint8_t> padding =
+      o.key_padding.defined() ? o.key_padding.to_vector<uint8_t>() : std::vector<uint8_t>{};
+  const int64_t heads = q.shape[1], groups = k.shape[1], m = q.shape[2], n = k.shape[2];
+  std::vector<double> y;
+  for (int64_t b = 0; b < q.shape[0]; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t i = 0; i < m; ++i) {
+        const int64_t g = h * groups / heads;
+        std::vector<double> numerator(size_t(v.shape[3]), 0.0);
+        double denominator = o.eps;
+        for (int64_t j = 0; j < n; ++j) {
+          if (o.causal && j > i + n - m) continue;
+          if (!padding.empty() && padding[size_t(b * n + j)]) continue;
+          double similarity = 0;
+          for (int64_t f = 0; f < q.shape[3]; ++f) similarity += q(b, h, i, f) * k(b, g, j, f);
+          for (int64_t d = 0; d < v.shape[3]; ++d)
+            numerator[size_t(d)] += similarity * v(b, g, j, d);
+          denominator += similarity;
+        }
+        for (const double sum : numerator) y.push_back(denominator == 0 ? 0 : sum / denominator);
+      }
+  return stretto::tensor(y, {q.shape[0], heads, m, v.shape[3]});
+}
+
+Tensor elu_plus_one(const Tensor& x) {
+  return each(x, [](double a) { return (a > 0 ? a : std::expm1(a)) + 1; });
+}
+
+Tensor relu_plus(const Tensor& x, double epsilon) {
+  return each(x, [epsilon](double a) { return (a > 0 ? a : 0) + epsilon; });
+}
+
+Tensor positive_features(const Tensor& x, const Tensor& projection) {
+  return random_features(x, projection, shrink, {[](double a) { return std::exp(a); }},
+                         double(projection.size(0)));
+}
+
+Tensor hyperbolic_features(const Tensor& x, const Tensor& projection) {
+  return random_features(
+      x, projection, shrink,
+      {[](double a) { return std::exp(a); }, [](double a) { return std::exp(-a); }},
+      double(2 * projection.size(0)));
+}
+
+Tensor trigonometric_features(const Tensor& x, const Tensor& projection) {
+  return random_features(
+      x, projection, [](double squares) { return std::exp(squares / 2); },
+      {[](double a) { return std::cos(a); }, [](double a) { return std::sin(a); }},
+      double(projection.size(0)));
+}
+
+}  // namespace stretto::reference
