@@ -3,7 +3,7 @@
 // The fused form takes up to 256 rows of one head together. With u = ω·x' their product, written to
 // where the features go, and `less` one number per row, forward is
 //
-//     y = exp(±u − less) [, or cosines and sines, or relu(u) + ε]
+//     y = exp(±u − less) / √F [, or cosines and sines, or relu(u) + ε]
 //
 // in place. Backward needs y, its gradient g and x, but no exponentials: with p = g·y,
 //
@@ -61,8 +61,9 @@ Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOp
   }
   Tensor less = own_max ? max(pairs ? abs(u) : u, 3, true) : half();
   if (o.stabiliser == Stabiliser::bound) less = less + log_bound(projection, x.dtype());
-  less = less + std::log(pairs ? 2 * rows : rows) / 2;
-  return exp(pairs ? cat({u - less, -u - less}, 3) : u - less);
+  // Not part of `less`, where it would drown in large numbers.
+  const double log_root = std::log(pairs ? 2 * rows : rows) / 2;
+  return exp(pairs ? cat({u - less - log_root, -u - less - log_root}, 3) : u - less - log_root);
 }
 
 // ---------------------------------------------------------------------------- row kernels
@@ -145,10 +146,10 @@ STRETTO_CLONES Index<T> features_of_row(const Setting& s, const T* x, T* y) {
     less = top.value;
   }
   if (s.stabiliser == Stabiliser::bound) less += T(s.log_bound);
-  less += T(std::log(double(s.features())) / 2);
+  const T log_root = T(std::log(double(s.features())) / 2);
   if (pairs)
-    for (int64_t i = 0; i < w; ++i) y[w + i] = math::exp(-y[i] - less);
-  for (int64_t i = 0; i < w; ++i) y[i] = math::exp(y[i] - less);
+    for (int64_t i = 0; i < w; ++i) y[w + i] = math::exp(-y[i] - less - log_root);
+  for (int64_t i = 0; i < w; ++i) y[i] = math::exp(y[i] - less - log_root);
   return top.place;
 }
 
