@@ -97,23 +97,27 @@ def print_fit(what, unit, lengths, values):
           f"R² {r2:.5f}, largest deviation {100 * (y / line - 1).abs().max():.1f} %")
 
 
-lengths, times, peaks = [int(n) for n in o.lengths.split(",")], [], []
+lengths, times, processor_times, peaks = [int(n) for n in o.lengths.split(",")], [], [], []
 for length in lengths:
     x = torch.randn(o.batch, length, o.d_model)
     step(x)
-    seen, end = [], time.perf_counter() + o.seconds
+    seen, used, end = [], [], time.perf_counter() + o.seconds
     while len(seen) < 3 or time.perf_counter() < end:
-        begin = time.perf_counter()
+        begin, processor_begin = time.perf_counter(), time.process_time()
         step(x)
+        used.append((time.process_time() - processor_begin) * 1e3)
         seen.append((time.perf_counter() - begin) * 1e3)
     seen.sort()
     times.append(seen[0])
+    processor_times.append(min(used))
     peaks.append((process_memory("VmHWM") - resting) / 1e6)
     median = seen[len(seen) // 2]
     print(f"pytorch {torch.__version__} L {length:6d}, {torch.get_num_threads()} threads: "
-          f"{median:.1f} ms/step (median of {len(seen)}; least {seen[0]:.1f}), "
+          f"{median:.1f} ms/step (median of {len(seen)}; least {seen[0]:.1f}, of processors "
+          f"{processor_times[-1]:.1f}), "
           f"{o.batch * length / median * 1e3:.0f} tokens/s, peak memory {peaks[-1]:.1f} MB",
           flush=True)
 if len(lengths) > 1:
     print_fit("least time", "ms", lengths, times)
+    print_fit("least time of processors", "ms", lengths, processor_times)
     print_fit("peak memory", "MB", lengths, peaks)
