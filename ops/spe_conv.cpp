@@ -10,6 +10,7 @@
 // a band for each row of the filter.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "core/blas.h"
 #include "ops/create.h"
@@ -17,6 +18,7 @@
 #include "ops/fft_conv.h"
 #include "ops/indexing.h"
 #include "ops/loops.h"
+#include "ops/reduce.h"
 #include "ops/spe_source.h"
 #include "ops/view.h"
 
@@ -96,10 +98,17 @@ class ConvRows : public SpeRows<T> {
     row0_ = plane_.image ? p0 / plane_.columns : 0;
     column0_ = plane_.image ? 0 : p0;
     const int64_t image_rows = plane_.image && p1 > p0 ? (p1 - 1) / plane_.columns - row0_ + 1 : 1;
-    z_width_ = plane_.image ? plane_.noise_columns() : p1 - p0 + plane_.taps - 1;
-    noise_.read(h, d, row0_, image_rows + plane_.tap_rows - 1, column0_, z_width_,
-                z_.template data<T>());
-    if (index_ == h * noise_.d + d) return;
+    const int64_t width = plane_.image ? plane_.noise_columns() : p1 - p0 + plane_.taps - 1;
+    const bool same = index_ == h * noise_.d + d;
+    T* const z = z_.template data<T>();
+    // A segment after the last one has the noise of its first P − 1 columns there already.
+    const int64_t known = same && !plane_.image && p0 == end_ ? plane_.taps - 1 : 0;
+    std::copy_n(z + (z_width_ - known) * noise_.r, known * noise_.r, z);
+    noise_.read(h, d, row0_, image_rows + plane_.tap_rows - 1, column0_ + known, width - known,
+                z + known * noise_.r);
+    z_width_ = width;
+    end_ = p1;
+    if (same) return;
     index_ = h * noise_.d + d;
     for (const SpeSide side : spe_sides) fill_band(side);
   }
@@ -166,10 +175,62 @@ class ConvRows : public SpeRows<T> {
   ConvNoise noise_;
   const Plane plane_;
   const Tensors inputs_, gradients_;
-  int64_t index_ = -1, row0_ = 0, column0_ = 0, z_width_ = 0;
+  int64_t index_ = -1, row0_ = 0, column0_ = 0, z_width_ = 0, end_ = -1;
   Tensor z_, rows_;
   Tensor bands_[2];     // [P1, 32, 31 + P2]
   Tensor products_[2];  // Σ dC Zᵀ, the same
+};
+
+// The same for long filters, by transforms of a segment. One dimension.
+template <class T>
+class FftConvRows : public SpeRows<T> {
+ public:
+  FftConvRows(const Tensors& inputs, const Tensors& gradients, const ConvNoise& noise)
+      : noise_(noise), taps_(noise.plane.taps), inputs_(inputs), gradients_(gradients) {
+    if (inputs.size() == 3) noise_.given = inputs[2];
+  }
+
+  void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
+    index_ = h * noise_.d + d;
+    p0_ = p0;
+    const Tensor z = empty({p1 - p0 + taps_ - 1, noise_.r}, {.dtype = dtype_of<T>()});
+    noise_.read(h, d, 0, 1, p0, z.size(0), z.data<T>());
+    z_ = z.transpose(0, 1).contiguous();
+    for (Tensor& code : codes_) code = {};
+  }
+
+  const T* rows(SpeSide side, int64_t p0, int64_t) override {
+    Tensor& code = codes_[int(side)];
+    if (!code.defined()) {
+      const Tensor w = inputs_[size_t(side)].reshape({-1, taps_}).slice(0, index_, index_ + 1);
+      code = valid(z_, w).transpose(0, 1).contiguous();
+    }
+    return code.data<T>() + (p0 - p0_) * noise_.r;
+  }
+
+  void add_gradient(SpeSide side, int64_t p0, int64_t p1, const T* g) override {
+    const Tensor rows = empty({p1 - p0, noise_.r}, {.dtype = dtype_of<T>()});
+    std::copy_n(g, rows.numel(), rows.data<T>());
+    const Tensor z = z_.slice(1, p0 - p0_, p1 - p0_ + taps_ - 1);
+    gradients_[size_t(side)]
+        .reshape({-1, taps_})
+        .select(0, index_)
+        .add_(sum(valid(flip(z, 1), rows.transpose(0, 1)), {0}));
+  }
+
+  void finish_gradient() override {}
+
+ private:
+  static Tensor valid(const Tensor& x, const Tensor& w) {
+    return fft_conv(x, w, {.padding = Padding::valid, .form = ConvForm::fft});
+  }
+
+  ConvNoise noise_;
+  const int64_t taps_;
+  const Tensors inputs_, gradients_;
+  int64_t index_ = 0, p0_ = 0;
+  Tensor z_;         // [R, positions + P − 1]
+  Tensor codes_[2];  // [positions, R], when they have been asked for
 };
 
 class ConvSource : public SpeSource {
@@ -229,16 +290,26 @@ class ConvSource : public SpeSource {
   }
 
   int64_t segment() const override { return std::max<int64_t>(256, 2 * plane().taps); }
+  int64_t dims() const override { return 4; }
   std::unique_ptr<SpeRows<float>> rows_f32(const Tensors& inputs,
                                            const Tensors& gradients) const override {
-    return std::make_unique<ConvRows<float>>(inputs, gradients, noise_, segment());
+    return rows_of<float>(inputs, gradients);
   }
   std::unique_ptr<SpeRows<double>> rows_f64(const Tensors& inputs,
                                             const Tensors& gradients) const override {
-    return std::make_unique<ConvRows<double>>(inputs, gradients, noise_, segment());
+    return rows_of<double>(inputs, gradients);
   }
 
  private:
+  bool by_fft() const {
+    static const char* e = std::getenv("SPEFFT");
+    return !plane().image && plane().taps > (e ? atoi(e) : 512);
+  }
+  template <class T>
+  std::unique_ptr<SpeRows<T>> rows_of(const Tensors& inputs, const Tensors& gradients) const {
+    if (by_fft()) return std::make_unique<FftConvRows<T>>(inputs, gradients, noise_);
+    return std::make_unique<ConvRows<T>>(inputs, gradients, noise_, segment());
+  }
   const Plane& plane() const { return noise_.plane; }
   // [H, D, P1, P2].
   Tensor filter(SpeSide side, DType dtype) const {
