@@ -5,12 +5,11 @@
 //
 //     C = T Z,   T[i, s] = w[i + P − 1 − s]        dw[p] = Σ_i (dC Zᵀ)[i, i + P − 1 − p]
 //
-// so that all the work is matrix products: 2·L·R·(P + 31) multiplications per side, and the same
-// for dw, whose product is summed over blocks before its diagonals are. In two dimensions there is
-// a band for each row of the filter.
+// with R·(P + 31) multiplications for a position and side, and as many for dw, whose product is
+// summed over blocks before its diagonals are. In two dimensions there is a band for each row of
+// the filter. Long filters take transforms instead (ops/fft_conv), a segment of 2P at a time.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
 #include "core/blas.h"
 #include "ops/create.h"
@@ -181,7 +180,7 @@ class ConvRows : public SpeRows<T> {
   Tensor products_[2];  // Σ dC Zᵀ, the same
 };
 
-// The same for long filters, by transforms of a segment. One dimension.
+// The same by transforms of a whole segment. One dimension.
 template <class T>
 class FftConvRows : public SpeRows<T> {
  public:
@@ -212,10 +211,9 @@ class FftConvRows : public SpeRows<T> {
     const Tensor rows = empty({p1 - p0, noise_.r}, {.dtype = dtype_of<T>()});
     std::copy_n(g, rows.numel(), rows.data<T>());
     const Tensor z = z_.slice(1, p0 - p0_, p1 - p0_ + taps_ - 1);
-    gradients_[size_t(side)]
-        .reshape({-1, taps_})
-        .select(0, index_)
-        .add_(sum(valid(flip(z, 1), rows.transpose(0, 1)), {0}));
+    const Tensor by_tap = sum(valid(flip(z, 1), rows.transpose(0, 1)), {0});
+    T* to = gradients_[size_t(side)].template data<T>() + index_ * taps_;
+    for (int64_t p = 0; p < taps_; ++p) to[p] += by_tap.data<T>()[p];
   }
 
   void finish_gradient() override {}
@@ -231,6 +229,53 @@ class FftConvRows : public SpeRows<T> {
   int64_t index_ = 0, p0_ = 0;
   Tensor z_;         // [R, positions + P − 1]
   Tensor codes_[2];  // [positions, R], when they have been asked for
+};
+
+// What a transform costs for each number that goes in, in multiplications of the direct form.
+// Measured with segments of 2P: at P = 256 both need the same time.
+constexpr int64_t transform_cost = 190;
+bool transforms_are_faster(int64_t positions, int64_t taps) {
+  return positions * (taps + 31) > transform_cost * (positions + taps - 1);
+}
+
+// Each segment by what is faster for it.
+template <class T>
+class LongConvRows : public SpeRows<T> {
+ public:
+  LongConvRows(const Tensors& inputs, const Tensors& gradients, const ConvNoise& noise,
+               int64_t segment)
+      : taps_(noise.plane.taps),
+        fft_(inputs, gradients, noise),
+        direct_(inputs, gradients, noise, most_directly(segment, taps_)) {}
+
+  void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
+    const bool fft = transforms_are_faster(p1 - p0, taps_);
+    used_directly_ = used_directly_ || !fft;
+    current_ = fft ? static_cast<SpeRows<T>*>(&fft_) : &direct_;
+    current_->prepare(h, d, p0, p1);
+  }
+  const T* rows(SpeSide side, int64_t p0, int64_t p1) override {
+    return current_->rows(side, p0, p1);
+  }
+  void add_gradient(SpeSide side, int64_t p0, int64_t p1, const T* g) override {
+    current_->add_gradient(side, p0, p1, g);
+  }
+  void finish_gradient() override {
+    if (used_directly_) direct_.finish_gradient();
+    used_directly_ = false;
+  }
+
+ private:
+  static int64_t most_directly(int64_t segment, int64_t taps) {
+    while (segment > 1 && transforms_are_faster(segment, taps)) --segment;
+    return segment;
+  }
+
+  const int64_t taps_;
+  FftConvRows<T> fft_;
+  ConvRows<T> direct_;
+  SpeRows<T>* current_ = nullptr;
+  bool used_directly_ = false;  // since the last gradient was finished
 };
 
 class ConvSource : public SpeSource {
@@ -301,13 +346,10 @@ class ConvSource : public SpeSource {
   }
 
  private:
-  bool by_fft() const {
-    static const char* e = std::getenv("SPEFFT");
-    return !plane().image && plane().taps > (e ? atoi(e) : 512);
-  }
   template <class T>
   std::unique_ptr<SpeRows<T>> rows_of(const Tensors& inputs, const Tensors& gradients) const {
-    if (by_fft()) return std::make_unique<FftConvRows<T>>(inputs, gradients, noise_);
+    if (!plane().image && transforms_are_faster(segment(), plane().taps))
+      return std::make_unique<LongConvRows<T>>(inputs, gradients, noise_, segment());
     return std::make_unique<ConvRows<T>>(inputs, gradients, noise_, segment());
   }
   const Plane& plane() const { return noise_.plane; }
