@@ -26,8 +26,7 @@ const char* name_of(nn::Pooling pooling) {
 
 void LraSettings::check() const {
   lra_task(task);
-  lra_attention(*this);
-  lra_position(*this);
+  const bool scores = lra_attention(*this).scores, uses_scores = lra_position(*this).scores;
   pooling_of(pooling);
   require(schedule == "rsqrt" || schedule == "cycles" || schedule == "cosine",
           "--schedule " + schedule + ": accepted are rsqrt, cycles and cosine");
@@ -49,10 +48,17 @@ void LraSettings::check() const {
   require_range("--d-hidden", d_hidden, 2, 1 << 20);
   require(d_qkv % heads == 0,
           "--d-qkv " + as_text(d_qkv) + " is not a multiple of --heads " + as_text(heads));
+  require(scores || !uses_scores, "--position " + position +
+                                      ": is added to scores, which --attention " + attention +
+                                      " has not");
   require(position != "rope" || d_qkv / heads % 2 == 0,
           "--position rope: turns pairs, and a head has " + as_text(d_qkv / heads) + " numbers");
   require_share("--dropout", dropout);
   require_share("--attention-dropout", attention_dropout);
+  require(scores || attention_dropout == 0, "--attention-dropout " + as_text(attention_dropout) +
+                                                ": --attention " + attention +
+                                                " has no weights to drop; accepted is 0");
+  require_range("--redraw", redraw, 0, INT64_MAX);
   require_range("--batch", batch, 1, 1 << 20);
   require_positive("--learning-rate", learning_rate);
   require_range("--warmup", warmup, schedule == "cosine" ? 0 : 1, INT64_MAX);
@@ -81,7 +87,7 @@ nn::SequenceClassifier::Options LraSettings::model() const {
           .dropout = dropout,
           .attention_dropout = attention_dropout,
           .position = p.make,
-          .kernel = lra_attention(*this)};
+          .kernel = lra_attention(*this).make};
 }
 
 ListOpsOptions LraSettings::listops() const {

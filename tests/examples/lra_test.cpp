@@ -140,6 +140,10 @@ TEST_CASE("lra --parameters counts and stops", "[examples]") {
   CHECK(count({"--task", "retrieval"}) == "1087618");
   CHECK(count({"--task", "image"}) == "248458");
   CHECK(count({"--task", "image", "--position", "none"}) == "117258");
+  for (const char* attention : {"performer", "linear-relu", "linear-elu"}) {
+    CHECK(count({"--task", "text", "--attention", attention}) == "3486722");
+    CHECK(count({"--task", "image", "--attention", attention}) == "248458");
+  }
   CHECK(!std::filesystem::exists(folder.file("out")));
 }
 
@@ -175,7 +179,8 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
   };
   const std::vector<Case> cases{
       {{"--task", "path"}, "--task path: accepted are image, listops, retrieval, text"},
-      {{"--attention", "none"}, "--attention none: accepted are softmax"},
+      {{"--attention", "none"},
+       "--attention none: accepted are linear-elu, linear-relu, performer, softmax"},
       {{"--data", tiny.file("none")},
        "cannot read '" + tiny.file("none") + "': No such file or directory"},
       {{"--data", tiny.file("bad.tsv")},
