@@ -70,6 +70,10 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--redraw", s.redraw,
                  "performer: draw a new random projection after so many steps (0: never)");
   app.add_option("--position", s.position, joined(lra_positions()));
+  app.add_option("--realizations", s.realizations,
+                 "sine and conv: realizations of the random code, the width of its heads");
+  app.add_option("--sines", s.sines, "sine: sines of each dimension");
+  app.add_option("--taps", s.taps, "conv: taps of the filters, how far they reach");
   app.add_option("--pooling", s.pooling,
                  "cls, first or mean: the vector that stands for a sequence");
   app.add_option("--max-length", s.max_length, "Longest sequence; texts are cut there");

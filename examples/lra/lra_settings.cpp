@@ -53,6 +53,9 @@ void LraSettings::check() const {
                                       " has not");
   require(position != "rope" || d_qkv / heads % 2 == 0,
           "--position rope: turns pairs, and a head has " + as_text(d_qkv / heads) + " numbers");
+  require_range("--realizations", realizations, 1, 1 << 20);
+  require_range("--sines", sines, 1, 1 << 20);
+  require_range("--taps", taps, 1, 1 << 20);
   require_share("--dropout", dropout);
   require_share("--attention-dropout", attention_dropout);
   require(scores || attention_dropout == 0, "--attention-dropout " + as_text(attention_dropout) +
@@ -120,6 +123,7 @@ LraSettings published(const std::string& task) {
   const nn::LongRangePreset p = lra_task(task).published();
   s.task = task;
   s.position = p.model.added == nn::AddedPosition::learned ? "learned" : "ape";
+  s.realizations = task == "image" ? 32 : 64;
   s.pooling = name_of(p.model.pooling);
   s.max_length = p.model.max_length;
   s.layers = p.model.n_layers;
@@ -159,6 +163,7 @@ LraSettings lra_settings(const std::string& task, bool small) {
   s.d_hidden = 128;
   s.dropout = 0.1;
   s.attention_dropout = 0;
+  s.realizations = 32;
   s.attend_to_padding = false;
   s.batch = listops ? 32 : 16;
   if (!image) s.max_length = listops ? 60 : 256;

@@ -26,6 +26,9 @@ struct LraSettings {
   std::string attention = "softmax";  // lra_attentions()
   int64_t redraw = 1;                 // performer: steps that a projection is kept; 0: all
   std::string position = "ape";       // lra_positions()
+  int64_t realizations = 64;          // sine and conv: R
+  int64_t sines = 10;                 // sine: K
+  int64_t taps = 128;                 // conv: P
   std::string pooling = "cls";        // cls, first, mean
   int64_t max_length = 2000;          // texts are cut there
   int64_t layers = 6;
@@ -61,6 +64,9 @@ struct LraSettings {
     f("attention", s.attention);
     f("redraw", s.redraw);
     f("position", s.position);
+    f("realizations", s.realizations);
+    f("sines", s.sines);
+    f("taps", s.taps);
     f("pooling", s.pooling);
     f("max_length", s.max_length);
     f("layers", s.layers);

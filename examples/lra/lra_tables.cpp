@@ -10,6 +10,7 @@
 #include "nn/relative_bias.h"
 #include "nn/relative_table.h"
 #include "nn/rotary.h"
+#include "nn/spe.h"
 
 namespace stretto::examples {
 namespace {
@@ -66,12 +67,27 @@ LraPosition of_scores(nn::MakePosition make) {
   return {AddedPosition::none, std::move(make), true};
 }
 
+// As published: sines of each layer's own; filters that all layers share, with draws of their own.
+LraPosition sine(const Settings& s, bool gated) {
+  return inside(nn::sine_spe({.realizations = s.realizations, .sines = s.sines, .gated = gated}));
+}
+LraPosition conv(const Settings& s, bool gated) {
+  return inside(nn::conv_spe({.realizations = s.realizations,
+                              .taps = {s.taps},
+                              .gated = gated,
+                              .shared = nn::SpeShare::parameters}));
+}
+
 const std::map<std::string, Position>& positions() {
   static const std::map<std::string, Position> all{
       {"none", [](const Settings&) { return LraPosition(); }},
       {"ape", [](const Settings&) { return LraPosition{AddedPosition::sinusoid}; }},
       {"learned", [](const Settings&) { return LraPosition{AddedPosition::learned}; }},
       {"rope", [](const Settings&) { return inside(nn::rotary()); }},
+      {"sine", [](const Settings& s) { return sine(s, true); }},
+      {"sine-ungated", [](const Settings& s) { return sine(s, false); }},
+      {"conv", [](const Settings& s) { return conv(s, true); }},
+      {"conv-ungated", [](const Settings& s) { return conv(s, false); }},
       {"shaw", [](const Settings&) { return of_scores(nn::shaw_relative({.values = false})); }},
       {"t5", [](const Settings&) {
          return of_scores(nn::shared_by_layers(nn::t5({.two_sided = true})));

@@ -193,6 +193,7 @@ TEST_CASE("a classifier goes on from its checkpoint bit for bit", "[examples]") 
   s.steps = GENERATE(60, 0);  // 0: by the clock
   s.attend_to_padding = GENERATE(false, true);
   s.attention = GENERATE("softmax", "performer");
+  s.position = GENERATE("ape", "sine", "conv");
   // An epoch has 25 steps: the second part begins within the first and ends in the third.
   LraTraining first = training(s);
   for (int i = 0; i < 8; ++i) first.train_step(0.1);
@@ -222,10 +223,12 @@ TEST_CASE("a classifier's training has the same bits with one thread and two", "
   const TempDir folder;
   const int before = num_threads();
   const std::string attention = GENERATE("softmax", "performer");
+  const std::string position = GENERATE("ape", "conv");
   for (const int threads : {1, 2}) {
     set_num_threads(threads);
     LraSettings s = tiny();
     s.attention = attention;
+    s.position = position;
     s.d_model = s.d_qkv = 64, s.d_hidden = 300, s.batch = 32, s.max_length = 40;
     s.attend_to_padding = true;
     LraTraining t = training(s);
@@ -341,8 +344,9 @@ TEST_CASE("settings that cannot be trained are named", "[examples]") {
   CHECK(error_of<UsageError>([] { lra_settings("path"); }) ==
         "--task path: accepted are image, listops, retrieval, text");
   CHECK_THAT(refused([](S& s) { s.attention = "none"; }), Containing("--attention none: accepted"));
-  CHECK_THAT(refused([](S& s) { s.position = "here"; }),
-             Containing("--position here: accepted are ape, learned, none, rope"));
+  CHECK_THAT(
+      refused([](S& s) { s.position = "here"; }),
+      Containing("--position here: accepted are ape, conv, conv-ungated, learned, none, rope"));
   CHECK(refused([](S& s) { s.pooling = "last"; }) ==
         "--pooling last: accepted are cls, first and mean");
   CHECK(refused([](S& s) { s.schedule = "none"; }) ==
@@ -362,6 +366,9 @@ TEST_CASE("settings that cannot be trained are named", "[examples]") {
         "--position t5: is added to scores, which --attention linear-elu has not");
   CHECK(refused([](S& s) { s.attention = "performer"; }, "image") ==
         "--attention-dropout 0.2: --attention performer has no weights to drop; accepted is 0");
+  CHECK(refused([](S& s) { s.taps = 0; }) == "--taps 0: accepted are 1 to 1048576");
+  CHECK(refused([](S& s) { s.sines = 0; }) == "--sines 0: accepted are 1 to 1048576");
+  CHECK(refused([](S& s) { s.realizations = 0; }) == "--realizations 0: accepted are 1 to 1048576");
   CHECK(refused([](S& s) { s.redraw = -1; }) ==
         "--redraw -1: accepted are 0 to 9223372036854775807");
   CHECK(refused([](S& s) { s.dropout = 1; }) == "--dropout 1: must be at least 0 and below 1");
