@@ -57,4 +57,5 @@
 #include "ops/reduce.h"
 #include "ops/skew.h"
 #include "ops/softmax.h"
+#include "ops/spe.h"
 #include "ops/view.h"
