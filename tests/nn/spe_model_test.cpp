@@ -133,6 +133,15 @@ TEST_CASE("Spe: memory of a pass is given back after it") {
       (*model)(x);
     }
     CHECK(memory_stats().live == live);
+    // Also after checkpoint() ran it again, layer by layer from the last.
+    model->train();
+    Tensor y = x;
+    for (int64_t i = 0; i < 3; ++i)
+      y = checkpoint([&, i](const Tensors& in) { return model->layers[i](in[0]); }, {y});
+    sum(y).backward();
+    y = {};
+    for (const Tensor& p : model->parameters()) p.set_grad({});
+    CHECK(memory_stats().live == live);
   }
 }
 
