@@ -11,7 +11,7 @@
 //     dx' = Σ_w du_w ω_w + (dless) x'     where less = ½|x'|²
 //     dx' = Σ_w du_w ω_w                  where less = max |u|, after du_w ± dless for that w
 //
-// which w that is, and the sign of its u, forward keeps in one integer per row. Generalised
+// which w that is, and the sign of its u, forward keeps in one integer per row, and not x. Generalised
 // features compute u again instead of keeping y. No sum crosses a row: results do not depend on the
 // number of threads.
 #include "ops/random_features.h"
@@ -117,6 +117,8 @@ struct Setting {
   int64_t features() const { return pairs() ? 2 * w : w; }
   // Has a ½|x'|².
   bool has_half() const { return kind != Kind::generalised && stabiliser != Stabiliser::own_max; }
+  // Backward needs x: for that, or to compute u again.
+  bool keeps_x() const { return has_half() || kind == Kind::generalised; }
 };
 
 // The features of one row, whose first w numbers are u. Returns Top::place where that is kept.
@@ -232,6 +234,7 @@ void forward(const Setting& s, const Tensor& x_, const Tensor& projection, const
   });
 }
 
+// x is undefined unless it is kept, y for generalised features.
 template <class T>
 void backward(const Setting& s, const Tensor& x_, const Tensor& projection, const Tensor& y_,
               const Tensor& places, const Tensor& grad, const Tensor& into) {
@@ -239,7 +242,7 @@ void backward(const Setting& s, const Tensor& x_, const Tensor& projection, cons
              dx = heads_of<T>(into);
   const T* w = projection.data<T>();
   const Index<T>* place = places.defined() ? places.data<Index<T>>() : nullptr;
-  const Tiles tiles(x_, s);
+  const Tiles tiles(into, s);
   tiles.each([&](int64_t b, int64_t h, int64_t i0, int64_t n) {
     const Tensor du = empty({n, s.w}, {.dtype = dtype_of<T>()}),
                  factors = empty({n}, options_of(du));
@@ -279,13 +282,14 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   const bool again = s.kind == Kind::generalised;
   return record(
       op, {x}, y,
-      [s, places, again, x = Saved(x), w = Saved(w)](Backward& b) {
+      [s, places, again, shape = x.shape(), type, x = s.keeps_x() ? Saved(x) : Saved(),
+       w = Saved(w)](Backward& b) {
         once_differentiable(op);
         const Tensor from = rows_contiguous(x()), g = rows_contiguous(b.grad());
         const Tensor features = again ? Tensor() : rows_contiguous(b.output());
-        const Tensor dx = heads_like(x());
-        x().dtype() == f64 ? backward<double>(s, from, w(), features, places, g, dx)
-                           : backward<float>(s, from, w(), features, places, g, dx);
+        const Tensor dx = heads_inside(shape[0], shape[1], shape[2], shape[3], type, false);
+        type == f64 ? backward<double>(s, from, w(), features, places, g, dx)
+                    : backward<float>(s, from, w(), features, places, g, dx);
         return Tensors{dx};
       },
       again ? Keep::nothing : Keep::outputs);
