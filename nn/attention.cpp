@@ -49,8 +49,11 @@ MultiHeadAttention::MultiHeadAttention(Module& parent, std::string name, Options
 }
 
 void MultiHeadAttention::make() {
-  const HeadShape shape{options.n_heads, options.d_key, options.d_value, options.d_model};
-  if (options.position) position_ = options.position(*this, shape);
+  HeadShape shape{options.n_heads, options.d_key, options.d_value, options.d_model};
+  if (options.position) {
+    position_ = options.position(*this, shape);
+    shape.d_key = position_->key_width(shape);
+  }
   kernel_ = options.kernel(*this, shape);
 }
 

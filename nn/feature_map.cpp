@@ -21,10 +21,8 @@ RandomKey derived_key(RandomKey key, uint64_t number) {
   return {bits.v[0] | uint64_t(bits.v[1]) << 32, bits.v[2] | uint64_t(bits.v[3]) << 32};
 }
 
-Favor::Options checked(Favor::Options o, int64_t d_key) {
+Favor::Options checked(Favor::Options o) {
   const char* op = "Favor";
-  if (o.width == 0) o.width = d_key;
-  check(o.width >= 1, op, "width ", o.width, "; must be at least 1, or 0 for that of the heads");
   const bool pairs = o.kind == FavorKind::hyperbolic || o.kind == FavorKind::trigonometric;
   check(o.features >= 1 && (!pairs || o.features % 2 == 0), op, o.features, " features; must be ",
         pairs ? "an even number, two for each row of the projection" : "at least 1");
@@ -70,12 +68,11 @@ Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norm
   return cat(blocks, 0);
 }
 
-Favor::Favor(Module& parent, HeadShape shape, Options o)
-    : FeatureMap(parent), options(checked(o, shape.d_key)) {
+Favor::Favor(Module& parent, HeadShape shape, Options o) : FeatureMap(parent), options(checked(o)) {
   const bool pairs =
       options.kind == FavorKind::hyperbolic || options.kind == FavorKind::trigonometric;
   projection =
-      buffer("projection", empty({pairs ? options.features / 2 : options.features, options.width}));
+      buffer("projection", empty({pairs ? options.features / 2 : options.features, shape.d_key}));
   if (options.redraw > 0) schedule = buffer("schedule", zeros({4}, {.dtype = i64}));
   if (SkipInit::active()) return;
   const RandomKey key = next_random_key();
@@ -87,7 +84,7 @@ Favor::Favor(Module& parent, HeadShape shape, Options o)
 Tensor Favor::drawn(RandomKey key, uint64_t number) const {
   const RandomKey own = derived_key(key, number);
   if (!options.orthogonal) return randn(projection.shape(), own, {.dtype = f64});
-  return orthogonal_features(projection.size(0), options.width, own, options.norms);
+  return orthogonal_features(projection.size(0), projection.size(1), own, options.norms);
 }
 
 // What checkpoint() runs again in the backward pass must find the projection of its first run,
@@ -105,12 +102,13 @@ void Favor::next_call() const {
 }
 
 Tensor Favor::operator()(const Tensor& x, Part part) const {
-  check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == options.width, "Favor", "x ", x,
-        "; must be floating [B, H, L, ", options.width, "], as the projection is made for");
+  const int64_t width = projection.size(1);
+  check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == width, "Favor", "x ", x,
+        "; must be floating [B, H, L, ", width, "], as the projection is made for");
   if (x.dtype() == bf16) return (*this)(x.to(f32), part).to(bf16);
   // A later draw overwrites the buffer, so that the tape gets a projection of its own.
   const Tensor own = options.redraw > 0 && grad_enabled() ? projection.clone() : projection;
-  const Tensor scaled = x * std::pow(double(options.width), -0.25);
+  const Tensor scaled = x * std::pow(double(width), -0.25);
   const Tensor u = linear(scaled, own.to(x.dtype()));
   if (options.kind == FavorKind::generalised) return relu(u) + options.epsilon;
 

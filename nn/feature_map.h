@@ -85,7 +85,6 @@ struct FavorOptions {
   int64_t redraw = 0;  // a new projection for every so many recorded training calls; 0: never
   Stabiliser stabiliser = Stabiliser::max;
   double epsilon = 1e-3;  // generalised
-  int64_t width = 0;      // D of what is mapped, where a position makes q and k wider; 0: d_key
 };
 
 /// bf16 is computed in f32. The projection [W, D] is a buffer, drawn when the map is made, shared

@@ -3,7 +3,10 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "nn/init.h"
+#include "nn/linear_attention.h"
 #include "nn/relative_table.h"
+#include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 
@@ -14,8 +17,10 @@ MusicTransformer::Options checked(MusicTransformer::Options o) {
   check(o.vocabulary >= 1 && o.d_model >= 1 && o.n_layers >= 1 && o.d_hidden >= 1,
         "MusicTransformer", "sizes must be at least 1: vocabulary ", o.vocabulary, ", d_model ",
         o.d_model, ", n_layers ", o.n_layers, ", d_hidden ", o.d_hidden);
-  check(!o.relative || o.relative_length >= 1, "MusicTransformer",
+  check(!o.relative || o.position || o.relative_length >= 1, "MusicTransformer",
         "relative attention needs relative_length, the number of distances with a row");
+  check(o.learned_length >= 0 && o.init_std >= 0, "MusicTransformer", "learned_length ",
+        o.learned_length, ", init_std ", o.init_std, "; neither can be negative");
   return o;
 }
 
@@ -36,8 +41,10 @@ LayerOptions MusicTransformer::layer_options(const Options& o) {
                      .norm_eps = o.norm_eps,
                      .attention_bias = o.attention_bias,
                      .d_key = o.d_key,
-                     .d_value = o.d_value};
-  if (o.relative)
+                     .d_value = o.d_value,
+                     .position = o.position,
+                     .kernel = o.kernel};
+  if (o.relative && !o.position)
     layer.position = music_relative(
         {.length = o.relative_length, .shared_by_heads = o.shared_by_heads, .beyond = o.beyond});
   return layer;
@@ -56,20 +63,46 @@ void MusicTransformer::make() {
   if (!options.tied)
     out.emplace(*this, "out",
                 Linear::Options{options.d_model, options.vocabulary, options.output_bias});
+  if (options.learned_length > 0) {
+    places = parameter("places", empty({options.learned_length, options.d_model}));
+    normal_(places, 0, 0.02);
+  }
+  if (options.init_std > 0) start_as(options.init_std);
+}
+
+void MusicTransformer::start_as(double std) {
+  for (const auto& [name, x] : named_parameters()) {
+    const auto has = [&name = name](const char* part) { return name.find(part) != name.npos; };
+    if (has(".position.") || has(".kernel.")) continue;
+    if (name.ends_with("bias"))
+      constant_(x, 0);
+    else
+      normal_(x, has("norm") ? 1 : 0, std);
+  }
 }
 
 std::string MusicTransformer::label() const {
-  return str("MusicTransformer(", options.relative ? "relative" : "absolute", ", ",
+  return str("MusicTransformer(",
+             options.position   ? ""
+             : options.relative ? "relative, "
+                                : "absolute, ",
              options.n_layers, " layers)");
 }
 
 Tensor MusicTransformer::embed(const Tensor& tokens, int64_t first) const {
   check(tokens.dim() == 2, "MusicTransformer", "tokens ", tokens, "; must be i64 or i32 [B, L]");
   Tensor x = embedding(tokens);
+  const int64_t n = tokens.size(1);
   if (options.scale_embedding) x = x * std::sqrt(double(options.d_model));
+  if (options.dropout_before_position) x = dropout(x);
   if (options.sinusoid)
-    x = x + sinusoids(tokens.size(1), options.d_model, *options.sinusoid, first, 1, options_of(x));
-  return dropout(x);
+    x = x + sinusoids(n, options.d_model, *options.sinusoid, first, 1, options_of(x));
+  if (places.defined()) {
+    check(first + n <= options.learned_length, "MusicTransformer", "positions ", first, " to ",
+          first + n - 1, ", but only ", options.learned_length, " are learned");
+    x = x + places.slice(0, first, first + n);
+  }
+  return options.dropout_before_position ? x : dropout(x);
 }
 
 Tensor MusicTransformer::operator()(const Tensor& tokens, Cache* cache) const {
@@ -95,6 +128,22 @@ std::vector<Tensor> MusicTransformer::attention_weights(const Tensor& tokens) co
     x = layer(x, visible());
   }
   return weights;
+}
+
+MusicTransformer::Options music_performer(int64_t vocabulary) {
+  return {.vocabulary = vocabulary,
+          .d_model = 512,
+          .n_layers = 24,
+          .n_heads = 8,
+          .d_hidden = 2048,
+          .relative = false,
+          .kernel =
+              linear_kernel(favor({.features = 128, .kind = FavorKind::hyperbolic}), {.eps = 1e-6}),
+          .norm = NormPlace::post,
+          .dropout_before_position = true,
+          .attention_bias = true,
+          .output_bias = true,
+          .init_std = 0.01};
 }
 
 }  // namespace stretto::nn

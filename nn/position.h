@@ -47,6 +47,8 @@ class Position : public Module {
   /// Every scheme registers under the name "position" in its attention.
   explicit Position(Module& parent) : Module(parent, "position") {}
   virtual void apply(AttentionCall& call) const = 0;
+  /// D of the queries and keys that apply() leaves, where it is not shape.d_key.
+  virtual int64_t key_width(HeadShape shape) const { return shape.d_key; }
 };
 
 using MakePosition = std::function<std::unique_ptr<Position>(Module& parent, HeadShape shape)>;

@@ -364,9 +364,7 @@ TEST_CASE("Favor: errors") {
   CHECK_THROWS_WITH(make({.redraw = -1}),
                     "[Favor] redraw -1; must be a number of calls, or 0 for never");
   CHECK_THROWS_WITH(make({.epsilon = -1}), "[Favor] epsilon -1; must be 0 or more");
-  CHECK_THROWS_WITH(make({.width = -1}),
-                    "[Favor] width -1; must be at least 1, or 0 for that of the heads");
-  const Owner o({.features = 4, .width = 3});
+  const Owner o({.features = 4}, 3);
   CHECK(o.map(fixed_noise({1, 1, 2, 3}, 1), Part::key).shape() == Shape{1, 1, 2, 4});
   CHECK_THROWS_WITH(o.map(fixed_noise({1, 1, 2, 6}, 1), Part::key),
                     "[Favor] x f64 [1, 1, 2, 6]; must be floating [B, H, L, 3], as the projection "

@@ -4,7 +4,11 @@
 
 #include "autograd/tape.h"
 #include "nn/generation.h"
+#include "nn/init.h"
+#include "nn/linear_attention.h"
 #include "nn/optim.h"
+#include "nn/relative_bias.h"
+#include "nn/rotary.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -69,6 +73,30 @@ TEST_CASE("MusicTransformer: parameters of Magenta's and the paper's piano model
   const MusicTransformer paper(o);
   CHECK(paper.parameter_count() == 11'975'680);
   CHECK(paper.layers[0].parameter_count() == 1'969'408);
+}
+
+TEST_CASE("music_performer has the parameters of the published pop piano model, and its start") {
+  MusicTransformer::Options o = nn::music_performer(333);
+  CHECK(nn::count_parameters<MusicTransformer>(o) == 75'998'541);
+  o.vocabulary = 794;
+  CHECK(nn::count_parameters<MusicTransformer>(o) == 76'471'066);
+
+  o.n_layers = 1;
+  manual_seed(3);
+  const MusicTransformer model(o);
+  const auto deviation = [](const Tensor& x, double middle) {
+    return std::sqrt(mean(square(x - middle)).item());
+  };
+  for (const auto& [name, x] : model.named_parameters()) {
+    INFO(name);
+    // 4 standard errors of a normal's deviation.
+    const double tolerance = 0.01 * 4 / std::sqrt(2.0 * double(x.numel()));
+    const bool norm = name.find("norm") != name.npos;
+    if (name.ends_with("bias"))
+      CHECK(max(abs(x)).item() == 0);
+    else
+      CHECK(std::abs(deviation(x, norm ? 1 : 0) - 0.01) < tolerance);
+  }
 }
 
 TEST_CASE("MusicTransformer: names of its parameters") {
@@ -238,6 +266,34 @@ TEST_CASE("MusicTransformer: every parameter gets its gradient, in every setting
         }
 }
 
+TEST_CASE("MusicTransformer: other positions and kernels") {
+  struct Setup {
+    const char* name;
+    nn::MakePosition position;
+    int64_t learned;
+    nn::MakeKernel kernel;
+  };
+  const auto performer = nn::linear_kernel(nn::favor({.features = 12}), {.eps = 1e-6, .chunk = 3});
+  for (const Setup& s : {Setup{"alibi", nn::alibi(), 0, {}}, Setup{"learned", {}, 9, {}},
+                         Setup{"learned, linear", {}, 9, performer},
+                         Setup{"rope, linear", nn::rotary(), 0, performer}}) {
+    INFO(s.name);
+    MusicTransformer::Options o = tiny(0);
+    o.relative = false;
+    o.position = s.position;
+    o.learned_length = s.learned;
+    o.kernel = s.kernel;
+    const auto m = make(o);
+    const Tensor tokens = some_tokens(2, 9), whole = (*m)(tokens);
+    MusicTransformer::Cache cache;
+    for (int64_t i = 0; i < 9; ++i)
+      CHECK(worst_error((*m)(tokens.slice(1, i, i + 1), &cache), whole.slice(1, i, i + 1)) < 1e-12);
+    CHECK(worst_error((*m)(tokens.slice(1, 4)), whole.slice(1, 4)) > 1e-3);  // positions matter
+    testing::check_parameter_gradients(
+        *m, [&] { return cross_entropy((*m)(tokens), some_tokens(2, 9)); });
+  }
+}
+
 TEST_CASE("MusicTransformer: errors") {
   CHECK_THROWS_WITH(MusicTransformer({}), Containing("[MusicTransformer] sizes must be at least 1: "
                                                      "vocabulary 0"));
@@ -250,6 +306,12 @@ TEST_CASE("MusicTransformer: errors") {
   CHECK_THROWS_WITH((*m)(full({1, 2}, 11, {.dtype = i64})), Containing("[embedding]"));
   CHECK_THROWS_WITH((*m)(zeros({1, 2})), Containing("[embedding]"));
   MusicTransformer::Options o = tiny(4);
+  o.learned_length = 4;
+  CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)),
+                    "[MusicTransformer] positions 0 to 4, but only 4 are learned");
+  o.learned_length = -1;
+  CHECK_THROWS_WITH(MusicTransformer(o), Containing("learned_length -1"));
+  o.learned_length = 0;
   o.beyond = Beyond::error;
   CHECK_NOTHROW((*make(o))(some_tokens(1, 4)));
   CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)), Containing("key table reaches from -3 to 0"));
