@@ -94,8 +94,9 @@ GrooveSource read_groove(const std::string& path) {
 std::string missing_part(const GrooveSource& song) {
   if (song.bass.notes.empty()) return "no bass";
   if (song.drums.notes.empty()) return "no drums";
-  if (song.harmony.empty()) return "no harmony";
-  return "";
+  for (const GroovePart& part : song.harmony)
+    if (!part.notes.empty()) return "";
+  return "no harmony";
 }
 
 std::string GrooveFolder::reasons() const {
@@ -105,7 +106,7 @@ std::string GrooveFolder::reasons() const {
   return text;
 }
 
-GrooveFolder read_groove_folder(const std::string& path) {
+GrooveFolder read_groove_folder(const std::string& path, int skip_bars) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
   try {
@@ -123,7 +124,7 @@ GrooveFolder read_groove_folder(const std::string& path) {
     GrooveSource song;
     std::string reason;
     try {
-      song = read_groove(file);
+      song = without_bars(read_groove(file), skip_bars);
       reason = missing_part(song);
     } catch (const UsageError&) {
       reason = "unreadable";

@@ -39,8 +39,8 @@ struct GrooveFolder {
   std::string reasons() const;
 };
 
-/// All files below a folder whose names end with .mid or .midi, in the order of their paths. Throws
-/// UsageError where the folder cannot be read.
-GrooveFolder read_groove_folder(const std::string& path);
+/// All files below a folder whose names end with .mid or .midi, in the order of their paths, each
+/// without its first `skip_bars` bars. Throws UsageError where the folder cannot be read.
+GrooveFolder read_groove_folder(const std::string& path, int skip_bars = 0);
 
 }  // namespace stretto::examples
