@@ -144,7 +144,7 @@ class Run : public TrainingRun {
     GrooveSplit songs = read_songs();
     valid_ = validation_grooves(songs.valid, settings().length);
     n_train_ = int64_t(songs.train.size());
-    if (o_.continuations > 0) find_prompt(songs.valid.front());
+    if (o_.continuations > 0) find_prompt(songs.valid);
     baselines_ = counted_loss(songs.train, valid_, settings());
     as_usage([&] {
       if (run_.report_only) {
@@ -166,13 +166,18 @@ class Run : public TrainingRun {
     return split_grooves(std::move(folder.songs), settings().held_out, o_.data + skipped_);
   }
 
-  void find_prompt(const GrooveSource& held_out) {
-    reference_ = with_fullest_harmony(o_.prompt.empty() ? held_out : read_groove(o_.prompt));
-    prompt_ = first_bars(reference_, int(o_.prompt_bars));
-    const std::string name = o_.prompt.empty() ? held_out.name : o_.prompt;
+  // Of the songs held out, the first that begins within the bars of the prompt.
+  void find_prompt(const std::vector<GrooveSource>& held_out) {
+    const int bars = int(o_.prompt_bars);
+    if (!o_.prompt.empty()) reference_ = with_fullest_harmony(read_groove(o_.prompt));
+    for (const GrooveSource& song : held_out)
+      if (end_of(first_bars(reference_, bars)) == 0 && o_.prompt.empty())
+        reference_ = with_fullest_harmony(song);
+    prompt_ = first_bars(reference_, bars);
+    require(end_of(prompt_) > 0, "--prompt-bars " + as_text(o_.prompt_bars) + ": no note of " +
+                                     (o_.prompt.empty() ? "the songs held out" : o_.prompt) +
+                                     " ends within them");
     const auto seen = int64_t(to_tokens(prompt_).size());
-    require(seen > 0, "--prompt-bars " + as_text(o_.prompt_bars) + ": no note of " + name +
-                          " ends before bar " + as_text(o_.prompt_bars + 1));
     const int64_t room = settings().length - seen;
     if (settings().position != "learned") return;
     require(room > 0, "--prompt-bars " + as_text(o_.prompt_bars) + ": has " + as_text(seen) +
