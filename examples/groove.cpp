@@ -38,6 +38,7 @@ struct Options {
   double temperature = 0.6;
   std::vector<std::string> compare;
   bool published_onsets = false;
+  bool published_shifts = false;
 
   OnsetUnit onsets() const {
     return published_onsets ? OnsetUnit::published_ticks : OnsetUnit::beats;
@@ -91,6 +92,8 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--continuations", o.continuations, "How many to write (0: none)");
   app.add_option("--tokens", o.tokens, "New tokens of each, at most");
   app.add_option("--temperature", o.temperature, "Of the drawing of tokens");
+  app.add_flag("--published-shifts", o.published_shifts,
+               "Write no time shift of no time, as the published code: chords fall apart");
   app.add_option("--compare", o.compare,
                  "Only tell how alike in style other MIDI files are to the first one")
       ->option_text("FILE FILE...");
@@ -246,11 +249,13 @@ class Run : public TrainingRun {
     std::vector<Groove> written;
     for (int64_t i = 1; i <= o_.continuations; ++i) {
       const bool keeps_keys = settings().attention == "softmax";
-      written.push_back(continue_groove(model(), prompt_,
-                                        {.tokens = o_.tokens,
-                                         .temperature = o_.temperature,
-                                         .seed = settings().seed + uint64_t(i - 1),
-                                         .context = keeps_keys ? settings().length : 0}));
+      written.push_back(continue_groove(
+          model(), prompt_,
+          {.tokens = o_.tokens,
+           .temperature = o_.temperature,
+           .seed = settings().seed + uint64_t(i - 1),
+           .shifts = o_.published_shifts ? ShiftRule::forward : ShiftRule::as_encoded,
+           .context = keeps_keys ? settings().length : 0}));
       const std::string number = std::to_string(i);
       write("continuation-" + number, written.back(),
             "Continuation " + number + " of " + std::to_string(o_.prompt_bars) + " bars");

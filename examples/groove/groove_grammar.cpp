@@ -7,7 +7,8 @@ namespace stretto::examples {
 void GrooveGrammar::see(int64_t token) {
   using Kind = GrooveEvent::Kind;
   const GrooveEvent event = groove_event(token);
-  if (event.kind == Kind::time_shift) time_ = event.from(time_);
+  shifted_ = event.kind == Kind::time_shift;
+  if (shifted_) time_ = event.from(time_);
   if (event.kind != Kind::note_on && event.kind != Kind::note_off) return;
   int64_t& count =
       sounding_[static_cast<std::size_t>(event.first)][static_cast<std::size_t>(event.second)];
@@ -18,7 +19,10 @@ void GrooveGrammar::see(int64_t token) {
 bool GrooveGrammar::allows(int64_t token) const {
   using Kind = GrooveEvent::Kind;
   const GrooveEvent event = groove_event(token);
-  if (event.kind == Kind::time_shift) return event.from(time_) > time_;
+  if (event.kind == Kind::time_shift) {
+    const bool again = shifts_ == ShiftRule::as_encoded && !shifted_;
+    return event.from(time_) > time_ || (again && event.from(time_) == time_);
+  }
   if (event.kind == Kind::note_off)
     return sounding_[static_cast<std::size_t>(event.first)]
                     [static_cast<std::size_t>(event.second)] > 0;

@@ -7,7 +7,6 @@
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "examples/common/training_file.h"
-#include "examples/groove/groove_grammar.h"
 #include "examples/groove/groove_tokens.h"
 #include "nn/generation.h"
 #include "ops/create.h"
@@ -94,7 +93,7 @@ Groove continue_groove(nn::MusicTransformer& model, const Groove& prompt,
   nn::MusicTransformer::Cache cache;
   cache.layers.resize(size_t(model.options.n_layers));
   for (auto& layer : cache.layers) layer.limit = options.context;
-  GrooveGrammar grammar;
+  GrooveGrammar grammar(options.shifts);
   const auto allowed = [&](const Tensor& next) {
     check_interrupt();
     for (const int64_t token : next.to_vector<int64_t>()) grammar.see(token);

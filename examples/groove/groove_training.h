@@ -7,6 +7,7 @@
 
 #include "examples/common/training.h"
 #include "examples/groove/groove_data.h"
+#include "examples/groove/groove_grammar.h"
 #include "examples/groove/groove_settings.h"
 #include "nn/music_transformer.h"
 
@@ -43,6 +44,7 @@ struct GrooveSampling {
   int64_t tokens = 384;      // new ones, at most
   double temperature = 0.6;  // as published
   uint64_t seed = 1;
+  ShiftRule shifts = ShiftRule::as_encoded;
   int64_t context = 0;  // > 0: attention that keeps keys sees only so many tokens
 };
 

@@ -186,7 +186,7 @@ Image piano_roll(const RollOptions& options, const std::vector<RollVoice>& voice
     for (const RollNote& note : voice.notes) {
       const int from = roll.x(note.begin) + 1;
       draw_note(image,
-                {from, roll.y(note.pitch) + note.inset + 1, std::max(roll.x(note.end) - from, 2),
+                {from, roll.y(note.pitch) + note.inset + 1, std::max(roll.x(note.end) - from, 3),
                  kRow - 2 * note.inset - 2},
                 voice.color);
     }

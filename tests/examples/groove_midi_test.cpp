@@ -184,7 +184,7 @@ TEST_CASE("the published prompts and continuations are grooves", "[examples][gro
   const TempDir folder;
   REQUIRE(std::system(("tar xzf '" + packed + "' -C '" + folder.str() + "'").c_str()) == 0);
   const std::string root = folder.file("groove_prompts/");
-  int files = 0, continued = 0;
+  int files = 0, continued = 0, unnamed = 0;
   double first = 0, last = 0;
   for (const auto& entry : std::filesystem::directory_iterator(root + "prompts")) {
     const std::string name = entry.path().stem().string();
@@ -201,7 +201,7 @@ TEST_CASE("the published prompts and continuations are grooves", "[examples][gro
             root + "continuations/" + model + "/" + name + "_cont_" + std::to_string(i) + ".mid";
         const GrooveSource song = read_groove(file);
         ++files;
-        CHECK(song.harmony.size() <= 1);
+        unnamed += song.harmony.size() == 2;
         written.push_back(with_fullest_harmony(song));
         CHECK(same_notes(to_groove(to_tokens(written.back())), written.back()));
         bool all = true;
@@ -219,5 +219,7 @@ TEST_CASE("the published prompts and continuations are grooves", "[examples][gro
   }
   CHECK(first > last);  // the first quarter begins with the prompt
   CHECK(files == 500);
-  CHECK(continued == 450);
+  // The bass of one style is a piano, which only its prompt names.
+  CHECK(unnamed == 9);
+  CHECK(continued == 441);
 }

@@ -48,7 +48,7 @@ TEST_CASE("time-pitch: pairs by interval and distance, at once in both orders",
 
 TEST_CASE("time-pitch counts what the sum over all ordered pairs does", "[examples][groove]") {
   PortableRandom random(3);
-  const std::vector<Note> notes = random_groove(random, 40).tracks[2];
+  const std::vector<Note> notes = random_groove(random, 200).tracks[2];
   Profile slow(41 * 24);
   for (size_t i = 0; i < notes.size(); ++i)
     for (size_t j = 0; j < notes.size(); ++j) {

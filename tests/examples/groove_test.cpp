@@ -82,11 +82,13 @@ TEST_CASE("groove --help names every option", "[examples][groove]") {
   const Ended ended = run(program(), {"--help"});
   CHECK(ended.status == 0);
   CHECK(ended.err.empty());
-  Arguments options{
-      "data",           "published",   "out",        "resume",          "minutes",
-      "threads",        "device",      "save-every", "parameters",      "anomaly",
-      "evaluate-every", "evaluate",    "prompt",     "prompt-bars",     "continuations",
-      "tokens",         "temperature", "compare",    "published-onsets"};
+  Arguments options{"data",    "published",       "out",
+                    "resume",  "minutes",         "threads",
+                    "device",  "save-every",      "parameters",
+                    "anomaly", "evaluate-every",  "evaluate",
+                    "prompt",  "prompt-bars",     "continuations",
+                    "tokens",  "temperature",     "published-shifts",
+                    "compare", "published-onsets"};
   for (const auto& [name, value] : settings_to_notes(GrooveSettings())) {
     options.push_back(name);
     std::replace(options.back().begin(), options.back().end(), '_', '-');
@@ -223,7 +225,8 @@ TEST_CASE("groove refuses what it cannot use in one line", "[examples][groove]")
       {{"--data", tiny.file("empty")},
        tiny.file("empty") +
            ": at least two songs with bass, drums and harmony are needed, and it has 0"},
-      {{"--prompt", tiny.file("none")}, tiny.file("none") + ": no such file"},
+      {{"--prompt", tiny.file("none")},
+       "cannot read '" + tiny.file("none") + "': No such file or directory"},
       {{"--prompt-bars", "0"}, "--prompt-bars 0: accepted are 1 to 1000"},
       {{"--continuations", "-1"}, "--continuations -1: accepted are 0 to 1000"},
       {{"--tokens", "0"}, "--tokens 0: accepted are 1 to 1000000"},
@@ -232,7 +235,7 @@ TEST_CASE("groove refuses what it cannot use in one line", "[examples][groove]")
       {{"--minutes", "1"}, "--minutes: this run takes 20 steps, by --steps"},
       {{"--compare", song}, "--compare: needs a reference and at least one other file"},
       {{"--position", "learned", "--length", "12"},
-       "--prompt-bars 2: has TOKENS tokens, and --position learned has room for 11"},
+       "--prompt-bars 2: has 211 tokens, and --position learned has room for 11"},
       {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
        "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
       {{"--steps", "3", "--resume", checkpoint, "--data", tiny.file("midi"), "--held-out", "0.5"},

@@ -2,8 +2,9 @@
 #include "examples/groove/groove_training.h"
 
 #include <cmath>
-#include <limits>
+#include <memory>
 #include <stdexcept>
+#include <tuple>
 
 #include "autograd/tape.h"
 #include "core/storage.h"
@@ -12,8 +13,8 @@
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_grammar.h"
 #include "examples/groove/groove_tokens.h"
-#include "nn/generation.h"
 #include "nn/init.h"
+#include "ops/create.h"
 #include "tests/examples/groove_toys.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
