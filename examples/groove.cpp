@@ -6,7 +6,6 @@
 // MIDI and as piano rolls, and how alike they are. --compare only compares MIDI files.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <iomanip>
 #include <iostream>
 #include <optional>
 
@@ -34,7 +33,7 @@ struct Options {
   std::string prompt;
   int64_t prompt_bars = 2;
   int64_t continuations = 3;
-  int64_t tokens = 384;
+  int64_t tokens = 300;
   double temperature = 0.6;
   std::vector<std::string> compare;
   bool published_onsets = false;
@@ -44,12 +43,6 @@ struct Options {
     return published_onsets ? OnsetUnit::published_ticks : OnsetUnit::beats;
   }
 };
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
 
 void describe(CLI::App& app, Options& o) {
   GrooveSettings& s = o.settings;
@@ -64,8 +57,8 @@ void describe(CLI::App& app, Options& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  app.add_option("--attention", s.attention, joined(groove_attentions()));
-  app.add_option("--position", s.position, joined(groove_positions()));
+  app.add_option("--attention", s.attention, groove_attentions());
+  app.add_option("--position", s.position, groove_positions());
   app.add_option("--features", s.features, "Random features of performer");
   app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");
   app.add_flag("--published-model", s.published_model,

@@ -1,6 +1,8 @@
 // groove_model(): --attention and --position by name. A new one is a line here.
 
 #include <map>
+#include <string>
+#include <vector>
 
 #include "examples/common/settings.h"
 #include "examples/groove/groove_settings.h"
@@ -85,8 +87,8 @@ const T& find(const std::map<std::string, T>& table, const std::string& option,
 
 }  // namespace
 
-std::vector<std::string> groove_attentions() { return names(attentions()); }
-std::vector<std::string> groove_positions() { return names(positions()); }
+std::string groove_attentions() { return joined(names(attentions())); }
+std::string groove_positions() { return joined(names(positions())); }
 
 Options groove_model(const Settings& s) {
   const Attention& attention = find(attentions(), "--attention", s.attention);

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "nn/music_transformer.h"
 
@@ -76,9 +75,9 @@ struct GrooveSettings {
 /// published learning rate went to a twentieth, here it goes to a hundredth; the rest is theirs.
 GrooveSettings published_groove();
 
-/// The names of --attention and --position.
-std::vector<std::string> groove_attentions();
-std::vector<std::string> groove_positions();
+/// The names of --attention and --position: "linear-elu, linear-relu, …".
+std::string groove_attentions();
+std::string groove_positions();
 
 /// The model of a run, all of it.
 ///   attention  softmax; performer (`features` hyperbolic random features, drawn again every

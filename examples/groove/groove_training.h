@@ -41,7 +41,7 @@ class GrooveTraining {
 };
 
 struct GrooveSampling {
-  int64_t tokens = 384;      // new ones, at most
+  int64_t tokens = 300;      // new ones, at most
   double temperature = 0.6;  // as published
   uint64_t seed = 1;
   ShiftRule shifts = ShiftRule::as_encoded;
