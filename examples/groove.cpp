@@ -31,13 +31,10 @@ struct Options {
   std::string data;
   bool published = false;
   std::string prompt;
-  int64_t prompt_bars = 2;
-  int64_t continuations = 3;
-  int64_t tokens = 300;
+  int64_t prompt_bars = 2, continuations = 3, tokens = 300;
   double temperature = 0.6;
   std::vector<std::string> compare;
-  bool published_onsets = false;
-  bool published_shifts = false;
+  bool published_onsets = false, published_shifts = false;
 
   OnsetUnit onsets() const {
     return published_onsets ? OnsetUnit::published_ticks : OnsetUnit::beats;

@@ -1,12 +1,11 @@
 #include "examples/groove/groove_training.h"
 
+#include <algorithm>
 #include <limits>
 #include <stdexcept>
 
 #include "autograd/tape.h"
 #include "examples/common/interrupt.h"
-#include "examples/common/settings.h"
-#include "examples/common/training_file.h"
 #include "examples/groove/groove_tokens.h"
 #include "nn/generation.h"
 #include "ops/create.h"
@@ -14,12 +13,6 @@
 
 namespace stretto::examples {
 namespace {
-
-// The model's first values are a function of the seed alone.
-nn::MusicTransformer::Options seeded(const GrooveSettings& settings) {
-  manual_seed(settings.seed);
-  return groove_model(settings);
-}
 
 Device device_of(const nn::MusicTransformer& model) { return model.embedding.weight.device(); }
 
@@ -49,38 +42,18 @@ double groove_loss(nn::MusicTransformer& model, const std::vector<GrooveSequence
 
 GrooveTraining::GrooveTraining(const GrooveSettings& s, std::vector<GrooveSource> songs,
                                Device device)
-    : model(seeded(s)),
-      settings(s),
-      optimizer_(model.parameters(), {.lr = s.learning_rate, .weight_decay = s.weight_decay}),
-      songs_(std::move(songs)),
-      fingerprint_(fingerprint(songs_)),
-      device_(device) {
-  model.to(device);
-}
+    : ModelTraining(s, groove_model(s), {.lr = s.learning_rate, .weight_decay = s.weight_decay},
+                    {fingerprint(songs), "songs than those of --data (or of --seed without it)"},
+                    device),
+      songs_(std::move(songs)) {}
 
 StepResult GrooveTraining::train_step(double progress) {
   const Batch batch =
-      groove_batch(training_grooves(songs_, settings, step_), settings.published_eos);
-  const RunSchedule schedule{settings.learning_rate, settings.warmup, settings.steps};
-  optimizer_.set_learning_rate(schedule.at(step_ + 1, progress));
-  const StepResult result = update(optimizer_, model, settings.clip, step_ + 1, [&] {
-    return cross_entropy(model(batch.inputs.to(device_)), batch.targets.to(device_),
+      groove_batch(training_grooves(songs_, settings, step()), settings.published_eos);
+  return update_on_schedule(progress, [&] {
+    return cross_entropy(model(batch.inputs.to(device())), batch.targets.to(device()),
                          {.ignore_index = not_scored});
   });
-  ++step_;
-  return result;
-}
-
-void GrooveTraining::save(const std::string& path, double seconds) const {
-  save_run(path, model, optimizer_,
-           {step_, settings_to_notes(settings), fingerprint_, settings.steps == 0, seconds});
-}
-
-double GrooveTraining::load(const std::string& path) {
-  RunRecord record{.data = fingerprint_, .by_clock = settings.steps == 0};
-  load_run(path, model, optimizer_, record, "songs than those of --data (or of --seed without it)");
-  step_ = record.step;
-  return record.seconds;
 }
 
 Groove continue_groove(nn::MusicTransformer& model, const Groove& prompt,

@@ -2,10 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "examples/common/training.h"
+#include "examples/common/model_training.h"
 #include "examples/groove/groove_data.h"
 #include "examples/groove/groove_grammar.h"
 #include "examples/groove/groove_settings.h"
@@ -18,26 +17,16 @@ namespace stretto::examples {
 double groove_loss(nn::MusicTransformer& model, const std::vector<GrooveSequence>& sequences,
                    int64_t batch, bool published_eos);
 
-/// Model, optimiser, data and position in the data of a run; see ChoraleTraining.
-class GrooveTraining {
+class GrooveTraining : public ModelTraining<nn::MusicTransformer, nn::AdamW, GrooveSettings> {
  public:
   GrooveTraining(const GrooveSettings& settings, std::vector<GrooveSource> songs, Device device);
 
+  /// One update on batch `step()` of the data. `progress` in [0, 1] sets the learning rate where
+  /// settings.steps is 0. Throws as update() does.
   StepResult train_step(double progress);
-  int64_t step() const { return step_; }
-  double learning_rate() const { return optimizer_.learning_rate(); }
-  void save(const std::string& path, double seconds) const;
-  double load(const std::string& path);
-
-  nn::MusicTransformer model;
-  const GrooveSettings settings;
 
  private:
-  nn::AdamW optimizer_;
   const std::vector<GrooveSource> songs_;
-  const std::string fingerprint_;
-  Device device_;
-  int64_t step_ = 0;
 };
 
 struct GrooveSampling {
