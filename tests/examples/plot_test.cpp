@@ -270,4 +270,26 @@ TEST_CASE("a piano roll shows the notes where they sound", "[examples][plot]") {
   CHECK_THROWS_AS(piano_roll({std::vector<std::array<int, 4>>(8001)}, ""), std::invalid_argument);
 }
 
+TEST_CASE("a piano roll of any notes", "[examples][plot]") {
+  const Color colour{1, 2, 200};
+  const auto drawn = [&](int per_beat, const std::vector<RollNote>& notes, int steps = 0) {
+    return piano_roll({.title = "", .steps_per_beat = per_beat, .steps = steps},
+                      {{"one", colour, notes}});
+  };
+  const int legend = count(drawn(12, {}), colour);
+  CHECK(count(drawn(12, {{0, 48, 60}}), colour) - legend > 1000);
+  CHECK(count(drawn(12, {{0, 1, 60}, {767, 768, 61}}), colour) > legend);  // a pixel to a step
+  CHECK(drawn(12, {{0, 48, 60}}, 49).width == drawn(12, {{0, 96, 60}}).width);
+  CHECK(drawn(1, {{0, 2000, 60}}).width > drawn(1, {{0, 1000, 60}}).width);
+
+  const auto told = [&](int per_beat, const RollNote& note) {
+    return error_of<std::invalid_argument>([&] { drawn(per_beat, {note}); });
+  };
+  CHECK(told(12, {0, 1, 128}) == "piano_roll: pitch 128 is not in 0 .. 127");
+  CHECK(told(12, {3, 3, 60}) == "piano_roll: a note from step 3 to 3");
+  CHECK(told(12, {-1, 3, 60}) == "piano_roll: a note from step -1 to 3");
+  CHECK(told(2, {0, 4001, 60}) == "piano_roll: 4001 steps are too many to draw (at most 4000)");
+  CHECK(told(17, {0, 1, 60}) == "piano_roll: steps_per_beat is 17; expected 1 to 16");
+}
+
 }  // namespace

@@ -1,0 +1,46 @@
+// One training of a model on grooves, its loss, and grooves that it continues.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "examples/common/model_training.h"
+#include "examples/groove/groove_data.h"
+#include "examples/groove/groove_grammar.h"
+#include "examples/groove/groove_settings.h"
+#include "nn/music_transformer.h"
+
+namespace stretto::examples {
+
+/// Mean negative log-likelihood in nats per token. Throws Interrupted when the user stops the
+/// program, std::invalid_argument for no sequences.
+double groove_loss(nn::MusicTransformer& model, const std::vector<GrooveSequence>& sequences,
+                   int64_t batch, bool published_eos);
+
+class GrooveTraining : public ModelTraining<nn::MusicTransformer, nn::AdamW, GrooveSettings> {
+ public:
+  GrooveTraining(const GrooveSettings& settings, std::vector<GrooveSource> songs, Device device);
+
+  /// One update on batch `step()` of the data. `progress` in [0, 1] sets the learning rate where
+  /// settings.steps is 0. Throws as update() does.
+  StepResult train_step(double progress);
+
+ private:
+  const std::vector<GrooveSource> songs_;
+};
+
+struct GrooveSampling {
+  int64_t tokens = 300;      // new ones, at most
+  double temperature = 0.6;  // as published
+  uint64_t seed = 1;
+  ShiftRule shifts = ShiftRule::as_encoded;
+  int64_t context = 0;  // > 0: attention that keeps keys sees only so many tokens
+};
+
+/// The prompt and what the model writes after it, one token at a time, as GrooveGrammar allows. The
+/// result has the prompt's instruments and tempo; notes that have no end when the tokens run out
+/// are lost. Throws Interrupted as above.
+Groove continue_groove(nn::MusicTransformer& model, const Groove& prompt,
+                       const GrooveSampling& options);
+
+}  // namespace stretto::examples

@@ -1,0 +1,47 @@
+// Small grooves that the tests share.
+#pragma once
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "examples/common/portable_random.h"
+#include "examples/groove/groove.h"
+
+namespace stretto::examples::testing {
+
+inline bool same_note(const Note& a, const Note& b) {
+  return std::tie(a.start, a.duration, a.pitch) == std::tie(b.start, b.duration, b.pitch);
+}
+
+/// But for velocities, and whatever the order.
+inline bool same_notes(std::vector<Note> a, std::vector<Note> b) {
+  for (std::vector<Note>* notes : {&a, &b})
+    std::sort(notes->begin(), notes->end(), [](const Note& x, const Note& y) {
+      return std::tie(x.start, x.duration, x.pitch) < std::tie(y.start, y.duration, y.pitch);
+    });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_note);
+}
+
+inline bool same_notes(const Groove& a, const Groove& b) {
+  for (std::size_t i = 0; i < 3; ++i)
+    if (!same_notes(a.tracks[i], b.tracks[i])) return false;
+  return true;
+}
+
+/// Notes of all tracks, of which those of one pitch do not overlap, so that the order of their
+/// durations survives in tokens.
+inline Groove random_groove(PortableRandom& random, int beats) {
+  Groove groove;
+  for (std::vector<Note>& notes : groove.tracks)
+    for (const int pitch : {36 + random.below(4), 60 + random.below(4), 127})
+      for (int time = random.below(14); time < 12 * beats;) {
+        const int duration = 1 + random.below(40);
+        notes.push_back({time, duration, pitch, 80});
+        time += duration + random.below(20);
+      }
+  groove.tracks[0].push_back({7, 1, 99, 80});  // off the beat, always
+  return groove;
+}
+
+}  // namespace stretto::examples::testing
