@@ -8,9 +8,8 @@
 //   q̂_i[r] = Σ_d q_i[d] Q_d[m, r] / (RD)^¼,   k̂_j[r] = Σ_d k_j[d] K_d[n, r] / (RD)^¼      (16, 17)
 //   E[q̂_i·k̂_j] = √(R/D) Σ_d q_i[d] k_j[d] P_d(m − n)
 //
-// so that what follows sees features of R numbers, whose products divided by √R are those of a
-// softmax with relative positions. In expectation: with A_r and B_r the terms of q̂·k̂ before their
-// factor, it has the variance of a mean of R products of two Gaussians.
+// so that what follows sees features of R numbers, whose products divided by √R are, in
+// expectation, the logits of a softmax with relative positions.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,125 @@
+// What the streamed form of stochastic positional encoding does in a segment of positions. Internal
+// to ops/.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "ops/create.h"
+#include "ops/spe_streamed.h"
+
+namespace stretto {
+
+/// Dimensions of which a thread makes rows side by side.
+inline constexpr int64_t most_spe_dims = 16;
+
+/// Their rows [positions, R].
+template <class T>
+using SpeCodeRows = std::array<const T*, most_spe_dims>;
+
+/// Positions p0 … p1 − 1.
+struct SpeSpan {
+  int64_t p0, p1;
+  int64_t size() const { return std::max<int64_t>(0, p1 - p0); }
+  SpeSpan operator&(SpeSpan o) const { return {std::max(p0, o.p0), std::min(p1, o.p1)}; }
+};
+inline SpeSpan span_of(const SpeOperand& o) { return {o.at, o.at + o.x.size(2)}; }
+/// From the first to the last of both.
+inline SpeSpan around(SpeSpan a, SpeSpan b) {
+  if (a.size() == 0) return b;
+  if (b.size() == 0) return a;
+  return {std::min(a.p0, b.p0), std::max(a.p1, b.p1)};
+}
+
+/// Rows of a kept code.
+template <class T>
+class KeptSpeRows : public SpeRows<T> {
+ public:
+  explicit KeptSpeRows(const Tensor* codes) : codes_(codes) {}
+  void prepare(int64_t h, int64_t d, int64_t, int64_t) override {
+    offset_ = (h * codes_[0].size(1) + d) * codes_[0].size(2);
+  }
+  const T* rows(SpeSide side, int64_t p0, int64_t) override {
+    return codes_[int(side)].data<T>() + (offset_ + p0) * codes_[0].size(3);
+  }
+  void add_gradient(SpeSide, int64_t, int64_t, const T*) override {}
+  void finish_gradient() override {}
+
+ private:
+  const Tensor* codes_;
+  int64_t offset_ = 0;
+};
+
+/// What rows are made from, besides the parameters.
+struct SpeMaker {
+  std::shared_ptr<const SpeSource> source;
+  std::shared_ptr<KeptCodes> kept;
+
+  int64_t segment() const { return kept ? 32 : source->segment(); }
+  int64_t dims() const { return kept ? most_spe_dims : source->dims(); }
+  template <class T>
+  std::unique_ptr<SpeRows<T>> rows(const Tensors& inputs, const Tensors& gradients) const {
+    if (kept) return std::make_unique<KeptSpeRows<T>>(kept->codes);
+    return source->rows<T>(inputs, gradients);
+  }
+};
+
+/// Of one thread: a maker of rows for each of the dimensions that it takes side by side.
+template <class T>
+struct SpeMakers {
+  std::vector<std::unique_ptr<SpeRows<T>>> at;
+  SpeMakers(const SpeMaker& maker, const Tensors& inputs, const Tensors& gradients) {
+    for (int64_t i = 0; i < maker.dims(); ++i) at.push_back(maker.rows<T>(inputs, gradients));
+  }
+  void prepare(int64_t h, int64_t d0, int64_t n, SpeSpan s) {
+    for (int64_t c = 0; c < n; ++c) at[size_t(c)]->prepare(h, d0 + c, s.p0, s.p1);
+  }
+  SpeCodeRows<T> rows(SpeSide side, int64_t n, SpeSpan s) {
+    SpeCodeRows<T> codes{};
+    for (int64_t c = 0; c < n; ++c) codes[size_t(c)] = at[size_t(c)]->rows(side, s.p0, s.p1);
+    return codes;
+  }
+};
+
+/// The gate's factors of a head; null without a gate.
+template <class T>
+const T* spe_factors(const Tensor& factors, int64_t h) {
+  return factors.defined() ? factors.data<T>() + h * factors.size(1) : nullptr;
+}
+
+/// One side in a segment of positions, for one head and some dimensions, side by side: x
+/// [positions, B, dims] and its gradient g [positions, B, R]. In memory they lie far apart.
+template <class T>
+class SpeGathered {
+ public:
+  SpeGathered(int64_t segment, int64_t batch, int64_t r);
+  void load(const SpeOperand& o, const Tensor& grad, int64_t h, int64_t d0, int64_t n,
+            SpeSpan span);
+
+  /// t [positions, B, dims] = g Cᵀ.
+  const T* products(const SpeCodeRows<T>& codes);
+  /// Σ x t of a dimension, over batch and positions.
+  double sum(int64_t c) const;
+  /// Adds dC = Σ_b factor·x g of a dimension, [positions, R], to `to`.
+  void add_code_gradient(int64_t c, T factor, T* to) const;
+
+ private:
+  const int64_t r_;
+  int64_t batch_ = 0, rows_ = 0, dims_ = 0;
+  Tensor x_, t_, g_;
+};
+
+/// Contiguous and off the tape; zeros of their shapes.
+inline Tensors plain_tensors(const Tensors& tensors) {
+  Tensors all;
+  for (const Tensor& x : tensors) all.push_back(x.detach().contiguous());
+  return all;
+}
+inline Tensors zeros_of(const Tensors& tensors) {
+  Tensors all;
+  for (const Tensor& x : tensors) all.push_back(zeros_like(x));
+  return all;
+}
+
+}  // namespace stretto
