@@ -181,8 +181,8 @@ std::string Spe::described(const std::string& what) const {
 
 // ---------------------------------------------------------------------------------------- sine
 
-// A shared code is not kept: for a query or key it takes 2K·D·R products (K = 5 to 10), against
-// D·R numbers of memory to read.
+// A shared code is not kept for the pass: a query or key takes 2K·D·R products, K = 5 to 10, where
+// a kept code takes D·R products and as many numbers from memory, and 2·H·D·L·R of memory.
 SineSpe::SineSpe(Module& parent, HeadShape shape, Options o, const SpeModels& models)
     : Spe(parent, "SineSpe", shape,
           {.realizations = checked(o).realizations,
@@ -215,7 +215,8 @@ MakePosition sine_spe(SineSpeOptions options) {
 
 // ---------------------------------------------------------------------------------------- conv
 
-// A shared code is kept: anew it takes P·D·R products, P = 128 and more.
+// A shared code is kept for the pass: a query or key takes P·D·R products without, P = 128 and
+// more.
 ConvSpe::ConvSpe(Module& parent, HeadShape shape, Options o, const SpeModels& models)
     : Spe(parent, "ConvSpe", shape,
           {.realizations = checked(o).realizations,

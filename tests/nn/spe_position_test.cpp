@@ -1,11 +1,10 @@
 // Stochastic positional encoding as a position: what it does to a call, its draws, what is shared.
-#include "nn/spe.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "nn/checkpoint.h"
 #include "nn/init.h"
+#include "nn/spe.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
