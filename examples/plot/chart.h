@@ -58,9 +58,34 @@ Image heat_maps(const std::string& title, const std::vector<HeatMap>& maps, doub
 /// yellow whose lightness rises evenly.
 Color heat_color(double share);
 
-/// The notes of `chorale` over time, a colour for each voice, with a keyboard at the left and a
-/// line every bar of 16 steps. Throws std::invalid_argument for a pitch outside -1 .. 127 or a
-/// piece too long to draw (above 8000 steps).
+/// A note from step `begin` to before step `end`; its bar is `inset` pixels narrower at both edges.
+struct RollNote {
+  int begin;
+  int end;
+  int pitch;
+  int inset = 0;
+};
+
+struct RollVoice {
+  std::string name;
+  Color color;
+  std::vector<RollNote> notes;
+};
+
+/// At least `steps` steps are shown, in whole bars of four beats.
+struct RollOptions {
+  std::string title;
+  int steps_per_beat = 4;
+  int steps = 0;
+};
+
+/// Notes over time, later voices over earlier ones, with a keyboard at the left and a line every
+/// bar. Throws std::invalid_argument for a pitch outside 0 .. 127, for notes that begin before step
+/// 0 or do not end later than they begin, and for a piece too long to draw (above 2000 beats).
+Image piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices);
+
+/// The same of a chorale's four voices, in steps of sixteenths. Where they sound in unison, the
+/// lower one is drawn narrower, inside the higher one's bar.
 Image piano_roll(const Chorale& chorale, const std::string& title);
 
 }  // namespace stretto::examples

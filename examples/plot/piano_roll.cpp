@@ -1,4 +1,4 @@
-// piano_roll(): a chorale as coloured bars over time.
+// piano_roll(): notes as coloured bars over time.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -18,17 +18,12 @@ constexpr Color kBarLine{178, 182, 190};
 constexpr Color kKeyEdge{190, 194, 200};
 constexpr Color kBlackKey{60, 64, 72};
 
-constexpr std::array<const char*, 4> kNames = {"Soprano", "Alto", "Tenor", "Bass"};
-constexpr std::array<Color, 4> kVoices = {
-    {{213, 94, 0}, {230, 168, 30}, {0, 150, 110}, {0, 104, 170}}};
-
 constexpr int kRow = 12;  // pixels per semitone
 constexpr int kKeyboard = 64;
 constexpr int kMargin = 24;
 constexpr int kTop = 84;
 constexpr int kBottom = 40;
-constexpr int kStepsPerBar = 16;
-constexpr std::size_t kMaxSteps = 8000;
+constexpr int kMaxBeats = 2000;
 
 bool is_black(int pitch) {
   constexpr std::array<bool, 12> kBlackKeys = {false, true,  false, true,  false, false,
@@ -45,42 +40,51 @@ Color darker(Color c) {
 struct Roll {
   int low = 48;  // lowest and highest pitch shown
   int high = 72;
-  int steps = kStepsPerBar;
+  int steps = 16;
+  int steps_per_beat = 4;
   int step_width = 4;
 
   int left() const { return kMargin + kKeyboard; }
   int width() const { return steps * step_width; }
   int height() const { return (high - low + 1) * kRow; }
-  int x(std::size_t step) const { return left() + static_cast<int>(step) * step_width; }
+  int x(int step) const { return left() + step * step_width; }
   int y(int pitch) const { return kTop + (high - pitch) * kRow; }
+  int steps_per_bar() const { return 4 * steps_per_beat; }
 };
 
-Roll lay_out(const Chorale& chorale) {
-  if (chorale.steps.size() > kMaxSteps) {
-    throw std::invalid_argument("piano_roll: " + std::to_string(chorale.steps.size()) +
-                                " steps are too many to draw (at most 8000)");
-  }
+void require(bool good, const std::string& message) {
+  if (!good) throw std::invalid_argument("piano_roll: " + message);
+}
+
+Roll lay_out(const RollOptions& options, const std::vector<RollVoice>& voices) {
+  require(options.steps_per_beat >= 1 && options.steps_per_beat <= 16,
+          "steps_per_beat is " + std::to_string(options.steps_per_beat) + "; expected 1 to 16");
   int low = 128;
   int high = -1;
-  for (const std::array<int, 4>& step : chorale.steps) {
-    for (const int pitch : step) {
-      if (pitch < -1 || pitch > 127) {
-        throw std::invalid_argument("piano_roll: pitch " + std::to_string(pitch) +
-                                    " is not in -1 .. 127");
-      }
-      if (pitch < 0) continue;
-      low = std::min(low, pitch);
-      high = std::max(high, pitch);
+  int steps = std::max(options.steps, 1);
+  for (const RollVoice& voice : voices) {
+    for (const RollNote& note : voice.notes) {
+      require(note.pitch >= 0 && note.pitch <= 127,
+              "pitch " + std::to_string(note.pitch) + " is not in 0 .. 127");
+      require(note.begin >= 0 && note.end > note.begin,
+              "a note from step " + std::to_string(note.begin) + " to " + std::to_string(note.end));
+      low = std::min(low, note.pitch);
+      high = std::max(high, note.pitch);
+      steps = std::max(steps, note.end);
     }
   }
   Roll roll;
+  roll.steps_per_beat = options.steps_per_beat;
+  require(steps <= kMaxBeats * roll.steps_per_beat,
+          std::to_string(steps) + " steps are too many to draw (at most " +
+              std::to_string(kMaxBeats * roll.steps_per_beat) + ")");
   if (high >= 0) {
     roll.low = std::max(low - 2, 0);
     roll.high = std::min(high + 2, 127);
   }
-  const int bars = (static_cast<int>(chorale.steps.size()) + kStepsPerBar - 1) / kStepsPerBar;
-  roll.steps = std::max(bars, 1) * kStepsPerBar;
-  roll.step_width = std::clamp(1500 / roll.steps, 4, 12);
+  const int bar = roll.steps_per_bar();
+  roll.steps = (steps + bar - 1) / bar * bar;
+  roll.step_width = std::max(std::min(1500 / roll.steps, 12), 16 / roll.steps_per_beat);
   return roll;
 }
 
@@ -93,12 +97,12 @@ void draw_background(Image& image, const Roll& roll) {
       image.fill_rect({roll.left(), roll.y(pitch) + kRow - 1, roll.width(), 1}, kBeatLine);
     }
   }
-  const int bars_per_number = roll.steps / kStepsPerBar > 8 ? 2 : 1;
-  for (int step = 0; step <= roll.steps; step += 4) {
-    const bool bar = step % kStepsPerBar == 0;
-    const int x = roll.x(static_cast<std::size_t>(step));
+  const int bars_per_number = roll.steps / roll.steps_per_bar() > 8 ? 2 : 1;
+  for (int step = 0; step <= roll.steps; step += roll.steps_per_beat) {
+    const bool bar = step % roll.steps_per_bar() == 0;
+    const int x = roll.x(step);
     image.fill_rect({x, kTop, 1, roll.height()}, bar ? kBarLine : kBeatLine);
-    const int number = step / kStepsPerBar;
+    const int number = step / roll.steps_per_bar();
     if (bar && step < roll.steps && number % bars_per_number == 0) {
       image.text(x + 3, kTop + roll.height() + 6, std::to_string(number + 1), kFaintInk);
     }
@@ -141,8 +145,9 @@ int voices_under(const Chorale& chorale, std::size_t step, std::size_t voice) {
       std::count(pitches.begin(), pitches.begin() + static_cast<long>(voice), pitches[voice]));
 }
 
-/// Where voices sound in unison, the lower one is drawn narrower, inside the higher one's bar.
-void draw_voice(Image& image, const Roll& roll, const Chorale& chorale, std::size_t voice) {
+/// A bar ends where the pitch changes, or how many voices sound it.
+std::vector<RollNote> notes_of(const Chorale& chorale, std::size_t voice) {
+  std::vector<RollNote> notes;
   const std::size_t count = chorale.steps.size();
   for (std::size_t begin = 0; begin < count;) {
     const int pitch = chorale.steps[begin][voice];
@@ -152,35 +157,52 @@ void draw_voice(Image& image, const Roll& roll, const Chorale& chorale, std::siz
            voices_under(chorale, end, voice) == under) {
       ++end;
     }
-    if (pitch >= 0) {
-      const int inset = std::min(2 * under, kRow / 2 - 2);
-      draw_note(image,
-                {roll.x(begin) + 1, roll.y(pitch) + inset + 1, roll.x(end) - roll.x(begin) - 1,
-                 kRow - 2 * inset - 2},
-                kVoices[voice]);
+    if (pitch != -1) {
+      notes.push_back({static_cast<int>(begin), static_cast<int>(end), pitch,
+                       std::min(2 * under, kRow / 2 - 2)});
     }
     begin = end;
   }
+  return notes;
 }
 
 }  // namespace
 
-Image piano_roll(const Chorale& chorale, const std::string& title) {
-  const Roll roll = lay_out(chorale);
+Image piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices) {
+  const Roll roll = lay_out(options, voices);
   const int width = std::max(roll.left() + roll.width() + kMargin, 560);
   Image image(width, kTop + roll.height() + kBottom);
-  image.text(kMargin, 18, fit_text(title, width - 2 * kMargin, Font::kTitle), kInk, Font::kTitle);
+  image.text(kMargin, 18, fit_text(options.title, width - 2 * kMargin, Font::kTitle), kInk,
+             Font::kTitle);
   int x = kMargin;
-  for (std::size_t voice = 0; voice < 4; ++voice) {
-    draw_note(image, {x, 53, 24, 10}, kVoices[voice]);
-    image.text(x + 32, 52, kNames[voice], kInk);
-    x += 32 + text_width(kNames[voice]) + 24;
+  for (const RollVoice& voice : voices) {
+    draw_note(image, {x, 53, 24, 10}, voice.color);
+    image.text(x + 32, 52, voice.name, kInk);
+    x += 32 + text_width(voice.name) + 24;
   }
   draw_background(image, roll);
   draw_keyboard(image, roll);
-  for (std::size_t voice = 0; voice < 4; ++voice) draw_voice(image, roll, chorale, voice);
+  for (const RollVoice& voice : voices) {
+    for (const RollNote& note : voice.notes) {
+      const int from = roll.x(note.begin) + 1;
+      draw_note(image,
+                {from, roll.y(note.pitch) + note.inset + 1, std::max(roll.x(note.end) - from, 2),
+                 kRow - 2 * note.inset - 2},
+                voice.color);
+    }
+  }
   image.text(kMargin, kTop + roll.height() + 6, "bar", kFaintInk);
   return image;
+}
+
+Image piano_roll(const Chorale& chorale, const std::string& title) {
+  constexpr std::array<const char*, 4> kNames = {"Soprano", "Alto", "Tenor", "Bass"};
+  constexpr std::array<Color, 4> kColors = {
+      {{213, 94, 0}, {230, 168, 30}, {0, 150, 110}, {0, 104, 170}}};
+  std::vector<RollVoice> voices;
+  for (std::size_t voice = 0; voice < 4; ++voice)
+    voices.push_back({kNames[voice], kColors[voice], notes_of(chorale, voice)});
+  return piano_roll({.title = title, .steps = static_cast<int>(chorale.steps.size())}, voices);
 }
 
 }  // namespace stretto::examples

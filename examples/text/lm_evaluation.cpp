@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <unordered_map>
 
 #include "autograd/tape.h"
 #include "examples/common/interrupt.h"
@@ -85,29 +84,9 @@ Evaluation evaluate(nn::TransformerXL& model, const std::vector<int32_t>& tokens
 
 CountingLoss counting_loss(const std::vector<int32_t>& train, const std::vector<int32_t>& valid,
                            int64_t n_tokens) {
-  const auto pair = [](int32_t a, int32_t b) { return uint64_t(uint32_t(a)) << 32 | uint32_t(b); };
-  std::vector<double> count(static_cast<size_t>(n_tokens)), before(count), followers(count);
-  std::unordered_map<uint64_t, int64_t> pairs;
-  for (size_t i = 0; i < train.size(); ++i) {
-    ++count[size_t(train[i])];
-    if (i == 0) continue;
-    const size_t a = size_t(train[i - 1]);
-    ++before[a];
-    followers[a] += pairs[pair(train[i - 1], train[i])]++ == 0;
-  }
-  CountingLoss loss{};
-  for (size_t i = 1; i < valid.size(); ++i) {
-    const size_t a = size_t(valid[i - 1]), b = size_t(valid[i]);
-    const double alone = (count[b] + 1) / (double(train.size()) + double(n_tokens));
-    const auto found = pairs.find(pair(valid[i - 1], valid[i]));
-    const double together = found == pairs.end() ? 0 : double(found->second);
-    const double t = followers[a];
-    loss.unigram -= std::log(alone);
-    loss.bigram -= std::log(t > 0 ? (together + t * alone) / (before[a] + t) : alone);
-  }
-  loss.unigram /= double(valid.size() - 1);
-  loss.bigram /= double(valid.size() - 1);
-  return loss;
+  TokenCounts counts(n_tokens);
+  counts.add(train);
+  return counts.loss(std::vector<std::vector<int32_t>>{valid});
 }
 
 std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<int64_t>& prompt,

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/counting.h"
 #include "examples/text/segments.h"
 #include "examples/text/tokenizer.h"
 #include "nn/transformer_xl.h"
@@ -38,12 +39,7 @@ struct EvaluationOptions {
 Evaluation evaluate(nn::TransformerXL& model, const std::vector<int32_t>& tokens,
                     const EvaluationOptions& options);
 
-/// Negative log-likelihoods of counting alone, in nats per token but the very first, of `valid`
-/// after `train`: unigrams smoothed by one, and bigrams that share with them by how many different
-/// tokens have followed (Witten & Bell 1991), p(b | a) = (c(ab) + t(a) p(b)) / (c(a) + t(a)).
-struct CountingLoss {
-  double unigram, bigram;
-};
+/// Of every token of `valid` but the very first, after counting `train`.
 CountingLoss counting_loss(const std::vector<int32_t>& train, const std::vector<int32_t>& valid,
                            int64_t n_tokens);
 

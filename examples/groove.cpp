@@ -1,0 +1,300 @@
+// Trains a Transformer on grooves, that is bass, drums and one harmony instrument, and lets it
+// continue some: does it stay in the style it was given?
+//
+// In: MIDI files of --data DIR, or songs that it generates itself; --prompt FILE to continue. Out,
+// in --out DIR: checkpoint, metrics.csv, a picture of the loss, the prompt and its continuations as
+// MIDI and as piano rolls, and how alike they are. --compare only compares MIDI files.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+
+#include "core/blas.h"
+#include "core/parallel.h"
+#include "examples/common/command_line.h"
+#include "examples/common/progress.h"
+#include "examples/common/settings.h"
+#include "examples/common/training_run.h"
+#include "examples/groove/groove_midi.h"
+#include "examples/groove/groove_report.h"
+#include "examples/groove/groove_tokens.h"
+#include "examples/groove/groove_training.h"
+#include "nn/checkpoint.h"
+#include "nn/init.h"
+
+namespace stretto::examples {
+namespace {
+
+struct Options {
+  GrooveSettings settings;
+  RunOptions run{.out = "out/groove"};
+  std::string data;
+  bool published = false;
+  std::string prompt;
+  int64_t prompt_bars = 2;
+  int64_t continuations = 3;
+  int64_t tokens = 384;
+  double temperature = 0.6;
+  std::vector<std::string> compare;
+  bool published_onsets = false;
+
+  OnsetUnit onsets() const {
+    return published_onsets ? OnsetUnit::published_ticks : OnsetUnit::beats;
+  }
+};
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+void describe(CLI::App& app, Options& o) {
+  GrooveSettings& s = o.settings;
+  app.add_option("--data", o.data, "Folder of MIDI files; without it songs are generated")
+      ->option_text("DIR");
+  app.add_option("--held-out", s.held_out, "Share of the files to judge by");
+  app.add_option("--skip-bars", s.skip_bars, "Leave out so many bars at the start of every file");
+  app.add_option("--augment", s.augment,
+                 "1: other harmony instruments, beginnings, keys and missing tracks; 0: not");
+  app.add_flag("--published", o.published,
+               "The published configuration of 76 million parameters, for options not given");
+  describe(app, o.run);
+  describe_steps_and_seed(app, s.steps, s.seed);
+
+  app.add_option("--attention", s.attention, joined(groove_attentions()));
+  app.add_option("--position", s.position, joined(groove_positions()));
+  app.add_option("--features", s.features, "Random features of performer");
+  app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");
+  app.add_flag("--published-model", s.published_model,
+               "Norms after the layers, biases everywhere, small first values");
+  app.add_flag("--published-eos", s.published_eos,
+               "Do not learn where songs end, as the published models");
+  app.add_option("--layers", s.layers, "Layers");
+  app.add_option("--d-model", s.d_model, "Width of the model");
+  app.add_option("--heads", s.heads, "Attention heads");
+  app.add_option("--d-hidden", s.d_hidden, "Width of the feed-forward networks");
+  app.add_option("--dropout", s.dropout, "Dropout on every residual branch");
+  app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
+  app.add_option("--length", s.length, "Sequences are cut to so many tokens");
+  app.add_option("--batch", s.batch, "Sequences of a step");
+  app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of AdamW");
+  app.add_option("--warmup", s.warmup, "Steps of linear warm-up");
+  app.add_option("--weight-decay", s.weight_decay, "Decoupled weight decay");
+  app.add_option("--clip", s.clip, "Largest norm of a step's gradient");
+
+  app.add_flag("--evaluate", o.run.report_only, "Do not train: judge and continue with --resume");
+  app.add_option("--prompt", o.prompt, "MIDI file to continue; without it a song held out")
+      ->option_text("FILE");
+  app.add_option("--prompt-bars", o.prompt_bars, "How much of it the model sees");
+  app.add_option("--continuations", o.continuations, "How many to write (0: none)");
+  app.add_option("--tokens", o.tokens, "New tokens of each, at most");
+  app.add_option("--temperature", o.temperature, "Of the drawing of tokens");
+  app.add_option("--compare", o.compare,
+                 "Only tell how alike in style other MIDI files are to the first one")
+      ->option_text("FILE FILE...");
+  app.add_flag("--published-onsets", o.published_onsets,
+               "Compare onsets as the published code did, by the first five ticks of a bar");
+}
+
+std::string option_of(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
+// The configuration, over it the command line. Of a resumed run, its own settings, which must be
+// those that are given, with --published all of that.
+void resolve(Options& o) {
+  nn::Metadata notes = settings_to_notes(o.published ? published_groove() : GrooveSettings());
+  if (o.run.given("--minutes")) notes["steps"] = "0";
+  GrooveSettings::each(o.settings, [&](const char* name, auto& value) {
+    if (!o.run.given(option_of(name))) read_text(notes.at(name), value);
+  });
+  const std::string& path = o.run.resume;
+  if (!path.empty()) {
+    const nn::Metadata saved_notes = as_usage([&] { return nn::load_training_state(path); }).notes;
+    const auto saved = settings_from_notes<GrooveSettings>(saved_notes, path, "groove");
+    RunOptions asked = o.run;
+    if (o.published) asked.given = [](const std::string&) { return true; };
+    check_same_settings(settings_to_notes(saved), settings_to_notes(o.settings), asked, path);
+    o.settings = saved;
+  }
+  o.settings.check();
+  require_range("--prompt-bars", o.prompt_bars, 1, 1000);
+  require_range("--continuations", o.continuations, 0, 1000);
+  require_range("--tokens", o.tokens, 1, 1'000'000);
+  require_number("--temperature", o.temperature, o.temperature >= 0 && std::isfinite(o.temperature),
+                 "a number of at least 0");
+  require(!o.run.report_only || !path.empty(), "--evaluate: needs --resume FILE");
+}
+
+class Run : public TrainingRun {
+ public:
+  explicit Run(Options options) : TrainingRun(options.run), o_(std::move(options)) {}
+
+ private:
+  static constexpr const char* smaller = "--layers, --d-model, --d-hidden, --length or --batch";
+
+  const GrooveSettings& settings() const { return o_.settings; }
+  nn::MusicTransformer& model() { return training_ ? training_->model : *evaluated_; }
+
+  void prepare() override {
+    const Device device = use_device(settings().steps, settings().least_memory(), smaller);
+    GrooveSplit songs = read_songs();
+    valid_ = validation_grooves(songs.valid, settings().length);
+    n_train_ = int64_t(songs.train.size());
+    if (o_.continuations > 0) find_prompt(songs.valid.front());
+    baselines_ = counted_loss(songs.train, valid_, settings());
+    as_usage([&] {
+      if (run_.report_only) {
+        evaluated_.emplace(groove_model(settings()));
+        nn::load_checkpoint(run_.resume, *evaluated_, nullptr);
+        evaluated_->to(device);
+        return;
+      }
+      training_.emplace(settings(), std::move(songs.train), device);
+      if (!run_.resume.empty()) before_ = training_->load(run_.resume);
+    });
+  }
+
+  GrooveSplit read_songs() {
+    if (o_.data.empty()) return generate_groove_split(settings().seed);
+    GrooveFolder folder = read_groove_folder(o_.data, int(settings().skip_bars));
+    const std::string reasons = folder.reasons();
+    if (!reasons.empty()) skipped_ = " (skipped: " + reasons + ")";
+    return split_grooves(std::move(folder.songs), settings().held_out, o_.data + skipped_);
+  }
+
+  void find_prompt(const GrooveSource& held_out) {
+    reference_ = with_fullest_harmony(o_.prompt.empty() ? held_out : read_groove(o_.prompt));
+    prompt_ = first_bars(reference_, int(o_.prompt_bars));
+    const std::string name = o_.prompt.empty() ? held_out.name : o_.prompt;
+    const auto seen = int64_t(to_tokens(prompt_).size());
+    require(seen > 0, "--prompt-bars " + as_text(o_.prompt_bars) + ": no note of " + name +
+                          " ends before bar " + as_text(o_.prompt_bars + 1));
+    const int64_t room = settings().length - seen;
+    if (settings().position != "learned") return;
+    require(room > 0, "--prompt-bars " + as_text(o_.prompt_bars) + ": has " + as_text(seen) +
+                          " tokens, and --position learned has room for " +
+                          as_text(settings().length - 1));
+    o_.tokens = std::min(o_.tokens, room);
+  }
+
+  void begin() override {
+    std::cout << (o_.data.empty() ? "Generated " : "Read ") << n_train_
+              << " songs to learn from and " << valid_.size() << " to judge by" << skipped_
+              << ". Attention " << settings().attention << ", position " << settings().position
+              << ", " << model().parameter_count() << " parameters, " << num_threads()
+              << " threads, " << blas_description() << std::endl;
+  }
+
+  StepResult train_step(double progress) override { return training_->train_step(progress); }
+  void save(const std::string& path, double seconds) const override {
+    training_->save(path, seconds);
+  }
+  RunState state() const override {
+    return {training_->step(), settings().steps, training_->learning_rate()};
+  }
+  double tokens_per_step() const override {
+    return double(settings().batch * (settings().length - 1));
+  }
+  std::vector<std::string> files() const override {
+    std::vector<std::string> all;
+    if (!run_.report_only) all = {"checkpoint.safetensors", "metrics.csv", "loss.png"};
+    if (o_.continuations > 0) all.insert(all.end(), {"prompt.mid", "prompt.png"});
+    for (int64_t i = 1; i <= o_.continuations; ++i)
+      for (const char* ending : {".mid", ".png"})
+        all.push_back("continuation-" + std::to_string(i) + ending);
+    return all;
+  }
+
+  double validate() override {
+    try {
+      return groove_loss(model(), valid_, settings().batch, settings().published_eos);
+    } catch (const Error& e) {
+      throw Error(str("validation: ", e.what()));
+    }
+  }
+
+  void report() override {
+    if (!run_.report_only)
+      std::cout << "Saved " << checkpoint() << " after " << training_->step() << " steps and "
+                << duration_text(seconds()) << std::endl;
+    std::cout << "Validation loss, nats per token:\n"
+              << "  unigram  " << fixed(baselines_.unigram, 4) << "\n"
+              << "  bigram   " << fixed(baselines_.bigram, 4) << "\n"
+              << "  model    " << fixed(validate(), 4) << std::endl;
+    if (!run_.report_only)
+      draw_curve("Loss of " + settings().attention + " attention, position " + settings().position,
+                 "nats per token", 1, {{"bigram", baselines_.bigram}});
+    if (o_.continuations > 0) write_music();
+  }
+
+  void write(const std::string& name, const Groove& groove, const std::string& title) const {
+    write_midi(path(name + ".mid"), to_song(groove));
+    write_png(path(name + ".png"), groove_roll(groove, title));
+  }
+
+  void write_music() {
+    write("prompt", prompt_, "Prompt");
+    std::vector<Groove> written;
+    for (int64_t i = 1; i <= o_.continuations; ++i) {
+      const bool keeps_keys = settings().attention == "softmax";
+      written.push_back(continue_groove(model(), prompt_,
+                                        {.tokens = o_.tokens,
+                                         .temperature = o_.temperature,
+                                         .seed = settings().seed + uint64_t(i - 1),
+                                         .context = keeps_keys ? settings().length : 0}));
+      const std::string number = std::to_string(i);
+      write("continuation-" + number, written.back(),
+            "Continuation " + number + " of " + std::to_string(o_.prompt_bars) + " bars");
+    }
+    std::cout << "Likeness in style of the continuations, by quarters, to the whole song (1: the "
+                 "same):\n"
+              << style_table(style_similarity(reference_, written, o_.onsets())) << std::flush;
+  }
+
+  Options o_;
+  std::vector<GrooveSequence> valid_;
+  int64_t n_train_ = 0;
+  std::string skipped_;
+  CountingLoss baselines_{};
+  Groove reference_, prompt_;
+  std::optional<GrooveTraining> training_;
+  std::optional<nn::MusicTransformer> evaluated_;  // without training
+};
+
+int compare(const Options& o) {
+  require(o.compare.size() >= 2, "--compare: needs a reference and at least one other file");
+  std::vector<Groove> grooves;
+  for (const std::string& file : o.compare)
+    grooves.push_back(with_fullest_harmony(read_groove(file)));
+  const std::vector<Groove> others(grooves.begin() + 1, grooves.end());
+  std::cout << "Likeness in style to " << o.compare.front() << ", by quarters (1: the same):\n"
+            << style_table(style_similarity(grooves.front(), others, o.onsets())) << std::flush;
+  return 0;
+}
+
+int run(Options& options) {
+  if (!options.compare.empty()) return compare(options);
+  resolve(options);
+  if (options.run.parameters) {
+    std::cout << nn::count_parameters<nn::MusicTransformer>(groove_model(options.settings))
+              << std::endl;
+    return 0;
+  }
+  return Run(options)();
+}
+
+}  // namespace
+}  // namespace stretto::examples
+
+int main(int argc, char** argv) {
+  using namespace stretto::examples;
+  Options options;
+  return run_program(
+      argc, argv, "groove",
+      "Trains a Transformer on bass, drums and harmony, and lets it continue some bars.",
+      [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
+}

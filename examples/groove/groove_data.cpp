@@ -1,0 +1,112 @@
+#include "examples/groove/groove_data.h"
+
+#include <algorithm>
+
+#include "examples/common/settings.h"
+#include "examples/common/training.h"
+#include "examples/groove/groove_augmentation.h"
+#include "examples/groove/groove_generator.h"
+#include "examples/groove/groove_tokens.h"
+#include "ops/create.h"
+
+namespace stretto::examples {
+
+GrooveSequence groove_sequence(const Groove& groove, int64_t length) {
+  GrooveSequence sequence{groove_start};
+  const std::vector<int64_t> tokens = to_tokens(groove, length - 1);
+  sequence.insert(sequence.end(), tokens.begin(), tokens.end());
+  if (int64_t(sequence.size()) < length) sequence.push_back(groove_end);
+  return sequence;
+}
+
+Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_eos) {
+  size_t longest = 0;
+  for (const GrooveSequence& sequence : sequences) longest = std::max(longest, sequence.size());
+  std::vector<int64_t> inputs, targets;
+  for (const GrooveSequence& sequence : sequences)
+    for (size_t i = 0; i + 1 < longest; ++i) {
+      const bool inside = i + 1 < sequence.size();
+      const bool scored = inside && !(published_eos && sequence[i + 1] == groove_end);
+      inputs.push_back(i < sequence.size() ? sequence[i] : groove_end);
+      targets.push_back(scored ? sequence[i + 1] : not_scored);
+    }
+  const Shape shape{int64_t(sequences.size()), int64_t(longest) - 1};
+  return {tensor(inputs, shape), tensor(targets, shape)};
+}
+
+GrooveSplit generate_groove_split(uint64_t seed) {
+  return {generate_grooves(seed, 0, 200), generate_grooves(seed, 1'000'000, 20)};
+}
+
+GrooveSplit split_grooves(std::vector<GrooveSource> songs, double held_out,
+                          const std::string& data) {
+  const double n = double(songs.size());
+  require(n >= 2, data +
+                      ": at least two songs with bass, drums and harmony are needed, and it has " +
+                      as_text(int64_t(songs.size())));
+  const double share = std::clamp(held_out, 1 / n, (n - 1) / n);
+  GrooveSplit split;
+  for (size_t i = 0; i < songs.size(); ++i) {
+    const bool held = int64_t(double(i + 1) * share + 1e-9) > int64_t(double(i) * share + 1e-9);
+    (held ? split.valid : split.train).push_back(std::move(songs[i]));
+  }
+  return split;
+}
+
+std::vector<GrooveSequence> training_grooves(const std::vector<GrooveSource>& songs,
+                                             const GrooveSettings& settings, int64_t step) {
+  uint64_t state = settings.seed;
+  state = splitmix64(state) + uint64_t(step);
+  PortableRandom random(splitmix64(state));
+  std::vector<GrooveSequence> sequences;
+  for (int64_t i = 0; i < settings.batch; ++i) {
+    const GrooveSource& song = songs[size_t(random.below(int(songs.size())))];
+    sequences.push_back(groove_sequence(
+        settings.augment ? augmented(song, random) : with_fullest_harmony(song), settings.length));
+  }
+  return sequences;
+}
+
+std::vector<GrooveSequence> validation_grooves(const std::vector<GrooveSource>& songs,
+                                               int64_t length) {
+  std::vector<GrooveSequence> sequences;
+  for (const GrooveSource& song : songs)
+    sequences.push_back(groove_sequence(with_fullest_harmony(song), length));
+  return sequences;
+}
+
+CountingLoss counted_loss(const std::vector<GrooveSource>& train,
+                          const std::vector<GrooveSequence>& valid,
+                          const GrooveSettings& settings) {
+  const auto scored = [&](GrooveSequence sequence) {
+    if (settings.published_eos && sequence.back() == groove_end) sequence.pop_back();
+    return sequence;
+  };
+  TokenCounts counts(groove_vocabulary);
+  const int lowest = settings.augment ? -5 : 0, highest = settings.augment ? 6 : 0;
+  for (const GrooveSource& song : train)
+    for (int semitones = lowest; semitones <= highest; ++semitones)
+      counts.add(
+          scored(groove_sequence(transposed(with_fullest_harmony(song), semitones), INT64_MAX)));
+  std::vector<GrooveSequence> targets;
+  for (const GrooveSequence& sequence : valid) targets.push_back(scored(sequence));
+  return counts.loss(targets);
+}
+
+std::string fingerprint(const std::vector<GrooveSource>& songs) {
+  Fingerprint print;
+  const auto add = [&](const GroovePart& part) {
+    print.add(int64_t(part.notes.size()));
+    for (const Note& note : part.notes)
+      for (const int number : {note.start, note.duration, note.pitch, note.velocity})
+        print.add(number);
+  };
+  for (const GrooveSource& song : songs) {
+    add(song.bass);
+    add(song.drums);
+    for (const GroovePart& part : song.harmony) add(part);
+  }
+  return print.text();
+}
+
+}  // namespace stretto::examples

@@ -1,0 +1,141 @@
+#include "examples/groove/groove_midi.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "examples/common/settings.h"
+
+namespace stretto::examples {
+namespace {
+
+constexpr std::int64_t kLastTick = (std::int64_t{1} << 28) - 1;
+constexpr int kDrumChannel = 9;
+
+std::string lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+bool is_bass(const GroovePart& part) {
+  const std::string name = lower(part.name);
+  if (part.program >= 32 && part.program <= 39) return true;
+  return name.find("bass") != std::string::npos && name.find("bassoon") == std::string::npos;
+}
+
+/// Twelfths of a beat from the start, to the nearest.
+std::int64_t on_grid(const MidiFile& file, int track, std::int64_t tick, double seconds) {
+  const std::int64_t quarter = file.division.ticks_per_quarter;
+  if (quarter > 0) return (2 * groove_beat * tick + quarter) / (2 * quarter);
+  return std::llround(groove_beat * file.tempo_map(track).beats(seconds));
+}
+
+Note on_grid(const MidiFile& file, const MidiNote& note) {
+  const std::int64_t start = on_grid(file, note.track, note.start, note.start_seconds);
+  const std::int64_t end = std::max(start + 1, on_grid(file, note.track, note.start + note.duration,
+                                                       note.start_seconds + note.seconds));
+  require(end <= kLastTick, "a note ends after 2^28 twelfths of a beat; that is too long");
+  return {static_cast<int>(start), static_cast<int>(end - start), note.pitch, note.velocity};
+}
+
+double first_tempo(const MidiFile& file) {
+  const std::vector<TempoChange>& changes = file.tempo_map().changes();
+  if (changes.empty()) return 120;
+  return std::clamp(60e6 / changes.front().microseconds_per_quarter, 4.0, 1000.0);
+}
+
+}  // namespace
+
+GrooveSource to_groove_source(const MidiFile& file) {
+  require(file.format != 2 || file.tracks.size() <= 1,
+          "its tracks do not sound together (format 2)");
+  GrooveSource song{.name = {},
+                    .bass = {.name = {}, .program = 33, .notes = {}},
+                    .drums = {},
+                    .harmony = {},
+                    .quarters_per_minute = first_tempo(file)};
+  std::map<std::pair<int, int>, GroovePart> parts;  // by track and channel
+  for (const MidiNote& note : file.notes) {
+    if (note.channel == kDrumChannel) {
+      song.drums.notes.push_back(on_grid(file, note));
+      continue;
+    }
+    GroovePart& part = parts[{note.track, note.channel}];
+    if (part.notes.empty()) {
+      part.name = file.tracks[static_cast<std::size_t>(note.track)].name;
+      part.program = note.program;
+    }
+    part.notes.push_back(on_grid(file, note));
+  }
+  for (auto& [place, part] : parts) {
+    if (!is_bass(part)) {
+      song.harmony.push_back(std::move(part));
+    } else if (part.notes.size() > song.bass.notes.size()) {
+      song.bass = std::move(part);
+    }
+  }
+  return song;
+}
+
+GrooveSource read_groove(const std::string& path) {
+  const MidiFile file = read_midi(path);
+  require(!file.notes.empty(), path + ": has no notes");
+  try {
+    GrooveSource song = to_groove_source(file);
+    song.name = path;
+    return song;
+  } catch (const UsageError& error) {
+    throw UsageError(path + ": " + error.what());
+  }
+}
+
+std::string missing_part(const GrooveSource& song) {
+  if (song.bass.notes.empty()) return "no bass";
+  if (song.drums.notes.empty()) return "no drums";
+  for (const GroovePart& part : song.harmony)
+    if (!part.notes.empty()) return "";
+  return "no harmony";
+}
+
+std::string GrooveFolder::reasons() const {
+  std::string text;
+  for (const auto& [reason, files] : skipped)
+    text += (text.empty() ? "" : ", ") + reason + " " + std::to_string(files);
+  return text;
+}
+
+GrooveFolder read_groove_folder(const std::string& path, int skip_bars) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> files;
+  try {
+    for (const auto& entry : fs::recursive_directory_iterator(path)) {
+      const std::string ending = lower(entry.path().extension().string());
+      if ((ending == ".mid" || ending == ".midi") && entry.is_regular_file())
+        files.push_back(entry.path().string());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw UsageError("cannot read the folder " + path + ": " + error.code().message());
+  }
+  std::sort(files.begin(), files.end());
+  GrooveFolder folder;
+  for (const std::string& file : files) {
+    GrooveSource song;
+    std::string reason;
+    try {
+      song = without_bars(read_groove(file), skip_bars);
+      reason = missing_part(song);
+    } catch (const UsageError&) {
+      reason = "unreadable";
+    }
+    if (reason.empty()) {
+      folder.songs.push_back(std::move(song));
+    } else {
+      ++folder.skipped[reason];
+    }
+  }
+  return folder;
+}
+
+}  // namespace stretto::examples

@@ -1,0 +1,46 @@
+// Grooves from MIDI files.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "examples/groove/groove.h"
+#include "examples/music/midi_reader.h"
+
+namespace stretto::examples {
+
+/// The instruments of a file, each the notes of one channel in one track. Channel 9 of all tracks
+/// is the drums. An instrument with a bass program (32 to 39) as its first, or in a track that has
+/// "bass" in its name and not "bassoon", is a bass: the one of most notes is the bass, and others
+/// are left out. All else could be the harmony.
+///
+/// Starts and ends go to the nearest twelfth of a beat, whatever the tempo, with a SMPTE division
+/// too; a note lasts at least one. The tempo is the first one of the file, at least 4 and at most
+/// 1000 beats a minute.
+///
+/// Throws UsageError, without a path, for files of format 2 with several tracks, which do not sound
+/// together, and for notes that do not end before tick 2^28 of the grid.
+GrooveSource to_groove_source(const MidiFile& file);
+
+/// The song in the file at `path`, which may lack instruments. Throws UsageError, with the path, as
+/// read_midi() and to_groove_source() do and for a file without notes.
+GrooveSource read_groove(const std::string& path);
+
+/// "no bass", "no drums", "no harmony", whichever comes first; "" for a song that has all three.
+std::string missing_part(const GrooveSource& song);
+
+struct GrooveFolder {
+  std::vector<GrooveSource> songs;              // with all three; their names are the files' paths
+  std::map<std::string, std::int64_t> skipped;  // a missing part or "unreadable": how many files
+
+  /// "no bass 3, unreadable 1"
+  std::string reasons() const;
+};
+
+/// All files below a folder whose names end with .mid or .midi, in the order of their paths, each
+/// without its first `skip_bars` bars. Throws UsageError where the folder cannot be read.
+GrooveFolder read_groove_folder(const std::string& path, int skip_bars = 0);
+
+}  // namespace stretto::examples
