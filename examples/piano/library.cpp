@@ -134,11 +134,4 @@ std::string fingerprint(const std::vector<PianoPiece>& pieces) {
   return print.text();
 }
 
-std::vector<int> all_tokens(const std::vector<PianoPiece>& pieces) {
-  std::vector<int> all;
-  for (const PianoPiece& piece : pieces)
-    all.insert(all.end(), piece.tokens.begin(), piece.tokens.end());
-  return all;
-}
-
 }  // namespace stretto::examples

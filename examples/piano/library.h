@@ -41,7 +41,4 @@ PianoLibrary generated_library(uint64_t seed, const PianoTokens& tokens);
 /// A name for pieces.
 std::string fingerprint(const std::vector<PianoPiece>& pieces);
 
-/// All tokens in a row.
-std::vector<int> all_tokens(const std::vector<PianoPiece>& pieces);
-
 }  // namespace stretto::examples
