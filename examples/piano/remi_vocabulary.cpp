@@ -59,14 +59,14 @@ const std::vector<RemiWord>& remi_words() {
 int remi_id(RemiKind kind, int value) { return ids().at({kind, value}); }
 
 int remi_nearest(RemiKind kind, double value) {
-  int nearest = 0;
-  double distance = HUGE_VAL;
-  for (const auto& [word, id] : ids())
-    if (word.first == kind && std::abs(word.second - value) < distance) {
-      nearest = word.second;
-      distance = std::abs(word.second - value);
-    }
-  return nearest;
+  const int floor = int(std::floor(std::clamp(value, 0.0, 1000.0)));
+  const auto above = ids().upper_bound({kind, floor});
+  const auto of_kind = [&](auto it) { return it != ids().end() && it->first.first == kind; };
+  if (above == ids().begin() || !of_kind(std::prev(above))) return above->first.second;
+  const int low = std::prev(above)->first.second;
+  if (!of_kind(above)) return low;
+  const int high = above->first.second;
+  return value - low <= high - value ? low : high;
 }
 
 }  // namespace stretto::examples
