@@ -94,6 +94,7 @@ class Run : public TrainingRun {
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
                                  "attention.png",  "generated.mid",     "generated.png"};
+    if (is_stochastic(settings().position)) all.emplace_back("templates.png");
     if (!run_.report_only)
       all.insert(all.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png"});
     return all;
@@ -155,12 +156,13 @@ class Run : public TrainingRun {
   }
 
   void draw_attention() {
+    const AttentionPictureOptions shown{.layers = read_list("--picture-layers", o_.picture_layers),
+                                        .heads = o_.picture_heads};
     const Device device = model().embedding.weight.device();
     const Tensor tokens = window_batch(evaluation_, 0, 1, o_.picture_length).inputs.to(device);
-    write_png(path("attention.png"),
-              attention_picture(model(), tokens,
-                                {.layers = read_list("--picture-layers", o_.picture_layers),
-                                 .heads = o_.picture_heads}));
+    write_png(path("attention.png"), attention_picture(model(), tokens, shown));
+    if (const auto image = template_picture(model(), o_.picture_length, shown))
+      write_png(path("templates.png"), *image);
   }
 
   void write_music() {

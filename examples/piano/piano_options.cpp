@@ -30,8 +30,10 @@ void take_settings(PianoOptions& o) {
     const nn::Metadata notes = as_usage([&] { return nn::load_training_state(path); }).notes;
     saved = settings_from_notes<PianoSettings>(notes, path, "train_music");
     if (!o.run.given("--tokens")) o.settings.tokens = saved->tokens;
+    if (!o.run.given("--position")) o.settings.position = saved->position;
   }
-  nn::Metadata notes = settings_to_notes(piano_settings(o.preset, o.settings.tokens));
+  nn::Metadata notes =
+      settings_to_notes(piano_settings(o.preset, o.settings.tokens, o.settings.position));
   if (o.run.given("--minutes")) notes["steps"] = "0";
   PianoSettings::each(o.settings, [&](const char* name, auto& value) {
     if (!o.run.given(option_of(name))) read_text(notes.at(name), value);
@@ -93,6 +95,9 @@ void describe(CLI::App& app, PianoOptions& o) {
   app.add_option("--position", s.position, joined(piano_positions()));
   app.add_option("--features", s.features, "Random features of performer");
   app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");
+  app.add_option("--realizations", s.realizations, "Draws of sine and conv");
+  app.add_option("--sines", s.sines, "Sines of each template of sine");
+  app.add_option("--taps", s.taps, "Reach of each template of conv");
   app.add_option("--layers", s.layers, "Layers");
   app.add_option("--d-model", s.d_model, "Width of the model");
   app.add_option("--heads", s.heads, "Attention heads");

@@ -1,10 +1,30 @@
 #include "examples/piano/piano_report.h"
 
 #include <algorithm>
+#include <map>
 
+#include "autograd/tape.h"
 #include "examples/piano/piano_training.h"
+#include "ops/spe.h"
 
 namespace stretto::examples {
+namespace {
+
+std::vector<int64_t> chosen_layers(const nn::MusicTransformer& model,
+                                   const AttentionPictureOptions& o) {
+  if (!o.layers.empty()) return o.layers;
+  if (model.options.n_layers == 1) return {1};
+  return {1, model.options.n_layers};
+}
+
+// Of values [H, rows, columns].
+void add_maps(std::vector<HeatMap>& maps, int64_t layer, const Tensor& values, int64_t heads) {
+  for (int64_t head = 0; head < std::min(heads, values.size(0)); ++head)
+    maps.push_back({"layer " + std::to_string(layer) + ", head " + std::to_string(head + 1),
+                    int(values.size(1)), int(values.size(2)), values[head].to_vector<float>()});
+}
+
+}  // namespace
 
 std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, int64_t trained,
                                              int64_t width) {
@@ -48,16 +68,40 @@ Image attention_picture(nn::MusicTransformer& model, const Tensor& tokens,
                         const AttentionPictureOptions& o) {
   model.eval();
   const std::vector<Tensor> weights = model.attention_weights(tokens);
-  std::vector<int64_t> layers = o.layers;
-  if (layers.empty()) layers = {1, int64_t(weights.size())};
-  if (o.layers.empty() && weights.size() == 1) layers.pop_back();
-  const int n = int(tokens.size(1));
   std::vector<HeatMap> maps;
-  for (const int64_t layer : layers)
-    for (int64_t head = 0; head < std::min(o.heads, model.options.n_heads); ++head)
-      maps.push_back({"layer " + std::to_string(layer) + ", head " + std::to_string(head + 1), n, n,
-                      weights[size_t(layer - 1)][0][head].to_vector<float>()});
+  for (const int64_t layer : chosen_layers(model, o))
+    add_maps(maps, layer, weights[size_t(layer - 1)][0], o.heads);
   return heat_maps("Attention: query downwards, key to the right", maps, 0.4);
+}
+
+std::optional<Image> template_picture(const nn::MusicTransformer& model, int64_t n,
+                                      const AttentionPictureOptions& o) {
+  NoGrad guard;
+  std::map<std::string, Tensor> of_any_layer;  // a shared code stands in one
+  std::vector<std::map<std::string, Tensor>> of(size_t(model.options.n_layers));
+  for (const auto& [name, value] : model.named_parameters()) {
+    const size_t at = name.find(".position.");
+    if (at == name.npos) continue;
+    const std::string part = name.substr(name.rfind('.') + 1);
+    of[std::stoul(name.substr(std::string("layers.").size()))][part] = value;
+    of_any_layer.emplace(part, value);
+  }
+  std::vector<HeatMap> maps;
+  for (const int64_t layer : chosen_layers(model, o)) {
+    std::map<std::string, Tensor>& own = of[size_t(layer - 1)];
+    const Tensor gate = own["gate"];
+    if (!own.contains("freqs") && !own.contains("filter_q")) own = of_any_layer;
+    const SpeNoise none(RandomKey{}, 1);
+    std::optional<SpeCode> code;
+    if (own.contains("freqs"))
+      code = SpeCode::sine(own["freqs"], own["offsets"], own["gains"], none);
+    else if (own.contains("filter_q"))
+      code = SpeCode::conv(own["filter_q"], own["filter_k"], none);
+    else
+      return std::nullopt;
+    add_maps(maps, layer, spe_template(*code, n, gate).slice(2, n - 1), o.heads);
+  }
+  return heat_maps("Templates: dimension downwards, lag from 0 to the right", maps);
 }
 
 }  // namespace stretto::examples

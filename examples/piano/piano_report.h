@@ -1,6 +1,7 @@
 // What train_music shows: the loss against the position, the music, and what the model looks at.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,5 +36,11 @@ struct AttentionPictureOptions {
 /// Attention weights of the model over `tokens` [1, L]: query downwards, key to the right.
 Image attention_picture(nn::MusicTransformer& model, const Tensor& tokens,
                         const AttentionPictureOptions& options);
+
+/// The templates P_d (ops/spe.h) of a model with stochastic positions, at lags 0 … n − 1: lag to
+/// the right, dimension downwards, a map for each of the first `heads` heads of each layer in
+/// `layers` (as above); layers that share a code differ by their gates. Nothing for other models.
+std::optional<Image> template_picture(const nn::MusicTransformer& model, int64_t n,
+                                      const AttentionPictureOptions& options);
 
 }  // namespace stretto::examples

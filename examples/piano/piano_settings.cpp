@@ -60,6 +60,9 @@ void PianoSettings::check() const {
   require_range("--features", features, 2, 65536);
   require(features % 2 == 0, "--features " + as_text(features) + ": come in pairs");
   require_range("--redraw", redraw, 0, INT64_MAX);
+  require_range("--realizations", realizations, 1, 65536);
+  require_range("--sines", sines, 1, 65536);
+  require_range("--taps", taps, 1, 65536);
   require_range("--length", length, 1, 1 << 20);
   require_range("--batch", batch, 1, 1 << 20);
   require_range("--transpose", transpose, 0, 24);
@@ -109,10 +112,12 @@ double PianoSettings::least_memory() const {
   return sizeof(float) * (4 * parameters + activations);
 }
 
-PianoSettings piano_settings(const std::string& preset, const std::string& tokens) {
+PianoSettings piano_settings(const std::string& preset, const std::string& tokens,
+                             const std::string& position) {
   require_name("--preset", preset, {"published", "small"});
   PianoSettings s;
   s.tokens = tokens;
+  s.position = position;
   if (tokens == "performance") {
     s.transpose = 3;
     s.stretch = 5;
@@ -128,11 +133,12 @@ PianoSettings piano_settings(const std::string& preset, const std::string& token
   s.init_std = model.init_std;
   s.length = 2048;
   s.batch = 4;
-  s.learning_rate = 1e-4;
+  s.taps = position == "conv-ungated" ? 512 : 128;
+  s.learning_rate = is_stochastic(position) ? 2e-4 : 1e-4;
   s.warmup = 200;
   s.weight_decay = 0;
   s.clip = 0.5;
-  s.steps = 62'880;  // 160 epochs of 393
+  s.steps = (is_stochastic(position) ? 140 : 160) * 393;  // epochs
   return s;
 }
 

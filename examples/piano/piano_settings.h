@@ -22,6 +22,9 @@ struct PianoSettings {
   std::string position = "ape";         // piano_positions()
   int64_t features = 64;                // of the performer
   int64_t redraw = 20;                  // steps between its projections; 0: never
+  int64_t realizations = 64;            // of stochastic positions: sine, conv
+  int64_t sines = 5;
+  int64_t taps = 128;  // of the filters of conv
   int64_t layers = 4;
   int64_t d_model = 128;
   int64_t heads = 4;
@@ -49,6 +52,9 @@ struct PianoSettings {
     f("position", s.position);
     f("features", s.features);
     f("redraw", s.redraw);
+    f("realizations", s.realizations);
+    f("sines", s.sines);
+    f("taps", s.taps);
     f("layers", s.layers);
     f("d_model", s.d_model);
     f("heads", s.heads);
@@ -82,12 +88,17 @@ struct PianoSettings {
 
 /// "small", which learns something on two cores in minutes, or "published", the Performer of
 /// Liutkus et al. (2021) on pop piano: 24 layers, trained on 2048 tokens. Transposition and stretch
-/// are those of the language: 6 semitones with remi, 3 and 5 % with performance.
-PianoSettings piano_settings(const std::string& preset, const std::string& tokens);
+/// are those of the language, 6 semitones with remi, 3 and 5 % with performance; the published
+/// learning rate, number of steps and taps those of the position.
+PianoSettings piano_settings(const std::string& preset, const std::string& tokens,
+                             const std::string& position);
 
 /// The names of --attention and --position.
 std::vector<std::string> piano_attentions();
 std::vector<std::string> piano_positions();
+
+/// Whether a position is a stochastic one: sine, conv and those without gates.
+bool is_stochastic(const std::string& position);
 
 /// Completes the options with what a position adds to a model. UsageError for an unknown name, and
 /// for one that the attention has no use for. The table stands in piano_positions.cpp.

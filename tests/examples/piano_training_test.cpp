@@ -23,24 +23,42 @@ using namespace stretto::examples::testing;  // NOLINT
 namespace nn = stretto::nn;
 
 PianoSettings tiny(const std::string& tokens) {
-  PianoSettings s = piano_settings("small", tokens);
+  PianoSettings s = piano_settings("small", tokens, "ape");
   s.layers = 1;
   s.d_model = 16;
   s.heads = 2;
   s.d_hidden = 16;
   s.features = 8;
+  s.realizations = 4;
+  s.taps = 9;
   s.length = 16;
   return s;
 }
 
 }  // namespace
 
-TEST_CASE("the published configuration has the published parameters", "[examples][piano]") {
-  PianoSettings s = piano_settings("published", "remi");
-  CHECK(nn::count_parameters<nn::MusicTransformer>(s.model()) == 75'998'541);
+TEST_CASE("published configurations have the published parameters", "[examples][piano]") {
+  const auto count = [](const std::string& position, bool paper_taps = true) {
+    PianoSettings s = piano_settings("published", "remi", position);
+    if (!paper_taps) s.taps = 128;
+    s.check();
+    return nn::count_parameters<nn::MusicTransformer>(s.model());
+  };
+  CHECK(count("ape") == 75'998'541);
+  CHECK(count("sine") == 76'018'509);
+  CHECK(count("sine-ungated") == 76'006'221);
+  CHECK(count("conv") == 76'141'901);
+  CHECK(count("conv-ungated") == 76'522'829);
+  CHECK(count("conv-ungated", false) == 76'129'613);
+  PianoSettings s = piano_settings("published", "remi", "ape");
   CHECK(s.length == 2048);
   CHECK(s.transpose == 6);
-  s = piano_settings("small", "performance");
+  CHECK(s.steps == 62'880);
+  CHECK(s.learning_rate == 1e-4);
+  s = piano_settings("published", "remi", "conv");
+  CHECK(s.steps == 55'020);
+  CHECK(s.learning_rate == 2e-4);
+  s = piano_settings("small", "performance", "ape");
   CHECK(s.transpose == 3);
   CHECK(s.stretch == 5);
 }
@@ -65,6 +83,20 @@ TEST_CASE("every attention and position makes a model", "[examples][piano]") {
       const std::vector<int> piece = write_piano(model, s.language(), {}, {.tokens = 30});
       CHECK(piece.size() > 1);
     }
+}
+
+TEST_CASE("templates are drawn of models that have some", "[examples][piano]") {
+  PianoSettings s = tiny("remi");
+  s.layers = 3;
+  for (const std::string& position : piano_positions()) {
+    INFO(position);
+    s.position = position;
+    s.attention = "softmax";
+    const nn::MusicTransformer model(seeded_model(s));
+    CHECK(template_picture(model, 20, {}).has_value() == is_stochastic(position));
+    CHECK(template_picture(model, 20, {.layers = {2}, .heads = 1}).has_value() ==
+          is_stochastic(position));
+  }
 }
 
 TEST_CASE("losses by position are those of the windows", "[examples][piano]") {
@@ -164,6 +196,6 @@ TEST_CASE("settings of piano music are refused by name", "[examples][piano]") {
         }) == "--position rope: turns pairs, and a head has 3 numbers");
   CHECK(error_of<UsageError>([] { piano_tokens("words"); }) ==
         "--tokens words: accepted are performance and remi");
-  CHECK(error_of<UsageError>([] { piano_settings("large", "remi"); }) ==
+  CHECK(error_of<UsageError>([] { piano_settings("large", "remi", "ape"); }) ==
         "--preset large: accepted are published, small");
 }

@@ -140,6 +140,8 @@ TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
     for (const char* name : {"loss.png", "position_loss.png", "attention.png", "generated.png"})
       CHECK(read_file(tiny.out(name)).rfind("\x89PNG", 0) == 0);
     CHECK(read_file(tiny.out("generated.mid")).rfind("MThd", 0) == 0);
+    const bool stochastic = std::count(more.begin(), more.end(), "sine") > 0;
+    CHECK(std::filesystem::exists(tiny.out("templates.png")) == stochastic);
 
     // The checkpoint alone gives the same numbers and music, and stays as it is.
     const auto results = [](const std::string& text) {
@@ -206,13 +208,17 @@ TEST_CASE("train_music --parameters counts and stops", "[examples]") {
   CHECK(count({"--preset", "published"}) == "75998541");
   CHECK(count({"--preset", "published", "--position", "none"}) == "75998541");
   CHECK(count({"--preset", "published", "--tokens", "performance"}) == "76056966");
+  CHECK(count({"--preset", "published", "--position", "sine"}) == "76018509");
+  CHECK(count({"--preset", "published", "--position", "conv-ungated"}) == "76522829");
   CHECK(!std::filesystem::exists(folder.file("out")));
 }
 
 TEST_CASE("train_music, stopped, goes on where it was, bit for bit", "[examples]") {
   NEEDS_TRAIN_MUSIC;
-  const Arguments longer{"--steps",          "1000", "--save-every", "300",
-                         "--evaluate-every", "500",  "--generate",   "0"};
+  const std::string position = GENERATE("ape", "sine", "conv");
+  const Arguments longer{"--position", position, "--realizations", "8",   "--taps",           "9",
+                         "--steps",    "1000",   "--save-every",   "300", "--evaluate-every", "250",
+                         "--generate", "0"};
   const TinyMusic whole, tiny;
   REQUIRE(whole.run(longer).status == 0);
   {
