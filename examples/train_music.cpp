@@ -51,7 +51,10 @@ class Run : public TrainingRun {
     require(!evaluation_.empty(), "--eval-length " + as_text(o_.eval_length) +
                                       ": no piece to judge by has so many tokens");
     TokenCounts counts(language.vocabulary);
-    for (const PianoPiece& piece : library_.train) counts.add(piece.tokens);
+    for (const PianoPiece& piece : library_.train) {
+      counts.add(piece.tokens);
+      n_tokens_ += int64_t(piece.tokens.size());
+    }
     std::vector<std::vector<int>> judged;
     for (const PianoPiece& piece : judges) judged.push_back(piece.tokens);
     baselines_ = counts.loss(judged);
@@ -69,9 +72,9 @@ class Run : public TrainingRun {
   }
 
   void begin() override {
-    std::cout << (o_.data.empty() ? "Generated " : "Read ") << n_train_ << " pieces to learn from, "
-              << library_.valid.size() << " to validate by and " << library_.test.size()
-              << " to test by";
+    std::cout << (o_.data.empty() ? "Generated " : "Read ") << n_train_ << " pieces of "
+              << n_tokens_ << " tokens to learn from, " << library_.valid.size()
+              << " to validate by and " << library_.test.size() << " to test by";
     if (library_.left_out > 0) std::cout << "; left out " << library_.left_out;
     if (!library_.skipped.empty())
       std::cout << "; skipped " << library_.skipped.size()
@@ -178,7 +181,7 @@ class Run : public TrainingRun {
 
   PianoOptions o_;
   PianoLibrary library_;
-  int64_t n_train_ = 0;
+  int64_t n_train_ = 0, n_tokens_ = 0;
   std::vector<PianoWindow> validation_, evaluation_;
   CountingLoss baselines_{};
   std::optional<PianoTraining> training_;
