@@ -129,7 +129,9 @@ TEST_CASE("REMI's bars begin where the file's first 4/4 does", "[examples][piano
 }
 
 TEST_CASE("REMI plays one piano and no drums", "[examples][piano]") {
-  Song song = piano_song({{0, 960, 60, 50}, {0, 480, 60, 70}, {240, 240, 60, 60}});
+  Song song = piano_song({{0, 960, 60, 50}});
+  song.tracks.push_back({"Left", 1, 0, {{0, 480, 60, 70}}});
+  song.tracks.push_back({"Right", 2, 0, {{240, 240, 60, 60}}});
   song.tracks.push_back({"Drums", drum_channel, 0, {{0, 120, 40, 100}}});
   CHECK(quantised(parsed(song)).notes == std::vector<PianoNote>{{0, 2, 60, 70}, {2, 2, 60, 60}});
 }
