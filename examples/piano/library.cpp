@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "examples/common/file.h"
-#include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "examples/common/training.h"
 #include "examples/piano/notes.h"
@@ -85,7 +84,6 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& token
   const std::string above = fs::weakly_canonical(folder).filename().string() + "/";
   PianoLibrary library;
   for (size_t i = 0; i < names.size(); ++i) {
-    check_interrupt();
     Part part = &PianoLibrary::train;
     const int64_t place = int64_t(i) % o.every;
     if (!o.split.empty()) {
@@ -118,6 +116,7 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& token
     if (!library.skipped.empty())
       told += "; " + as_text(int64_t(library.skipped.size())) +
               " cannot be used, the first: " + library.skipped.front();
+    if (o.split.empty() && part == &PianoLibrary::valid) told += "; make --every smaller";
     throw UsageError(told);
   };
   need(&PianoLibrary::train, "learn from");

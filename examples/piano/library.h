@@ -30,8 +30,7 @@ struct PianoLibraryOptions {
 /// Reads all MIDI files, in the order of their names; what is no piece for the piano (read_midi,
 /// check_piano_file) is skipped. The table's files are named from the folder or from the one above,
 /// and its splits train, valid (or validation) and test. Throws UsageError where nothing to learn
-/// from or to validate by is found, and for a folder or table that cannot be read. Throws
-/// Interrupted when the user stops the program.
+/// from or to validate by is found, and for a folder or table that cannot be read.
 PianoLibrary read_library(const PianoLibraryOptions& options, const PianoTokens& tokens);
 
 /// Pieces that a program composes where there are none: chorales for the piano, each at a tempo of

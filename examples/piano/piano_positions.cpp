@@ -45,6 +45,7 @@ const std::map<std::string, Position>& positions() {
       {"conv", {add_conv<true>}},
       {"conv-ungated", {add_conv<false>}},
       {"rope", {[](Model& m, const PianoSettings&) { m.position = nn::rotary(); }}},
+      // Distances that no crop had look like the farthest one that it had.
       {"relative",
        {[](Model& m, const PianoSettings& s) {
           m.position = nn::music_relative({.length = s.length, .beyond = Beyond::clip});
