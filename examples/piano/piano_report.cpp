@@ -17,11 +17,14 @@ std::vector<int64_t> chosen_layers(const nn::MusicTransformer& model,
   return {1, model.options.n_layers};
 }
 
-// Of values [H, rows, columns].
-void add_maps(std::vector<HeatMap>& maps, int64_t layer, const Tensor& values, int64_t heads) {
+// Of values [H, rows, columns], each row `thick` cells thick.
+void add_maps(std::vector<HeatMap>& maps, int64_t layer, const Tensor& values, int64_t heads,
+              int64_t thick = 1) {
+  const int64_t rows = values.size(1), columns = values.size(2);
   for (int64_t head = 0; head < std::min(heads, values.size(0)); ++head)
     maps.push_back({"layer " + std::to_string(layer) + ", head " + std::to_string(head + 1),
-                    int(values.size(1)), int(values.size(2)), values[head].to_vector<float>()});
+                    int(rows * thick), int(columns),
+                    values[head].unsqueeze(1).expand({rows, thick, columns}).to_vector<float>()});
 }
 
 }  // namespace
@@ -99,7 +102,8 @@ std::optional<Image> template_picture(const nn::MusicTransformer& model, int64_t
       code = SpeCode::conv(own["filter_q"], own["filter_k"], none);
     else
       return std::nullopt;
-    add_maps(maps, layer, spe_template(*code, n, gate).slice(2, n - 1), o.heads);
+    const Tensor p = spe_template(*code, n, gate).slice(2, n - 1);
+    add_maps(maps, layer, p, o.heads, std::max<int64_t>(1, n / (2 * p.size(1))));
   }
   return heat_maps("Templates: dimension downwards, lag from 0 to the right", maps);
 }
