@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "examples/common/draws.h"
 #include "ops/create.h"
 
 namespace stretto::examples {
@@ -21,19 +22,6 @@ Batch to_batch(const std::vector<int64_t>& inputs, const std::vector<int64_t>& t
   const Shape shape{int64_t(inputs.size()) / length, length};
   return {tensor(inputs, shape), tensor(targets, shape)};
 }
-
-// Draws of one training step, in order.
-class Draws {
- public:
-  Draws(uint64_t seed, int64_t step) : key_{seed, uint64_t(step)} {}
-  int64_t below(int64_t n) {
-    return int64_t(uint64_t(random_bits(key_, next_++)) * uint64_t(n) >> 32);
-  }
-
- private:
-  RandomKey key_;
-  uint64_t next_ = 0;
-};
 
 }  // namespace
 

@@ -31,8 +31,8 @@ void append_variable_length(std::string& bytes, int value) {
   bytes += static_cast<char>(value & 0x7F);
 }
 
-void append_meta(std::string& bytes, int type, const std::string& data) {
-  append_variable_length(bytes, 0);
+void append_meta(std::string& bytes, int type, const std::string& data, int delta = 0) {
+  append_variable_length(bytes, delta);
   bytes += '\xFF';
   bytes += static_cast<char>(type);
   append_variable_length(bytes, static_cast<int>(data.size()));
@@ -93,12 +93,28 @@ std::vector<Event> events_of(const Track& track) {
   return events;
 }
 
-std::string tempo_track(std::uint32_t microseconds_per_quarter) {
-  std::string tempo;
-  append_big_endian(tempo, microseconds_per_quarter, 3);
+std::string tempo_bytes(double quarters_per_minute) {
+  const double microseconds = 60e6 / quarters_per_minute;
+  require(microseconds >= 1 && microseconds <= 0xFFFFFF, "quarters_per_minute is " +
+                                                             std::to_string(quarters_per_minute) +
+                                                             "; expected 3.58 to 60000000");
+  std::string bytes;
+  append_big_endian(bytes, static_cast<std::uint32_t>(std::lround(microseconds)), 3);
+  return bytes;
+}
+
+std::string tempo_track(const Song& song) {
   std::string bytes;
   append_meta(bytes, 0x58, std::string("\x04\x02\x18\x08", 4));  // 4/4
-  append_meta(bytes, 0x51, tempo);
+  append_meta(bytes, 0x51, tempo_bytes(song.quarters_per_minute));
+  int tick = 0;
+  for (const TempoMark& mark : song.tempos) {
+    require(mark.tick > tick && mark.tick <= kMaxVariableLength,
+            "a tempo stands at tick " + std::to_string(mark.tick) +
+                "; expected one after that of the tempo before, below 2^28");
+    append_meta(bytes, 0x51, tempo_bytes(mark.quarters_per_minute), mark.tick - tick);
+    tick = mark.tick;
+  }
   append_meta(bytes, 0x2F, "");
   return bytes;
 }
@@ -127,20 +143,17 @@ std::string midi_bytes(const Song& song) {
   require(
       song.ticks_per_quarter >= 1 && song.ticks_per_quarter <= 0x7FFF,
       "ticks_per_quarter is " + std::to_string(song.ticks_per_quarter) + "; expected 1 to 32767");
-  const double microseconds = 60e6 / song.quarters_per_minute;
-  require(microseconds >= 1 && microseconds <= 0xFFFFFF,
-          "quarters_per_minute is " + std::to_string(song.quarters_per_minute) +
-              "; expected 3.58 to 60000000");
   require(song.tracks.size() < 0xFFFF, "more than 65534 tracks");
   for (std::size_t i = 0; i < song.tracks.size(); ++i) validate(song.tracks[i], i);
 
+  const std::string tempo = tempo_track(song);
   std::string header;
   append_big_endian(header, 1, 2);  // format: tracks that sound together
   append_big_endian(header, static_cast<std::uint32_t>(song.tracks.size() + 1), 2);
   append_big_endian(header, static_cast<std::uint32_t>(song.ticks_per_quarter), 2);
   std::string file;
   append_chunk(file, "MThd", header);
-  append_chunk(file, "MTrk", tempo_track(static_cast<std::uint32_t>(std::lround(microseconds))));
+  append_chunk(file, "MTrk", tempo);
   for (const Track& track : song.tracks) append_chunk(file, "MTrk", note_track(track));
   return file;
 }

@@ -24,11 +24,18 @@ struct Track {
   std::vector<Note> notes;
 };
 
+/// The tempo from a tick on.
+struct TempoMark {
+  int tick;
+  double quarters_per_minute;
+};
+
 /// A tick is a quarter note divided by `ticks_per_quarter` (1 to 32767).
 struct Song {
   int ticks_per_quarter = 480;
   double quarters_per_minute = 80;
   std::vector<Track> tracks;
+  std::vector<TempoMark> tempos = {};  // later ones, each after the one before
 };
 
 /// The bytes of `song` as a format 1 Standard MIDI file in 4/4 time: a track with the tempo, then

@@ -205,6 +205,24 @@ TEST_CASE("MIDI values out of range are refused by name", "[examples][midi]") {
   }
 }
 
+TEST_CASE("later tempos stand in the first track", "[examples][midi]") {
+  Song song{480, 120, {}, {{960, 60}, {1000, 240}}};
+  const auto track = Reader::read(midi_bytes(song)).tracks.at(0);
+  REQUIRE(track.size() == 5);
+  CHECK(track[2].tick == 960);
+  CHECK(track[2].data == std::string("\x51\x0F\x42\x40", 4));
+  CHECK(track[3].tick == 1000);
+  CHECK(track[3].data == std::string("\x51\x03\xD0\x90", 4));
+  const auto refusal = [&] { return error_of<std::invalid_argument>([&] { midi_bytes(song); }); };
+  for (const int tick : {0, -1, 960, 1 << 28}) {
+    song.tempos[1].tick = tick;
+    CHECK(refusal() == "MIDI: a tempo stands at tick " + std::to_string(tick) +
+                           "; expected one after that of the tempo before, below 2^28");
+  }
+  song.tempos = {{1, 1}};
+  CHECK(refusal() == "MIDI: quarters_per_minute is 1.000000; expected 3.58 to 60000000");
+}
+
 TEST_CASE("a chorale becomes four tracks of merged notes", "[examples][midi]") {
   const Chorale chorale{{{72, 67, 64, -1}, {72, 67, 62, -1}, {74, -1, 62, 48}, {74, 67, 62, 48}}};
   const Song song = to_song(chorale);

@@ -1,0 +1,91 @@
+#include "examples/piano/crops.h"
+
+#include <algorithm>
+
+#include "examples/common/draws.h"
+#include "examples/piano/performance.h"
+#include "ops/create.h"
+
+namespace stretto::examples {
+namespace {
+
+// Inputs are all but the last of length + 1 tokens, targets all but the first.
+class BatchBuilder {
+ public:
+  BatchBuilder(int64_t length, int pad) : length_(length), pad_(pad) {}
+  void add(const int* tokens, int64_t n) {
+    for (int64_t i = 0; i < length_; ++i) {
+      inputs_.push_back(i < n ? tokens[i] : pad_);
+      targets_.push_back(i + 1 < n ? tokens[i + 1] : not_scored);
+    }
+  }
+  Batch batch() const {
+    const Shape shape{int64_t(inputs_.size()) / length_, length_};
+    return {tensor(inputs_, shape), tensor(targets_, shape)};
+  }
+
+ private:
+  const int64_t length_;
+  const int pad_;
+  std::vector<int64_t> inputs_, targets_;
+};
+
+}  // namespace
+
+Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
+                     const PianoCropOptions& o, uint64_t seed, int64_t step) {
+  int64_t total = 0;
+  for (const PianoPiece& piece : pieces) total += int64_t(piece.tokens.size());
+  Draws draws(seed ^ 0x7069616e6full, step);  // apart from the model's own draws
+  BatchBuilder batch(o.length, tokens.pad);
+  for (int64_t b = 0; b < o.batch; ++b) {
+    int64_t at = draws.below(total);
+    size_t piece = 0;
+    while (at >= int64_t(pieces[piece].tokens.size())) at -= int64_t(pieces[piece++].tokens.size());
+    const std::vector<int>& all = pieces[piece].tokens;
+    const int64_t n = int64_t(all.size());
+    // Played faster, a crop of so many tokens may have had a few more of them.
+    const int64_t wanted = o.length + 1 + (o.stretch > 0 ? o.length / 4 : 0);
+    const int64_t first = tokens.crop_start(all, std::min(at, std::max<int64_t>(0, n - wanted)));
+    std::vector<int> crop(all.begin() + first, all.begin() + std::min(n, first + wanted));
+    int low = tokens.highest, high = tokens.lowest;
+    for (const int token : crop)
+      if (const int pitch = tokens.pitch(token); pitch >= 0)
+        low = std::min(low, pitch), high = std::max(high, pitch);
+    const int64_t down = std::min<int64_t>(o.transpose, low - tokens.lowest);
+    const int64_t up = std::min<int64_t>(o.transpose, tokens.highest - high);
+    const int semitones = low > high ? 0 : int(draws.below(down + up + 1) - down);
+    for (int& token : crop) token = tokens.transposed(token, semitones);
+    if (o.stretch > 0)
+      crop = stretched(crop, 1 + 0.01 * double(draws.below(2 * o.stretch + 1) - o.stretch));
+    batch.add(crop.data(), std::min(int64_t(crop.size()), o.length + 1));
+  }
+  return batch.batch();
+}
+
+std::vector<PianoWindow> windows(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
+                                 int64_t length, int64_t most) {
+  std::vector<PianoWindow> all;
+  for (const PianoPiece& piece : pieces) {
+    const int64_t n = int64_t(piece.tokens.size());
+    for (int64_t at = 0; at + length + 1 <= n;) {
+      all.push_back({&piece, at});
+      const int64_t next = tokens.crop_start(piece.tokens, at + length);
+      at = next > at ? next : at + length;
+    }
+  }
+  if (most <= 0 || int64_t(all.size()) <= most) return all;
+  std::vector<PianoWindow> some;
+  for (int64_t i = 0; i < most; ++i) some.push_back(all[size_t(i * int64_t(all.size()) / most)]);
+  return some;
+}
+
+Batch window_batch(const std::vector<PianoWindow>& all, int64_t first, int64_t count,
+                   int64_t length) {
+  BatchBuilder batch(length, 0);
+  for (int64_t i = first; i < first + count; ++i)
+    batch.add(all[size_t(i)].piece->tokens.data() + all[size_t(i)].start, length + 1);
+  return batch.batch();
+}
+
+}  // namespace stretto::examples

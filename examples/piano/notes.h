@@ -1,0 +1,36 @@
+// Piano music as notes on a grid: what all token languages of this folder read and write.
+#pragma once
+
+#include <compare>
+#include <string>
+#include <vector>
+
+#include "examples/music/midi.h"
+#include "examples/music/midi_reader.h"
+
+namespace stretto::examples {
+
+/// `start` and `duration` count units of a grid: sixteenths, or hundredths of a second.
+struct PianoNote {
+  int64_t start;
+  int64_t duration;
+  int pitch;
+  int velocity;
+  auto operator<=>(const PianoNote&) const = default;
+};
+
+/// What one piano can play: the notes sorted by start, then from the highest pitch down; notes of
+/// one pitch that start together are one, the longest and loudest, and a note ends where its pitch
+/// starts again.
+void play_on_one_piano(std::vector<PianoNote>& notes);
+
+/// The notes as a piano track; a unit of theirs is `ticks` ticks, a note at least one tick.
+Track piano_track(const std::vector<PianoNote>& notes, int ticks);
+
+/// Throws UsageError, naming `path`, for files of format 2, whose tracks are pieces of their own,
+/// of more than six hours or 40,000 beats, and without notes other than those of the drums.
+void check_piano_file(const MidiFile& file, const std::string& path);
+
+inline constexpr int drum_channel = 9;
+
+}  // namespace stretto::examples

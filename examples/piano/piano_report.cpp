@@ -1,0 +1,111 @@
+#include "examples/piano/piano_report.h"
+
+#include <algorithm>
+#include <map>
+
+#include "autograd/tape.h"
+#include "examples/piano/piano_training.h"
+#include "ops/spe.h"
+
+namespace stretto::examples {
+namespace {
+
+std::vector<int64_t> chosen_layers(const nn::MusicTransformer& model,
+                                   const AttentionPictureOptions& o) {
+  if (!o.layers.empty()) return o.layers;
+  if (model.options.n_layers == 1) return {1};
+  return {1, model.options.n_layers};
+}
+
+// Of values [H, rows, columns], each row `thick` cells thick.
+void add_maps(std::vector<HeatMap>& maps, int64_t layer, const Tensor& values, int64_t heads,
+              int64_t thick = 1) {
+  const int64_t rows = values.size(1), columns = values.size(2);
+  for (int64_t head = 0; head < std::min(heads, values.size(0)); ++head)
+    maps.push_back({"layer " + std::to_string(layer) + ", head " + std::to_string(head + 1),
+                    int(rows * thick), int(columns),
+                    values[head].unsqueeze(1).expand({rows, thick, columns}).to_vector<float>()});
+}
+
+}  // namespace
+
+std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, int64_t trained,
+                                             int64_t width) {
+  const int64_t n = int64_t(losses.size());
+  std::vector<PositionBucket> buckets;
+  for (int64_t first = 0; first < n;) {
+    int64_t last = std::min(first + width, n);
+    if (first < trained) last = std::min(last, trained);
+    buckets.push_back({first, last, mean_of(losses, first, last)});
+    first = last;
+  }
+  return buckets;
+}
+
+Image position_chart(const std::string& title, const std::vector<PositionBucket>& buckets,
+                     int64_t trained) {
+  std::vector<Series> curves{{"within the trained length", {}, {}}, {"beyond it", {}, {}}};
+  for (const PositionBucket& b : buckets) {
+    Series& curve = curves[b.first < trained ? 0 : 1];
+    curve.x.push_back(double(b.first + b.last) / 2);
+    curve.y.push_back(b.loss);
+  }
+  if (curves[1].x.empty()) curves.pop_back();
+  return line_chart({.title = title, .x_label = "position", .y_label = "nats per token"}, curves);
+}
+
+Image song_roll(const Song& song, const std::string& title) {
+  constexpr int steps = 12;  // of a beat
+  RollVoice voice{"Piano", {0, 104, 170}, {}};
+  const auto step = [&](int tick) { return int(int64_t(tick) * steps / song.ticks_per_quarter); };
+  for (const Track& track : song.tracks)
+    for (const Note& note : track.notes) {
+      const int begin = step(note.start);
+      const int end = std::max(begin + 1, step(note.start + note.duration));
+      if (end <= 2000 * steps) voice.notes.push_back({begin, end, note.pitch});
+    }
+  return piano_roll({.title = title, .steps_per_beat = steps}, {voice});
+}
+
+Image attention_picture(nn::MusicTransformer& model, const Tensor& tokens,
+                        const AttentionPictureOptions& o) {
+  model.eval();
+  const std::vector<Tensor> weights = model.attention_weights(tokens);
+  std::vector<HeatMap> maps;
+  for (const int64_t layer : chosen_layers(model, o))
+    add_maps(maps, layer, weights[size_t(layer - 1)][0], o.heads);
+  return heat_maps("Attention: query downwards, key to the right", maps, 0.4);
+}
+
+std::optional<Image> template_picture(const nn::MusicTransformer& model, int64_t n,
+                                      const AttentionPictureOptions& o) {
+  NoGrad guard;
+  std::map<std::string, Tensor> of_any_layer;  // a shared code stands in one
+  std::vector<std::map<std::string, Tensor>> of(size_t(model.options.n_layers));
+  for (const auto& [name, value] : model.named_parameters()) {
+    const size_t at = name.find(".position.");
+    if (at == name.npos) continue;
+    const std::string part = name.substr(name.rfind('.') + 1);
+    of[std::stoul(name.substr(std::string("layers.").size()))][part] = value;
+    of_any_layer.emplace(part, value);
+  }
+  std::vector<HeatMap> maps;
+  for (const int64_t layer : chosen_layers(model, o)) {
+    std::map<std::string, Tensor>& own = of[size_t(layer - 1)];
+    const Tensor gate = own["gate"];
+    if (!own.contains("freqs") && !own.contains("filter_q")) own = of_any_layer;
+    const SpeNoise none(RandomKey{}, 1);
+    std::optional<SpeCode> code;
+    if (own.contains("freqs"))
+      code = SpeCode::sine(own["freqs"], own["offsets"], own["gains"], none);
+    else if (own.contains("filter_q"))
+      code = SpeCode::conv(own["filter_q"], own["filter_k"], none);
+    else
+      return std::nullopt;
+    const Tensor p = spe_template(*code, n, gate).slice(2, n - 1);
+    add_maps(maps, layer, p, o.heads, std::max<int64_t>(1, n / (2 * p.size(1))));
+  }
+  return heat_maps("Templates: dimension downwards, lag from 0 to the right", maps);
+}
+
+}  // namespace stretto::examples

@@ -1,0 +1,145 @@
+#include "examples/piano/piano_settings.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "examples/common/settings.h"
+#include "nn/feature_map.h"
+#include "nn/init.h"
+#include "nn/linear_attention.h"
+
+namespace stretto::examples {
+namespace {
+
+using MakeAttention = nn::MakeKernel (*)(const PianoSettings&);
+
+const std::map<std::string, MakeAttention>& attentions() {
+  static const std::map<std::string, MakeAttention> all{
+      {"softmax", [](const PianoSettings&) { return nn::softmax_kernel(); }},
+      {"performer",
+       [](const PianoSettings& s) {
+         return nn::linear_kernel(
+             nn::favor(
+                 {.features = s.features, .kind = nn::FavorKind::hyperbolic, .redraw = s.redraw}),
+             {.eps = 1e-6});
+       }},
+      {"linear-relu",
+       [](const PianoSettings&) { return nn::linear_kernel(nn::relu_plus(), {.eps = 1e-6}); }},
+      {"linear-elu",
+       [](const PianoSettings&) { return nn::linear_kernel(nn::elu_plus_one(), {.eps = 1e-6}); }}};
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string> piano_attentions() {
+  std::vector<std::string> names;
+  for (const auto& entry : attentions()) names.push_back(entry.first);
+  return names;
+}
+
+void require_name(const std::string& option, const std::string& name,
+                  const std::vector<std::string>& accepted) {
+  std::string all;
+  for (const std::string& known : accepted) all += (all.empty() ? "" : ", ") + known;
+  require(std::count(accepted.begin(), accepted.end(), name) == 1,
+          option + " " + name + ": accepted are " + all);
+}
+
+void PianoSettings::check() const {
+  language();
+  require_name("--attention", attention, piano_attentions());
+  require_name("--norm", norm, {"post", "pre"});
+  require_range("--layers", layers, 1, 1000);
+  require_range("--d-model", d_model, 1, 65536);
+  require_range("--heads", heads, 1, d_model);
+  require_range("--d-hidden", d_hidden, 1, 1 << 20);
+  require(d_model % heads == 0,
+          "--d-model " + as_text(d_model) + " is not a multiple of --heads " + as_text(heads));
+  require_range("--features", features, 2, 65536);
+  require(features % 2 == 0, "--features " + as_text(features) + ": come in pairs");
+  require_range("--redraw", redraw, 0, INT64_MAX);
+  require_range("--realizations", realizations, 1, 65536);
+  require_range("--sines", sines, 1, 65536);
+  require_range("--taps", taps, 1, 65536);
+  require_range("--length", length, 1, 1 << 20);
+  require_range("--batch", batch, 1, 1 << 20);
+  require_range("--transpose", transpose, 0, 24);
+  require_range("--stretch", stretch, 0, 50);
+  require(tokens == "performance" || (stretch == 0 && !pedal),
+          std::string(pedal ? "--pedal" : "--stretch") + ": goes with --tokens performance");
+  require(position != "rope" || d_model / heads % 2 == 0,
+          "--position rope: turns pairs, and a head has " + as_text(d_model / heads) + " numbers");
+  nn::MusicTransformer::Options unused;
+  add_position(unused, *this);
+  require_share("--dropout", dropout);
+  require_number("--init-std", init_std, init_std >= 0 && std::isfinite(init_std),
+                 "a number of at least 0");
+  require_positive("--learning-rate", learning_rate);
+  require_range("--warmup", warmup, 0, INT64_MAX);
+  require_number("--weight-decay", weight_decay, weight_decay >= 0 && std::isfinite(weight_decay),
+                 "a number of at least 0");
+  require_number("--clip", clip, clip > 0, "above 0");
+  require_range("--steps", steps, 0, INT64_MAX);
+}
+
+nn::MusicTransformer::Options PianoSettings::model() const {
+  nn::MusicTransformer::Options o = nn::music_performer(language().vocabulary);
+  o.d_model = d_model;
+  o.n_layers = layers;
+  o.n_heads = heads;
+  o.d_hidden = d_hidden;
+  o.kernel = attentions().at(attention)(*this);
+  o.norm = norm == "post" ? nn::NormPlace::post : nn::NormPlace::pre;
+  o.dropout = dropout;
+  o.init_std = init_std;
+  add_position(o, *this);
+  return o;
+}
+
+int64_t PianoSettings::longest() const {
+  return position == "learned" ? 2 * length : int64_t(1) << 20;
+}
+
+double PianoSettings::least_memory() const {
+  const double d = double(d_model);
+  const double vocabulary = double(language().vocabulary);
+  const double parameters =
+      double(layers) * (4 * d * d + 2 * d * double(d_hidden)) + 2 * vocabulary * d;
+  const double activations =
+      double(batch) * double(length) * (double(layers) * (6 * d + double(d_hidden)) + vocabulary);
+  return sizeof(float) * (4 * parameters + activations);
+}
+
+PianoSettings piano_settings(const std::string& preset, const std::string& tokens,
+                             const std::string& position) {
+  require_name("--preset", preset, {"published", "small"});
+  PianoSettings s;
+  s.tokens = tokens;
+  s.position = position;
+  if (tokens == "performance") {
+    s.transpose = 3;
+    s.stretch = 5;
+  }
+  if (preset == "small") return s;
+  const auto model = nn::music_performer(1);
+  s.features = 128;
+  s.layers = model.n_layers;
+  s.d_model = model.d_model;
+  s.heads = model.n_heads;
+  s.d_hidden = model.d_hidden;
+  s.norm = "post";
+  s.init_std = model.init_std;
+  s.length = 2048;
+  s.batch = 4;
+  s.taps = position == "conv-ungated" ? 512 : 128;
+  s.learning_rate = is_stochastic(position) ? 2e-4 : 1e-4;
+  s.warmup = 200;
+  s.weight_decay = 0;
+  s.clip = 0.5;
+  s.steps = (is_stochastic(position) ? 140 : 160) * 393;  // epochs
+  return s;
+}
+
+}  // namespace stretto::examples

@@ -1,0 +1,49 @@
+#include "examples/piano/piano_writing.h"
+
+#include <limits>
+
+#include "autograd/tape.h"
+#include "examples/common/interrupt.h"
+#include "nn/generation.h"
+#include "ops/create.h"
+
+namespace stretto::examples {
+
+std::vector<int> write_piano(nn::MusicTransformer& model, const PianoTokens& tokens,
+                             const std::vector<int>& prompt, const PianoWritingOptions& o) {
+  model.eval();
+  NoGrad guard;
+  const Device device = model.embedding.weight.device();
+  std::vector<int> piece = prompt.empty() ? std::vector<int>{tokens.first} : prompt;
+  const auto grammar = tokens.grammar();
+  int64_t bars = 0;
+  const auto see = [&](int token) {
+    grammar->see(token);
+    bars += token == tokens.first;  // of remi
+  };
+  for (const int token : piece) see(token);
+
+  nn::MusicTransformer::Cache cache;
+  const auto logits = [&](const Tensor& next) {
+    std::vector<float> scores = model(next.to(device), &cache)[0][-1].to_vector<float>();
+    if (o.grammar)
+      for (const int64_t token : grammar->forbidden())
+        scores[size_t(token)] = -std::numeric_limits<float>::infinity();
+    return tensor(scores, {1, 1, tokens.vocabulary});
+  };
+  nn::generate(
+      logits, std::vector<int64_t>(piece.begin(), piece.end()),
+      {.max_tokens = o.tokens,
+       .end_token = tokens.end,
+       .seed = o.seed,
+       .sampling = {.temperature = o.temperature, .top_p = o.top_p, .forbidden = {tokens.pad}}},
+      [&](int64_t token) {
+        check_interrupt();
+        piece.push_back(int(token));
+        see(int(token));
+        return tokens.name != "remi" || o.bars == 0 || bars <= o.bars;
+      });
+  return piece;
+}
+
+}  // namespace stretto::examples
