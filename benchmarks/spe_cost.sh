@@ -4,9 +4,8 @@
 # BUILD is a release build with benchmarks (default: build/release). Options, such as --layers 2 or
 # --variants ape,sine, go to both programs. Without PyTorch the second table is left out.
 #
-# With 8 layers, L = 2048 and B = 4 the peer needs about 15 GB of memory, with 2 layers about 8 GB;
-# PEER_LAYERS gives it other layers than --layers: ratios can be compared, but not all costs grow
-# with the layers.
+# With the default sizes the peer takes 12 GB of memory; PEER_LAYERS gives it other layers than
+# --layers. spe_cost_torch.py --meta counts the memory without taking it.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/release

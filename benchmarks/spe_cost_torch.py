@@ -13,6 +13,7 @@ in it, and has nothing of other variants.
 
 Run it from an environment of its own with PyTorch 2.x:
     python spe_cost_torch.py --layers 8 --length 2048 --batch 4 --rounds 5
+    python spe_cost_torch.py --layers 24 --meta      # the memory alone, of the whole model
 """
 import argparse
 import math
@@ -34,6 +35,7 @@ parser = argparse.ArgumentParser()
 for name, value in dict(layers=8, length=2048, batch=4, realizations=64, sines=5, taps=128,
                         rounds=5, threads=2).items():
     parser.add_argument("--" + name, type=int, default=value)
+parser.add_argument("--meta", action="store_true", help="count the memory, compute nothing")
 parser.add_argument("--ungated-taps", type=int, default=512)
 parser.add_argument("--variants", type=lambda text: text.split(","), default=NAMES)
 o = parser.parse_args()
@@ -43,6 +45,8 @@ R = o.realizations
 torch.set_num_threads(o.threads)
 torch.set_flush_denormal(True)
 torch.manual_seed(1)
+if o.meta:
+    torch.set_default_device("meta")
 
 
 class Sines(nn.Module):
@@ -64,7 +68,7 @@ class Sines(nn.Module):
         z = torch.randn(HEADS, D, 2 * o.sines, R) / math.sqrt(2 * o.sines)
         z = z * F.softplus(self.gains).repeat_interleave(2, -1)[..., None]
         scale = (R * D) ** 0.25
-        return tuple((waves(angle) @ z).permute(2, 0, 1, 3)[None] / scale
+        return tuple((waves(angle) @ z).permute(2, 0, 1, 3).contiguous()[None] / scale
                      for angle in (phase + self.offsets[:, :, None], phase))
 
 
@@ -80,7 +84,8 @@ class Filters(nn.Module):
 
         def code(filters):
             bar = torch.fft.irfft(z * torch.fft.rfft(filters, n).conj(), n)[..., :length]
-            return bar.view(1, R, HEADS, D, length).permute(0, 4, 2, 3, 1) / (R * D) ** 0.25
+            bar = bar.view(1, R, HEADS, D, length).permute(0, 4, 2, 3, 1).contiguous()
+            return bar / (R * D) ** 0.25
 
         return code(self.q), code(self.k)
 
@@ -123,8 +128,9 @@ class Layer(nn.Module):
         self.drop = nn.Dropout(DROPOUT)
         self.gate = Gate() if variant in ("sine", "conv") else None
         self.width = D if variant == "ape" else R
-        self.register_buffer("omega", torch.cat([orthogonal_rows(min(64 - i, self.width), self.width)
-                                                 for i in range(0, 64, self.width)]))
+        blocks = [orthogonal_rows(min(64 - i, self.width), self.width)
+                  for i in range(0, 64, self.width)]
+        self.register_buffer("omega", torch.cat(blocks))
 
     def features(self, x):  # [B, H, L, width]
         x = x * self.width ** -0.25
@@ -239,16 +245,19 @@ class Run:
 
 
 runs = [Run(name) for name in NAMES if name in o.variants]
-for _ in range(o.rounds):
+for _ in range(0 if o.meta else o.rounds):
     for run in runs:
         run.step()
 print(f"pytorch {torch.__version__}: {o.layers} layers, L = {o.length}, B = {o.batch}, R = {R}, "
-      f"{o.sines} sines, {o.taps} taps (ungated: {o.ungated_taps}), f32, "
-      f"{torch.get_num_threads()} threads; medians of {o.rounds} rounds\n")
-print("| variant | parameters | peak memory, MB | ratio | s/step | ratio |")
-print("|---|---:|---:|---:|---:|---:|")
-first = statistics.median(runs[0].times)
+      f"{o.sines} sines, {o.taps} taps (ungated: {o.ungated_taps}), f32"
+      + ("" if o.meta else f", {o.threads} threads; medians of {o.rounds} rounds") + "\n")
+timed = ("", "") if o.meta else (" s/step | ratio |", "---:|---:|")
+print("| variant | parameters | peak memory, MB | ratio |" + timed[0])
+print("|---|---:|---:|---:|" + timed[1])
 for run in runs:
-    seconds = statistics.median(run.times)
-    print(f"| {run.variant} | {run.parameters()} | {run.peak / 1e6:.1f} | "
-          f"{run.peak / runs[0].peak:.2f} | {seconds:.3f} | {seconds / first:.2f} |")
+    row = (f"| {run.variant} | {run.parameters()} | {run.peak / 1e6:.1f} | "
+           f"{run.peak / runs[0].peak:.2f} |")
+    if not o.meta:
+        seconds = statistics.median(run.times)
+        row += f" {seconds:.3f} | {seconds / statistics.median(runs[0].times):.2f} |"
+    print(row)
