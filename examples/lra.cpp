@@ -67,7 +67,13 @@ void describe(CLI::App& app, Options& o) {
                "listops: lose closing brackets, as the published results did");
 
   app.add_option("--attention", s.attention, joined(lra_attentions()));
+  app.add_option("--redraw", s.redraw,
+                 "performer: draw a new random projection after so many steps (0: never)");
   app.add_option("--position", s.position, joined(lra_positions()));
+  app.add_option("--realizations", s.realizations,
+                 "sine and conv: realizations of the random code, the width of its heads");
+  app.add_option("--sines", s.sines, "sine: sines of each dimension");
+  app.add_option("--taps", s.taps, "conv: taps of the filters, how far they reach");
   app.add_option("--pooling", s.pooling,
                  "cls, first or mean: the vector that stands for a sequence");
   app.add_option("--max-length", s.max_length, "Longest sequence; texts are cut there");
@@ -97,11 +103,13 @@ std::string option_of(std::string name) {
   return "--" + name;
 }
 
-// The task's configuration, over it the command line. Of a resumed run, its own settings, which
-// must be those that are given, with --small all of that.
+// The task's configuration, over it the command line; attention without scores drops none of its
+// weights, as published. Of a resumed run, its own settings, which must be those that are given,
+// with --small all of that.
 void resolve(Options& o) {
   nn::Metadata notes = settings_to_notes(lra_settings(o.settings.task, o.small));
   if (o.run.given("--minutes")) notes["steps"] = "0";
+  if (!lra_attention(o.settings).scores) notes["attention_dropout"] = "0";
   LraSettings::each(o.settings, [&](const char* name, auto& value) {
     if (!o.run.given(option_of(name))) read_text(notes.at(name), value);
   });

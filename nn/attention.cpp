@@ -96,6 +96,8 @@ Tensor MultiHeadAttention::attend_state(AttentionCall c, KeyValueCache& cache) c
         "; must be bool or u8 ", all, ", the positions in the cache included");
   if (padding.defined()) padding = padding.slice(1, cache.state.length);
   c.state = &cache.state;
+  c.first = cache.state.length;
+  c.continued = c.first > 0;
   return attend(std::move(c));
 }
 
@@ -107,7 +109,9 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
   AttentionCall c = project(x, x, visible);
   if (cache && kernel_->keeps_state()) return attend_state(std::move(c), *cache);
   if (cache) {
-    if (cache->length() > 0) {
+    c.first = cache->dropped;
+    c.continued = cache->length() > 0;
+    if (c.continued) {
       c.k = cat({cache->k, c.k}, 2);
       c.v = cat({cache->v, c.v}, 2);
     }
@@ -116,6 +120,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
     if (cache->limit > 0 && cache->length() > cache->limit) {
       cache->k = c.k.slice(2, -cache->limit).contiguous();
       cache->v = c.v.slice(2, -cache->limit).contiguous();
+      cache->dropped += c.n_keys() - cache->limit;
     }
   }
   return attend(std::move(c));
@@ -130,6 +135,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
                                       const Visibility& visible, KeyValueCache& cache) const {
   const bool known = cache.k.defined();
   AttentionCall c = project(x, known ? x.slice(1, 0, 0) : context, visible);
+  c.continued = known;
   if (known) {
     c.k = cache.k;
     c.v = cache.v;

@@ -3,6 +3,7 @@
 #include <cxxabi.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <typeinfo>
 #include <unordered_map>
@@ -40,6 +41,11 @@ Module::~Module() {
   for (Member& m : members_)
     if (m.child) m.child->parent_ = nullptr;
   if (parent_) std::erase_if(parent_->members_, [&](const Member& m) { return m.child == this; });
+}
+
+uint64_t Module::next_serial() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
 }
 
 void Module::add(const char* op, Member member) {

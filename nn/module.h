@@ -68,6 +68,11 @@ class Module {
   /// What `describe` calls this module: the name of its class, or more: "Linear(784 → 256)".
   virtual std::string label() const;
 
+  /// The module without a parent above this one, or this one itself.
+  const Module& root() const { return parent_ ? parent_->root() : *this; }
+  /// A number that no other module of the program has or had.
+  uint64_t serial() const { return serial_; }
+
   /// Direct children with their names, in the order of declaration.
   std::vector<std::pair<std::string, Module*>> children() const;
 
@@ -99,8 +104,10 @@ class Module {
     Tensor source, destination;
   };
   static std::vector<Pair> pairs(const Module& from, const Module& to);
+  static uint64_t next_serial();
 
   Module* parent_ = nullptr;
+  const uint64_t serial_ = next_serial();
   std::vector<Member> members_;  // in the order of declaration
   bool training_ = true;
 };

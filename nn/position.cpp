@@ -19,11 +19,12 @@ class SharedPosition : public Position {
 
 MakePosition shared_by_layers(MakePosition make) {
   if (!make) return {};
-  const auto first = std::make_shared<const Position*>(nullptr);
+  const auto owners = std::make_shared<PerModel<const Position*>>();
   return [=](Module& parent, HeadShape shape) -> std::unique_ptr<Position> {
-    if (*first) return std::make_unique<SharedPosition>(parent, **first);
+    const Position*& owner = (*owners)(parent);
+    if (owner) return std::make_unique<SharedPosition>(parent, *owner);
     std::unique_ptr<Position> made = make(parent, shape);
-    *first = made.get();
+    owner = made.get();
     return made;
   };
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "nn/module.h"
@@ -30,6 +31,8 @@ struct AttentionCall {
       {};  // what a model computed once for all its layers; each scheme says what
   /// Of a kernel that keeps one (nn/attention.h): the positions before the keys.
   LinearState* state = nullptr;
+  int64_t first = 0;       // position of the first key
+  bool continued = false;  // goes on where an earlier call left a cache
   int64_t n_queries() const { return q.size(2); }
   int64_t n_keys() const { return k.size(2); }
 };
@@ -61,8 +64,18 @@ MakePosition position(Arguments... arguments) {
   };
 }
 
-/// One position for all layers (T5): the first attention made with the result owns it, the others
-/// use it. Call it anew for every model.
+/// One position for all layers of a model (T5): the first attention made with the result owns it,
+/// the others use it. A model is what has no parent; each, a clone too, has a position of its own.
 MakePosition shared_by_layers(MakePosition make);
+
+/// A T for each model (as above) that the attentions of a MakePosition are in.
+template <class T>
+class PerModel {
+ public:
+  T& operator()(const Module& part) { return all_[part.root().serial()]; }
+
+ private:
+  std::map<uint64_t, T> all_;
+};
 
 }  // namespace stretto::nn

@@ -58,7 +58,7 @@ inline __attribute__((always_inline)) void philox_batch(RandomKey key, uint64_t 
   }
 }
 
-// Draws [begin, end) as f32, begin a multiple of `batch`.
+// Draws [begin, end) as f32, begin a multiple of 4.
 STRETTO_CLONES void uniform_run(float* y, RandomKey key, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += batch) {
     Draws c;
@@ -239,6 +239,17 @@ Tensor randn(const Shape& shape, RandomKey key, Options options) {
   Tensor x = empty(shape, options);
   x.device().is_cpu() ? fill_random(x, key, normal_run, false) : cuda::fill_normal(x, key);
   return x;
+}
+
+void normal_draws(RandomKey key, int64_t first, int64_t n, float* y) {
+  if (const int64_t before = first % 4; before > 0) {  // in the middle of a block
+    float block[4];
+    normal_run(block, key, first - before, first - before + 4);
+    const int64_t count = std::min(n, 4 - before);
+    std::copy_n(block + before, count, y);
+    first += count, y += count, n -= count;
+  }
+  normal_run(y, key, first, first + n);
 }
 
 Tensor randint(int64_t low, int64_t high, const Shape& shape, Options options) {

@@ -41,6 +41,8 @@ Tensor rand(const Shape& shape, Options options = {});
 Tensor rand(const Shape& shape, RandomKey key, Options options = {});
 Tensor randn(const Shape& shape, Options options = {});
 Tensor randn(const Shape& shape, RandomKey key, Options options = {});
+/// Normal draws first … first + n − 1 of a key's sequence, by the calling thread, to y.
+void normal_draws(RandomKey key, int64_t first, int64_t n, float* y);
 /// Integers in [low, high), at most 2^32 of them; i64 by default.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, Options options = {.dtype = i64});
 /// 0 … n−1 in random order, i64 [n], on the CPU.

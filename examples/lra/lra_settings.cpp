@@ -26,8 +26,7 @@ const char* name_of(nn::Pooling pooling) {
 
 void LraSettings::check() const {
   lra_task(task);
-  lra_attention(*this);
-  lra_position(*this);
+  const bool scores = lra_attention(*this).scores, uses_scores = lra_position(*this).scores;
   pooling_of(pooling);
   require(schedule == "rsqrt" || schedule == "cycles" || schedule == "cosine",
           "--schedule " + schedule + ": accepted are rsqrt, cycles and cosine");
@@ -49,10 +48,20 @@ void LraSettings::check() const {
   require_range("--d-hidden", d_hidden, 2, 1 << 20);
   require(d_qkv % heads == 0,
           "--d-qkv " + as_text(d_qkv) + " is not a multiple of --heads " + as_text(heads));
+  require(scores || !uses_scores, "--position " + position +
+                                      ": is added to scores, which --attention " + attention +
+                                      " has not");
   require(position != "rope" || d_qkv / heads % 2 == 0,
           "--position rope: turns pairs, and a head has " + as_text(d_qkv / heads) + " numbers");
+  require_range("--realizations", realizations, 1, 1 << 20);
+  require_range("--sines", sines, 1, 1 << 20);
+  require_range("--taps", taps, 1, 1 << 20);
   require_share("--dropout", dropout);
   require_share("--attention-dropout", attention_dropout);
+  require(scores || attention_dropout == 0, "--attention-dropout " + as_text(attention_dropout) +
+                                                ": --attention " + attention +
+                                                " has no weights to drop; accepted is 0");
+  require_range("--redraw", redraw, 0, INT64_MAX);
   require_range("--batch", batch, 1, 1 << 20);
   require_positive("--learning-rate", learning_rate);
   require_range("--warmup", warmup, schedule == "cosine" ? 0 : 1, INT64_MAX);
@@ -81,7 +90,7 @@ nn::SequenceClassifier::Options LraSettings::model() const {
           .dropout = dropout,
           .attention_dropout = attention_dropout,
           .position = p.make,
-          .kernel = lra_attention(*this)};
+          .kernel = lra_attention(*this).make};
 }
 
 ListOpsOptions LraSettings::listops() const {
@@ -114,6 +123,7 @@ LraSettings published(const std::string& task) {
   const nn::LongRangePreset p = lra_task(task).published();
   s.task = task;
   s.position = p.model.added == nn::AddedPosition::learned ? "learned" : "ape";
+  s.realizations = task == "image" ? 32 : 64;
   s.pooling = name_of(p.model.pooling);
   s.max_length = p.model.max_length;
   s.layers = p.model.n_layers;
@@ -153,6 +163,7 @@ LraSettings lra_settings(const std::string& task, bool small) {
   s.d_hidden = 128;
   s.dropout = 0.1;
   s.attention_dropout = 0;
+  s.realizations = 32;
   s.attend_to_padding = false;
   s.batch = listops ? 32 : 16;
   if (!image) s.max_length = listops ? 60 : 256;

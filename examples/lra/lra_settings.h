@@ -24,7 +24,11 @@ struct LraSettings {
   double held_out = 0.1;  // of --data, where there is no --validation
 
   std::string attention = "softmax";  // lra_attentions()
+  int64_t redraw = 1;                 // performer: steps that a projection is kept; 0: all
   std::string position = "ape";       // lra_positions()
+  int64_t realizations = 64;          // sine and conv: R
+  int64_t sines = 10;                 // sine: K
+  int64_t taps = 128;                 // conv: P
   std::string pooling = "cls";        // cls, first, mean
   int64_t max_length = 2000;          // texts are cut there
   int64_t layers = 6;
@@ -58,7 +62,11 @@ struct LraSettings {
     f("strip_brackets", s.strip_brackets);
     f("held_out", s.held_out);
     f("attention", s.attention);
+    f("redraw", s.redraw);
     f("position", s.position);
+    f("realizations", s.realizations);
+    f("sines", s.sines);
+    f("taps", s.taps);
     f("pooling", s.pooling);
     f("max_length", s.max_length);
     f("layers", s.layers);
@@ -113,10 +121,15 @@ struct LraTask {
 };
 /// UsageError for an unknown name, with the names that are known.
 const LraTask& lra_task(const std::string& name);
-nn::MakeKernel lra_attention(const LraSettings& settings);
+struct LraAttention {
+  bool scores = true;  // a matrix of them: weights to drop, and what positions may be added to
+  nn::MakeKernel make = {};
+};
+LraAttention lra_attention(const LraSettings& settings);
 struct LraPosition {
   nn::AddedPosition added = nn::AddedPosition::none;
   nn::MakePosition make = {};
+  bool scores = false;  // it is added to scores
 };
 LraPosition lra_position(const LraSettings& settings);
 

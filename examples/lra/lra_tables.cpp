@@ -6,9 +6,11 @@
 #include "examples/lra/image.h"
 #include "examples/lra/lra_settings.h"
 #include "examples/lra/text.h"
+#include "nn/linear_attention.h"
 #include "nn/relative_bias.h"
 #include "nn/relative_table.h"
 #include "nn/rotary.h"
+#include "nn/spe.h"
 
 namespace stretto::examples {
 namespace {
@@ -35,17 +37,46 @@ const std::map<std::string, LraTask>& tasks() {
   return all;
 }
 
-using MakeAttention = nn::MakeKernel (*)(const Settings&);
+using Attention = LraAttention (*)(const Settings&);
 
-const std::map<std::string, MakeAttention>& attentions() {
-  static const std::map<std::string, MakeAttention> all{
-      {"softmax", [](const Settings&) { return nn::softmax_kernel(); }}};
+LraAttention linear(nn::MakeFeatureMap map, double eps) {
+  return {false, nn::linear_kernel(std::move(map), {.eps = eps})};
+}
+
+// Features and eps as published: Choromanski et al.'s for performer and linear-relu (the latter
+// without a projection), Katharopoulos et al.'s for linear-elu.
+const std::map<std::string, Attention>& attentions() {
+  static const std::map<std::string, Attention> all{
+      {"softmax",
+       [](const Settings&) {
+         return LraAttention{true, nn::softmax_kernel()};
+       }},
+      {"performer",
+       [](const Settings& s) {
+         return linear(nn::favor({.features = 256, .redraw = s.redraw}), 1e-6);
+       }},
+      {"linear-relu", [](const Settings&) { return linear(nn::relu_plus(1e-3), 0); }},
+      {"linear-elu", [](const Settings&) { return linear(nn::elu_plus_one(), 1e-6); }}};
   return all;
 }
 
 using Position = LraPosition (*)(const Settings&);
 
 LraPosition inside(nn::MakePosition make) { return {AddedPosition::none, std::move(make)}; }
+LraPosition of_scores(nn::MakePosition make) {
+  return {AddedPosition::none, std::move(make), true};
+}
+
+// As published: sines of each layer's own; filters that all layers share, with draws of their own.
+LraPosition sine(const Settings& s, bool gated) {
+  return inside(nn::sine_spe({.realizations = s.realizations, .sines = s.sines, .gated = gated}));
+}
+LraPosition conv(const Settings& s, bool gated) {
+  return inside(nn::conv_spe({.realizations = s.realizations,
+                              .taps = {s.taps},
+                              .gated = gated,
+                              .shared = nn::SpeShare::parameters}));
+}
 
 const std::map<std::string, Position>& positions() {
   static const std::map<std::string, Position> all{
@@ -53,9 +84,14 @@ const std::map<std::string, Position>& positions() {
       {"ape", [](const Settings&) { return LraPosition{AddedPosition::sinusoid}; }},
       {"learned", [](const Settings&) { return LraPosition{AddedPosition::learned}; }},
       {"rope", [](const Settings&) { return inside(nn::rotary()); }},
-      {"shaw", [](const Settings&) { return inside(nn::shaw_relative({.values = false})); }},
-      {"t5",
-       [](const Settings&) { return inside(nn::shared_by_layers(nn::t5({.two_sided = true}))); }}};
+      {"sine", [](const Settings& s) { return sine(s, true); }},
+      {"sine-ungated", [](const Settings& s) { return sine(s, false); }},
+      {"conv", [](const Settings& s) { return conv(s, true); }},
+      {"conv-ungated", [](const Settings& s) { return conv(s, false); }},
+      {"shaw", [](const Settings&) { return of_scores(nn::shaw_relative({.values = false})); }},
+      {"t5", [](const Settings&) {
+         return of_scores(nn::shared_by_layers(nn::t5({.two_sided = true})));
+       }}};
   return all;
 }
 
@@ -84,7 +120,7 @@ std::vector<std::string> lra_positions() { return names(positions()); }
 
 const LraTask& lra_task(const std::string& name) { return find(tasks(), "--task", name); }
 
-nn::MakeKernel lra_attention(const LraSettings& s) {
+LraAttention lra_attention(const LraSettings& s) {
   return find(attentions(), "--attention", s.attention)(s);
 }
 

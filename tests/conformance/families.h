@@ -14,6 +14,7 @@ Subjects attention_subjects();
 Subjects linear_subjects();
 Subjects layer_subjects();
 Subjects op_subjects();
+Subjects spe_subjects();
 
 /// The forms of attention that are evaluated one by one.
 struct NamedForm {

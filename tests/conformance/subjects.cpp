@@ -38,7 +38,7 @@ std::vector<Implementation> implementations(const std::string& subject) {
   static const Subjects all = [] {
     Subjects joined;
     for (const Subjects& family :
-         {attention_subjects(), linear_subjects(), layer_subjects(), op_subjects()})
+         {attention_subjects(), linear_subjects(), layer_subjects(), op_subjects(), spe_subjects()})
       joined.insert(family.begin(), family.end());
     return joined;
   }();

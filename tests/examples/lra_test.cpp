@@ -140,6 +140,28 @@ TEST_CASE("lra --parameters counts and stops", "[examples]") {
   CHECK(count({"--task", "retrieval"}) == "1087618");
   CHECK(count({"--task", "image"}) == "248458");
   CHECK(count({"--task", "image", "--position", "none"}) == "117258");
+  // Table 3 of Liutkus et al. 2021.
+  struct Published {
+    Arguments task;
+    const char *plain, *sine, *conv;
+  };
+  for (const Published& p :
+       {Published{{"listops", "--strip-brackets"}, "19982858", "20078090", "20117002"},
+        {{"text"}, "3486722", "3518466", "3553282"},
+        {{"retrieval"}, "1087618", "1103490", "1120898"},
+        {{"image"}, "248458", "119242", "133706"}}) {
+    Arguments all{"--attention", "performer", "--task"};
+    all.insert(all.end(), p.task.begin(), p.task.end());
+    CHECK(count(all) == p.plain);
+    all.insert(all.end(), {"--position", "sine"});
+    CHECK(count(all) == p.sine);
+    all.back() = "conv";
+    CHECK(count(all) == p.conv);
+  }
+  for (const char* attention : {"performer", "linear-relu", "linear-elu"}) {
+    CHECK(count({"--task", "text", "--attention", attention}) == "3486722");
+    CHECK(count({"--task", "image", "--attention", attention}) == "248458");
+  }
   CHECK(!std::filesystem::exists(folder.file("out")));
 }
 
@@ -176,7 +198,8 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
   };
   const std::vector<Case> cases{
       {{"--task", "path"}, "--task path: accepted are image, listops, retrieval, text"},
-      {{"--attention", "none"}, "--attention none: accepted are softmax"},
+      {{"--attention", "none"},
+       "--attention none: accepted are linear-elu, linear-relu, performer, softmax"},
       {{"--data", tiny.file("none")},
        "cannot read '" + tiny.file("none") + "': No such file or directory"},
       {{"--data", tiny.file("bad.tsv")},

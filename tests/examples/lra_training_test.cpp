@@ -9,9 +9,11 @@
 #include "core/storage.h"
 #include "examples/common/error.h"
 #include "examples/common/settings.h"
+#include "examples/lra/image.h"
 #include "nn/init.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
+#include "tests/support/compare.h"
 
 namespace {
 
@@ -79,17 +81,109 @@ TEST_CASE("published configurations are the default", "[examples]") {
   }
 }
 
-TEST_CASE("every position learns ListOps", "[examples]") {
-  for (const std::string& position : lra_positions()) {
-    INFO(position);
+TEST_CASE("every attention learns ListOps with every position", "[examples]") {
+  int64_t count = 0;
+  for (const std::string& attention : lra_attentions())
+    for (const std::string& position : lra_positions()) {
+      INFO(attention << ", " << position);
+      LraSettings s = tiny();
+      s.attention = attention;
+      s.position = position;
+      if (lra_position(s).scores && !lra_attention(s).scores) continue;
+      s.check();
+      const LraData data = read_lra_data(s, {});
+      LraTraining t(s, data.train, cpu);
+      const double before = evaluate(t.model, data.train, s).loss;
+      while (t.step() < 60) t.train_step(0);
+      CHECK(evaluate(t.model, data.train, s).loss < 0.9 * before);
+      ++count;
+    }
+  CHECK(count == int64_t(4 * lra_positions().size() - 3 * 2));
+}
+
+TEST_CASE("every task takes every attention", "[examples]") {
+  for (const std::string& task : lra_tasks())
+    for (const std::string& attention : lra_attentions())
+      for (const bool small : {false, true}) {
+        INFO(task << ", " << attention);
+        LraSettings s = lra_settings(task, small), plain = s;
+        s.attention = attention;
+        s.attention_dropout = 0;
+        s.check();
+        CHECK(nn::count_parameters<nn::SequenceClassifier>(s.model()) ==
+              nn::count_parameters<nn::SequenceClassifier>(plain.model()));
+      }
+  // Pairs of bytes, pixels: one step each.
+  for (const std::string& attention : lra_attentions())
+    for (const bool attended : {false, true}) {
+      LraSettings s = tiny();
+      s.attention = attention;
+      s.attend_to_padding = attended;
+      s.task = "retrieval";
+      LabelledSequences pairs;
+      for (const std::vector<uint16_t>& ids : {std::vector<uint16_t>{1, 2, 3}, {4}}) {
+        pairs.sequences.add(ids);
+        pairs.others.add({5, 6});
+        pairs.labels.push_back(int32_t(ids.size() > 1));
+      }
+      LraTraining retrieval(s, pairs, cpu);
+      CHECK(std::isfinite(retrieval.train_step(0).loss));
+      s.task = "image";
+      s.pooling = "mean";
+      s.max_length = image_pixels;
+      s.position = "learned";
+      LabelledSequences images;
+      images.sequences.add(std::vector<uint16_t>(size_t(image_pixels), 255));
+      images.labels.push_back(9);
+      LraTraining image(s, images, cpu);
+      CHECK(std::isfinite(image.train_step(0).loss));
+    }
+}
+
+TEST_CASE("padding is a token only where it is attended to", "[examples]") {
+  for (const std::string& attention : lra_attentions())
+    for (const bool attended : {false, true}) {
+      INFO(attention);
+      LraSettings s = tiny();
+      s.attention = attention;
+      s.attend_to_padding = attended;
+      s.pooling = "mean";
+      manual_seed(1);
+      nn::SequenceClassifier model(s.model());
+      model.to(f64);
+      model.eval();
+      LabelledSequences data;
+      data.sequences.add({3, 4, 5});
+      data.labels.push_back(0);
+      const auto logits = [&](int64_t length) {
+        const SequenceBatch batch = make_batch(data, {0}, length);
+        return model({batch.tokens, batch.padding});
+      };
+      const Tensor three = logits(3);
+      if (attended)
+        CHECK(stretto::testing::worst_error(logits(8), three) > 1e-4);
+      else
+        CHECK(stretto::testing::worst_error(logits(8), three) < 1e-13);
+    }
+}
+
+TEST_CASE("a performer's projection is redrawn as it is told", "[examples]") {
+  for (const int64_t redraw : {0, 1, 3}) {
     LraSettings s = tiny();
-    s.position = position;
-    s.check();
-    const LraData data = read_lra_data(s, {});
-    LraTraining t(s, data.train, cpu);
-    const double before = evaluate(t.model, data.train, s).loss;
-    while (t.step() < 60) t.train_step(0);
-    CHECK(evaluate(t.model, data.train, s).loss < 0.9 * before);
+    s.attention = "performer";
+    s.redraw = redraw;
+    LraTraining t = training(s);
+    const auto projection = [&] { return t.model.named_buffers()[0].tensor.clone(); };
+    CHECK_THAT(t.model.named_buffers()[0].name, Containing("feature_map.projection"));
+    CHECK(projection().shape() == Shape{256, 8});
+    std::vector<Tensor> seen;
+    for (int i = 0; i < 6; ++i) {
+      t.train_step(0);
+      seen.push_back(projection());
+      if (i > 0)
+        CHECK(stretto::testing::same_bits(seen[size_t(i)], seen[size_t(i - 1)]) ==
+              (redraw == 0 || i % redraw != 0));
+    }
   }
 }
 
@@ -98,6 +192,8 @@ TEST_CASE("a classifier goes on from its checkpoint bit for bit", "[examples]") 
   LraSettings s = tiny();
   s.steps = GENERATE(60, 0);  // 0: by the clock
   s.attend_to_padding = GENERATE(false, true);
+  s.attention = GENERATE("softmax", "performer");
+  s.position = GENERATE("ape", "sine", "conv");
   // An epoch has 25 steps: the second part begins within the first and ends in the third.
   LraTraining first = training(s);
   for (int i = 0; i < 8; ++i) first.train_step(0.1);
@@ -126,9 +222,13 @@ TEST_CASE("a classifier goes on from its checkpoint bit for bit", "[examples]") 
 TEST_CASE("a classifier's training has the same bits with one thread and two", "[examples]") {
   const TempDir folder;
   const int before = num_threads();
+  const std::string attention = GENERATE("softmax", "performer");
+  const std::string position = GENERATE("ape", "conv");
   for (const int threads : {1, 2}) {
     set_num_threads(threads);
     LraSettings s = tiny();
+    s.attention = attention;
+    s.position = position;
     s.d_model = s.d_qkv = 64, s.d_hidden = 300, s.batch = 32, s.max_length = 40;
     s.attend_to_padding = true;
     LraTraining t = training(s);
@@ -142,6 +242,7 @@ TEST_CASE("a classifier's training has the same bits with one thread and two", "
 TEST_CASE("scores do not depend on how examples are batched", "[examples]") {
   LraSettings s = tiny();
   s.attend_to_padding = GENERATE(false, true);
+  s.attention = GENERATE("softmax", "performer", "linear-relu", "linear-elu");
   const LraData data = read_lra_data(s, {});
   LraTraining t(s, data.train, cpu);
   for (int i = 0; i < 20; ++i) t.train_step(0);
@@ -243,8 +344,9 @@ TEST_CASE("settings that cannot be trained are named", "[examples]") {
   CHECK(error_of<UsageError>([] { lra_settings("path"); }) ==
         "--task path: accepted are image, listops, retrieval, text");
   CHECK_THAT(refused([](S& s) { s.attention = "none"; }), Containing("--attention none: accepted"));
-  CHECK_THAT(refused([](S& s) { s.position = "here"; }),
-             Containing("--position here: accepted are ape, learned, none, rope"));
+  CHECK_THAT(
+      refused([](S& s) { s.position = "here"; }),
+      Containing("--position here: accepted are ape, conv, conv-ungated, learned, none, rope"));
   CHECK(refused([](S& s) { s.pooling = "last"; }) ==
         "--pooling last: accepted are cls, first and mean");
   CHECK(refused([](S& s) { s.schedule = "none"; }) ==
@@ -260,6 +362,15 @@ TEST_CASE("settings that cannot be trained are named", "[examples]") {
   CHECK(refused([](S& s) { s.heads = 3; }) == "--d-qkv 512 is not a multiple of --heads 3");
   CHECK(refused([](S& s) { s.position = "rope", s.heads = 512; }) ==
         "--position rope: turns pairs, and a head has 1 numbers");
+  CHECK(refused([](S& s) { s.position = "t5", s.attention = "linear-elu"; }) ==
+        "--position t5: is added to scores, which --attention linear-elu has not");
+  CHECK(refused([](S& s) { s.attention = "performer"; }, "image") ==
+        "--attention-dropout 0.2: --attention performer has no weights to drop; accepted is 0");
+  CHECK(refused([](S& s) { s.taps = 0; }) == "--taps 0: accepted are 1 to 1048576");
+  CHECK(refused([](S& s) { s.sines = 0; }) == "--sines 0: accepted are 1 to 1048576");
+  CHECK(refused([](S& s) { s.realizations = 0; }) == "--realizations 0: accepted are 1 to 1048576");
+  CHECK(refused([](S& s) { s.redraw = -1; }) ==
+        "--redraw -1: accepted are 0 to 9223372036854775807");
   CHECK(refused([](S& s) { s.dropout = 1; }) == "--dropout 1: must be at least 0 and below 1");
   CHECK(refused([](S& s) { s.cycle = 0; }, "image") ==
         "--cycle 0: accepted are 1 to 9223372036854775807");

@@ -1,0 +1,154 @@
+// Stochastic positional encoding as the position of MultiHeadAttention (Liutkus et al., "Relative
+// Positional Encoding for Transformers with Linear Complexity", ICML 2021; ops/spe.h): relative
+// positions for kernels without scores, and for softmax too.
+//
+//     nn::MultiHeadAttention attention{*this, "attention",
+//         {.d_model = 512, .n_heads = 8, .position = nn::sine_spe(),
+//          .kernel = nn::linear_kernel(nn::favor())}};
+#pragma once
+
+#include <deque>
+
+#include "nn/position.h"
+#include "ops/spe.h"
+
+namespace stretto::nn {
+
+/// What the layers of one model (PerModel, nn/position.h) have in common. Gates and their noise are
+/// always of one layer.
+enum class SpeShare {
+  nothing,
+  parameters,  // of the code; each layer draws its noise (the published JAX program's conv)
+  draws        // these and the noise: one code for a pass through all layers (its PyTorch programs)
+};
+
+struct SineSpeOptions {
+  int64_t realizations = 64;  // R
+  int64_t sines = 10;         // K
+  bool gated = true;
+  SpeShare shared = SpeShare::nothing;
+  SpeForm form = SpeForm::automatic;
+};
+
+struct ConvSpeOptions {
+  int64_t realizations = 64;  // R
+  Shape taps = {128};         // P, or {P1, P2} for positions in a plane
+  Shape shape = {};           // {h, w} of the plane
+  bool gated = true;
+  SpeShare shared = SpeShare::nothing;
+  SpeForm form = SpeForm::automatic;
+};
+
+/// The draws of successive calls. In training each call takes a new key of the program; in
+/// evaluation all take the one that was drawn when this was made, which is saved in checkpoints.
+class SpeDraws {
+ public:
+  /// `frozen` i64 [2]: seed and stream, drawn here (not under SkipInit).
+  explicit SpeDraws(Tensor frozen);
+  /// The key of a call. One that goes on, with a cache or in a pass that another layer began, has
+  /// the key of the last draw before it. What checkpoint() runs again has that of its first run,
+  /// one of the last 1024.
+  RandomKey operator()(bool training, bool goes_on);
+
+ private:
+  const RandomKey* last_before(RandomState now) const;
+
+  Tensor frozen_;
+  std::deque<RandomKey> drawn_;  // in training, the latest behind
+  bool forgotten_ = false;
+};
+
+/// What layers share, by model.
+struct SpeShared;
+using SpeModels = std::shared_ptr<PerModel<std::weak_ptr<SpeShared>>>;
+
+/// What both codes have in common: q and k of a call become q̂ and k̂ with R numbers a head (spe(),
+/// ops/spe.h), whose products have the mean √(R/D) Σ_d q_d k_d P_d(lag). A scale that the call has
+/// is multiplied by √(D/R); its default, 1/√R, is right as it is.
+///
+/// Queries and keys may differ in number, as spe() has them; key heads must be as many as query
+/// heads. In training every call has new noise, but not one that continues a cache or a state; with
+/// SpeShare::draws a call of the first attention begins a pass, and those of the others belong to
+/// it. In evaluation the noise is frozen: passes repeat, and generation step by step equals one
+/// pass over everything, under a limited cache too. A cache or state goes on in the mode it began
+/// in.
+class Spe : public Position {
+ public:
+  void apply(AttentionCall& call) const override;
+  int64_t key_width(HeadShape) const override { return realizations(); }
+
+  /// R: no parameter depends on it, and more are closer to the mean. Layers that share draws have
+  /// one. A kernel with a projection (Favor) keeps the width it was made with; others, and the
+  /// softmax, take any.
+  int64_t realizations() const;
+  void set_realizations(int64_t realizations);
+
+  Tensor gate;  // [H, D], where gated: sigmoid(gate) is the share of the noise without positions
+
+ protected:
+  struct Common {
+    int64_t realizations = 0;
+    bool gated = true;
+    SpeShare shared = SpeShare::nothing;
+    SpeForm form = SpeForm::automatic;
+    bool keep = false;  // a code that is shared is kept for the pass
+  };
+  /// One of the code's parameters, [H, D, …].
+  struct Parameter {
+    const char* name = "";
+    Tensor value;
+  };
+
+  /// `parameters` makes them with their first values; it is called where there are none to share.
+  Spe(Module& parent, const char* op, HeadShape shape, Common common, const SpeModels& models,
+      const std::function<std::vector<Parameter>()>& parameters);
+  /// Of its parameters, in their order.
+  virtual SpeCode code(const Tensors& parameters, SpeNoise noise) const = 0;
+  std::string described(const std::string& what) const;
+
+ private:
+  struct Drawn;
+  SpeCode code_of(const AttentionCall& call) const;
+
+  const char* op_;
+  const HeadShape shape_;
+  const Common common_;
+  std::shared_ptr<SpeShared> shared_;  // keeps it for the next layers
+  Tensors parameters_;
+  std::shared_ptr<Drawn> drawn_;
+  int64_t layer_ = 0;  // among those that share draws
+  std::unique_ptr<SpeDraws> gate_draws_;
+};
+
+/// sineSPE: `freqs`, `offsets`, `gains` [H, D, K] (SpeCode::sine), as the authors start them: all
+/// N(0, 1), then freqs − 4, and the gains of each dimension divided by half the root of their norm.
+class SineSpe : public Spe {
+ public:
+  using Options = SineSpeOptions;
+  SineSpe(Module& parent, HeadShape shape, Options options, const SpeModels& models = {});
+  std::string label() const override;
+
+  const Options options;
+
+ private:
+  SpeCode code(const Tensors& parameters, SpeNoise noise) const override;
+};
+
+/// convSPE: `filter_q`, `filter_k` [H, D, P…] (SpeCode::conv), uniform in [0, √(2/P)) at the start,
+/// P = P1·P2 in a plane. Its template reaches to both sides, P − 1 positions far.
+class ConvSpe : public Spe {
+ public:
+  using Options = ConvSpeOptions;
+  ConvSpe(Module& parent, HeadShape shape, Options options, const SpeModels& models = {});
+  std::string label() const override;
+
+  const Options options;
+
+ private:
+  SpeCode code(const Tensors& parameters, SpeNoise noise) const override;
+};
+
+MakePosition sine_spe(SineSpeOptions options = {});
+MakePosition conv_spe(ConvSpeOptions options = {});
+
+}  // namespace stretto::nn
