@@ -4,8 +4,9 @@
 # BUILD is a release build with benchmarks (default: build/release). Options, such as --layers 2 or
 # --variants ape,sine, go to both programs. Without PyTorch the second table is left out.
 #
-# With the default sizes the peer takes 12 GB of memory; PEER_LAYERS gives it other layers than
-# --layers. spe_cost_torch.py --meta counts the memory without taking it.
+# With the default sizes the peer takes 18 GB of memory, as it keeps what it frees (its table counts
+# less than that); PEER_LAYERS gives it other layers than --layers. spe_cost_torch.py --meta counts
+# the memory without taking it.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/release
