@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# What SPE costs a training step, here and as the authors compute it in PyTorch: two tables.
+# What SPE costs a training step, here and as the authors compute it in PyTorch: three
+# tables.
 #   STRETTO_PYTHON=/path/to/venv/bin/python benchmarks/spe_cost.sh [BUILD] [options of both...]
 # BUILD is a release build with benchmarks (default: build/release). Options, such as --layers 2 or
-# --variants ape,sine, go to both programs. Without PyTorch the second table is left out.
+# --variants ape,sine, go to both programs. Without PyTorch there is the first table alone.
 #
-# With the default sizes the peer takes 18 GB of memory, as it keeps what it frees (its table counts
-# less than that); PEER_LAYERS gives it other layers than --layers. spe_cost_torch.py --meta counts
-# the memory without taking it.
+# The peer's memory is counted for the same model without being taken (--meta). For its times it has 4
+# layers where --layers does not say otherwise: with 8 it takes more than 20 GB, as it keeps what it
+# frees. A draw that all layers share weighs twice as much then.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/release
@@ -19,4 +20,6 @@ python=${STRETTO_PYTHON:-python3}
 export OMP_WAIT_POLICY=passive MALLOC_MMAP_THRESHOLD_=8589934592
 export MALLOC_TRIM_THRESHOLD_=17179869184 MALLOC_TOP_PAD_=268435456
 echo
-"$python" "$root/benchmarks/spe_cost_torch.py" "$@" ${PEER_LAYERS:+--layers "$PEER_LAYERS"}
+"$python" "$root/benchmarks/spe_cost_torch.py" --meta "$@"
+echo
+"$python" "$root/benchmarks/spe_cost_torch.py" --layers 4 "$@"
