@@ -54,6 +54,7 @@
 #include "ops/loss.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
+#include "ops/random_features.h"
 #include "ops/reduce.h"
 #include "ops/skew.h"
 #include "ops/softmax.h"

@@ -9,7 +9,6 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
-#include "ops/matmul.h"
 #include "ops/reduce.h"
 
 namespace stretto::nn {
@@ -105,27 +104,16 @@ Tensor Favor::operator()(const Tensor& x, Part part) const {
   const int64_t width = projection.size(1);
   check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == width, "Favor", "x ", x,
         "; must be floating [B, H, L, ", width, "], as the projection is made for");
-  if (x.dtype() == bf16) return (*this)(x.to(f32), part).to(bf16);
   // A later draw overwrites the buffer, so that the tape gets a projection of its own.
   const Tensor own = options.redraw > 0 && grad_enabled() ? projection.clone() : projection;
-  const Tensor scaled = x * std::pow(double(width), -0.25);
-  const Tensor u = linear(scaled, own.to(x.dtype()));
-  if (options.kind == FavorKind::generalised) return relu(u) + options.epsilon;
-
-  const bool stabilise = options.stabiliser == Stabiliser::max, query = part == Part::query;
-  auto half = [&] { return sum(square(scaled), {3}, true) * 0.5; };  // ½|x'|²
-  if (options.kind == FavorKind::trigonometric) {
-    const Tensor waves = cat({cos(u), sin(u)}, 3) / std::sqrt(double(options.features / 2));
-    return stabilise && query ? waves : waves * exp(half());
-  }
-  const bool pairs = options.kind == FavorKind::hyperbolic;
-  Tensor less = stabilise && query ? max(pairs ? abs(u) : u, 3, true) : half();
-  if (stabilise && !query) {
-    const double bound = max(sum(square(own.detach().to(f64)), {1})).item() / 2;
-    less = less + std::max(0.0, bound - (x.dtype() == f64 ? 600 : 60));
-  }
-  less = less + std::log(double(options.features)) / 2;
-  return exp(pairs ? cat({u - less, -u - less}, 3) : u - less);
+  const FeatureStabiliser by_part =
+      part == Part::query ? FeatureStabiliser::own_max : FeatureStabiliser::bound;
+  return random_features(
+      x, own,
+      {.kind = options.kind,
+       .stabiliser = options.stabiliser == Stabiliser::max ? by_part : FeatureStabiliser::none,
+       .epsilon = options.epsilon,
+       .form = options.form});
 }
 
 std::string Favor::label() const {

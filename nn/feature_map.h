@@ -9,6 +9,7 @@
 
 #include "core/random.h"
 #include "nn/position.h"
+#include "ops/random_features.h"
 
 namespace stretto::nn {
 
@@ -57,14 +58,9 @@ class Relu : public FeatureMap {
 
 inline MakeFeatureMap relu_plus(double epsilon = 1e-3) { return feature_map<Relu>(epsilon); }
 
-/// With x' = x·D^(−1/4), so that q'·k' = q·k/√D, and the rows ω of a random projection; W of them,
-/// R features:
-///   positive       exp(ω·x' − ½|x'|²) / √R                       (eq. 7, "SM+")
-///   hyperbolic     exp(±ω·x' − ½|x'|²) / √R, R = 2W              (eq. 7, "SMhyp+")
-///   trigonometric  e^(½|x'|²) [cos ω·x', sin ω·x'] / √W, R = 2W  (eq. 6, "SMtrig"; can be
-///   negative) generalised    relu(ω·x') + epsilon                          (§4.1; no approximation
-///   of softmax)
-enum class FavorKind { positive, hyperbolic, trigonometric, generalised };
+/// The functions of ops/random_features.h. R features need a projection of R rows, or R/2 where
+/// they come in pairs: hyperbolic and trigonometric ones.
+using FavorKind = RandomFeatureKind;
 
 /// How long the rows of orthogonal features are: as independent normal ones, which makes the
 /// features of the softmax unbiased, or all √D.
@@ -72,9 +68,8 @@ enum class RowNorms { chi, sqrt_d };
 
 /// Against overflow of exponentials; where eps is 0 it cancels in the output, to rounding.
 /// max: each query is divided by its own largest feature; keys by a number that depends on the
-/// projection alone and is 1 unless some key could overflow (ω·x − ½|x|² ≤ ½|ω|² for every x). So
-/// nothing looks into the future, and a state may be continued. Trigonometric keys have no such
-/// bound, their queries lose the factor e^(½|x'|²); generalised features are left alone.
+/// projection alone (FeatureStabiliser::own_max and bound). So nothing looks into the future, and a
+/// state may be continued.
 enum class Stabiliser { none, max };
 
 struct FavorOptions {
@@ -85,6 +80,7 @@ struct FavorOptions {
   int64_t redraw = 0;  // a new projection for every so many recorded training calls; 0: never
   Stabiliser stabiliser = Stabiliser::max;
   double epsilon = 1e-3;  // generalised
+  RandomFeatureForm form = RandomFeatureForm::automatic;
 };
 
 /// bf16 is computed in f32. The projection [W, D] is a buffer, drawn when the map is made, shared

@@ -15,7 +15,7 @@ namespace stretto::nn {
 
 struct LinearKernelOptions {
   double eps = 0;      // LinearAttentionOptions
-  int64_t chunk = 64;  // the same
+  int64_t chunk = 32;  // the same
   LinearForm form = LinearForm::automatic;
 };
 

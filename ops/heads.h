@@ -33,6 +33,12 @@ inline Tensor heads_inside(int64_t b, int64_t h, int64_t l, int64_t d, DType typ
   return (zeroed ? zeros(shape, options) : empty(shape, options)).transpose(1, 2);
 }
 
+/// Uninitialised, in the layout of x: [B, H, L, D] for a contiguous one, else as heads_inside.
+inline Tensor heads_like(const Tensor& x) {
+  if (x.is_contiguous()) return empty_like(x);
+  return heads_inside(x.size(0), x.size(1), x.size(2), x.size(3), x.dtype(), false);
+}
+
 /// x off the tape, copied unless its rows are contiguous and lie apart.
 inline Tensor rows_contiguous(const Tensor& x) {
   if (!x.defined()) return {};

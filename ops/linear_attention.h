@@ -22,7 +22,7 @@ struct LinearAttentionOptions {
   bool causal = false;      // only keys at or before the query's position
   Tensor key_padding = {};  // [B, N] bool or u8, true = that key is in neither sum
   double eps = 0;           // added to the denominator (Katharopoulos et al.: 1e-6)
-  int64_t chunk = 64;       // keys and queries that are taken together
+  int64_t chunk = 32;       // keys and queries that are taken together
   LinearForm form = LinearForm::automatic;
 };
 

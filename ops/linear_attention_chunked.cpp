@@ -161,6 +161,11 @@ class Worker {
     gemm(p_.f, p_.width(), c.keys, T(1), k, {values(), p_.width()}, T(1), sums, p_.width());
   }
 
+  // Sᵀ ← Sᵀ + V'ᵀ K.
+  void take_in_transposed(const Piece& c, T* sums) {
+    gemm(p_.width(), p_.f, c.keys, T(1), {values(), p_.width(), true}, keys(), T(1), sums, p_.f);
+  }
+
  private:
   const Problem& p_;
   const Heads<T> q_, k_, v_;
@@ -226,18 +231,18 @@ void backward(const Problem& p, const Inputs& in, const Outputs& from, const Gra
                          totals[(b * p.heads + h) * p.m + c.i0 + i], work.rows() + i * w, p.dv);
         return MatrixRef<T>{work.rows(), w};
       };
-      T* s = work.clean_sums();
+      T* s = work.clean_sums();  // Sᵀ: BLAS is slower where it is to transpose a small right factor
       for (const Piece& c : pieces) {
         work.load(c, b, kh);
         for (int64_t h = first_head; c.rows > 0 && h < last_head; ++h) {
           const MatrixRef<T> gs = load_gradient(c, h);
           T* to = dq.at(b, h, c.i0);
-          gemm(c.rows, p.f, w, T(1), gs, {s, w, true}, T(0), to, dq.row);
+          gemm(c.rows, p.f, w, T(1), gs, {s, p.f}, T(0), to, dq.row);
           if (c.keys == 0) continue;
           work.lower_products(c, w, gs, {work.values(), w});
           gemm(c.rows, p.f, c.keys, T(1), {work.products(), c.keys}, work.keys(), T(1), to, dq.row);
         }
-        if (c.keys > 0) work.take_in(c, s);
+        if (c.keys > 0) work.take_in_transposed(c, s);
       }
 
       T* t = work.clean_sums();
@@ -306,9 +311,7 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
         once_differentiable("linear_attention");
         const Inputs again = inputs_of(sq(), sk(), sv());
         const Outputs from{rows_contiguous(b.output()), totals, rows_contiguous(b.grad())};
-        const Gradients g{heads_inside(p.batch, p.heads, p.m, p.f, type, false),
-                          heads_inside(p.batch, p.groups, p.n, p.f, type, false),
-                          heads_inside(p.batch, p.groups, p.n, p.dv, type, false)};
+        const Gradients g{heads_like(sq()), heads_like(sk()), heads_like(sv())};
         type == f64 ? backward<double>(p, again, from, g) : backward<float>(p, again, from, g);
         return Tensors{g.q, g.k, g.v};
       },

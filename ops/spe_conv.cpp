@@ -5,9 +5,9 @@
 //
 //     C = T Z,   T[i, s] = w[i + P − 1 − s]        dw[p] = Σ_i (dC Zᵀ)[i, i + P − 1 − p]
 //
-// so that all the work is matrix products: 2·L·R·(P + 31) multiplications per side, and the same
-// for dw, whose product is summed over blocks before its diagonals are. In two dimensions there is
-// a band for each row of the filter.
+// with R·(P + 31) multiplications for a position and side, and as many for dw, whose product is
+// summed over blocks before its diagonals are. In two dimensions there is a band for each row of
+// the filter. Long filters take transforms instead (ops/fft_conv), a segment of 2P at a time.
 #include <algorithm>
 #include <cmath>
 
@@ -17,6 +17,7 @@
 #include "ops/fft_conv.h"
 #include "ops/indexing.h"
 #include "ops/loops.h"
+#include "ops/reduce.h"
 #include "ops/spe_source.h"
 #include "ops/view.h"
 
@@ -96,10 +97,17 @@ class ConvRows : public SpeRows<T> {
     row0_ = plane_.image ? p0 / plane_.columns : 0;
     column0_ = plane_.image ? 0 : p0;
     const int64_t image_rows = plane_.image && p1 > p0 ? (p1 - 1) / plane_.columns - row0_ + 1 : 1;
-    z_width_ = plane_.image ? plane_.noise_columns() : p1 - p0 + plane_.taps - 1;
-    noise_.read(h, d, row0_, image_rows + plane_.tap_rows - 1, column0_, z_width_,
-                z_.template data<T>());
-    if (index_ == h * noise_.d + d) return;
+    const int64_t width = plane_.image ? plane_.noise_columns() : p1 - p0 + plane_.taps - 1;
+    const bool same = index_ == h * noise_.d + d;
+    T* const z = z_.template data<T>();
+    // A segment after the last one has the noise of its first P − 1 columns there already.
+    const int64_t known = same && !plane_.image && p0 == end_ ? plane_.taps - 1 : 0;
+    std::copy_n(z + (z_width_ - known) * noise_.r, known * noise_.r, z);
+    noise_.read(h, d, row0_, image_rows + plane_.tap_rows - 1, column0_ + known, width - known,
+                z + known * noise_.r);
+    z_width_ = width;
+    end_ = p1;
+    if (same) return;
     index_ = h * noise_.d + d;
     for (const SpeSide side : spe_sides) fill_band(side);
   }
@@ -166,10 +174,108 @@ class ConvRows : public SpeRows<T> {
   ConvNoise noise_;
   const Plane plane_;
   const Tensors inputs_, gradients_;
-  int64_t index_ = -1, row0_ = 0, column0_ = 0, z_width_ = 0;
+  int64_t index_ = -1, row0_ = 0, column0_ = 0, z_width_ = 0, end_ = -1;
   Tensor z_, rows_;
   Tensor bands_[2];     // [P1, 32, 31 + P2]
   Tensor products_[2];  // Σ dC Zᵀ, the same
+};
+
+// The same by transforms of a whole segment. One dimension.
+template <class T>
+class FftConvRows : public SpeRows<T> {
+ public:
+  FftConvRows(const Tensors& inputs, const Tensors& gradients, const ConvNoise& noise)
+      : noise_(noise), taps_(noise.plane.taps), inputs_(inputs), gradients_(gradients) {
+    if (inputs.size() == 3) noise_.given = inputs[2];
+  }
+
+  void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
+    index_ = h * noise_.d + d;
+    p0_ = p0;
+    const Tensor z = empty({p1 - p0 + taps_ - 1, noise_.r}, {.dtype = dtype_of<T>()});
+    noise_.read(h, d, 0, 1, p0, z.size(0), z.data<T>());
+    z_ = z.transpose(0, 1).contiguous();
+    for (Tensor& code : codes_) code = {};
+  }
+
+  const T* rows(SpeSide side, int64_t p0, int64_t) override {
+    Tensor& code = codes_[int(side)];
+    if (!code.defined()) {
+      const Tensor w = inputs_[size_t(side)].reshape({-1, taps_}).slice(0, index_, index_ + 1);
+      code = valid(z_, w).transpose(0, 1).contiguous();
+    }
+    return code.data<T>() + (p0 - p0_) * noise_.r;
+  }
+
+  void add_gradient(SpeSide side, int64_t p0, int64_t p1, const T* g) override {
+    const Tensor rows = empty({p1 - p0, noise_.r}, {.dtype = dtype_of<T>()});
+    std::copy_n(g, rows.numel(), rows.data<T>());
+    const Tensor z = z_.slice(1, p0 - p0_, p1 - p0_ + taps_ - 1);
+    const Tensor by_tap = sum(valid(flip(z, 1), rows.transpose(0, 1)), {0});
+    T* to = gradients_[size_t(side)].template data<T>() + index_ * taps_;
+    for (int64_t p = 0; p < taps_; ++p) to[p] += by_tap.data<T>()[p];
+  }
+
+  void finish_gradient() override {}
+
+ private:
+  static Tensor valid(const Tensor& x, const Tensor& w) {
+    return fft_conv(x, w, {.padding = Padding::valid, .form = ConvForm::fft});
+  }
+
+  ConvNoise noise_;
+  const int64_t taps_;
+  const Tensors inputs_, gradients_;
+  int64_t index_ = 0, p0_ = 0;
+  Tensor z_;         // [R, positions + P − 1]
+  Tensor codes_[2];  // [positions, R], when they have been asked for
+};
+
+// What a transform costs for each number that goes in, in multiplications of the direct form.
+// Measured with segments of 2P: at P = 256 both need the same time.
+constexpr int64_t transform_cost = 190;
+bool transforms_are_faster(int64_t positions, int64_t taps) {
+  return positions * (taps + 31) > transform_cost * (positions + taps - 1);
+}
+
+// Each segment by what is faster for it.
+template <class T>
+class LongConvRows : public SpeRows<T> {
+ public:
+  LongConvRows(const Tensors& inputs, const Tensors& gradients, const ConvNoise& noise,
+               int64_t segment)
+      : taps_(noise.plane.taps),
+        fft_(inputs, gradients, noise),
+        direct_(inputs, gradients, noise, most_directly(segment, taps_)) {}
+
+  void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
+    const bool fft = transforms_are_faster(p1 - p0, taps_);
+    used_directly_ = used_directly_ || !fft;
+    current_ = fft ? static_cast<SpeRows<T>*>(&fft_) : &direct_;
+    current_->prepare(h, d, p0, p1);
+  }
+  const T* rows(SpeSide side, int64_t p0, int64_t p1) override {
+    return current_->rows(side, p0, p1);
+  }
+  void add_gradient(SpeSide side, int64_t p0, int64_t p1, const T* g) override {
+    current_->add_gradient(side, p0, p1, g);
+  }
+  void finish_gradient() override {
+    if (used_directly_) direct_.finish_gradient();
+    used_directly_ = false;
+  }
+
+ private:
+  static int64_t most_directly(int64_t segment, int64_t taps) {
+    while (segment > 1 && transforms_are_faster(segment, taps)) --segment;
+    return segment;
+  }
+
+  const int64_t taps_;
+  FftConvRows<T> fft_;
+  ConvRows<T> direct_;
+  SpeRows<T>* current_ = nullptr;
+  bool used_directly_ = false;  // since the last gradient was finished
 };
 
 class ConvSource : public SpeSource {
@@ -229,16 +335,23 @@ class ConvSource : public SpeSource {
   }
 
   int64_t segment() const override { return std::max<int64_t>(256, 2 * plane().taps); }
+  int64_t dims() const override { return 4; }
   std::unique_ptr<SpeRows<float>> rows_f32(const Tensors& inputs,
                                            const Tensors& gradients) const override {
-    return std::make_unique<ConvRows<float>>(inputs, gradients, noise_, segment());
+    return rows_of<float>(inputs, gradients);
   }
   std::unique_ptr<SpeRows<double>> rows_f64(const Tensors& inputs,
                                             const Tensors& gradients) const override {
-    return std::make_unique<ConvRows<double>>(inputs, gradients, noise_, segment());
+    return rows_of<double>(inputs, gradients);
   }
 
  private:
+  template <class T>
+  std::unique_ptr<SpeRows<T>> rows_of(const Tensors& inputs, const Tensors& gradients) const {
+    if (!plane().image && transforms_are_faster(segment(), plane().taps))
+      return std::make_unique<LongConvRows<T>>(inputs, gradients, noise_, segment());
+    return std::make_unique<ConvRows<T>>(inputs, gradients, noise_, segment());
+  }
   const Plane& plane() const { return noise_.plane; }
   // [H, D, P1, P2].
   Tensor filter(SpeSide side, DType dtype) const {

@@ -160,7 +160,8 @@ class SineSource : public SpeSource {
             z.reshape(shape)};
   }
 
-  int64_t segment() const override { return 64; }
+  int64_t segment() const override { return 32; }
+  int64_t dims() const override { return 16; }
   std::unique_ptr<SpeRows<float>> rows_f32(const Tensors& inputs,
                                            const Tensors& gradients) const override {
     return std::make_unique<SineRows<float>>(inputs, gradients, segment());

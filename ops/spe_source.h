@@ -46,6 +46,8 @@ class SpeSource {
   virtual Tensors inputs(DType dtype) const = 0;
   /// Positions to prepare at once, so that what they take stays in the cache.
   virtual int64_t segment() const = 0;
+  /// Dimensions, at most 16, whose rows a thread has ready side by side.
+  virtual int64_t dims() const = 0;
   /// A maker of rows from those inputs (contiguous, off the tape). `gradients` are zeroed tensors
   /// of the inputs' shapes; none where no gradients are wanted.
   virtual std::unique_ptr<SpeRows<float>> rows_f32(const Tensors& inputs,

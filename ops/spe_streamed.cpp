@@ -8,8 +8,9 @@
 //     dC_d[l, :] = Σ_b a_d x[l, d] g[l, :]    dE = Σ_b xᵀ g
 //
 // Forward a thread takes a segment of positions of one head and goes through its dimensions;
-// backward it takes four dimensions and goes through the positions, so that every accumulator has
-// one owner and results do not depend on the number of threads.
+// backward it takes some dimensions and goes through the positions, so that every accumulator has
+// one owner and results do not depend on the number of threads. Rows of a batch lie far apart in
+// memory; backward gathers those of a segment side by side first.
 //
 // Multiplications for each of the H·L·D·R numbers of a code, B the batch, queries and keys alike:
 //                      forward            backward
@@ -33,16 +34,18 @@ namespace stretto {
 namespace {
 
 constexpr const char* op = "spe";
-constexpr int64_t at_once = 4;  // dimensions
 
 // ---------------------------------------------------------------------------- rows
 
-template <class T>
-using Codes = std::array<const T*, at_once>;
+constexpr int64_t at_once = 4;     // codes in one sum
+constexpr int64_t most_dims = 16;  // of which a thread makes rows side by side
 
-// to[r] += Σ_c x[c] codes[c][r].
 template <class T>
-STRETTO_CLONES void add_codes(const T* x, const Codes<T>& codes, int64_t row, int64_t n, T* to,
+using Codes = std::array<const T*, most_dims>;
+
+// to[r] += Σ_c x[c] codes[c][row, r], n ≤ 4.
+template <class T>
+STRETTO_CLONES void add_codes(const T* x, const T* const* codes, int64_t row, int64_t n, T* to,
                               int64_t r) {
   if (n == at_once) {
     const T *c0 = codes[0] + row * r, *c1 = codes[1] + row * r, *c2 = codes[2] + row * r,
@@ -53,27 +56,45 @@ STRETTO_CLONES void add_codes(const T* x, const Codes<T>& codes, int64_t row, in
     return;
   }
   for (int64_t c = 0; c < n; ++c) {
-    const T* from = codes[size_t(c)] + row * r;
+    const T* from = codes[c] + row * r;
 #pragma GCC ivdep
     for (int64_t i = 0; i < r; ++i) to[i] += x[c] * from[i];
   }
 }
 
-// t[c] = Σ_r g[r] codes[c][r].
+// t[l, b, c] = Σ_r g[l, b, r] codes[c][l, r].
 template <class T>
-STRETTO_CLONES void products_with(const T* g, const Codes<T>& codes, int64_t row, int64_t n, T* t,
-                                  int64_t r) {
-  for (int64_t c = 0; c < n; ++c) {
-    const T* with = codes[size_t(c)] + row * r;
-    t[c] = rows::sum<T>(r, [&](int64_t i) { return g[i] * with[i]; });
-  }
+STRETTO_CLONES void code_products(const T* g, const Codes<T>& codes, int64_t rows, int64_t batch,
+                                  int64_t dims, int64_t r, T* t) {
+  for (int64_t l = 0; l < rows; ++l)
+    for (int64_t b = 0; b < batch; ++b) {
+      const T* from = g + (l * batch + b) * r;
+      for (int64_t c = 0; c < dims; ++c) {
+        const T* code = codes[size_t(c)] + l * r;
+        t[(l * batch + b) * dims + c] =
+            rows::sum<T>(r, [&](int64_t i) { return from[i] * code[i]; });
+      }
+    }
 }
 
-// to[r] += x g[r].
+// to[l, r] += Σ_b a x[l, b] g[l, b, r], the x `step` apart.
 template <class T>
-STRETTO_CLONES void add_scaled(T x, const T* g, T* to, int64_t r) {
+STRETTO_CLONES void add_weighted(T a, const T* x, int64_t step, const T* g, int64_t rows,
+                                 int64_t batch, int64_t r, T* to) {
+  for (int64_t l = 0; l < rows; ++l, to += r) {
+    int64_t b = 0;
+    for (; b + 4 <= batch; b += 4, x += 4 * step, g += 4 * r) {
+      const T x0 = a * x[0], x1 = a * x[step], x2 = a * x[2 * step], x3 = a * x[3 * step];
 #pragma GCC ivdep
-  for (int64_t i = 0; i < r; ++i) to[i] += x * g[i];
+      for (int64_t i = 0; i < r; ++i)
+        to[i] += (x0 * g[i] + x1 * g[r + i]) + (x2 * g[2 * r + i] + x3 * g[3 * r + i]);
+    }
+    for (; b < batch; ++b, x += step, g += r) {
+      const T x0 = a * x[0];
+#pragma GCC ivdep
+      for (int64_t i = 0; i < r; ++i) to[i] += x0 * g[i];
+    }
+  }
 }
 
 // ---------------------------------------------------------------------------- a call
@@ -102,7 +123,8 @@ struct Maker {
   std::shared_ptr<const SpeSource> source;
   std::shared_ptr<KeptCodes> kept;
 
-  int64_t segment() const { return kept ? 64 : source->segment(); }
+  int64_t segment() const { return kept ? 32 : source->segment(); }
+  int64_t dims() const { return kept ? most_dims : source->dims(); }
   template <class T>
   std::unique_ptr<SpeRows<T>> rows(const Tensors& inputs, const Tensors& gradients) const {
     if (kept) return std::make_unique<KeptRows<T>>(kept->codes);
@@ -131,12 +153,12 @@ struct Call {
   Span span() const { return around(span_of(sides[0]), span_of(sides[1])); }
 };
 
-// The workers of one thread: a maker of rows for each of the dimensions taken at once.
+// Of one thread: a maker of rows for each of the dimensions that it takes side by side.
 template <class T>
 struct Makers {
   std::vector<std::unique_ptr<SpeRows<T>>> at;
   Makers(const Maker& maker, const Tensors& inputs, const Tensors& gradients) {
-    for (int64_t i = 0; i < at_once; ++i) at.push_back(maker.rows<T>(inputs, gradients));
+    for (int64_t i = 0; i < maker.dims(); ++i) at.push_back(maker.rows<T>(inputs, gradients));
   }
   void prepare(int64_t h, int64_t d0, int64_t n, Span s) {
     for (int64_t c = 0; c < n; ++c) at[size_t(c)]->prepare(h, d0 + c, s.p0, s.p1);
@@ -179,8 +201,8 @@ void forward(const Maker& maker, const Call& call, const Tensors& out) {
             for (int64_t i = 0; i < span.size(); ++i) std::fill_n(to + i * y.row, r, T(0));
         }
       }
-      for (int64_t d0 = 0; d0 < s.d; d0 += at_once) {
-        const int64_t n = std::min(at_once, s.d - d0);
+      for (int64_t d0 = 0; d0 < s.d; d0 += maker.dims()) {
+        const int64_t n = std::min(maker.dims(), s.d - d0);
         makers.prepare(h, d0, n, here);
         for (const SpeSide side : spe_sides) {
           const SpeOperand& o = call.sides[int(side)];
@@ -191,10 +213,12 @@ void forward(const Maker& maker, const Call& call, const Tensors& out) {
           for (int64_t i = 0; i < span.size(); ++i)
             for (int64_t b = 0; b < batch; ++b) {
               const T* from = x.at(b, h, span.p0 - o.at + i) + d0;
-              T scaled[at_once];
+              T scaled[most_dims];
               for (int64_t c = 0; c < n; ++c)
                 scaled[c] = factors ? from[c] * factors[d0 + c] : from[c];
-              add_codes(scaled, codes, i, n, y.at(b, h, span.p0 - o.at + i), r);
+              for (int64_t c = 0; c < n; c += at_once)
+                add_codes(scaled + c, codes.data() + c, i, std::min(at_once, n - c),
+                          y.at(b, h, span.p0 - o.at + i), r);
             }
         }
       }
@@ -234,39 +258,73 @@ void gate_backward(const SpeSource& s, const Call& call, const Tensors& grads,
   });
 }
 
-// dC of a piece of a side, for up to four dimensions: [n][positions, R] at `to`.
+// One side in a segment of positions, for one head and some dimensions, side by side:
+// x [positions, B, dims] and g [positions, B, R].
 template <class T>
-void add_code_gradient(const SpeOperand& o, const Tensor& factors, const Tensor& grad, int64_t h,
-                       int64_t d0, int64_t n, Span span, int64_t r, T* to) {
-  const auto x = heads_of<T>(o.x), g = heads_of<T>(grad);
-  const T* a = factors_of<T>(factors, h);
-  for (int64_t c = 0; c < n; ++c)
-    for (int64_t i = 0; i < span.size(); ++i)
-      for (int64_t b = 0; b < o.x.size(0); ++b) {
-        const int64_t l = span.p0 - o.at + i;
-        const T weight = x.at(b, h, l)[d0 + c] * (a ? a[d0 + c] : T(1));
-        add_scaled(weight, g.at(b, h, l), to + (c * span.size() + i) * r, r);
+class Gathered {
+ public:
+  Gathered(int64_t segment, int64_t batch, int64_t r)
+      : r_(r),
+        x_(empty({segment, batch, most_dims}, {.dtype = dtype_of<T>()})),
+        t_(empty({segment, batch, most_dims}, {.dtype = dtype_of<T>()})),
+        g_(empty({segment, batch, r}, {.dtype = dtype_of<T>()})) {}
+
+  void load(const SpeOperand& o, const Tensor& grad, int64_t h, int64_t d0, int64_t n, Span span) {
+    batch_ = o.x.size(0);
+    rows_ = span.size();
+    dims_ = n;
+    const auto x = heads_of<T>(o.x), g = heads_of<T>(grad);
+    for (int64_t b = 0; b < batch_; ++b)
+      for (int64_t i = 0; i < rows_; ++i) {
+        const int64_t l = span.p0 - o.at + i, at = i * batch_ + b;
+        std::copy_n(x.at(b, h, l) + d0, n, x_.template data<T>() + at * n);
+        std::copy_n(g.at(b, h, l), r_, g_.template data<T>() + at * r_);
       }
-}
+  }
+
+  // t [positions, B, dims] = g Cᵀ.
+  const T* products(const Codes<T>& codes) {
+    code_products(g_.template data<T>(), codes, rows_, batch_, dims_, r_, t_.template data<T>());
+    return t_.template data<T>();
+  }
+  // Σ_{b,l} x t of a dimension.
+  double sum(int64_t c) const {
+    const T *x = x_.template data<T>(), *t = t_.template data<T>();
+    double total = 0;
+    for (int64_t i = 0; i < rows_ * batch_; ++i)
+      total += double(x[i * dims_ + c] * t[i * dims_ + c]);
+    return total;
+  }
+  // dC of a dimension, [positions, R], is added to `to`.
+  void add_code_gradient(int64_t c, T factor, T* to) const {
+    add_weighted(factor, x_.template data<T>() + c, dims_, g_.template data<T>(), rows_, batch_, r_,
+                 to);
+  }
+
+ private:
+  const int64_t r_;
+  int64_t batch_ = 0, rows_ = 0, dims_ = 0;
+  Tensor x_, t_, g_;
+};
 
 template <class T>
 void backward(const Maker& maker, const Call& call, const Tensors& grads, const Gradients& into) {
   const SpeSource& s = *maker.source;
   const Span all = call.span();
-  const int64_t segment = maker.segment(), chunks = (s.d + at_once - 1) / at_once;
+  const int64_t segment = maker.segment(), chunks = (s.d + maker.dims() - 1) / maker.dims();
   const int64_t batch = call.sides[0].x.size(0), r = s.realizations;
   const bool gated = call.gate.rows.defined();
   if (gated) gate_backward<T>(s, call, grads, into);
   const bool through_codes = into.x[0].defined() || into.x[1].defined() || into.factors.defined();
   parallel_for(s.heads * chunks, 1, [&](int64_t begin, int64_t end) {
     Makers<T> makers(maker, call.inputs, into.inputs);
-    Tensor buffer;
-    if (!into.inputs.empty()) buffer = empty({at_once, segment, r}, {.dtype = dtype_of<T>()});
+    Gathered<T> rows(segment, batch, r);
+    const Tensor buffer = empty({segment, r}, {.dtype = dtype_of<T>()});
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t h = unit / chunks, d0 = unit % chunks * at_once;
-      const int64_t n = std::min(at_once, s.d - d0);
+      const int64_t h = unit / chunks, d0 = unit % chunks * maker.dims();
+      const int64_t n = std::min(maker.dims(), s.d - d0);
       const T* factors = factors_of<T>(call.gate.factors, h);
-      double factor_sums[at_once] = {};
+      double factor_sums[most_dims] = {};
       for (int64_t p0 = all.p0; p0 < all.p1; p0 += segment) {
         const Span here = Span{p0, p0 + segment} & all;
         makers.prepare(h, d0, n, here);
@@ -274,33 +332,28 @@ void backward(const Maker& maker, const Call& call, const Tensors& grads, const 
           const SpeOperand& o = call.sides[int(side)];
           const Span span = here & span_of(o);
           if (span.size() == 0) continue;
-          const Tensor& grad = grads[size_t(side)];
+          rows.load(o, grads[size_t(side)], h, d0, n, span);
           if (through_codes) {
-            const Codes<T> codes = makers.rows(side, n, span);
-            const auto x = heads_of<T>(o.x), g = heads_of<T>(grad),
-                       dx = heads_of<T>(into.x[int(side)]);
-            for (int64_t i = 0; i < span.size(); ++i)
-              for (int64_t b = 0; b < batch; ++b) {
-                const int64_t l = span.p0 - o.at + i;
-                T t[at_once];
-                products_with(g.at(b, h, l), codes, i, n, t, r);
-                const T* from = x.at(b, h, l) + d0;
-                if (into.factors.defined())
-                  for (int64_t c = 0; c < n; ++c) factor_sums[c] += double(from[c] * t[c]);
-                if (!dx) continue;
-                T* to = dx.at(b, h, l) + d0;
+            const T* t = rows.products(makers.rows(side, n, span));
+            if (into.factors.defined())
+              for (int64_t c = 0; c < n; ++c) factor_sums[c] += rows.sum(c);
+            const auto dx = heads_of<T>(into.x[int(side)]);
+            for (int64_t b = 0; dx && b < batch; ++b)
+              for (int64_t i = 0; i < span.size(); ++i) {
+                T* to = dx.at(b, h, span.p0 - o.at + i) + d0;
+                const T* from = t + (i * batch + b) * n;
                 for (int64_t c = 0; c < n; ++c) {
-                  const T own = factors ? factors[d0 + c] * t[c] : t[c];
+                  const T own = factors ? factors[d0 + c] * from[c] : from[c];
                   to[c] = gated ? to[c] + own : own;
                 }
               }
           }
-          if (into.inputs.empty()) continue;
-          T* const to = buffer.data<T>();
-          std::fill_n(to, n * span.size() * r, T(0));
-          add_code_gradient(o, call.gate.factors, grad, h, d0, n, span, r, to);
-          for (int64_t c = 0; c < n; ++c)
-            makers.at[size_t(c)]->add_gradient(side, span.p0, span.p1, to + c * span.size() * r);
+          for (int64_t c = 0; !into.inputs.empty() && c < n; ++c) {
+            T* const to = buffer.data<T>();
+            std::fill_n(to, span.size() * r, T(0));
+            rows.add_code_gradient(c, factors ? factors[d0 + c] : T(1), to);
+            makers.at[size_t(c)]->add_gradient(side, span.p0, span.p1, to);
+          }
         }
       }
       for (int64_t c = 0; c < n; ++c) {
@@ -405,39 +458,35 @@ void kept_backward(const SpeSource& s, const Tensors& inputs, const Tensors& gra
                    const std::vector<KeptCodes::Pending>& pending) {
   Span all{0, 0};
   for (const KeptCodes::Pending& call : pending) all = around(all, span_of(call.operand));
-  const int64_t segment = s.segment(), r = s.realizations;
-  const int64_t chunks = (s.d + at_once - 1) / at_once;
   const Maker maker{std::shared_ptr<const SpeSource>(std::shared_ptr<void>(), &s), nullptr};
+  const int64_t segment = s.segment(), chunks = (s.d + maker.dims() - 1) / maker.dims();
+  const int64_t r = s.realizations;
+  int64_t batch = 0;
+  for (const KeptCodes::Pending& call : pending) batch = std::max(batch, call.operand.x.size(0));
   parallel_for(s.heads * chunks, 1, [&](int64_t begin, int64_t end) {
     Makers<T> makers(maker, inputs, gradients);
-    const Tensor buffer = empty({at_once, segment, r}, {.dtype = dtype_of<T>()});
-    const Tensor own = empty({at_once, segment, r}, {.dtype = dtype_of<T>()});
+    Gathered<T> rows(segment, batch, r);
+    const Tensor buffer = empty({maker.dims(), segment, r}, {.dtype = dtype_of<T>()});
     for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t h = unit / chunks, d0 = unit % chunks * at_once;
-      const int64_t n = std::min(at_once, s.d - d0);
+      const int64_t h = unit / chunks, d0 = unit % chunks * maker.dims();
+      const int64_t n = std::min(maker.dims(), s.d - d0);
       for (int64_t p0 = all.p0; p0 < all.p1; p0 += segment) {
         const Span here = Span{p0, p0 + segment} & all;
         makers.prepare(h, d0, n, here);
         for (const SpeSide side : spe_sides) {
-          Span touched{0, 0};
-          for (const KeptCodes::Pending& call : pending)
-            if (call.side == side) touched = around(touched, here & span_of(call.operand));
-          if (touched.size() == 0) continue;
-          T* const to = buffer.data<T>();
-          std::fill_n(to, n * touched.size() * r, T(0));
+          T* const sums = buffer.data<T>();
+          std::fill_n(sums, n * here.size() * r, T(0));
           for (const KeptCodes::Pending& call : pending) {
             const Span span = here & span_of(call.operand);
             if (call.side != side || span.size() == 0) continue;
-            T* const part = own.data<T>();
-            std::fill_n(part, n * span.size() * r, T(0));
-            add_code_gradient(call.operand, call.factors, call.grad, h, d0, n, span, r, part);
+            rows.load(call.operand, call.grad, h, d0, n, span);
+            const T* factors = factors_of<T>(call.factors, h);
             for (int64_t c = 0; c < n; ++c)
-              add_scaled(T(1), part + c * span.size() * r,
-                         to + (c * touched.size() + span.p0 - touched.p0) * r, span.size() * r);
+              rows.add_code_gradient(c, factors ? factors[d0 + c] : T(1),
+                                     sums + (c * here.size() + span.p0 - here.p0) * r);
           }
           for (int64_t c = 0; c < n; ++c)
-            makers.at[size_t(c)]->add_gradient(side, touched.p0, touched.p1,
-                                               to + c * touched.size() * r);
+            makers.at[size_t(c)]->add_gradient(side, here.p0, here.p1, sums + c * here.size() * r);
         }
       }
       for (int64_t c = 0; c < n; ++c) makers.at[size_t(c)]->finish_gradient();

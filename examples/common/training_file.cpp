@@ -10,7 +10,7 @@ namespace stretto::examples {
 void save_run(const std::string& path, const nn::Module& model, const nn::Optimizer& optimizer,
               const RunRecord& record) {
   check_finite(model, record.step, path);
-  nn::TrainingState state{.step = record.step, .notes = record.settings};
+  nn::TrainingState state{.step = record.step, .notes = record.settings, .tensors = record.tensors};
   state.notes["data"] = record.data;
   if (record.by_clock) state.notes["seconds"] = as_text(record.seconds);
   nn::save_checkpoint(path, model, &optimizer, state);
@@ -25,7 +25,7 @@ void load_run(const std::string& path, nn::Module& model, nn::Optimizer& optimiz
   if (record.by_clock)
     require(read_text(state.notes["seconds"], seconds) && seconds >= 0 && std::isfinite(seconds),
             path + ": its note \"seconds\" is missing or malformed");
-  nn::load_checkpoint(path, model, &optimizer);
+  record.tensors = nn::load_checkpoint(path, model, &optimizer).tensors;
   record.step = state.step;
   record.seconds = seconds;
 }

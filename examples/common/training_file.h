@@ -2,17 +2,19 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "nn/checkpoint.h"
 
 namespace stretto::examples {
 
 struct RunRecord {
-  int64_t step = 0;
   nn::Metadata settings;
   std::string data;       // its fingerprint
   bool by_clock = false;  // the schedule follows the time taken, so that it is kept
+  int64_t step = 0;
   double seconds = 0;
+  std::vector<nn::NamedTensor> tensors = {};  // more that the run needs to go on
 };
 
 /// Throws Error, and leaves an older file as it is, when a parameter is not finite or writing
@@ -20,9 +22,9 @@ struct RunRecord {
 void save_run(const std::string& path, const nn::Module& model, const nn::Optimizer& optimizer,
               const RunRecord& record);
 
-/// Continues from the checkpoint of a run of the same settings: sets step and seconds of `record`,
-/// which has the rest. Throws Error or UsageError for any other file, and for one that was trained
-/// on other data; `data` names them and their option: "chorales than those of --data".
+/// Continues from the checkpoint of a run of the same settings: sets step, seconds and tensors of
+/// `record`, which has the rest. Throws Error or UsageError for any other file, and for one that
+/// was trained on other data; `data` names them and their option: "chorales than those of --data".
 void load_run(const std::string& path, nn::Module& model, nn::Optimizer& optimizer,
               RunRecord& record, const std::string& data);
 

@@ -45,12 +45,6 @@ Tensor logits(const nn::SequenceClassifier& model, const SequenceBatch& batch, D
   return model(x, {batch.others.to(device), batch.others_padding.to(device)});
 }
 
-// The model's first values are a function of the seed alone.
-nn::SequenceClassifier::Options seeded(const LraSettings& settings) {
-  manual_seed(settings.seed);
-  return settings.model();
-}
-
 }  // namespace
 
 LraData read_lra_data(const LraSettings& s, const LraFiles& files) {
@@ -106,47 +100,18 @@ LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
 }
 
 LraTraining::LraTraining(const LraSettings& s, LabelledSequences train, Device device)
-    : settings(s),
-      model(seeded(s)),
-      optimizer_(
-          model.parameters(),
-          {.lr = s.learning_rate, .beta2 = 0.98, .eps = 1e-9, .weight_decay = s.weight_decay}),
+    : ModelTraining(
+          s, s.model(), adamw_of(s),
+          {train.fingerprint(), "examples than those of --data (or of --seed without it)"}, device),
       train_(std::move(train)),
-      order_(train_.size(), s.batch, s.seed),
-      fingerprint_(train_.fingerprint()),
-      device_(device) {
-  model.to(device);
-}
+      order_(train_.size(), s.batch, s.seed) {}
 
 StepResult LraTraining::train_step(double progress) {
-  const SequenceBatch batch = make_batch(train_, order_(step_), settings.padded_length());
+  const SequenceBatch batch = make_batch(train_, order_(step()), settings.padded_length());
   tokens_ = double(batch.tokens.numel() + (batch.others.defined() ? batch.others.numel() : 0));
-  optimizer_.set_learning_rate(settings.rate(step_, progress));
-  const StepResult result = update(optimizer_, model, settings.clip, step_ + 1, [&] {
-    return cross_entropy(logits(model, batch, device_), batch.labels.to(device_));
+  return update_at(settings.rate(step(), progress), [&] {
+    return cross_entropy(logits(model, batch, device()), batch.labels.to(device()));
   });
-  ++step_;
-  return result;
-}
-
-RunRecord LraTraining::record(double seconds) const {
-  return {.step = step_,
-          .settings = settings_to_notes(settings),
-          .data = fingerprint_,
-          .by_clock = settings.steps == 0,
-          .seconds = seconds};
-}
-
-void LraTraining::save(const std::string& path, double seconds) const {
-  save_run(path, model, optimizer_, record(seconds));
-}
-
-double LraTraining::load(const std::string& path) {
-  RunRecord before = record(0);
-  load_run(path, model, optimizer_, before,
-           "examples than those of --data (or of --seed without it)");
-  step_ = before.step;
-  return before.seconds;
 }
 
 }  // namespace stretto::examples

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/training.h"
-#include "examples/common/training_file.h"
+#include "examples/common/model_training.h"
 #include "examples/lra/lra_settings.h"
 #include "examples/lra/sequences.h"
 #include "nn/optim.h"
@@ -37,35 +36,19 @@ struct LraScore {
 LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most = 0);
 
-/// Model, optimiser and the order of the data.
-class LraTraining {
+/// A classifier with the examples it learns from, and their order.
+class LraTraining : public ModelTraining<nn::SequenceClassifier, nn::AdamW, LraSettings> {
  public:
   LraTraining(const LraSettings& settings, LabelledSequences train, Device device);
 
   /// One update on batch `step()` of EpochOrder, at LraSettings::rate.
   StepResult train_step(double progress);
-
-  int64_t step() const { return step_; }
-  double learning_rate() const { return optimizer_.learning_rate(); }
   /// Ids of the last batch, padding included.
   double tokens_per_step() const { return tokens_; }
 
-  /// As save_run and load_run; load returns the seconds.
-  void save(const std::string& path, double seconds) const;
-  double load(const std::string& path);
-
-  const LraSettings settings;
-  nn::SequenceClassifier model;
-
  private:
-  RunRecord record(double seconds) const;
-
-  nn::AdamW optimizer_;
   const LabelledSequences train_;
   EpochOrder order_;
-  const std::string fingerprint_;
-  Device device_;
-  int64_t step_ = 0;
   double tokens_ = 0;
 };
 

@@ -76,52 +76,18 @@ std::string fingerprint(const std::vector<Chorale>& pieces) {
   return print.text();
 }
 
-namespace {
-
-// The model's first values are a function of the seed alone.
-nn::MusicTransformer::Options seeded(const ChoraleSettings& settings) {
-  manual_seed(settings.seed);
-  return settings.model();
-}
-
-}  // namespace
-
 ChoraleTraining::ChoraleTraining(const ChoraleSettings& s, std::vector<Chorale> pieces,
                                  Device device)
-    : model(seeded(s)),
-      settings(s),
-      optimizer_(
-          model.parameters(),
-          {.lr = s.learning_rate, .beta2 = 0.98, .eps = 1e-9, .weight_decay = s.weight_decay}),
-      pieces_(std::move(pieces)),
-      fingerprint_(fingerprint(pieces_)),
-      device_(device) {
-  model.to(device);
-}
+    : ModelTraining(s, s.model(), adamw_of(s), {fingerprint(pieces), other_chorales}, device),
+      pieces_(std::move(pieces)) {}
 
 StepResult ChoraleTraining::train_step(double progress) {
   const Batch batch = training_batch(
-      pieces_, {settings.batch, settings.length, int(settings.transpose)}, settings.seed, step_);
-  const RunSchedule schedule{settings.learning_rate, settings.warmup, settings.steps};
-  optimizer_.set_learning_rate(schedule.at(step_ + 1, progress));
-  const StepResult result = update(optimizer_, model, settings.clip, step_ + 1, [&] {
-    return cross_entropy(model(batch.inputs.to(device_)), batch.targets.to(device_),
+      pieces_, {settings.batch, settings.length, int(settings.transpose)}, settings.seed, step());
+  return update_on_schedule(progress, [&] {
+    return cross_entropy(model(batch.inputs.to(device())), batch.targets.to(device()),
                          {.ignore_index = not_scored});
   });
-  ++step_;
-  return result;
-}
-
-void ChoraleTraining::save(const std::string& path, double seconds) const {
-  save_run(path, model, optimizer_,
-           {step_, settings.to_notes(), fingerprint_, settings.steps == 0, seconds});
-}
-
-double ChoraleTraining::load(const std::string& path) {
-  RunRecord record{.data = fingerprint_, .by_clock = settings.steps == 0};
-  load_run(path, model, optimizer_, record, other_chorales);
-  step_ = record.step;
-  return record.seconds;
 }
 
 Chorale continue_chorale(nn::MusicTransformer& model, const Chorale& opening, int64_t steps,

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/training.h"
+#include "examples/common/model_training.h"
 #include "examples/music/chorale_options.h"
 #include "examples/music/chorale_tokens.h"
 #include "nn/checkpoint.h"
@@ -67,35 +67,17 @@ std::string fingerprint(const std::vector<Chorale>& pieces);
 inline constexpr const char* other_chorales =
     "chorales than those of --data (or of --seed without it)";
 
-/// Model, optimiser, data and position in the data of a run.
-class ChoraleTraining {
+/// A Music Transformer with the pieces it learns from.
+class ChoraleTraining : public ModelTraining<nn::MusicTransformer, nn::AdamW, ChoraleSettings> {
  public:
   ChoraleTraining(const ChoraleSettings& settings, std::vector<Chorale> pieces, Device device);
 
   /// One update on batch `step()` of the data. `progress` in [0, 1] sets the learning rate where
-  /// settings.steps is 0. Throws Error "step 7: ..." when the loss or the gradient is not finite,
-  /// or where an op fails; the parameters are as before then.
+  /// settings.steps is 0. Throws as update() does.
   StepResult train_step(double progress);
 
-  int64_t step() const { return step_; }
-  double learning_rate() const { return optimizer_.learning_rate(); }
-
-  /// Keeps `seconds`, the time taken so far, where the schedule follows the clock. Throws Error,
-  /// and leaves an older file as it is, when a parameter is not finite or writing fails.
-  void save(const std::string& path, double seconds) const;
-  /// Continues from a checkpoint of the same settings; returns its seconds. Throws Error or
-  /// UsageError for any other file, and for one that was trained on other pieces.
-  double load(const std::string& path);
-
-  nn::MusicTransformer model;
-  const ChoraleSettings settings;
-
  private:
-  nn::AdamW optimizer_;
   const std::vector<Chorale> pieces_;
-  const std::string fingerprint_;  // of the pieces
-  Device device_;
-  int64_t step_ = 0;
 };
 
 /// A continuation of `opening` (may be empty) of up to `steps` further sixteenths, or fewer when

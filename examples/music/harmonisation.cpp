@@ -74,12 +74,6 @@ Device device_of(const nn::SequenceToSequence& model) {
   return model.source_embedding.weight.device();
 }
 
-// The model's first values are a function of the seed alone.
-nn::SequenceToSequence::Options seeded(const HarmonySettings& settings) {
-  manual_seed(settings.seed);
-  return settings.model();
-}
-
 }  // namespace
 
 double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& pieces,
@@ -103,41 +97,17 @@ double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& p
 
 HarmonyTraining::HarmonyTraining(const HarmonySettings& s, std::vector<Chorale> pieces,
                                  Device device)
-    : model(seeded(s)),
-      settings(s),
-      optimizer_(
-          model.parameters(),
-          {.lr = s.learning_rate, .beta2 = 0.98, .eps = 1e-9, .weight_decay = s.weight_decay}),
-      pieces_(std::move(pieces)),
-      fingerprint_(fingerprint(pieces_)),
-      device_(device) {
-  model.to(device);
-}
+    : ModelTraining(s, s.model(), adamw_of(s), {fingerprint(pieces), other_chorales}, device),
+      pieces_(std::move(pieces)) {}
 
 StepResult HarmonyTraining::train_step(double progress) {
   const HarmonyBatch batch = harmony_batch(
       training_batch(pieces_, {settings.batch, 4 * settings.length, int(settings.transpose)},
-                     settings.seed, step_));
-  const RunSchedule schedule{settings.learning_rate, settings.warmup, settings.steps};
-  optimizer_.set_learning_rate(schedule.at(step_ + 1, progress));
-  const StepResult result = update(optimizer_, model, settings.clip, step_ + 1, [&] {
-    return cross_entropy(logits_of(model, batch, device_), batch.targets.to(device_),
+                     settings.seed, step()));
+  return update_on_schedule(progress, [&] {
+    return cross_entropy(logits_of(model, batch, device()), batch.targets.to(device()),
                          {.ignore_index = not_scored, .label_smoothing = settings.label_smoothing});
   });
-  ++step_;
-  return result;
-}
-
-void HarmonyTraining::save(const std::string& path, double seconds) const {
-  save_run(path, model, optimizer_,
-           {step_, settings_to_notes(settings), fingerprint_, settings.steps == 0, seconds});
-}
-
-double HarmonyTraining::load(const std::string& path) {
-  RunRecord record{.data = fingerprint_, .by_clock = settings.steps == 0};
-  load_run(path, model, optimizer_, record, other_chorales);
-  step_ = record.step;
-  return record.seconds;
 }
 
 Chorale harmonise(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,

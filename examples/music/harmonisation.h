@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/training.h"
+#include "examples/common/model_training.h"
 #include "examples/music/chorale_options.h"
 #include "examples/music/chorale_tokens.h"
 #include "nn/sequence_to_sequence.h"
@@ -69,26 +69,14 @@ HarmonyBatch harmony_batch(const Batch& four_voices);
 double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& pieces,
                     int64_t length, int64_t stride, int64_t batch);
 
-/// Model, optimiser, data and position in the data of a run; see ChoraleTraining.
-class HarmonyTraining {
+/// An encoder and decoder with the pieces they learn from; see ChoraleTraining.
+class HarmonyTraining : public ModelTraining<nn::SequenceToSequence, nn::AdamW, HarmonySettings> {
  public:
   HarmonyTraining(const HarmonySettings& settings, std::vector<Chorale> pieces, Device device);
-
   StepResult train_step(double progress);
-  int64_t step() const { return step_; }
-  double learning_rate() const { return optimizer_.learning_rate(); }
-  void save(const std::string& path, double seconds) const;
-  double load(const std::string& path);
-
-  nn::SequenceToSequence model;
-  const HarmonySettings settings;
 
  private:
-  nn::AdamW optimizer_;
   const std::vector<Chorale> pieces_;
-  const std::string fingerprint_;  // of the pieces
-  Device device_;
-  int64_t step_ = 0;
 };
 
 /// The soprano of `melody` (its other voices are not looked at) with the likeliest lower voices

@@ -5,17 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/training.h"
+#include "examples/common/model_training.h"
 #include "examples/text/lm_settings.h"
 #include "examples/text/segments.h"
-#include "nn/checkpoint.h"
-#include "nn/optim.h"
 #include "nn/transformer_xl.h"
 
 namespace stretto::examples {
 
-/// Model, optimiser, data, position in the data, and the memory of what came before it.
-class LmTraining {
+/// A language model with its text, and the memory of what came before where it stands in it.
+class LmTraining : public ModelTraining<nn::TransformerXL, nn::Adam, LmSettings> {
  public:
   /// `train` is what the checkpoint's fingerprint is of. Throws UsageError, naming `data`, where a
   /// column of a batch would be shorter than a segment.
@@ -26,30 +24,16 @@ class LmTraining {
   /// memory is empty.
   StepResult train_step(double progress);
 
-  int64_t step() const { return step_; }
-  double learning_rate() const { return optimizer_.learning_rate(); }
   double tokens_per_step() const { return double(settings.batch * settings.length); }
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  Device device() const { return device_; }
-
-  /// Keeps the memory and the vocabulary too; `seconds`, the time taken so far, where the schedule
-  /// follows the clock. Throws Error, and leaves an older file as it is, when a parameter is not
-  /// finite or writing fails.
-  void save(const std::string& path, double seconds) const;
-  /// Continues from a checkpoint of the same settings; returns its seconds. Throws Error or
-  /// UsageError for any other file, and for one that was trained on other tokens.
-  double load(const std::string& path);
-
-  const LmSettings settings;
-  nn::TransformerXL model;
 
  private:
-  nn::Adam optimizer_;
+  // The memory and the vocabulary.
+  void keep(RunRecord& record) const override;
+  void take(const RunRecord& record, const std::string& path) override;
+
   Tokenizer tokenizer_;
   const OrderedSegments segments_;
-  const std::string fingerprint_;
-  Device device_;
-  int64_t step_ = 0;
   nn::TransformerXL::Memory memory_;
 };
 

@@ -120,7 +120,7 @@ TEST_CASE("checkpoints of other texts and malformed memories are refused", "[exa
   LmTraining other(tiny("xl", 6), Tokenizer::learn(TokenKind::bytes, text()),
                    Tokenizer::learn(TokenKind::bytes, text()).encode(other_text), cpu, "other");
   CHECK(error_of<UsageError>([&] { other.load(path); }) ==
-        path + ": was trained on another text than that of --data (or of --seed without it)");
+        path + ": was trained on other text than that of --data (or of --seed without it)");
 
   nn::TransformerXL model(t.settings.model(t.tokenizer().size()));
   nn::TrainingState state = nn::load_checkpoint(path, model, nullptr);

@@ -287,9 +287,9 @@ TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
       {{"--steps", "3", "--resume", checkpoint, "--data", file("odd")},
        file("odd") + ": byte 0x7E ('~') is not in the vocabulary of the checkpoint"},
       {{"--steps", "3", "--resume", checkpoint, "--data", file("one")},
-       checkpoint + ": was trained on another text than that of --data (or of --seed without it)"},
+       checkpoint + ": was trained on other text than that of --data (or of --seed without it)"},
       {{"--steps", "3", "--resume", checkpoint, "--validation", file("text.txt")},
-       checkpoint + ": was trained on another text than that of --data (or of --seed without it)"},
+       checkpoint + ": was trained on other text than that of --data (or of --seed without it)"},
       {{"--resume", file("text.txt")},
        "[safetensors] " + file("text.txt") +
            ": header of 7593462736100813175 bytes; at most 100000000 allowed"},

@@ -249,12 +249,15 @@ TEST_CASE("Favor: the stabiliser keeps exponentials in range") {
 TEST_CASE("Favor: gradients") {
   for (const FavorKind kind : kinds)
     for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::max})
-      for (const Part part : parts) {
-        manual_seed(3);
-        const Owner o({.features = 4, .kind = kind, .stabiliser = stabiliser}, 3);
-        testing::gradcheck([&](const Tensors& in) { return o.map(in[0], part); },
-                           {testing::fixed_leaf({1, 1, 2, 3}, 1)});
-      }
+      for (const Part part : parts)
+        for (const RandomFeatureForm form :
+             {RandomFeatureForm::automatic, RandomFeatureForm::composed}) {
+          manual_seed(3);
+          const Owner o({.features = 4, .kind = kind, .stabiliser = stabiliser, .form = form}, 3);
+          testing::gradcheck([&](const Tensors& in) { return o.map(in[0], part); },
+                             {testing::fixed_leaf({1, 1, 2, 3}, 1)},
+                             form == RandomFeatureForm::composed);
+        }
 }
 
 TEST_CASE("Favor: bf16 is computed in f32") {

@@ -133,6 +133,15 @@ TEST_CASE("Spe: memory of a pass is given back after it") {
       (*model)(x);
     }
     CHECK(memory_stats().live == live);
+    // Also after checkpoint() ran it again, layer by layer from the last.
+    model->train();
+    Tensor y = x;
+    for (int64_t i = 0; i < 3; ++i)
+      y = checkpoint([&, i](const Tensors& in) { return model->layers[i](in[0]); }, {y});
+    sum(y).backward();
+    y = {};
+    for (const Tensor& p : model->parameters()) p.set_grad({});
+    CHECK(memory_stats().live == live);
   }
 }
 
@@ -180,15 +189,15 @@ TEST_CASE("Spe: checkpoint() finds the draws of the first run") {
       const auto result = [&](bool again) {
         manual_seed(4);
         const auto model = layers_of(code.make, nn::linear_kernel());
-        const auto pass = [&](const Tensor& in) {
-          const auto layer = [&](int64_t i, const Tensor& y) {
-            const auto f = [&, i](const Tensors& t) {
-              return t[0] + model->layers[i](t[0], {.causal = true});
-            };
-            const bool here = again && (how == "layer by layer" || (how != "whole" && i != 1));
-            return here ? checkpoint(f, {y}) : f({y});
+        const auto layer = [&](int64_t i, const Tensor& y) {
+          const auto f = [&, i](const Tensors& t) {
+            return t[0] + model->layers[i](t[0], {.causal = true});
           };
-          const auto all = [&](const Tensors& t) { return layer(2, layer(1, layer(0, t[0]))); };
+          const bool here = again && (how == "layer by layer" || (how != "whole" && i != 1));
+          return here ? checkpoint(f, {y}) : f({y});
+        };
+        const auto all = [&](const Tensors& t) { return layer(2, layer(1, layer(0, t[0]))); };
+        const auto pass = [&](const Tensor& in) {
           return again && how == "whole" ? checkpoint(all, {in}) : all({in});
         };
         Tensors results;

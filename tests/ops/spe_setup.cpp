@@ -87,6 +87,19 @@ std::vector<SpeSetup> spe_setups() {
                    .rows = 10,
                    .columns = 1});
   }
+  // Long filters: by transforms, but for the last positions of the second.
+  for (const auto& [taps, length] : {std::pair<int64_t, int64_t>{700, 330}, {300, 650}})
+    for (const bool given : {false, true})
+      all.push_back({.kind = CodeKind::conv,
+                     .batch = 1,
+                     .heads = 1,
+                     .queries = length - 5,
+                     .keys = length,
+                     .d = 2,
+                     .r = 3,
+                     .taps = taps,
+                     .first = 3,
+                     .given = given});
   return all;
 }
 
