@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# What SPE costs a training step, here and as the authors compute it in PyTorch: three
-# tables.
+# What SPE costs a training step, here and as the authors compute it in PyTorch: three tables.
 #   STRETTO_PYTHON=/path/to/venv/bin/python benchmarks/spe_cost.sh [BUILD] [options of both...]
 # BUILD is a release build with benchmarks (default: build/release). Options, such as --layers 2 or
 # --variants ape,sine, go to both programs. Without PyTorch there is the first table alone.
 #
-# The peer's memory is counted for the same model without being taken (--meta). For its times it has 4
-# layers where --layers does not say otherwise: with 8 it takes more than 20 GB, as it keeps what it
-# frees. A draw that all layers share weighs twice as much then.
+# The peer's memory is counted for the same model without being taken (--meta). For its times it
+# has 4 layers where --layers does not say otherwise: with 8 it takes more than 20 GB, as it keeps
+# what it frees. A draw that all layers share weighs twice as much then.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 build=$root/build/release
