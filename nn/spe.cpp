@@ -120,7 +120,7 @@ Spe::Spe(Module& parent, const char* op, HeadShape shape, Common common, const S
     drawn_ =
         std::make_shared<Drawn>(common.realizations, buffer("draw", zeros({2}, {.dtype = i64})));
   if (models && !shared_) {
-    shared_ = std::make_shared<SpeShared>(shape, parameters_);
+    shared_ = std::make_shared<SpeShared>(SpeShared{shape, parameters_, {}});
     if (shares_draws) shared_->drawn = drawn_;
     (*models)(parent) = shared_;
   }

@@ -10,7 +10,9 @@ namespace stretto::examples {
 namespace {
 
 int complain(const std::string& name, std::string message, int code) {
-  std::replace(message.begin(), message.end(), '\n', ' ');
+  // What a file says must not move the cursor of a terminal.
+  const auto controls = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
+  std::replace_if(message.begin(), message.end(), controls, ' ');
   std::cerr << name << ": " << message << std::endl;
   return code;
 }

@@ -15,7 +15,8 @@ namespace stretto::examples {
 
 /// Lets `describe` declare the options, parses the command line and calls `run`, whose result is
 /// the exit code. `--help` prints and ends with 0. UsageError ends with 2; every other exception
-/// with 1, its message on one line. An option given twice has its last value.
+/// with 1. Messages are one line, with spaces for control characters. An option given twice has its
+/// last value.
 int run_program(int argc, char** argv, const std::string& name, const std::string& about,
                 const std::function<void(CLI::App&)>& describe, const std::function<int()>& run);
 

@@ -190,6 +190,7 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
   const TinyLra tiny;
   REQUIRE(tiny.run({"--steps", "3"}).status == 0);
   write_file(tiny.file("bad.tsv"), "Source\tTarget\r\n[MAX 1 2 ]\t2\r\n[MAX 1 2 ]\t1\r\n");
+  write_file(tiny.file("escapes.tsv"), "Source\tTarget\r\n7\t\x1B[2J\r7\x7F\r\n");
   const std::string checkpoint = tiny.out("checkpoint.safetensors");
   struct Case {
     Arguments arguments;
@@ -203,6 +204,9 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
        "cannot read '" + tiny.file("none") + "': No such file or directory"},
       {{"--data", tiny.file("bad.tsv")},
        tiny.file("bad.tsv") + ", line 3: its target is \"1\", and the expression comes to 2"},
+      {{"--data", tiny.file("escapes.tsv")},
+       tiny.file("escapes.tsv") +
+           ", line 2: its target is \" [2J 7 \", and the expression comes to 7"},
       {{"--task", "text"}, "--task text: needs --data FILE"},
       {{"--validation", tiny.file("bad.tsv")}, "--validation: goes with --data FILE"},
       {{"--heads", "3"}, "--d-qkv 16 is not a multiple of --heads 3"},

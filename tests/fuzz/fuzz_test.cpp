@@ -40,6 +40,10 @@ TEST_CASE("load_safetensors reads or refuses damaged files", "[fuzz][safetensors
   run_and_check(safetensors_target());
 }
 
+TEST_CASE("the readers of data sets read or refuse damaged files", "[fuzz]") {
+  run_and_check(tsv_target());
+}
+
 TEST_CASE("mutations are many, short and the same for a seed", "[fuzz]") {
   PortableRandom a(3), b(3), other(4);
   std::set<std::string> all;

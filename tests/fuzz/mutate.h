@@ -10,12 +10,17 @@
 //   cmake -B build/fuzz -G Ninja -D CMAKE_CXX_COMPILER=clang++ -D CMAKE_BUILD_TYPE=RelWithDebInfo
 //         -D STRETTO_CUDA=OFF -D STRETTO_WERROR=OFF
 //         -D STRETTO_SANITIZE="address;undefined;fuzzer-no-link"
-//   cmake --build build/fuzz --target midi_fuzz safetensors_fuzz
-//   mkdir -p build/fuzz/midi build/fuzz/safetensors
+//   cmake --build build/fuzz --target midi_fuzz safetensors_fuzz tsv_fuzz
+//   mkdir -p build/fuzz/midi build/fuzz/safetensors build/fuzz/tsv
 //   build/fuzz/tests/midi_fuzz -runs=10000000 -max_len=4096 -malloc_limit_mb=64 build/fuzz/midi
 //         [a folder of MIDI files]
 //   build/fuzz/tests/safetensors_fuzz -runs=10000000 -max_len=4096 -malloc_limit_mb=64
 //         build/fuzz/safetensors tests/conformance/cases
+//   build/fuzz/tests/tsv_fuzz -runs=10000000 -max_len=4096 -malloc_limit_mb=64 build/fuzz/tsv
+//
+// A program stops at the first defect and leaves the input that shows it in the folder where it was
+// called; given that file alone, it shows it again. Long files help little: what is over -max_len
+// is cut off.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +52,8 @@ struct FuzzTarget {
 
 FuzzTarget midi_target();
 FuzzTarget safetensors_target();
+/// Data sets of text lines (examples/lra) and pictures: what any of the readers accepts.
+FuzzTarget tsv_target();
 
 /// `input` with one to eight changes: bits flipped; bytes set, put in, taken out, moved or doubled;
 /// a number of 1 to 8 bytes or of decimal digits made an extreme one; a word or a piece of another

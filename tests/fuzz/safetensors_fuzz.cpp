@@ -1,18 +1,15 @@
 // load_safetensors() as a target of fuzzing. An input that begins with { is a header up to the end
 // of the line, which gets its length put before it, and then data: so the length is mostly right.
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "core/error.h"
 #include "nn/safetensors.h"
+#include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/mutate.h"
 
 namespace stretto::testing {
@@ -21,32 +18,6 @@ namespace {
 void require(bool good, const char* what) {
   if (!good) throw FuzzFailure(what);
 }
-
-/// A file in memory, open as long as the program runs.
-class MemoryFile {
- public:
-  MemoryFile() : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {
-    if (descriptor_ < 0) throw std::runtime_error("memfd_create");
-    path_ = "/proc/self/fd/" + std::to_string(descriptor_);
-  }
-  ~MemoryFile() { ::close(descriptor_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  const std::string& path() const { return path_; }
-
-  void hold(std::string_view bytes) {
-    const auto size = static_cast<ssize_t>(bytes.size());
-    if (::ftruncate(descriptor_, 0) != 0 ||
-        ::pwrite(descriptor_, bytes.data(), bytes.size(), 0) != size) {
-      throw std::runtime_error("cannot write the file in memory");
-    }
-  }
-
- private:
-  int descriptor_;
-  std::string path_;
-};
 
 std::string with_length(std::string_view input) {
   const std::size_t end = std::min(input.find('\n'), input.size());
