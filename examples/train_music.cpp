@@ -61,7 +61,7 @@ class Run : public TrainingRun {
     n_train_ = int64_t(library_.train.size());
     as_usage([&] {
       if (run_.report_only) {
-        evaluated_.emplace(seeded_model(settings()));
+        evaluated_.emplace(settings().model());
         nn::load_checkpoint(run_.resume, *evaluated_, nullptr);
         evaluated_->to(device);
         return;

@@ -6,15 +6,9 @@
 #include "autograd/tape.h"
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
-#include "nn/init.h"
 #include "ops/loss.h"
 
 namespace stretto::examples {
-
-nn::MusicTransformer::Options seeded_model(const PianoSettings& settings) {
-  manual_seed(settings.seed);
-  return settings.model();
-}
 
 std::vector<double> loss_by_position(nn::MusicTransformer& model,
                                      const std::vector<PianoWindow>& windows, int64_t length,
@@ -47,47 +41,18 @@ double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last) 
 }
 
 PianoTraining::PianoTraining(const PianoSettings& s, std::vector<PianoPiece> pieces, Device device)
-    : settings(s),
-      model(seeded_model(s)),
-      optimizer_(
-          model.parameters(),
-          {.lr = s.learning_rate, .beta2 = 0.98, .eps = 1e-9, .weight_decay = s.weight_decay}),
-      pieces_(std::move(pieces)),
-      fingerprint_(fingerprint(pieces_)),
-      device_(device) {
-  model.to(device);
-}
+    : ModelTraining(s, s.model(), adamw_of(s),
+                    {fingerprint(pieces), "music than that of --data (or of --seed without it)"},
+                    device),
+      pieces_(std::move(pieces)) {}
 
 StepResult PianoTraining::train_step(double progress) {
   const Batch batch =
-      training_batch(pieces_, settings.language(), settings.crops(), settings.seed, step_);
-  const RunSchedule schedule{settings.learning_rate, settings.warmup, settings.steps};
-  optimizer_.set_learning_rate(schedule.at(step_ + 1, progress));
-  const StepResult result = update(optimizer_, model, settings.clip, step_ + 1, [&] {
-    return cross_entropy(model(batch.inputs.to(device_)), batch.targets.to(device_),
+      training_batch(pieces_, settings.language(), settings.crops(), settings.seed, step());
+  return update_on_schedule(progress, [&] {
+    return cross_entropy(model(batch.inputs.to(device())), batch.targets.to(device()),
                          {.ignore_index = not_scored});
   });
-  ++step_;
-  return result;
-}
-
-RunRecord PianoTraining::record(double seconds) const {
-  return {.step = step_,
-          .settings = settings_to_notes(settings),
-          .data = fingerprint_,
-          .by_clock = settings.steps == 0,
-          .seconds = seconds};
-}
-
-void PianoTraining::save(const std::string& path, double seconds) const {
-  save_run(path, model, optimizer_, record(seconds));
-}
-
-double PianoTraining::load(const std::string& path) {
-  RunRecord before = record(0);
-  load_run(path, model, optimizer_, before, "music than that of --data (or of --seed without it)");
-  step_ = before.step;
-  return before.seconds;
 }
 
 }  // namespace stretto::examples

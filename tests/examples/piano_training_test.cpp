@@ -76,7 +76,7 @@ TEST_CASE("every attention and position makes a model", "[examples][piano]") {
         continue;
       }
       s.check();
-      nn::MusicTransformer model(seeded_model(s));
+      nn::MusicTransformer model(s.model());
       const PianoLibrary library = generated_library(1, s.language());
       const auto judged = windows(library.test, s.language(), 24, 3);
       for (const double loss : loss_by_position(model, judged, 24, 2)) CHECK(std::isfinite(loss));
@@ -92,7 +92,7 @@ TEST_CASE("templates are drawn of models that have some", "[examples][piano]") {
     INFO(position);
     s.position = position;
     s.attention = "softmax";
-    const nn::MusicTransformer model(seeded_model(s));
+    const nn::MusicTransformer model(s.model());
     CHECK(template_picture(model, 20, {}).has_value() == is_stochastic(position));
     CHECK(template_picture(model, 20, {.layers = {2}, .heads = 1}).has_value() ==
           is_stochastic(position));
@@ -101,7 +101,7 @@ TEST_CASE("templates are drawn of models that have some", "[examples][piano]") {
 
 TEST_CASE("losses by position are those of the windows", "[examples][piano]") {
   const PianoSettings s = tiny("remi");
-  nn::MusicTransformer model(seeded_model(s));
+  nn::MusicTransformer model(s.model());
   const PianoLibrary library = generated_library(1, s.language());
   const auto judged = windows(library.test, s.language(), 24, 5);
   const std::vector<double> losses = loss_by_position(model, judged, 24, 2);
@@ -128,7 +128,7 @@ TEST_CASE("buckets of positions end where the training did", "[examples][piano]"
 
 TEST_CASE("REMI's grammar keeps beats in order and goes on to the end", "[examples][piano]") {
   const PianoSettings s = tiny("remi");
-  nn::MusicTransformer model(seeded_model(s));
+  nn::MusicTransformer model(s.model());
   const auto backwards = [&](bool grammar) {
     int count = 0;
     for (uint64_t seed = 1; seed <= 3; ++seed) {
@@ -162,7 +162,7 @@ TEST_CASE("REMI's grammar keeps beats in order and goes on to the end", "[exampl
 
 TEST_CASE("the grammar of performances lets go what sounds", "[examples][piano]") {
   const PianoSettings s = tiny("performance");
-  nn::MusicTransformer model(seeded_model(s));
+  nn::MusicTransformer model(s.model());
   const std::vector<int> prompt{performance_velocity + 9, performance_on + 50};
   const std::vector<int> piece =
       write_piano(model, s.language(), prompt, {.tokens = 500, .top_p = 1});
