@@ -32,8 +32,8 @@ LinearKernel::LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap
 LinearKernel::Features LinearKernel::mapped(const AttentionCall& call) const {
   if (const char* found = of_scores(call.options))
     fail(op, "the call has ", found,
-         ", but linear attention has no scores; accepted: causal and key_padding, and RoPE "
-         "(nn/rotary.h), which acts on q and k; or use softmax_kernel()");
+         ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
+         "act on q and k, RoPE (nn/rotary.h) and SPE (nn/spe.h); or use softmax_kernel()");
   auto wide = [](const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; };
   return {(*map_)(wide(call.q), Part::query), (*map_)(wide(call.k), Part::key), wide(call.v)};
 }

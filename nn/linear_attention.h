@@ -20,9 +20,10 @@ struct LinearKernelOptions {
 };
 
 /// Takes calls with `causal` and `key_padding`; anything else acts on scores, which do not exist
-/// here, and is an error. RoPE works (nn/rotary.h): q and k are turned before they are mapped, so
-/// that features of the softmax kernel (Favor) depend on differences of positions, in the mean, and
-/// others on the positions too. bf16 is computed in f32, features included.
+/// here, and is an error. Positions that act on q and k work: SPE (nn/spe.h), and RoPE
+/// (nn/rotary.h), which turns them before they are mapped, so that features of the softmax kernel
+/// (Favor) depend on differences of positions, in the mean, and others on the positions too. bf16
+/// is computed in f32, features included.
 class LinearKernel : public Kernel {
  public:
   using Options = LinearKernelOptions;

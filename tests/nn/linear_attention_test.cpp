@@ -223,8 +223,8 @@ TEST_CASE("LinearKernel: bf16 is computed in f32") {
 TEST_CASE("LinearKernel: what acts on scores is an error") {
   const Tensor x = fixed_noise({1, 6, 8}, 1);
   const std::string rest =
-      ", but linear attention has no scores; accepted: causal and key_padding, and RoPE "
-      "(nn/rotary.h), which acts on q and k; or use softmax_kernel()";
+      ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
+      "act on q and k, RoPE (nn/rotary.h) and SPE (nn/spe.h); or use softmax_kernel()";
   auto error = [&](const MultiHeadAttention& layer, const Visibility& visible,
                    const std::string& what) {
     CHECK_THROWS_WITH(layer(x, visible), "[LinearKernel] the call has " + what + rest);
