@@ -105,7 +105,26 @@ Backward::Backward(Node& node, Tensors grads)
   running_ = node.op;
 }
 
+Saved::Saved(const Tensor& x) {
+  if (!x.defined()) return;
+  if (x.tape() && x.tape()->again) {
+    again_ = x.tape()->again;
+    return;
+  }
+  x_ = x;
+  version_ = x.storage().version;
+}
+
+void make_again(const Tensor& x, std::function<Tensor()> again) {
+  if (x.tape() && x.tape()->node)
+    x.tape()->again = std::make_shared<const std::function<Tensor()>>(std::move(again));
+}
+
 const Tensor& Saved::operator()() const {
+  if (again_ && !x_.defined()) {
+    x_ = (*again_)();
+    version_ = x_.storage().version;
+  }
   check(!x_.defined() || x_.storage().version == version_,
         Backward::running() ? Backward::running_ : "backward", "a tensor (", x_,
         ") that the backward pass needs was changed in place after it was used; clone() it first");

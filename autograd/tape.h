@@ -50,18 +50,26 @@ void set_anomaly_detection(bool on);
 bool anomaly_detection();
 
 /// A tensor kept for the backward pass. Reading it throws when its storage has been changed in
-/// place since, naming the op.
+/// place since, naming the op. One that its op can make again (make_again) is not kept, but made
+/// when it is first read.
 class Saved {
  public:
   Saved() = default;
-  Saved(const Tensor& x) : x_(x), version_(x.defined() ? x.storage().version : 0) {}
+  Saved(const Tensor& x);
   const Tensor& operator()() const;
-  bool defined() const { return x_.defined(); }
+  bool defined() const { return x_.defined() || again_; }
 
  private:
-  Tensor x_;
-  uint32_t version_ = 0;
+  mutable Tensor x_;
+  mutable uint32_t version_ = 0;
+  std::shared_ptr<const std::function<Tensor()>> again_;
 };
+
+/// Says how to make x, an output that an op has just put on the tape, once more: from tensors that
+/// the op keeps for its own backward, as Saved. Ops that need x for theirs then keep this instead
+/// of x. `again` runs in the backward pass, as closures do. For ops that are cheap for the size of
+/// what they give. Without effect where x is not on the tape.
+void make_again(const Tensor& x, std::function<Tensor()> again);
 
 struct Node;
 
@@ -154,6 +162,7 @@ struct TapeEntry {
   Shape shape;
   DType dtype = f32;
   std::vector<std::function<Tensor(const Tensor&)>> hooks;
+  std::shared_ptr<const std::function<Tensor()>> again;  // make_again
 };
 
 template <class F>

@@ -114,12 +114,12 @@ int64_t SpeCode::heads() const { return SpeAccess::source(*this).heads; }
 int64_t SpeCode::d() const { return SpeAccess::source(*this).d; }
 int64_t SpeCode::realizations() const { return SpeAccess::source(*this).realizations; }
 
-SpeCode SpeCode::kept(int64_t length) const {
+SpeCode SpeCode::kept(int64_t length, SpeKeep what) const {
   const SpeSource& s = SpeAccess::source(*this);
   check(length >= 0, "SpeCode::kept", "length is ", length, "; must be 0 or more");
   s.check_reach("SpeCode::kept", length);
   const DType dtype = s.parameter().dtype() == f64 ? f64 : f32;
-  if (s.parameter().device().is_cpu()) return keep_on_cpu(*this, length, dtype);
+  if (s.parameter().device().is_cpu()) return keep_on_cpu(*this, length, what, dtype);
   auto codes = std::make_shared<KeptCodes>();
   codes->length = length;
   for (const SpeSide side : spe_sides) codes->codes[int(side)] = s.codes(side, 0, length, dtype);
@@ -134,7 +134,7 @@ SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOpti
   }
   const bool streamed = options.form != SpeForm::composed && q.device().is_cpu();
   if (const auto& kept = SpeAccess::kept(code); kept && (streamed || !q.device().is_cpu()))
-    check(kept->codes[0].dtype() == q.dtype(), op, "the kept code is ", kept->codes[0].dtype(),
+    check(kept->codes[1].dtype() == q.dtype(), op, "the kept code is ", kept->codes[1].dtype(),
           ", as its parameters are; q ", q, " must have that dtype");
   const SpeGateTerms gate = terms_of(options, SpeAccess::source(code), q);
   const SpeOperand queries{q, at.queries}, keys{k, at.keys};

@@ -19,8 +19,9 @@ void make_codes(const SpeSource& s, const Tensors& inputs, const KeptCodes& kept
         const int64_t p1 = std::min(kept.length, p0 + segment);
         rows->prepare(i / s.d, i % s.d, p0, p1);
         for (const SpeSide side : spe_sides)
-          std::copy_n(rows->rows(side, p0, p1), (p1 - p0) * r,
-                      kept.codes[int(side)].data<T>() + (i * kept.length + p0) * r);
+          if (const Tensor& codes = kept.codes[int(side)]; codes.defined())
+            std::copy_n(rows->rows(side, p0, p1), (p1 - p0) * r,
+                        codes.data<T>() + (i * kept.length + p0) * r);
       }
   });
 }
@@ -69,15 +70,18 @@ void kept_backward(const SpeSource& s, const Tensors& inputs, const Tensors& gra
 
 }  // namespace
 
-SpeCode keep_on_cpu(const SpeCode& code, int64_t length, DType dtype) {
+SpeCode keep_on_cpu(const SpeCode& code, int64_t length, SpeKeep what, DType dtype) {
   const auto source = SpeAccess::shared_source(code);
   const Tensors inputs = source->inputs(dtype);
   auto kept = std::make_shared<KeptCodes>();
   kept->length = length;
-  for (Tensor& codes : kept->codes)
-    codes = empty({source->heads, source->d, length, source->realizations}, {.dtype = dtype});
-  dtype == f64 ? make_codes<double>(*source, plain_tensors(inputs), *kept)
-               : make_codes<float>(*source, plain_tensors(inputs), *kept);
+  kept->inputs = plain_tensors(inputs);
+  for (const SpeSide side : spe_sides)
+    if (what == SpeKeep::both || side == SpeSide::key)
+      kept->codes[int(side)] =
+          empty({source->heads, source->d, length, source->realizations}, {.dtype = dtype});
+  dtype == f64 ? make_codes<double>(*source, kept->inputs, *kept)
+               : make_codes<float>(*source, kept->inputs, *kept);
   std::vector<Saved> saved(inputs.begin(), inputs.end());
   const Tensor handle = record("spe_kept", inputs, zeros({1}, {.dtype = dtype}), [=](Backward& b) {
     once_differentiable("spe_kept");

@@ -231,11 +231,14 @@ SpePair streamed_spe(const SpeOperand& q, const SpeOperand& k, const SpeCode& co
               : forward<float>(maker, call_of(inputs), out);
 
   std::vector<Saved> saved(inputs.begin(), inputs.end());
-  out = record(op, inputs, out, [=](Backward& b) {
+  auto saved_call = [=] {
     once_differentiable(op);
     Tensors again;
     for (const Saved& x : saved) again.push_back(x());
-    const Call call = call_of(again);
+    return call_of(again);
+  };
+  out = record(op, inputs, out, [=](Backward& b) {
+    const Call call = saved_call();
     const Tensors grads = {rows_contiguous(b.grad(0)), rows_contiguous(b.grad(1))};
     Gradients into;
     for (const SpeSide side : spe_sides)
@@ -259,6 +262,17 @@ SpePair streamed_spe(const SpeOperand& q, const SpeOperand& k, const SpeCode& co
     }
     return result;
   });
+  // What follows keeps no q̂ and k̂, which are as large as q and k.
+  for (const SpeSide side : spe_sides)
+    make_again(out[size_t(side)], [=, r = s.realizations] {
+      Call call = saved_call();
+      const NoGrad guard;
+      Tensor& other = call.sides[1 - int(side)].x;
+      other = other.slice(2, 0, 0);
+      const Tensors made = {like(call.sides[0].x, r), like(call.sides[1].x, r)};
+      type == f64 ? forward<double>(maker, call, made) : forward<float>(maker, call, made);
+      return made[size_t(side)];
+    });
   return {out[0], out[1]};
 }
 

@@ -21,7 +21,8 @@ struct SpeGateTerms {
 };
 
 /// Codes kept for several calls. On the CPU they are off the tape, and what each call's backward
-/// leaves behind waits here for the last; elsewhere they are ordinary composed tensors.
+/// leaves behind waits here for the last; elsewhere they are ordinary composed tensors. Codes of
+/// queries may be left out on the CPU: each call makes them anew from `inputs`.
 class KeptCodes {
  public:
   /// One side of one call, after its backward: codes get the gradient Σ_b factors·x g.
@@ -31,6 +32,7 @@ class KeptCodes {
     Tensor factors, grad;
   };
   Tensor codes[2];  // [H, D, length, R], queries and keys
+  Tensors inputs;   // SpeSource::inputs, off the tape
   int64_t length = 0;
   std::vector<Pending> pending;
 };
@@ -40,6 +42,6 @@ SpePair streamed_spe(const SpeOperand& q, const SpeOperand& k, const SpeCode& co
                      const SpeGateTerms& gate);
 
 /// Codes of positions 0 … length − 1, and the handle that their gradients flow through.
-SpeCode keep_on_cpu(const SpeCode& code, int64_t length, DType dtype);
+SpeCode keep_on_cpu(const SpeCode& code, int64_t length, SpeKeep what, DType dtype);
 
 }  // namespace stretto

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 #include <vector>
 
 #include "ops/create.h"
@@ -32,23 +33,34 @@ inline SpeSpan around(SpeSpan a, SpeSpan b) {
   return {std::min(a.p0, b.p0), std::max(a.p1, b.p1)};
 }
 
-/// Rows of a kept code.
+/// Rows of a kept code; what it has not kept is made by `anew`, null where it has all.
 template <class T>
 class KeptSpeRows : public SpeRows<T> {
  public:
-  explicit KeptSpeRows(const Tensor* codes) : codes_(codes) {}
-  void prepare(int64_t h, int64_t d, int64_t, int64_t) override {
-    offset_ = (h * codes_[0].size(1) + d) * codes_[0].size(2);
+  KeptSpeRows(const Tensor* codes, std::unique_ptr<SpeRows<T>> anew)
+      : codes_(codes), anew_(std::move(anew)) {}
+  void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
+    const Tensor& keys = codes_[int(SpeSide::key)];
+    offset_ = (h * keys.size(1) + d) * keys.size(2);
+    segment_ = {h, d, p0, p1};
+    prepared_ = false;
   }
-  const T* rows(SpeSide side, int64_t p0, int64_t) override {
-    return codes_[int(side)].data<T>() + (offset_ + p0) * codes_[0].size(3);
+  const T* rows(SpeSide side, int64_t p0, int64_t p1) override {
+    const Tensor& codes = codes_[int(side)];
+    if (codes.defined()) return codes.data<T>() + (offset_ + p0) * codes.size(3);
+    if (!prepared_) std::apply([this](auto... at) { anew_->prepare(at...); }, segment_);
+    prepared_ = true;
+    return anew_->rows(side, p0, p1);
   }
   void add_gradient(SpeSide, int64_t, int64_t, const T*) override {}
   void finish_gradient() override {}
 
  private:
   const Tensor* codes_;
+  const std::unique_ptr<SpeRows<T>> anew_;
   int64_t offset_ = 0;
+  std::tuple<int64_t, int64_t, int64_t, int64_t> segment_;  // as prepare() had it
+  bool prepared_ = false;                                   // anew_ for it
 };
 
 /// What rows are made from, besides the parameters.
@@ -56,12 +68,14 @@ struct SpeMaker {
   std::shared_ptr<const SpeSource> source;
   std::shared_ptr<KeptCodes> kept;
 
-  int64_t segment() const { return kept ? 32 : source->segment(); }
-  int64_t dims() const { return kept ? most_spe_dims : source->dims(); }
+  bool has_all() const { return kept && kept->codes[int(SpeSide::query)].defined(); }
+  int64_t segment() const { return has_all() ? 32 : source->segment(); }
+  int64_t dims() const { return has_all() ? most_spe_dims : source->dims(); }
   template <class T>
   std::unique_ptr<SpeRows<T>> rows(const Tensors& inputs, const Tensors& gradients) const {
-    if (kept) return std::make_unique<KeptSpeRows<T>>(kept->codes);
-    return source->rows<T>(inputs, gradients);
+    if (!kept) return source->rows<T>(inputs, gradients);
+    return std::make_unique<KeptSpeRows<T>>(
+        kept->codes, has_all() ? nullptr : source->rows<T>(kept->inputs, {}));
   }
 };
 

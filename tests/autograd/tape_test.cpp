@@ -202,6 +202,38 @@ TEST_CASE("an op of one's own with a saved tensor", "[autograd]") {
   CHECK(list(grad({sum(g)}, {x})[0]) == std::vector<float>{6, 12, -18});
 }
 
+TEST_CASE("what an op can make again is not saved", "[autograd]") {
+  const Tensor x = leaf({1, 2, -3});
+  int made = 0;
+  auto twice = [&made](const Tensor& of) {
+    const Tensor y = record("twice", {of}, of.detach() * 2.0,
+                            [](Backward& b) { return Tensors{b.grad() * 2.0}; });
+    make_again(y, [&made, of = Saved(of)] {
+      ++made;
+      return of().detach() * 2.0;
+    });
+    return y;
+  };
+  const Tensor y =
+      cube(twice(x), [](Backward& b, const Tensor& v) { return Tensors{b.grad() * v * v * 3.0}; });
+  CHECK(made == 0);
+  const Tensors once = grad({sum(y)}, {x}, {}, {.retain_graph = true});
+  CHECK(list(once[0]) == std::vector<float>{24, 96, 216});
+  CHECK(list(grad({sum(y)}, {x})[0]) == list(once[0]));
+  CHECK(made == 1);
+
+  // What it is made from is watched, and off the tape there is nothing to make again.
+  const Tensor source = leaf({1, 2}) * 1.0f;
+  const Tensor z = cube(
+      twice(source), [](Backward& b, const Tensor& v) { return Tensors{b.grad() * v * v * 3.0}; });
+  {
+    const NoGrad off;
+    Tensor(source).fill_(1);
+    CHECK(!twice(x).requires_grad());
+  }
+  CHECK_THROWS_WITH(sum(z).backward(), Containing("was changed in place after it was used"));
+}
+
 TEST_CASE("an op of one's own without saved tensors", "[autograd]") {
   const Tensor a = leaf({1, 2}), b = tensor<float>({5, 6}), c = leaf({7, 8});
   const Tensor y = record("first", {a, b, c}, a.detach().clone(), [](Backward& g) {

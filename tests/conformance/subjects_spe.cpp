@@ -78,12 +78,12 @@ SpeCode conv(const Tensors& x, const Config& config) {
 using Make = SpeCode (*)(const Tensors& x, const Config& config);
 
 std::vector<Implementation> all_of(Make make) {
-  auto way = [make](const char* name, SpeForm form, bool kept) {
+  auto way = [make](const char* name, SpeForm form, std::optional<SpeKeep> kept = {}) {
     return Implementation{
         name, [=](const Tensors& x, const Config& config) {
           SpeCode code = make(x, config);
           const Tensor q = x["in.q"].transpose(1, 2), k = x["in.k"].transpose(1, 2);
-          if (kept) code = code.kept(q.size(2));
+          if (kept) code = code.kept(q.size(2), *kept);
           SpeOptions options{.form = form};
           if (config.flag("gated", x.has("param.gate"))) {
             check_shape(x, "param.gate", {code.heads(), code.d()});
@@ -97,8 +97,8 @@ std::vector<Implementation> all_of(Make make) {
           return outputs;
         }};
   };
-  return {way("streamed", SpeForm::streamed, false), way("kept", SpeForm::automatic, true),
-          way("composed", SpeForm::composed, false)};
+  return {way("streamed", SpeForm::streamed), way("kept", SpeForm::automatic, SpeKeep::both),
+          way("keys kept", SpeForm::automatic, SpeKeep::keys), way("composed", SpeForm::composed)};
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ std::string describe(const SpeSetup& s) {
 }
 
 const char* name(SpeWay way) {
-  return way == SpeWay::composed ? "composed" : way == SpeWay::streamed ? "streamed" : "kept";
+  constexpr const char* names[] = {"composed", "streamed", "kept", "keys kept"};
+  return names[int(way)];
 }
 
 std::vector<SpeSetup> spe_setups() {
@@ -144,6 +145,7 @@ SpeOptions SpeCall::options(const Tensors& in, SpeForm form) const {
 SpePair SpeCall::operator()(SpeWay way, const Tensors& in) const {
   SpeCode c = code(in);
   if (way == SpeWay::kept) c = c.kept(end());
+  if (way == SpeWay::kept_keys) c = c.kept(end(), SpeKeep::keys);
   return spe(in[0], in[1], c,
              options(in, way == SpeWay::composed ? SpeForm::composed : SpeForm::streamed));
 }

@@ -27,8 +27,9 @@ std::string describe(const SpeSetup& s);
 std::vector<SpeSetup> spe_setups();
 
 /// How a call is computed.
-enum class SpeWay { composed, streamed, kept };
-inline constexpr SpeWay spe_ways[] = {SpeWay::composed, SpeWay::streamed, SpeWay::kept};
+enum class SpeWay { composed, streamed, kept, kept_keys };
+inline constexpr SpeWay spe_ways[] = {SpeWay::composed, SpeWay::streamed, SpeWay::kept,
+                                      SpeWay::kept_keys};
 const char* name(SpeWay way);
 
 struct SpeCall {

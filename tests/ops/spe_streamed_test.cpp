@@ -73,7 +73,7 @@ TEST_CASE("spe: all forms have the same gradients") {
     SpeCall call(s);
     call.with_gradients();
     const Tensors want = gradients(call, SpeWay::composed);
-    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept}) {
+    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept, SpeWay::kept_keys}) {
       INFO(name(way) << ", " << describe(s));
       const Tensors got = gradients(call, way);
       for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) <= 1e-12);
@@ -212,8 +212,13 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
                  f32);
     call.with_gradients();
     const int64_t operand = 4 * 2048 * 32 * 4, code = operand * 32;
+    const int64_t without = memory_stats().live;
     const SpeCode kept = call.code().kept(2048);
-    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept}) {
+    CHECK(memory_stats().live - without < 2 * code + code / 4);
+    const int64_t with_both = memory_stats().live;
+    const SpeCode keys = call.code().kept(2048, SpeKeep::keys);
+    CHECK(memory_stats().live - with_both < code + code / 4);
+    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept, SpeWay::kept_keys}) {
       INFO(name(way) << ", kind " << int(kind));
       auto peak_of = [&](auto f) {
         reset_peak_memory();
@@ -224,7 +229,11 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
       SpePair y;
       const SpeOptions options = call.options(call.inputs);
       const int64_t forward = peak_of([&] {
-        y = spe(call.inputs[0], call.inputs[1], way == SpeWay::kept ? kept : call.code(), options);
+        y = spe(call.inputs[0], call.inputs[1],
+                way == SpeWay::kept        ? kept
+                : way == SpeWay::kept_keys ? keys
+                                           : call.code(),
+                options);
       });
       // Results, two operands' worth, and what the two threads work with.
       CHECK(forward < 2 * operand + code / 4);
@@ -236,4 +245,29 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
     }
   }
   set_num_threads(before);
+}
+
+TEST_CASE("spe: what follows keeps neither result") {
+  for (const CodeKind kind : kinds)
+    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept, SpeWay::kept_keys}) {
+      INFO(name(way) << ", kind " << int(kind));
+      SpeCall call(
+          {.kind = kind, .queries = 200, .keys = 300, .d = 8, .r = 64, .rows = 20, .columns = 15});
+      call.with_gradients();
+      // Squares, whose backward needs what they are of.
+      auto loss = [&](SpeWay how) {
+        const SpePair y = call(how);
+        return sum(square(y.q)) + sum(square(y.k));
+      };
+      const Tensors want = grad({loss(SpeWay::composed)}, leaves(call));
+      const int64_t before = memory_stats().live;
+      const Tensor y = loss(way);
+      const int64_t code = 2 * 8 * 300 * 64 * 8, both = 2 * 2 * (200 + 300) * 64 * 8;
+      const int64_t codes = way == SpeWay::kept ? 2 * code : way == SpeWay::kept_keys ? code : 0;
+      CHECK(memory_stats().live - before - codes < both / 2);
+      const Tensors got = grad({y}, leaves(call));
+      for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) < 1e-12);
+      CHECK_THROWS_WITH(grad({loss(way)}, leaves(call), {}, {.create_graph = true}),
+                        Containing("[spe] this fused op can be differentiated once only"));
+    }
 }
