@@ -149,7 +149,7 @@ SpeCode Spe::code_of(const AttentionCall& call) const {
     return anew();
   const int64_t end = call.first + call.n_keys();
   std::optional<Drawn::Kept>& kept = d.kept;
-  if (layer_ == 0) kept = Drawn::Kept{anew().kept(end, SpeKeep::keys), key, end, grad_enabled()};
+  if (layer_ == 0) kept = Drawn::Kept{anew().kept(end, 0.5), key, end, grad_enabled()};
   const bool same = kept && kept->key.seed == key.seed && kept->key.stream == key.stream &&
                     kept->length >= end && kept->recorded == grad_enabled() &&
                     kept->code.realizations() == d.realizations;
@@ -216,8 +216,8 @@ MakePosition sine_spe(SineSpeOptions options) {
 // ---------------------------------------------------------------------------------------- conv
 
 // A shared code is kept for the pass: a query or key takes P·D·R products without, P = 128 and
-// more. That for keys alone: the other half would save a tenth of the time and cost as much
-// memory again, H·D·L·R.
+// more. For the queries of every other head it is not: that would save time again, a fifth of a
+// step of the published model, and cost H·D·L·R / 2 of memory.
 ConvSpe::ConvSpe(Module& parent, HeadShape shape, Options o, const SpeModels& models)
     : Spe(parent, "ConvSpe", shape,
           {.realizations = checked(o).realizations,

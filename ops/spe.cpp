@@ -114,14 +114,17 @@ int64_t SpeCode::heads() const { return SpeAccess::source(*this).heads; }
 int64_t SpeCode::d() const { return SpeAccess::source(*this).d; }
 int64_t SpeCode::realizations() const { return SpeAccess::source(*this).realizations; }
 
-SpeCode SpeCode::kept(int64_t length, SpeKeep what) const {
+SpeCode SpeCode::kept(int64_t length, double queries) const {
   const SpeSource& s = SpeAccess::source(*this);
   check(length >= 0, "SpeCode::kept", "length is ", length, "; must be 0 or more");
+  check(queries >= 0 && queries <= 1, "SpeCode::kept", "queries is ", queries,
+        "; must be a share of heads, 0 to 1");
   s.check_reach("SpeCode::kept", length);
   const DType dtype = s.parameter().dtype() == f64 ? f64 : f32;
-  if (s.parameter().device().is_cpu()) return keep_on_cpu(*this, length, what, dtype);
+  if (s.parameter().device().is_cpu()) return keep_on_cpu(*this, length, queries, dtype);
   auto codes = std::make_shared<KeptCodes>();
   codes->length = length;
+  codes->query_heads = s.heads;
   for (const SpeSide side : spe_sides) codes->codes[int(side)] = s.codes(side, 0, length, dtype);
   return SpeAccess::make_kept(*this, codes, {});
 }

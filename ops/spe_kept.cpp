@@ -2,6 +2,7 @@
 // backward leaves its operands behind (ops/spe_streamed.cpp) and sends 1 to the handle's node,
 // which is older than every call and so runs after them all.
 #include <algorithm>
+#include <cmath>
 
 #include "ops/loops.h"
 #include "ops/spe_tiles.h"
@@ -19,9 +20,10 @@ void make_codes(const SpeSource& s, const Tensors& inputs, const KeptCodes& kept
         const int64_t p1 = std::min(kept.length, p0 + segment);
         rows->prepare(i / s.d, i % s.d, p0, p1);
         for (const SpeSide side : spe_sides)
-          if (const Tensor& codes = kept.codes[int(side)]; codes.defined())
-            std::copy_n(rows->rows(side, p0, p1), (p1 - p0) * r,
-                        codes.data<T>() + (i * kept.length + p0) * r);
+          if (const int64_t place = kept.place(side, i / s.d); place >= 0)
+            std::copy_n(
+                rows->rows(side, p0, p1), (p1 - p0) * r,
+                kept.codes[int(side)].data<T>() + ((place * s.d + i % s.d) * kept.length + p0) * r);
       }
   });
 }
@@ -70,16 +72,18 @@ void kept_backward(const SpeSource& s, const Tensors& inputs, const Tensors& gra
 
 }  // namespace
 
-SpeCode keep_on_cpu(const SpeCode& code, int64_t length, SpeKeep what, DType dtype) {
+SpeCode keep_on_cpu(const SpeCode& code, int64_t length, double queries, DType dtype) {
   const auto source = SpeAccess::shared_source(code);
   const Tensors inputs = source->inputs(dtype);
   auto kept = std::make_shared<KeptCodes>();
   kept->length = length;
   kept->inputs = plain_tensors(inputs);
-  for (const SpeSide side : spe_sides)
-    if (what == SpeKeep::both || side == SpeSide::key)
-      kept->codes[int(side)] =
-          empty({source->heads, source->d, length, source->realizations}, {.dtype = dtype});
+  kept->query_heads = std::llround(queries * double(source->heads));
+  for (const SpeSide side : spe_sides) {
+    const int64_t heads = side == SpeSide::key ? source->heads : kept->query_heads;
+    kept->codes[int(side)] =
+        empty({heads, source->d, length, source->realizations}, {.dtype = dtype});
+  }
   dtype == f64 ? make_codes<double>(*source, kept->inputs, *kept)
                : make_codes<float>(*source, kept->inputs, *kept);
   std::vector<Saved> saved(inputs.begin(), inputs.end());

@@ -21,8 +21,8 @@ struct SpeGateTerms {
 };
 
 /// Codes kept for several calls. On the CPU they are off the tape, and what each call's backward
-/// leaves behind waits here for the last; elsewhere they are ordinary composed tensors. Codes of
-/// queries may be left out on the CPU: each call makes them anew from `inputs`.
+/// leaves behind waits here for the last; elsewhere they are ordinary composed tensors. On the CPU
+/// some heads' codes of queries may be left out: each call makes them anew from `inputs`.
 class KeptCodes {
  public:
   /// One side of one call, after its backward: codes get the gradient Σ_b factors·x g.
@@ -31,10 +31,19 @@ class KeptCodes {
     SpeSide side;
     Tensor factors, grad;
   };
-  Tensor codes[2];  // [H, D, length, R], queries and keys
-  Tensors inputs;   // SpeSource::inputs, off the tape
+  Tensor codes[2];  // [H, D, length, R], queries and keys; of queries `query_heads` instead of H
+  int64_t query_heads = 0;
+  Tensors inputs;  // SpeSource::inputs, off the tape
   int64_t length = 0;
   std::vector<Pending> pending;
+
+  /// Where a head's code is in `codes`; −1 where it was not kept. Heads that were are spread
+  /// evenly.
+  int64_t place(SpeSide side, int64_t h) const {
+    if (side == SpeSide::key) return h;
+    const int64_t heads = codes[1].size(0), before = h * query_heads / heads;
+    return (h + 1) * query_heads / heads > before ? before : -1;
+  }
 };
 
 /// Arguments are checked by spe(), on the CPU, f32 or f64.
@@ -42,6 +51,6 @@ SpePair streamed_spe(const SpeOperand& q, const SpeOperand& k, const SpeCode& co
                      const SpeGateTerms& gate);
 
 /// Codes of positions 0 … length − 1, and the handle that their gradients flow through.
-SpeCode keep_on_cpu(const SpeCode& code, int64_t length, SpeKeep what, DType dtype);
+SpeCode keep_on_cpu(const SpeCode& code, int64_t length, double queries, DType dtype);
 
 }  // namespace stretto

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
 #include <vector>
 
 #include "ops/create.h"
@@ -37,18 +36,18 @@ inline SpeSpan around(SpeSpan a, SpeSpan b) {
 template <class T>
 class KeptSpeRows : public SpeRows<T> {
  public:
-  KeptSpeRows(const Tensor* codes, std::unique_ptr<SpeRows<T>> anew)
-      : codes_(codes), anew_(std::move(anew)) {}
+  KeptSpeRows(const KeptCodes& kept, std::unique_ptr<SpeRows<T>> anew)
+      : kept_(kept), anew_(std::move(anew)) {}
   void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
-    const Tensor& keys = codes_[int(SpeSide::key)];
-    offset_ = (h * keys.size(1) + d) * keys.size(2);
-    segment_ = {h, d, p0, p1};
+    at_ = {h, d, p0, p1};
     prepared_ = false;
   }
   const T* rows(SpeSide side, int64_t p0, int64_t p1) override {
-    const Tensor& codes = codes_[int(side)];
-    if (codes.defined()) return codes.data<T>() + (offset_ + p0) * codes.size(3);
-    if (!prepared_) std::apply([this](auto... at) { anew_->prepare(at...); }, segment_);
+    const auto [h, d, first, last] = at_;
+    const Tensor& codes = kept_.codes[int(side)];
+    if (const int64_t place = kept_.place(side, h); place >= 0)
+      return codes.data<T>() + ((place * codes.size(1) + d) * codes.size(2) + p0) * codes.size(3);
+    if (!prepared_) anew_->prepare(h, d, first, last);
     prepared_ = true;
     return anew_->rows(side, p0, p1);
   }
@@ -56,11 +55,13 @@ class KeptSpeRows : public SpeRows<T> {
   void finish_gradient() override {}
 
  private:
-  const Tensor* codes_;
+  struct At {
+    int64_t h, d, p0, p1;
+  };
+  const KeptCodes& kept_;
   const std::unique_ptr<SpeRows<T>> anew_;
-  int64_t offset_ = 0;
-  std::tuple<int64_t, int64_t, int64_t, int64_t> segment_;  // as prepare() had it
-  bool prepared_ = false;                                   // anew_ for it
+  At at_{};
+  bool prepared_ = false;  // anew_, for this
 };
 
 /// What rows are made from, besides the parameters.
@@ -68,14 +69,14 @@ struct SpeMaker {
   std::shared_ptr<const SpeSource> source;
   std::shared_ptr<KeptCodes> kept;
 
-  bool has_all() const { return kept && kept->codes[int(SpeSide::query)].defined(); }
+  bool has_all() const { return kept && kept->query_heads == source->heads; }
   int64_t segment() const { return has_all() ? 32 : source->segment(); }
   int64_t dims() const { return has_all() ? most_spe_dims : source->dims(); }
   template <class T>
   std::unique_ptr<SpeRows<T>> rows(const Tensors& inputs, const Tensors& gradients) const {
     if (!kept) return source->rows<T>(inputs, gradients);
     return std::make_unique<KeptSpeRows<T>>(
-        kept->codes, has_all() ? nullptr : source->rows<T>(kept->inputs, {}));
+        *kept, has_all() ? nullptr : source->rows<T>(kept->inputs, {}));
   }
 };
 

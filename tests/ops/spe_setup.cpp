@@ -37,7 +37,7 @@ std::string describe(const SpeSetup& s) {
 }
 
 const char* name(SpeWay way) {
-  constexpr const char* names[] = {"composed", "streamed", "kept", "keys kept"};
+  constexpr const char* names[] = {"composed", "streamed", "kept", "kept in part"};
   return names[int(way)];
 }
 
@@ -145,7 +145,7 @@ SpeOptions SpeCall::options(const Tensors& in, SpeForm form) const {
 SpePair SpeCall::operator()(SpeWay way, const Tensors& in) const {
   SpeCode c = code(in);
   if (way == SpeWay::kept) c = c.kept(end());
-  if (way == SpeWay::kept_keys) c = c.kept(end(), SpeKeep::keys);
+  if (way == SpeWay::kept_some) c = c.kept(end(), 0.5);
   return spe(in[0], in[1], c,
              options(in, way == SpeWay::composed ? SpeForm::composed : SpeForm::streamed));
 }

@@ -27,9 +27,9 @@ std::string describe(const SpeSetup& s);
 std::vector<SpeSetup> spe_setups();
 
 /// How a call is computed.
-enum class SpeWay { composed, streamed, kept, kept_keys };
+enum class SpeWay { composed, streamed, kept, kept_some };
 inline constexpr SpeWay spe_ways[] = {SpeWay::composed, SpeWay::streamed, SpeWay::kept,
-                                      SpeWay::kept_keys};
+                                      SpeWay::kept_some};
 const char* name(SpeWay way);
 
 struct SpeCall {

@@ -281,6 +281,8 @@ TEST_CASE("spe: what it does not accept") {
   CHECK_THROWS_WITH(spe(q.to(f32), k.to(f32), sine.code().kept(6)),
                     Containing("the kept code is f64, as its parameters are"));
   CHECK_THROWS_WITH(sine.code().kept(-1), "[SpeCode::kept] length is -1; must be 0 or more");
+  CHECK_THROWS_WITH(sine.code().kept(1, 1.5),
+                    "[SpeCode::kept] queries is 1.5; must be a share of heads, 0 to 1");
   CHECK_THROWS_WITH(spe_template(sine.code(), 0), "[spe_template] n is 0; must be at least 1");
   CHECK_THROWS_WITH(spe_template(image.code(), 2),
                     Containing("only codes of one dimension have a template over lags"));
