@@ -36,17 +36,23 @@ void Example::constant(const std::string& name, const Tensor& x) {
   case_.tensors.set(name, x);
 }
 
-Case Example::finish(const std::string& name, const Shape& shape,
-                     const std::vector<Number>& values) {
-  std::vector<double> plain;
-  for (const Number& value : values) plain.push_back(value.value);
-  const Tensor cotangent = testing::fixed_noise(shape, 99);
-  case_.tensors.set("out." + name, tensor(plain, shape));
-  case_.tensors.set("gout." + name, cotangent);
+Case Example::finish(const std::vector<Output>& outputs) {
+  std::vector<Number> values;
+  std::vector<double> cotangents;
+  for (const Output& out : outputs) {
+    std::vector<double> plain;
+    for (const Number& value : out.values) plain.push_back(value.value);
+    const Tensor cotangent =
+        testing::fixed_noise(out.shape, 99 + 1000 * uint64_t(&out - outputs.data()));
+    case_.tensors.set("out." + out.name, tensor(plain, out.shape));
+    case_.tensors.set("gout." + out.name, cotangent);
+    values.insert(values.end(), out.values.begin(), out.values.end());
+    const std::vector<double> more = cotangent.to_vector<double>();
+    cotangents.insert(cotangents.end(), more.begin(), more.end());
+  }
   size_t leaves = 0;
   for (const std::string& leaf : leaves_) leaves += entries_[leaf].numbers.size();
-  const std::vector<double> slopes =
-      testing::number_gradients(values, cotangent.to_vector<double>(), leaves).value;
+  const std::vector<double> slopes = testing::number_gradients(values, cotangents, leaves).value;
   auto at = slopes.begin();
   for (const std::string& leaf : leaves_) {
     const auto end = at + int64_t(entries_[leaf].numbers.size());

@@ -28,9 +28,17 @@ class Example {
     ((at = at * e.shape[d++] + index), ...);
     return e.numbers[size_t(at)];
   }
+  struct Output {
+    std::string name;
+    Shape shape;
+    std::vector<testing::Number> values;
+  };
   /// Adds outputs with their cotangents, and the gradients: the case is complete.
+  Case finish(const std::vector<Output>& outputs);
   Case finish(const std::string& name, const Shape& shape,
-              const std::vector<testing::Number>& values);
+              const std::vector<testing::Number>& values) {
+    return finish({{name, shape, values}});
+  }
 
  private:
   struct Entry {
