@@ -12,6 +12,7 @@
 #include "core/blas.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
+#include "examples/common/kernels.h"
 #include "examples/common/progress.h"
 #include "examples/common/settings.h"
 #include "examples/common/training_run.h"
@@ -54,7 +55,7 @@ void describe(CLI::App& app, Options& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  app.add_option("--attention", s.attention, groove_attentions());
+  app.add_option("--attention", s.attention, joined(kernel_names()));
   app.add_option("--position", s.position, groove_positions());
   app.add_option("--features", s.features, "Random features of performer");
   app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");
@@ -89,11 +90,6 @@ void describe(CLI::App& app, Options& o) {
       ->option_text("FILE FILE...");
   app.add_flag("--published-onsets", o.published_onsets,
                "Compare onsets as the published code did, by the first five ticks of a bar");
-}
-
-std::string option_of(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
 }
 
 // The configuration, over it the command line. Of a resumed run, its own settings, which must be

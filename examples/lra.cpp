@@ -4,7 +4,6 @@
 // In: --data FILE, or ListOps that it generates itself. Out, in --out DIR: checkpoint, metrics.csv,
 // evaluation.csv, the curve of the loss, and with --write-data what was generated.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <optional>
@@ -30,12 +29,6 @@ struct Options {
   bool write_data = false;
   int64_t validation_examples = 200;
 };
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
 
 void describe(CLI::App& app, Options& o) {
   LraSettings& s = o.settings;
@@ -66,7 +59,7 @@ void describe(CLI::App& app, Options& o) {
   app.add_flag("--strip-brackets", s.strip_brackets,
                "listops: lose closing brackets, as the published results did");
 
-  app.add_option("--attention", s.attention, joined(lra_attentions()));
+  app.add_option("--attention", s.attention, joined(kernel_names()));
   app.add_option("--redraw", s.redraw,
                  "performer: draw a new random projection after so many steps (0: never)");
   app.add_option("--position", s.position, joined(lra_positions()));
@@ -96,11 +89,6 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--validation-examples", o.validation_examples,
                  "Judge by only so many while training (0: all)");
   app.add_flag("--evaluate", o.run.report_only, "Do not train: score with --resume");
-}
-
-std::string option_of(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
 }
 
 // The task's configuration, over it the command line; attention without scores drops none of its

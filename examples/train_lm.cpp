@@ -51,10 +51,7 @@ void describe(CLI::App& app, Options& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  std::string positions;
-  for (const std::string& name : lm_positions())
-    positions += (positions.empty() ? "" : ", ") + name;
-  app.add_option("--position", s.position, positions);
+  app.add_option("--position", s.position, joined(lm_positions()));
   app.add_option("--reach", s.reach,
                  "Lags that shaw, music and fire tell apart, or the block of music-local (0: "
                  "follows)");
@@ -130,11 +127,7 @@ struct Resolver {
 
   void operator()() {
     if (!o.preset.empty()) preset = lm_preset(o.preset);
-    const auto given = [&](const std::string& name) {
-      std::string option = "--" + name;
-      std::replace(option.begin(), option.end(), '_', '-');
-      return o.run.given(option);
-    };
+    const auto given = [&](const std::string& name) { return o.run.given(option_of(name)); };
     if (given("minutes")) preset.settings.erase("steps");
     LmSettings& s = o.settings;
     LmSettings::each(s, [&](const char* name, auto& value) {

@@ -11,10 +11,13 @@
 //     };
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "examples/common/error.h"
 #include "nn/safetensors.h"
@@ -48,6 +51,38 @@ bool read_text(const std::string& text, T& value) {
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, value);
   return result.ec == std::errc() && result.ptr == end;
+}
+
+/// "conv, none, sine"
+inline std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+/// The option of a setting: "--d-model" of "d_model".
+inline std::string option_of(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
+/// UsageError "--norm none: accepted are post, pre".
+inline void require_name(const std::string& option, const std::string& name,
+                         const std::vector<std::string>& accepted) {
+  require(std::count(accepted.begin(), accepted.end(), name) == 1,
+          option + " " + name + ": accepted are " + joined(accepted));
+}
+template <class T>
+std::vector<std::string> names_of(const std::map<std::string, T>& table) {
+  std::vector<std::string> names;
+  for (const auto& entry : table) names.push_back(entry.first);
+  return names;
+}
+/// What a table has for a name; UsageError as require_name.
+template <class T>
+const T& find_name(const std::map<std::string, T>& table, const std::string& option,
+                   const std::string& name) {
+  require_name(option, name, names_of(table));
+  return table.at(name);
 }
 
 /// UsageError "--batch 0: accepted are 1 to 64".

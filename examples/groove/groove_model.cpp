@@ -1,13 +1,13 @@
-// groove_model(): --attention and --position by name. A new one is a line here.
+// groove_model(): --position by name. A new one is a line here.
 
 #include <map>
 #include <string>
 #include <vector>
 
+#include "examples/common/kernels.h"
 #include "examples/common/settings.h"
 #include "examples/groove/groove_settings.h"
 #include "examples/groove/groove_tokens.h"
-#include "nn/linear_attention.h"
 #include "nn/relative_bias.h"
 #include "nn/rotary.h"
 
@@ -16,33 +16,6 @@ namespace {
 
 using Settings = GrooveSettings;
 using Options = nn::MusicTransformer::Options;
-
-constexpr double kEpsilon = 1e-6;  // of denominators, as published
-
-struct Attention {
-  bool has_scores;  // that positions can act on
-  nn::MakeKernel (*make)(const Settings&);
-};
-
-const std::map<std::string, Attention>& attentions() {
-  static const std::map<std::string, Attention> all{
-      {"softmax", {true, [](const Settings&) { return nn::softmax_kernel(); }}},
-      {"performer",
-       {false,
-        [](const Settings& s) {
-          return nn::linear_kernel(
-              nn::favor(
-                  {.features = s.features, .kind = nn::FavorKind::hyperbolic, .redraw = s.redraw}),
-              {.eps = kEpsilon});
-        }}},
-      {"linear-relu",
-       {false,
-        [](const Settings&) { return nn::linear_kernel(nn::relu_plus(), {.eps = kEpsilon}); }}},
-      {"linear-elu", {false, [](const Settings&) {
-                        return nn::linear_kernel(nn::elu_plus_one(), {.eps = kEpsilon});
-                      }}}};
-  return all;
-}
 
 struct Position {
   bool needs_scores;
@@ -64,36 +37,16 @@ const std::map<std::string, Position>& positions() {
   return all;
 }
 
-template <class T>
-std::vector<std::string> names(const std::map<std::string, T>& table) {
-  std::vector<std::string> all;
-  for (const auto& entry : table) all.push_back(entry.first);
-  return all;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
-}
-
-template <class T>
-const T& find(const std::map<std::string, T>& table, const std::string& option,
-              const std::string& name) {
-  const auto it = table.find(name);
-  require(it != table.end(), option + " " + name + ": accepted are " + joined(names(table)));
-  return it->second;
-}
-
 }  // namespace
 
-std::string groove_attentions() { return joined(names(attentions())); }
-std::string groove_positions() { return joined(names(positions())); }
+std::string groove_positions() { return joined(names_of(positions())); }
 
 Options groove_model(const Settings& s) {
-  const Attention& attention = find(attentions(), "--attention", s.attention);
-  const Position& position = find(positions(), "--position", s.position);
-  if (position.needs_scores && !attention.has_scores) {
+  const Kernel kernel = kernel_of(s.attention, {.performer = {.features = s.features,
+                                                              .kind = nn::FavorKind::hyperbolic,
+                                                              .redraw = s.redraw}});
+  const Position& position = find_name(positions(), "--position", s.position);
+  if (position.needs_scores && !kernel.scores) {
     std::vector<std::string> possible;
     for (const auto& [name, other] : positions())
       if (!other.needs_scores) possible.push_back(name);
@@ -110,7 +63,7 @@ Options groove_model(const Settings& s) {
   o.dropout = s.dropout;
   o.attention_dropout = s.attention_dropout;
   o.relative = false;
-  o.kernel = attention.make(s);
+  o.kernel = kernel.make;
   position.put(s, o);
   return o;
 }

@@ -16,7 +16,7 @@ struct GrooveSettings {
   bool augment = true;
   bool published_eos = false;
 
-  std::string attention = "softmax";  // groove_attentions()
+  std::string attention = "softmax";  // kernel_names()
   std::string position = "music";     // groove_positions()
   bool published_model = false;
   int64_t layers = 4;
@@ -75,8 +75,7 @@ struct GrooveSettings {
 /// published learning rate went to a twentieth, here it goes to a hundredth; the rest is theirs.
 GrooveSettings published_groove();
 
-/// The names of --attention and --position: "linear-elu, linear-relu, …".
-std::string groove_attentions();
+/// The names of --position: "alibi, learned, …".
 std::string groove_positions();
 
 /// The model of a run, all of it.

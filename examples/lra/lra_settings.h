@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/kernels.h"
 #include "examples/lra/listops.h"
 #include "nn/classifier.h"
 #include "nn/safetensors.h"
@@ -23,7 +24,7 @@ struct LraSettings {
   bool strip_brackets = false;
   double held_out = 0.1;  // of --data, where there is no --validation
 
-  std::string attention = "softmax";  // lra_attentions()
+  std::string attention = "softmax";  // kernel_names()
   int64_t redraw = 1;                 // performer: steps that a projection is kept; 0: all
   std::string position = "ape";       // lra_positions()
   int64_t realizations = 64;          // sine and conv: R
@@ -107,9 +108,8 @@ struct LraSettings {
 /// that learns something on two cores in minutes. UsageError for an unknown task.
 LraSettings lra_settings(const std::string& task, bool small = false);
 
-/// The names of --task, --attention and --position. Their tables stand in lra_tables.cpp.
+/// The names of --task and --position. Their tables stand in lra_tables.cpp.
 std::vector<std::string> lra_tasks();
-std::vector<std::string> lra_attentions();
 std::vector<std::string> lra_positions();
 
 /// What a task's sequences are made of.
@@ -121,11 +121,7 @@ struct LraTask {
 };
 /// UsageError for an unknown name, with the names that are known.
 const LraTask& lra_task(const std::string& name);
-struct LraAttention {
-  bool scores = true;  // a matrix of them: weights to drop, and what positions may be added to
-  nn::MakeKernel make = {};
-};
-LraAttention lra_attention(const LraSettings& settings);
+Kernel lra_attention(const LraSettings& settings);
 struct LraPosition {
   nn::AddedPosition added = nn::AddedPosition::none;
   nn::MakePosition make = {};

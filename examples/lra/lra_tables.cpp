@@ -1,4 +1,4 @@
-// --task, --attention and --position: names, with what each stands for. A new one is a line here.
+// --task and --position: names, with what each stands for. A new one is a line here.
 
 #include <map>
 
@@ -6,7 +6,6 @@
 #include "examples/lra/image.h"
 #include "examples/lra/lra_settings.h"
 #include "examples/lra/text.h"
-#include "nn/linear_attention.h"
 #include "nn/relative_bias.h"
 #include "nn/relative_table.h"
 #include "nn/rotary.h"
@@ -34,29 +33,6 @@ const std::map<std::string, LraTask>& tasks() {
        {.n_classes = 10,
         .vocabulary = [](const Settings&) { return grey_vocabulary; },
         .published = nn::lra_image}}};
-  return all;
-}
-
-using Attention = LraAttention (*)(const Settings&);
-
-LraAttention linear(nn::MakeFeatureMap map, double eps) {
-  return {false, nn::linear_kernel(std::move(map), {.eps = eps})};
-}
-
-// Features and eps as published: Choromanski et al.'s for performer and linear-relu (the latter
-// without a projection), Katharopoulos et al.'s for linear-elu.
-const std::map<std::string, Attention>& attentions() {
-  static const std::map<std::string, Attention> all{
-      {"softmax",
-       [](const Settings&) {
-         return LraAttention{true, nn::softmax_kernel()};
-       }},
-      {"performer",
-       [](const Settings& s) {
-         return linear(nn::favor({.features = 256, .redraw = s.redraw}), 1e-6);
-       }},
-      {"linear-relu", [](const Settings&) { return linear(nn::relu_plus(1e-3), 0); }},
-      {"linear-elu", [](const Settings&) { return linear(nn::elu_plus_one(), 1e-6); }}};
   return all;
 }
 
@@ -95,37 +71,21 @@ const std::map<std::string, Position>& positions() {
   return all;
 }
 
-template <class T>
-std::vector<std::string> names(const std::map<std::string, T>& table) {
-  std::vector<std::string> all;
-  for (const auto& entry : table) all.push_back(entry.first);
-  return all;
-}
-
-template <class T>
-const T& find(const std::map<std::string, T>& table, const std::string& option,
-              const std::string& name) {
-  const auto it = table.find(name);
-  if (it != table.end()) return it->second;
-  std::string all;
-  for (const std::string& known : names(table)) all += (all.empty() ? "" : ", ") + known;
-  throw UsageError(option + " " + name + ": accepted are " + all);
-}
-
 }  // namespace
 
-std::vector<std::string> lra_tasks() { return names(tasks()); }
-std::vector<std::string> lra_attentions() { return names(attentions()); }
-std::vector<std::string> lra_positions() { return names(positions()); }
+std::vector<std::string> lra_tasks() { return names_of(tasks()); }
+std::vector<std::string> lra_positions() { return names_of(positions()); }
 
-const LraTask& lra_task(const std::string& name) { return find(tasks(), "--task", name); }
+const LraTask& lra_task(const std::string& name) { return find_name(tasks(), "--task", name); }
 
-LraAttention lra_attention(const LraSettings& s) {
-  return find(attentions(), "--attention", s.attention)(s);
+// Without epsilon under the features, whose own one keeps them above 0.
+Kernel lra_attention(const LraSettings& s) {
+  return kernel_of(s.attention,
+                   {.performer = {.features = 256, .redraw = s.redraw}, .relu_eps = 0});
 }
 
 LraPosition lra_position(const LraSettings& s) {
-  return find(positions(), "--position", s.position)(s);
+  return find_name(positions(), "--position", s.position)(s);
 }
 
 }  // namespace stretto::examples

@@ -5,23 +5,13 @@
 #include <cmath>
 #include <optional>
 
+#include "examples/common/kernels.h"
 #include "examples/common/settings.h"
 #include "examples/text/lm_settings.h"
 #include "nn/checkpoint.h"
 
 namespace stretto::examples {
 namespace {
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
-
-std::string option_of(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
-}
 
 void take_settings(PianoOptions& o) {
   const std::string& path = o.run.resume;
@@ -91,7 +81,7 @@ void describe(CLI::App& app, PianoOptions& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  app.add_option("--attention", s.attention, joined(piano_attentions()));
+  app.add_option("--attention", s.attention, joined(kernel_names()));
   app.add_option("--position", s.position, joined(piano_positions()));
   app.add_option("--features", s.features, "Random features of performer");
   app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");

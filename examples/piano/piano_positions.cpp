@@ -56,19 +56,14 @@ const std::map<std::string, Position>& positions() {
 
 }  // namespace
 
-std::vector<std::string> piano_positions() {
-  std::vector<std::string> names;
-  for (const auto& entry : positions()) names.push_back(entry.first);
-  return names;
-}
+std::vector<std::string> piano_positions() { return names_of(positions()); }
 
 bool is_stochastic(const std::string& position) {
   return position.starts_with("sine") || position.starts_with("conv");
 }
 
 void add_position(Model& model, const PianoSettings& s) {
-  require_name("--position", s.position, piano_positions());
-  const Position& position = positions().at(s.position);
+  const Position& position = find_name(positions(), "--position", s.position);
   require(
       !position.needs_scores || s.attention == "softmax",
       "--position " + s.position + ": needs --attention softmax; linear attention has no scores");

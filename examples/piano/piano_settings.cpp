@@ -1,55 +1,15 @@
 #include "examples/piano/piano_settings.h"
 
-#include <algorithm>
 #include <cmath>
-#include <map>
 
+#include "examples/common/kernels.h"
 #include "examples/common/settings.h"
-#include "nn/feature_map.h"
 #include "nn/init.h"
-#include "nn/linear_attention.h"
 
 namespace stretto::examples {
-namespace {
-
-using MakeAttention = nn::MakeKernel (*)(const PianoSettings&);
-
-const std::map<std::string, MakeAttention>& attentions() {
-  static const std::map<std::string, MakeAttention> all{
-      {"softmax", [](const PianoSettings&) { return nn::softmax_kernel(); }},
-      {"performer",
-       [](const PianoSettings& s) {
-         return nn::linear_kernel(
-             nn::favor(
-                 {.features = s.features, .kind = nn::FavorKind::hyperbolic, .redraw = s.redraw}),
-             {.eps = 1e-6});
-       }},
-      {"linear-relu",
-       [](const PianoSettings&) { return nn::linear_kernel(nn::relu_plus(), {.eps = 1e-6}); }},
-      {"linear-elu",
-       [](const PianoSettings&) { return nn::linear_kernel(nn::elu_plus_one(), {.eps = 1e-6}); }}};
-  return all;
-}
-
-}  // namespace
-
-std::vector<std::string> piano_attentions() {
-  std::vector<std::string> names;
-  for (const auto& entry : attentions()) names.push_back(entry.first);
-  return names;
-}
-
-void require_name(const std::string& option, const std::string& name,
-                  const std::vector<std::string>& accepted) {
-  std::string all;
-  for (const std::string& known : accepted) all += (all.empty() ? "" : ", ") + known;
-  require(std::count(accepted.begin(), accepted.end(), name) == 1,
-          option + " " + name + ": accepted are " + all);
-}
-
 void PianoSettings::check() const {
   language();
-  require_name("--attention", attention, piano_attentions());
+  require_name("--attention", attention, kernel_names());
   require_name("--norm", norm, {"post", "pre"});
   require_range("--layers", layers, 1, 1000);
   require_range("--d-model", d_model, 1, 65536);
@@ -90,7 +50,9 @@ nn::MusicTransformer::Options PianoSettings::model() const {
   o.n_layers = layers;
   o.n_heads = heads;
   o.d_hidden = d_hidden;
-  o.kernel = attentions().at(attention)(*this);
+  const nn::FavorOptions performer{
+      .features = features, .kind = nn::FavorKind::hyperbolic, .redraw = redraw};
+  o.kernel = kernel_of(attention, {.performer = performer}).make;
   o.norm = norm == "post" ? nn::NormPlace::post : nn::NormPlace::pre;
   o.dropout = dropout;
   o.init_std = init_std;

@@ -18,7 +18,7 @@ struct PianoSettings {
   std::string tokens = "remi";  // piano_tokens()
   bool pedal = false;           // performance: notes last while the sustain pedal is down
 
-  std::string attention = "performer";  // piano_attentions()
+  std::string attention = "performer";  // kernel_names()
   std::string position = "ape";         // piano_positions()
   int64_t features = 64;                // of the performer
   int64_t redraw = 20;                  // steps between its projections; 0: never
@@ -93,8 +93,7 @@ struct PianoSettings {
 PianoSettings piano_settings(const std::string& preset, const std::string& tokens,
                              const std::string& position);
 
-/// The names of --attention and --position.
-std::vector<std::string> piano_attentions();
+/// The names of --position.
 std::vector<std::string> piano_positions();
 
 /// Whether a position is a stochastic one: sine, conv and those without gates.
@@ -103,9 +102,5 @@ bool is_stochastic(const std::string& position);
 /// Completes the options with what a position adds to a model. UsageError for an unknown name, and
 /// for one that the attention has no use for. The table stands in piano_positions.cpp.
 void add_position(nn::MusicTransformer::Options& model, const PianoSettings& settings);
-
-/// Of a name in a list: UsageError "--position up: accepted are …".
-void require_name(const std::string& option, const std::string& name,
-                  const std::vector<std::string>& accepted);
 
 }  // namespace stretto::examples

@@ -22,11 +22,7 @@ std::vector<int64_t> read_list(const std::string& option, const std::string& tex
 
 void LmSettings::check() const {
   token_kind(tokens);
-  const std::vector<std::string>& names = lm_positions();
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  require(std::count(names.begin(), names.end(), position) == 1,
-          "--position " + position + ": accepted are " + all);
+  require_name("--position", position, lm_positions());
   require(beyond == "zero" || beyond == "clip",
           "--beyond " + beyond + ": accepted are zero and clip");
   require(norm == "post" || norm == "pre", "--norm " + norm + ": accepted are post and pre");

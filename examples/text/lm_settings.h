@@ -81,7 +81,7 @@ struct LmSettings {
 };
 
 /// The names of --position.
-const std::vector<std::string>& lm_positions();
+std::vector<std::string> lm_positions();
 
 /// The position of a model, for its attention; for "xl" and "sinusoid", which the model has itself,
 /// none.
