@@ -59,6 +59,9 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--position", s.position, groove_positions());
   app.add_option("--features", s.features, "Random features of performer");
   app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");
+  app.add_option("--realizations", s.realizations, "Draws of sine and conv");
+  app.add_option("--sines", s.sines, "Sines of each template of sine");
+  app.add_option("--taps", s.taps, "Reach of each template of conv");
   app.add_flag("--published-model", s.published_model,
                "Norms after the layers, biases everywhere, small first values");
   app.add_flag("--published-eos", s.published_eos,

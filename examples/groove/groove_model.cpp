@@ -1,6 +1,6 @@
-// groove_model(): --position by name. A new one is a line here.
+// groove_model(): --position by name. A new one is a line here or, for other programs too, in
+// examples/music/music_positions.cpp.
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -8,32 +8,25 @@
 #include "examples/common/settings.h"
 #include "examples/groove/groove_settings.h"
 #include "examples/groove/groove_tokens.h"
+#include "examples/music/music_positions.h"
 #include "nn/relative_bias.h"
-#include "nn/rotary.h"
 
 namespace stretto::examples {
 namespace {
 
-using Settings = GrooveSettings;
 using Options = nn::MusicTransformer::Options;
 
-struct Position {
-  bool needs_scores;
-  void (*put)(const Settings&, Options&);
-};
-
-const std::map<std::string, Position>& positions() {
-  static const std::map<std::string, Position> all{
-      {"none", {false, [](const Settings&, Options&) {}}},
-      {"sinusoid",
-       {false, [](const Settings&, Options& o) { o.sinusoid = nn::Sinusoid::interleaved; }}},
-      {"learned", {false, [](const Settings& s, Options& o) { o.learned_length = s.length; }}},
-      {"rope", {false, [](const Settings&, Options& o) { o.position = nn::rotary(); }}},
-      {"alibi", {true, [](const Settings&, Options& o) { o.position = nn::alibi(); }}},
-      {"music", {true, [](const Settings& s, Options& o) {
-                   o.relative = true;
-                   o.relative_length = s.length;
-                 }}}};
+const MusicPositions& positions() {
+  static const MusicPositions all = music_positions(
+      {{"sinusoid", {add_sinusoids}},
+       {"alibi",
+        {[](Options& o, const MusicPositionSettings&) { o.position = nn::alibi(); }, true}},
+       {"music",
+        {[](Options& o, const MusicPositionSettings& s) {
+           o.relative = true;
+           o.relative_length = s.length;
+         },
+         true}}});
   return all;
 }
 
@@ -41,11 +34,11 @@ const std::map<std::string, Position>& positions() {
 
 std::string groove_positions() { return joined(names_of(positions())); }
 
-Options groove_model(const Settings& s) {
+Options groove_model(const GrooveSettings& s) {
   const Kernel kernel = kernel_of(s.attention, {.performer = {.features = s.features,
                                                               .kind = nn::FavorKind::hyperbolic,
                                                               .redraw = s.redraw}});
-  const Position& position = find_name(positions(), "--position", s.position);
+  const MusicPosition& position = find_name(positions(), "--position", s.position);
   if (position.needs_scores && !kernel.scores) {
     std::vector<std::string> possible;
     for (const auto& [name, other] : positions())
@@ -64,7 +57,7 @@ Options groove_model(const Settings& s) {
   o.attention_dropout = s.attention_dropout;
   o.relative = false;
   o.kernel = kernel.make;
-  position.put(s, o);
+  position.add(o, {s.position, s.length, s.length, s});
   return o;
 }
 

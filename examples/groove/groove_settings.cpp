@@ -14,6 +14,7 @@ void GrooveSettings::check() const {
   require_range("--d-hidden", d_hidden, 1, 1 << 20);
   require_range("--features", features, 2, 1 << 20);
   require_range("--redraw", redraw, 0, INT64_MAX);
+  check_spe(65536);
   require_range("--length", length, 2, 1 << 20);
   require_range("--batch", batch, 1, 1 << 20);
   require_range("--warmup", warmup, 0, INT64_MAX);
@@ -59,6 +60,7 @@ GrooveSettings published_groove() {
   s.heads = 8;
   s.d_hidden = 2048;
   s.features = 128;
+  s.sines = 8;
   s.batch = 10;
   s.learning_rate = 4e-4;
   s.warmup = 1000;

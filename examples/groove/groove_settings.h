@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <string>
 
+#include "examples/common/spe_settings.h"
 #include "nn/music_transformer.h"
 
 namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct GrooveSettings {
+struct GrooveSettings : SpeSettings {
   double held_out = 0.1;
   int64_t skip_bars = 0;  // at the start of every song
   bool augment = true;
@@ -54,6 +55,7 @@ struct GrooveSettings {
     f("attention_dropout", s.attention_dropout);
     f("features", s.features);
     f("redraw", s.redraw);
+    SpeSettings::each_spe(s, f);
     f("length", s.length);
     f("batch", s.batch);
     f("learning_rate", s.learning_rate);
@@ -71,8 +73,9 @@ struct GrooveSettings {
   double least_memory() const;
 };
 
-/// The configuration of Liutkus et al. 2021 with absolute positions: 76,471,066 parameters. The
-/// published learning rate went to a twentieth, here it goes to a hundredth; the rest is theirs.
+/// The configuration of Liutkus et al. 2021 with absolute positions: 76,471,066 parameters, and
+/// with sine 76,495,642. The published learning rate went to a twentieth, here it goes to a
+/// hundredth; the rest is theirs.
 GrooveSettings published_groove();
 
 /// The names of --position: "alibi, learned, …".
@@ -82,7 +85,8 @@ std::string groove_positions();
 ///   attention  softmax; performer (`features` hyperbolic random features, drawn again every
 ///              `redraw` steps); linear-relu and linear-elu
 ///   position   music (a relative table for `length` distances), alibi: with softmax alone;
-///              rope; sinusoid and learned, added to the input; none
+///              rope; sine and conv, with gates or without; sinusoid and learned, added to the
+///              input; none
 /// With `published_model` norms stand after the layers, all projections have biases, and values
 /// start small, as in nn::music_performer.
 /// Throws UsageError for other names and for pairs that do not go together.

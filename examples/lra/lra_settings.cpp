@@ -53,9 +53,7 @@ void LraSettings::check() const {
                                       " has not");
   require(position != "rope" || d_qkv / heads % 2 == 0,
           "--position rope: turns pairs, and a head has " + as_text(d_qkv / heads) + " numbers");
-  require_range("--realizations", realizations, 1, 1 << 20);
-  require_range("--sines", sines, 1, 1 << 20);
-  require_range("--taps", taps, 1, 1 << 20);
+  check_spe(1 << 20);
   require_share("--dropout", dropout);
   require_share("--attention-dropout", attention_dropout);
   require(scores || attention_dropout == 0, "--attention-dropout " + as_text(attention_dropout) +

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "examples/common/kernels.h"
+#include "examples/common/spe_settings.h"
 #include "examples/lra/listops.h"
 #include "nn/classifier.h"
 #include "nn/safetensors.h"
@@ -14,7 +15,9 @@ namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct LraSettings {
+struct LraSettings : SpeSettings {
+  LraSettings() : SpeSettings{.sines = 10} {}
+
   std::string task = "listops";  // lra_tasks()
   // ListOps that is generated: expressions to learn from, as many to validate as to test, and
   // ListOpsOptions.
@@ -27,9 +30,6 @@ struct LraSettings {
   std::string attention = "softmax";  // kernel_names()
   int64_t redraw = 1;                 // performer: steps that a projection is kept; 0: all
   std::string position = "ape";       // lra_positions()
-  int64_t realizations = 64;          // sine and conv: R
-  int64_t sines = 10;                 // sine: K
-  int64_t taps = 128;                 // conv: P
   std::string pooling = "cls";        // cls, first, mean
   int64_t max_length = 2000;          // texts are cut there
   int64_t layers = 6;
@@ -65,9 +65,7 @@ struct LraSettings {
     f("attention", s.attention);
     f("redraw", s.redraw);
     f("position", s.position);
-    f("realizations", s.realizations);
-    f("sines", s.sines);
-    f("taps", s.taps);
+    SpeSettings::each_spe(s, f);
     f("pooling", s.pooling);
     f("max_length", s.max_length);
     f("layers", s.layers);

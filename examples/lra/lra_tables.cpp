@@ -9,7 +9,6 @@
 #include "nn/relative_bias.h"
 #include "nn/relative_table.h"
 #include "nn/rotary.h"
-#include "nn/spe.h"
 
 namespace stretto::examples {
 namespace {
@@ -44,14 +43,8 @@ LraPosition of_scores(nn::MakePosition make) {
 }
 
 // As published: sines of each layer's own; filters that all layers share, with draws of their own.
-LraPosition sine(const Settings& s, bool gated) {
-  return inside(nn::sine_spe({.realizations = s.realizations, .sines = s.sines, .gated = gated}));
-}
-LraPosition conv(const Settings& s, bool gated) {
-  return inside(nn::conv_spe({.realizations = s.realizations,
-                              .taps = {s.taps},
-                              .gated = gated,
-                              .shared = nn::SpeShare::parameters}));
+LraPosition spe(const Settings& s) {
+  return inside(spe_position(s.position, s, nn::SpeShare::nothing, nn::SpeShare::parameters));
 }
 
 const std::map<std::string, Position>& positions() {
@@ -60,10 +53,10 @@ const std::map<std::string, Position>& positions() {
       {"ape", [](const Settings&) { return LraPosition{AddedPosition::sinusoid}; }},
       {"learned", [](const Settings&) { return LraPosition{AddedPosition::learned}; }},
       {"rope", [](const Settings&) { return inside(nn::rotary()); }},
-      {"sine", [](const Settings& s) { return sine(s, true); }},
-      {"sine-ungated", [](const Settings& s) { return sine(s, false); }},
-      {"conv", [](const Settings& s) { return conv(s, true); }},
-      {"conv-ungated", [](const Settings& s) { return conv(s, false); }},
+      {"sine", spe},
+      {"sine-ungated", spe},
+      {"conv", spe},
+      {"conv-ungated", spe},
       {"shaw", [](const Settings&) { return of_scores(nn::shaw_relative({.values = false})); }},
       {"t5", [](const Settings&) {
          return of_scores(nn::shared_by_layers(nn::t5({.two_sided = true})));

@@ -20,9 +20,7 @@ void PianoSettings::check() const {
   require_range("--features", features, 2, 65536);
   require(features % 2 == 0, "--features " + as_text(features) + ": come in pairs");
   require_range("--redraw", redraw, 0, INT64_MAX);
-  require_range("--realizations", realizations, 1, 65536);
-  require_range("--sines", sines, 1, 65536);
-  require_range("--taps", taps, 1, 65536);
+  check_spe(65536);
   require_range("--length", length, 1, 1 << 20);
   require_range("--batch", batch, 1, 1 << 20);
   require_range("--transpose", transpose, 0, 24);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/spe_settings.h"
 #include "examples/piano/crops.h"
 #include "examples/piano/piano_tokens.h"
 #include "nn/music_transformer.h"
@@ -14,7 +15,7 @@ namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct PianoSettings {
+struct PianoSettings : SpeSettings {
   std::string tokens = "remi";  // piano_tokens()
   bool pedal = false;           // performance: notes last while the sustain pedal is down
 
@@ -22,9 +23,6 @@ struct PianoSettings {
   std::string position = "ape";         // piano_positions()
   int64_t features = 64;                // of the performer
   int64_t redraw = 20;                  // steps between its projections; 0: never
-  int64_t realizations = 64;            // of stochastic positions: sine, conv
-  int64_t sines = 5;
-  int64_t taps = 128;  // of the filters of conv
   int64_t layers = 4;
   int64_t d_model = 128;
   int64_t heads = 4;
@@ -52,9 +50,7 @@ struct PianoSettings {
     f("position", s.position);
     f("features", s.features);
     f("redraw", s.redraw);
-    f("realizations", s.realizations);
-    f("sines", s.sines);
-    f("taps", s.taps);
+    SpeSettings::each_spe(s, f);
     f("layers", s.layers);
     f("d_model", s.d_model);
     f("heads", s.heads);
@@ -95,9 +91,6 @@ PianoSettings piano_settings(const std::string& preset, const std::string& token
 
 /// The names of --position.
 std::vector<std::string> piano_positions();
-
-/// Whether a position is a stochastic one: sine, conv and those without gates.
-bool is_stochastic(const std::string& position);
 
 /// Completes the options with what a position adds to a model. UsageError for an unknown name, and
 /// for one that the attention has no use for. The table stands in piano_positions.cpp.
