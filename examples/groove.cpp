@@ -66,18 +66,10 @@ void describe(CLI::App& app, Options& o) {
                "Norms after the layers, biases everywhere, small first values");
   app.add_flag("--published-eos", s.published_eos,
                "Do not learn where songs end, as the published models");
-  app.add_option("--layers", s.layers, "Layers");
-  app.add_option("--d-model", s.d_model, "Width of the model");
-  app.add_option("--heads", s.heads, "Attention heads");
-  app.add_option("--d-hidden", s.d_hidden, "Width of the feed-forward networks");
-  app.add_option("--dropout", s.dropout, "Dropout on every residual branch");
+  describe_model(app, s);
   app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
   app.add_option("--length", s.length, "Sequences are cut to so many tokens");
-  app.add_option("--batch", s.batch, "Sequences of a step");
-  app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of AdamW");
-  app.add_option("--warmup", s.warmup, "Steps of linear warm-up");
   app.add_option("--weight-decay", s.weight_decay, "Decoupled weight decay");
-  app.add_option("--clip", s.clip, "Largest norm of a step's gradient");
 
   app.add_flag("--evaluate", o.run.report_only, "Do not train: judge and continue with --resume");
   app.add_option("--prompt", o.prompt, "MIDI file to continue; without it a song held out")
@@ -116,8 +108,7 @@ void resolve(Options& o) {
   require_range("--prompt-bars", o.prompt_bars, 1, 1000);
   require_range("--continuations", o.continuations, 0, 1000);
   require_range("--tokens", o.tokens, 1, 1'000'000);
-  require_number("--temperature", o.temperature, o.temperature >= 0 && std::isfinite(o.temperature),
-                 "a number of at least 0");
+  require_not_negative("--temperature", o.temperature);
   require(!o.run.report_only || !path.empty(), "--evaluate: needs --resume FILE");
 }
 

@@ -70,22 +70,17 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--pooling", s.pooling,
                  "cls, first or mean: the vector that stands for a sequence");
   app.add_option("--max-length", s.max_length, "Longest sequence; texts are cut there");
-  app.add_option("--layers", s.layers, "Layers");
-  app.add_option("--d-model", s.d_model, "Width of the model");
+  describe_model(app, s);
+  app.get_option("--d-hidden")->description("Width of the feed-forward networks and the head");
+  app.get_option("--dropout")->description("Dropout on embeddings and residual branches");
+  app.get_option("--clip")->description("Largest norm of a step's gradient (inf: any)");
   app.add_option("--d-qkv", s.d_qkv, "Width of all heads together");
-  app.add_option("--heads", s.heads, "Attention heads");
-  app.add_option("--d-hidden", s.d_hidden, "Width of the feed-forward networks and the head");
-  app.add_option("--dropout", s.dropout, "Dropout on embeddings and residual branches");
   app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
   app.add_option("--attend-to-padding", s.attend_to_padding,
                  "1: pad to --max-length and see it, as the published; 0: do not see padding");
-  app.add_option("--batch", s.batch, "Sequences of a step");
-  app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of AdamW");
   app.add_option("--schedule", s.schedule, "After the warm-up: rsqrt, cycles (cosines) or cosine");
-  app.add_option("--warmup", s.warmup, "Steps of linear warm-up");
   app.add_option("--cycle", s.cycle, "Steps of a cycle");
   app.add_option("--weight-decay", s.weight_decay, "Weight decay of AdamW, of all parameters");
-  app.add_option("--clip", s.clip, "Largest norm of a step's gradient (inf: any)");
   app.add_option("--validation-examples", o.validation_examples,
                  "Judge by only so many while training (0: all)");
   app.add_flag("--evaluate", o.run.report_only, "Do not train: score with --resume");

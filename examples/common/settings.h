@@ -98,6 +98,9 @@ inline void require_number(const std::string& option, double value, bool accepte
 inline void require_positive(const std::string& option, double value) {
   require_number(option, value, value > 0 && std::isfinite(value), "a number above 0");
 }
+inline void require_not_negative(const std::string& option, double value) {
+  require_number(option, value, value >= 0 && std::isfinite(value), "a number of at least 0");
+}
 inline void require_share(const std::string& option, double value) {
   require_number(option, value, value >= 0 && value < 1, "at least 0 and below 1");
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "examples/common/model_settings.h"
 #include "examples/common/spe_settings.h"
 #include "nn/music_transformer.h"
 
@@ -11,7 +12,9 @@ namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct GrooveSettings : SpeSettings {
+struct GrooveSettings : ModelSettings, SpeSettings {
+  GrooveSettings() : ModelSettings{.clip = 0.5} {}
+
   double held_out = 0.1;
   int64_t skip_bars = 0;  // at the start of every song
   bool augment = true;
@@ -20,23 +23,12 @@ struct GrooveSettings : SpeSettings {
   std::string attention = "softmax";  // kernel_names()
   std::string position = "music";     // groove_positions()
   bool published_model = false;
-  int64_t layers = 4;
-  int64_t d_model = 128;
-  int64_t heads = 4;
-  int64_t d_hidden = 512;
-  double dropout = 0.1;
   double attention_dropout = 0;
   int64_t features = 64;
   int64_t redraw = 40;
 
   int64_t length = 512;
-  int64_t batch = 8;
-  double learning_rate = 1e-3;
-  int64_t warmup = 100;
   double weight_decay = 0.01;
-  double clip = 0.5;
-  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
-  uint64_t seed = 1;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
@@ -47,23 +39,13 @@ struct GrooveSettings : SpeSettings {
     f("attention", s.attention);
     f("position", s.position);
     f("published_model", s.published_model);
-    f("layers", s.layers);
-    f("d_model", s.d_model);
-    f("heads", s.heads);
-    f("d_hidden", s.d_hidden);
-    f("dropout", s.dropout);
+    ModelSettings::each_of_model(s, f);
     f("attention_dropout", s.attention_dropout);
     f("features", s.features);
     f("redraw", s.redraw);
     SpeSettings::each_spe(s, f);
     f("length", s.length);
-    f("batch", s.batch);
-    f("learning_rate", s.learning_rate);
-    f("warmup", s.warmup);
     f("weight_decay", s.weight_decay);
-    f("clip", s.clip);
-    f("steps", s.steps);
-    f("seed", s.seed);
   }
   bool operator==(const GrooveSettings&) const = default;
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "examples/common/kernels.h"
+#include "examples/common/model_settings.h"
 #include "examples/common/spe_settings.h"
 #include "examples/lra/listops.h"
 #include "nn/classifier.h"
@@ -15,8 +16,15 @@ namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct LraSettings : SpeSettings {
-  LraSettings() : SpeSettings{.sines = 10} {}
+struct LraSettings : ModelSettings, SpeSettings {
+  LraSettings()
+      : ModelSettings{.layers = 6,
+                      .d_model = 512,
+                      .heads = 8,
+                      .d_hidden = 2048,
+                      .learning_rate = 4e-4,
+                      .warmup = 1000},
+        SpeSettings{.sines = 10} {}
 
   std::string task = "listops";  // lra_tasks()
   // ListOps that is generated: expressions to learn from, as many to validate as to test, and
@@ -32,24 +40,13 @@ struct LraSettings : SpeSettings {
   std::string position = "ape";       // lra_positions()
   std::string pooling = "cls";        // cls, first, mean
   int64_t max_length = 2000;          // texts are cut there
-  int64_t layers = 6;
-  int64_t d_model = 512;
   int64_t d_qkv = 512;
-  int64_t heads = 8;
-  int64_t d_hidden = 2048;
-  double dropout = 0.1;
   double attention_dropout = 0;
   bool attend_to_padding = true;
 
-  int64_t batch = 8;
-  double learning_rate = 4e-4;     // the highest
   std::string schedule = "rsqrt";  // rsqrt, cycles, cosine
-  int64_t warmup = 1000;
   int64_t cycle = 0;
   double weight_decay = 0.1;
-  double clip = 1;
-  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
-  uint64_t seed = 1;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
@@ -68,23 +65,13 @@ struct LraSettings : SpeSettings {
     SpeSettings::each_spe(s, f);
     f("pooling", s.pooling);
     f("max_length", s.max_length);
-    f("layers", s.layers);
-    f("d_model", s.d_model);
+    ModelSettings::each_of_model(s, f);
     f("d_qkv", s.d_qkv);
-    f("heads", s.heads);
-    f("d_hidden", s.d_hidden);
-    f("dropout", s.dropout);
     f("attention_dropout", s.attention_dropout);
     f("attend_to_padding", s.attend_to_padding);
-    f("batch", s.batch);
-    f("learning_rate", s.learning_rate);
     f("schedule", s.schedule);
-    f("warmup", s.warmup);
     f("cycle", s.cycle);
     f("weight_decay", s.weight_decay);
-    f("clip", s.clip);
-    f("steps", s.steps);
-    f("seed", s.seed);
   }
   bool operator==(const LraSettings&) const = default;
 

@@ -71,7 +71,7 @@ std::vector<std::string> lra_positions() { return names_of(positions()); }
 
 const LraTask& lra_task(const std::string& name) { return find_name(tasks(), "--task", name); }
 
-// Without epsilon under the features, whose own one keeps them above 0.
+// As Choromanski et al. 2021: linear-relu adds its epsilon to the features, not to denominators.
 Kernel lra_attention(const LraSettings& s) {
   return kernel_of(s.attention,
                    {.performer = {.features = 256, .redraw = s.redraw}, .relu_eps = 0});

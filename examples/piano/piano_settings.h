@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/model_settings.h"
 #include "examples/common/spe_settings.h"
 #include "examples/piano/crops.h"
 #include "examples/piano/piano_tokens.h"
@@ -15,7 +16,7 @@ namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct PianoSettings : SpeSettings {
+struct PianoSettings : ModelSettings, SpeSettings {
   std::string tokens = "remi";  // piano_tokens()
   bool pedal = false;           // performance: notes last while the sustain pedal is down
 
@@ -23,24 +24,13 @@ struct PianoSettings : SpeSettings {
   std::string position = "ape";         // piano_positions()
   int64_t features = 64;                // of the performer
   int64_t redraw = 20;                  // steps between its projections; 0: never
-  int64_t layers = 4;
-  int64_t d_model = 128;
-  int64_t heads = 4;
-  int64_t d_hidden = 512;
-  double dropout = 0.1;
-  std::string norm = "pre";  // or post
-  double init_std = 0;       // MusicTransformer::Options
+  std::string norm = "pre";             // or post
+  double init_std = 0;                  // MusicTransformer::Options
 
   int64_t length = 512;
-  int64_t batch = 8;
   int64_t transpose = 6;
   int64_t stretch = 0;
-  double learning_rate = 1e-3;
-  int64_t warmup = 100;
   double weight_decay = 0.01;
-  double clip = 1;
-  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
-  uint64_t seed = 1;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
@@ -51,23 +41,13 @@ struct PianoSettings : SpeSettings {
     f("features", s.features);
     f("redraw", s.redraw);
     SpeSettings::each_spe(s, f);
-    f("layers", s.layers);
-    f("d_model", s.d_model);
-    f("heads", s.heads);
-    f("d_hidden", s.d_hidden);
-    f("dropout", s.dropout);
+    ModelSettings::each_of_model(s, f);
     f("norm", s.norm);
     f("init_std", s.init_std);
     f("length", s.length);
-    f("batch", s.batch);
     f("transpose", s.transpose);
     f("stretch", s.stretch);
-    f("learning_rate", s.learning_rate);
-    f("warmup", s.warmup);
     f("weight_decay", s.weight_decay);
-    f("clip", s.clip);
-    f("steps", s.steps);
-    f("seed", s.seed);
   }
   bool operator==(const PianoSettings&) const = default;
 
