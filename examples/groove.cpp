@@ -12,6 +12,7 @@
 #include "core/blas.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
+#include "examples/common/kernels.h"
 #include "examples/common/progress.h"
 #include "examples/common/settings.h"
 #include "examples/common/training_run.h"
@@ -54,26 +55,21 @@ void describe(CLI::App& app, Options& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  app.add_option("--attention", s.attention, groove_attentions());
+  app.add_option("--attention", s.attention, joined(kernel_names()));
   app.add_option("--position", s.position, groove_positions());
   app.add_option("--features", s.features, "Random features of performer");
   app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");
+  app.add_option("--realizations", s.realizations, "Draws of sine and conv");
+  app.add_option("--sines", s.sines, "Sines of each template of sine");
+  app.add_option("--taps", s.taps, "Reach of each template of conv");
   app.add_flag("--published-model", s.published_model,
                "Norms after the layers, biases everywhere, small first values");
   app.add_flag("--published-eos", s.published_eos,
                "Do not learn where songs end, as the published models");
-  app.add_option("--layers", s.layers, "Layers");
-  app.add_option("--d-model", s.d_model, "Width of the model");
-  app.add_option("--heads", s.heads, "Attention heads");
-  app.add_option("--d-hidden", s.d_hidden, "Width of the feed-forward networks");
-  app.add_option("--dropout", s.dropout, "Dropout on every residual branch");
+  describe_model(app, s);
   app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
   app.add_option("--length", s.length, "Sequences are cut to so many tokens");
-  app.add_option("--batch", s.batch, "Sequences of a step");
-  app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of AdamW");
-  app.add_option("--warmup", s.warmup, "Steps of linear warm-up");
   app.add_option("--weight-decay", s.weight_decay, "Decoupled weight decay");
-  app.add_option("--clip", s.clip, "Largest norm of a step's gradient");
 
   app.add_flag("--evaluate", o.run.report_only, "Do not train: judge and continue with --resume");
   app.add_option("--prompt", o.prompt, "MIDI file to continue; without it a song held out")
@@ -89,11 +85,6 @@ void describe(CLI::App& app, Options& o) {
       ->option_text("FILE FILE...");
   app.add_flag("--published-onsets", o.published_onsets,
                "Compare onsets as the published code did, by the first five ticks of a bar");
-}
-
-std::string option_of(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
 }
 
 // The configuration, over it the command line. Of a resumed run, its own settings, which must be
@@ -117,8 +108,7 @@ void resolve(Options& o) {
   require_range("--prompt-bars", o.prompt_bars, 1, 1000);
   require_range("--continuations", o.continuations, 0, 1000);
   require_range("--tokens", o.tokens, 1, 1'000'000);
-  require_number("--temperature", o.temperature, o.temperature >= 0 && std::isfinite(o.temperature),
-                 "a number of at least 0");
+  require_not_negative("--temperature", o.temperature);
   require(!o.run.report_only || !path.empty(), "--evaluate: needs --resume FILE");
 }
 

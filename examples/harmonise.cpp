@@ -41,7 +41,7 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--position", s.position, "none, sinusoid or music (sinusoids and tables)");
   app.add_option("--label-smoothing", s.label_smoothing,
                  "Share of the training target that is spread over all tokens");
-  describe_training(app, s);
+  describe_chorales(app, s);
   app.add_option("--length", s.length, "Sixteenths that the model sees at once");
   app.add_option("--beam", o.beam, "Harmonies that are followed at a time (1: greedy)");
   app.add_option("--pieces", o.pieces, "Validation pieces to harmonise (0: none)");

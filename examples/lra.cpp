@@ -4,7 +4,6 @@
 // In: --data FILE, or ListOps that it generates itself. Out, in --out DIR: checkpoint, metrics.csv,
 // evaluation.csv, the curve of the loss, and with --write-data what was generated.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iomanip>
 #include <iostream>
 #include <optional>
@@ -30,12 +29,6 @@ struct Options {
   bool write_data = false;
   int64_t validation_examples = 200;
 };
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
 
 void describe(CLI::App& app, Options& o) {
   LraSettings& s = o.settings;
@@ -66,7 +59,7 @@ void describe(CLI::App& app, Options& o) {
   app.add_flag("--strip-brackets", s.strip_brackets,
                "listops: lose closing brackets, as the published results did");
 
-  app.add_option("--attention", s.attention, joined(lra_attentions()));
+  app.add_option("--attention", s.attention, joined(kernel_names()));
   app.add_option("--redraw", s.redraw,
                  "performer: draw a new random projection after so many steps (0: never)");
   app.add_option("--position", s.position, joined(lra_positions()));
@@ -77,30 +70,20 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--pooling", s.pooling,
                  "cls, first or mean: the vector that stands for a sequence");
   app.add_option("--max-length", s.max_length, "Longest sequence; texts are cut there");
-  app.add_option("--layers", s.layers, "Layers");
-  app.add_option("--d-model", s.d_model, "Width of the model");
+  describe_model(app, s);
+  app.get_option("--d-hidden")->description("Width of the feed-forward networks and the head");
+  app.get_option("--dropout")->description("Dropout on embeddings and residual branches");
+  app.get_option("--clip")->description("Largest norm of a step's gradient (inf: any)");
   app.add_option("--d-qkv", s.d_qkv, "Width of all heads together");
-  app.add_option("--heads", s.heads, "Attention heads");
-  app.add_option("--d-hidden", s.d_hidden, "Width of the feed-forward networks and the head");
-  app.add_option("--dropout", s.dropout, "Dropout on embeddings and residual branches");
   app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
   app.add_option("--attend-to-padding", s.attend_to_padding,
                  "1: pad to --max-length and see it, as the published; 0: do not see padding");
-  app.add_option("--batch", s.batch, "Sequences of a step");
-  app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of AdamW");
   app.add_option("--schedule", s.schedule, "After the warm-up: rsqrt, cycles (cosines) or cosine");
-  app.add_option("--warmup", s.warmup, "Steps of linear warm-up");
   app.add_option("--cycle", s.cycle, "Steps of a cycle");
   app.add_option("--weight-decay", s.weight_decay, "Weight decay of AdamW, of all parameters");
-  app.add_option("--clip", s.clip, "Largest norm of a step's gradient (inf: any)");
   app.add_option("--validation-examples", o.validation_examples,
                  "Judge by only so many while training (0: all)");
   app.add_flag("--evaluate", o.run.report_only, "Do not train: score with --resume");
-}
-
-std::string option_of(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
 }
 
 // The task's configuration, over it the command line; attention without scores drops none of its

@@ -41,7 +41,7 @@ void describe(CLI::App& app, Options& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
   app.add_option("--attention", s.attention, "relative or absolute");
-  describe_training(app, s);
+  describe_chorales(app, s);
   app.add_option("--length", s.length, "Tokens of context (4 per sixteenth)");
   app.add_option("--final-stride", o.final_stride,
                  "At the end every token is scored with at least length - stride of context");
@@ -56,8 +56,7 @@ void check(const Options& o) {
   require_range("--final-stride", o.final_stride, 1, INT64_MAX);
   require_range("--generate", o.generate, 0, 8000);
   require_range("--prime", o.prime, 0, 8000);
-  require_number("--temperature", o.temperature, o.temperature >= 0 && std::isfinite(o.temperature),
-                 "a number of at least 0");
+  require_not_negative("--temperature", o.temperature);
   require_number("--top-p", o.top_p, o.top_p > 0 && o.top_p <= 1, "above 0 and at most 1");
 }
 

@@ -51,21 +51,16 @@ void describe(CLI::App& app, Options& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  std::string positions;
-  for (const std::string& name : lm_positions())
-    positions += (positions.empty() ? "" : ", ") + name;
-  app.add_option("--position", s.position, positions);
+  app.add_option("--position", s.position, joined(lm_positions()));
   app.add_option("--reach", s.reach,
                  "Lags that shaw, music and fire tell apart, or the block of music-local (0: "
                  "follows)");
   app.add_option("--beyond", s.beyond,
                  "Lags that music has no row for: zero or clip; --evaluate may change it");
-  app.add_option("--layers", s.layers, "Layers");
-  app.add_option("--d-model", s.d_model, "Width of the model");
-  app.add_option("--heads", s.heads, "Attention heads");
+  describe_model(app, s);
+  app.get_option("--batch")->description("Rows of a step, each a stream of its own");
+  app.get_option("--learning-rate")->description("Highest learning rate of Adam");
   app.add_option("--d-head", s.d_head, "Width of a head (0: d-model / heads)");
-  app.add_option("--d-hidden", s.d_hidden, "Width of the feed-forward networks");
-  app.add_option("--dropout", s.dropout, "Dropout on every residual branch");
   app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
   app.add_option("--norm", s.norm, "post or pre");
   app.add_flag("--untied-biases", s.untied_biases, "xl: u and v of their own for each layer");
@@ -74,10 +69,6 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--length", s.length, "Tokens of a segment");
   app.add_option("--memory", s.memory,
                  "Positions remembered from before (unless given: the length with xl, else 0)");
-  app.add_option("--batch", s.batch, "Rows of a step, each a stream of its own");
-  app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of Adam");
-  app.add_option("--warmup", s.warmup, "Steps of linear warm-up");
-  app.add_option("--clip", s.clip, "Largest norm of a step's gradient");
 
   app.add_option("--validation-tokens", o.validation_tokens,
                  "Score only so many while training (0: all)");
@@ -115,8 +106,7 @@ void check(const Options& o) {
   require_range("--eval-clamp", o.eval_clamp, 0, 1 << 20);
   require_range("--eval-batch", o.eval_batch, 1, 1 << 20);
   require_range("--generate", o.generate, 0, 1 << 20);
-  require_number("--temperature", o.temperature, o.temperature >= 0 && std::isfinite(o.temperature),
-                 "a number of at least 0");
+  require_not_negative("--temperature", o.temperature);
   require_number("--top-p", o.top_p, o.top_p > 0 && o.top_p <= 1, "above 0 and at most 1");
   require(!o.run.report_only || !o.run.resume.empty(), "--evaluate: needs --resume FILE");
 }
@@ -130,11 +120,7 @@ struct Resolver {
 
   void operator()() {
     if (!o.preset.empty()) preset = lm_preset(o.preset);
-    const auto given = [&](const std::string& name) {
-      std::string option = "--" + name;
-      std::replace(option.begin(), option.end(), '_', '-');
-      return o.run.given(option);
-    };
+    const auto given = [&](const std::string& name) { return o.run.given(option_of(name)); };
     if (given("minutes")) preset.settings.erase("steps");
     LmSettings& s = o.settings;
     LmSettings::each(s, [&](const char* name, auto& value) {

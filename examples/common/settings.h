@@ -11,10 +11,13 @@
 //     };
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <vector>
 
 #include "examples/common/error.h"
 #include "nn/safetensors.h"
@@ -50,6 +53,38 @@ bool read_text(const std::string& text, T& value) {
   return result.ec == std::errc() && result.ptr == end;
 }
 
+/// "conv, none, sine"
+inline std::string joined(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+/// The option of a setting: "--d-model" of "d_model".
+inline std::string option_of(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return "--" + name;
+}
+
+/// UsageError "--norm none: accepted are post, pre".
+inline void require_name(const std::string& option, const std::string& name,
+                         const std::vector<std::string>& accepted) {
+  require(std::count(accepted.begin(), accepted.end(), name) == 1,
+          option + " " + name + ": accepted are " + joined(accepted));
+}
+template <class T>
+std::vector<std::string> names_of(const std::map<std::string, T>& table) {
+  std::vector<std::string> names;
+  for (const auto& entry : table) names.push_back(entry.first);
+  return names;
+}
+/// What a table has for a name; UsageError as require_name.
+template <class T>
+const T& find_name(const std::map<std::string, T>& table, const std::string& option,
+                   const std::string& name) {
+  require_name(option, name, names_of(table));
+  return table.at(name);
+}
+
 /// UsageError "--batch 0: accepted are 1 to 64".
 inline void require_range(const std::string& option, int64_t value, int64_t least, int64_t most) {
   require(least <= value && value <= most, option + " " + as_text(value) + ": accepted are " +
@@ -62,6 +97,9 @@ inline void require_number(const std::string& option, double value, bool accepte
 }
 inline void require_positive(const std::string& option, double value) {
   require_number(option, value, value > 0 && std::isfinite(value), "a number above 0");
+}
+inline void require_not_negative(const std::string& option, double value) {
+  require_number(option, value, value >= 0 && std::isfinite(value), "a number of at least 0");
 }
 inline void require_share(const std::string& option, double value) {
   require_number(option, value, value >= 0 && value < 1, "at least 0 and below 1");

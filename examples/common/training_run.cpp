@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -90,8 +89,7 @@ std::string fixed(double value, int digits) {
 void check_same_settings(const nn::Metadata& saved, const nn::Metadata& asked,
                          const RunOptions& options, const std::string& path) {
   for (const auto& [name, value] : saved) {
-    std::string option = "--" + name;
-    std::replace(option.begin(), option.end(), '_', '-');
+    const std::string option = option_of(name);
     require(!options.given(option) || asked.at(name) == value,
             option + " " + asked.at(name) + ": the run of " + path + " has " +
                 (value.empty() ? "none" : value) + "; it can only go on with that");

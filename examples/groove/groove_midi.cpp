@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "examples/common/settings.h"
+#include "examples/music/midi_folder.h"
 
 namespace stretto::examples {
 namespace {
@@ -107,24 +108,15 @@ std::string GrooveFolder::reasons() const {
 }
 
 GrooveFolder read_groove_folder(const std::string& path, int skip_bars) {
-  namespace fs = std::filesystem;
-  std::vector<std::string> files;
-  try {
-    for (const auto& entry : fs::recursive_directory_iterator(path)) {
-      const std::string ending = lower(entry.path().extension().string());
-      if ((ending == ".mid" || ending == ".midi") && entry.is_regular_file())
-        files.push_back(entry.path().string());
-    }
-  } catch (const fs::filesystem_error& error) {
-    throw UsageError("cannot read the folder " + path + ": " + error.code().message());
-  }
-  std::sort(files.begin(), files.end());
+  std::error_code error;
+  const std::vector<std::string> names = midi_files(path, error);
+  require(!error, "cannot read the folder " + path + ": " + error.message());
   GrooveFolder folder;
-  for (const std::string& file : files) {
+  for (const std::string& name : names) {
     GrooveSource song;
     std::string reason;
     try {
-      song = without_bars(read_groove(file), skip_bars);
+      song = without_bars(read_groove((std::filesystem::path(path) / name).string()), skip_bars);
       reason = missing_part(song);
     } catch (const UsageError&) {
       reason = "unreadable";

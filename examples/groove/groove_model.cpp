@@ -1,99 +1,45 @@
-// groove_model(): --attention and --position by name. A new one is a line here.
+// groove_model(): --position by name. A new one is a line here or, for other programs too, in
+// examples/music/music_positions.cpp.
 
-#include <map>
 #include <string>
 #include <vector>
 
+#include "examples/common/kernels.h"
 #include "examples/common/settings.h"
 #include "examples/groove/groove_settings.h"
 #include "examples/groove/groove_tokens.h"
-#include "nn/linear_attention.h"
+#include "examples/music/music_positions.h"
 #include "nn/relative_bias.h"
-#include "nn/rotary.h"
 
 namespace stretto::examples {
 namespace {
 
-using Settings = GrooveSettings;
 using Options = nn::MusicTransformer::Options;
 
-constexpr double kEpsilon = 1e-6;  // of denominators, as published
-
-struct Attention {
-  bool has_scores;  // that positions can act on
-  nn::MakeKernel (*make)(const Settings&);
-};
-
-const std::map<std::string, Attention>& attentions() {
-  static const std::map<std::string, Attention> all{
-      {"softmax", {true, [](const Settings&) { return nn::softmax_kernel(); }}},
-      {"performer",
-       {false,
-        [](const Settings& s) {
-          return nn::linear_kernel(
-              nn::favor(
-                  {.features = s.features, .kind = nn::FavorKind::hyperbolic, .redraw = s.redraw}),
-              {.eps = kEpsilon});
-        }}},
-      {"linear-relu",
-       {false,
-        [](const Settings&) { return nn::linear_kernel(nn::relu_plus(), {.eps = kEpsilon}); }}},
-      {"linear-elu", {false, [](const Settings&) {
-                        return nn::linear_kernel(nn::elu_plus_one(), {.eps = kEpsilon});
-                      }}}};
+const MusicPositions& positions() {
+  static const MusicPositions all = music_positions(
+      {{"sinusoid", {add_sinusoids}},
+       {"alibi",
+        {[](Options& o, const MusicPositionSettings&) { o.position = nn::alibi(); }, true}},
+       {"music",
+        {[](Options& o, const MusicPositionSettings& s) {
+           o.relative = true;
+           o.relative_length = s.length;
+         },
+         true}}});
   return all;
-}
-
-struct Position {
-  bool needs_scores;
-  void (*put)(const Settings&, Options&);
-};
-
-const std::map<std::string, Position>& positions() {
-  static const std::map<std::string, Position> all{
-      {"none", {false, [](const Settings&, Options&) {}}},
-      {"sinusoid",
-       {false, [](const Settings&, Options& o) { o.sinusoid = nn::Sinusoid::interleaved; }}},
-      {"learned", {false, [](const Settings& s, Options& o) { o.learned_length = s.length; }}},
-      {"rope", {false, [](const Settings&, Options& o) { o.position = nn::rotary(); }}},
-      {"alibi", {true, [](const Settings&, Options& o) { o.position = nn::alibi(); }}},
-      {"music", {true, [](const Settings& s, Options& o) {
-                   o.relative = true;
-                   o.relative_length = s.length;
-                 }}}};
-  return all;
-}
-
-template <class T>
-std::vector<std::string> names(const std::map<std::string, T>& table) {
-  std::vector<std::string> all;
-  for (const auto& entry : table) all.push_back(entry.first);
-  return all;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string all;
-  for (const std::string& word : words) all += (all.empty() ? "" : ", ") + word;
-  return all;
-}
-
-template <class T>
-const T& find(const std::map<std::string, T>& table, const std::string& option,
-              const std::string& name) {
-  const auto it = table.find(name);
-  require(it != table.end(), option + " " + name + ": accepted are " + joined(names(table)));
-  return it->second;
 }
 
 }  // namespace
 
-std::string groove_attentions() { return joined(names(attentions())); }
-std::string groove_positions() { return joined(names(positions())); }
+std::string groove_positions() { return joined(names_of(positions())); }
 
-Options groove_model(const Settings& s) {
-  const Attention& attention = find(attentions(), "--attention", s.attention);
-  const Position& position = find(positions(), "--position", s.position);
-  if (position.needs_scores && !attention.has_scores) {
+Options groove_model(const GrooveSettings& s) {
+  const Kernel kernel = kernel_of(s.attention, {.performer = {.features = s.features,
+                                                              .kind = nn::FavorKind::hyperbolic,
+                                                              .redraw = s.redraw}});
+  const MusicPosition& position = find_name(positions(), "--position", s.position);
+  if (position.needs_scores && !kernel.scores) {
     std::vector<std::string> possible;
     for (const auto& [name, other] : positions())
       if (!other.needs_scores) possible.push_back(name);
@@ -110,8 +56,8 @@ Options groove_model(const Settings& s) {
   o.dropout = s.dropout;
   o.attention_dropout = s.attention_dropout;
   o.relative = false;
-  o.kernel = attention.make(s);
-  position.put(s, o);
+  o.kernel = kernel.make;
+  position.add(o, {s.position, s.length, s.length, s});
   return o;
 }
 

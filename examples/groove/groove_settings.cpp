@@ -8,32 +8,21 @@ namespace stretto::examples {
 void GrooveSettings::check() const {
   require_number("--held-out", held_out, held_out > 0 && held_out < 1, "above 0 and below 1");
   require_range("--skip-bars", skip_bars, 0, 1000);
-  require_range("--layers", layers, 1, 1000);
-  require_range("--d-model", d_model, 1, 65536);
-  require_range("--heads", heads, 1, d_model);
-  require_range("--d-hidden", d_hidden, 1, 1 << 20);
+  check_model();
   require_range("--features", features, 2, 1 << 20);
   require_range("--redraw", redraw, 0, INT64_MAX);
+  check_spe(65536);
   require_range("--length", length, 2, 1 << 20);
-  require_range("--batch", batch, 1, 1 << 20);
-  require_range("--warmup", warmup, 0, INT64_MAX);
-  require_range("--steps", steps, 0, INT64_MAX);
-  require(d_model % heads == 0,
-          "--d-model " + as_text(d_model) + " is not a multiple of --heads " + as_text(heads));
   require(features % 2 == 0,
           "--features " + as_text(features) + ": come in pairs, so their number must be even");
   require(position != "sinusoid" || d_model % 2 == 0,
           "--d-model " + as_text(d_model) + ": sinusoids need an even number");
   require(position != "rope" || d_model / heads % 2 == 0,
           "--position rope: turns pairs, and a head has " + as_text(d_model / heads) + " numbers");
-  require_share("--dropout", dropout);
   require_share("--attention-dropout", attention_dropout);
   require(attention == "softmax" || attention_dropout == 0,
           "--attention-dropout " + as_text(attention_dropout) + ": only softmax attention has it");
-  require_positive("--learning-rate", learning_rate);
-  require_number("--weight-decay", weight_decay, weight_decay >= 0 && std::isfinite(weight_decay),
-                 "a number of at least 0");
-  require_number("--clip", clip, clip > 0, "above 0");
+  require_not_negative("--weight-decay", weight_decay);
   groove_model(*this);
 }
 
@@ -59,6 +48,7 @@ GrooveSettings published_groove() {
   s.heads = 8;
   s.d_hidden = 2048;
   s.features = 128;
+  s.sines = 8;
   s.batch = 10;
   s.learning_rate = 4e-4;
   s.warmup = 1000;

@@ -4,38 +4,31 @@
 #include <cstdint>
 #include <string>
 
+#include "examples/common/model_settings.h"
+#include "examples/common/spe_settings.h"
 #include "nn/music_transformer.h"
 
 namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct GrooveSettings {
+struct GrooveSettings : ModelSettings, SpeSettings {
+  GrooveSettings() : ModelSettings{.clip = 0.5} {}
+
   double held_out = 0.1;
   int64_t skip_bars = 0;  // at the start of every song
   bool augment = true;
   bool published_eos = false;
 
-  std::string attention = "softmax";  // groove_attentions()
+  std::string attention = "softmax";  // kernel_names()
   std::string position = "music";     // groove_positions()
   bool published_model = false;
-  int64_t layers = 4;
-  int64_t d_model = 128;
-  int64_t heads = 4;
-  int64_t d_hidden = 512;
-  double dropout = 0.1;
   double attention_dropout = 0;
   int64_t features = 64;
   int64_t redraw = 40;
 
   int64_t length = 512;
-  int64_t batch = 8;
-  double learning_rate = 1e-3;
-  int64_t warmup = 100;
   double weight_decay = 0.01;
-  double clip = 0.5;
-  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
-  uint64_t seed = 1;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
@@ -46,22 +39,13 @@ struct GrooveSettings {
     f("attention", s.attention);
     f("position", s.position);
     f("published_model", s.published_model);
-    f("layers", s.layers);
-    f("d_model", s.d_model);
-    f("heads", s.heads);
-    f("d_hidden", s.d_hidden);
-    f("dropout", s.dropout);
+    ModelSettings::each_of_model(s, f);
     f("attention_dropout", s.attention_dropout);
     f("features", s.features);
     f("redraw", s.redraw);
+    SpeSettings::each_spe(s, f);
     f("length", s.length);
-    f("batch", s.batch);
-    f("learning_rate", s.learning_rate);
-    f("warmup", s.warmup);
     f("weight_decay", s.weight_decay);
-    f("clip", s.clip);
-    f("steps", s.steps);
-    f("seed", s.seed);
   }
   bool operator==(const GrooveSettings&) const = default;
 
@@ -71,19 +55,20 @@ struct GrooveSettings {
   double least_memory() const;
 };
 
-/// The configuration of Liutkus et al. 2021 with absolute positions: 76,471,066 parameters. The
-/// published learning rate went to a twentieth, here it goes to a hundredth; the rest is theirs.
+/// The configuration of Liutkus et al. 2021 with absolute positions: 76,471,066 parameters, and
+/// with sine 76,495,642. The published learning rate went to a twentieth, here it goes to a
+/// hundredth; the rest is theirs.
 GrooveSettings published_groove();
 
-/// The names of --attention and --position: "linear-elu, linear-relu, …".
-std::string groove_attentions();
+/// The names of --position: "alibi, learned, …".
 std::string groove_positions();
 
 /// The model of a run, all of it.
 ///   attention  softmax; performer (`features` hyperbolic random features, drawn again every
 ///              `redraw` steps); linear-relu and linear-elu
 ///   position   music (a relative table for `length` distances), alibi: with softmax alone;
-///              rope; sinusoid and learned, added to the input; none
+///              rope; sine and conv, with gates or without; sinusoid and learned, added to the
+///              input; none
 /// With `published_model` norms stand after the layers, all projections have biases, and values
 /// start small, as in nn::music_performer.
 /// Throws UsageError for other names and for pairs that do not go together.

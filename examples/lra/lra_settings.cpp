@@ -41,11 +41,10 @@ void LraSettings::check() const {
   require_range("--max-length", max_length, 1, 1 << 20);
   require(task != "image" || max_length >= image_pixels,
           "--max-length " + as_text(max_length) + ": an image has 1024 pixels");
-  require_range("--layers", layers, 1, 1000);
-  require_range("--d-model", d_model, 1, 65536);
-  require_range("--d-qkv", d_qkv, 1, 65536);
-  require_range("--heads", heads, 1, 65536);
   require_range("--d-hidden", d_hidden, 2, 1 << 20);
+  require_range("--warmup", warmup, schedule == "cosine" ? 0 : 1, INT64_MAX);
+  check_model(false);
+  require_range("--d-qkv", d_qkv, 1, 65536);
   require(d_qkv % heads == 0,
           "--d-qkv " + as_text(d_qkv) + " is not a multiple of --heads " + as_text(heads));
   require(scores || !uses_scores, "--position " + position +
@@ -53,23 +52,14 @@ void LraSettings::check() const {
                                       " has not");
   require(position != "rope" || d_qkv / heads % 2 == 0,
           "--position rope: turns pairs, and a head has " + as_text(d_qkv / heads) + " numbers");
-  require_range("--realizations", realizations, 1, 1 << 20);
-  require_range("--sines", sines, 1, 1 << 20);
-  require_range("--taps", taps, 1, 1 << 20);
-  require_share("--dropout", dropout);
+  check_spe(1 << 20);
   require_share("--attention-dropout", attention_dropout);
   require(scores || attention_dropout == 0, "--attention-dropout " + as_text(attention_dropout) +
                                                 ": --attention " + attention +
                                                 " has no weights to drop; accepted is 0");
   require_range("--redraw", redraw, 0, INT64_MAX);
-  require_range("--batch", batch, 1, 1 << 20);
-  require_positive("--learning-rate", learning_rate);
-  require_range("--warmup", warmup, schedule == "cosine" ? 0 : 1, INT64_MAX);
   require_range("--cycle", cycle, schedule == "cycles" ? 1 : 0, INT64_MAX);
-  require_number("--weight-decay", weight_decay, weight_decay >= 0 && std::isfinite(weight_decay),
-                 "a number of at least 0");
-  require_number("--clip", clip, clip > 0, "above 0");
-  require_range("--steps", steps, 0, INT64_MAX);
+  require_not_negative("--weight-decay", weight_decay);
 }
 
 nn::SequenceClassifier::Options LraSettings::model() const {

@@ -5,6 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/kernels.h"
+#include "examples/common/model_settings.h"
+#include "examples/common/spe_settings.h"
 #include "examples/lra/listops.h"
 #include "nn/classifier.h"
 #include "nn/safetensors.h"
@@ -13,7 +16,16 @@ namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct LraSettings {
+struct LraSettings : ModelSettings, SpeSettings {
+  LraSettings()
+      : ModelSettings{.layers = 6,
+                      .d_model = 512,
+                      .heads = 8,
+                      .d_hidden = 2048,
+                      .learning_rate = 4e-4,
+                      .warmup = 1000},
+        SpeSettings{.sines = 10} {}
+
   std::string task = "listops";  // lra_tasks()
   // ListOps that is generated: expressions to learn from, as many to validate as to test, and
   // ListOpsOptions.
@@ -23,32 +35,18 @@ struct LraSettings {
   bool strip_brackets = false;
   double held_out = 0.1;  // of --data, where there is no --validation
 
-  std::string attention = "softmax";  // lra_attentions()
+  std::string attention = "softmax";  // kernel_names()
   int64_t redraw = 1;                 // performer: steps that a projection is kept; 0: all
   std::string position = "ape";       // lra_positions()
-  int64_t realizations = 64;          // sine and conv: R
-  int64_t sines = 10;                 // sine: K
-  int64_t taps = 128;                 // conv: P
   std::string pooling = "cls";        // cls, first, mean
   int64_t max_length = 2000;          // texts are cut there
-  int64_t layers = 6;
-  int64_t d_model = 512;
   int64_t d_qkv = 512;
-  int64_t heads = 8;
-  int64_t d_hidden = 2048;
-  double dropout = 0.1;
   double attention_dropout = 0;
   bool attend_to_padding = true;
 
-  int64_t batch = 8;
-  double learning_rate = 4e-4;     // the highest
   std::string schedule = "rsqrt";  // rsqrt, cycles, cosine
-  int64_t warmup = 1000;
   int64_t cycle = 0;
   double weight_decay = 0.1;
-  double clip = 1;
-  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
-  uint64_t seed = 1;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
@@ -64,28 +62,16 @@ struct LraSettings {
     f("attention", s.attention);
     f("redraw", s.redraw);
     f("position", s.position);
-    f("realizations", s.realizations);
-    f("sines", s.sines);
-    f("taps", s.taps);
+    SpeSettings::each_spe(s, f);
     f("pooling", s.pooling);
     f("max_length", s.max_length);
-    f("layers", s.layers);
-    f("d_model", s.d_model);
+    ModelSettings::each_of_model(s, f);
     f("d_qkv", s.d_qkv);
-    f("heads", s.heads);
-    f("d_hidden", s.d_hidden);
-    f("dropout", s.dropout);
     f("attention_dropout", s.attention_dropout);
     f("attend_to_padding", s.attend_to_padding);
-    f("batch", s.batch);
-    f("learning_rate", s.learning_rate);
     f("schedule", s.schedule);
-    f("warmup", s.warmup);
     f("cycle", s.cycle);
     f("weight_decay", s.weight_decay);
-    f("clip", s.clip);
-    f("steps", s.steps);
-    f("seed", s.seed);
   }
   bool operator==(const LraSettings&) const = default;
 
@@ -107,9 +93,8 @@ struct LraSettings {
 /// that learns something on two cores in minutes. UsageError for an unknown task.
 LraSettings lra_settings(const std::string& task, bool small = false);
 
-/// The names of --task, --attention and --position. Their tables stand in lra_tables.cpp.
+/// The names of --task and --position. Their tables stand in lra_tables.cpp.
 std::vector<std::string> lra_tasks();
-std::vector<std::string> lra_attentions();
 std::vector<std::string> lra_positions();
 
 /// What a task's sequences are made of.
@@ -121,11 +106,7 @@ struct LraTask {
 };
 /// UsageError for an unknown name, with the names that are known.
 const LraTask& lra_task(const std::string& name);
-struct LraAttention {
-  bool scores = true;  // a matrix of them: weights to drop, and what positions may be added to
-  nn::MakeKernel make = {};
-};
-LraAttention lra_attention(const LraSettings& settings);
+Kernel lra_attention(const LraSettings& settings);
 struct LraPosition {
   nn::AddedPosition added = nn::AddedPosition::none;
   nn::MakePosition make = {};

@@ -14,7 +14,7 @@ namespace stretto::examples {
 void ChoraleSettings::check() const {
   require(attention == "relative" || attention == "absolute",
           "--attention " + attention + ": accepted are relative and absolute");
-  check_training(*this, 4);
+  check_chorales(4);
   require(length % 4 == 0,
           "--length " + as_text(length) + ": must be a multiple of 4, the voices of a sixteenth");
 }

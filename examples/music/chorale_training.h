@@ -17,28 +17,14 @@ namespace stretto::examples {
 
 /// What fixes a run: with the same settings and data every step has the same bits, whatever the
 /// number of threads. All of it is kept in the checkpoint.
-struct ChoraleSettings {
-  std::string attention = "relative";  // or "absolute": sinusoids added to the input
-  int64_t layers = 4;
-  int64_t d_model = 128;
-  int64_t heads = 4;
-  int64_t d_hidden = 512;
-  double dropout = 0.1;
-  double attention_dropout = 0;
+struct ChoraleSettings : ChoraleModelSettings {
+  ChoraleSettings() : ChoraleModelSettings(4, 512) {}
 
-  int64_t length = 512;
-  int64_t batch = 8;
-  int64_t transpose = 5;
-  double learning_rate = 2e-3;
-  int64_t warmup = 100;
-  double weight_decay = 0.01;
-  double clip = 1;
-  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
-  uint64_t seed = 1;
+  std::string attention = "relative";  // or "absolute": sinusoids added to the input
 
   bool operator==(const ChoraleSettings&) const = default;
 
-  /// check_training, and a length of whole sixteenths.
+  /// check_chorales(), and a length of whole sixteenths.
   void check() const;
   /// A training takes more bytes than this: parameters with their gradients and moments, and of
   /// the activations those that surely stay until the backward pass.
@@ -48,7 +34,7 @@ struct ChoraleSettings {
   template <class S, class F>
   static void each(S& s, F&& f) {
     f("attention", s.attention);
-    each_training(s, f);
+    ChoraleModelSettings::each_of_chorales(s, f);
   }
   /// Names and values as texts, for a checkpoint's notes and for messages.
   nn::Metadata to_notes() const;

@@ -19,7 +19,7 @@ void HarmonySettings::check() const {
   require(position == "none" || position == "sinusoid" || position == "music",
           "--position " + position + ": accepted are none, sinusoid and music");
   require_share("--label-smoothing", label_smoothing);
-  check_training(*this, 2);
+  check_chorales(2);
 }
 
 double HarmonySettings::least_memory() const {

@@ -14,26 +14,12 @@
 namespace stretto::examples {
 
 /// What fixes a run, as ChoraleSettings do for the other program.
-struct HarmonySettings {
+struct HarmonySettings : ChoraleModelSettings {
+  HarmonySettings() : ChoraleModelSettings(2, 64) {}
+
   /// none; sinusoid: added to both inputs; music: these, and relative tables in self-attention.
   std::string position = "music";
   double label_smoothing = 0;
-  int64_t layers = 2;  // of the encoder, and as many of the decoder
-  int64_t d_model = 128;
-  int64_t heads = 4;
-  int64_t d_hidden = 512;
-  double dropout = 0.1;
-  double attention_dropout = 0;
-
-  int64_t length = 64;  // sixteenths
-  int64_t batch = 8;
-  int64_t transpose = 5;
-  double learning_rate = 2e-3;
-  int64_t warmup = 100;
-  double weight_decay = 0.01;
-  double clip = 1;
-  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
-  uint64_t seed = 1;
 
   bool operator==(const HarmonySettings&) const = default;
 
@@ -47,7 +33,7 @@ struct HarmonySettings {
   static void each(S& s, F&& f) {
     f("position", s.position);
     f("label_smoothing", s.label_smoothing);
-    each_training(s, f);
+    ChoraleModelSettings::each_of_chorales(s, f);
   }
 };
 

@@ -8,6 +8,7 @@
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/common/training.h"
+#include "examples/music/midi_folder.h"
 #include "examples/piano/notes.h"
 
 namespace stretto::examples {
@@ -15,22 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> midi_files(const std::string& folder) {
+std::vector<std::string> files_of(const std::string& folder) {
   std::error_code error;
   require(fs::is_directory(folder, error), "--data " + folder + ": is not a folder");
-  std::vector<std::string> names;
-  fs::recursive_directory_iterator it(folder, error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    std::string end = it->path().extension().string();
-    std::transform(end.begin(), end.end(), end.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
-    std::error_code none;
-    if ((end == ".mid" || end == ".midi") && it->is_regular_file(none))
-      names.push_back(it->path().lexically_relative(folder).generic_string());
-  }
+  std::vector<std::string> names = midi_files(folder, error);
   require(!error, "--data " + folder + ": cannot be searched: " + error.message());
   require(!names.empty(), "--data " + folder + ": holds no MIDI files (*.mid, *.midi)");
-  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -77,7 +68,7 @@ std::map<std::string, Part> read_split(const std::string& path) {
 }  // namespace
 
 PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& tokens) {
-  const std::vector<std::string> names = midi_files(o.folder);
+  const std::vector<std::string> names = files_of(o.folder);
   std::map<std::string, Part> split;
   if (!o.split.empty()) split = read_split(o.split);
   const fs::path folder(o.folder);

@@ -2,26 +2,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
+#include "examples/common/kernels.h"
 #include "examples/common/settings.h"
 #include "examples/text/lm_settings.h"
 #include "nn/checkpoint.h"
 
 namespace stretto::examples {
 namespace {
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all;
-}
-
-std::string option_of(std::string name) {
-  std::replace(name.begin(), name.end(), '_', '-');
-  return "--" + name;
-}
 
 void take_settings(PianoOptions& o) {
   const std::string& path = o.run.resume;
@@ -64,7 +53,7 @@ void check(PianoOptions& o) {
   require_range("--generate", o.generate, 0, 65536);
   require_range("--bars", o.writing.bars, 0, INT64_MAX);
   const double t = o.writing.temperature, p = o.writing.top_p;
-  require_number("--temperature", t, t >= 0 && std::isfinite(t), "a number of at least 0");
+  require_not_negative("--temperature", t);
   require_number("--top-p", p, p > 0 && p <= 1, "above 0 and at most 1");
   require(std::max(o.eval_length, o.generate) <= s.longest(),
           "--position learned: has " + as_text(s.longest()) + " rows, twice --length; " +
@@ -91,29 +80,23 @@ void describe(CLI::App& app, PianoOptions& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  app.add_option("--attention", s.attention, joined(piano_attentions()));
+  app.add_option("--attention", s.attention, joined(kernel_names()));
   app.add_option("--position", s.position, joined(piano_positions()));
   app.add_option("--features", s.features, "Random features of performer");
   app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");
   app.add_option("--realizations", s.realizations, "Draws of sine and conv");
   app.add_option("--sines", s.sines, "Sines of each template of sine");
   app.add_option("--taps", s.taps, "Reach of each template of conv");
-  app.add_option("--layers", s.layers, "Layers");
-  app.add_option("--d-model", s.d_model, "Width of the model");
-  app.add_option("--heads", s.heads, "Attention heads");
-  app.add_option("--d-hidden", s.d_hidden, "Width of the feed-forward networks");
-  app.add_option("--dropout", s.dropout, "Dropout on embeddings and residual branches");
+  describe_model(app, s);
+  app.get_option("--dropout")->description("Dropout on embeddings and residual branches");
+  app.get_option("--batch")->description("Crops of a step");
   app.add_option("--norm", s.norm, "pre or post: before or after each branch");
   app.add_option("--init-std", s.init_std, "Weights start with this deviation (0: each its own)");
   app.add_option("--length", s.length, "Tokens of a crop to learn from");
-  app.add_option("--batch", s.batch, "Crops of a step");
   app.add_option("--transpose", s.transpose, "Crops are moved by up to so many semitones");
   app.add_option("--stretch", s.stretch,
                  "performance: and played up to so many hundredths faster or slower");
-  app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of AdamW");
-  app.add_option("--warmup", s.warmup, "Steps of linear warm-up");
   app.add_option("--weight-decay", s.weight_decay, "Decoupled weight decay");
-  app.add_option("--clip", s.clip, "Largest norm of a step's gradient");
 
   app.add_flag("--evaluate", o.run.report_only, "Do not train: score and write with --resume");
   app.add_option("--validation-windows", o.validation_windows,

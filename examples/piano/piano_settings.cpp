@@ -1,70 +1,21 @@
 #include "examples/piano/piano_settings.h"
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-
+#include "examples/common/kernels.h"
 #include "examples/common/settings.h"
-#include "nn/feature_map.h"
 #include "nn/init.h"
-#include "nn/linear_attention.h"
 
 namespace stretto::examples {
-namespace {
-
-using MakeAttention = nn::MakeKernel (*)(const PianoSettings&);
-
-const std::map<std::string, MakeAttention>& attentions() {
-  static const std::map<std::string, MakeAttention> all{
-      {"softmax", [](const PianoSettings&) { return nn::softmax_kernel(); }},
-      {"performer",
-       [](const PianoSettings& s) {
-         return nn::linear_kernel(
-             nn::favor(
-                 {.features = s.features, .kind = nn::FavorKind::hyperbolic, .redraw = s.redraw}),
-             {.eps = 1e-6});
-       }},
-      {"linear-relu",
-       [](const PianoSettings&) { return nn::linear_kernel(nn::relu_plus(), {.eps = 1e-6}); }},
-      {"linear-elu",
-       [](const PianoSettings&) { return nn::linear_kernel(nn::elu_plus_one(), {.eps = 1e-6}); }}};
-  return all;
-}
-
-}  // namespace
-
-std::vector<std::string> piano_attentions() {
-  std::vector<std::string> names;
-  for (const auto& entry : attentions()) names.push_back(entry.first);
-  return names;
-}
-
-void require_name(const std::string& option, const std::string& name,
-                  const std::vector<std::string>& accepted) {
-  std::string all;
-  for (const std::string& known : accepted) all += (all.empty() ? "" : ", ") + known;
-  require(std::count(accepted.begin(), accepted.end(), name) == 1,
-          option + " " + name + ": accepted are " + all);
-}
 
 void PianoSettings::check() const {
   language();
-  require_name("--attention", attention, piano_attentions());
+  require_name("--attention", attention, kernel_names());
   require_name("--norm", norm, {"post", "pre"});
-  require_range("--layers", layers, 1, 1000);
-  require_range("--d-model", d_model, 1, 65536);
-  require_range("--heads", heads, 1, d_model);
-  require_range("--d-hidden", d_hidden, 1, 1 << 20);
-  require(d_model % heads == 0,
-          "--d-model " + as_text(d_model) + " is not a multiple of --heads " + as_text(heads));
+  check_model();
   require_range("--features", features, 2, 65536);
   require(features % 2 == 0, "--features " + as_text(features) + ": come in pairs");
   require_range("--redraw", redraw, 0, INT64_MAX);
-  require_range("--realizations", realizations, 1, 65536);
-  require_range("--sines", sines, 1, 65536);
-  require_range("--taps", taps, 1, 65536);
+  check_spe(65536);
   require_range("--length", length, 1, 1 << 20);
-  require_range("--batch", batch, 1, 1 << 20);
   require_range("--transpose", transpose, 0, 24);
   require_range("--stretch", stretch, 0, 50);
   require(tokens == "performance" || (stretch == 0 && !pedal),
@@ -73,15 +24,8 @@ void PianoSettings::check() const {
           "--position rope: turns pairs, and a head has " + as_text(d_model / heads) + " numbers");
   nn::MusicTransformer::Options unused;
   add_position(unused, *this);
-  require_share("--dropout", dropout);
-  require_number("--init-std", init_std, init_std >= 0 && std::isfinite(init_std),
-                 "a number of at least 0");
-  require_positive("--learning-rate", learning_rate);
-  require_range("--warmup", warmup, 0, INT64_MAX);
-  require_number("--weight-decay", weight_decay, weight_decay >= 0 && std::isfinite(weight_decay),
-                 "a number of at least 0");
-  require_number("--clip", clip, clip > 0, "above 0");
-  require_range("--steps", steps, 0, INT64_MAX);
+  require_not_negative("--init-std", init_std);
+  require_not_negative("--weight-decay", weight_decay);
 }
 
 nn::MusicTransformer::Options PianoSettings::model() const {
@@ -90,7 +34,9 @@ nn::MusicTransformer::Options PianoSettings::model() const {
   o.n_layers = layers;
   o.n_heads = heads;
   o.d_hidden = d_hidden;
-  o.kernel = attentions().at(attention)(*this);
+  const nn::FavorOptions performer{
+      .features = features, .kind = nn::FavorKind::hyperbolic, .redraw = redraw};
+  o.kernel = kernel_of(attention, {.performer = performer}).make;
   o.norm = norm == "post" ? nn::NormPlace::post : nn::NormPlace::pre;
   o.dropout = dropout;
   o.init_std = init_std;

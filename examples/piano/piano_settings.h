@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/model_settings.h"
+#include "examples/common/spe_settings.h"
 #include "examples/piano/crops.h"
 #include "examples/piano/piano_tokens.h"
 #include "nn/music_transformer.h"
@@ -14,35 +16,21 @@ namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct PianoSettings {
+struct PianoSettings : ModelSettings, SpeSettings {
   std::string tokens = "remi";  // piano_tokens()
   bool pedal = false;           // performance: notes last while the sustain pedal is down
 
-  std::string attention = "performer";  // piano_attentions()
+  std::string attention = "performer";  // kernel_names()
   std::string position = "ape";         // piano_positions()
   int64_t features = 64;                // of the performer
   int64_t redraw = 20;                  // steps between its projections; 0: never
-  int64_t realizations = 64;            // of stochastic positions: sine, conv
-  int64_t sines = 5;
-  int64_t taps = 128;  // of the filters of conv
-  int64_t layers = 4;
-  int64_t d_model = 128;
-  int64_t heads = 4;
-  int64_t d_hidden = 512;
-  double dropout = 0.1;
-  std::string norm = "pre";  // or post
-  double init_std = 0;       // MusicTransformer::Options
+  std::string norm = "pre";             // or post
+  double init_std = 0;                  // MusicTransformer::Options
 
   int64_t length = 512;
-  int64_t batch = 8;
   int64_t transpose = 6;
   int64_t stretch = 0;
-  double learning_rate = 1e-3;
-  int64_t warmup = 100;
   double weight_decay = 0.01;
-  double clip = 1;
-  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
-  uint64_t seed = 1;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
@@ -52,26 +40,14 @@ struct PianoSettings {
     f("position", s.position);
     f("features", s.features);
     f("redraw", s.redraw);
-    f("realizations", s.realizations);
-    f("sines", s.sines);
-    f("taps", s.taps);
-    f("layers", s.layers);
-    f("d_model", s.d_model);
-    f("heads", s.heads);
-    f("d_hidden", s.d_hidden);
-    f("dropout", s.dropout);
+    SpeSettings::each_spe(s, f);
+    ModelSettings::each_of_model(s, f);
     f("norm", s.norm);
     f("init_std", s.init_std);
     f("length", s.length);
-    f("batch", s.batch);
     f("transpose", s.transpose);
     f("stretch", s.stretch);
-    f("learning_rate", s.learning_rate);
-    f("warmup", s.warmup);
     f("weight_decay", s.weight_decay);
-    f("clip", s.clip);
-    f("steps", s.steps);
-    f("seed", s.seed);
   }
   bool operator==(const PianoSettings&) const = default;
 
@@ -93,19 +69,11 @@ struct PianoSettings {
 PianoSettings piano_settings(const std::string& preset, const std::string& tokens,
                              const std::string& position);
 
-/// The names of --attention and --position.
-std::vector<std::string> piano_attentions();
+/// The names of --position.
 std::vector<std::string> piano_positions();
-
-/// Whether a position is a stochastic one: sine, conv and those without gates.
-bool is_stochastic(const std::string& position);
 
 /// Completes the options with what a position adds to a model. UsageError for an unknown name, and
 /// for one that the attention has no use for. The table stands in piano_positions.cpp.
 void add_position(nn::MusicTransformer::Options& model, const PianoSettings& settings);
-
-/// Of a name in a list: UsageError "--position up: accepted are …".
-void require_name(const std::string& option, const std::string& name,
-                  const std::vector<std::string>& accepted);
 
 }  // namespace stretto::examples

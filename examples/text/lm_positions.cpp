@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "examples/common/settings.h"
 #include "examples/text/lm_settings.h"
 #include "nn/dense_bias.h"
 #include "nn/disentangled.h"
@@ -76,14 +77,7 @@ const std::map<std::string, Make>& schemes() {
 
 }  // namespace
 
-const std::vector<std::string>& lm_positions() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const auto& [name, make] : schemes()) all.push_back(name);
-    return all;
-  }();
-  return names;
-}
+std::vector<std::string> lm_positions() { return names_of(schemes()); }
 
 nn::MakePosition lm_position(const LmSettings& settings) {
   return schemes().at(settings.position)(settings);

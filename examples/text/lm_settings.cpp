@@ -22,11 +22,7 @@ std::vector<int64_t> read_list(const std::string& option, const std::string& tex
 
 void LmSettings::check() const {
   token_kind(tokens);
-  const std::vector<std::string>& names = lm_positions();
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  require(std::count(names.begin(), names.end(), position) == 1,
-          "--position " + position + ": accepted are " + all);
+  require_name("--position", position, lm_positions());
   require(beyond == "zero" || beyond == "clip",
           "--beyond " + beyond + ": accepted are zero and clip");
   require(norm == "post" || norm == "pre", "--norm " + norm + ": accepted are post and pre");
@@ -35,18 +31,12 @@ void LmSettings::check() const {
   require(vocabulary != 1 && vocabulary != 2,
           "--vocabulary " + as_text(vocabulary) + ": <eos> and <unk> leave no room for words");
   require_number("--held-out", held_out, held_out > 0 && held_out < 1, "above 0 and below 1");
-  require_range("--layers", layers, 1, 1000);
-  require_range("--d-model", d_model, 1, 65536);
-  require_range("--heads", heads, 1, 65536);
+  check_model(false);
   require_range("--d-head", d_head, 0, 65536);
-  require_range("--d-hidden", d_hidden, 1, 1 << 20);
   require_range("--div", div, 1, 1024);
   require_range("--length", length, 1, 1 << 20);
   require_range("--memory", memory, 0, 1 << 20);
   require_range("--reach", reach, 0, 1 << 20);
-  require_range("--batch", batch, 1, 1 << 20);
-  require_range("--warmup", warmup, 0, INT64_MAX);
-  require_range("--steps", steps, 0, INT64_MAX);
   require(d_head > 0 || d_model % heads == 0, "--d-model " + as_text(d_model) +
                                                   " is not a multiple of --heads " +
                                                   as_text(heads) + "; give --d-head");
@@ -62,10 +52,7 @@ void LmSettings::check() const {
           "--memory " + as_text(memory) +
               ": sinusoid counts from the start of each segment, which a memory breaks; choose "
               "another --position");
-  require_share("--dropout", dropout);
   require_share("--attention-dropout", attention_dropout);
-  require_positive("--learning-rate", learning_rate);
-  require_number("--clip", clip, clip > 0, "above 0");
   const std::vector<int64_t> cuts = read_list("--cutoffs", cutoffs);
   for (size_t i = 0; i < cuts.size(); ++i)
     require(cuts[i] > (i == 0 ? 0 : cuts[i - 1]), "--cutoffs " + cutoffs + ": must rise from 1");

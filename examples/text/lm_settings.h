@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/common/model_settings.h"
 #include "examples/text/corpus.h"
 #include "nn/safetensors.h"
 #include "nn/transformer_xl.h"
@@ -13,7 +14,9 @@ namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct LmSettings {
+struct LmSettings : ModelSettings {
+  LmSettings() : ModelSettings{.batch = 16, .clip = 0.25} {}
+
   std::string tokens = "bytes";  // bytes, chars, words
   int64_t vocabulary = 0;        // most words; 0: all
   double held_out = 0.1;
@@ -21,12 +24,7 @@ struct LmSettings {
   std::string position = "xl";  // lm_positions()
   std::string beyond = "zero";  // zero or clip: further lags than a table of music has
   int64_t reach = 0;            // lags with a row or of one's own (lm_position); 0: follows
-  int64_t layers = 4;
-  int64_t d_model = 128;
-  int64_t heads = 4;
-  int64_t d_head = 0;  // 0: d_model / heads
-  int64_t d_hidden = 512;
-  double dropout = 0.1;
+  int64_t d_head = 0;           // 0: d_model / heads
   double attention_dropout = 0;
   std::string norm = "post";
   bool untied_biases = false;
@@ -35,12 +33,6 @@ struct LmSettings {
 
   int64_t length = 128;
   int64_t memory = 0;
-  int64_t batch = 16;
-  double learning_rate = 1e-3;
-  int64_t warmup = 100;
-  double clip = 0.25;
-  int64_t steps = 0;  // 0: no number of steps was given; the schedule follows the clock
-  uint64_t seed = 1;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
@@ -50,12 +42,8 @@ struct LmSettings {
     f("position", s.position);
     f("beyond", s.beyond);
     f("reach", s.reach);
-    f("layers", s.layers);
-    f("d_model", s.d_model);
-    f("heads", s.heads);
+    ModelSettings::each_of_model(s, f);
     f("d_head", s.d_head);
-    f("d_hidden", s.d_hidden);
-    f("dropout", s.dropout);
     f("attention_dropout", s.attention_dropout);
     f("norm", s.norm);
     f("untied_biases", s.untied_biases);
@@ -63,12 +51,6 @@ struct LmSettings {
     f("div", s.div);
     f("length", s.length);
     f("memory", s.memory);
-    f("batch", s.batch);
-    f("learning_rate", s.learning_rate);
-    f("warmup", s.warmup);
-    f("clip", s.clip);
-    f("steps", s.steps);
-    f("seed", s.seed);
   }
   bool operator==(const LmSettings&) const = default;
 
@@ -81,7 +63,7 @@ struct LmSettings {
 };
 
 /// The names of --position.
-const std::vector<std::string>& lm_positions();
+std::vector<std::string> lm_positions();
 
 /// The position of a model, for its attention; for "xl" and "sinusoid", which the model has itself,
 /// none.

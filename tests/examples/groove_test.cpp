@@ -110,6 +110,8 @@ TEST_CASE("groove --parameters prints their number and makes nothing", "[example
     return ended.out;
   };
   CHECK(count({"--published"}) == "76471066\n");
+  CHECK(count({"--published", "--position", "sine"}) == "76495642\n");
+  CHECK(count({"--published", "--position", "conv", "--taps", "128"}) == "76614426\n");
   CHECK(count({"--published", "--position", "none", "--layers", "1"}) != "76471066\n");
   const int64_t d = 128, layer = 4 * d * d + 2 * d * 512 + 512 + d + 4 * d;
   const int64_t none = 2 * 794 * d + 4 * layer + 2 * d;

@@ -2,6 +2,7 @@
 #include "examples/groove/groove_training.h"
 
 #include <cmath>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <tuple>
@@ -33,6 +34,8 @@ GrooveSettings tiny_settings() {
   s.d_hidden = 32;
   s.features = 8;
   s.redraw = 2;
+  s.realizations = 4;
+  s.taps = 9;
   s.length = 48;
   s.batch = 4;
   s.learning_rate = 0.01;
@@ -57,6 +60,14 @@ int64_t parameters(const GrooveSettings& settings) {
 
 TEST_CASE("groove models have the parameters they should", "[examples][groove]") {
   CHECK(parameters(published_groove()) == 76'471'066);
+  for (const auto& [position, n] : std::map<std::string, int64_t>{{"sine", 76'495'642},
+                                                                  {"sine-ungated", 76'483'354},
+                                                                  {"conv", 76'614'426},
+                                                                  {"conv-ungated", 76'602'138}}) {
+    GrooveSettings published = published_groove();
+    published.position = position;
+    CHECK(parameters(published) == n);
+  }
   GrooveSettings s = tiny_settings();
   s.position = "none";
   const int64_t d = 16;
@@ -92,16 +103,20 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
   CHECK(told(&S::attention, "x") ==
         "--attention x: accepted are linear-elu, linear-relu, performer, softmax");
   CHECK(told(&S::position, "x") ==
-        "--position x: accepted are alibi, learned, music, none, rope, sinusoid");
+        "--position x: accepted are alibi, conv, conv-ungated, learned, music, none, rope, sine, "
+        "sine-ungated, sinusoid");
   CHECK(told(&S::attention, "performer") ==
         "--position music: acts on scores, which --attention performer does not have; accepted "
-        "with it are learned, none, rope, sinusoid");
+        "with it are conv, conv-ungated, learned, none, rope, sine, sine-ungated, sinusoid");
   CHECK(told(&S::held_out, 1.0) == "--held-out 1: must be above 0 and below 1");
   CHECK(told(&S::skip_bars, -1) == "--skip-bars -1: accepted are 0 to 1000");
   CHECK(told(&S::layers, 0) == "--layers 0: accepted are 1 to 1000");
   CHECK(told(&S::heads, 3) == "--d-model 16 is not a multiple of --heads 3");
   CHECK(told(&S::features, 7) == "--features 7: come in pairs, so their number must be even");
   CHECK(told(&S::redraw, -1) == "--redraw -1: accepted are 0 to 9223372036854775807");
+  CHECK(told(&S::realizations, 0) == "--realizations 0: accepted are 1 to 65536");
+  CHECK(told(&S::sines, 65537) == "--sines 65537: accepted are 1 to 65536");
+  CHECK(told(&S::taps, 0) == "--taps 0: accepted are 1 to 65536");
   CHECK(told(&S::length, 1) == "--length 1: accepted are 2 to 1048576");
   CHECK(told(&S::batch, 0) == "--batch 0: accepted are 1 to 1048576");
   CHECK(told(&S::dropout, 1.0) == "--dropout 1: must be at least 0 and below 1");
@@ -130,6 +145,8 @@ TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[exam
                                                 {"softmax", "learned"},
                                                 {"performer", "sinusoid"},
                                                 {"performer", "rope"},
+                                                {"performer", "sine"},
+                                                {"softmax", "conv-ungated"},
                                                 {"linear-relu", "none"},
                                                 {"linear-elu", "sinusoid"}}));
   CAPTURE(s.attention, s.position);
@@ -182,8 +199,13 @@ TEST_CASE("the loss of grooves is over tokens, however they are batched", "[exam
 
 TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[examples][groove]") {
   GrooveSettings s = tiny_settings();
-  std::tie(s.attention, s.position) = GENERATE(table<std::string, std::string>(
-      {{"softmax", "music"}, {"performer", "sinusoid"}, {"linear-elu", "rope"}}));
+  std::tie(s.attention, s.position) =
+      GENERATE(table<std::string, std::string>({{"softmax", "music"},
+                                                {"performer", "sinusoid"},
+                                                {"linear-elu", "rope"},
+                                                {"performer", "conv"},
+                                                {"linear-relu", "sine-ungated"},
+                                                {"softmax", "sine"}}));
   const auto training = trained(s, 20);
   Groove prompt = first_bars(with_fullest_harmony(tiny_songs()[0]), 1);
   prompt.programs = {35, 0, 27};

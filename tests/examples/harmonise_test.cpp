@@ -28,16 +28,18 @@ using Arguments = std::vector<std::string>;
 using Numbers = std::vector<int64_t>;
 
 HarmonySettings tiny_settings() {
-  return {.layers = 1,
-          .d_model = 16,
-          .heads = 2,
-          .d_hidden = 32,
-          .length = 8,
-          .batch = 4,
-          .transpose = 0,
-          .learning_rate = 0.01,
-          .warmup = 5,
-          .steps = 40};
+  HarmonySettings s;
+  s.layers = 1;
+  s.d_model = 16;
+  s.heads = 2;
+  s.d_hidden = 32;
+  s.length = 8;
+  s.batch = 4;
+  s.transpose = 0;
+  s.learning_rate = 0.01;
+  s.warmup = 5;
+  s.steps = 40;
+  return s;
 }
 
 std::unique_ptr<HarmonyTraining> trained(const HarmonySettings& settings, int steps) {

@@ -14,7 +14,14 @@ using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
 LmSettings tiny() {
-  return {.layers = 3, .d_model = 12, .heads = 2, .d_hidden = 20, .length = 8, .memory = 0};
+  LmSettings s;
+  s.layers = 3;
+  s.d_model = 12;
+  s.heads = 2;
+  s.d_hidden = 20;
+  s.length = 8;
+  s.memory = 0;
+  return s;
 }
 
 std::string refused(const LmSettings& s) {

@@ -20,17 +20,19 @@ using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
 LmSettings tiny(const std::string& position = "xl", int64_t memory = 0) {
-  return {.position = position,
-          .layers = 2,
-          .d_model = 16,
-          .heads = 2,
-          .d_hidden = 32,
-          .length = 12,
-          .memory = memory,
-          .batch = 3,
-          .learning_rate = 0.01,
-          .warmup = 5,
-          .steps = 200};
+  LmSettings s;
+  s.position = position;
+  s.layers = 2;
+  s.d_model = 16;
+  s.heads = 2;
+  s.d_hidden = 32;
+  s.length = 12;
+  s.memory = memory;
+  s.batch = 3;
+  s.learning_rate = 0.01;
+  s.warmup = 5;
+  s.steps = 200;
+  return s;
 }
 
 const std::string& text() {

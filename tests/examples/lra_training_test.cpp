@@ -83,7 +83,7 @@ TEST_CASE("published configurations are the default", "[examples]") {
 
 TEST_CASE("every attention learns ListOps with every position", "[examples]") {
   int64_t count = 0;
-  for (const std::string& attention : lra_attentions())
+  for (const std::string& attention : kernel_names())
     for (const std::string& position : lra_positions()) {
       INFO(attention << ", " << position);
       LraSettings s = tiny();
@@ -103,7 +103,7 @@ TEST_CASE("every attention learns ListOps with every position", "[examples]") {
 
 TEST_CASE("every task takes every attention", "[examples]") {
   for (const std::string& task : lra_tasks())
-    for (const std::string& attention : lra_attentions())
+    for (const std::string& attention : kernel_names())
       for (const bool small : {false, true}) {
         INFO(task << ", " << attention);
         LraSettings s = lra_settings(task, small), plain = s;
@@ -114,7 +114,7 @@ TEST_CASE("every task takes every attention", "[examples]") {
               nn::count_parameters<nn::SequenceClassifier>(plain.model()));
       }
   // Pairs of bytes, pixels: one step each.
-  for (const std::string& attention : lra_attentions())
+  for (const std::string& attention : kernel_names())
     for (const bool attended : {false, true}) {
       LraSettings s = tiny();
       s.attention = attention;
@@ -141,7 +141,7 @@ TEST_CASE("every task takes every attention", "[examples]") {
 }
 
 TEST_CASE("padding is a token only where it is attended to", "[examples]") {
-  for (const std::string& attention : lra_attentions())
+  for (const std::string& attention : kernel_names())
     for (const bool attended : {false, true}) {
       INFO(attention);
       LraSettings s = tiny();

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "examples/common/error.h"
+#include "examples/common/kernels.h"
 #include "examples/common/settings.h"
 #include "examples/piano/performance.h"
 #include "examples/piano/piano_report.h"
@@ -64,7 +65,7 @@ TEST_CASE("published configurations have the published parameters", "[examples][
 }
 
 TEST_CASE("every attention and position makes a model", "[examples][piano]") {
-  for (const std::string& attention : piano_attentions())
+  for (const std::string& attention : kernel_names())
     for (const std::string& position : piano_positions()) {
       INFO(attention << " " << position);
       PianoSettings s = tiny("remi");

@@ -16,15 +16,17 @@ using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
 ChoraleSettings tiny_settings() {
-  return {.layers = 1,
-          .d_model = 16,
-          .heads = 2,
-          .d_hidden = 32,
-          .length = 32,
-          .batch = 2,
-          .learning_rate = 0.01,
-          .warmup = 5,
-          .steps = 40};
+  ChoraleSettings s;
+  s.layers = 1;
+  s.d_model = 16;
+  s.heads = 2;
+  s.d_hidden = 32;
+  s.length = 32;
+  s.batch = 2;
+  s.learning_rate = 0.01;
+  s.warmup = 5;
+  s.steps = 40;
+  return s;
 }
 
 /// The bytes of the checkpoint after some steps.

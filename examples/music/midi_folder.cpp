@@ -1,0 +1,24 @@
+#include "examples/music/midi_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace stretto::examples {
+
+std::vector<std::string> midi_files(const std::string& folder, std::error_code& error) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> names;
+  fs::recursive_directory_iterator it(folder, error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    std::string end = it->path().extension().string();
+    std::transform(end.begin(), end.end(), end.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? char(c + 32) : c; });
+    std::error_code none;
+    if ((end == ".mid" || end == ".midi") && it->is_regular_file(none))
+      names.push_back(it->path().lexically_relative(folder).generic_string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace stretto::examples
