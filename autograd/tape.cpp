@@ -107,7 +107,8 @@ Backward::Backward(Node& node, Tensors grads)
 
 Saved::Saved(const Tensor& x) {
   if (!x.defined()) return;
-  if (x.tape() && x.tape()->again) {
+  // Version 0: nobody has changed x since its op made it.
+  if (x.tape() && x.tape()->again && x.storage().version == 0) {
     again_ = x.tape()->again;
     return;
   }

@@ -222,6 +222,17 @@ TEST_CASE("what an op can make again is not saved", "[autograd]") {
   CHECK(list(grad({sum(y)}, {x})[0]) == list(once[0]));
   CHECK(made == 1);
 
+  // One that was changed before it is used is kept as it is then.
+  const Tensor changed = twice(x);
+  {
+    const NoGrad off;
+    Tensor(changed).fill_(1);
+  }
+  const Tensor w =
+      cube(changed, [](Backward& b, const Tensor& v) { return Tensors{b.grad() * v * v * 3.0}; });
+  CHECK(list(grad({sum(w)}, {x})[0]) == std::vector<float>{6, 6, 6});
+  CHECK(made == 1);
+
   // What it is made from is watched, and off the tape there is nothing to make again.
   const Tensor source = leaf({1, 2}) * 1.0f;
   const Tensor z = cube(

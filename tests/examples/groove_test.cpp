@@ -12,6 +12,7 @@
 #include "examples/groove/groove_settings.h"
 #include "tests/examples/groove_toys.h"
 #include "tests/examples/program.h"
+#include "tests/examples/stopped_run.h"
 #include "tests/support/catch.h"
 
 #define NEEDS_GROOVE                                                                           \
@@ -193,21 +194,7 @@ TEST_CASE("groove, stopped, goes on where it was, bit for bit", "[examples][groo
   NEEDS_GROOVE;
   const Arguments longer{"--steps",          "1000", "--save-every",    "300",
                          "--evaluate-every", "400",  "--continuations", "0"};
-  const TinyGroove whole, tiny;
-  REQUIRE(whole.run(longer).status == 0);
-  {
-    Program running(program(), tiny.command(longer));
-    REQUIRE(running.wait_for("step "));
-    running.signal(SIGINT);
-    const Ended ended = running.wait();
-    INFO(ended.err << ended.out);
-    CHECK(ended.status == 130);
-    CHECK_THAT(ended.out, Containing("repeat the command with --resume " +
-                                     tiny.out("checkpoint.safetensors") + "\n"));
-  }
-  CHECK(tiny.checkpoint() != whole.checkpoint());
-  REQUIRE(tiny.resume(longer).status == 0);
-  CHECK(tiny.checkpoint() == whole.checkpoint());
+  check_stopped_run_goes_on<TinyGroove>(program(), longer);
 }
 
 TEST_CASE("groove refuses what it cannot use in one line", "[examples][groove]") {

@@ -7,6 +7,7 @@
 #include "examples/common/settings.h"
 #include "examples/lra/lra_settings.h"
 #include "tests/examples/program.h"
+#include "tests/examples/stopped_run.h"
 #include "tests/support/catch.h"
 
 #define NEEDS_LRA                                                                           \
@@ -168,21 +169,7 @@ TEST_CASE("lra --parameters counts and stops", "[examples]") {
 TEST_CASE("lra, stopped, goes on where it was, bit for bit", "[examples]") {
   NEEDS_LRA;
   const Arguments longer{"--steps", "2000", "--save-every", "300", "--evaluate-every", "1000"};
-  const TinyLra whole, tiny;
-  REQUIRE(whole.run(longer).status == 0);
-  {
-    Program running(program(), tiny.command(longer));
-    REQUIRE(running.wait_for("step "));
-    running.signal(SIGINT);
-    const Ended ended = running.wait();
-    INFO(ended.err << ended.out);
-    CHECK(ended.status == 130);
-    CHECK_THAT(ended.out, Containing("repeat the command with --resume " +
-                                     tiny.out("checkpoint.safetensors") + "\n"));
-  }
-  CHECK(tiny.checkpoint() != whole.checkpoint());
-  REQUIRE(tiny.resume(longer).status == 0);
-  CHECK(tiny.checkpoint() == whole.checkpoint());
+  check_stopped_run_goes_on<TinyLra>(program(), longer);
 }
 
 TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {

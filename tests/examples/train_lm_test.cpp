@@ -11,6 +11,7 @@
 #include "examples/text/lm_settings.h"
 #include "nn/checkpoint.h"
 #include "tests/examples/program.h"
+#include "tests/examples/stopped_run.h"
 #include "tests/support/catch.h"
 
 #define NEEDS_TRAIN_LM                                                                     \
@@ -202,21 +203,7 @@ TEST_CASE("train_lm, stopped, goes on where it was, bit for bit", "[examples]") 
                          "1000",
                          "--validation-tokens",
                          "100"};
-  const TinyText whole, tiny;
-  REQUIRE(whole.run(longer).status == 0);
-  {
-    Program running(program(), tiny.command(longer));
-    REQUIRE(running.wait_for("step "));
-    running.signal(SIGINT);
-    const Ended ended = running.wait();
-    INFO(ended.err << ended.out);
-    CHECK(ended.status == 130);
-    CHECK_THAT(ended.out, Containing("repeat the command with --resume " +
-                                     tiny.out("checkpoint.safetensors") + "\n"));
-  }
-  CHECK(tiny.checkpoint() != whole.checkpoint());
-  REQUIRE(tiny.resume(longer).status == 0);
-  CHECK(tiny.checkpoint() == whole.checkpoint());
+  check_stopped_run_goes_on<TinyText>(program(), longer);
 }
 
 TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {

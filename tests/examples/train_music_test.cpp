@@ -9,6 +9,7 @@
 #include "examples/music/midi.h"
 #include "examples/piano/piano_settings.h"
 #include "tests/examples/program.h"
+#include "tests/examples/stopped_run.h"
 #include "tests/support/catch.h"
 
 #define NEEDS_TRAIN_MUSIC                                                                     \
@@ -220,21 +221,7 @@ TEST_CASE("train_music, stopped, goes on where it was, bit for bit", "[examples]
   const Arguments longer{"--position", position, "--realizations", "8",   "--taps",           "9",
                          "--steps",    "1000",   "--save-every",   "300", "--evaluate-every", "250",
                          "--generate", "0"};
-  const TinyMusic whole, tiny;
-  REQUIRE(whole.run(longer).status == 0);
-  {
-    Program running(program(), tiny.command(longer));
-    REQUIRE(running.wait_for("step "));
-    running.signal(SIGINT);
-    const Ended ended = running.wait();
-    INFO(ended.err << ended.out);
-    CHECK(ended.status == 130);
-    CHECK_THAT(ended.out, Containing("repeat the command with --resume " +
-                                     tiny.out("checkpoint.safetensors") + "\n"));
-  }
-  CHECK(tiny.checkpoint() != whole.checkpoint());
-  REQUIRE(tiny.resume(longer).status == 0);
-  CHECK(tiny.checkpoint() == whole.checkpoint());
+  check_stopped_run_goes_on<TinyMusic>(program(), longer);
 }
 
 TEST_CASE("train_music refuses what it cannot use in one line", "[examples]") {
