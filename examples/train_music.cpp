@@ -2,8 +2,9 @@
 // predicts beyond the length it was trained on, and lets it write a piece.
 //
 // In: --data DIR, or pieces that it generates itself. Out, in --out DIR: checkpoint, metrics.csv,
-// evaluation.csv, the loss against the position as a table and a picture, pictures of the loss and
-// of attention, and the piece as MIDI and as a piano roll.
+// evaluation.csv, the loss against the position as a table and a picture, how far attention depends
+// on distance alone (position_measures.csv), pictures of the loss and of attention, and the piece
+// as MIDI and as a piano roll.
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
@@ -15,6 +16,7 @@
 #include "examples/common/counting.h"
 #include "examples/common/progress.h"
 #include "examples/common/settings.h"
+#include "examples/piano/piano_measures.h"
 #include "examples/piano/piano_options.h"
 #include "examples/piano/piano_report.h"
 #include "examples/piano/piano_training.h"
@@ -98,6 +100,7 @@ class Run : public TrainingRun {
     std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
                                  "attention.png",  "generated.mid",     "generated.png"};
     if (is_stochastic(settings().position)) all.emplace_back("templates.png");
+    if (has_measures()) all.emplace_back("position_measures.csv");
     if (!run_.report_only)
       all.insert(all.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png"});
     return all;
@@ -132,6 +135,7 @@ class Run : public TrainingRun {
     if (!run_.report_only)
       draw_curve("Loss of " + settings().attention + " attention, position " + settings().position,
                  "nats per token", 1, {{"bigram", baselines_.bigram}});
+    if (has_measures()) measure_position();
     draw_attention();
     if (o_.generate > 0) write_music();
   }
@@ -156,6 +160,27 @@ class Run : public TrainingRun {
                                  settings().position + ", trained on " +
                                  as_text(settings().length) + " tokens",
                              buckets, trained));
+  }
+
+  // Of the scores of softmax, which performers approximate.
+  bool has_measures() const {
+    return settings().attention == "softmax" || settings().attention == "performer";
+  }
+
+  void measure_position() {
+    MetricsCsv table(path("position_measures.csv"),
+                     {"first", "last", "lags", "translation_invariance", "monotonicity"});
+    std::cout << "Attention of the first layer to repeated tokens, its best head:\n"
+              << "  positions      lags   translation invariance   monotonicity (0 is best)\n";
+    for (const PositionMeasure& m :
+         position_measures(model(), settings().length, o_.eval_length, settings().seed)) {
+      const std::string rows = as_text(m.first + 1) + " to " + as_text(m.last);
+      std::cout << "  " << std::left << std::setw(13) << rows << "< " << std::setw(5) << m.lags
+                << std::setw(25) << fixed(m.invariance, 4) << fixed(m.monotonicity, 4) << "\n";
+      table.row(
+          {double(m.first + 1), double(m.last), double(m.lags), m.invariance, m.monotonicity});
+    }
+    std::cout << std::flush;
   }
 
   void draw_attention() {

@@ -146,10 +146,19 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
   return attend(std::move(c));
 }
 
-Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {
+AttentionCall MultiHeadAttention::placed(const Tensor& x, const Visibility& visible) const {
   AttentionCall c = project(x, x, visible);
   if (position_) position_->apply(c);
-  return kernel_->weights(c);
+  return c;
+}
+
+Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {
+  return kernel_->weights(placed(x, visible));
+}
+
+Tensor MultiHeadAttention::scores(const Tensor& x, const Visibility& visible) const {
+  const AttentionCall c = placed(x, visible);
+  return attention_scores(c.q, c.k, c.options);
 }
 
 }  // namespace stretto::nn

@@ -92,6 +92,9 @@ class MultiHeadAttention : public Module {
   Tensor attend(AttentionCall call) const;
   /// The weights of self-attention [B, H, M, M], for pictures.
   Tensor weights(const Tensor& x, const Visibility& visible = {}) const;
+  /// The scores that the softmax kernel weights keys by, [B, H, M, M], and −∞ for keys that are not
+  /// seen (ops/attention.h). Kernels that approximate softmax, as Performers do, approximate these.
+  Tensor scores(const Tensor& x, const Visibility& visible = {}) const;
   std::string label() const override;
 
   const Options options;
@@ -103,6 +106,7 @@ class MultiHeadAttention : public Module {
  private:
   static Options completed(Options options);
   void make();
+  AttentionCall placed(const Tensor& x, const Visibility& visible) const;
   Tensor attend_state(AttentionCall call, KeyValueCache& cache) const;
 
   std::unique_ptr<Position> position_;

@@ -117,14 +117,23 @@ Tensor MusicTransformer::operator()(const Tensor& tokens, Cache* cache) const {
   return out ? (*out)(x) : linear(x, embedding.weight);
 }
 
+// What the attention of a layer is given.
+Tensor MusicTransformer::attended(const EncoderLayer& layer, const Tensor& x) const {
+  return options.norm == NormPlace::pre ? layer.norm1(x) : x;
+}
+
+Tensor MusicTransformer::attention_scores(const Tensor& tokens) const {
+  NoGrad guard;
+  return layers[0].self_attention.scores(attended(layers[0], embed(tokens, 0)), visible());
+}
+
 std::vector<Tensor> MusicTransformer::attention_weights(const Tensor& tokens) const {
   NoGrad guard;
   std::vector<Tensor> weights;
   Tensor x = embed(tokens, 0);
   for (int64_t i = 0; i < options.n_layers; ++i) {
     const EncoderLayer& layer = layers[i];
-    const Tensor seen = options.norm == NormPlace::pre ? layer.norm1(x) : x;
-    weights.push_back(layer.self_attention.weights(seen, visible()));
+    weights.push_back(layer.self_attention.weights(attended(layer, x), visible()));
     x = layer(x, visible());
   }
   return weights;

@@ -62,6 +62,9 @@ class MusicTransformer : public Module {
 
   /// Attention weights [B, H, L, L] of every layer, for pictures.
   std::vector<Tensor> attention_weights(const Tensor& tokens) const;
+  /// The scores [B, H, L, L] of the first layer (MultiHeadAttention::scores), by which a position
+  /// is measured: nn/position_measures.h.
+  Tensor attention_scores(const Tensor& tokens) const;
 
   std::string label() const override;
 
@@ -80,6 +83,7 @@ class MusicTransformer : public Module {
   static LayerOptions layer_options(const Options& options);
   void start_as(double std);
   Tensor embed(const Tensor& tokens, int64_t first) const;
+  Tensor attended(const EncoderLayer& layer, const Tensor& x) const;
   Visibility visible() const { return {.causal = true, .block = options.block}; }
 };
 

@@ -1,10 +1,14 @@
 #include "nn/position_measures.h"
 
 #include <algorithm>
-#include <functional>
+#include <cmath>
 #include <limits>
 
+#include "autograd/tape.h"
+#include "core/parallel.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
 
 namespace stretto::nn {
 namespace {
@@ -46,6 +50,21 @@ struct Squares {
     sum += before * (x - mean);
   }
 };
+
+// sums += exp(scores − top), where top has become no less than any score.
+void add_exp(const Tensor& sums, double& top, const Tensor& scores) {
+  const double highest = max(scores).item();
+  const double greatest = highest <= top ? top : highest;            // NaN goes on
+  if (greatest == -std::numeric_limits<double>::infinity()) return;  // nothing is seen
+  const double before = std::exp(top - greatest);
+  top = greatest;
+  const Tensor numbers = scores.to(f64);
+  const double* from = numbers.data<double>();
+  double* to = sums.data<double>();
+  parallel_for(numbers.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = to[i] * before + std::exp(from[i] - greatest);
+  });
+}
 
 double invariance(const Rows& a) {
   Squares all;
@@ -92,6 +111,31 @@ double share_of_inversions(const Rows& a) {
 }
 
 }  // namespace
+
+Tensor identical_token_attention(const std::function<Tensor(const Tensor& tokens)>& scores,
+                                 int64_t vocabulary, int64_t length) {
+  const char* op = "identical_token_attention";
+  check(vocabulary >= 1 && length >= 1, op, "vocabulary ", vocabulary, ", length ", length,
+        "; both must be at least 1");
+  NoGrad guard;
+  Tensor sums;               // of exp(score − the head's greatest score so far)
+  std::vector<double> tops;  // those
+  for (int64_t token = 0; token < vocabulary; ++token) {
+    const Tensor s = scores(full({1, length}, double(token), {.dtype = i64})).to(cpu).contiguous();
+    check(s.dim() == 4 && s.size(0) == 1 && is_floating(s.dtype()) &&
+              s.shape() == Shape{1, s.size(1), length, length},
+          op, "scores ", s, " for tokens [1, ", length, "]; must be floating [1, H, ", length, ", ",
+          length, "]");
+    const int64_t heads = s.size(1);
+    if (!sums.defined()) {
+      sums = zeros({heads, length, length}, {.dtype = f64});
+      tops.assign(size_t(heads), -std::numeric_limits<double>::infinity());
+    }
+    check(sums.size(0) == heads, op, "scores ", s, " after those of ", sums.size(0), " heads");
+    for (int64_t h = 0; h < heads; ++h) add_exp(sums[h], tops[size_t(h)], s[0][h]);
+  }
+  return sums / double(vocabulary);
+}
 
 Tensor translation_invariance(const Tensor& attention, AttentionRange range) {
   return measured("translation_invariance", attention, range, invariance);

@@ -92,7 +92,7 @@ Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal
   return relative_rows(table, -(n - 1), causal ? n : n + m - 1);
 }
 
-Tensor composed_weights(const Tensor& q, const Tensor& k, const AttentionOptions& o) {
+Tensor composed_scores(const Tensor& q, const Tensor& k, const AttentionOptions& o) {
   const int64_t heads = q.size(1), m = q.size(2), n = k.size(2);
   const double scale = o.scale.value_or(1 / std::sqrt(double(q.size(3))));
   Tensor scores = matmul(q, per_head(k, heads).transpose(-1, -2));
@@ -112,12 +112,12 @@ Tensor composed_weights(const Tensor& q, const Tensor& k, const AttentionOptions
     scores = masked_fill(scores, mask, never);
   if (o.key_padding.defined())
     scores = masked_fill(scores, o.key_padding.unsqueeze(1).unsqueeze(1), never);
-  return softmax(scores, -1);
+  return scores;
 }
 
 Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   const int64_t m = q.size(2), n = k.size(2);
-  Tensor weights = composed_weights(q, k, o);
+  Tensor weights = softmax(composed_scores(q, k, o), -1);
   if (o.dropout > 0) weights = dropout(weights, o.dropout, *o.dropout_key);
   Tensor out = matmul(weights, per_head(v, q.size(1)));
   if (o.values.defined() && n > 0) {
@@ -191,11 +191,15 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOpt
   return fused_attention(q, k, v, o);
 }
 
-Tensor attention_weights(const Tensor& q, const Tensor& k, AttentionOptions options) {
+Tensor attention_scores(const Tensor& q, const Tensor& k, AttentionOptions options) {
   AttentionOptions o = completed(std::move(options));
   o.values = {};
   check_arguments(q, k, k, o);
-  return composed_weights(q, k, o);
+  return composed_scores(q, k, o);
+}
+
+Tensor attention_weights(const Tensor& q, const Tensor& k, AttentionOptions options) {
+  return softmax(attention_scores(q, k, std::move(options)), -1);
 }
 
 }  // namespace stretto

@@ -58,6 +58,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOpt
 
 /// The softmax weights [B, H, M, N] of the same attention, without dropout; for pictures and tests.
 Tensor attention_weights(const Tensor& q, const Tensor& k, AttentionOptions options = {});
+/// What they are the softmax of, [B, H, M, N]: score(i, j), and −∞ for a key that is not seen.
+Tensor attention_scores(const Tensor& q, const Tensor& k, AttentionOptions options = {});
 
 /// Which keys each query may see under causal, window and block: bool [M, N], true = masked out.
 /// Undefined when none is set.

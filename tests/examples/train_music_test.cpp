@@ -139,6 +139,10 @@ TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
     CHECK(lines(read_file(tiny.out("metrics.csv"))) == 21);
     CHECK(lines(read_file(tiny.out("evaluation.csv"))) == 2);
     CHECK(lines(read_file(tiny.out("position_loss.csv"))) == 1 + 48 / 2);
+    for (const char* told : {"translation invariance", "\n  1 to 16      < 2 ",
+                             "\n  17 to 32     < 8 ", "\n  33 to 48     < 16 "})
+      CHECK_THAT(ended.out, Containing(told));
+    CHECK(lines(read_file(tiny.out("position_measures.csv"))) == 1 + 9);
     for (const char* name : {"loss.png", "position_loss.png", "attention.png", "generated.png"})
       CHECK(read_file(tiny.out(name)).rfind("\x89PNG", 0) == 0);
     CHECK(read_file(tiny.out("generated.mid")).rfind("MThd", 0) == 0);

@@ -15,6 +15,7 @@
 #include "ops/loss.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
+#include "ops/softmax.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/module_gradcheck.h"
@@ -193,6 +194,19 @@ TEST_CASE("MusicTransformer: with a cache equals one pass, also beyond the table
       CHECK(cache.layers[1].length() == l);
       CHECK(worst_error(cat(parts, 1), want) < 1e-12);
     }
+  }
+}
+
+TEST_CASE("MusicTransformer::attention_scores are those of the first layer's weights") {
+  for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
+    MusicTransformer::Options o = tiny(8);
+    o.norm = norm;
+    const auto m = make(o);
+    const Tensor tokens = some_tokens(2, 10);
+    const Tensor scores = m->attention_scores(tokens);
+    CHECK(scores.shape() == Shape{2, 2, 10, 10});
+    CHECK_FALSE(scores.requires_grad());
+    CHECK(testing::same_bits(softmax(scores, -1), m->attention_weights(tokens)[0]));
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
@@ -14,6 +15,7 @@ using nn::AttentionRange;
 using nn::monotonicity;
 using nn::translation_invariance;
 using testing::fixed_noise;
+using testing::worst_error;
 
 namespace {
 
@@ -121,6 +123,71 @@ TEST_CASE("translation_invariance does not lose small differences to a large mea
   const Tensor a = fixed_noise({30, 30}, 1);
   CHECK(translation_invariance(a + 1e6).item() ==
         Approx(translation_invariance(a).item()).epsilon(1e-6));
+}
+
+TEST_CASE("identical_token_attention: the mean of exp(scores), up to a factor") {
+  const int64_t l = 7, tokens = 5;
+  std::vector<Tensor> scores;
+  for (int64_t t = 0; t < tokens; ++t) scores.push_back(fixed_noise({1, 2, l, l}, uint64_t(t)));
+  int64_t calls = 0;
+  const auto of_token = [&](double offset) {
+    return nn::identical_token_attention(
+        [&](const Tensor& x) {
+          CHECK(x.shape() == Shape{1, l});
+          CHECK(x.to_vector<int64_t>() == std::vector<int64_t>(size_t(l), calls % tokens));
+          return scores[size_t(calls++ % tokens)] + offset;
+        },
+        tokens, l);
+  };
+  Tensor mean = zeros({2, l, l}, {.dtype = f64});
+  for (const Tensor& s : scores) mean = mean + exp(s[0]) / double(tokens);
+  // What exp cannot hold, and what it rounds to nothing, is measured all the same.
+  for (const double offset : {0.0, 2000.0, -2000.0}) {
+    const Tensor a = of_token(offset);
+    REQUIRE(a.shape() == mean.shape());
+    for (int64_t h = 0; h < 2; ++h) {
+      const Tensor ratio = a[h] / mean[h];
+      CHECK(max(ratio).item() == Approx(min(ratio).item()).epsilon(1e-11));
+    }
+    CHECK(worst_error(translation_invariance(a), translation_invariance(mean)) < 1e-11);
+    CHECK(testing::same_bits(monotonicity(a), monotonicity(mean)));
+  }
+  CHECK(calls == 3 * tokens);
+}
+
+TEST_CASE("identical_token_attention: what is hidden, and NaN") {
+  constexpr double never = -std::numeric_limits<double>::infinity();
+  const auto measured = [](double upper, double lower) {
+    return nn::identical_token_attention(
+        [&](const Tensor&) {
+          return tensor(std::vector<double>{0, upper, lower, 0}, {1, 1, 2, 2});
+        },
+        3, 2);
+  };
+  CHECK(measured(never, 1)[0][0].to_vector<double>() == std::vector<double>{std::exp(-1.0), 0});
+  CHECK(std::isnan(measured(never, std::nan(""))[0][1][0].item()));
+  // All hidden at first, for one token.
+  int64_t calls = 0;
+  const Tensor a = nn::identical_token_attention(
+      [&](const Tensor&) {
+        return full({1, 1, 1, 1}, calls++ == 0 ? never : 2.0);
+      },
+      2, 1);
+  CHECK(a.item() == 0.5);
+}
+
+TEST_CASE("identical_token_attention: errors") {
+  const auto with = [](const Tensor& scores, int64_t vocabulary, int64_t length) {
+    return nn::identical_token_attention([&](const Tensor&) { return scores; }, vocabulary, length);
+  };
+  CHECK_THROWS_WITH(with({}, 0, 3),
+                    "[identical_token_attention] vocabulary 0, length 3; both must be at least 1");
+  CHECK_THROWS_WITH(with({}, 2, 0), Containing("vocabulary 2, length 0"));
+  CHECK_THROWS_WITH(with(zeros({1, 2, 3, 4}), 2, 3),
+                    "[identical_token_attention] scores f32 [1, 2, 3, 4] for tokens [1, 3]; must "
+                    "be floating [1, H, 3, 3]");
+  CHECK_THROWS_WITH(with(zeros({3, 3}), 2, 3), Containing("scores f32 [3, 3]"));
+  CHECK_THROWS_WITH(with(zeros({1, 1, 3, 3}, {.dtype = i64}), 2, 3), Containing("scores i64"));
 }
 
 TEST_CASE("position measures: errors") {

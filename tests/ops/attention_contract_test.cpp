@@ -10,6 +10,7 @@
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/reduce.h"
+#include "ops/softmax.h"
 #include "ops/view.h"
 #include "tests/ops/attention_setup.h"
 #include "tests/reference/music_transformer.h"
@@ -251,7 +252,23 @@ TEST_CASE("attention_weights are the weights used") {
     // With the identity for values the output is the weights.
     in.v = eye(n, {.dtype = f64}).unsqueeze(0).unsqueeze(0).expand({s.batch, in.k.size(1), n, n});
     CHECK(worst_error(in(AttentionForm::automatic), w) < 1e-13);
+    CHECK(worst_error(softmax(attention_scores(in.q, in.k, in.options), -1), w) == 0);
   }
+}
+
+TEST_CASE("attention_scores: scaled products and biases, −∞ where nothing is seen") {
+  const Tensor q = fixed_noise({1, 2, 3, 4}, 1), k = fixed_noise({1, 2, 5, 4}, 2);
+  const Tensor bias = fixed_noise({2, 3, 5}, 3);
+  const Tensor s = attention_scores(q, k, {.causal = true, .scale = 0.3, .bias = bias});
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t i = 0; i < 3; ++i)
+      for (int64_t j = 0; j < 5; ++j) {
+        const double score = s[0][h][i][j].item();
+        if (j > i + 2)
+          CHECK(score == -std::numeric_limits<double>::infinity());
+        else
+          CHECK(score == Approx(0.3 * sum(q[0][h][i] * k[0][h][j]).item() + bias[h][i][j].item()));
+      }
 }
 
 TEST_CASE("attention_mask shows what is hidden") {
