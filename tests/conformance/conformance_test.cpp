@@ -9,6 +9,7 @@
 #include "ops/create.h"
 #include "tests/conformance/subjects.h"
 #include "tests/support/catch.h"
+#include "tests/support/find_upwards.h"
 #include "tests/support/temp_dir.h"
 
 using namespace stretto;
@@ -16,18 +17,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// $STRETTO_CONFORMANCE, else tests/conformance/cases in a folder that contains the current one or
-// this source.
 fs::path folder() {
   if (const char* named = std::getenv("STRETTO_CONFORMANCE")) return named;
-  for (const fs::path& start : {fs::current_path(), fs::path(__FILE__).parent_path()})
-    for (fs::path at = start;; at = at.parent_path()) {
-      std::error_code ignored;
-      const fs::path cases = at / "tests/conformance/cases";
-      if (fs::is_directory(cases, ignored)) return cases;
-      if (at == at.parent_path()) break;
-    }
-  return {};
+  return testing::find_upwards("tests/conformance/cases");
 }
 
 std::vector<std::string> files() {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -12,6 +10,7 @@
 #include "examples/common/error.h"
 #include "examples/music/baselines.h"
 #include "examples/music/harmony.h"
+#include "tests/examples/data_folder.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
 
@@ -310,12 +309,8 @@ TEST_CASE("baselines count with add-one smoothing", "[examples][baselines]") {
 
 TEST_CASE("baselines on the real chorales match the published figures",
           "[examples][baselines][data]") {
-  const char* folder = std::getenv("STRETTO_DATA");
-  const std::string path =
-      std::string(folder != nullptr ? folder : "../shared/data") + "/jsb/Jsb16thSeparated.json";
-  if (!std::filesystem::exists(path)) {
-    STRETTO_SKIP(path + " is missing (STRETTO_DATA names the data folder)");
-  }
+  const std::string path = data_path("jsb/Jsb16thSeparated.json");
+  STRETTO_NEEDS_DATA(path);
   const ChoraleSet set = load_chorales(path);
   CHECK(set.train.size() == 229);
   CHECK(set.valid.size() == 76);

@@ -2,14 +2,25 @@
 #pragma once
 
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+
+#include "tests/support/catch.h"
+#include "tests/support/find_upwards.h"
 
 namespace stretto::examples::testing {
 
-/// The path of `name` in the data folder: $STRETTO_DATA, or ../shared/data.
+/// The path of `name` in the data folder: $STRETTO_DATA, or the nearest shared/data upwards.
 inline std::string data_path(const std::string& name) {
-  const char* folder = std::getenv("STRETTO_DATA");
-  return std::string(folder != nullptr ? folder : "../shared/data") + "/" + name;
+  if (const char* folder = std::getenv("STRETTO_DATA")) return folder + ("/" + name);
+  const std::filesystem::path found = stretto::testing::find_upwards("shared/data");
+  return (found.empty() ? "../shared/data" : found.string()) + "/" + name;
 }
 
 }  // namespace stretto::examples::testing
+
+/// Leaves the running test, which then counts as skipped, where a file or folder is missing.
+#define STRETTO_NEEDS_DATA(path)      \
+  if (!std::filesystem::exists(path)) \
+  STRETTO_SKIP(std::string(path) +    \
+               " is missing (STRETTO_DATA names the data folder, else ../shared/data)")

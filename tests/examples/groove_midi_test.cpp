@@ -180,8 +180,7 @@ TEST_CASE("a folder of MIDI files gives its grooves in order", "[examples][groov
 
 TEST_CASE("the published prompts and continuations are grooves", "[examples][groove][data]") {
   const std::string packed = data_path("midi/groove_prompts.tar.gz");
-  if (!std::filesystem::exists(packed))
-    STRETTO_SKIP(packed + " is missing (STRETTO_DATA names the data folder)");
+  STRETTO_NEEDS_DATA(packed);
   const TempDir folder;
   REQUIRE(std::system(("tar xzf '" + packed + "' -C '" + folder.str() + "'").c_str()) == 0);
   const std::string root = folder.file("groove_prompts/");

@@ -1,11 +1,9 @@
 // Reviews, pairs of texts and pictures as sequences.
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "examples/common/error.h"
 #include "examples/lra/image.h"
 #include "examples/lra/text.h"
+#include "tests/examples/data_folder.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
 
@@ -122,14 +120,10 @@ TEST_CASE("pictures are read in colour and in grey", "[examples]") {
 }
 
 TEST_CASE("the prepared data sets are read", "[examples]") {
-  const char* named = std::getenv("STRETTO_DATA");
-  const std::string folder = (named != nullptr ? named : "../shared/data") + std::string("/lra/");
-  const std::string images = folder + "cifar10.test1000.bin";
-  const std::string grey = folder + "cifar10_gray_jpeg.valid.bin";
-  const std::string reviews = folder + "imdb.small.test.tsv";
-  for (const std::string& path : {images, grey, reviews})
-    if (!std::filesystem::exists(path))
-      STRETTO_SKIP(path + " is missing (STRETTO_DATA names the data folder)");
+  const std::string images = data_path("lra/cifar10.test1000.bin");
+  const std::string grey = data_path("lra/cifar10_gray_jpeg.valid.bin");
+  const std::string reviews = data_path("lra/imdb.small.test.tsv");
+  for (const std::string& path : {images, grey, reviews}) STRETTO_NEEDS_DATA(path);
   const LabelledSequences test = read_images(images);
   CHECK(test.size() == 1000);
   CHECK(std::vector<int32_t>(test.labels.begin(), test.labels.begin() + 8) ==

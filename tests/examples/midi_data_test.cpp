@@ -119,9 +119,7 @@ void check_row(const MidiFile& file, const Row& expected) {
 TEST_CASE("each file of the MIDI zoo is read as its table says, or refused",
           "[examples][midi][data]") {
   const std::string table = data_path("midi/zoo.tsv");
-  if (!std::filesystem::exists(table)) {
-    STRETTO_SKIP(table + " is missing (STRETTO_DATA names the data folder)");
-  }
+  STRETTO_NEEDS_DATA(table);
   // What the table's reader held against these is allowed: a RIFF wrapper, a longer header, a chunk
   // of another kind.
   const std::set<std::string> faultless = {
@@ -169,9 +167,7 @@ TEST_CASE("each file of the MIDI archives is read as its table says", "[examples
                                  Archive{"groove_drums", 1150, 817},
                                  Archive{"groove_prompts", 500, -1}, Archive{"pop909", 909, 0}}) {
     const std::string packed = data_path("midi/" + archive.name + ".tar.gz");
-    if (!std::filesystem::exists(packed)) {
-      STRETTO_SKIP(packed + " is missing (STRETTO_DATA names the data folder)");
-    }
+    STRETTO_NEEDS_DATA(packed);
     const TempDir folder;
     const std::string command = "tar xzf '" + packed + "' -C '" + folder.str() + "'";
     REQUIRE(std::system(command.c_str()) == 0);

@@ -115,8 +115,7 @@ TEST_CASE("stretched events keep to the grid without drifting", "[examples][pian
 
 TEST_CASE("real files survive both languages", "[examples][piano][data]") {
   const std::string packed = data_path("midi/pop909.tar.gz"), zoo = data_path("midi/zoo");
-  if (!std::filesystem::exists(packed) || !std::filesystem::exists(zoo))
-    STRETTO_SKIP(packed + " or " + zoo + " is missing (STRETTO_DATA names the data folder)");
+  for (const std::string& path : {packed, zoo}) STRETTO_NEEDS_DATA(path);
   const TempDir folder;
   const std::string command = "tar xzf '" + packed + "' -C '" + folder.str() + "'";
   REQUIRE(std::system(command.c_str()) == 0);

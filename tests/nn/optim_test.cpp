@@ -13,6 +13,7 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "tests/support/catch.h"
+#include "tests/support/find_upwards.h"
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
@@ -146,8 +147,7 @@ TEST_CASE("Adam and AdamW on the shared cases") {
   namespace fs = std::filesystem;
   const char* variable = std::getenv("STRETTO_CONFORMANCE");
   const fs::path folder =
-      variable ? fs::path(variable)
-               : fs::path(__FILE__).parent_path().parent_path() / "conformance" / "cases";
+      variable ? fs::path(variable) : testing::find_upwards("tests/conformance/cases");
   if (!fs::exists(folder / "adam.safetensors"))
     STRETTO_SKIP("no adam.safetensors in " + folder.string() + "; set STRETTO_CONFORMANCE");
   for (const char* file : {"adam.safetensors", "adamw.safetensors"}) {
