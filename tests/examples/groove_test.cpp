@@ -1,39 +1,28 @@
 // groove as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
 
-#include <signal.h>
-
-#include <algorithm>
 #include <filesystem>
-#include <sstream>
 
 #include "examples/common/settings.h"
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_midi.h"
 #include "examples/groove/groove_settings.h"
 #include "tests/examples/groove_toys.h"
-#include "tests/examples/program.h"
-#include "tests/examples/stopped_run.h"
+#include "tests/examples/tiny_run.h"
 #include "tests/support/catch.h"
-
-#define NEEDS_GROOVE                                                                           \
-  if (program().empty())                                                                       \
-  STRETTO_SKIP(                                                                                \
-      "groove is not built (STRETTO_EXAMPLES=OFF) or not where it was; STRETTO_BIN_DIR names " \
-      "its folder")
 
 namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
-using Arguments = std::vector<std::string>;
 
-std::string program() { return find_program("groove"); }
-
-/// A folder `midi` of generated songs and one without drums, and command lines that learn from it
-/// into the folder `out`.
-class TinyGroove {
+/// Learns from a folder of generated songs and one without drums.
+class TinyGroove : public TinyRun {
  public:
-  TinyGroove() {
+  TinyGroove()
+      : TinyRun("groove",
+                {"--layers", "1",  "--d-model",       "16", "--heads",  "2", "--d-hidden", "32",
+                 "--length", "40", "--batch",         "2",  "--warmup", "5", "--steps",    "20",
+                 "--tokens", "50", "--continuations", "2"}) {
     std::filesystem::create_directory(file("midi"));
     for (uint64_t i = 0; i < 4; ++i)
       write_midi(file("midi/" + std::to_string(i) + ".mid"),
@@ -41,88 +30,41 @@ class TinyGroove {
     Groove silent = with_fullest_harmony(generate_groove(2, 9));
     silent.tracks[drum_track].clear();
     write_midi(file("midi/silent.mid"), to_song(silent));
+    settings.insert(settings.end(), {"--data", file("midi")});
   }
-  std::string file(const std::string& name) const { return folder_.file(name); }
-  std::string out(const std::string& name = "") const {
-    return file(name.empty() ? "out" : "out/" + name);
-  }
-  std::string checkpoint() const { return read_file(out("checkpoint.safetensors")); }
-  Arguments command(const Arguments& more = {}) const {
-    Arguments all{"--data", file("midi"), "--out", out(), "--threads", "1"};
-    for (const auto& [option, value] :
-         std::vector<std::pair<std::string, std::string>>{{"layers", "1"},
-                                                          {"d-model", "16"},
-                                                          {"heads", "2"},
-                                                          {"d-hidden", "32"},
-                                                          {"length", "40"},
-                                                          {"batch", "2"},
-                                                          {"warmup", "5"},
-                                                          {"steps", "20"},
-                                                          {"tokens", "50"},
-                                                          {"continuations", "2"}}) {
-      all.push_back("--" + option);
-      all.push_back(value);
-    }
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  Ended run(const Arguments& more = {}) const { return testing::run(program(), command(more)); }
-  Ended resume(Arguments more = {}) const {
-    more.insert(more.end(), {"--resume", out("checkpoint.safetensors")});
-    return run(more);
-  }
-
- private:
-  TempDir folder_;
 };
 
 }  // namespace
 
 TEST_CASE("groove --help names every option", "[examples][groove]") {
-  NEEDS_GROOVE;
-  const Ended ended = run(program(), {"--help"});
-  CHECK(ended.status == 0);
-  CHECK(ended.err.empty());
-  Arguments options{"data",    "published",       "out",
-                    "resume",  "minutes",         "threads",
-                    "device",  "save-every",      "parameters",
-                    "anomaly", "evaluate-every",  "evaluate",
-                    "prompt",  "prompt-bars",     "continuations",
-                    "tokens",  "temperature",     "published-shifts",
-                    "compare", "published-onsets"};
-  for (const auto& [name, value] : settings_to_notes(GrooveSettings())) {
-    options.push_back(name);
-    std::replace(options.back().begin(), options.back().end(), '_', '-');
-  }
-  for (const std::string& option : options) CHECK_THAT(ended.out, Containing("--" + option + " "));
-  std::istringstream lines(ended.out);
-  for (std::string line; std::getline(lines, line);)
-    if (line.find("  --") == 0) CHECK(line.size() > 33);  // all have a description
+  NEEDS_PROGRAM("groove");
+  check_help("groove", settings_to_notes(GrooveSettings()),
+             {"data",    "published",       "out",
+              "resume",  "minutes",         "threads",
+              "device",  "save-every",      "parameters",
+              "anomaly", "evaluate-every",  "evaluate",
+              "prompt",  "prompt-bars",     "continuations",
+              "tokens",  "temperature",     "published-shifts",
+              "compare", "published-onsets"});
 }
 
 TEST_CASE("groove --parameters prints their number and makes nothing", "[examples][groove]") {
-  NEEDS_GROOVE;
-  const TempDir folder;
-  const auto count = [&](Arguments arguments) {
-    arguments.insert(arguments.end(), {"--parameters", "--out", folder.file("out")});
-    const Ended ended = run(program(), arguments);
-    CHECK(ended.status == 0);
-    CHECK(ended.err.empty());
-    return ended.out;
+  NEEDS_PROGRAM("groove");
+  const auto count = [](const Arguments& arguments) {
+    return printed_parameters("groove", arguments);
   };
-  CHECK(count({"--published"}) == "76471066\n");
-  CHECK(count({"--published", "--position", "sine"}) == "76495642\n");
-  CHECK(count({"--published", "--position", "conv", "--taps", "128"}) == "76614426\n");
-  CHECK(count({"--published", "--position", "none", "--layers", "1"}) != "76471066\n");
+  CHECK(count({"--published"}) == "76471066");
+  CHECK(count({"--published", "--position", "sine"}) == "76495642");
+  CHECK(count({"--published", "--position", "conv", "--taps", "128"}) == "76614426");
+  CHECK(count({"--published", "--position", "none", "--layers", "1"}) != "76471066");
   const int64_t d = 128, layer = 4 * d * d + 2 * d * 512 + 512 + d + 4 * d;
   const int64_t none = 2 * 794 * d + 4 * layer + 2 * d;
-  CHECK(count({"--position", "none"}) == std::to_string(none) + "\n");
-  CHECK(count({}) == std::to_string(none + 4 * 512 * d) + "\n");
-  CHECK(!std::filesystem::exists(folder.file("out")));
+  CHECK(count({"--position", "none"}) == std::to_string(none));
+  CHECK(count({}) == std::to_string(none + 4 * 512 * d));
 }
 
 TEST_CASE("groove learns, continues and compares", "[examples][groove]") {
-  NEEDS_GROOVE;
+  NEEDS_PROGRAM("groove");
   const TinyGroove tiny;
   const Ended ended = tiny.run();
   INFO(ended.err);
@@ -160,30 +102,30 @@ TEST_CASE("groove learns, continues and compares", "[examples][groove]") {
 
   // A song is like itself, four bars like four bars; the comparison of outputs is the same.
   const Ended compared =
-      run(program(), {"--compare", tiny.file("midi/3.mid"), tiny.out("continuation-1.mid"),
+      run(tiny.path, {"--compare", tiny.file("midi/3.mid"), tiny.out("continuation-1.mid"),
                       tiny.out("continuation-2.mid")});
   CHECK(compared.status == 0);
   const auto table = [](const Ended& e) { return e.out.substr(e.out.find("1st")); };
   CHECK(table(compared) == table(ended));
-  CHECK(run(program(), {"--compare", tiny.file("midi/3.mid"), tiny.out("continuation-1.mid"),
+  CHECK(run(tiny.path, {"--compare", tiny.file("midi/3.mid"), tiny.out("continuation-1.mid"),
                         tiny.out("continuation-2.mid"), "--published-onsets"})
             .out != compared.out);
 }
 
 TEST_CASE("groove composes its own songs, and goes by the clock", "[examples][groove]") {
-  NEEDS_GROOVE;
+  NEEDS_PROGRAM("groove");
   const TempDir folder;
-  const Ended ended = run(program(), {"--minutes",       "0.005",
-                                      "--layers",        "1",
-                                      "--d-model",       "16",
-                                      "--heads",         "2",
-                                      "--d-hidden",      "16",
-                                      "--length",        "32",
-                                      "--attention",     "performer",
-                                      "--position",      "learned",
-                                      "--prompt-bars",   "1",
-                                      "--continuations", "0",
-                                      "--out",           folder.file("out")});
+  const Ended ended = run(find_program("groove"), {"--minutes",       "0.005",
+                                                   "--layers",        "1",
+                                                   "--d-model",       "16",
+                                                   "--heads",         "2",
+                                                   "--d-hidden",      "16",
+                                                   "--length",        "32",
+                                                   "--attention",     "performer",
+                                                   "--position",      "learned",
+                                                   "--prompt-bars",   "1",
+                                                   "--continuations", "0",
+                                                   "--out",           folder.file("out")});
   INFO(ended.err);
   CHECK(ended.status == 0);
   CHECK_THAT(ended.out, Containing("Generated 200 songs to learn from and 20 to judge by. "
@@ -191,54 +133,46 @@ TEST_CASE("groove composes its own songs, and goes by the clock", "[examples][gr
 }
 
 TEST_CASE("groove, stopped, goes on where it was, bit for bit", "[examples][groove]") {
-  NEEDS_GROOVE;
+  NEEDS_PROGRAM("groove");
   const Arguments longer{"--steps",          "1000", "--save-every",    "300",
                          "--evaluate-every", "400",  "--continuations", "0"};
-  check_stopped_run_goes_on<TinyGroove>(program(), longer);
+  check_stopped_run_goes_on<TinyGroove>(longer);
 }
 
 TEST_CASE("groove refuses what it cannot use in one line", "[examples][groove]") {
-  NEEDS_GROOVE;
+  NEEDS_PROGRAM("groove");
   const TinyGroove tiny;
   REQUIRE(tiny.run({"--steps", "3", "--continuations", "0"}).status == 0);
   std::filesystem::create_directory(tiny.file("empty"));
   write_file(tiny.file("bad.mid"), "nonsense");
   const std::string checkpoint = tiny.out("checkpoint.safetensors"), song = tiny.file("midi/3.mid");
-  struct Case {
-    Arguments arguments;
-    std::string told;  // the whole line
-  };
-  const std::vector<Case> cases{
-      {{"--data", tiny.file("none")},
-       "cannot read the folder " + tiny.file("none") + ": No such file or directory"},
-      {{"--data", tiny.file("empty")},
-       tiny.file("empty") +
-           ": at least two songs with bass, drums and harmony are needed, and it has 0"},
-      {{"--prompt", tiny.file("none")},
-       "cannot read '" + tiny.file("none") + "': No such file or directory"},
-      {{"--prompt-bars", "0"}, "--prompt-bars 0: accepted are 1 to 1000"},
-      {{"--continuations", "-1"}, "--continuations -1: accepted are 0 to 1000"},
-      {{"--tokens", "0"}, "--tokens 0: accepted are 1 to 1000000"},
-      {{"--temperature", "-1"}, "--temperature -1: must be a number of at least 0"},
-      {{"--evaluate"}, "--evaluate: needs --resume FILE"},
-      {{"--minutes", "1"}, "--minutes: this run takes 20 steps, by --steps"},
-      {{"--compare", song}, "--compare: needs a reference and at least one other file"},
-      {{"--position", "learned", "--length", "12"},
-       "--prompt-bars 2: has 211 tokens, and --position learned has room for 11"},
-      {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
-       "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
-      {{"--steps", "3", "--resume", checkpoint, "--data", tiny.file("midi"), "--held-out", "0.5"},
-       "--held-out 0.5: the run of " + checkpoint + " has 0.1; it can only go on with that"},
-  };
+  check_refusals(
+      tiny,
+      {
+          {{"--data", tiny.file("none")},
+           "cannot read the folder " + tiny.file("none") + ": No such file or directory"},
+          {{"--data", tiny.file("empty")},
+           tiny.file("empty") +
+               ": at least two songs with bass, drums and harmony are needed, and it has 0"},
+          {{"--prompt", tiny.file("none")},
+           "cannot read '" + tiny.file("none") + "': No such file or directory"},
+          {{"--prompt-bars", "0"}, "--prompt-bars 0: accepted are 1 to 1000"},
+          {{"--continuations", "-1"}, "--continuations -1: accepted are 0 to 1000"},
+          {{"--tokens", "0"}, "--tokens 0: accepted are 1 to 1000000"},
+          {{"--temperature", "-1"}, "--temperature -1: must be a number of at least 0"},
+          {{"--evaluate"}, "--evaluate: needs --resume FILE"},
+          {{"--minutes", "1"}, "--minutes: this run takes 20 steps, by --steps"},
+          {{"--compare", song}, "--compare: needs a reference and at least one other file"},
+          {{"--position", "learned", "--length", "12"},
+           "--prompt-bars 2: has 211 tokens, and --position learned has room for 11"},
+          {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
+           "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+          {{"--steps", "3", "--resume", checkpoint, "--data", tiny.file("midi"), "--held-out",
+            "0.5"},
+           "--held-out 0.5: the run of " + checkpoint + " has 0.1; it can only go on with that"},
+      });
   const auto before = contents(tiny.file(""));
-  for (const Case& c : cases) {
-    const Ended ended = tiny.run(c.arguments);
-    INFO(ended.err);
-    CHECK(ended.status == 2);
-    CHECK(ended.out.empty());
-    CHECK(ended.err == "groove: " + c.told + "\n");
-  }
-  const Ended compared = run(program(), {"--compare", song, tiny.file("bad.mid")});
+  const Ended compared = run(tiny.path, {"--compare", song, tiny.file("bad.mid")});
   CHECK(compared.status == 2);
   CHECK_THAT(compared.err, Containing("groove: " + tiny.file("bad.mid") + ": byte 0"));
   CHECK(contents(tiny.file("")) == before);

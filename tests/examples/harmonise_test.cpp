@@ -13,18 +13,11 @@
 #include "tests/examples/train_chorales.h"
 #include "tests/support/catch.h"
 
-#define NEEDS_HARMONISE                                                \
-  if (::stretto::examples::testing::find_program("harmonise").empty()) \
-  STRETTO_SKIP(                                                        \
-      "harmonise is not built (STRETTO_EXAMPLES=OFF) or not where it " \
-      "was; STRETTO_BIN_DIR names its folder")
-
 namespace {
 
 using namespace stretto;                     // NOLINT
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
-using Arguments = std::vector<std::string>;
 using Numbers = std::vector<int64_t>;
 
 HarmonySettings tiny_settings() {
@@ -48,31 +41,16 @@ std::unique_ptr<HarmonyTraining> trained(const HarmonySettings& settings, int st
   return training;
 }
 
-/// Command lines of the program on tiny.json, into the folder's folder `out`.
-class TinyHarmony {
+/// Learns tiny_chorales(), tiny.json in the folder.
+class TinyHarmony : public TinyRun {
  public:
-  TinyHarmony() { save_chorales(file("tiny.json"), tiny_chorales()); }
-  std::string file(const std::string& name) const { return folder_.file(name); }
-  std::string out(const std::string& name) const { return file("out/" + name); }
-  Ended run(const Arguments& more = {}) const {
-    Arguments all{"--data",     file("tiny.json"),
-                  "--out",      file("out"),
-                  "--threads",  "1",
-                  "--layers",   "1",
-                  "--heads",    "2",
-                  "--d-model",  "16",
-                  "--d-hidden", "32",
-                  "--length",   "8",
-                  "--batch",    "2",
-                  "--warmup",   "5",
-                  "--steps",    "20",
-                  "--pieces",   "1"};
-    all.insert(all.end(), more.begin(), more.end());
-    return examples::testing::run(find_program("harmonise"), all);
+  TinyHarmony()
+      : TinyRun("harmonise",
+                {"--layers", "1", "--heads", "2", "--d-model", "16", "--d-hidden", "32", "--length",
+                 "8", "--batch", "2", "--warmup", "5", "--steps", "20", "--pieces", "1"}) {
+    save_chorales(file("tiny.json"), tiny_chorales());
+    settings.insert(settings.end(), {"--data", file("tiny.json")});
   }
-
- private:
-  TempDir folder_;
 };
 
 }  // namespace
@@ -233,25 +211,14 @@ TEST_CASE("harmonisation: the least memory is no more than a training takes", "[
 }
 
 TEST_CASE("harmonise --help names every option", "[examples]") {
-  NEEDS_HARMONISE;
-  const Ended ended = run(find_program("harmonise"), {"--help"});
-  CHECK(ended.status == 0);
-  CHECK(ended.err.empty());
-  Arguments options{"data",    "out",    "resume",     "minutes",
-                    "threads", "device", "save-every", "evaluate-every",
-                    "anomaly", "beam",   "pieces",     "parameters"};
-  for (const auto& note : settings_to_notes(HarmonySettings())) {
-    options.push_back(note.first);
-    std::replace(options.back().begin(), options.back().end(), '_', '-');
-  }
-  for (const std::string& option : options) CHECK_THAT(ended.out, Containing("--" + option + " "));
-  std::istringstream lines(ended.out);
-  for (std::string line; std::getline(lines, line);)
-    if (line.find("  --") == 0) CHECK(line.size() > 33);  // all have a description
+  NEEDS_PROGRAM("harmonise");
+  check_help("harmonise", settings_to_notes(HarmonySettings()),
+             {"data", "out", "resume", "minutes", "threads", "device", "save-every",
+              "evaluate-every", "anomaly", "beam", "pieces", "parameters"});
 }
 
 TEST_CASE("harmonise --parameters prints their number and makes nothing", "[examples]") {
-  NEEDS_HARMONISE;
+  NEEDS_PROGRAM("harmonise");
   const TinyHarmony tiny;
   for (const char* position : {"none", "music"}) {
     const Ended ended = tiny.run({"--parameters", "--position", position});
@@ -270,7 +237,7 @@ TEST_CASE("harmonise --parameters prints their number and makes nothing", "[exam
 }
 
 TEST_CASE("harmonise trains, tells its losses and writes music", "[examples]") {
-  NEEDS_HARMONISE;
+  NEEDS_PROGRAM("harmonise");
   const TinyHarmony tiny, same;
   const Ended ended = tiny.run({"--beam", "2"});
   INFO(ended.err);
@@ -302,7 +269,7 @@ TEST_CASE("harmonise trains, tells its losses and writes music", "[examples]") {
 }
 
 TEST_CASE("harmonise composes its own data", "[examples]") {
-  NEEDS_HARMONISE;
+  NEEDS_PROGRAM("harmonise");
   const TinyHarmony tiny;
   const Ended ended =
       run(find_program("harmonise"),
@@ -315,7 +282,7 @@ TEST_CASE("harmonise composes its own data", "[examples]") {
 }
 
 TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[examples]") {
-  NEEDS_HARMONISE;
+  NEEDS_PROGRAM("harmonise");
   const TinyHarmony tiny;
   REQUIRE(tiny.run({"--steps", "3", "--pieces", "0"}).status == 0);
   const std::string checkpoint = tiny.out("checkpoint.safetensors");

@@ -1,93 +1,41 @@
 // lra as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
 
-#include <signal.h>
-
-#include <algorithm>
-
 #include "examples/common/settings.h"
 #include "examples/lra/lra_settings.h"
-#include "tests/examples/program.h"
-#include "tests/examples/stopped_run.h"
+#include "tests/examples/tiny_run.h"
 #include "tests/support/catch.h"
-
-#define NEEDS_LRA                                                                           \
-  if (program().empty())                                                                    \
-  STRETTO_SKIP(                                                                             \
-      "lra is not built (STRETTO_EXAMPLES=OFF) or not where it was; STRETTO_BIN_DIR names " \
-      "its folder")
 
 namespace {
 
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
-using Arguments = std::vector<std::string>;
 
-std::string program() { return find_program("lra"); }
-
-/// Command lines that learn short expressions into a folder's folder `out`.
-class TinyLra {
+/// Learns short expressions.
+class TinyLra : public TinyRun {
  public:
-  std::string file(const std::string& name) const { return folder_.file(name); }
-  std::string out(const std::string& name = "") const {
-    return folder_.file(name.empty() ? "out" : "out/" + name);
-  }
-  std::string checkpoint() const { return read_file(out("checkpoint.safetensors")); }
-  Arguments command(const Arguments& more = {}) const {
-    Arguments all{"--small", "--out", out(), "--threads", "1"};
-    for (const auto& [option, value] :
-         std::vector<std::pair<std::string, std::string>>{{"expressions", "200"},
-                                                          {"held-out-expressions", "40"},
-                                                          {"max-depth", "2"},
-                                                          {"min-expression", "2"},
-                                                          {"max-expression", "8"},
-                                                          {"max-length", "8"},
-                                                          {"layers", "1"},
-                                                          {"d-model", "16"},
-                                                          {"d-qkv", "16"},
-                                                          {"heads", "2"},
-                                                          {"d-hidden", "32"},
-                                                          {"batch", "8"},
-                                                          {"warmup", "5"},
-                                                          {"steps", "60"},
-                                                          {"save-every", "7"}}) {
-      all.push_back("--" + option);
-      all.push_back(value);
-    }
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
-  }
-  Ended run(const Arguments& more = {}) const { return testing::run(program(), command(more)); }
-  Ended resume(Arguments more = {}) const {
-    more.insert(more.end(), {"--resume", out("checkpoint.safetensors")});
-    return run(more);
-  }
-
- private:
-  TempDir folder_;
+  TinyLra()
+      : TinyRun("lra", {"--small", "--expressions",    "200", "--held-out-expressions",
+                        "40",      "--max-depth",      "2",   "--min-expression",
+                        "2",       "--max-expression", "8",   "--max-length",
+                        "8",       "--layers",         "1",   "--d-model",
+                        "16",      "--d-qkv",          "16",  "--heads",
+                        "2",       "--d-hidden",       "32",  "--batch",
+                        "8",       "--warmup",         "5",   "--steps",
+                        "60",      "--save-every",     "7"}) {}
 };
-
-int64_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
 }  // namespace
 
 TEST_CASE("lra --help names every option", "[examples]") {
-  NEEDS_LRA;
-  const Ended ended = run(program(), {"--help"});
-  CHECK(ended.status == 0);
-  Arguments options{"data",       "validation", "test",           "small",   "write-data",
-                    "out",        "resume",     "minutes",        "threads", "device",
-                    "save-every", "parameters", "evaluate-every", "anomaly", "validation-examples",
-                    "evaluate",   "help"};
-  for (const auto& [name, value] : settings_to_notes(LraSettings())) {
-    std::string option = name;
-    std::replace(option.begin(), option.end(), '_', '-');
-    options.push_back(option);
-  }
-  for (const std::string& option : options) CHECK_THAT(ended.out, Containing("--" + option));
+  NEEDS_PROGRAM("lra");
+  check_help("lra", settings_to_notes(LraSettings()),
+             {"data", "validation", "test", "small", "write-data", "out", "resume", "minutes",
+              "threads", "device", "save-every", "parameters", "evaluate-every", "anomaly",
+              "validation-examples", "evaluate", "help"});
 }
 
 TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]") {
-  NEEDS_LRA;
+  NEEDS_PROGRAM("lra");
   const TinyLra tiny;
   const Ended ended = tiny.run({"--write-data"});
   INFO(ended.err);
@@ -97,10 +45,10 @@ TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]
   CHECK_THAT(ended.out, Containing("\nValidation accuracy "));
   CHECK_THAT(ended.out, Containing("\nTest accuracy "));
   CHECK_THAT(ended.out, Containing(") of 40; the most frequent answer gets "));
-  CHECK(lines(read_file(tiny.out("evaluation.csv"))) == 3);
-  CHECK(lines(read_file(tiny.out("metrics.csv"))) == 21);
-  CHECK(lines(read_file(tiny.out("basic_train.tsv"))) == 201);
-  CHECK(lines(read_file(tiny.out("basic_test.tsv"))) == 41);
+  CHECK(count_lines(read_file(tiny.out("evaluation.csv"))) == 3);
+  CHECK(count_lines(read_file(tiny.out("metrics.csv"))) == 21);
+  CHECK(count_lines(read_file(tiny.out("basic_train.tsv"))) == 201);
+  CHECK(count_lines(read_file(tiny.out("basic_test.tsv"))) == 41);
   CHECK(read_file(tiny.out("loss.png")).rfind("\x89PNG", 0) == 0);
 
   // The checkpoint alone gives the same numbers, and stays as it is.
@@ -124,16 +72,9 @@ TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]
 }
 
 TEST_CASE("lra --parameters counts and stops", "[examples]") {
-  NEEDS_LRA;
-  const TempDir folder;
-  const auto count = [&](const Arguments& arguments) {
-    Arguments all{"--parameters", "--out", folder.file("out")};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    const Ended ended = run(program(), all);
-    CHECK(ended.status == 0);
-    CHECK(ended.err.empty());
-    const std::string text = ended.out.substr(0, ended.out.size() - 1);
-    return text.substr(text.rfind('\n') + 1);
+  NEEDS_PROGRAM("lra");
+  const auto count = [](const Arguments& arguments) {
+    return printed_parameters("lra", arguments);
   };
   CHECK(count({"--task", "listops", "--strip-brackets"}) == "19982858");
   CHECK(count({"--task", "listops"}) == "19983370");
@@ -163,59 +104,47 @@ TEST_CASE("lra --parameters counts and stops", "[examples]") {
     CHECK(count({"--task", "text", "--attention", attention}) == "3486722");
     CHECK(count({"--task", "image", "--attention", attention}) == "248458");
   }
-  CHECK(!std::filesystem::exists(folder.file("out")));
 }
 
 TEST_CASE("lra, stopped, goes on where it was, bit for bit", "[examples]") {
-  NEEDS_LRA;
+  NEEDS_PROGRAM("lra");
   const Arguments longer{"--steps", "2000", "--save-every", "300", "--evaluate-every", "1000"};
-  check_stopped_run_goes_on<TinyLra>(program(), longer);
+  check_stopped_run_goes_on<TinyLra>(longer);
 }
 
 TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
-  NEEDS_LRA;
+  NEEDS_PROGRAM("lra");
   const TinyLra tiny;
   REQUIRE(tiny.run({"--steps", "3"}).status == 0);
   write_file(tiny.file("bad.tsv"), "Source\tTarget\r\n[MAX 1 2 ]\t2\r\n[MAX 1 2 ]\t1\r\n");
   write_file(tiny.file("escapes.tsv"), "Source\tTarget\r\n7\t\x1B[2J\r7\x7F\r\n");
   const std::string checkpoint = tiny.out("checkpoint.safetensors");
-  struct Case {
-    Arguments arguments;
-    std::string told;  // the whole line
-  };
-  const std::vector<Case> cases{
-      {{"--task", "path"}, "--task path: accepted are image, listops, retrieval, text"},
-      {{"--attention", "none"},
-       "--attention none: accepted are linear-elu, linear-relu, performer, softmax"},
-      {{"--data", tiny.file("none")},
-       "cannot read '" + tiny.file("none") + "': No such file or directory"},
-      {{"--data", tiny.file("bad.tsv")},
-       tiny.file("bad.tsv") + ", line 3: its target is \"1\", and the expression comes to 2"},
-      {{"--data", tiny.file("escapes.tsv")},
-       tiny.file("escapes.tsv") +
-           ", line 2: its target is \" [2J 7 \", and the expression comes to 7"},
-      {{"--task", "text"}, "--task text: needs --data FILE"},
-      {{"--validation", tiny.file("bad.tsv")}, "--validation: goes with --data FILE"},
-      {{"--heads", "3"}, "--d-qkv 16 is not a multiple of --heads 3"},
-      {{"--validation-examples", "-1"},
-       "--validation-examples -1: accepted are 0 to 9223372036854775807"},
-      {{"--evaluate"}, "--evaluate: needs --resume FILE"},
-      {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
-      {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
-       "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
-      {{"--steps", "3", "--resume", checkpoint, "--seed", "5"},
-       "--seed 5: the run of " + checkpoint + " has 1; it can only go on with that"},
-      {{"--steps", "3", "--resume", tiny.file("bad.tsv")},
-       "[safetensors] " + tiny.file("bad.tsv") +
-           ": header of 6055482651772809043 bytes; at most 100000000 allowed"},
-  };
-  const auto before = contents(tiny.file(""));
-  for (const Case& c : cases) {
-    const Ended ended = tiny.run(c.arguments);
-    INFO(ended.err);
-    CHECK(ended.status == 2);
-    CHECK(ended.out.empty());
-    CHECK(ended.err == "lra: " + c.told + "\n");
-  }
-  CHECK(contents(tiny.file("")) == before);
+  check_refusals(
+      tiny,
+      {
+          {{"--task", "path"}, "--task path: accepted are image, listops, retrieval, text"},
+          {{"--attention", "none"},
+           "--attention none: accepted are linear-elu, linear-relu, performer, softmax"},
+          {{"--data", tiny.file("none")},
+           "cannot read '" + tiny.file("none") + "': No such file or directory"},
+          {{"--data", tiny.file("bad.tsv")},
+           tiny.file("bad.tsv") + ", line 3: its target is \"1\", and the expression comes to 2"},
+          {{"--data", tiny.file("escapes.tsv")},
+           tiny.file("escapes.tsv") +
+               ", line 2: its target is \" [2J 7 \", and the expression comes to 7"},
+          {{"--task", "text"}, "--task text: needs --data FILE"},
+          {{"--validation", tiny.file("bad.tsv")}, "--validation: goes with --data FILE"},
+          {{"--heads", "3"}, "--d-qkv 16 is not a multiple of --heads 3"},
+          {{"--validation-examples", "-1"},
+           "--validation-examples -1: accepted are 0 to 9223372036854775807"},
+          {{"--evaluate"}, "--evaluate: needs --resume FILE"},
+          {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
+          {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
+           "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+          {{"--steps", "3", "--resume", checkpoint, "--seed", "5"},
+           "--seed 5: the run of " + checkpoint + " has 1; it can only go on with that"},
+          {{"--steps", "3", "--resume", tiny.file("bad.tsv")},
+           "[safetensors] " + tiny.file("bad.tsv") +
+               ": header of 6055482651772809043 bytes; at most 100000000 allowed"},
+      });
 }

@@ -47,7 +47,7 @@ class Refusals {
     CHECK(contents(tiny.file("")) == before);
   }
 
-  TinyRun tiny;
+  TinyChorales tiny;
 };
 
 /// The text with the first `from` replaced by `to`, of equal length, so that all offsets hold.
@@ -61,7 +61,7 @@ std::string edited(std::string text, const std::string& from, const std::string&
 }  // namespace
 
 TEST_CASE("train_chorales refuses data that is none", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
+  NEEDS_PROGRAM("train_chorales");
   const Refusals refusals;
   const auto file = [&](const char* name) { return refusals.tiny.file(name); };
   const auto refuse = [&](const char* content, const std::string& told) {
@@ -86,7 +86,7 @@ TEST_CASE("train_chorales refuses data that is none", "[examples]") {
 }
 
 TEST_CASE("train_chorales refuses options out of range", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
+  NEEDS_PROGRAM("train_chorales");
   const Refusals refusals;
   struct Case {
     Arguments arguments;
@@ -150,7 +150,7 @@ TEST_CASE("train_chorales refuses options out of range", "[examples]") {
 }
 
 TEST_CASE("train_chorales refuses a folder that it cannot write to", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
+  NEEDS_PROGRAM("train_chorales");
   const Refusals refusals;
   const auto file = [&](const char* name) { return refusals.tiny.file(name); };
   const auto refuse = [&](const std::string& out, const std::string& told) {
@@ -174,10 +174,10 @@ TEST_CASE("train_chorales refuses a folder that it cannot write to", "[examples]
 }
 
 TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
+  NEEDS_PROGRAM("train_chorales");
   Refusals refusals;
-  refusals.tiny.settings.clear();
-  const TinyRun& tiny = refusals.tiny;
+  refusals.tiny.settings = refusals.tiny.not_saved;
+  const TinyChorales& tiny = refusals.tiny;
   const std::string bad = tiny.file("bad.safetensors");
   const Arguments resume{"--resume", bad};
   refusals.check(resume, bad + ": cannot open: No such file or directory");
@@ -216,9 +216,9 @@ TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]
 }
 
 TEST_CASE("train_chorales refuses to resume with other settings or data", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
+  NEEDS_PROGRAM("train_chorales");
   const Refusals refusals;
-  const TinyRun& tiny = refusals.tiny;
+  const TinyChorales& tiny = refusals.tiny;
   const std::string from = tiny.out("checkpoint.safetensors");
   const auto refuse = [&](Arguments arguments, const std::string& told) {
     arguments.insert(arguments.begin(), {"--steps", "3", "--resume", from});

@@ -34,8 +34,8 @@ const Arguments longer{"--steps", "2000", "--save-every", "500"};
 }  // namespace
 
 TEST_CASE("train_chorales killed at any moment resumes bit for bit", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun whole;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales whole;
   const Ended reference = whole.run();
   check_finished(reference);
   const std::set<std::string> files = names(whole.out());
@@ -44,10 +44,10 @@ TEST_CASE("train_chorales killed at any moment resumes bit for bit", "[examples]
   PortableRandom random(2024);
   int killed = 0, resumed = 0;
   for (int trial = 0; trial < 20; ++trial) {
-    const TinyRun tiny;
+    const TinyChorales tiny;
     const double share = trial == 0 ? 0 : random.below(1000) / 1000.0;
     {
-      Program program(TinyRun::program(), tiny.command());
+      Program program(tiny.path, tiny.command());
       std::this_thread::sleep_for(std::chrono::duration<double>(share * reference.seconds));
       program.signal(SIGKILL);
       killed += program.wait().status == 128 + SIGKILL;
@@ -64,8 +64,8 @@ TEST_CASE("train_chorales killed at any moment resumes bit for bit", "[examples]
 }
 
 TEST_CASE("train_chorales overwrites what a killed run left half written", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun tiny;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
   std::filesystem::create_directory(tiny.out());
   for (const char* name : {"checkpoint.safetensors.tmp", "metrics.csv.tmp", "loss.png.tmp"})
     write_file(tiny.out(name), std::string(1 << 20, 'x'));
@@ -75,8 +75,8 @@ TEST_CASE("train_chorales overwrites what a killed run left half written", "[exa
 }
 
 TEST_CASE("train_chorales draws nothing more for evaluation, music or threads", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun plain, busy;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales plain, busy;
   check_finished(plain.run({"--evaluate-every", "1000"}));
   check_finished(busy.run({"--evaluate-every", "1", "--final-stride", "1", "--generate", "8",
                            "--save-every", "7", "--threads", "2", "--anomaly"}));
@@ -87,12 +87,12 @@ TEST_CASE("train_chorales draws nothing more for evaluation, music or threads", 
 }
 
 TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and tells how to go on", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun whole;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales whole;
   check_finished(whole.run(longer));
   for (const int signal : {SIGINT, SIGTERM}) {
-    const TinyRun tiny;
-    Program program(TinyRun::program(), tiny.command(longer));
+    const TinyChorales tiny;
+    Program program(tiny.path, tiny.command(longer));
     REQUIRE(program.wait_for("step 100:"));
     program.signal(signal);
     const Ended ended = program.wait();
@@ -109,7 +109,7 @@ TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and tells how to go on", 
 
     // The curve is there, whichever run has measured which part of it, but for a point that was
     // being measured.
-    const auto rows = [](const TinyRun& run) {
+    const auto rows = [](const TinyChorales& run) {
       const std::string text = read_file(run.out("metrics.csv"));
       return std::count(text.begin(), text.end(), '\n');
     };
@@ -119,14 +119,13 @@ TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and tells how to go on", 
 }
 
 TEST_CASE("train_chorales can be stopped while it scores at the end", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun tiny;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
   PortableRandom random(3);
   stretto::examples::ChoraleSet set = tiny_chorales();
   set.valid = {random_chorale(random, 8000)};  // takes seconds
   save_chorales(tiny.file("tiny.json"), set);
-  Program program(TinyRun::program(),
-                  tiny.command({"--final-stride", "1", "--evaluate-every", "1000"}));
+  Program program(tiny.path, tiny.command({"--final-stride", "1", "--evaluate-every", "1000"}));
   REQUIRE(program.wait_for("step 60/60"));
   program.signal(SIGTERM);
   const Ended ended = program.wait();
@@ -136,11 +135,11 @@ TEST_CASE("train_chorales can be stopped while it scores at the end", "[examples
 }
 
 TEST_CASE("train_chorales on a full disk keeps the last good checkpoint", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun whole, tiny;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales whole, tiny;
   check_finished(whole.run(longer));
   {
-    Program program(TinyRun::program(), tiny.command(longer));
+    Program program(tiny.path, tiny.command(longer));
     REQUIRE(program.wait_for("step 100:"));
     program.signal(SIGINT);
     REQUIRE(program.wait().status == 130);
@@ -155,10 +154,10 @@ TEST_CASE("train_chorales on a full disk keeps the last good checkpoint", "[exam
     CHECK(tiny.checkpoint() == before);
     CHECK(names(tiny.out()).count("checkpoint.safetensors.tmp") == 0);
   };
-  check_told(run(TinyRun::program(), tiny.resuming(longer), too_little));
+  check_told(run(tiny.path, tiny.resuming(longer), too_little));
 
   // Ctrl-C cannot save either.
-  Program program(TinyRun::program(), tiny.resuming({"--steps", "2000", "--save-every", "5000"}),
+  Program program(tiny.path, tiny.resuming({"--steps", "2000", "--save-every", "5000"}),
                   too_little);
   REQUIRE(program.wait_for("step "));
   program.signal(SIGINT);
@@ -169,10 +168,10 @@ TEST_CASE("train_chorales on a full disk keeps the last good checkpoint", "[exam
 }
 
 TEST_CASE("train_chorales stops where it cannot write its metrics", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun tiny;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
   const Ended ended =
-      run(TinyRun::program(), tiny.command({"--save-every", "5000", "--evaluate-every", "1"}), 300);
+      run(tiny.path, tiny.command({"--save-every", "5000", "--evaluate-every", "1"}), 300);
   INFO(ended.err);
   CHECK(ended.status == 1);
   CHECK(ended.complaint() ==

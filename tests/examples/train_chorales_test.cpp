@@ -2,7 +2,6 @@
 
 #include "tests/examples/train_chorales.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "examples/music/chorale_training.h"
@@ -15,28 +14,16 @@ using namespace stretto::examples::testing;  // NOLINT
 }  // namespace
 
 TEST_CASE("train_chorales --help names every option", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const Ended ended = run(TinyRun::program(), {"--help"});
-  CHECK(ended.status == 0);
-  CHECK(ended.err.empty());
-  std::vector<std::string> options{"data",           "out",          "resume",   "minutes",
-                                   "threads",        "device",       "generate", "prime",
-                                   "save-every",     "final-stride", "top-p",    "temperature",
-                                   "evaluate-every", "anomaly",      "help",     "parameters"};
-  for (const auto& note : ChoraleSettings().to_notes()) {
-    std::string name = note.first;
-    std::replace(name.begin(), name.end(), '_', '-');
-    options.push_back(name);
-  }
-  for (const std::string& option : options) CHECK_THAT(ended.out, Containing("--" + option + " "));
-  std::istringstream lines(ended.out);
-  for (std::string line; std::getline(lines, line);)
-    if (line.find("  --") == 0) CHECK(line.size() > 33);  // all have a description
+  NEEDS_PROGRAM("train_chorales");
+  check_help(
+      "train_chorales", ChoraleSettings().to_notes(),
+      {"data", "out", "resume", "minutes", "threads", "device", "generate", "prime", "save-every",
+       "final-stride", "top-p", "temperature", "evaluate-every", "anomaly", "help", "parameters"});
 }
 
 TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun tiny;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
   const Ended ended = tiny.run({"--steps", "40", "--generate", "24", "--prime", "4"});
   INFO(ended.err);
   REQUIRE(ended.status == 0);
@@ -59,10 +46,10 @@ TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
 }
 
 TEST_CASE("train_chorales composes its own data, and goes by the clock", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun tiny;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
   const Ended ended =
-      run(TinyRun::program(),
+      run(find_program("train_chorales"),
           {"--minutes", "0.005", "--layers", "1", "--d-model", "16", "--heads", "2", "--d-hidden",
            "16", "--length", "32", "--final-stride", "32", "--generate", "0", "--out", tiny.out()});
   INFO(ended.err);
@@ -72,28 +59,28 @@ TEST_CASE("train_chorales composes its own data, and goes by the clock", "[examp
 }
 
 TEST_CASE("train_chorales --parameters prints their number and makes nothing", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
-  const TinyRun tiny;
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
   CHECK(tiny.run({"--parameters"}).status == 0);
   CHECK_FALSE(std::filesystem::exists(tiny.out()));
   // The defaults: 148 tokens twice, 4 layers with attention without biases, and with tables of 512
   // rows for 4 heads of 32.
   const int64_t layer = 4 * 128 * 128 + 2 * 128 * 512 + 512 + 128 + 4 * 128;
   const int64_t absolute = 2 * chorale_vocabulary * 128 + 4 * layer + 2 * 128;
-  CHECK(run(TinyRun::program(), {"--parameters"}).out ==
+  CHECK(run(find_program("train_chorales"), {"--parameters"}).out ==
         std::to_string(absolute + 4 * 4 * 512 * 32) + "\n");
-  CHECK(run(TinyRun::program(), {"--parameters", "--attention", "absolute"}).out ==
+  CHECK(run(find_program("train_chorales"), {"--parameters", "--attention", "absolute"}).out ==
         std::to_string(absolute) + "\n");
 }
 
 TEST_CASE("train_chorales stops at NaN, and --anomaly names the op", "[examples]") {
-  NEEDS_TRAIN_CHORALES;
+  NEEDS_PROGRAM("train_chorales");
   const std::vector<std::string> explosive{"--learning-rate", "1e5", "--warmup",         "0",
                                            "--save-every",    "1",   "--evaluate-every", "1000"};
   std::vector<std::string> watched = explosive;
   watched.push_back("--anomaly");
   for (const bool anomaly : {false, true}) {
-    const TinyRun tiny;
+    const TinyChorales tiny;
     const Ended ended = tiny.run(anomaly ? watched : explosive);
     INFO(ended.err);
     CHECK(ended.status == 1);

@@ -1,0 +1,72 @@
+#include "tests/examples/tiny_run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+namespace stretto::examples::testing {
+
+TinyRun::TinyRun(const std::string& program_, Arguments settings_)
+    : program(program_), path(find_program(program_)), settings(std::move(settings_)) {}
+
+Arguments TinyRun::command(const Arguments& more) const {
+  Arguments all = settings;
+  all.insert(all.end(), {"--out", out(), "--threads", "1"});
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+Arguments TinyRun::resuming(Arguments more) const {
+  more.insert(more.end(), {"--resume", out("checkpoint.safetensors")});
+  return command(more);
+}
+
+int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+void check_help(const std::string& name, const std::map<std::string, std::string>& settings,
+                const Arguments& others) {
+  const Ended ended = run(find_program(name), {"--help"});
+  CHECK(ended.status == 0);
+  CHECK(ended.err.empty());
+  Arguments options = others;
+  for (const auto& [setting, value] : settings) {
+    options.push_back(setting);
+    std::replace(options.back().begin(), options.back().end(), '_', '-');
+  }
+  for (const std::string& option : options) CHECK_THAT(ended.out, Containing("--" + option + " "));
+  std::istringstream lines(ended.out);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("  --") != 0) continue;
+    INFO(line);
+    std::string description = line;  // below a long option
+    if (line.size() <= 33) std::getline(lines, description);
+    CHECK((description.size() > 33 && description[31] == ' '));
+  }
+}
+
+std::string printed_parameters(const std::string& name, const Arguments& arguments) {
+  const TempDir folder;
+  Arguments all{"--parameters", "--out", folder.file("out")};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  const Ended ended = run(find_program(name), all);
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+  CHECK(ended.err.empty());
+  CHECK(!std::filesystem::exists(folder.file("out")));
+  const std::string text = ended.out.substr(0, ended.out.size() - 1);
+  return text.substr(text.rfind('\n') + 1);
+}
+
+void check_refusals(const TinyRun& tiny, const std::vector<Refusal>& refusals) {
+  const auto before = contents(tiny.file(""));
+  for (const Refusal& refusal : refusals) {
+    const Ended ended = tiny.run(refusal.arguments);
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK(ended.out.empty());
+    CHECK(ended.err == tiny.program + ": " + refusal.told + "\n");
+  }
+  CHECK(contents(tiny.file("")) == before);
+}
+
+}  // namespace stretto::examples::testing
