@@ -9,18 +9,15 @@
 #include <iostream>
 #include <optional>
 
-#include "core/blas.h"
-#include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/common/kernels.h"
+#include "examples/common/model_run.h"
 #include "examples/common/progress.h"
-#include "examples/common/settings.h"
-#include "examples/common/training_run.h"
+#include "examples/common/run_settings.h"
 #include "examples/groove/groove_midi.h"
 #include "examples/groove/groove_report.h"
 #include "examples/groove/groove_tokens.h"
 #include "examples/groove/groove_training.h"
-#include "nn/checkpoint.h"
 #include "nn/init.h"
 
 namespace stretto::examples {
@@ -90,37 +87,27 @@ void describe(CLI::App& app, Options& o) {
 // The configuration, over it the command line. Of a resumed run, its own settings, which must be
 // those that are given, with --published all of that.
 void resolve(Options& o) {
-  nn::Metadata notes = settings_to_notes(o.published ? published_groove() : GrooveSettings());
-  if (o.run.given("--minutes")) notes["steps"] = "0";
-  GrooveSettings::each(o.settings, [&](const char* name, auto& value) {
-    if (!o.run.given(option_of(name))) read_text(notes.at(name), value);
-  });
-  const std::string& path = o.run.resume;
-  if (!path.empty()) {
-    const nn::Metadata saved_notes = as_usage([&] { return nn::load_training_state(path); }).notes;
-    const auto saved = settings_from_notes<GrooveSettings>(saved_notes, path, "groove");
-    RunOptions asked = o.run;
-    if (o.published) asked.given = [](const std::string&) { return true; };
-    check_same_settings(settings_to_notes(saved), settings_to_notes(o.settings), asked, path);
-    o.settings = saved;
-  }
+  take_preset(o.settings, settings_to_notes(o.published ? published_groove() : GrooveSettings()),
+              o.run);
+  if (!o.run.resume.empty())
+    take_saved(o.settings, saved_settings<GrooveSettings>(o.run.resume, "groove"), o.run,
+               o.published);
   o.settings.check();
   require_range("--prompt-bars", o.prompt_bars, 1, 1000);
   require_range("--continuations", o.continuations, 0, 1000);
   require_range("--tokens", o.tokens, 1, 1'000'000);
   require_not_negative("--temperature", o.temperature);
-  require(!o.run.report_only || !path.empty(), "--evaluate: needs --resume FILE");
+  require(!o.run.report_only || !o.run.resume.empty(), "--evaluate: needs --resume FILE");
 }
 
-class Run : public TrainingRun {
+class Run : public ModelRun<GrooveTraining> {
  public:
-  explicit Run(Options options) : TrainingRun(options.run), o_(std::move(options)) {}
+  explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
 
  private:
   static constexpr const char* smaller = "--layers, --d-model, --d-hidden, --length or --batch";
 
   const GrooveSettings& settings() const { return o_.settings; }
-  nn::MusicTransformer& model() { return training_ ? training_->model : *evaluated_; }
 
   void prepare() override {
     const Device device = use_device(settings().steps, settings().least_memory(), smaller);
@@ -129,16 +116,8 @@ class Run : public TrainingRun {
     n_train_ = int64_t(songs.train.size());
     if (o_.continuations > 0) find_prompt(songs.valid);
     baselines_ = counted_loss(songs.train, valid_, settings());
-    as_usage([&] {
-      if (run_.report_only) {
-        evaluated_.emplace(groove_model(settings()));
-        nn::load_checkpoint(run_.resume, *evaluated_, nullptr);
-        evaluated_->to(device);
-        return;
-      }
-      training_.emplace(settings(), std::move(songs.train), device);
-      if (!run_.resume.empty()) before_ = training_->load(run_.resume);
-    });
+    if (run_.report_only) return load_model(groove_model(settings()), device);
+    make_training(settings(), std::move(songs.train), device);
   }
 
   GrooveSplit read_songs() {
@@ -173,17 +152,9 @@ class Run : public TrainingRun {
     std::cout << (o_.data.empty() ? "Generated " : "Read ") << n_train_
               << " songs to learn from and " << valid_.size() << " to judge by" << skipped_
               << ". Attention " << settings().attention << ", position " << settings().position
-              << ", " << model().parameter_count() << " parameters, " << num_threads()
-              << " threads, " << blas_description() << std::endl;
+              << ", " << model_and_machine() << std::endl;
   }
 
-  StepResult train_step(double progress) override { return training_->train_step(progress); }
-  void save(const std::string& path, double seconds) const override {
-    training_->save(path, seconds);
-  }
-  RunState state() const override {
-    return {training_->step(), settings().steps, training_->learning_rate()};
-  }
   double tokens_per_step() const override {
     return double(settings().batch * (settings().length - 1));
   }
@@ -251,8 +222,6 @@ class Run : public TrainingRun {
   std::string skipped_;
   CountingLoss baselines_{};
   Groove reference_, prompt_;
-  std::optional<GrooveTraining> training_;
-  std::optional<nn::MusicTransformer> evaluated_;  // without training
 };
 
 int compare(const Options& o) {

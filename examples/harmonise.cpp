@@ -10,15 +10,13 @@
 #include <iostream>
 #include <optional>
 
-#include "core/blas.h"
-#include "core/parallel.h"
 #include "examples/common/command_line.h"
+#include "examples/common/model_run.h"
 #include "examples/common/progress.h"
-#include "examples/common/training_run.h"
+#include "examples/common/run_settings.h"
 #include "examples/music/baselines.h"
 #include "examples/music/harmonisation.h"
 #include "examples/music/midi.h"
-#include "nn/checkpoint.h"
 #include "nn/init.h"
 
 namespace stretto::examples {
@@ -47,18 +45,9 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--pieces", o.pieces, "Validation pieces to harmonise (0: none)");
 }
 
-// The settings of the checkpoint. One that is also on the command line must be the same there.
-HarmonySettings settings_to_resume(const Options& o) {
-  const std::string& path = o.run.resume;
-  const auto state = as_usage([&] { return nn::load_training_state(path); });
-  const auto saved = settings_from_notes<HarmonySettings>(state.notes, path, "harmonise");
-  check_same_settings(settings_to_notes(saved), settings_to_notes(o.settings), o.run, path);
-  return saved;
-}
-
-class Run : public TrainingRun {
+class Run : public ModelRun<HarmonyTraining> {
  public:
-  explicit Run(Options options) : TrainingRun(options.run), o_(std::move(options)) {}
+  explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
 
   int print_parameters() {
     check_options();
@@ -69,7 +58,8 @@ class Run : public TrainingRun {
 
  private:
   void check_options() {
-    if (!run_.resume.empty()) o_.settings = settings_to_resume(o_);
+    if (!run_.resume.empty())
+      take_saved(o_.settings, saved_settings<HarmonySettings>(run_.resume, "harmonise"), run_);
     o_.settings.check();
     require_range("--beam", o_.beam, 1, 64);
     require_range("--pieces", o_.pieces, 0, 1000);
@@ -80,10 +70,7 @@ class Run : public TrainingRun {
     const Device device = use_device(o_.settings.steps, o_.settings.least_memory(), smaller);
     pieces_ = o_.data.empty() ? generate_chorales(o_.settings.seed) : load_chorales(o_.data);
     o_.pieces = std::min(o_.pieces, int64_t(pieces_.valid.size()));
-    as_usage([&] {
-      training_.emplace(o_.settings, pieces_.train, device);
-      if (!run_.resume.empty()) before_ = training_->load(run_.resume);
-    });
+    make_training(o_.settings, pieces_.train, device);
   }
 
   void begin() override {
@@ -92,18 +79,10 @@ class Run : public TrainingRun {
     bigram_ = voice_bigram_loss(pieces_.train, pieces_.valid, 1);
     std::cout << (o_.data.empty() ? "Generated" : "Read") << " " << pieces_.train.size()
               << " chorales to learn from and " << pieces_.valid.size()
-              << " to judge by. Position: " << o_.settings.position << ", "
-              << training_->model.parameter_count() << " parameters, " << num_threads()
-              << " threads, " << blas_description() << std::endl;
+              << " to judge by. Position: " << o_.settings.position << ", " << model_and_machine()
+              << std::endl;
   }
 
-  StepResult train_step(double progress) override { return training_->train_step(progress); }
-  void save(const std::string& path, double seconds) const override {
-    training_->save(path, seconds);
-  }
-  RunState state() const override {
-    return {training_->step(), o_.settings.steps, training_->learning_rate()};
-  }
   double tokens_per_step() const override {
     return double(3 * o_.settings.batch * o_.settings.length);
   }
@@ -162,7 +141,6 @@ class Run : public TrainingRun {
 
   Options o_;
   ChoraleSet pieces_;
-  std::optional<HarmonyTraining> training_;
   double unigram_ = 0, bigram_ = 0;
 };
 

@@ -8,14 +8,11 @@
 #include <iostream>
 #include <optional>
 
-#include "core/blas.h"
-#include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/common/file.h"
-#include "examples/common/settings.h"
-#include "examples/common/training_run.h"
+#include "examples/common/model_run.h"
+#include "examples/common/run_settings.h"
 #include "examples/lra/lra_training.h"
-#include "nn/checkpoint.h"
 #include "nn/init.h"
 
 namespace stretto::examples {
@@ -91,28 +88,18 @@ void describe(CLI::App& app, Options& o) {
 // with --small all of that.
 void resolve(Options& o) {
   nn::Metadata notes = settings_to_notes(lra_settings(o.settings.task, o.small));
-  if (o.run.given("--minutes")) notes["steps"] = "0";
   if (!lra_attention(o.settings).scores) notes["attention_dropout"] = "0";
-  LraSettings::each(o.settings, [&](const char* name, auto& value) {
-    if (!o.run.given(option_of(name))) read_text(notes.at(name), value);
-  });
-  const std::string& path = o.run.resume;
-  if (path.empty()) return;
-  const nn::Metadata saved_notes = as_usage([&] { return nn::load_training_state(path); }).notes;
-  const LraSettings saved = settings_from_notes<LraSettings>(saved_notes, path, "lra");
-  RunOptions asked = o.run;
-  if (o.small) asked.given = [](const std::string&) { return true; };
-  check_same_settings(settings_to_notes(saved), settings_to_notes(o.settings), asked, path);
-  o.settings = saved;
+  take_preset(o.settings, notes, o.run);
+  if (!o.run.resume.empty())
+    take_saved(o.settings, saved_settings<LraSettings>(o.run.resume, "lra"), o.run, o.small);
 }
 
-class Run : public TrainingRun {
+class Run : public ModelRun<LraTraining> {
  public:
-  explicit Run(Options options) : TrainingRun(options.run), o_(std::move(options)) {}
+  explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
 
  private:
   const LraSettings& settings() const { return o_.settings; }
-  nn::SequenceClassifier& model() { return training_ ? training_->model : *evaluated_; }
 
   void prepare() override {
     data_ = read_lra_data(settings(), o_.files);
@@ -123,16 +110,8 @@ class Run : public TrainingRun {
     const Device device = use_device(settings().steps, settings().least_memory(length),
                                      "--layers, --d-model, --d-hidden, --max-length or --batch");
     n_train_ = data_.train.size();
-    as_usage([&] {
-      if (run_.report_only) {
-        evaluated_.emplace(settings().model());
-        nn::load_checkpoint(run_.resume, *evaluated_, nullptr);
-        evaluated_->to(device);
-        return;
-      }
-      training_.emplace(settings(), std::move(data_.train), device);
-      if (!run_.resume.empty()) before_ = training_->load(run_.resume);
-    });
+    if (run_.report_only) return load_model(settings().model(), device);
+    make_training(settings(), std::move(data_.train), device);
   }
 
   void begin() override {
@@ -150,20 +129,12 @@ class Run : public TrainingRun {
               << " examples to learn from, " << data_.valid.size() << " to validate by and "
               << data_.test.size() << " to test by. Task " << settings().task << ", attention "
               << settings().attention << ", position " << settings().position << ", "
-              << model().parameter_count() << " parameters, " << num_threads() << " threads, "
-              << blas_description() << std::endl;
+              << model_and_machine() << std::endl;
     data_.generated.clear();
   }
 
-  StepResult train_step(double progress) override { return training_->train_step(progress); }
   double validate() override {
     return evaluate(model(), data_.valid, settings(), o_.validation_examples).loss;
-  }
-  void save(const std::string& path, double seconds) const override {
-    training_->save(path, seconds);
-  }
-  RunState state() const override {
-    return {training_->step(), settings().steps, training_->learning_rate()};
   }
   double tokens_per_step() const override { return training_->tokens_per_step(); }
   std::vector<std::string> files() const override {
@@ -205,8 +176,6 @@ class Run : public TrainingRun {
   Options o_;
   LraData data_;
   int64_t n_train_ = 0;
-  std::optional<LraTraining> training_;
-  std::optional<nn::SequenceClassifier> evaluated_;  // without training
 };
 
 int run(Options& options) {

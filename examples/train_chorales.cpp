@@ -8,12 +8,10 @@
 #include <iostream>
 #include <optional>
 
-#include "core/blas.h"
-#include "core/parallel.h"
 #include "examples/common/command_line.h"
+#include "examples/common/model_run.h"
 #include "examples/common/progress.h"
-#include "examples/common/settings.h"
-#include "examples/common/training_run.h"
+#include "examples/common/run_settings.h"
 #include "examples/music/baselines.h"
 #include "examples/music/chorale_training.h"
 #include "examples/music/midi.h"
@@ -60,22 +58,13 @@ void check(const Options& o) {
   require_number("--top-p", o.top_p, o.top_p > 0 && o.top_p <= 1, "above 0 and at most 1");
 }
 
-// The settings of the checkpoint. One that is also on the command line must be the same there.
-ChoraleSettings settings_to_resume(const Options& o) {
-  const std::string& path = o.run.resume;
-  const auto state = as_usage([&] { return nn::load_training_state(path); });
-  const ChoraleSettings saved = ChoraleSettings::from_notes(state.notes, path);
-  check_same_settings(saved.to_notes(), o.settings.to_notes(), o.run, path);
-  return saved;
-}
-
 struct Losses {
   double unigram, bigram;
 };
 
-class Run : public TrainingRun {
+class Run : public ModelRun<ChoraleTraining> {
  public:
-  explicit Run(Options options) : TrainingRun(options.run), o_(std::move(options)) {}
+  explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
 
   int print_parameters() {
     check_options();
@@ -88,7 +77,8 @@ class Run : public TrainingRun {
   static constexpr const char* smaller = "--layers, --d-model, --d-hidden, --length or --batch";
 
   void check_options() {
-    if (!run_.resume.empty()) o_.settings = settings_to_resume(o_);
+    if (!run_.resume.empty())
+      take_saved(o_.settings, saved_settings<ChoraleSettings>(run_.resume, "train_chorales"), run_);
     o_.settings.check();
     check(o_);
   }
@@ -97,10 +87,7 @@ class Run : public TrainingRun {
     check_options();
     const Device device = use_device(o_.settings.steps, o_.settings.least_memory(), smaller);
     pieces_ = o_.data.empty() ? generate_chorales(o_.settings.seed) : load_chorales(o_.data);
-    as_usage([&] {
-      training_.emplace(o_.settings, pieces_.train, device);
-      if (!run_.resume.empty()) before_ = training_->load(run_.resume);
-    });
+    make_training(o_.settings, pieces_.train, device);
   }
 
   void begin() override {
@@ -109,18 +96,9 @@ class Run : public TrainingRun {
                   voice_bigram_loss(pieces_.train, pieces_.valid)};
     std::cout << (o_.data.empty() ? "Generated" : "Read") << " " << pieces_.train.size()
               << " chorales to learn from and " << pieces_.valid.size() << " to judge by. "
-              << o_.settings.attention << " attention, " << training_->model.parameter_count()
-              << " parameters, " << num_threads() << " threads, " << blas_description()
-              << std::endl;
+              << o_.settings.attention << " attention, " << model_and_machine() << std::endl;
   }
 
-  StepResult train_step(double progress) override { return training_->train_step(progress); }
-  void save(const std::string& path, double seconds) const override {
-    training_->save(path, seconds);
-  }
-  RunState state() const override {
-    return {training_->step(), o_.settings.steps, training_->learning_rate()};
-  }
   double tokens_per_step() const override { return double(o_.settings.batch * o_.settings.length); }
   std::vector<std::string> files() const override {
     return {
@@ -200,7 +178,6 @@ class Run : public TrainingRun {
 
   Options o_;
   ChoraleSet pieces_;
-  std::optional<ChoraleTraining> training_;
   Losses baselines_{};
 };
 

@@ -9,13 +9,11 @@
 #include <iostream>
 #include <optional>
 
-#include "core/blas.h"
-#include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/common/file.h"
+#include "examples/common/model_run.h"
 #include "examples/common/progress.h"
 #include "examples/common/settings.h"
-#include "examples/common/training_run.h"
 #include "examples/text/lm_evaluation.h"
 #include "examples/text/lm_training.h"
 
@@ -158,16 +156,15 @@ struct Resolver {
   }
 };
 
-class Run : public TrainingRun {
+class Run : public ModelRun<LmTraining> {
  public:
   Run(Options options, nn::Metadata notes)
-      : TrainingRun(options.run), o_(std::move(options)), notes_(std::move(notes)) {}
+      : ModelRun(options.run), o_(std::move(options)), notes_(std::move(notes)) {}
 
  private:
   const LmSettings& settings() const { return o_.settings; }
   bool words() const { return settings().tokens == "words"; }
   std::string name() const { return o_.data.empty() ? "the generated text" : o_.data; }
-  nn::TransformerXL& model() { return training_ ? training_->model : *evaluated_; }
 
   void prepare() override {
     std::optional<Tokenizer> known;
@@ -190,18 +187,12 @@ class Run : public TrainingRun {
     n_train_ = int64_t(corpus.train.size());
     baselines_ = counting_loss(corpus.train, valid_, n_tokens);
     set_prompt(corpus.tokenizer);
-    as_usage([&] {
-      if (run_.report_only) {
-        evaluated_.emplace(settings().model(n_tokens));
-        nn::load_checkpoint(run_.resume, *evaluated_, nullptr);
-        evaluated_->to(device);
-        tokenizer_.emplace(std::move(corpus.tokenizer));
-        return;
-      }
-      training_.emplace(settings(), std::move(corpus.tokenizer), std::move(corpus.train), device,
-                        name());
-      if (!run_.resume.empty()) before_ = training_->load(run_.resume);
-    });
+    if (run_.report_only) {
+      load_model(settings().model(n_tokens), device);
+      tokenizer_.emplace(std::move(corpus.tokenizer));
+      return;
+    }
+    make_training(settings(), std::move(corpus.tokenizer), std::move(corpus.train), device, name());
   }
 
   void set_prompt(const Tokenizer& tokenizer) {
@@ -227,17 +218,9 @@ class Run : public TrainingRun {
     std::cout << (o_.data.empty() ? "Generated " : "Read ") << n_train_ << " " << settings().tokens
               << " to learn from and " << valid_.size() << " to judge by, "
               << model().options.vocabulary << " different. Position " << settings().position
-              << ", " << model().parameter_count() << " parameters, " << num_threads()
-              << " threads, " << blas_description() << std::endl;
+              << ", " << model_and_machine() << std::endl;
   }
 
-  StepResult train_step(double progress) override { return training_->train_step(progress); }
-  void save(const std::string& path, double seconds) const override {
-    training_->save(path, seconds);
-  }
-  RunState state() const override {
-    return {training_->step(), settings().steps, training_->learning_rate()};
-  }
   double tokens_per_step() const override { return training_->tokens_per_step(); }
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
@@ -359,8 +342,6 @@ class Run : public TrainingRun {
   std::string generated_;
   int64_t n_train_ = 0;
   std::vector<int64_t> prompt_;
-  std::optional<LmTraining> training_;
-  std::optional<nn::TransformerXL> evaluated_;  // without training
   std::optional<Tokenizer> tokenizer_;
   CountingLoss baselines_{};
 };

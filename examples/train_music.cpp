@@ -10,10 +10,9 @@
 #include <iostream>
 #include <optional>
 
-#include "core/blas.h"
-#include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/common/counting.h"
+#include "examples/common/model_run.h"
 #include "examples/common/progress.h"
 #include "examples/common/settings.h"
 #include "examples/piano/piano_measures.h"
@@ -21,19 +20,17 @@
 #include "examples/piano/piano_report.h"
 #include "examples/piano/piano_training.h"
 #include "examples/text/lm_settings.h"
-#include "nn/checkpoint.h"
 #include "nn/init.h"
 
 namespace stretto::examples {
 namespace {
 
-class Run : public TrainingRun {
+class Run : public ModelRun<PianoTraining> {
  public:
-  explicit Run(PianoOptions options) : TrainingRun(options.run), o_(std::move(options)) {}
+  explicit Run(PianoOptions options) : ModelRun(options.run), o_(std::move(options)) {}
 
  private:
   const PianoSettings& settings() const { return o_.settings; }
-  nn::MusicTransformer& model() { return training_ ? training_->model : *evaluated_; }
 
   void prepare() override {
     const PianoTokens& language = settings().language();
@@ -61,16 +58,8 @@ class Run : public TrainingRun {
     for (const PianoPiece& piece : judges) judged.push_back(piece.tokens);
     baselines_ = counts.loss(judged);
     n_train_ = int64_t(library_.train.size());
-    as_usage([&] {
-      if (run_.report_only) {
-        evaluated_.emplace(settings().model());
-        nn::load_checkpoint(run_.resume, *evaluated_, nullptr);
-        evaluated_->to(device);
-        return;
-      }
-      training_.emplace(settings(), std::move(library_.train), device);
-      if (!run_.resume.empty()) before_ = training_->load(run_.resume);
-    });
+    if (run_.report_only) return load_model(settings().model(), device);
+    make_training(settings(), std::move(library_.train), device);
   }
 
   void begin() override {
@@ -82,19 +71,10 @@ class Run : public TrainingRun {
       std::cout << "; skipped " << library_.skipped.size()
                 << ", the first: " << library_.skipped.front();
     std::cout << ". " << settings().tokens << ", attention " << settings().attention
-              << ", position " << settings().position << ", " << model().parameter_count()
-              << " parameters, " << num_threads() << " threads, " << blas_description()
-              << std::endl;
+              << ", position " << settings().position << ", " << model_and_machine() << std::endl;
   }
 
-  StepResult train_step(double progress) override { return training_->train_step(progress); }
   double validate() override { return mean_loss(validation_, settings().length); }
-  void save(const std::string& path, double seconds) const override {
-    training_->save(path, seconds);
-  }
-  RunState state() const override {
-    return {training_->step(), settings().steps, training_->learning_rate()};
-  }
   double tokens_per_step() const override { return double(settings().batch * settings().length); }
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
@@ -209,8 +189,6 @@ class Run : public TrainingRun {
   int64_t n_train_ = 0, n_tokens_ = 0;
   std::vector<PianoWindow> validation_, evaluation_;
   CountingLoss baselines_{};
-  std::optional<PianoTraining> training_;
-  std::optional<nn::MusicTransformer> evaluated_;  // without training
 };
 
 int run(PianoOptions& options) {

@@ -43,12 +43,6 @@ nn::MusicTransformer::Options ChoraleSettings::model() const {
   return o;
 }
 
-nn::Metadata ChoraleSettings::to_notes() const { return settings_to_notes(*this); }
-
-ChoraleSettings ChoraleSettings::from_notes(const nn::Metadata& notes, const std::string& path) {
-  return settings_from_notes<ChoraleSettings>(notes, path, "train_chorales");
-}
-
 double validation_loss(nn::MusicTransformer& model, const std::vector<Chorale>& pieces,
                        int64_t length, int64_t stride, int64_t batch) {
   NoGrad guard;

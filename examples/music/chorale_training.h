@@ -36,10 +36,6 @@ struct ChoraleSettings : ChoraleModelSettings {
     f("attention", s.attention);
     ChoraleModelSettings::each_of_chorales(s, f);
   }
-  /// Names and values as texts, for a checkpoint's notes and for messages.
-  nn::Metadata to_notes() const;
-  /// Throws UsageError, naming `path`, when notes are missing or malformed.
-  static ChoraleSettings from_notes(const nn::Metadata& notes, const std::string& path);
 };
 
 /// Mean negative log-likelihood in nats per token over all of `pieces` (scoring_batches). Throws

@@ -5,33 +5,23 @@
 #include <optional>
 
 #include "examples/common/kernels.h"
-#include "examples/common/settings.h"
+#include "examples/common/run_settings.h"
 #include "examples/text/lm_settings.h"
-#include "nn/checkpoint.h"
 
 namespace stretto::examples {
 namespace {
 
 void take_settings(PianoOptions& o) {
-  const std::string& path = o.run.resume;
   std::optional<PianoSettings> saved;
-  if (!path.empty()) {
-    const nn::Metadata notes = as_usage([&] { return nn::load_training_state(path); }).notes;
-    saved = settings_from_notes<PianoSettings>(notes, path, "train_music");
+  if (!o.run.resume.empty()) {
+    saved = saved_settings<PianoSettings>(o.run.resume, "train_music");
     if (!o.run.given("--tokens")) o.settings.tokens = saved->tokens;
     if (!o.run.given("--position")) o.settings.position = saved->position;
   }
-  nn::Metadata notes =
-      settings_to_notes(piano_settings(o.preset, o.settings.tokens, o.settings.position));
-  if (o.run.given("--minutes")) notes["steps"] = "0";
-  PianoSettings::each(o.settings, [&](const char* name, auto& value) {
-    if (!o.run.given(option_of(name))) read_text(notes.at(name), value);
-  });
-  if (!saved) return;
-  RunOptions asked = o.run;
-  if (o.run.given("--preset")) asked.given = [](const std::string&) { return true; };
-  check_same_settings(settings_to_notes(*saved), settings_to_notes(o.settings), asked, path);
-  o.settings = *saved;
+  take_preset(o.settings,
+              settings_to_notes(piano_settings(o.preset, o.settings.tokens, o.settings.position)),
+              o.run);
+  if (saved) take_saved(o.settings, *saved, o.run, o.run.given("--preset"));
 }
 
 void check(PianoOptions& o) {

@@ -16,7 +16,7 @@ using namespace stretto::examples::testing;  // NOLINT
 TEST_CASE("train_chorales --help names every option", "[examples]") {
   NEEDS_PROGRAM("train_chorales");
   check_help(
-      "train_chorales", ChoraleSettings().to_notes(),
+      "train_chorales", settings_to_notes(ChoraleSettings()),
       {"data", "out", "resume", "minutes", "threads", "device", "generate", "prime", "save-every",
        "final-stride", "top-p", "temperature", "evaluate-every", "anomaly", "help", "parameters"});
 }

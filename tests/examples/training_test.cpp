@@ -175,14 +175,17 @@ TEST_CASE("settings survive their notes", "[examples]") {
   settings.learning_rate = 0.1 + 0.2;
   settings.clip = INFINITY;
   settings.seed = UINT64_MAX;
-  CHECK(ChoraleSettings::from_notes(settings.to_notes(), "f") == settings);
-  for (const auto& [name, value] : settings.to_notes()) {
-    nn::Metadata notes = settings.to_notes();
+  const auto chorale_settings = [](const nn::Metadata& notes, const std::string& path) {
+    return settings_from_notes<ChoraleSettings>(notes, path, "train_chorales");
+  };
+  CHECK(chorale_settings(settings_to_notes(settings), "f") == settings);
+  for (const auto& [name, value] : settings_to_notes(settings)) {
+    nn::Metadata notes = settings_to_notes(settings);
     notes.erase(name);
-    CHECK_THAT(error_of<UsageError>([&] { ChoraleSettings::from_notes(notes, "f"); }),
+    CHECK_THAT(error_of<UsageError>([&] { chorale_settings(notes, "f"); }),
                Containing("f: not a checkpoint of train_chorales (its setting \"" + name + "\""));
     notes[name] = value + " ";
-    CHECK_THROWS_AS(ChoraleSettings::from_notes(notes, "f"), UsageError);
+    CHECK_THROWS_AS(chorale_settings(notes, "f"), UsageError);
   }
 }
 
