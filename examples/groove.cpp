@@ -3,7 +3,8 @@
 //
 // In: MIDI files of --data DIR, or songs that it generates itself; --prompt FILE to continue. Out,
 // in --out DIR: checkpoint, metrics.csv, a picture of the loss, the prompt and its continuations as
-// MIDI and as piano rolls, and how alike they are. --compare only compares MIDI files.
+// MIDI and as piano rolls, and how alike they are, which --prompts measures over several songs.
+// --compare only compares MIDI files.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
@@ -29,7 +30,7 @@ struct Options {
   std::string data;
   bool published = false;
   std::string prompt;
-  int64_t prompt_bars = 2, continuations = 3, tokens = 300;
+  int64_t prompt_bars = 2, prompts = 1, continuations = 3, tokens = 300;
   double temperature = 0.6;
   std::vector<std::string> compare;
   bool published_onsets = false, published_shifts = false;
@@ -72,7 +73,8 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--prompt", o.prompt, "MIDI file to continue; without it a song held out")
       ->option_text("FILE");
   app.add_option("--prompt-bars", o.prompt_bars, "How much of it the model sees");
-  app.add_option("--continuations", o.continuations, "How many to write (0: none)");
+  app.add_option("--prompts", o.prompts, "Continue so many of the songs held out");
+  app.add_option("--continuations", o.continuations, "How many to write of each (0: none)");
   app.add_option("--tokens", o.tokens, "New tokens of each, at most");
   app.add_option("--temperature", o.temperature, "Of the drawing of tokens");
   app.add_flag("--published-shifts", o.published_shifts,
@@ -94,6 +96,9 @@ void resolve(Options& o) {
                o.published);
   o.settings.check();
   require_range("--prompt-bars", o.prompt_bars, 1, 1000);
+  require_range("--prompts", o.prompts, 1, 1'000'000);
+  require(o.prompt.empty() || o.prompts == 1,
+          "--prompts " + as_text(o.prompts) + ": --prompt FILE is one");
   require_range("--continuations", o.continuations, 0, 1000);
   require_range("--tokens", o.tokens, 1, 1'000'000);
   require_not_negative("--temperature", o.temperature);
@@ -114,7 +119,7 @@ class Run : public ModelRun<GrooveTraining> {
     GrooveSplit songs = read_songs();
     valid_ = validation_grooves(songs.valid, settings().length);
     n_train_ = int64_t(songs.train.size());
-    if (o_.continuations > 0) find_prompt(songs.valid);
+    if (o_.continuations > 0) find_prompts(songs.valid);
     baselines_ = counted_loss(songs.train, valid_, settings());
     if (run_.report_only) return load_model(groove_model(settings()), device);
     make_training(settings(), std::move(songs.train), device);
@@ -128,24 +133,30 @@ class Run : public ModelRun<GrooveTraining> {
     return split_grooves(std::move(folder.songs), settings().held_out, o_.data + skipped_);
   }
 
-  // Of the songs held out, the first that begins within the bars of the prompt.
-  void find_prompt(const std::vector<GrooveSource>& held_out) {
-    const int bars = int(o_.prompt_bars);
-    if (!o_.prompt.empty()) reference_ = with_fullest_harmony(read_groove(o_.prompt));
-    for (const GrooveSource& song : held_out)
-      if (end_of(first_bars(reference_, bars)) == 0 && o_.prompt.empty())
-        reference_ = with_fullest_harmony(song);
-    prompt_ = first_bars(reference_, bars);
-    require(end_of(prompt_) > 0, "--prompt-bars " + as_text(o_.prompt_bars) + ": no note of " +
-                                     (o_.prompt.empty() ? "the songs held out" : o_.prompt) +
-                                     " ends within them");
-    const auto seen = int64_t(to_tokens(prompt_).size());
-    const int64_t room = settings().length - seen;
+  // The file, or of the songs held out the first ones that begin within the bars of a prompt.
+  void find_prompts(const std::vector<GrooveSource>& held_out) {
+    std::vector<Groove> songs;
+    if (!o_.prompt.empty()) songs.push_back(with_fullest_harmony(read_groove(o_.prompt)));
+    if (o_.prompt.empty())
+      for (const GrooveSource& song : held_out) songs.push_back(with_fullest_harmony(song));
+    for (Groove& song : songs) {
+      const Groove prompt = first_bars(song, int(o_.prompt_bars));
+      if (end_of(prompt) > 0 && int64_t(prompts_.size()) < o_.prompts)
+        prompts_.push_back({std::move(song), prompt});
+    }
+    const std::string bars = "--prompt-bars " + as_text(o_.prompt_bars);
+    require(!prompts_.empty(), bars + ": no note of " +
+                                   (o_.prompt.empty() ? "the songs held out" : o_.prompt) +
+                                   " ends within them");
     if (settings().position != "learned") return;
-    require(room > 0, "--prompt-bars " + as_text(o_.prompt_bars) + ": has " + as_text(seen) +
-                          " tokens, and --position learned has room for " +
-                          as_text(settings().length - 1));
-    o_.tokens = std::min(o_.tokens, room);
+    for (const auto& [song, prompt] : prompts_) {
+      const auto seen = int64_t(to_tokens(prompt).size());
+      const int64_t room = settings().length - seen;
+      require(room > 0, bars + ": has " + as_text(seen) +
+                            " tokens, and --position learned has room for " +
+                            as_text(settings().length - 1));
+      o_.tokens = std::min(o_.tokens, room);
+    }
   }
 
   void begin() override {
@@ -195,25 +206,40 @@ class Run : public ModelRun<GrooveTraining> {
     write_png(path(name + ".png"), groove_roll(groove, title));
   }
 
-  void write_music() {
-    write("prompt", prompt_, "Prompt");
+  std::vector<Groove> continuations(const Groove& prompt) {
     std::vector<Groove> written;
-    for (int64_t i = 1; i <= o_.continuations; ++i) {
+    for (int64_t i = 0; i < o_.continuations; ++i) {
       const bool keeps_keys = settings().attention == "softmax";
       written.push_back(continue_groove(
-          model(), prompt_,
+          model(), prompt,
           {.tokens = o_.tokens,
            .temperature = o_.temperature,
-           .seed = settings().seed + uint64_t(i - 1),
+           .seed = settings().seed + uint64_t(i),
            .shifts = o_.published_shifts ? ShiftRule::forward : ShiftRule::as_encoded,
            .context = keeps_keys ? settings().length : 0}));
-      const std::string number = std::to_string(i);
-      write("continuation-" + number, written.back(),
-            "Continuation " + number + " of " + std::to_string(o_.prompt_bars) + " bars");
+    }
+    return written;
+  }
+
+  // Files of the first prompt, and the likeness of all.
+  void write_music() {
+    std::vector<StyleSimilarity> likeness;
+    for (const auto& [song, prompt] : prompts_) {
+      const std::vector<Groove> written = continuations(prompt);
+      likeness.push_back(style_similarity(song, written, o_.onsets()));
+      if (likeness.size() > 1) continue;
+      write("prompt", prompt, "Prompt");
+      for (size_t i = 0; i < written.size(); ++i) {
+        const std::string number = std::to_string(i + 1);
+        write("continuation-" + number, written[i],
+              "Continuation " + number + " of " + std::to_string(o_.prompt_bars) + " bars");
+      }
     }
     std::cout << "Likeness in style of the continuations, by quarters, to the whole song (1: the "
-                 "same):\n"
-              << style_table(style_similarity(reference_, written, o_.onsets())) << std::flush;
+                 "same)"
+              << (prompts_.size() > 1 ? ", of " + as_text(int64_t(prompts_.size())) + " songs" : "")
+              << ":\n"
+              << style_table(mean_similarity(likeness)) << std::flush;
   }
 
   Options o_;
@@ -221,7 +247,10 @@ class Run : public ModelRun<GrooveTraining> {
   int64_t n_train_ = 0;
   std::string skipped_;
   CountingLoss baselines_{};
-  Groove reference_, prompt_;
+  struct Prompt {
+    Groove song, prompt;
+  };
+  std::vector<Prompt> prompts_;
 };
 
 int compare(const Options& o) {

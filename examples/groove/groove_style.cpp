@@ -58,7 +58,8 @@ double likeness(std::size_t track, std::size_t chunk, const Groove& reference,
   return cosine_similarity(expected, sum);
 }
 
-double mean(const std::array<double, 3>& values) {
+template <class Values>
+double mean(const Values& values) {
   double sum = 0, n = 0;
   for (const double value : values) {
     if (std::isnan(value)) continue;
@@ -138,6 +139,21 @@ StyleSimilarity style_similarity(const Groove& reference, const std::vector<Groo
       result.time_pitch[chunk][track] =
           track == drum_track ? kNone
                               : likeness(track, chunk, reference, outputs, time_pitch_profile);
+    }
+  return result;
+}
+
+StyleSimilarity mean_similarity(const std::vector<StyleSimilarity>& all) {
+  StyleSimilarity result{};
+  for (std::size_t chunk = 0; chunk < style_chunks; ++chunk)
+    for (std::size_t track = 0; track < 3; ++track) {
+      std::vector<double> onset, time_pitch;
+      for (const StyleSimilarity& one : all) {
+        onset.push_back(one.onset[chunk][track]);
+        time_pitch.push_back(one.time_pitch[chunk][track]);
+      }
+      result.onset[chunk][track] = mean(onset);
+      result.time_pitch[chunk][track] = mean(time_pitch);
     }
   return result;
 }

@@ -50,4 +50,7 @@ struct StyleSimilarity {
 StyleSimilarity style_similarity(const Groove& reference, const std::vector<Groove>& outputs,
                                  OnsetUnit unit = OnsetUnit::beats);
 
+/// The means of several, number by number, over those that are not NaN; NaN where all are.
+StyleSimilarity mean_similarity(const std::vector<StyleSimilarity>& all);
+
 }  // namespace stretto::examples

@@ -172,3 +172,23 @@ TEST_CASE("a groove is like itself, and its picture can be drawn", "[examples][g
   endless.tracks[0].push_back({1 << 27, 5, 40, 80});
   CHECK(groove_roll(endless, "").pixels == groove_roll(groove, "").pixels);
 }
+
+TEST_CASE("mean_similarity: number by number, of those that are some", "[examples][groove]") {
+  const Groove empty;
+  PortableRandom random(4);
+  const Groove groove = random_groove(random, 16);
+  const StyleSimilarity like = style_similarity(groove, {groove}),
+                        none = style_similarity(empty, {groove});
+  const StyleSimilarity unlike = style_similarity(groove, {empty});
+  CHECK(std::isnan(none.onset[0][0]));
+  const StyleSimilarity mean = mean_similarity({like, none, unlike, like});
+  for (size_t chunk = 0; chunk < style_chunks; ++chunk)
+    for (size_t track = 0; track < 3; ++track) {
+      CHECK(mean.onset[chunk][track] == Approx(2 * like.onset[chunk][track] / 3));
+      if (track != drum_track)
+        CHECK(mean.time_pitch[chunk][track] == Approx(2 * like.time_pitch[chunk][track] / 3));
+    }
+  CHECK(std::isnan(mean.time_pitch[0][drum_track]));
+  CHECK(std::isnan(mean_similarity({none}).onset[2][1]));
+  CHECK(std::isnan(mean_similarity({}).onset[0][0]));
+}

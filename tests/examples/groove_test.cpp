@@ -39,13 +39,27 @@ class TinyGroove : public TinyRun {
 TEST_CASE("groove --help names every option", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   check_help("groove", settings_to_notes(GrooveSettings()),
-             {"data",    "published",       "out",
-              "resume",  "minutes",         "threads",
-              "device",  "save-every",      "parameters",
-              "anomaly", "evaluate-every",  "evaluate",
-              "prompt",  "prompt-bars",     "continuations",
-              "tokens",  "temperature",     "published-shifts",
-              "compare", "published-onsets"});
+             {"data",
+              "published",
+              "out",
+              "resume",
+              "minutes",
+              "threads",
+              "device",
+              "save-every",
+              "parameters",
+              "anomaly",
+              "evaluate-every",
+              "evaluate",
+              "prompts",
+              "prompt",
+              "prompt-bars",
+              "continuations",
+              "tokens",
+              "temperature",
+              "published-shifts",
+              "compare",
+              "published-onsets"});
 }
 
 TEST_CASE("groove --parameters prints their number and makes nothing", "[examples][groove]") {
@@ -112,6 +126,26 @@ TEST_CASE("groove learns, continues and compares", "[examples][groove]") {
             .out != compared.out);
 }
 
+TEST_CASE("groove continues several songs, and shows the mean of their likeness",
+          "[examples][groove]") {
+  NEEDS_PROGRAM("groove");
+  const TinyGroove tiny;
+  const Ended ended =
+      tiny.run({"--steps", "3", "--held-out", "0.5", "--prompts", "9", "--continuations", "1"});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("(1: the same), of 2 songs:\n"));
+  CHECK(std::filesystem::exists(tiny.out("continuation-1.mid")));
+  CHECK(!std::filesystem::exists(tiny.out("continuation-2.mid")));
+  const Ended one = tiny.resume({"--held-out", "0.5", "--evaluate", "--steps", "3", "--out",
+                                 tiny.file("one"), "--continuations", "1"});
+  INFO(one.err);
+  CHECK(one.status == 0);
+  CHECK_THAT(one.out, Containing("(1: the same):\n"));
+  CHECK(read_file(tiny.file("one/continuation-1.mid")) ==
+        read_file(tiny.out("continuation-1.mid")));
+}
+
 TEST_CASE("groove composes its own songs, and goes by the clock", "[examples][groove]") {
   NEEDS_PROGRAM("groove");
   const TempDir folder;
@@ -156,6 +190,8 @@ TEST_CASE("groove refuses what it cannot use in one line", "[examples][groove]")
                ": at least two songs with bass, drums and harmony are needed, and it has 0"},
           {{"--prompt", tiny.file("none")},
            "cannot read '" + tiny.file("none") + "': No such file or directory"},
+          {{"--prompts", "0"}, "--prompts 0: accepted are 1 to 1000000"},
+          {{"--prompts", "2", "--prompt", song}, "--prompts 2: --prompt FILE is one"},
           {{"--prompt-bars", "0"}, "--prompt-bars 0: accepted are 1 to 1000"},
           {{"--continuations", "-1"}, "--continuations -1: accepted are 0 to 1000"},
           {{"--tokens", "0"}, "--tokens 0: accepted are 1 to 1000000"},
