@@ -13,6 +13,7 @@ namespace stretto::nn {
 namespace {
 
 constexpr size_t remembered = 1024;
+constexpr int64_t ahead = 32;
 
 SpeModels models_of(SpeShare shared) {
   if (shared == SpeShare::nothing) return {};
@@ -92,6 +93,14 @@ struct Spe::Drawn {
     bool recorded;
   };
   std::optional<Kept> kept;  // from the first layer to the last
+  struct Ahead {
+    SpeCode code;
+    RandomKey key;
+    int64_t first;
+    std::vector<std::pair<const Storage*, uint32_t>>
+        made_from;  // the parameters and their versions
+  };
+  std::optional<Ahead> ahead;  // while positions come one after another
 };
 
 struct SpeShared {
@@ -139,11 +148,35 @@ void Spe::set_realizations(int64_t r) {
   drawn_->realizations = r;
 }
 
+// Generation asks for one position after another, and a filter needs the noise of P positions for
+// one. So the code is made and kept for some positions at a time, which takes (P + 31) / 32 as many
+// draws, and H·D·R·64 numbers. Only where no graph is recorded.
+std::optional<SpeCode> Spe::code_ahead(const AttentionCall& call, RandomKey key) const {
+  Drawn& d = *drawn_;
+  const bool one_after_another = call.state && call.continued && call.n_keys() <= ahead;
+  const bool right_dtype = (call.q.dtype() == f64) == (parameters_[0].dtype() == f64);
+  if (!one_after_another || training() || grad_enabled() || !right_dtype || !common_.ahead) {
+    d.ahead.reset();
+    return {};
+  }
+  decltype(Drawn::Ahead::made_from) now;
+  for (const Tensor& p : parameters_) now.emplace_back(&p.storage(), p.storage().version);
+  const std::optional<Drawn::Ahead>& has = d.ahead;
+  const bool same = has && has->key.seed == key.seed && has->key.stream == key.stream &&
+                    has->code.realizations() == d.realizations && has->made_from == now &&
+                    has->first <= call.first && call.first + call.n_keys() <= has->first + ahead;
+  if (!same)
+    d.ahead = {code(parameters_, SpeNoise(key, d.realizations)).kept(ahead, 1, call.first), key,
+               call.first, std::move(now)};
+  return has->code;
+}
+
 // The code of a pass is kept from its first layer to its last. Not in what checkpoint() runs again:
 // each layer of that has a backward pass of its own.
 SpeCode Spe::code_of(const AttentionCall& call) const {
   Drawn& d = *drawn_;
   const RandomKey key = d.draws(training(), call.continued || layer_ > 0);
+  if (const std::optional<SpeCode> found = code_ahead(call, key)) return *found;
   const auto anew = [&] { return code(parameters_, SpeNoise(key, d.realizations)); };
   if (!common_.keep || d.layers == 1 || call.continued || call.n_keys() == 0 || Backward::running())
     return anew();
@@ -188,7 +221,8 @@ SineSpe::SineSpe(Module& parent, HeadShape shape, Options o, const SpeModels& mo
           {.realizations = checked(o).realizations,
            .gated = o.gated,
            .shared = o.shared,
-           .form = o.form},
+           .form = o.form,
+           .ahead = o.form != SpeForm::composed},
           models,
           [&]() -> std::vector<Parameter> {
             const Shape size{shape.n_heads, shape.d_key, o.sines};
@@ -224,7 +258,8 @@ ConvSpe::ConvSpe(Module& parent, HeadShape shape, Options o, const SpeModels& mo
            .gated = o.gated,
            .shared = o.shared,
            .form = o.form,
-           .keep = o.form != SpeForm::composed},
+           .keep = o.form != SpeForm::composed,
+           .ahead = o.form != SpeForm::composed && o.shape.empty()},
           models,
           [&]() -> std::vector<Parameter> {
             Shape size{shape.n_heads, shape.d_key};

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <deque>
+#include <optional>
 
 #include "nn/position.h"
 #include "ops/spe.h"
@@ -91,7 +92,8 @@ class Spe : public Position {
     bool gated = true;
     SpeShare shared = SpeShare::nothing;
     SpeForm form = SpeForm::automatic;
-    bool keep = false;  // a code that is shared is kept for the pass
+    bool keep = false;   // a code that is shared is kept for the pass
+    bool ahead = false;  // some positions at a time are made in generation
   };
   /// One of the code's parameters, [H, D, …].
   struct Parameter {
@@ -109,6 +111,7 @@ class Spe : public Position {
  private:
   struct Drawn;
   SpeCode code_of(const AttentionCall& call) const;
+  std::optional<SpeCode> code_ahead(const AttentionCall& call, RandomKey key) const;
 
   const char* op_;
   const HeadShape shape_;

@@ -13,15 +13,15 @@ namespace {
 
 constexpr const char* op = "spe";
 
-// Where queries and keys stand.
+// Where queries and keys stand, and from where to where there are any.
 struct Places {
-  int64_t queries, keys, end;
+  int64_t queries, keys, begin, end;
 };
 
 Places places_of(const Tensor& q, const Tensor& k, int64_t first) {
   const int64_t m = q.size(2), n = k.size(2);
   const int64_t query = n == 0 ? first : first + n - m;
-  return {query, first, std::max(query + m, first + n)};
+  return {query, first, m == 0 ? first : std::min(query, first), std::max(query + m, first + n)};
 }
 
 void check_gate(const Tensor& gate, const SpeNoise& noise, const SpeSource& s) {
@@ -51,8 +51,9 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeCode& code, co
   check(at.queries >= 0, op, q.size(2), " queries and ", k.size(2), " keys from position ", o.first,
         " on: the first query would stand at position ", at.queries);
   if (const auto& kept = SpeAccess::kept(code))
-    check(at.end <= kept->length, op, "the kept code has ", kept->length,
-          " positions, the call needs ", at.end);
+    check(at.begin >= at.end || (kept->first <= at.begin && at.end <= kept->end()), op,
+          "the kept code has positions ", kept->first, " to ", kept->end() - 1, ", the call needs ",
+          at.begin, " to ", at.end - 1);
   else
     s.check_reach(op, at.end);
   if (o.gate) {
@@ -87,9 +88,10 @@ Tensor composed(SpeSide side, const SpeOperand& operand, const SpeCode& code,
   const Tensor& x = operand.x;
   const int64_t n = x.size(2);
   const auto& kept = SpeAccess::kept(code);
-  Tensor codes = kept && !x.device().is_cpu()
-                     ? kept->codes[int(side)].slice(2, operand.at, operand.at + n)
-                     : s.codes(side, operand.at, n, x.dtype());
+  Tensor codes =
+      kept && !x.device().is_cpu()
+          ? kept->codes[int(side)].slice(2, operand.at - kept->first, operand.at - kept->first + n)
+          : s.codes(side, operand.at, n, x.dtype());
   if (gate.factors.defined())  // (24, 25)
     codes = gate.factors.reshape({s.heads, s.d, 1, 1}) * codes + gate.rows.unsqueeze(2);
   // (16, 17): a product [B, D] · [D, R] for each head and position.
@@ -114,18 +116,21 @@ int64_t SpeCode::heads() const { return SpeAccess::source(*this).heads; }
 int64_t SpeCode::d() const { return SpeAccess::source(*this).d; }
 int64_t SpeCode::realizations() const { return SpeAccess::source(*this).realizations; }
 
-SpeCode SpeCode::kept(int64_t length, double queries) const {
+SpeCode SpeCode::kept(int64_t length, double queries, int64_t first) const {
   const SpeSource& s = SpeAccess::source(*this);
   check(length >= 0, "SpeCode::kept", "length is ", length, "; must be 0 or more");
+  check(first >= 0, "SpeCode::kept", "first is ", first, "; must be 0 or more");
   check(queries >= 0 && queries <= 1, "SpeCode::kept", "queries is ", queries,
         "; must be a share of heads, 0 to 1");
-  s.check_reach("SpeCode::kept", length);
+  s.check_reach("SpeCode::kept", first + length);
   const DType dtype = s.parameter().dtype() == f64 ? f64 : f32;
-  if (s.parameter().device().is_cpu()) return keep_on_cpu(*this, length, queries, dtype);
+  if (s.parameter().device().is_cpu()) return keep_on_cpu(*this, first, length, queries, dtype);
   auto codes = std::make_shared<KeptCodes>();
+  codes->first = first;
   codes->length = length;
   codes->query_heads = s.heads;
-  for (const SpeSide side : spe_sides) codes->codes[int(side)] = s.codes(side, 0, length, dtype);
+  for (const SpeSide side : spe_sides)
+    codes->codes[int(side)] = s.codes(side, first, length, dtype);
   return SpeAccess::make_kept(*this, codes, {});
 }
 

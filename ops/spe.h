@@ -68,17 +68,17 @@ class SpeCode {
   /// is [H, D, R, n1, n2], n1 ≥ h + P1 − 1, n2 ≥ w + P2 − 1. Filters may be longer than sequences.
   static SpeCode conv(Tensor filter_q, Tensor filter_k, SpeNoise noise, Shape shape = {});
 
-  /// The same code with its values at positions 0 … length − 1 computed once and kept, for layers
-  /// that share a draw: it costs memory, H·D·L·R numbers for keys and as many for queries, and
-  /// saves time in every spe() but the first. `queries` in [0, 1] is the share of heads whose
-  /// values for queries are kept too; every spe() makes the others'. Other devices than the CPU
-  /// keep all.
+  /// The same code with its values at positions first … first + length − 1 computed once and kept,
+  /// for layers that share a draw, or for calls that go on from position to position: it costs
+  /// memory, H·D·length·R numbers for keys and as many for queries, and saves time in every spe()
+  /// but the first. `queries` in [0, 1] is the share of heads whose values for queries are kept
+  /// too; every spe() makes the others'. Other devices than the CPU keep all.
   ///
   /// Gradients stay exact: the backward of each spe() leaves its operands (q, k and the gradients
   /// that arrived) behind, and after the last one the parameters' gradients are summed from them,
   /// without gradients of the codes. So it costs no memory before backward. It can be
   /// differentiated once; SpeForm::composed computes the code anew.
-  SpeCode kept(int64_t length, double queries = 1) const;
+  SpeCode kept(int64_t length, double queries = 1, int64_t first = 0) const;
 
   int64_t heads() const;
   int64_t d() const;

@@ -16,14 +16,14 @@ void make_codes(const SpeSource& s, const Tensors& inputs, const KeptCodes& kept
   parallel_for(s.heads * s.d, 1, [&](int64_t begin, int64_t end) {
     const auto rows = s.rows<T>(inputs, {});
     for (int64_t i = begin; i < end; ++i)
-      for (int64_t p0 = 0; p0 < kept.length; p0 += segment) {
-        const int64_t p1 = std::min(kept.length, p0 + segment);
+      for (int64_t p0 = kept.first; p0 < kept.end(); p0 += segment) {
+        const int64_t p1 = std::min(kept.end(), p0 + segment);
         rows->prepare(i / s.d, i % s.d, p0, p1);
         for (const SpeSide side : spe_sides)
           if (const int64_t place = kept.place(side, i / s.d); place >= 0)
-            std::copy_n(
-                rows->rows(side, p0, p1), (p1 - p0) * r,
-                kept.codes[int(side)].data<T>() + ((place * s.d + i % s.d) * kept.length + p0) * r);
+            std::copy_n(rows->rows(side, p0, p1), (p1 - p0) * r,
+                        kept.codes[int(side)].data<T>() +
+                            ((place * s.d + i % s.d) * kept.length + p0 - kept.first) * r);
       }
   });
 }
@@ -72,10 +72,12 @@ void kept_backward(const SpeSource& s, const Tensors& inputs, const Tensors& gra
 
 }  // namespace
 
-SpeCode keep_on_cpu(const SpeCode& code, int64_t length, double queries, DType dtype) {
+SpeCode keep_on_cpu(const SpeCode& code, int64_t first, int64_t length, double queries,
+                    DType dtype) {
   const auto source = SpeAccess::shared_source(code);
   const Tensors inputs = source->inputs(dtype);
   auto kept = std::make_shared<KeptCodes>();
+  kept->first = first;
   kept->length = length;
   kept->inputs = plain_tensors(inputs);
   kept->query_heads = std::llround(queries * double(source->heads));

@@ -33,9 +33,11 @@ class KeptCodes {
   };
   Tensor codes[2];  // [H, D, length, R], queries and keys; of queries `query_heads` instead of H
   int64_t query_heads = 0;
-  Tensors inputs;  // SpeSource::inputs, off the tape
-  int64_t length = 0;
+  Tensors inputs;                 // SpeSource::inputs, off the tape
+  int64_t first = 0, length = 0;  // positions first … first + length − 1
   std::vector<Pending> pending;
+
+  int64_t end() const { return first + length; }
 
   /// Where a head's code is in `codes`; −1 where it was not kept. Heads that were are spread
   /// evenly.
@@ -50,7 +52,8 @@ class KeptCodes {
 SpePair streamed_spe(const SpeOperand& q, const SpeOperand& k, const SpeCode& code,
                      const SpeGateTerms& gate);
 
-/// Codes of positions 0 … length − 1, and the handle that their gradients flow through.
-SpeCode keep_on_cpu(const SpeCode& code, int64_t length, double queries, DType dtype);
+/// Codes of positions first … first + length − 1, and the handle that their gradients flow through.
+SpeCode keep_on_cpu(const SpeCode& code, int64_t first, int64_t length, double queries,
+                    DType dtype);
 
 }  // namespace stretto

@@ -46,7 +46,8 @@ class KeptSpeRows : public SpeRows<T> {
     const auto [h, d, first, last] = at_;
     const Tensor& codes = kept_.codes[int(side)];
     if (const int64_t place = kept_.place(side, h); place >= 0)
-      return codes.data<T>() + ((place * codes.size(1) + d) * codes.size(2) + p0) * codes.size(3);
+      return codes.data<T>() +
+             ((place * codes.size(1) + d) * codes.size(2) + p0 - kept_.first) * codes.size(3);
     if (!prepared_) anew_->prepare(h, d, first, last);
     prepared_ = true;
     return anew_->rows(side, p0, p1);

@@ -81,6 +81,70 @@ TEST_CASE("Spe: token by token equals one pass, with every kernel") {
       }
 }
 
+TEST_CASE("Spe: generation makes some positions at a time, and notices what changes") {
+  // The composed form makes each position anew.
+  const auto codes = spe_codes(), plain = spe_codes(SpeForm::composed);
+  const Tensor x = fixed_noise({2, 90, 8}, 1);
+  const nn::Visibility causal{.causal = true};
+  for (size_t i = 0; i < codes.size(); ++i) {
+    INFO(codes[i].name);
+    const auto outputs = [&](const nn::MakePosition& make) {
+      manual_seed(4);
+      const auto model = layers_of(make, nn::linear_kernel());
+      model->eval();
+      Tensors all;
+      Caches caches(3), others(3);
+      const auto steps = [&](Caches& to, std::vector<int64_t> pieces) {
+        for (const int64_t n : pieces) {
+          const int64_t at = to[0].length();
+          all.push_back((*model)(x.slice(1, at, at + n), causal, &to));
+        }
+      };
+      const std::vector<int64_t> ones(40, 1);
+      {
+        NoGrad guard;
+        steps(caches, {3});
+        steps(caches, ones);
+        steps(others, {50, 1, 1});  // another sequence, elsewhere
+        steps(caches, {1, 5, 1});
+        for (auto [name, p] : model->named_parameters())
+          if (name.find("freqs") != name.npos || name.find("filter_k") != name.npos)
+            p.copy_(p + 0.1);
+        steps(caches, {1, 1});
+        Caches wider(3);
+        for (const int64_t r : {9, 6}) {
+          for (int64_t layer = 0; layer < 3; ++layer) model->spe(layer)->set_realizations(r);
+          if (r == 9) steps(wider, {2, 1, 1});
+        }
+      }
+      steps(caches, {1, 1});  // with a graph
+      all.push_back(grad({sum(square(all.back()))}, {model->spe(0)->parameters().front()})[0]);
+      return all;
+    };
+    check_equal(outputs(codes[i].make), outputs(plain[i].make));
+  }
+}
+
+TEST_CASE("Spe: what generation keeps ahead is small, and given back") {
+  NoGrad guard;
+  const Tensor x = fixed_noise({1, 50, 8}, 1);
+  manual_seed(4);
+  const auto model =
+      layers_of(nn::conv_spe({.realizations = 64, .taps = {100}}), nn::linear_kernel());
+  model->eval();
+  Caches caches(3);
+  const nn::Visibility causal{.causal = true};
+  (*model)(x.slice(1, 0, 10), causal, &caches);
+  const int64_t state = memory_stats().live;
+  (*model)(x.slice(1, 10, 11), causal, &caches);
+  // H·D·R·32 numbers for keys and for queries, in three layers, and both filters.
+  const int64_t kept = 3 * 2 * 4 * 2 * (64 * 32 + 100) * int64_t(sizeof(double));
+  CHECK(memory_stats().live - state >= kept);
+  CHECK(memory_stats().live - state <= kept + 4096);
+  (*model)(x, causal);  // a pass of its own
+  CHECK(memory_stats().live <= state + 4096);
+}
+
 TEST_CASE("Spe: a limited cache knows where its keys stand") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, 23, 8}, 1);

@@ -37,7 +37,7 @@ std::string describe(const SpeSetup& s) {
 }
 
 const char* name(SpeWay way) {
-  constexpr const char* names[] = {"composed", "streamed", "kept", "kept in part"};
+  constexpr const char* names[] = {"composed", "streamed", "kept", "kept, some queries made anew", "kept in part"};
   return names[int(way)];
 }
 
@@ -146,6 +146,7 @@ SpePair SpeCall::operator()(SpeWay way, const Tensors& in) const {
   SpeCode c = code(in);
   if (way == SpeWay::kept) c = c.kept(end());
   if (way == SpeWay::kept_some) c = c.kept(end(), 0.5);
+  if (way == SpeWay::kept_part) c = c.kept(end() - begin(), 1, begin());
   return spe(in[0], in[1], c,
              options(in, way == SpeWay::composed ? SpeForm::composed : SpeForm::streamed));
 }
@@ -153,6 +154,8 @@ SpePair SpeCall::operator()(SpeWay way, const Tensors& in) const {
 int64_t SpeCall::first_query() const {
   return s.keys == 0 ? s.first : s.first + s.keys - s.queries;
 }
+
+int64_t SpeCall::begin() const { return std::min(first_query(), s.first); }
 
 int64_t SpeCall::end() const { return std::max(first_query() + s.queries, s.first + s.keys); }
 

@@ -26,10 +26,10 @@ std::string describe(const SpeSetup& s);
 /// Every kind and policy, with odd sizes.
 std::vector<SpeSetup> spe_setups();
 
-/// How a call is computed.
-enum class SpeWay { composed, streamed, kept, kept_some };
+/// How a call is computed; kept_part: the positions that it needs.
+enum class SpeWay { composed, streamed, kept, kept_some, kept_part };
 inline constexpr SpeWay spe_ways[] = {SpeWay::composed, SpeWay::streamed, SpeWay::kept,
-                                      SpeWay::kept_some};
+                                      SpeWay::kept_some, SpeWay::kept_part};
 const char* name(SpeWay way);
 
 struct SpeCall {
@@ -46,7 +46,8 @@ struct SpeCall {
   SpeOptions options(const Tensors& in, SpeForm form = SpeForm::automatic) const;
   SpePair operator()(SpeWay way, const Tensors& in) const;
   SpePair operator()(SpeWay way) const { return (*this)(way, inputs); }
-  /// Positions up to the last one.
+  /// From the first position to the last.
+  int64_t begin() const;
   int64_t end() const;
   int64_t first_query() const;
   /// By the loops.

@@ -258,7 +258,10 @@ TEST_CASE("spe: what it does not accept") {
                       "[spe] 6 queries and 4 keys from position 1 on: the first query would stand "
                       "at position -1");
     CHECK_THROWS_WITH(spe(q, k, code.kept(5), plain),
-                      "[spe] the kept code has 5 positions, the call needs 6");
+                      "[spe] the kept code has positions 0 to 4, the call needs 0 to 5");
+    CHECK_THROWS_WITH(spe(q, k, code.kept(6, 1, 1), plain),
+                      "[spe] the kept code has positions 1 to 6, the call needs 0 to 5");
+    CHECK_NOTHROW(spe(q, k, code.kept(6, 1, 3), {.first = 3, .form = form}));
     const SpeCode shortest = SpeCode::conv(filters[2], filters[3], zeros({2, 3, 4, 7}));
     CHECK_THROWS_WITH(spe(q, k, shortest, plain),
                       "[spe] the noise reaches 5 positions, the call needs 6");
@@ -281,6 +284,7 @@ TEST_CASE("spe: what it does not accept") {
   CHECK_THROWS_WITH(spe(q.to(f32), k.to(f32), sine.code().kept(6)),
                     Containing("the kept code is f64, as its parameters are"));
   CHECK_THROWS_WITH(sine.code().kept(-1), "[SpeCode::kept] length is -1; must be 0 or more");
+  CHECK_THROWS_WITH(sine.code().kept(1, 1, -1), "[SpeCode::kept] first is -1; must be 0 or more");
   CHECK_THROWS_WITH(sine.code().kept(1, 1.5),
                     "[SpeCode::kept] queries is 1.5; must be a share of heads, 0 to 1");
   CHECK_THROWS_WITH(spe_template(sine.code(), 0), "[spe_template] n is 0; must be at least 1");
