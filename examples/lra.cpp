@@ -59,7 +59,9 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--attention", s.attention, joined(kernel_names()));
   app.add_option("--redraw", s.redraw,
                  "performer: draw a new random projection after so many steps (0: never)");
-  app.add_option("--position", s.position, joined(lra_positions()));
+  app.add_option(
+      "--position", s.position,
+      joined(lra_positions()) + " (ape: as published, learned for image, else sinusoid)");
   app.add_option("--realizations", s.realizations,
                  "sine and conv: realizations of the random code, the width of its heads");
   app.add_option("--sines", s.sines, "sine: sines of each dimension");

@@ -112,7 +112,6 @@ LraSettings published(const std::string& task) {
   LraSettings s;
   const nn::LongRangePreset p = lra_task(task).published();
   s.task = task;
-  s.position = p.model.added == nn::AddedPosition::learned ? "learned" : "ape";
   s.realizations = task == "image" ? 32 : 64;
   s.pooling = name_of(p.model.pooling);
   s.max_length = p.model.max_length;

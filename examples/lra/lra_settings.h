@@ -93,7 +93,8 @@ struct LraSettings : ModelSettings, SpeSettings {
 /// that learns something on two cores in minutes. UsageError for an unknown task.
 LraSettings lra_settings(const std::string& task, bool small = false);
 
-/// The names of --task and --position. Their tables stand in lra_tables.cpp.
+/// The names of --task and --position. Their tables stand in lra_tables.cpp. Position ape is the
+/// absolute one that the task's published model has, learned for image and sinusoids for others.
 std::vector<std::string> lra_tasks();
 std::vector<std::string> lra_positions();
 

@@ -50,7 +50,9 @@ LraPosition spe(const Settings& s) {
 const std::map<std::string, Position>& positions() {
   static const std::map<std::string, Position> all{
       {"none", [](const Settings&) { return LraPosition(); }},
-      {"ape", [](const Settings&) { return LraPosition{AddedPosition::sinusoid}; }},
+      {"ape",
+       [](const Settings& s) { return LraPosition{lra_task(s.task).published().model.added}; }},
+      {"sinusoid", [](const Settings&) { return LraPosition{AddedPosition::sinusoid}; }},
       {"learned", [](const Settings&) { return LraPosition{AddedPosition::learned}; }},
       {"rope", [](const Settings&) { return inside(nn::rotary()); }},
       {"sine", spe},

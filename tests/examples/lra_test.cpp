@@ -82,6 +82,8 @@ TEST_CASE("lra --parameters counts and stops", "[examples]") {
   CHECK(count({"--task", "retrieval"}) == "1087618");
   CHECK(count({"--task", "image"}) == "248458");
   CHECK(count({"--task", "image", "--position", "none"}) == "117258");
+  CHECK(count({"--task", "image", "--position", "sinusoid"}) == "117258");
+  CHECK(count({"--task", "image", "--position", "learned"}) == "248458");
   // Table 3 of Liutkus et al. 2021.
   struct Published {
     Arguments task;
@@ -95,7 +97,9 @@ TEST_CASE("lra --parameters counts and stops", "[examples]") {
     Arguments all{"--attention", "performer", "--task"};
     all.insert(all.end(), p.task.begin(), p.task.end());
     CHECK(count(all) == p.plain);
-    all.insert(all.end(), {"--position", "sine"});
+    all.insert(all.end(), {"--position", "ape"});
+    CHECK(count(all) == p.plain);
+    all.back() = "sine";
     CHECK(count(all) == p.sine);
     all.back() = "conv";
     CHECK(count(all) == p.conv);

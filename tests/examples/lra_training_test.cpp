@@ -346,7 +346,8 @@ TEST_CASE("settings that cannot be trained are named", "[examples]") {
   CHECK_THAT(refused([](S& s) { s.attention = "none"; }), Containing("--attention none: accepted"));
   CHECK_THAT(
       refused([](S& s) { s.position = "here"; }),
-      Containing("--position here: accepted are ape, conv, conv-ungated, learned, none, rope"));
+      Containing("--position here: accepted are ape, conv, conv-ungated, learned, none, rope, "
+                 "shaw, sine, sine-ungated, sinusoid, t5"));
   CHECK(refused([](S& s) { s.pooling = "last"; }) ==
         "--pooling last: accepted are cls, first and mean");
   CHECK(refused([](S& s) { s.schedule = "none"; }) ==
