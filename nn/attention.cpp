@@ -84,6 +84,11 @@ AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context
 
 Tensor MultiHeadAttention::attend(AttentionCall c) const {
   if (position_) position_->apply(c);
+  return joined(c);
+}
+
+// With its position, through the kernel, and its heads joined.
+Tensor MultiHeadAttention::joined(const AttentionCall& c) const {
   return out((*kernel_)(c).transpose(1, 2).flatten(2));
 }
 
@@ -108,22 +113,23 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
         "limit");
   AttentionCall c = project(x, x, visible);
   if (cache && kernel_->keeps_state()) return attend_state(std::move(c), *cache);
-  if (cache) {
-    c.first = cache->dropped;
-    c.continued = cache->length() > 0;
-    if (c.continued) {
-      c.k = cat({cache->k, c.k}, 2);
-      c.v = cat({cache->v, c.v}, 2);
-    }
-    cache->k = c.k;
-    cache->v = c.v;
-    if (cache->limit > 0 && cache->length() > cache->limit) {
-      cache->k = c.k.slice(2, -cache->limit).contiguous();
-      cache->v = c.v.slice(2, -cache->limit).contiguous();
-      cache->dropped += c.n_keys() - cache->limit;
-    }
+  if (!cache) return attend(std::move(c));
+  const bool encoded = position_ && position_->encodes_keys();
+  c.first = cache->dropped + (encoded ? cache->length() : 0);
+  c.continued = cache->length() > 0;
+  if (encoded) position_->apply(c);
+  if (c.continued) {
+    c.k = cat({cache->k, c.k}, 2);
+    c.v = cat({cache->v, c.v}, 2);
   }
-  return attend(std::move(c));
+  cache->k = c.k;
+  cache->v = c.v;
+  if (cache->limit > 0 && cache->length() > cache->limit) {
+    cache->k = c.k.slice(2, -cache->limit).contiguous();
+    cache->v = c.v.slice(2, -cache->limit).contiguous();
+    cache->dropped += c.n_keys() - cache->limit;
+  }
+  return encoded ? joined(c) : attend(std::move(c));
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,

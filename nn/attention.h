@@ -39,7 +39,7 @@ MakeKernel softmax_kernel(AttentionForm form = AttentionForm::automatic);
 /// empty and grows with every call. For self-attention with a kernel that keeps a state it has that
 /// alone, which does not grow.
 struct KeyValueCache {
-  Tensor k, v;  // [B, G, N, D], [B, G, N, Dv]
+  Tensor k, v;  // [B, G, N, D], [B, G, N, Dv]; of positions that encode keys, the encoded ones
   /// > 0: only the last `limit` positions are kept. Relative positions stay right.
   int64_t limit = 0;
   LinearState state = {};
@@ -108,6 +108,7 @@ class MultiHeadAttention : public Module {
   void make();
   AttentionCall placed(const Tensor& x, const Visibility& visible) const;
   Tensor attend_state(AttentionCall call, KeyValueCache& cache) const;
+  Tensor joined(const AttentionCall& placed) const;
 
   std::unique_ptr<Position> position_;
   std::unique_ptr<Kernel> kernel_;

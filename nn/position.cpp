@@ -9,6 +9,7 @@ class SharedPosition : public Position {
   SharedPosition(Module& parent, const Position& of) : Position(parent), of_(of) {}
   void apply(AttentionCall& call) const override { of_.apply(call); }
   int64_t key_width(HeadShape shape) const override { return of_.key_width(shape); }
+  bool encodes_keys() const override { return of_.encodes_keys(); }
   std::string label() const override { return "shared " + of_.label(); }
 
  private:

@@ -52,6 +52,10 @@ class Position : public Module {
   virtual void apply(AttentionCall& call) const = 0;
   /// D of the queries and keys that apply() leaves, where it is not shape.d_key.
   virtual int64_t key_width(HeadShape shape) const { return shape.d_key; }
+  /// Whether what apply() makes of a key depends on nothing but the key and its position,
+  /// call.first + its row. A cache then keeps what it was made into, and later calls bring the new
+  /// keys alone, with `continued`.
+  virtual bool encodes_keys() const { return false; }
 };
 
 using MakePosition = std::function<std::unique_ptr<Position>(Module& parent, HeadShape shape)>;

@@ -7,7 +7,6 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
-#include "ops/linear_attention.h"
 #include "ops/view.h"
 
 namespace stretto::nn {
@@ -112,8 +111,8 @@ void Rotary::apply(AttentionCall& call) const {
   check(!options.xpos || !call.state, "Rotary",
         "xPos with a kernel that keeps a state: features of queries and keys depend on where "
         "its factors are counted from; use Rotary without xpos");
-  // Only differences matter, but keys in a state are turned for good.
-  const int64_t first = call.state ? call.state->length : options.xpos ? -(n / 2) : 0;
+  // Only differences matter, but keys in a cache are turned for good.
+  const int64_t first = options.xpos ? -(n / 2) : call.first;
   call.k = rotate(call.k, first, options, RotaryPart::key);
   call.q = rotate(call.q, first + n - m, options, RotaryPart::query);
 }

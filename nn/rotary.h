@@ -32,15 +32,15 @@ enum class RotaryPart { query, key };
 Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& options = {},
               RotaryPart part = RotaryPart::query);
 
-/// Turns the queries and keys of a call. No parameters. Keys of a cache are turned anew in each
-/// call, so that positions also fit where the cache is limited; those of a state (LinearState) keep
-/// their first turn. xPos is for causal calls of kernels that act on scores, and counts positions
-/// from the middle of the keys, so that its factors stay near 1.
+/// Turns the queries and keys of a call. No parameters. A cache keeps turned keys. xPos is for
+/// causal calls of kernels that act on scores, and counts positions from the middle of the keys, so
+/// that its factors stay near 1: keys of a cache are turned anew in each call.
 class Rotary : public Position {
  public:
   using Options = RotaryOptions;
   Rotary(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
+  bool encodes_keys() const override { return !options.xpos; }
   std::string label() const override;
 
   const Options options;

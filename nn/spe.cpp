@@ -153,7 +153,7 @@ void Spe::set_realizations(int64_t r) {
 // draws, and H·D·R·64 numbers. Only where no graph is recorded.
 std::optional<SpeCode> Spe::code_ahead(const AttentionCall& call, RandomKey key) const {
   Drawn& d = *drawn_;
-  const bool one_after_another = call.state && call.continued && call.n_keys() <= ahead;
+  const bool one_after_another = call.continued && call.n_keys() <= ahead;
   const bool right_dtype = (call.q.dtype() == f64) == (parameters_[0].dtype() == f64);
   if (!one_after_another || training() || grad_enabled() || !right_dtype || !common_.ahead) {
     d.ahead.reset();

@@ -77,6 +77,7 @@ class Spe : public Position {
  public:
   void apply(AttentionCall& call) const override;
   int64_t key_width(HeadShape) const override { return realizations(); }
+  bool encodes_keys() const override { return true; }
 
   /// R: no parameter depends on it, and more are closer to the mean. Layers that share draws have
   /// one. A kernel with a projection (Favor) keeps the width it was made with; others, and the

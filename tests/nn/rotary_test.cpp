@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "autograd/tape.h"
 #include "nn/attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -248,6 +249,28 @@ TEST_CASE("Rotary: gradients through attention") {
           },
           {fixed_leaf({1, 2, 3, 4}, 1), fixed_leaf({1, 1, 7, 4}, 2)},
           form == AttentionForm::composed);
+    }
+}
+
+TEST_CASE("Rotary: a cache keeps turned keys, for xPos the keys as they were") {
+  NoGrad guard;
+  const Tensor x = fixed_noise({2, 9, 8}, 1);
+  for (const bool xpos : {false, true})
+    for (const int64_t limit : {0, 4}) {
+      nn::MultiHeadAttention attention(
+          {.d_model = 8, .n_heads = 2, .position = nn::rotary({.xpos = xpos})});
+      attention.to(f64);
+      const Tensor keys = attention.k(x).reshape({2, 9, 2, 4}).transpose(1, 2);
+      nn::KeyValueCache cache;
+      cache.limit = limit;
+      const nn::Visibility visible{.causal = true, .window = 4};
+      const Tensor y = attention(x, visible);
+      CHECK(worst_error(attention(x.slice(1, 0, 6), visible, &cache), y.slice(1, 0, 6)) < 1e-14);
+      for (int64_t at = 6; at < 9; ++at)
+        CHECK(worst_error(attention(x.slice(1, at, at + 1), visible, &cache),
+                          y.slice(1, at, at + 1)) < 1e-13);
+      const Tensor want = xpos ? keys : rotate(keys, 0);
+      CHECK(worst_error(cache.k, limit > 0 ? want.slice(2, -limit) : want) < 1e-15);
     }
 }
 
