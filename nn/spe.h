@@ -72,7 +72,7 @@ using SpeModels = std::shared_ptr<PerModel<std::weak_ptr<SpeShared>>>;
 /// SpeShare::draws a call of the first attention begins a pass, and those of the others belong to
 /// it. In evaluation the noise is frozen: passes repeat, and generation step by step equals one
 /// pass over everything, under a limited cache too. A cache or state goes on in the mode it began
-/// in.
+/// in, and with as many realizations.
 class Spe : public Position {
  public:
   void apply(AttentionCall& call) const override;
