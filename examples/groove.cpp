@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
-#include <optional>
 
 #include "examples/common/command_line.h"
 #include "examples/common/kernels.h"

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <iomanip>
 #include <iostream>
-#include <optional>
 
 #include "examples/common/command_line.h"
 #include "examples/common/model_run.h"

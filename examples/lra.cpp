@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <iomanip>
 #include <iostream>
-#include <optional>
 
 #include "examples/common/command_line.h"
 #include "examples/common/file.h"

@@ -82,12 +82,16 @@ AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context
   return c;
 }
 
-Tensor MultiHeadAttention::attend(AttentionCall c) const {
+void MultiHeadAttention::place(AttentionCall& c) const {
   if (position_) position_->apply(c);
+}
+
+Tensor MultiHeadAttention::attend(AttentionCall c) const {
+  place(c);
   return joined(c);
 }
 
-// With its position, through the kernel, and its heads joined.
+// Of a call that has its position: through the kernel, and the heads joined.
 Tensor MultiHeadAttention::joined(const AttentionCall& c) const {
   return out((*kernel_)(c).transpose(1, 2).flatten(2));
 }
@@ -117,7 +121,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
   const bool encoded = position_ && position_->encodes_keys();
   c.first = cache->dropped + (encoded ? cache->length() : 0);
   c.continued = cache->length() > 0;
-  if (encoded) position_->apply(c);
+  if (encoded) place(c);
   if (c.continued) {
     c.k = cat({cache->k, c.k}, 2);
     c.v = cat({cache->v, c.v}, 2);
@@ -129,7 +133,8 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
     cache->v = c.v.slice(2, -cache->limit).contiguous();
     cache->dropped += c.n_keys() - cache->limit;
   }
-  return encoded ? joined(c) : attend(std::move(c));
+  if (!encoded) place(c);
+  return joined(c);
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
@@ -152,18 +157,15 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
   return attend(std::move(c));
 }
 
-AttentionCall MultiHeadAttention::placed(const Tensor& x, const Visibility& visible) const {
-  AttentionCall c = project(x, x, visible);
-  if (position_) position_->apply(c);
-  return c;
-}
-
 Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {
-  return kernel_->weights(placed(x, visible));
+  AttentionCall c = project(x, x, visible);
+  place(c);
+  return kernel_->weights(c);
 }
 
 Tensor MultiHeadAttention::scores(const Tensor& x, const Visibility& visible) const {
-  const AttentionCall c = placed(x, visible);
+  AttentionCall c = project(x, x, visible);
+  place(c);
   return attention_scores(c.q, c.k, c.options);
 }
 

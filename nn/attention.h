@@ -106,9 +106,9 @@ class MultiHeadAttention : public Module {
  private:
   static Options completed(Options options);
   void make();
-  AttentionCall placed(const Tensor& x, const Visibility& visible) const;
+  void place(AttentionCall& call) const;
   Tensor attend_state(AttentionCall call, KeyValueCache& cache) const;
-  Tensor joined(const AttentionCall& placed) const;
+  Tensor joined(const AttentionCall& call) const;
 
   std::unique_ptr<Position> position_;
   std::unique_ptr<Kernel> kernel_;

@@ -13,7 +13,7 @@ namespace stretto::nn {
 namespace {
 
 constexpr size_t remembered = 1024;
-constexpr int64_t ahead = 32;
+constexpr int64_t at_a_time = 32;  // positions, in generation
 
 SpeModels models_of(SpeShare shared) {
   if (shared == SpeShare::nothing) return {};
@@ -86,21 +86,15 @@ struct Spe::Drawn {
   int64_t realizations;
   SpeDraws draws;
   int64_t layers = 0;
+  // A code whose values at some positions are kept, and what it was made from.
   struct Kept {
     SpeCode code;
     RandomKey key;
-    int64_t length;
+    int64_t first, end;
     bool recorded;
+    std::vector<std::pair<const Storage*, uint32_t>> parameters;  // with their versions
   };
-  std::optional<Kept> kept;  // from the first layer to the last
-  struct Ahead {
-    SpeCode code;
-    RandomKey key;
-    int64_t first;
-    std::vector<std::pair<const Storage*, uint32_t>>
-        made_from;  // the parameters and their versions
-  };
-  std::optional<Ahead> ahead;  // while positions come one after another
+  std::optional<Kept> kept;
 };
 
 struct SpeShared {
@@ -148,46 +142,43 @@ void Spe::set_realizations(int64_t r) {
   drawn_->realizations = r;
 }
 
-// Generation asks for one position after another, and a filter needs the noise of P positions for
-// one. So the code is made and kept for some positions at a time, which takes (P + 31) / 32 as many
-// draws, and H·D·R·64 numbers. Only where no graph is recorded.
-std::optional<SpeCode> Spe::code_ahead(const AttentionCall& call, RandomKey key) const {
-  Drawn& d = *drawn_;
-  const bool one_after_another = call.continued && call.n_keys() <= ahead;
-  const bool right_dtype = (call.q.dtype() == f64) == (parameters_[0].dtype() == f64);
-  if (!one_after_another || training() || grad_enabled() || !right_dtype || !common_.ahead) {
-    d.ahead.reset();
-    return {};
-  }
-  decltype(Drawn::Ahead::made_from) now;
-  for (const Tensor& p : parameters_) now.emplace_back(&p.storage(), p.storage().version);
-  const std::optional<Drawn::Ahead>& has = d.ahead;
-  const bool same = has && has->key.seed == key.seed && has->key.stream == key.stream &&
-                    has->code.realizations() == d.realizations && has->made_from == now &&
-                    has->first <= call.first && call.first + call.n_keys() <= has->first + ahead;
-  if (!same)
-    d.ahead = {code(parameters_, SpeNoise(key, d.realizations)).kept(ahead, 1, call.first), key,
-               call.first, std::move(now)};
-  return has->code;
-}
-
-// The code of a pass is kept from its first layer to its last. Not in what checkpoint() runs again:
-// each layer of that has a backward pass of its own.
+// A code is kept in two cases. For a pass of layers that share it, from the first layer to the
+// last; not in what checkpoint() runs again: each layer of that has a backward pass of its own. And
+// in generation, which asks for one position after another, where a filter needs the noise of P
+// positions for each: 32 made at a time draw that of (P + 31) / 32, and take H·D·R·64 numbers.
 SpeCode Spe::code_of(const AttentionCall& call) const {
   Drawn& d = *drawn_;
   const RandomKey key = d.draws(training(), call.continued || layer_ > 0);
-  if (const std::optional<SpeCode> found = code_ahead(call, key)) return *found;
   const auto anew = [&] { return code(parameters_, SpeNoise(key, d.realizations)); };
-  if (!common_.keep || d.layers == 1 || call.continued || call.n_keys() == 0 || Backward::running())
+  if (Backward::running()) return anew();
+  const int64_t n = call.n_keys(), end = call.first + n;
+  const bool own_dtype = (call.q.dtype() == f64) == (parameters_[0].dtype() == f64);
+  const bool pass = common_.keep && own_dtype && d.layers > 1 && !call.continued && n > 0;
+  const bool generation = common_.ahead && own_dtype && call.continued && n <= at_a_time &&
+                          !training() && !grad_enabled();
+  if (!pass && !generation) {
+    d.kept.reset();
     return anew();
-  const int64_t end = call.first + call.n_keys();
-  std::optional<Drawn::Kept>& kept = d.kept;
-  if (layer_ == 0) kept = Drawn::Kept{anew().kept(end, 0.5), key, end, grad_enabled()};
-  const bool same = kept && kept->key.seed == key.seed && kept->key.stream == key.stream &&
-                    kept->length >= end && kept->recorded == grad_enabled() &&
-                    kept->code.realizations() == d.realizations;
-  const SpeCode found = same ? kept->code : anew();
-  if (layer_ == d.layers - 1) kept.reset();
+  }
+  decltype(Drawn::Kept::parameters) parameters;
+  for (const Tensor& p : parameters_) parameters.emplace_back(&p.storage(), p.storage().version);
+  const auto fits = [&, &kept = d.kept] {
+    return kept && kept->key.seed == key.seed && kept->key.stream == key.stream &&
+           kept->code.realizations() == d.realizations && kept->first <= call.first &&
+           kept->end >= end && kept->recorded == grad_enabled() && kept->parameters == parameters;
+  };
+  const auto keep = [&](int64_t length, double queries) {
+    d.kept = {anew().kept(length, queries, call.first),
+              key,
+              call.first,
+              call.first + length,
+              grad_enabled(),
+              parameters};
+  };
+  if (pass && layer_ == 0) keep(n, 0.5);
+  if (generation && !fits()) keep(at_a_time, 1);
+  const SpeCode found = fits() ? d.kept->code : anew();
+  if (pass && layer_ == d.layers - 1) d.kept.reset();
   return found;
 }
 

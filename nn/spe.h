@@ -8,7 +8,6 @@
 #pragma once
 
 #include <deque>
-#include <optional>
 
 #include "nn/position.h"
 #include "ops/spe.h"
@@ -94,7 +93,7 @@ class Spe : public Position {
     SpeShare shared = SpeShare::nothing;
     SpeForm form = SpeForm::automatic;
     bool keep = false;   // a code that is shared is kept for the pass
-    bool ahead = false;  // some positions at a time are made in generation
+    bool ahead = false;  // and some positions at a time in generation
   };
   /// One of the code's parameters, [H, D, …].
   struct Parameter {
@@ -112,7 +111,6 @@ class Spe : public Position {
  private:
   struct Drawn;
   SpeCode code_of(const AttentionCall& call) const;
-  std::optional<SpeCode> code_ahead(const AttentionCall& call, RandomKey key) const;
 
   const char* op_;
   const HeadShape shape_;
