@@ -1,15 +1,16 @@
-// The backward pass: visits nodes by falling creation number, so every node is reached after all
-// its consumers, without recursion and in one fixed order.
+#include "autograd/engine.h"
+
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <queue>
-#include <unordered_map>
+#include <mutex>
 
 #include "autograd/profile.h"
-#include "autograd/tape.h"
 
 namespace stretto {
 namespace {
+
+thread_local uint64_t passes_ended = 0;
 
 // a + b on the tape. In place when nothing else can see a.
 Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
@@ -30,158 +31,162 @@ Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   return sum;
 }
 
-struct ByNumber {
-  bool operator()(const std::shared_ptr<Node>& a, const std::shared_ptr<Node>& b) const {
-    return a->number < b->number;
+// By index, as a hook may register others; they begin with the next gradient.
+Tensor run_hooks(const TapeEntry& entry, Tensor g) {
+  const size_t count = entry.hooks.size();
+  for (size_t i = 0; i < count; ++i) {
+    const auto hook = entry.hooks[i];
+    Tensor replaced = (*hook)(g);
+    if (!replaced.defined()) continue;
+    check(replaced.shape() == g.shape() && replaced.dtype() == g.dtype(), "register_hook",
+          "a hook returned ", replaced, " for a gradient ", g);
+    g = std::move(replaced);
   }
-};
+  return g;
+}
+
+// Several threads may have passes that end in one leaf. They take turns.
+std::mutex& mutex_of(const TapeEntry& leaf) {
+  static std::array<std::mutex, 64> mutexes;
+  return mutexes[reinterpret_cast<uintptr_t>(&leaf) / sizeof(TapeEntry) % mutexes.size()];
+}
+
+bool finite(const Tensors& tensors) {
+  for (const Tensor& x : tensors) {
+    if (!x.defined() || !is_floating(x.dtype())) continue;
+    for (double v : x.to_vector<double>())
+      if (!std::isfinite(v)) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
-struct Engine {
-  BackwardOptions options;
-  std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, ByNumber> queue;
-  std::unordered_map<Node*, Tensors> pending;
-  // For grad(): where to put the gradients of the tensors asked for, and nothing into leaves.
-  bool capture = false;
-  std::unordered_map<TapeEntry*, Tensor> captured;
+void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
+  if (!entry->node) return arrive_at_leaf(entry, g);
+  auto [it, fresh] = pending_.try_emplace(entry->node.get());
+  if (fresh) {
+    it->second.resize(entry->node->outputs.size());
+    queue_.push(entry->node);
+  }
+  Tensor& sum = it->second[entry->index];
+  sum = accumulate(std::move(sum), g, options.create_graph);
+}
 
-  void send(const std::shared_ptr<TapeEntry>& entry, Tensor g) {
-    if (!entry->node) return arrive_at_leaf(*entry, std::move(g));
-    auto [it, fresh] = pending.try_emplace(entry->node.get());
-    if (fresh) {
-      it->second.resize(entry->node->outputs.size());
-      queue.push(entry->node);
-    }
-    Tensor& sum = it->second[entry->index];
+void Engine::arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
+  if (outer && !captured.contains(entry.get())) return outer->arrive_at_leaf(entry, g);
+  auto [it, fresh] = leaves_.try_emplace(entry.get());
+  if (fresh) leaf_order_.push_back(entry);
+  it->second = accumulate(std::move(it->second), g, options.create_graph);
+}
+
+void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
+  if (capture) {
+    if (auto it = captured.find(&entry); it != captured.end())
+      it->second = run_hooks(entry, std::move(g));
+    return;
+  }
+  g = run_hooks(entry, std::move(g));
+  const std::lock_guard lock(mutex_of(entry));
+  const std::shared_ptr<Tensor> kept = entry.grad.lock();
+  if (!kept) return;  // nobody is left who could ask for it
+  Tensor& sum = *kept;
+  if (!sum.defined()) {
+    // Others may hold g too; a gradient must be its owner's alone.
+    sum = g.unique() && g.is_contiguous() ? std::move(g) : g.clone();
+  } else if (!options.create_graph && !sum.requires_grad() && sum.is_contiguous()) {
+    sum.add_(g);  // handles that somebody holds stay the gradient
+  } else {
     sum = accumulate(std::move(sum), g, options.create_graph);
   }
+}
 
-  static Tensor run_hooks(const TapeEntry& entry, Tensor g) {
-    for (const auto& hook : entry.hooks)
-      if (Tensor replaced = hook(g); replaced.defined()) {
-        check(replaced.shape() == g.shape() && replaced.dtype() == g.dtype(), "register_hook",
-              "a hook returned ", replaced, " for a gradient ", g);
-        g = std::move(replaced);
-      }
-    return g;
-  }
-
-  // A leaf's hooks see each arriving gradient; all of one pass arrive before the pass ends.
-  std::vector<TapeEntry*> leaf_order;
-  std::unordered_map<TapeEntry*, std::pair<std::shared_ptr<TapeEntry>, Tensor>> leaves;
-
-  void arrive_at_leaf(TapeEntry& entry, Tensor g) {
-    auto it = leaves.find(&entry);
-    it->second.second = accumulate(std::move(it->second.second), g, options.create_graph);
-  }
-
-  void finish_leaves() {
-    for (TapeEntry* entry : leaf_order) {
-      Tensor g = std::move(leaves[entry].second);
-      if (!g.defined()) continue;
-      g = run_hooks(*entry, std::move(g));
-      if (capture) {
-        if (auto it = captured.find(entry); it != captured.end()) it->second = g;
-        continue;
-      }
-      if (entry->grad.defined()) {
-        entry->grad = accumulate(std::move(entry->grad), g, options.create_graph);
-      } else if (g.unique() && g.is_contiguous()) {
-        entry->grad = std::move(g);
-      } else {
-        entry->grad = g.clone();  // others hold it too; a gradient must be its owner's alone
-      }
+void Engine::run() {
+  const GradMode mode(options.create_graph);
+  while (!queue_.empty()) {
+    const std::shared_ptr<Node> node = queue_.top();
+    queue_.pop();
+    Tensors grads = std::move(pending_[node.get()]);
+    pending_.erase(node.get());
+    for (size_t i = 0; i < grads.size(); ++i) {
+      const auto entry = node->outputs[i].entry.lock();
+      if (!entry || !grads[i].defined()) continue;
+      grads[i] = run_hooks(*entry, std::move(grads[i]));
+      if (auto it = captured.find(entry.get()); it != captured.end()) it->second = grads[i];
+    }
+    check(!node->spent, "backward", "the graph through op \"", node->op,
+          "\" was already differentiated and its saved tensors are gone; use retain_graph on the "
+          "first pass to differentiate twice");
+    const bool check_finite = anomaly_detection() && finite(grads);
+    Backward context(*this, *node, std::move(grads));
+    profile_backward_begins();
+    Tensors sent = node->backward(context);
+    profile_backward_ends(node->op);
+    context.grads_.clear();
+    check(sent.size() == node->inputs.size(), node->op, "its backward returned ", sent.size(),
+          " gradients for ", node->inputs.size(), " inputs");
+    if (check_finite)
+      check(finite(sent), node->op,
+            "the backward of this op is the first with NaN or infinity (anomaly detection)");
+    for (size_t i = 0; i < sent.size(); ++i) {
+      const auto& entry = node->inputs[i];
+      if (!entry || !sent[i].defined()) continue;
+      const Shape& wanted = entry->node ? entry->node->outputs[entry->index].shape : entry->shape;
+      const DType dtype =
+          entry->node ? entry->node->outputs[entry->index].options.dtype : entry->dtype;
+      check(sent[i].shape() == wanted && sent[i].dtype() == dtype, node->op,
+            "its backward returned ", sent[i], " for input ", int64_t(i), ", expected ", dtype, " ",
+            wanted);
+      send(entry, std::exchange(sent[i], {}));
+    }
+    if (!options.retain_graph && !options.create_graph) {
+      node->backward = nullptr;
+      for (auto& out : node->outputs) out.kept = {};
+      node->spent = true;
     }
   }
+  for (const auto& entry : leaf_order_)
+    if (Tensor& g = leaves_[entry.get()]; g.defined()) finish_leaf(*entry, std::move(g));
+  if (!outer) ++passes_ended;
+}
 
-  void remember_leaf(const std::shared_ptr<TapeEntry>& entry) {
-    if (entry->node) return;
-    auto [it, fresh] = leaves.try_emplace(entry.get());
-    if (fresh) {
-      it->second.first = entry;
-      leaf_order.push_back(entry.get());
+void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradients) {
+  check(gradients.empty() || gradients.size() == outputs.size(), op, outputs.size(),
+        " outputs, but ", gradients.size(), " gradients");
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& y = outputs[i];
+    check(y.requires_grad(), op, "the output (", y,
+          ") does not depend on anything that requires a gradient");
+    Tensor g = gradients.empty() ? Tensor() : gradients[i];
+    if (g.defined()) {
+      check(g.shape() == y.shape() && g.dtype() == y.dtype() && g.device() == y.device(), op,
+            "gradient ", g, " for an output ", y, "; shape, dtype and device must agree");
+    } else {
+      check(y.numel() == 1, op, "an output ", y,
+            " needs a gradient of its shape; without one it must have a single element");
+      g = empty_like(y).fill_(1);
     }
+    send(y.tape(), g);
   }
+}
 
-  void run() {
-    GradMode mode(options.create_graph);
-    while (!queue.empty()) {
-      std::shared_ptr<Node> node = queue.top();
-      queue.pop();
-      Tensors grads = std::move(pending[node.get()]);
-      pending.erase(node.get());
-      for (size_t i = 0; i < grads.size(); ++i) {
-        const auto entry = node->outputs[i].entry.lock();
-        if (!entry || !grads[i].defined()) continue;
-        grads[i] = run_hooks(*entry, std::move(grads[i]));
-        if (auto it = captured.find(entry.get()); it != captured.end()) it->second = grads[i];
-      }
-      check(!node->spent, "backward", "the graph through op \"", node->op,
-            "\" was already differentiated and its saved tensors are gone; use retain_graph on the "
-            "first pass to differentiate twice");
-      const bool check_finite = anomaly_detection() && finite(grads);
-      Backward context(*node, std::move(grads));
-      profile_backward_begins();
-      Tensors sent = node->backward(context);
-      profile_backward_ends(node->op);
-      context.grads_.clear();
-      check(sent.size() == node->inputs.size(), node->op, "its backward returned ", sent.size(),
-            " gradients for ", node->inputs.size(), " inputs");
-      if (check_finite)
-        check(finite(sent), node->op,
-              "the backward of this op is the first with NaN or infinity (anomaly detection)");
-      for (size_t i = 0; i < sent.size(); ++i) {
-        const auto& entry = node->inputs[i];
-        if (!entry || !sent[i].defined()) continue;
-        const Shape& wanted = entry->node ? entry->node->outputs[entry->index].shape : entry->shape;
-        const DType dtype =
-            entry->node ? entry->node->outputs[entry->index].options.dtype : entry->dtype;
-        check(sent[i].shape() == wanted && sent[i].dtype() == dtype, node->op,
-              "its backward returned ", sent[i], " for input ", int64_t(i), ", expected ", dtype,
-              " ", wanted);
-        remember_leaf(entry);
-        send(entry, std::move(sent[i]));
-      }
-      if (!options.retain_graph && !options.create_graph) {
-        node->backward = nullptr;
-        for (auto& out : node->outputs) out.kept = {};
-        node->spent = true;
-      }
-    }
-    finish_leaves();
+Tensors Engine::inner(Backward& b, const Tensor& y, const Tensors& inputs) {
+  Engine engine;
+  engine.capture = true;
+  engine.outer = &b.engine_;
+  for (const Tensor& x : inputs)
+    if (x.requires_grad()) engine.captured[x.tape().get()];
+  if (y.requires_grad()) {
+    engine.start(b.node_.op, {y}, {b.grad()});
+    engine.run();
   }
+  Tensors gradients;
+  for (const Tensor& x : inputs)
+    gradients.push_back(x.requires_grad() ? engine.captured[x.tape().get()] : Tensor());
+  return gradients;
+}
 
-  static bool finite(const Tensors& tensors) {
-    for (const Tensor& x : tensors) {
-      if (!x.defined() || !is_floating(x.dtype())) continue;
-      for (double v : x.to_vector<double>())
-        if (!std::isfinite(v)) return false;
-    }
-    return true;
-  }
-
-  void start(const char* op, const Tensors& outputs, const Tensors& gradients) {
-    check(gradients.empty() || gradients.size() == outputs.size(), op, outputs.size(),
-          " outputs, but ", gradients.size(), " gradients");
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const Tensor& y = outputs[i];
-      check(y.requires_grad(), op, "the output (", y,
-            ") does not depend on anything that requires a gradient");
-      Tensor g = gradients.empty() ? Tensor() : gradients[i];
-      if (g.defined()) {
-        check(g.shape() == y.shape() && g.dtype() == y.dtype() && g.device() == y.device(), op,
-              "gradient ", g, " for an output ", y, "; shape, dtype and device must agree");
-      } else {
-        check(y.numel() == 1, op, "an output ", y,
-              " needs a gradient of its shape; without one it must have a single element");
-        g = empty_like(y).fill_(1);
-      }
-      remember_leaf(y.tape());
-      send(y.tape(), std::move(g));
-    }
-  }
-};
+uint64_t backward_passes() { return passes_ended; }
 
 void backward(const Tensors& outputs, const Tensors& gradients, BackwardOptions options) {
   Engine engine;

@@ -4,13 +4,13 @@
 #include <atomic>
 #include <cmath>
 
+#include "autograd/engine.h"
 #include "autograd/profile.h"
-#include "core/random.h"
+#include "autograd/replay.h"
 
 namespace stretto {
 namespace {
 
-thread_local bool recording_on = true;
 std::atomic<bool> anomaly_on{false};
 std::atomic<uint64_t> next_number{1};
 
@@ -45,19 +45,21 @@ bool all_finite(const Tensor& x) {
   return true;
 }
 
-struct RestoreRandomState {
-  RandomState state = random_state();
-  ~RestoreRandomState() { set_random_state(state); }
-};
-
-TapeEntry& leaf_entry(const Tensor& x) {
-  if (!x.tape()) {
-    x.tape() = std::make_shared<TapeEntry>();
-    x.tape()->shape = x.shape();
-    x.tape()->dtype = x.dtype();
-  }
-  return *x.tape();
+Tensor& gradient_of(const Tensor& x) {
+  if (!x.gradient()) x.gradient() = std::make_shared<Tensor>();
+  return *x.gradient();
 }
+
+std::shared_ptr<TapeEntry> output_entry(std::shared_ptr<Node> node, size_t index) {
+  auto entry = std::make_shared<TapeEntry>();
+  entry->requires_grad = true;
+  entry->index = index;
+  node->outputs[index].entry = entry;
+  entry->node = std::move(node);
+  return entry;
+}
+
+}  // namespace
 
 void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn backward,
             Keep keep) {
@@ -67,42 +69,27 @@ void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn 
   for (const Tensor& x : inputs)
     node->inputs.push_back(x.defined() && x.requires_grad() ? x.tape() : nullptr);
   node->backward = std::move(backward);
+  node->outputs.resize(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
     Tensor& y = outputs[i];
-    Node::Output slot;
-    if (y.defined() && is_floating(y.dtype())) {
-      slot.shape = y.shape();
-      slot.options = options_of(y);
-      if (keep == Keep::outputs) {
-        slot.kept = y.detach();
-        slot.version = y.storage().version;
-      }
-      auto entry = std::make_shared<TapeEntry>();
-      entry->requires_grad = true;
-      entry->node = node;
-      entry->index = i;
-      slot.entry = entry;
-      y.tape() = std::move(entry);
+    if (!y.defined() || !is_floating(y.dtype())) continue;
+    Node::Output& slot = node->outputs[i];
+    slot.shape = y.shape();
+    slot.options = options_of(y);
+    if (keep == Keep::outputs) {
+      slot.kept = y.detach();
+      slot.version = y.storage().version;
     }
-    node->outputs.push_back(std::move(slot));
+    y.tape() = output_entry(node, i);
   }
 }
-
-}  // namespace
-
-bool grad_enabled() { return recording_on; }
-
-GradMode::GradMode(bool enabled) : before_(recording_on) { recording_on = enabled; }
-GradMode::~GradMode() { recording_on = before_; }
 
 void set_anomaly_detection(bool on) { anomaly_on = on; }
 bool anomaly_detection() { return anomaly_on; }
 
-thread_local const char* Backward::running_ = nullptr;
-
-Backward::Backward(Node& node, Tensors grads)
-    : outer_(running_), node_(node), grads_(std::move(grads)) {
-  running_ = node.op;
+Backward::Backward(Engine& engine, Node& node, Tensors grads)
+    : outer_(thread_state.backward_op), engine_(engine), node_(node), grads_(std::move(grads)) {
+  thread_state.backward_op = node.op;
 }
 
 Saved::Saved(const Tensor& x) {
@@ -113,6 +100,11 @@ Saved::Saved(const Tensor& x) {
     return;
   }
   x_ = x;
+  if (x.requires_grad() && x.is_leaf()) {
+    // The handle of a leaf owns its gradient, whose graph may own this.
+    x_ = x.detach();
+    x_.tape() = x.tape();
+  }
   version_ = x.storage().version;
 }
 
@@ -127,7 +119,7 @@ const Tensor& Saved::operator()() const {
     version_ = x_.storage().version;
   }
   check(!x_.defined() || x_.storage().version == version_,
-        Backward::running() ? Backward::running_ : "backward", "a tensor (", x_,
+        Backward::running() ? thread_state.backward_op : "backward", "a tensor (", x_,
         ") that the backward pass needs was changed in place after it was used; clone() it first");
   return x_;
 }
@@ -147,21 +139,23 @@ Tensor Backward::output(size_t i) const {
   check(out.kept.storage().version == out.version, node_.op,
         "its output was changed in place, but the backward pass needs it; clone() it first");
   Tensor y = out.kept.detach();
-  if (grad_enabled()) y.tape() = out.entry.lock();
+  if (!grad_enabled()) return y;
+  y.tape() = out.entry.lock();
+  if (!y.tape()) y.tape() = output_entry(node_.shared_from_this(), i);  // all its handles are gone
   return y;
 }
 
 bool Backward::needs(size_t i) const { return node_.inputs[i] != nullptr; }
 
 bool recording(std::initializer_list<Tensor> inputs) {
-  if (!recording_on) return false;
+  if (!grad_enabled()) return false;
   for (const Tensor& x : inputs)
     if (x.defined() && x.requires_grad()) return true;
   return false;
 }
 
 bool recording(const Tensors& inputs) {
-  if (!recording_on) return false;
+  if (!grad_enabled()) return false;
   for (const Tensor& x : inputs)
     if (x.defined() && x.requires_grad()) return true;
   return false;
@@ -170,6 +164,7 @@ bool recording(const Tensors& inputs) {
 Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardFn backward,
                Keep keep) {
   profile_op(op);
+  if (thread_state.replay) thread_state.replay->note_reads(op, inputs);
   if (anomaly_on) {
     bool inputs_finite = true, outputs_finite = true;
     for (const Tensor& y : outputs) outputs_finite = outputs_finite && all_finite(y);
@@ -184,7 +179,7 @@ Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardF
 
 Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn backward,
               Keep keep) {
-  if (!anomaly_on && !recording(inputs)) {
+  if (!anomaly_on && !thread_state.replay && !recording(inputs)) {
     profile_op(op);
     return output;
   }
@@ -192,6 +187,7 @@ Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn b
 }
 
 void check_in_place(const char* op, const Tensor& x) {
+  if (thread_state.replay) thread_state.replay->check_in_place(op, x);
   check(!(grad_enabled() && x.requires_grad()), op,
         "in-place change of a tensor that requires a gradient (", x,
         "); do it under NoGrad, or use the op that makes a new tensor");
@@ -203,41 +199,6 @@ void once_differentiable(const char* op) {
         "gradients");
 }
 
-Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs) {
-  const RandomState before = random_state();
-  Tensors outputs(1);
-  {
-    NoGrad guard;
-    outputs[0] = f(inputs);
-  }
-  if (!recording_on) return outputs[0];
-  outputs[0] = outputs[0].detach();
-  std::vector<Saved> saved(inputs.begin(), inputs.end());
-  attach(
-      "checkpoint", inputs, outputs,
-      [f = std::move(f), saved, before](Backward& b) {
-        once_differentiable("checkpoint");
-        GradMode on(true);
-        Tensors again;
-        for (size_t i = 0; i < saved.size(); ++i) {
-          again.push_back(saved[i]().detach());
-          if (b.needs(i)) again.back().set_requires_grad();
-        }
-        Tensor y;
-        {
-          const RestoreRandomState after;
-          set_random_state(before);
-          y = f(again);
-        }
-        if (y.requires_grad()) backward({y}, {b.grad()});
-        Tensors gradients;
-        for (const Tensor& x : again) gradients.push_back(x.grad());
-        return gradients;
-      },
-      Keep::nothing);
-  return outputs[0];
-}
-
 bool Tensor::requires_grad() const { return defined() && tape() && tape()->requires_grad; }
 
 bool Tensor::is_leaf() const { return !tape() || !tape()->node; }
@@ -247,32 +208,42 @@ Tensor& Tensor::set_requires_grad(bool value) {
         "only floating tensors have gradients; got ", *this);
   check(is_leaf(), "set_requires_grad",
         "the tensor is the result of a recorded op; detach() it first");
-  leaf_entry(*this).requires_grad = value;
+  if (!tape()) {
+    tape() = std::make_shared<TapeEntry>();
+    tape()->shape = shape();
+    tape()->dtype = dtype();
+    gradient_of(*this);
+    tape()->grad = gradient();
+  }
+  tape()->requires_grad = value;
   return *this;
 }
 
-Tensor Tensor::grad() const { return tape() ? tape()->grad : Tensor(); }
+Tensor Tensor::grad() const { return gradient() ? *gradient() : Tensor(); }
 
 void Tensor::set_grad(const Tensor& gradient) const {
   check(!gradient.defined() || gradient.shape() == shape(), "set_grad", "gradient ", gradient,
         " of a tensor ", *this);
-  leaf_entry(*this).grad = gradient;
+  gradient_of(*this) = gradient;
 }
 
 void Tensor::set_data(const Tensor& other) const {
   check(is_leaf(), "set_data", "the tensor (", *this, ") is the result of a recorded op");
   check(!requires_grad() || is_floating(other.dtype()), "set_data", other,
         " cannot take the place of ", *this, ", which requires a gradient");
+  if (thread_state.replay) thread_state.replay->check_in_place("set_data", *this);
   const auto entry = tape();
-  const uint32_t version = storage().version;
+  const auto slot = gradient();
+  // Let what was saved of the old data for a backward pass notice, and of the new.
+  const uint32_t version = ++storage().version;
   *impl_ = other.get();
-  // What was saved through this handle for a backward pass is gone: let Saved notice.
+  gradient() = slot;
+  if (slot) *slot = {};
   storage().version = std::max(storage().version, version) + 1;
   tape() = entry;
   if (!entry) return;
   entry->shape = shape();
   entry->dtype = dtype();
-  entry->grad = {};
 }
 
 Tensor Tensor::detach() const { return make_view(*this, offset(), shape(), strides()); }

@@ -23,17 +23,21 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "core/thread_state.h"
 
 namespace stretto {
 
-/// True while ops are recorded (the default).
-bool grad_enabled();
+/// True while ops are recorded on this thread (the default), and in parallel_for bodies of a thread
+/// where they are.
+inline bool grad_enabled() { return thread_state.recording; }
 
 /// Sets recording for a scope: `NoGrad guard;`.
 class GradMode {
  public:
-  explicit GradMode(bool enabled);
-  ~GradMode();
+  explicit GradMode(bool enabled) : before_(thread_state.recording) {
+    thread_state.recording = enabled;
+  }
+  ~GradMode() { thread_state.recording = before_; }
   GradMode(const GradMode&) = delete;
   GradMode& operator=(const GradMode&) = delete;
 
@@ -51,7 +55,7 @@ bool anomaly_detection();
 
 /// A tensor kept for the backward pass. Reading it throws when its storage has been changed in
 /// place since, naming the op. One that its op can make again (make_again) is not kept, but made
-/// when it is first read.
+/// when it is first read. A leaf does not stay alive by being saved, only its data.
 class Saved {
  public:
   Saved() = default;
@@ -60,7 +64,7 @@ class Saved {
   bool defined() const { return x_.defined() || again_; }
 
  private:
-  mutable Tensor x_;
+  mutable Tensor x_;  // with the place on the tape of what was saved
   mutable uint32_t version_ = 0;
   std::shared_ptr<const std::function<Tensor()>> again_;
 };
@@ -71,6 +75,7 @@ class Saved {
 /// what they give. Without effect where x is not on the tape.
 void make_again(const Tensor& x, std::function<Tensor()> again);
 
+struct Engine;  // autograd/engine.h
 struct Node;
 
 /// What a backward closure sees.
@@ -82,18 +87,18 @@ class Backward {
   Tensor output(size_t i = 0) const;
   /// Whether the gradient of input i is wanted; others may be left undefined.
   bool needs(size_t i) const;
-  /// True inside a closure: ops that run then, for checkpoint(), ran once before.
-  static bool running() { return running_ != nullptr; }
+  /// True inside a closure.
+  static bool running() { return thread_state.backward_op != nullptr; }
 
  private:
   friend struct Engine;
   friend class Saved;
-  Backward(Node& node, Tensors grads);
-  ~Backward() { running_ = outer_; }
+  Backward(Engine& engine, Node& node, Tensors grads);
+  ~Backward() { thread_state.backward_op = outer_; }
   Backward(const Backward&) = delete;
   Backward& operator=(const Backward&) = delete;
-  static thread_local const char* running_;  // the op whose closure runs, for Saved's errors
   const char* outer_;
+  Engine& engine_;
   Node& node_;
   Tensors grads_;
 };
@@ -121,8 +126,14 @@ void check_in_place(const char* op, const Tensor& x);
 /// For a fused backward: throws, naming `op`, when the backward pass itself is being recorded.
 void once_differentiable(const char* op);
 
-/// Gradients of Σ outputs·gradients into every leaf that requires one.
+/// Gradients of Σ outputs·gradients into every leaf that requires one. Passes of several threads
+/// may end in the same leaves, each over a graph of its own: their gradients are added in the order
+/// of arrival. A gradient that is there already is added to in place, unless create_graph puts it
+/// on the tape.
 void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOptions options = {});
+
+/// Backward passes that have ended on this thread.
+uint64_t backward_passes();
 
 /// The same gradients, but returned for `inputs` and accumulated nowhere. An input that the
 /// outputs do not depend on gives an undefined tensor.
@@ -130,12 +141,13 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradi
              BackwardOptions options = {});
 
 /// f(inputs) without keeping its intermediate results: backward runs f again (Chen et al.,
-/// "Training deep nets with sublinear memory cost", 2016), with the random draws of the first
-/// time. Gradients also reach parameters used inside f. For backward(), not for grad().
+/// "Training deep nets with sublinear memory cost", 2016), with what the first run drew and took
+/// from state that calls change (autograd/replay.h, which also says what is refused). Gradients
+/// also reach parameters used inside f. Can be differentiated once.
 Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs);
 
 /// One recorded op.
-struct Node {
+struct Node : std::enable_shared_from_this<Node> {
   const char* op = "";
   uint64_t number = 0;                             // creation order
   std::vector<std::shared_ptr<TapeEntry>> inputs;  // null where no gradient is wanted
@@ -158,24 +170,26 @@ struct TapeEntry {
   bool requires_grad = false;
   std::shared_ptr<Node> node;
   size_t index = 0;
-  Tensor grad;
+  std::weak_ptr<Tensor> grad;  // of a leaf: its handles own it, as the graph behind it may own this
   Shape shape;
   DType dtype = f32;
-  std::vector<std::function<Tensor(const Tensor&)>> hooks;
+  using Hook = std::function<Tensor(const Tensor&)>;
+  std::vector<std::shared_ptr<Hook>> hooks;
   std::shared_ptr<const std::function<Tensor()>> again;  // make_again
 };
 
 template <class F>
 void Tensor::register_hook(F hook) const {
   check(requires_grad(), "register_hook", "the tensor does not require a gradient");
-  tape()->hooks.push_back([hook = std::move(hook)](const Tensor& g) mutable -> Tensor {
+  auto called = [hook = std::move(hook)](const Tensor& g) mutable -> Tensor {
     if constexpr (std::is_void_v<decltype(hook(g))>) {
       hook(g);
       return {};
     } else {
       return hook(g);
     }
-  });
+  };
+  tape()->hooks.push_back(std::make_shared<TapeEntry::Hook>(std::move(called)));
 }
 
 }  // namespace stretto

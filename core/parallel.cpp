@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/thread_state.h"
 
 namespace stretto {
 namespace {
@@ -57,6 +58,7 @@ class Pool {
     job_.context = context;
     job_.count = count;
     job_.helpers = threads - 1;
+    job_.state = thread_state;
     job_.next.store(0, std::memory_order_relaxed);
     state_.store(0, std::memory_order_release);  // open, nobody has joined
     epoch_.fetch_add(1, std::memory_order_release);
@@ -105,7 +107,10 @@ class Pool {
       seen = epoch_.load(std::memory_order_acquire);
       if (stop_) return;
       if (!join()) continue;
-      if (index < job_.helpers) take_chunks();
+      if (index < job_.helpers) {
+        thread_state = job_.state;
+        take_chunks();
+      }
       if (state_.fetch_sub(1, std::memory_order_acq_rel) - 1 == closed) state_.notify_all();
     }
   }
@@ -115,6 +120,7 @@ class Pool {
     void* context = nullptr;
     int64_t count = 0;
     int helpers = 0;
+    ThreadState state;
     std::atomic<int64_t> next{0};
   };
 
@@ -150,6 +156,10 @@ int num_threads() {
 }
 
 void run_parallel(int64_t count, void (*body)(void*, int64_t), void* context) {
+  struct InBody {
+    bool before = std::exchange(thread_state.in_body, true);
+    ~InBody() { thread_state.in_body = before; }
+  } in_body;
   const int n = int(std::min<int64_t>(num_threads(), count));
   if (n > 1 && !inside_job) {
     static Pool pool;

@@ -14,6 +14,7 @@ int num_threads();
 
 /// Runs body(context, i) for i in [0, count), in any order, on all threads; an exception in a body
 /// is rethrown here. Inside a body, and while another thread is in run_parallel, it runs alone.
+/// Bodies see the ThreadState of the caller: under NoGrad they record nothing either.
 void run_parallel(int64_t count, void (*body)(void* context, int64_t i), void* context);
 
 /// f(begin, end) on consecutive ranges of at most `grain` that cover [0, n).

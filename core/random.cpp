@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "core/thread_state.h"
+
 namespace stretto {
 namespace {
 
@@ -61,11 +63,13 @@ RandomState random_state() {
 }
 
 void set_random_state(RandomState value) {
+  if (thread_state.random) thread_state.random->before_set();
   std::lock_guard lock(mutex);
   state = value;
 }
 
 RandomKey next_random_key() {
+  if (thread_state.random) return thread_state.random->next_key();
   std::lock_guard lock(mutex);
   return {state.seed, state.next_stream++};
 }

@@ -70,7 +70,17 @@ struct RandomState {
 void manual_seed(uint64_t seed);
 RandomState random_state();
 void set_random_state(RandomState state);
-/// A key with a stream that nothing else uses.
+/// A key with a stream that nothing else uses. From any thread.
 RandomKey next_random_key();
+
+/// Takes the place of the program's state in one thread (ThreadState::random): autograd/replay.h.
+struct RandomSource {
+  virtual RandomKey next_key() = 0;
+  /// The program's state is about to be set.
+  virtual void before_set() = 0;
+
+ protected:
+  ~RandomSource() = default;
+};
 
 }  // namespace stretto

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "core/device.h"
+#include "core/thread_state.h"
 
 namespace stretto {
 
@@ -46,6 +47,7 @@ struct Storage {
   int64_t bytes = 0;
   Device device;
   uint32_t version = 0;
+  uint64_t scope = thread_state.scope;  // what checkpoint() ran when this was made; 0: nothing
 };
 
 /// Copies bytes between any two devices; returns when the source may be reused.

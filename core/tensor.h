@@ -92,7 +92,8 @@ class Tensor {
   /// Marks a leaf as wanting a gradient; floating dtypes only. Returns *this.
   Tensor& set_requires_grad(bool value = true);
   bool is_leaf() const;
-  /// What backward() accumulated here; undefined when nothing has arrived.
+  /// What backward() accumulated here; undefined when nothing has arrived. Later passes add to it
+  /// in place.
   Tensor grad() const;
   void set_grad(const Tensor& gradient) const;
   /// The same data, off the tape.
@@ -100,7 +101,8 @@ class Tensor {
   /// Gradients of this tensor (one element, or with `gradient` of its shape) into all leaves.
   void backward(const Tensor& gradient = {}, BackwardOptions options = {}) const;
   /// Calls `hook` with the gradient of this tensor when backward has completed it; a defined
-  /// result replaces the gradient. Hooks run in the order of registration.
+  /// result replaces the gradient. Hooks run in the order of registration; one that a hook
+  /// registers runs from the next gradient on.
   template <class F>
   void register_hook(F hook) const;  // autograd/tape.h
 
@@ -126,6 +128,7 @@ class Tensor {
   Tensor(std::shared_ptr<Storage> storage, int64_t offset, const Shape& sizes, const Shape& strides,
          DType dtype);
   std::shared_ptr<TapeEntry>& tape() const { return get().tape; }
+  std::shared_ptr<Tensor>& gradient() const { return get().grad; }
 
  private:
   struct Impl {
@@ -135,6 +138,7 @@ class Tensor {
     Shape sizes, strides;
     DType dtype = f32;
     std::shared_ptr<TapeEntry> tape;
+    std::shared_ptr<Tensor> grad;
   };
   Impl& get() const {
     if (!impl_) [[unlikely]]

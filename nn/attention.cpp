@@ -1,5 +1,6 @@
 #include "nn/attention.h"
 
+#include "autograd/replay.h"
 #include "ops/indexing.h"
 
 namespace stretto::nn {
@@ -116,8 +117,10 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
         "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
         "limit");
   AttentionCall c = project(x, x, visible);
-  if (cache && kernel_->keeps_state()) return attend_state(std::move(c), *cache);
   if (!cache) return attend(std::move(c));
+  check_not_replayed("MultiHeadAttention", "a cache");
+  c.memory = &cache->position;
+  if (kernel_->keeps_state()) return attend_state(std::move(c), *cache);
   const bool encoded = position_ && position_->encodes_keys();
   c.first = cache->dropped + (encoded ? cache->length() : 0);
   c.continued = cache->length() > 0;
@@ -144,8 +147,10 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
                                       const Visibility& visible, KeyValueCache& cache) const {
+  check_not_replayed("MultiHeadAttention", "a cache");
   const bool known = cache.k.defined();
   AttentionCall c = project(x, known ? x.slice(1, 0, 0) : context, visible);
+  c.memory = &cache.position;
   c.continued = known;
   if (known) {
     c.k = cache.k;

@@ -43,6 +43,7 @@ struct KeyValueCache {
   /// > 0: only the last `limit` positions are kept. Relative positions stay right.
   int64_t limit = 0;
   LinearState state = {};
+  std::shared_ptr<const PositionMemory> position = {};
   int64_t dropped = 0;  // positions that the limit took away
   int64_t length() const { return k.defined() ? k.size(2) : state.length; }
   /// Row i becomes what row rows[i] was: rows [n] (i64) may leave some out and repeat others.

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "autograd/tape.h"
+#include "autograd/replay.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -34,7 +34,7 @@ Favor::Options checked(Favor::Options o) {
 
 }  // namespace
 
-Tensor EluPlusOne::operator()(const Tensor& x, Part) const {
+Tensor EluPlusOne::operator()(const Tensor& x, Part, const Tensor&) const {
   return relu(x) + exp(clamp(x, -std::numeric_limits<double>::infinity(), 0));
 }
 
@@ -42,7 +42,7 @@ Relu::Relu(Module& parent, HeadShape, double epsilon_) : FeatureMap(parent), eps
   check(epsilon >= 0, "Relu", "epsilon ", epsilon, "; must be 0 or more");
 }
 
-Tensor Relu::operator()(const Tensor& x, Part) const {
+Tensor Relu::operator()(const Tensor& x, Part, const Tensor&) const {
   return epsilon > 0 ? relu(x) + epsilon : relu(x);
 }
 
@@ -75,37 +75,49 @@ Favor::Favor(Module& parent, HeadShape shape, Options o) : FeatureMap(parent), o
   if (options.redraw > 0) schedule = buffer("schedule", zeros({4}, {.dtype = i64}));
   if (SkipInit::active()) return;
   const RandomKey key = next_random_key();
-  projection.copy_(drawn(key, 0));
+  projection.copy_(draw(key, 0));
   if (options.redraw > 0)
     schedule.copy_(stretto::tensor<int64_t>({int64_t(key.seed), int64_t(key.stream), 0, 0}));
 }
 
-Tensor Favor::drawn(RandomKey key, uint64_t number) const {
+Tensor Favor::draw(RandomKey key, uint64_t number) const {
   const RandomKey own = derived_key(key, number);
   if (!options.orthogonal) return randn(projection.shape(), own, {.dtype = f64});
   return orthogonal_features(projection.size(0), projection.size(1), own, options.norms);
 }
 
-// What checkpoint() runs again in the backward pass must find the projection of its first run,
-// which was not recorded: so calls are counted where they are recorded, and draws are made outside
-// of backward passes.
-void Favor::next_call() const {
-  if (options.redraw == 0 || !training()) return;
+void Favor::advance() const {
   std::vector<int64_t> s = schedule.to_vector<int64_t>();
-  if (s[3] >= options.redraw && !Backward::running()) {
+  if (s[3] >= options.redraw) {
     s[3] = 0;
-    Tensor(projection).copy_(drawn({uint64_t(s[0]), uint64_t(s[1])}, uint64_t(++s[2])));
+    Tensor(projection).copy_(draw({uint64_t(s[0]), uint64_t(s[1])}, uint64_t(++s[2])));
   }
-  if (grad_enabled()) ++s[3];
+  if (backward_follows()) ++s[3];
   Tensor(schedule).copy_(stretto::tensor(s, {4}));
 }
 
-Tensor Favor::operator()(const Tensor& x, Part part) const {
+Tensor Favor::next_call() const {
+  if (options.redraw == 0) return {};
+  return current(training());
+}
+
+// A later call may draw another, so that a call that has time gets its own.
+Tensor Favor::current(bool next) const {
+  const bool needed_later = backward_follows() || running_again();
+  return replayed("the projection of Favor", [&] {
+    const std::lock_guard lock(mutex_);
+    if (next) advance();
+    return training() || needed_later ? projection.detach().clone() : projection.detach();
+  });
+}
+
+Tensor Favor::operator()(const Tensor& x, Part part, const Tensor& drawn) const {
   const int64_t width = projection.size(1);
   check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == width, "Favor", "x ", x,
         "; must be floating [B, H, L, ", width, "], as the projection is made for");
-  // A later draw overwrites the buffer, so that the tape gets a projection of its own.
-  const Tensor own = options.redraw > 0 && grad_enabled() ? projection.clone() : projection;
+  const Tensor own = drawn.defined()      ? drawn
+                     : options.redraw > 0 ? current(false)
+                                          : Tensor(projection);
   const FeatureStabiliser by_part =
       part == Part::query ? FeatureStabiliser::own_max : FeatureStabiliser::bound;
   return random_features(

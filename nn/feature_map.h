@@ -7,6 +7,8 @@
 // A map of your own derives from FeatureMap and is passed as nn::feature_map<MyMap>(arguments…).
 #pragma once
 
+#include <mutex>
+
 #include "core/random.h"
 #include "nn/position.h"
 #include "ops/random_features.h"
@@ -20,12 +22,13 @@ class FeatureMap : public Module {
  public:
   /// Every map registers under the name "feature_map" in its kernel.
   explicit FeatureMap(Module& parent) : Module(parent, "feature_map") {}
-  /// x [B, H, L, D] → [B, H, L, features(D)], each position by itself.
-  virtual Tensor operator()(const Tensor& x, Part part) const = 0;
+  /// x [B, H, L, D] → [B, H, L, features(D)], each position by itself. `drawn` is what next_call()
+  /// gave for this call; undefined: what the map has.
+  virtual Tensor operator()(const Tensor& x, Part part, const Tensor& drawn = {}) const = 0;
   virtual int64_t features(int64_t d) const { return d; }
   /// Comes before the queries and keys of a call, but not while a state is continued: maps with
-  /// random numbers may draw new ones now.
-  virtual void next_call() const {}
+  /// random numbers may draw new ones now (autograd/replay.h). What both need is returned.
+  virtual Tensor next_call() const { return {}; }
 };
 
 using MakeFeatureMap = std::function<std::unique_ptr<FeatureMap>(Module& parent, HeadShape shape)>;
@@ -41,7 +44,7 @@ MakeFeatureMap feature_map(Arguments... arguments) {
 class EluPlusOne : public FeatureMap {
  public:
   EluPlusOne(Module& parent, HeadShape) : FeatureMap(parent) {}
-  Tensor operator()(const Tensor& x, Part part) const override;
+  Tensor operator()(const Tensor& x, Part part, const Tensor& drawn = {}) const override;
   std::string label() const override { return "EluPlusOne"; }
 };
 
@@ -50,7 +53,7 @@ inline MakeFeatureMap elu_plus_one() { return feature_map<EluPlusOne>(); }
 class Relu : public FeatureMap {
  public:
   Relu(Module& parent, HeadShape shape, double epsilon);
-  Tensor operator()(const Tensor& x, Part part) const override;
+  Tensor operator()(const Tensor& x, Part part, const Tensor& drawn = {}) const override;
   std::string label() const override;
 
   const double epsilon;
@@ -77,7 +80,7 @@ struct FavorOptions {
   FavorKind kind = FavorKind::positive;
   bool orthogonal = true;  // else rows are independent
   RowNorms norms = RowNorms::chi;
-  int64_t redraw = 0;  // a new projection for every so many recorded training calls; 0: never
+  int64_t redraw = 0;  // a new projection for every so many training calls; 0: never
   Stabiliser stabiliser = Stabiliser::max;
   double epsilon = 1e-3;  // generalised
   RandomFeatureForm form = RandomFeatureForm::automatic;
@@ -86,13 +89,16 @@ struct FavorOptions {
 /// bf16 is computed in f32. The projection [W, D] is a buffer, drawn when the map is made, shared
 /// by heads, saved in checkpoints and frozen outside of training. With `redraw` a second buffer,
 /// `schedule`, says how the draws go on: they depend on the map's own key and their number only.
+/// What counts as a call is a training call whose ops are recorded, by checkpoint() too.
 class Favor : public FeatureMap {
  public:
   using Options = FavorOptions;
   Favor(Module& parent, HeadShape shape, Options options);
-  Tensor operator()(const Tensor& x, Part part) const override;
+  Tensor operator()(const Tensor& x, Part part, const Tensor& drawn = {}) const override;
   int64_t features(int64_t) const override { return options.features; }
-  void next_call() const override;
+  /// The projection of the call; a copy where later calls may draw another. Calls of several
+  /// threads take turns.
+  Tensor next_call() const override;
   std::string label() const override;
 
   const Options options;
@@ -100,7 +106,11 @@ class Favor : public FeatureMap {
   Tensor schedule;  // i64 [4]: seed, stream, number of the draw, calls since
 
  private:
-  Tensor drawn(RandomKey key, uint64_t number) const;
+  Tensor draw(RandomKey key, uint64_t number) const;
+  void advance() const;
+  Tensor current(bool next) const;
+
+  mutable std::mutex mutex_;  // of the buffers
 };
 
 inline MakeFeatureMap favor(FavorOptions options = {}) { return feature_map<Favor>(options); }

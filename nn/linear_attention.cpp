@@ -29,13 +29,14 @@ LinearKernel::LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap
   map_ = map(*this, shape);
 }
 
-LinearKernel::Features LinearKernel::mapped(const AttentionCall& call) const {
+LinearKernel::Features LinearKernel::mapped(const AttentionCall& call, const Tensor& drawn) const {
   if (const char* found = of_scores(call.options))
     fail(op, "the call has ", found,
          ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
          "act on q and k, RoPE (nn/rotary.h) and SPE (nn/spe.h); or use softmax_kernel()");
   auto wide = [](const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; };
-  return {(*map_)(wide(call.q), Part::query), (*map_)(wide(call.k), Part::key), wide(call.v)};
+  return {(*map_)(wide(call.q), Part::query, drawn), (*map_)(wide(call.k), Part::key, drawn),
+          wide(call.v)};
 }
 
 LinearAttentionOptions LinearKernel::settings(const AttentionCall& call) const {
@@ -47,8 +48,8 @@ LinearAttentionOptions LinearKernel::settings(const AttentionCall& call) const {
 }
 
 Tensor LinearKernel::operator()(const AttentionCall& call) const {
-  if (!call.state || call.state->length == 0) map_->next_call();
-  const Features f = mapped(call);
+  const bool begins = !call.state || call.state->length == 0;
+  const Features f = mapped(call, begins ? map_->next_call() : Tensor());
   const Tensor y = call.state ? linear_attention(f.q, f.k, f.v, *call.state, settings(call))
                               : linear_attention(f.q, f.k, f.v, settings(call));
   return y.to(call.q.dtype());

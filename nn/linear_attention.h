@@ -41,7 +41,7 @@ class LinearKernel : public Kernel {
   struct Features {
     Tensor q, k, v;
   };
-  Features mapped(const AttentionCall& call) const;
+  Features mapped(const AttentionCall& call, const Tensor& drawn = {}) const;
   LinearAttentionOptions settings(const AttentionCall& call) const;
 
   std::unique_ptr<FeatureMap> map_;

@@ -22,6 +22,12 @@ struct LinearState;  // ops/linear_attention.h
 
 namespace stretto::nn {
 
+/// What a Position remembers of one cache or state, from call to call. Never changed: a call puts
+/// another in its place.
+struct PositionMemory {
+  virtual ~PositionMemory() = default;
+};
+
 /// One call of attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] and the settings of
 /// ops/attention.h, which a Position completes.
 struct AttentionCall {
@@ -31,6 +37,8 @@ struct AttentionCall {
       {};  // what a model computed once for all its layers; each scheme says what
   /// Of a kernel that keeps one (nn/attention.h): the positions before the keys.
   LinearState* state = nullptr;
+  /// Of the cache that the call begins or continues; null without one.
+  std::shared_ptr<const PositionMemory>* memory = nullptr;
   int64_t first = 0;       // position of the first key
   bool continued = false;  // goes on where an earlier call left a cache
   int64_t n_queries() const { return q.size(2); }

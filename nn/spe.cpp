@@ -1,9 +1,11 @@
 #include "nn/spe.h"
 
 #include <cmath>
-#include <optional>
+#include <map>
+#include <mutex>
+#include <thread>
 
-#include "autograd/tape.h"
+#include "autograd/replay.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -12,7 +14,6 @@
 namespace stretto::nn {
 namespace {
 
-constexpr size_t remembered = 1024;
 constexpr int64_t at_a_time = 32;  // positions, in generation
 
 SpeModels models_of(SpeShare shared) {
@@ -38,63 +39,82 @@ const ConvSpeOptions& checked(const ConvSpeOptions& o) {
 
 }  // namespace
 
-// --------------------------------------------------------------------------------------- draws
-
-SpeDraws::SpeDraws(Tensor frozen) : frozen_(std::move(frozen)) {
-  if (SkipInit::active()) return;
-  const RandomKey key = next_random_key();
-  frozen_.copy_(stretto::tensor<int64_t>({int64_t(key.seed), int64_t(key.stream)}));
-}
-
-// Streams are taken one after another, and checkpoint() runs a call again in the random state of
-// its first run: the draw of that run is the last one before this state, whatever came afterwards.
-const RandomKey* SpeDraws::last_before(RandomState now) const {
-  for (auto it = drawn_.rbegin(); it != drawn_.rend(); ++it)
-    if (it->seed == now.seed && it->stream < now.next_stream) return &*it;
-  return nullptr;
-}
-
-RandomKey SpeDraws::operator()(bool training, bool goes_on) {
-  if (!training) {
-    const std::vector<int64_t> key = frozen_.to_vector<int64_t>();
-    return {uint64_t(key[0]), uint64_t(key[1])};
-  }
-  const bool again = Backward::running();
-  if (goes_on && !drawn_.empty()) {
-    if (!again) return drawn_.back();
-    if (const RandomKey* key = last_before(random_state())) return *key;
-    check(!forgotten_, "Spe", "a call that is run again in the backward pass, more than ",
-          remembered, " draws after its first run");
-  }
-  const RandomKey key = next_random_key();
-  if (again) return key;  // known from the first run
-  // A random state that was set back runs through its streams once more.
-  std::erase_if(drawn_, [&](RandomKey k) { return k.seed == key.seed && k.stream >= key.stream; });
-  drawn_.push_back(key);
-  if (drawn_.size() > remembered) {
-    drawn_.pop_front();
-    forgotten_ = true;
-  }
-  return key;
-}
-
 // ---------------------------------------------------------------------------------- both codes
+
+// A code whose values at some positions are kept, and what it was made from.
+struct Spe::Made {
+  SpeCode code;
+  RandomKey key;
+  int64_t first, end;
+  bool recorded;
+  std::vector<std::pair<const Storage*, uint32_t>> parameters;  // with their versions
+};
+
+// What the noise of a call is drawn from.
+struct Spe::Keys {
+  RandomKey code, gate;
+  int64_t realizations = 0;
+};
+
+// What a cache or state goes on with.
+struct Spe::Memory : PositionMemory {
+  Memory(const Keys& k, std::shared_ptr<const Made> m) : keys(k), made(std::move(m)) {}
+  Keys keys;
+  std::shared_ptr<const Made> made;
+};
 
 // Where the noise of a code comes from: that of one layer, or of all that share it.
 struct Spe::Drawn {
-  explicit Drawn(int64_t r, const Tensor& frozen) : realizations(r), draws(frozen) {}
+  Drawn(int64_t r, const Tensor& f) : realizations(r), frozen(f) {}
   int64_t realizations;
-  SpeDraws draws;
+  const Tensor frozen;  // i64 [2]: the key in evaluation
   int64_t layers = 0;
-  // A code whose values at some positions are kept, and what it was made from.
-  struct Kept {
-    SpeCode code;
+
+  // Of one thread, through the layers.
+  struct Pass {
     RandomKey key;
-    int64_t first, end;
-    bool recorded;
-    std::vector<std::pair<const Storage*, uint32_t>> parameters;  // with their versions
+    bool training = false;
+    uint64_t backward_passes = 0;
+    int64_t first_layer = 0, layer = -1;
+    std::shared_ptr<const Made> made;
   };
-  std::optional<Kept> kept;
+  std::mutex mutex;
+  std::map<std::thread::id, Pass> passes;
+  std::vector<std::weak_ptr<const Made>> of_caches;
+
+  // Of the calling thread, which alone uses what it gets.
+  Pass& pass() {
+    const std::lock_guard lock(mutex);
+    return passes[std::this_thread::get_id()];
+  }
+  // The pass that a call of this layer belongs to: the one before, or a new one.
+  template <class Draw>
+  Pass& pass_of(int64_t layer, bool training, Draw draw) {
+    Pass& p = pass();
+    const bool goes_on = p.layer >= 0 && layer > p.layer && p.training == training &&
+                         p.backward_passes == backward_passes();
+    if (!goes_on) p = {draw(), training, backward_passes(), layer, layer, {}};
+    p.layer = layer;
+    return p;
+  }
+  void end_pass() {
+    const std::lock_guard lock(mutex);
+    passes.erase(std::this_thread::get_id());
+  }
+
+  // One that fits, made for any cache by any layer; or nothing.
+  template <class Fits>
+  std::shared_ptr<const Made> find(Fits fits) {
+    const std::lock_guard lock(mutex);
+    for (const auto& candidate : of_caches)
+      if (auto made = candidate.lock(); made && fits(*made)) return made;
+    return {};
+  }
+  void remember(const std::shared_ptr<const Made>& made) {
+    const std::lock_guard lock(mutex);
+    std::erase_if(of_caches, [](const auto& candidate) { return candidate.expired(); });
+    of_caches.push_back(made);
+  }
 };
 
 struct SpeShared {
@@ -119,9 +139,7 @@ Spe::Spe(Module& parent, const char* op, HeadShape shape, Common common, const S
   } else {
     for (const Parameter& p : parameters()) parameters_.push_back(parameter(p.name, p.value));
   }
-  if (!drawn_)
-    drawn_ =
-        std::make_shared<Drawn>(common.realizations, buffer("draw", zeros({2}, {.dtype = i64})));
+  if (!drawn_) drawn_ = std::make_shared<Drawn>(common.realizations, frozen_key("draw"));
   if (models && !shared_) {
     shared_ = std::make_shared<SpeShared>(SpeShared{shape, parameters_, {}});
     if (shares_draws) shared_->drawn = drawn_;
@@ -132,7 +150,7 @@ Spe::Spe(Module& parent, const char* op, HeadShape shape, Common common, const S
   const Tensor value = empty({shape.n_heads, shape.d_key});
   normal_(value);
   gate = parameter("gate", value);
-  gate_draws_ = std::make_unique<SpeDraws>(buffer("gate_draw", zeros({2}, {.dtype = i64})));
+  frozen_gate_ = frozen_key("gate_draw");
 }
 
 int64_t Spe::realizations() const { return drawn_->realizations; }
@@ -142,59 +160,98 @@ void Spe::set_realizations(int64_t r) {
   drawn_->realizations = r;
 }
 
+Tensor Spe::frozen_key(const char* name) {
+  const Tensor frozen = buffer(name, zeros({2}, {.dtype = i64}));
+  if (SkipInit::active()) return frozen;
+  const RandomKey key = next_random_key();
+  Tensor(frozen).copy_(stretto::tensor<int64_t>({int64_t(key.seed), int64_t(key.stream)}));
+  return frozen;
+}
+
+Spe::Keys Spe::keys_of(const AttentionCall& call) const {
+  return replayed("the draws of Spe", [&]() -> Keys {
+    Drawn& d = *drawn_;
+    if (training() && call.continued) {
+      const auto* memory = call.memory ? dynamic_cast<const Memory*>(call.memory->get()) : nullptr;
+      check(memory, op_,
+            "the call goes on, but what its cache began with is not there; accepted: "
+            "AttentionCall::memory as the call before left it");
+      return memory->keys;
+    }
+    const auto draw = [&](const Tensor& frozen) -> RandomKey {
+      if (training()) return next_random_key();
+      const std::vector<int64_t> key = frozen.to_vector<int64_t>();
+      return {uint64_t(key[0]), uint64_t(key[1])};
+    };
+    const auto draw_code = [&] { return draw(d.frozen); };
+    const bool passes = d.layers > 1 && !call.continued;
+    Keys keys{
+        passes ? d.pass_of(layer_, training(), draw_code).key : draw_code(), {}, d.realizations};
+    if (frozen_gate_.defined()) keys.gate = draw(frozen_gate_);
+    return keys;
+  });
+}
+
 // A code is kept in two cases. For a pass of layers that share it, from the first layer to the
 // last; not in what checkpoint() runs again: each layer of that has a backward pass of its own. And
 // in generation, which asks for one position after another, where a filter needs the noise of P
-// positions for each: 32 made at a time draw that of (P + 31) / 32, and take H·D·R·64 numbers.
-SpeCode Spe::code_of(const AttentionCall& call) const {
+// positions for each: 32 made at a time draw that of (P + 31) / 32, and take H·D·R·64 numbers. They
+// belong to the cache that they were made for; others at the same positions use them too.
+SpeCode Spe::code_of(const AttentionCall& call, const Keys& keys,
+                     std::shared_ptr<const Made>& made) const {
   Drawn& d = *drawn_;
-  const RandomKey key = d.draws(training(), call.continued || layer_ > 0);
-  const auto anew = [&] { return code(parameters_, SpeNoise(key, d.realizations)); };
-  if (Backward::running()) return anew();
+  const auto anew = [&] { return code(parameters_, SpeNoise(keys.code, keys.realizations)); };
+  if (running_again()) return anew();
   const int64_t n = call.n_keys(), end = call.first + n;
   const bool own_dtype = (call.q.dtype() == f64) == (parameters_[0].dtype() == f64);
   const bool pass = common_.keep && own_dtype && d.layers > 1 && !call.continued && n > 0;
-  const bool generation = common_.ahead && own_dtype && call.continued && n <= at_a_time &&
-                          !training() && !grad_enabled();
-  if (!pass && !generation) {
-    d.kept.reset();
-    return anew();
-  }
-  decltype(Drawn::Kept::parameters) parameters;
+  const bool generation = common_.ahead && own_dtype && call.continued && call.memory &&
+                          n <= at_a_time && !training() && !grad_enabled();
+  if (!pass && !generation) return anew();
+
+  decltype(Made::parameters) parameters;
   for (const Tensor& p : parameters_) parameters.emplace_back(&p.storage(), p.storage().version);
-  const auto fits = [&, &kept = d.kept] {
-    return kept && kept->key.seed == key.seed && kept->key.stream == key.stream &&
-           kept->code.realizations() == d.realizations && kept->first <= call.first &&
-           kept->end >= end && kept->recorded == grad_enabled() && kept->parameters == parameters;
+  const auto fits = [&](const Made& m) {
+    return m.key.seed == keys.code.seed && m.key.stream == keys.code.stream &&
+           m.code.realizations() == keys.realizations && m.first <= call.first && m.end >= end &&
+           m.recorded == grad_enabled() && m.parameters == parameters;
   };
-  const auto keep = [&](int64_t length, double queries) {
-    d.kept = {anew().kept(length, queries, call.first),
-              key,
-              call.first,
-              call.first + length,
-              grad_enabled(),
-              parameters};
+  const auto make = [&](int64_t length, double queries) {
+    return std::make_shared<const Made>(Made{anew().kept(length, queries, call.first), keys.code,
+                                             call.first, call.first + length, grad_enabled(),
+                                             parameters});
   };
-  if (pass && layer_ == 0) keep(n, 0.5);
-  if (generation && !fits()) keep(at_a_time, 1);
-  const SpeCode found = fits() ? d.kept->code : anew();
-  if (pass && layer_ == d.layers - 1) d.kept.reset();
-  return found;
+  if (pass) {
+    Drawn::Pass& p = d.pass();
+    if (p.first_layer == layer_ && layer_ < d.layers - 1) p.made = make(n, 0.5);
+    return p.made && fits(*p.made) ? p.made->code : anew();
+  }
+  if (!made || !fits(*made)) made = d.find(fits);
+  if (!made) {
+    made = make(at_a_time, 1);
+    d.remember(made);
+  }
+  return made->code;
 }
 
 void Spe::apply(AttentionCall& call) const {
   const int64_t heads = call.q.size(1), key_heads = call.k.size(1);
   check(heads == key_heads, op_, key_heads, " key heads for ", heads,
         " heads; each head has a code of its own for its keys; accepted: n_key_heads 0 or ", heads);
+  const Keys keys = keys_of(call);
+  const auto* before = call.memory ? dynamic_cast<const Memory*>(call.memory->get()) : nullptr;
+  auto made = before ? before->made : nullptr;
   SpeOptions o{.first = call.first, .form = common_.form};
-  const SpeCode code = code_of(call);
-  if (gate_draws_)
-    o.gate = SpeGate{gate, SpeNoise((*gate_draws_)(training(), call.continued), realizations())};
-  const SpePair made = spe(call.q, call.k, code, o);
+  const SpeCode code = code_of(call, keys, made);
+  if (gate.defined()) o.gate = SpeGate{gate, SpeNoise(keys.gate, keys.realizations)};
+  const SpePair encoded = spe(call.q, call.k, code, o);
+  if (layer_ == drawn_->layers - 1 && layer_ > 0 && !running_again()) drawn_->end_pass();
+  if (call.memory && (!call.continued || !before || before->made != made))
+    *call.memory = std::make_shared<const Memory>(keys, made);
   if (call.options.scale)
-    *call.options.scale *= std::sqrt(double(shape_.d_key) / double(realizations()));
-  call.q = made.q;
-  call.k = made.k;
+    *call.options.scale *= std::sqrt(double(shape_.d_key) / double(keys.realizations));
+  call.q = encoded.q;
+  call.k = encoded.k;
 }
 
 std::string Spe::described(const std::string& what) const {

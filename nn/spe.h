@@ -7,8 +7,6 @@
 //          .kernel = nn::linear_kernel(nn::favor())}};
 #pragma once
 
-#include <deque>
-
 #include "nn/position.h"
 #include "ops/spe.h"
 
@@ -39,25 +37,6 @@ struct ConvSpeOptions {
   SpeForm form = SpeForm::automatic;
 };
 
-/// The draws of successive calls. In training each call takes a new key of the program; in
-/// evaluation all take the one that was drawn when this was made, which is saved in checkpoints.
-class SpeDraws {
- public:
-  /// `frozen` i64 [2]: seed and stream, drawn here (not under SkipInit).
-  explicit SpeDraws(Tensor frozen);
-  /// The key of a call. One that goes on, with a cache or in a pass that another layer began, has
-  /// the key of the last draw before it. What checkpoint() runs again has that of its first run,
-  /// one of the last 1024.
-  RandomKey operator()(bool training, bool goes_on);
-
- private:
-  const RandomKey* last_before(RandomState now) const;
-
-  Tensor frozen_;
-  std::deque<RandomKey> drawn_;  // in training, the latest behind
-  bool forgotten_ = false;
-};
-
 /// What layers share, by model.
 struct SpeShared;
 using SpeModels = std::shared_ptr<PerModel<std::weak_ptr<SpeShared>>>;
@@ -67,11 +46,13 @@ using SpeModels = std::shared_ptr<PerModel<std::weak_ptr<SpeShared>>>;
 /// is multiplied by √(D/R); its default, 1/√R, is right as it is.
 ///
 /// Queries and keys may differ in number, as spe() has them; key heads must be as many as query
-/// heads. In training every call has new noise, but not one that continues a cache or a state; with
-/// SpeShare::draws a call of the first attention begins a pass, and those of the others belong to
-/// it. In evaluation the noise is frozen: passes repeat, and generation step by step equals one
-/// pass over everything, under a limited cache too. A cache or state goes on in the mode it began
-/// in, and with as many realizations.
+/// heads. In training every call has new noise, but one that continues a cache or a state has what
+/// that began with. With SpeShare::draws the layers of a pass have one draw: a pass begins with the
+/// first of its layers, whichever that is, and ends with the last of all, before a layer that is
+/// not behind the one before, and when a backward pass has run. It belongs to a thread. In
+/// evaluation the noise is frozen, drawn when the module is made and saved in checkpoints: passes
+/// repeat, and generation step by step equals one pass over everything, under a limited cache too.
+/// A cache or state goes on in the mode it began in, and with as many realizations.
 class Spe : public Position {
  public:
   void apply(AttentionCall& call) const override;
@@ -110,7 +91,13 @@ class Spe : public Position {
 
  private:
   struct Drawn;
-  SpeCode code_of(const AttentionCall& call) const;
+  struct Made;
+  struct Keys;
+  struct Memory;
+  Keys keys_of(const AttentionCall& call) const;
+  Tensor frozen_key(const char* name);
+  SpeCode code_of(const AttentionCall& call, const Keys& keys,
+                  std::shared_ptr<const Made>& made) const;
 
   const char* op_;
   const HeadShape shape_;
@@ -118,8 +105,8 @@ class Spe : public Position {
   std::shared_ptr<SpeShared> shared_;  // keeps it for the next layers
   Tensors parameters_;
   std::shared_ptr<Drawn> drawn_;
-  int64_t layer_ = 0;  // among those that share draws
-  std::unique_ptr<SpeDraws> gate_draws_;
+  int64_t layer_ = 0;   // among those that share draws
+  Tensor frozen_gate_;  // i64 [2]: the key of the gate's noise in evaluation
 };
 
 /// sineSPE: `freqs`, `offsets`, `gains` [H, D, K] (SpeCode::sine), as the authors start them: all

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/tape.h"
+#include "autograd/replay.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -146,6 +146,7 @@ void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) con
 }
 
 Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory) const {
+  if (memory) check_not_replayed(op, "a memory");
   check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
         "; must be i64 or i32 [B, T] with T at least 1");
   check_lengths(lengths);

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "autograd/tape.h"
+#include "autograd/replay.h"
 #include "ops/attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -121,6 +121,7 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, LinearState& state,
                         LinearAttentionOptions options) {
+  check_not_replayed(op, "a state");
   check_arguments(q, k, v, options);
   check_state(q, k, v, state, options);
   const bool records = recorded(q, k, v, state);

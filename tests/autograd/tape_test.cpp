@@ -1,8 +1,11 @@
 // Recording: what goes on the tape, what is refused, and ops of one's own [autograd/tape.h].
 #include "autograd/tape.h"
 
+#include <atomic>
+#include <cmath>
 #include <thread>
 
+#include "core/parallel.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
@@ -313,6 +316,42 @@ TEST_CASE("several outputs of which one is used", "[autograd]") {
   CHECK(list(grad({both()[1]}, {x})[0]) == std::vector<float>{1, 1, 1});
   const Tensors y = both();
   CHECK(list(grad({sum(y[0]) + y[1]}, {x})[0]) == std::vector<float>{3, 3, 3});
+}
+
+TEST_CASE("an op of several outputs has gradients of gradients when some are gone", "[autograd]") {
+  // (eˣ, e²ˣ), of which the caller keeps the second; its backward needs both.
+  const auto powers = [](const Tensor& x) {
+    const Tensor a = exp(x.detach()), b = exp(x.detach() * 2.0);
+    return record(
+        "powers", {x}, Tensors{a, b},
+        [](Backward& g) {
+          const Tensor first = g.output(0);
+          return Tensors{g.grad(0) * first + g.grad(1) * first * first * 2.0};
+        },
+        Keep::outputs);
+  };
+  for (const bool keeps_first : {true, false}) {
+    const Tensor x = tensor<double>({0.3}).set_requires_grad();
+    Tensors both = powers(x);
+    const Tensor y = both[1];
+    if (!keeps_first) both = {};
+    const Tensor slope = grad({y}, {x}, {}, {.create_graph = true})[0];
+    CHECK(slope.item() == Approx(2 * std::exp(0.6)));
+    REQUIRE(slope.requires_grad());
+    CHECK(grad({slope}, {x})[0].item() == Approx(4 * std::exp(0.6)));
+  }
+}
+
+TEST_CASE("bodies of parallel_for record when their caller does", "[autograd]") {
+  const int before = num_threads();
+  set_num_threads(4);
+  for (const bool recording : {false, true}) {
+    const GradMode mode(recording);
+    std::atomic<int> wrong{0};
+    parallel_for(400, 1, [&](int64_t, int64_t) { wrong += grad_enabled() != recording; });
+    CHECK(wrong == 0);
+  }
+  set_num_threads(before);
 }
 
 }  // namespace stretto

@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "nn/checkpoint.h"
 #include "nn/init.h"
+#include "nn/linear_attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/linear_attention.h"
@@ -330,6 +331,40 @@ TEST_CASE("Favor: gradients belong to the projection of their call") {
   };
   const Tensors plain = twice(false), again = twice(true);
   for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], again[i]));
+}
+
+TEST_CASE("Favor: redraws and gradients are the same under checkpoint()") {
+  const Tensor x = fixed_noise({1, 1, 2, 6}, 1).set_requires_grad();
+  for (const int64_t every : {1, 2, 3}) {
+    const auto results = [&](bool again) {
+      manual_seed(7);
+      Owner o({.features = 6, .redraw = every});
+      const nn::LinearKernel kernel(o, {.d_key = 6, .d_value = 6},
+                                    nn::favor({.features = 6, .redraw = every}), {});
+      auto f = [&](const Tensors& in) {
+        return kernel({.q = in[0], .k = in[0] * 0.5, .v = in[0], .options = {.causal = true}});
+      };
+      auto call = [&] { return again ? checkpoint(f, {x}) : f({x}); };
+      Tensors all;
+      // Several calls, then their backward passes, with a call in between.
+      for (int step = 0; step < 3; ++step) {
+        const Tensor a = call(), b = call();
+        for (const Tensor& y : {a, call(), b}) {
+          x.set_grad({});
+          sum(y * y).backward();
+          all.push_back(y.detach());
+          all.push_back(x.grad());
+        }
+      }
+      return all;
+    };
+    const Tensors plain = results(false), again = results(true);
+    INFO("redraw " << every);
+    for (size_t i = 0; i < plain.size(); ++i) {
+      INFO(i);
+      CHECK(same_bits(plain[i], again[i]));
+    }
+  }
 }
 
 TEST_CASE("Favor: a checkpoint goes on with the same draws") {

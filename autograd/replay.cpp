@@ -1,0 +1,136 @@
+// Activation checkpointing, and what it takes to run a function again.
+#include "autograd/replay.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "autograd/engine.h"
+
+namespace stretto {
+namespace {
+
+std::atomic<uint64_t> last_scope{0};
+
+}  // namespace
+
+bool backward_follows() {
+  return thread_state.recording || (thread_state.replay && !thread_state.replay->again());
+}
+
+bool running_again() { return thread_state.replay && thread_state.replay->again(); }
+
+void check_not_replayed(const char* op, const char* what) {
+  check(!thread_state.replay, op, what, " under checkpoint(), which would run the call twice");
+}
+
+void ReplayRecord::check_unchanged() const {
+  for (const auto& [handle, r] : read)
+    check(&r.tensor.storage() == r.storage && r.storage->version == r.version, "checkpoint",
+          "a tensor (", r.tensor, ") that op \"", r.op,
+          "\" read was changed after the forward pass; the function cannot be run again");
+}
+
+Replay::Replay(ReplayRecord& record, bool again)
+    : record_(record), again_(again), before_(thread_state) {
+  thread_state.random = this;
+  thread_state.replay = this;
+  thread_state.scope = ++last_scope;
+}
+
+Replay::~Replay() { thread_state = before_; }
+
+void Replay::finish() const {
+  if (!again_ || next_ == record_.taken.size()) return;
+  fail("checkpoint", "the function took ", record_.taken[next_].what,
+       " in its first run, but not when it was run again; both must do the same (is the module in "
+       "another mode?)");
+}
+
+const std::any& Replay::noted(const char* what) {
+  const bool more = next_ < record_.taken.size();
+  check(more && std::strcmp(record_.taken[next_].what, what) == 0, "checkpoint",
+        "the function, run again, takes ", what, " where its first run took ",
+        more ? record_.taken[next_].what : "nothing more",
+        "; both must do the same (is the module in another mode?)");
+  return record_.taken[next_++].value;
+}
+
+RandomKey Replay::next_key() {
+  return take("next_random_key", [] { return next_random_key(); });
+}
+
+void Replay::before_set() {
+  fail("set_random_state", "under checkpoint(), which would run it twice");
+}
+
+void Replay::note_reads(const char* op, const Tensors& inputs) {
+  if (again_) return;
+  for (const Tensor& x : inputs) {
+    if (!x.defined() || !from_outside(x)) continue;
+    record_.requires_grad = record_.requires_grad || x.requires_grad();
+    if (record_.inputs.contains(&x.storage())) continue;
+    check(!x.requires_grad() || x.is_leaf(), "checkpoint", "the function reads (", op,
+          ") a tensor (", x,
+          ") that is the result of recorded ops outside of it; pass it as an input");
+    record_.read.try_emplace(x.id(), ReplayRecord::Read{x, &x.storage(), x.storage().version, op});
+  }
+}
+
+void Replay::check_in_place(const char* op, const Tensor& x) const {
+  check(!from_outside(x), op, "changes a tensor (", x,
+        ") in place that was made outside of the function that checkpoint() runs, and would be "
+        "changed twice; change it inside replayed()");
+}
+
+namespace {
+
+// Inputs as a run of the function sees them: leaves.
+Tensor as_leaf(const Tensor& x, bool wanted) {
+  if (!x.defined()) return x;
+  Tensor leaf = x.detach();
+  if (wanted) leaf.set_requires_grad();
+  return leaf;
+}
+
+}  // namespace
+
+Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs) {
+  if (!grad_enabled()) return f(inputs);
+  const auto record = std::make_shared<ReplayRecord>();
+  Tensors outputs(1);
+  {
+    const Replay first(*record, false);
+    const NoGrad guard;  // not around replayed(): what that runs is as without checkpoint()
+    Tensors own;
+    for (const Tensor& x : inputs) {
+      own.push_back(as_leaf(x, x.requires_grad()));
+      if (x.defined()) record->inputs.insert(&x.storage());
+    }
+    outputs[0] = f(own);
+  }
+  check(outputs[0].defined(), "checkpoint", "the function returned an undefined tensor");
+  outputs[0] = outputs[0].detach();
+  if (!recording(inputs) && !record->requires_grad) return outputs[0];
+
+  const std::vector<Saved> saved(inputs.begin(), inputs.end());
+  attach(
+      "checkpoint", inputs, outputs,
+      [f = std::move(f), saved, record](Backward& b) {
+        once_differentiable("checkpoint");
+        record->check_unchanged();
+        const GradMode on(true);
+        Tensors own;
+        for (size_t i = 0; i < saved.size(); ++i) own.push_back(as_leaf(saved[i](), b.needs(i)));
+        Tensor y;
+        {
+          const Replay again(*record, true);
+          y = f(own);
+          again.finish();
+        }
+        return Engine::inner(b, y, own);
+      },
+      Keep::nothing);
+  return outputs[0];
+}
+
+}  // namespace stretto

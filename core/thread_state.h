@@ -1,0 +1,23 @@
+// What belongs to the thread that computes, and is handed on to those that help it: the bodies of
+// parallel_for (core/parallel.h) see the state of the thread that called it.
+#pragma once
+
+#include <cstdint>
+
+namespace stretto {
+
+struct RandomSource;  // core/random.h
+class Replay;         // autograd/replay.h
+
+struct ThreadState {
+  bool recording = true;              // ops are put on the tape (autograd/tape.h)
+  bool in_body = false;               // inside parallel_for
+  const char* backward_op = nullptr;  // the op whose backward closure runs
+  RandomSource* random = nullptr;     // where keys come from; null: the state of the program
+  Replay* replay = nullptr;           // the function that checkpoint() runs here
+  uint64_t scope = 0;                 // its number; storages remember in which they were made
+};
+
+inline constinit thread_local ThreadState thread_state;
+
+}  // namespace stretto

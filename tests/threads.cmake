@@ -1,0 +1,35 @@
+# stretto_threads: the tests of threads and a training step once more, they and the whole library
+# under ThreadSanitizer.
+
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_FLAGS -fsanitize=thread)
+check_cxx_source_compiles("int main() {}" STRETTO_HAS_TSAN)
+unset(CMAKE_REQUIRED_FLAGS)
+if(NOT STRETTO_HAS_TSAN)
+  message(STATUS "ThreadSanitizer: not with this compiler; the tests of threads run without it")
+  return()
+endif()
+
+add_executable(stretto_threads support/main.cpp autograd/replay_test.cpp core/parallel_test.cpp
+  nn/threads_test.cpp ${sources} ${PROJECT_SOURCE_DIR}/cuda/none.cpp)
+stretto_flags(stretto_threads)
+target_include_directories(stretto_threads PRIVATE ${PROJECT_SOURCE_DIR})
+target_compile_options(stretto_threads PRIVATE -O1 -g -fsanitize=thread)
+target_link_options(stretto_threads PRIVATE -fsanitize=thread)
+target_link_libraries(stretto_threads PRIVATE
+  Threads::Threads ${CMAKE_DL_LIBS} nlohmann_json::nlohmann_json Catch2::Catch2)
+
+# Its shadow memory wants addresses that are not random.
+set(fixed_addresses "")
+find_program(STRETTO_SETARCH setarch)
+if(STRETTO_SETARCH)
+  execute_process(COMMAND ${STRETTO_SETARCH} -R true RESULT_VARIABLE status ERROR_QUIET)
+  if(status EQUAL 0)
+    set(fixed_addresses ${STRETTO_SETARCH} -R)
+  endif()
+endif()
+add_test(NAME threads_sanitized COMMAND ${fixed_addresses} $<TARGET_FILE:stretto_threads>)
+set_tests_properties(threads_sanitized PROPERTIES
+  LABELS "core;autograd;nn"
+  TIMEOUT 900
+  ENVIRONMENT "${environment};TSAN_OPTIONS=halt_on_error=1")
