@@ -51,6 +51,22 @@ std::mutex& mutex_of(const TapeEntry& leaf) {
   return mutexes[reinterpret_cast<uintptr_t>(&leaf) / sizeof(TapeEntry) % mutexes.size()];
 }
 
+// A node is in one pass at a time.
+struct Running {
+  explicit Running(Node& n) : node(n) {
+    Node::State found = Node::State::ready;
+    if (node.state.compare_exchange_strong(found, Node::State::running)) return;
+    check(found != Node::State::spent, "backward", "the graph through op \"", node.op,
+          "\" was already differentiated and its saved tensors are gone; use retain_graph on the "
+          "first pass to differentiate twice");
+    fail("backward", "another pass is going through op \"", node.op,
+         "\" of the same graph; threads need graphs of their own, and may share leaves");
+  }
+  ~Running() { node.state = after; }
+  Node& node;
+  Node::State after = Node::State::ready;
+};
+
 bool finite(const Tensors& tensors) {
   for (const Tensor& x : tensors) {
     if (!x.defined() || !is_floating(x.dtype())) continue;
@@ -114,9 +130,7 @@ void Engine::run() {
       grads[i] = run_hooks(*entry, std::move(grads[i]));
       if (auto it = captured.find(entry.get()); it != captured.end()) it->second = grads[i];
     }
-    check(!node->spent, "backward", "the graph through op \"", node->op,
-          "\" was already differentiated and its saved tensors are gone; use retain_graph on the "
-          "first pass to differentiate twice");
+    Running running(*node);
     const bool check_finite = anomaly_detection() && finite(grads);
     Backward context(*this, *node, std::move(grads));
     profile_backward_begins();
@@ -142,7 +156,7 @@ void Engine::run() {
     if (!options.retain_graph && !options.create_graph) {
       node->backward = nullptr;
       for (auto& out : node->outputs) out.kept = {};
-      node->spent = true;
+      running.after = Node::State::spent;
     }
   }
   for (const auto& entry : leaf_order_)

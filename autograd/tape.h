@@ -16,6 +16,7 @@
 // the destruction of long chains are iterative.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -128,8 +129,8 @@ void once_differentiable(const char* op);
 
 /// Gradients of Σ outputs·gradients into every leaf that requires one. Passes of several threads
 /// may end in the same leaves, each over a graph of its own: their gradients are added in the order
-/// of arrival. A gradient that is there already is added to in place, unless create_graph puts it
-/// on the tape.
+/// of arrival. Two passes at once over one graph are an error. A gradient that is there already is
+/// added to in place, unless create_graph puts it on the tape.
 void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOptions options = {});
 
 /// Backward passes that have ended on this thread.
@@ -152,7 +153,8 @@ struct Node : std::enable_shared_from_this<Node> {
   uint64_t number = 0;                             // creation order
   std::vector<std::shared_ptr<TapeEntry>> inputs;  // null where no gradient is wanted
   BackwardFn backward;
-  bool spent = false;  // backward has run and the closure is gone
+  enum class State { ready, running, spent };  // spent: backward has run, the closure is gone
+  std::atomic<State> state{State::ready};
   Node* next_to_delete = nullptr;
   struct Output {
     Shape shape;

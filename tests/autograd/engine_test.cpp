@@ -216,6 +216,27 @@ TEST_CASE("grad() runs the hooks of what it is asked for alone", "[autograd]") {
   CHECK(of_w == 0);
 }
 
+TEST_CASE("two passes at once over one graph are refused", "[autograd]") {
+  const Tensor x = leaf({1, 2});
+  bool inside = false;
+  Tensor y;
+  y = sum(record("probe", {x}, x.detach() * 2.0, [&](Backward& b) {
+    if (!inside) {
+      inside = true;
+      CHECK_THROWS_WITH(y.backward({}, {.retain_graph = true}),
+                        "[backward] another pass is going through op \"probe\" of the same graph; "
+                        "threads need graphs of their own, and may share leaves");
+    }
+    return Tensors{b.grad() * 2.0};
+  }));
+  y.backward({}, {.retain_graph = true});
+  CHECK(list(x.grad()) == List{2, 2});
+  y.backward();  // what failed inside has left nothing behind
+  CHECK(list(x.grad()) == List{4, 4});
+  CHECK_THROWS_WITH(y.backward(), Containing("was already differentiated"));
+  y = {};
+}
+
 TEST_CASE("later passes add to a gradient in place", "[autograd]") {
   const Tensor x = leaf({1, 2});
   sum(x * 2.0).backward();
