@@ -63,6 +63,12 @@ double Tensor::item() const {
   return to_vector<double>()[0];
 }
 
+Tensor::operator bool() const {
+  check(defined(), "bool", "an undefined tensor is neither true nor false; see defined()");
+  check(numel() == 1, "bool", *this, " is neither true nor false; needs one element");
+  return item() != 0;
+}
+
 void append_text(std::string& to, const Tensor& x) {
   if (!x.defined()) {
     to += "undefined";

@@ -37,7 +37,9 @@ class Tensor {
   Tensor() = default;
 
   bool defined() const { return impl_ != nullptr; }
-  explicit operator bool() const { return defined(); }
+  /// Whether the value of a tensor with one element is not 0: `if (loss < best)`. Any other tensor
+  /// throws, an undefined one too.
+  explicit operator bool() const;
 
   const Shape& shape() const { return get().sizes; }
   const Shape& strides() const { return get().strides; }

@@ -31,7 +31,6 @@ TEST_CASE("a tensor is a handle", "[core]") {
 TEST_CASE("an undefined tensor says so", "[core]") {
   const Tensor none;
   CHECK(!none.defined());
-  CHECK(!none);
   CHECK(!none.requires_grad());
   CHECK(to_string(none) == "undefined");
   CHECK_THROWS_WITH(none.shape(), "[Tensor] an undefined tensor was used");
@@ -99,6 +98,27 @@ TEST_CASE("the one element of a tensor", "[core]") {
   CHECK(arange(5).select(0, 3).item() == 3);
   CHECK_THROWS_WITH(ones({2}).item(), "[item] needs one element, got f32 [2]");
   CHECK_THROWS_WITH(ones({0, 3}).item(), "[item] needs one element, got f32 [0, 3]");
+}
+
+TEST_CASE("a condition is the value of the one element", "[core]") {
+  const Tensor loss = scalar(0.5), best = scalar(0.25), mask = tensor<bool>({true, true});
+  const auto holds = [](const Tensor& x) { return x ? true : false; };
+  CHECK(!holds(loss < best));
+  CHECK(holds(best < loss));
+  CHECK(!holds(ones({1, 1}) < 0.5));
+  CHECK((loss > best && !(loss < best)));
+  CHECK(holds(scalar(-0.25)));
+  CHECK(!holds(scalar(-0.0)));
+  CHECK(holds(scalar(std::numeric_limits<double>::quiet_NaN())));
+  CHECK(holds(full({1}, double(1ll << 40), {.dtype = i64})));
+  int rounds = 0;
+  for (Tensor error = ones({1}); error > 0.1; error = error * 0.5) ++rounds;
+  CHECK(rounds == 4);
+  CHECK_THROWS_WITH(holds(mask), "[bool] bool [2] is neither true nor false; needs one element");
+  CHECK_THROWS_WITH(mask && mask, Containing("bool [2] is neither true nor false"));
+  CHECK_THROWS_WITH(holds(ones({0})), Containing("f32 [0] is neither true nor false"));
+  CHECK_THROWS_WITH(holds(Tensor()),
+                    "[bool] an undefined tensor is neither true nor false; see defined()");
 }
 
 TEST_CASE("sizes count from either end", "[core]") {

@@ -249,7 +249,7 @@ TEST_CASE("relative tables: rows that no pair uses get a gradient of exactly zer
         std::set<int64_t> used;
         for (int64_t i = 0; i < l; ++i)
           for (int64_t j = 0; j < l; ++j)
-            if (!mask || mask[i][j].item() == 0)
+            if (!mask.defined() || mask[i][j].item() == 0)
               for (const int64_t row : rows_of(j - i)) used.insert(row);
         const Tensor g =
             by_heads(grad({y}, {parameter(layer, name)}, {w}, {.retain_graph = true})[0]);
