@@ -74,7 +74,7 @@ class TransformerXL : public Module {
   explicit TransformerXL(Options options);
   TransformerXL(Module& parent, std::string name, Options options);
 
-  /// What has been seen of a batch of streams. Starts empty; every call advances it.
+  /// What has been seen of a batch of streams. Starts empty; every call that succeeds advances it.
   struct Memory {
     Tensors layers;  // the input of each layer [B, m, d_model], off the tape; empty at the start
     Tensor context;  // extended context: the newest tokens [B, e], i64; may be undefined
@@ -111,6 +111,7 @@ class TransformerXL : public Module {
   Tensor embed(const Tensor& tokens) const;
   Tensor rows(int64_t n_keys, const Visibility& visible) const;
   void check_memory(const Tensor& tokens, const Memory& memory) const;
+  Tensor advance(const Tensor& tokens, Memory& seen, bool remember) const;
 
   LagSinusoids rows_;
 };
