@@ -106,6 +106,10 @@ std::string TransformerXL::label() const {
   return str("TransformerXL(", options.n_layers, " layers, memory ", lengths.memory, ")");
 }
 
+void TransformerXL::copy_settings(const Module& from) {
+  lengths = static_cast<const TransformerXL&>(from).lengths;
+}
+
 Visibility TransformerXL::visible() const {
   Visibility visible{.causal = true};
   if (lengths.same_length == SameLength::on) visible.window = lengths.memory + 1;

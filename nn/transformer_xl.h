@@ -92,7 +92,7 @@ class TransformerXL : public Module {
   std::string label() const override;
 
   const Options options;
-  Lengths lengths = options.lengths;  // may be changed at any time
+  Lengths lengths = options.lengths;  // may be changed at any time; a clone has them
 
   AdaptiveEmbedding embedding{*this, "embedding", embedding_options(options)};
   Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_head] with tied_biases
@@ -100,6 +100,9 @@ class TransformerXL : public Module {
   List<TransformerXLLayer> layers{*this, "layers", options.n_layers, layer_options()};
   AdaptiveSoftmax output{
       *this, "output", {embedding.options, options.tied, options.tied_projections}, &embedding};
+
+ protected:
+  void copy_settings(const Module& from) override;
 
  private:
   static AdaptiveOptions embedding_options(const Options& options);
