@@ -3,6 +3,7 @@
 
 #include "autograd/profile.h"
 #include "autograd/tape.h"
+#include "core/all_or_nothing.h"
 #include "core/device.h"
 #include "core/parallel.h"
 #include "core/random.h"
@@ -20,6 +21,7 @@
 #include "nn/feed_forward.h"
 #include "nn/generation.h"
 #include "nn/init.h"
+#include "nn/key_value_cache.h"
 #include "nn/linear.h"
 #include "nn/linear_attention.h"
 #include "nn/module.h"

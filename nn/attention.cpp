@@ -1,7 +1,7 @@
 #include "nn/attention.h"
 
 #include "autograd/replay.h"
-#include "ops/indexing.h"
+#include "core/all_or_nothing.h"
 
 namespace stretto::nn {
 
@@ -19,13 +19,6 @@ MakeKernel softmax_kernel(AttentionForm form) {
   return [form](Module& parent, HeadShape shape) {
     return std::make_unique<SoftmaxKernel>(parent, shape, form);
   };
-}
-
-void KeyValueCache::reorder(const Tensor& rows) {
-  state.reorder(rows);
-  if (!k.defined()) return;
-  k = index_select(k, 0, rows);
-  v = index_select(v, 0, rows);
 }
 
 MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
@@ -111,33 +104,32 @@ Tensor MultiHeadAttention::attend_state(AttentionCall c, KeyValueCache& cache) c
   return attend(std::move(c));
 }
 
+Tensor MultiHeadAttention::attend_cached(AttentionCall c, KeyValueCache& cache) const {
+  const bool encoded = position_ && position_->encodes_keys();
+  c.first = cache.dropped + (encoded ? cache.length() : 0);
+  c.continued = cache.length() > 0;
+  if (encoded) place(c);
+  cache.append(c.k, c.v);
+  c.k = cache.k;
+  c.v = cache.v;
+  cache.trim();
+  if (!encoded) place(c);
+  return joined(c);
+}
+
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible,
                                       KeyValueCache* cache) const {
   check(!cache || cache->limit == 0 || visible.block == 0, "MultiHeadAttention",
         "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
         "limit");
-  AttentionCall c = project(x, x, visible);
-  if (!cache) return attend(std::move(c));
-  check_not_replayed("MultiHeadAttention", "a cache");
-  c.memory = &cache->position;
-  if (kernel_->keeps_state()) return attend_state(std::move(c), *cache);
-  const bool encoded = position_ && position_->encodes_keys();
-  c.first = cache->dropped + (encoded ? cache->length() : 0);
-  c.continued = cache->length() > 0;
-  if (encoded) place(c);
-  if (c.continued) {
-    c.k = cat({cache->k, c.k}, 2);
-    c.v = cat({cache->v, c.v}, 2);
-  }
-  cache->k = c.k;
-  cache->v = c.v;
-  if (cache->limit > 0 && cache->length() > cache->limit) {
-    cache->k = c.k.slice(2, -cache->limit).contiguous();
-    cache->v = c.v.slice(2, -cache->limit).contiguous();
-    cache->dropped += c.n_keys() - cache->limit;
-  }
-  if (!encoded) place(c);
-  return joined(c);
+  if (cache) check_not_replayed("MultiHeadAttention", "a cache");
+  return all_or_nothing(cache, [&](KeyValueCache* after) {
+    AttentionCall c = project(x, x, visible);
+    if (!after) return attend(std::move(c));
+    c.memory = &after->position;
+    return kernel_->keeps_state() ? attend_state(std::move(c), *after)
+                                  : attend_cached(std::move(c), *after);
+  });
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
@@ -148,18 +140,16 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
                                       const Visibility& visible, KeyValueCache& cache) const {
   check_not_replayed("MultiHeadAttention", "a cache");
-  const bool known = cache.k.defined();
-  AttentionCall c = project(x, known ? x.slice(1, 0, 0) : context, visible);
-  c.memory = &cache.position;
-  c.continued = known;
-  if (known) {
-    c.k = cache.k;
-    c.v = cache.v;
-  } else {
-    cache.k = c.k;
-    cache.v = c.v;
-  }
-  return attend(std::move(c));
+  return all_or_nothing(cache, [&](KeyValueCache& after) {
+    const bool known = after.k.defined();
+    AttentionCall c = project(x, known ? x.slice(1, 0, 0) : context, visible);
+    c.memory = &after.position;
+    c.continued = known;
+    if (!known) after.append(c.k, c.v);
+    c.k = after.k;
+    c.v = after.v;
+    return attend(std::move(c));
+  });
 }
 
 Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {

@@ -1,10 +1,10 @@
 // Multi-head attention. Its position and its kernel are chosen independently.
 #pragma once
 
+#include "nn/key_value_cache.h"
 #include "nn/linear.h"
 #include "nn/module.h"
 #include "nn/position.h"
-#include "ops/linear_attention.h"
 
 namespace stretto::nn {
 
@@ -34,21 +34,6 @@ class SoftmaxKernel : public Kernel {
 };
 
 MakeKernel softmax_kernel(AttentionForm form = AttentionForm::automatic);
-
-/// Keys and values of the positions seen so far, for generation. One per attention layer; starts
-/// empty and grows with every call. For self-attention with a kernel that keeps a state it has that
-/// alone, which does not grow.
-struct KeyValueCache {
-  Tensor k, v;  // [B, G, N, D], [B, G, N, Dv]; of positions that encode keys, the encoded ones
-  /// > 0: only the last `limit` positions are kept. Relative positions stay right.
-  int64_t limit = 0;
-  LinearState state = {};
-  std::shared_ptr<const PositionMemory> position = {};
-  int64_t dropped = 0;  // positions that the limit took away
-  int64_t length() const { return k.defined() ? k.size(2) : state.length; }
-  /// Row i becomes what row rows[i] was: rows [n] (i64) may leave some out and repeat others.
-  void reorder(const Tensor& rows);
-};
 
 /// Which keys a call may see (ops/attention.h).
 struct Visibility {
@@ -109,6 +94,7 @@ class MultiHeadAttention : public Module {
   void make();
   void place(AttentionCall& call) const;
   Tensor attend_state(AttentionCall call, KeyValueCache& cache) const;
+  Tensor attend_cached(AttentionCall call, KeyValueCache& cache) const;
   Tensor joined(const AttentionCall& call) const;
 
   std::unique_ptr<Position> position_;

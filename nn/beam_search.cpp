@@ -18,8 +18,10 @@ struct Continuation {
 
 double penalty(int64_t n, double alpha) { return std::pow((5.0 + double(n)) / 6.0, alpha); }
 
-// The log probabilities of the last logits of each row, in f64.
-std::vector<std::vector<double>> log_probabilities(const Tensor& logits, int64_t rows) {
+// The log probabilities of the last logits of each row, in f64. A row of −∞ alone, which has no
+// continuation, is an error unless there is `another` hypothesis.
+std::vector<std::vector<double>> log_probabilities(const Tensor& logits, int64_t rows,
+                                                   bool another) {
   check(logits.dim() == 3 && logits.size(0) == rows && logits.size(1) >= 1 && logits.size(2) >= 1,
         "beam_search", "logits ", logits, "; must be [", rows, ", m, V]");
   std::vector<std::vector<double>> all;
@@ -30,9 +32,13 @@ std::vector<std::vector<double>> log_probabilities(const Tensor& logits, int64_t
       check(!std::isnan(value), "beam_search", "the logits contain NaN");
       top = std::max(top, value);
     }
-    check(std::isfinite(top), "beam_search", "the largest logit is ", top, "; must be finite");
-    for (const double value : x) total += std::exp(value - top);
-    for (double& value : x) value -= top + std::log(total);
+    const bool none = another && top < 0 && std::isinf(top);
+    check(none || std::isfinite(top), "beam_search", "the largest logit is ", top,
+          "; must be finite");
+    if (!none) {
+      for (const double value : x) total += std::exp(value - top);
+      for (double& value : x) value -= top + std::log(total);
+    }
     all.push_back(std::move(x));
   }
   return all;
@@ -75,8 +81,8 @@ std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& 
       for (const Hypothesis& h : live) next.push_back(h.tokens.back());
     }
     const auto rows = int64_t(live.size());
-    const auto log_p =
-        log_probabilities(model(tensor(next, {rows, int64_t(next.size()) / rows})), rows);
+    const auto log_p = log_probabilities(model(tensor(next, {rows, int64_t(next.size()) / rows})),
+                                         rows, rows > 1 || !ended.empty());
 
     std::vector<Continuation> all;
     for (int64_t row = 0; row < rows; ++row)
@@ -86,7 +92,7 @@ std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& 
             std::find(o.forbidden.begin(), o.forbidden.end(), token) == o.forbidden.end())
           all.push_back({p, row, token});
       }
-    check(!all.empty(), op, "every token is forbidden or impossible");
+    check(!all.empty() || !ended.empty(), op, "every token is forbidden or impossible");
     const size_t room = std::min(all.size(), size_t(o.beam) - ended.size());
     std::partial_sort(all.begin(), all.begin() + int64_t(room), all.end(),
                       [](const Continuation& a, const Continuation& b) {

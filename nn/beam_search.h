@@ -25,11 +25,12 @@ struct Hypothesis {
   double score = 0;  // with the length penalty
 };
 
-/// Continues `prompt` (at least one token); best hypothesis first, fewer than n_best where no more
-/// exist. `model(tokens [n, m])` returns logits [n, m, V]: first for the prompt (n = 1), then for
-/// one more token of each of the n ≤ beam hypotheses that go on. `reorder(rows [n])` tells, before
-/// that, which of its earlier rows each of them continues, unless each continues its own: what a
-/// cache's reorder() does.
+/// Continues `prompt` (at least one token); best hypothesis first, fewer than n_best where the beam
+/// finds no more: a sequence all of whose continuations are forbidden or impossible (−∞) is left
+/// out unless it has ended, and where nothing else is left that is an error. `model(tokens [n, m])`
+/// returns logits [n, m, V]: first for the prompt (n = 1), then for one more token of each of the n
+/// ≤ beam hypotheses that go on. `reorder(rows [n])` tells, before that, which of its earlier rows
+/// each of them continues, unless each continues its own: what a cache's reorder() does.
 ///
 /// Each step keeps the `beam` likeliest of all continuations. One that ends is kept for the result
 /// and leaves its place in the beam empty, so a beam of 1 is greedy search and a beam that holds

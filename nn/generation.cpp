@@ -57,7 +57,9 @@ std::vector<int64_t> generate(const std::function<Tensor(const Tensor&)>& model,
   check(!prompt.empty(), "generate", "the prompt is empty; give at least a start token");
   check(o.max_tokens >= 0, "generate", "max_tokens ", o.max_tokens);
   NoGrad guard;
-  const RandomKey key{o.seed, 0};
+  // Not a stream of the program's, which begin at 0: after manual_seed(seed) these would be the
+  // numbers that the first weights came from.
+  const RandomKey key{o.seed, ~uint64_t{0}};
   std::vector<int64_t> tokens, next = prompt;
   while (int64_t(tokens.size()) < o.max_tokens) {
     const Tensor logits = model(tensor(next, {1, int64_t(next.size())}));

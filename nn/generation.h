@@ -23,7 +23,9 @@ int64_t sample(const Tensor& logits, const SamplingOptions& options, double draw
 struct GenerationOptions {
   int64_t max_tokens = 256;  // new ones
   int64_t end_token = -1;    // ≥ 0: stop after drawing it; it is part of the result
-  uint64_t seed = 0;         // the same seed and options give the same tokens
+  /// The same seed and options give the same tokens. Its draws are others than those of the program
+  /// after manual_seed() of the same number.
+  uint64_t seed = 0;
   SamplingOptions sampling = {};
 };
 

@@ -216,13 +216,14 @@ void clone_state(const Module& from, Module& to) {
     destination.set_data(source.detach().clone());
     destination.set_requires_grad(source.requires_grad());
   }
-  auto copy_mode = [](auto&& self, const Module& a, Module& b) -> void {
+  auto copy_rest = [](auto&& self, const Module& a, Module& b) -> void {
     b.training_ = a.training_;
+    if (typeid(a) == typeid(b)) b.copy_settings(a);
     const auto from_children = a.children(), to_children = b.children();
     for (size_t i = 0; i < std::min(from_children.size(), to_children.size()); ++i)
       self(self, *from_children[i].second, *to_children[i].second);
   };
-  copy_mode(copy_mode, from, to);
+  copy_rest(copy_rest, from, to);
 }
 
 }  // namespace stretto::nn

@@ -84,6 +84,10 @@ class Module {
   Tensor shared_parameter(std::string name, const Tensor& value);
   /// Registers a tensor that is saved but not trained, and returns it.
   Tensor buffer(std::string name, const Tensor& value);
+  /// Takes over from `from`, a module of the same type, what can be set after construction and is
+  /// neither parameter nor buffer: clone() calls it for the module and each below. A module that
+  /// has such settings overrides it; not those of its children.
+  virtual void copy_settings(const Module& /*from*/) {}
 
  private:
   friend void copy_state(const Module& from, Module& to);
@@ -146,11 +150,14 @@ class List : public Module {
 /// anything is changed unless names and shapes agree.
 void copy_state(const Module& from, Module& to);
 
-/// The same, and dtypes, devices, training modes and which parameters require a gradient too.
+/// The same, and dtypes, devices, training modes, which parameters require a gradient, and settings
+/// made after construction (Module::copy_settings) too.
 void clone_state(const Module& from, Module& to);
 
-/// Another module of the same type with the same values: made from `m.options` where M has them,
-/// else by M's default constructor. The random state of the program is left as it was.
+/// Another module of the same type with the same values, modes and settings: made from `m.options`
+/// where M has them, else by M's default constructor, then clone_state. What a module of your own
+/// lets its users change is cloned if it overrides copy_settings. The random state of the program
+/// is left as it was.
 template <class M>
 std::unique_ptr<M> clone(const M& m) {
   const RandomState random = random_state();

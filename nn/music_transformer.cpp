@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "core/all_or_nothing.h"
 #include "nn/init.h"
 #include "nn/linear_attention.h"
 #include "nn/relative_table.h"
@@ -106,15 +107,17 @@ Tensor MusicTransformer::embed(const Tensor& tokens, int64_t first) const {
 }
 
 Tensor MusicTransformer::operator()(const Tensor& tokens, Cache* cache) const {
-  Tensor x = embed(tokens, cache ? cache->position : 0);
-  if (cache) {
-    cache->layers.resize(size_t(options.n_layers));
-    cache->position += tokens.size(1);
-  }
-  for (int64_t i = 0; i < options.n_layers; ++i)
-    x = layers[i](x, visible(), cache ? &cache->layers[size_t(i)] : nullptr);
-  if (norm) x = (*norm)(x);
-  return out ? (*out)(x) : linear(x, embedding.weight);
+  return all_or_nothing(cache, [&](Cache* after) {
+    Tensor x = embed(tokens, after ? after->position : 0);
+    if (after) {
+      after->layers.resize(size_t(options.n_layers));
+      after->position += tokens.size(1);
+    }
+    for (int64_t i = 0; i < options.n_layers; ++i)
+      x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr);
+    if (norm) x = (*norm)(x);
+    return out ? (*out)(x) : linear(x, embedding.weight);
+  });
 }
 
 // What the attention of a layer is given.

@@ -57,7 +57,8 @@ class MusicTransformer : public Module {
   };
 
   /// tokens [B, L] (i64 or i32) → logits [B, L, vocabulary]; row i predicts token i + 1. With a
-  /// cache the tokens continue those seen before, and the result equals that of one pass over all.
+  /// cache the tokens continue those seen before, and the result equals that of one pass over all;
+  /// a call that throws leaves the cache as it was.
   Tensor operator()(const Tensor& tokens, Cache* cache = nullptr) const;
 
   /// Attention weights [B, H, L, L] of every layer, for pictures.

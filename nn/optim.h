@@ -41,7 +41,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates all parameters that have a gradient; the others are left alone.
+  /// Updates all parameters that have a gradient; the others are left alone. Where it throws, for
+  /// want of memory or for a gradient that does not fit, none has taken the step.
   void step();
   /// Drops the gradients of all parameters.
   void zero_grad();
@@ -81,7 +82,9 @@ class Optimizer {
   virtual void update(const Update& u) const = 0;
 
  private:
-  void step(size_t i, const Tensor& parameter, const ParameterGroup& group);
+  struct Prepared;
+  Prepared prepared(size_t i, const Tensor& parameter, const ParameterGroup& group) const;
+  void take(Prepared& step);
 
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterState> state_;

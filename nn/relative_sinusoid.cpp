@@ -18,9 +18,10 @@ Tensor LagSinusoids::operator()(int64_t past, int64_t future, int64_t d,
                       kept_.size(1) == d;
   if (!enough) {
     // Memories grow by a segment at a time; twice as far back leaves room for many.
-    past_ = std::max(past, std::min(2 * past, 2 * past_));
-    kept_ = stretto::nn::sinusoids(past_ + future + 1, d, Sinusoid::concatenated, past_, -1,
+    const int64_t first = std::max(past, std::min(2 * past, 2 * past_));
+    kept_ = stretto::nn::sinusoids(first + future + 1, d, Sinusoid::concatenated, first, -1,
                                    {.dtype = options.dtype, .device = options.device});
+    past_ = first;
   }
   return kept_.slice(0, past_ - past, past_ + future + 1);
 }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/all_or_nothing.h"
 #include "nn/init.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -77,11 +78,13 @@ Decoder::Decoder(Module& parent, std::string name, StackOptions o)
 
 Tensor Decoder::operator()(const Tensor& x, const Tensor& context, const Visibility& self,
                            const Visibility& cross, std::vector<DecoderCache>* cache) const {
-  if (cache) cache->resize(size_t(layers.size()));
-  Tensor y = x;
-  for (int64_t i = 0; i < layers.size(); ++i)
-    y = layers[i](y, context, self, cross, cache ? &(*cache)[size_t(i)] : nullptr);
-  return finish(*this, y);
+  return all_or_nothing(cache, [&](std::vector<DecoderCache>* after) {
+    if (after) after->resize(size_t(layers.size()));
+    Tensor y = x;
+    for (int64_t i = 0; i < layers.size(); ++i)
+      y = layers[i](y, context, self, cross, after ? &(*after)[size_t(i)] : nullptr);
+    return finish(*this, y);
+  });
 }
 
 std::string Decoder::label() const { return str("Decoder(", layers.size(), " layers)"); }
@@ -131,8 +134,10 @@ void SequenceToSequence::make() {
 }
 
 void SequenceToSequence::Cache::reorder(const Tensor& rows) {
-  for (DecoderCache& layer : layers) layer.reorder(rows);
-  if (source_padding.defined()) source_padding = index_select(source_padding, 0, rows);
+  all_or_nothing(*this, [&](Cache& after) {
+    for (DecoderCache& layer : after.layers) layer.reorder(rows);
+    if (source_padding.defined()) after.source_padding = index_select(source_padding, 0, rows);
+  });
 }
 
 const Tensor& SequenceToSequence::target_table() const {
@@ -159,14 +164,16 @@ Tensor SequenceToSequence::decode(const Tensor& target, const Tensor& context,
                                   const Tensor& source_padding, Cache* cache) const {
   check(context.defined() || (cache && cache->position > 0), "SequenceToSequence",
         "no context; it may be left out only with a cache that has seen it");
-  Tensor x = embed("target", target_table(), target, cache ? cache->position : 0, 1);
-  if (cache && cache->position == 0) cache->source_padding = source_padding;
-  x = decoder(x, context, {.causal = true},
-              {.key_padding = cache ? cache->source_padding : source_padding},
-              cache ? &cache->layers : nullptr);
-  if (cache) cache->position += target.size(1);
-  if (options.scale_output) x = x * (1 / std::sqrt(double(options.d_model)));
-  return out ? (*out)(x) : linear(x, target_table());
+  return all_or_nothing(cache, [&](Cache* after) {
+    Tensor x = embed("target", target_table(), target, after ? after->position : 0, 1);
+    if (after && after->position == 0) after->source_padding = source_padding;
+    x = decoder(x, context, {.causal = true},
+                {.key_padding = after ? after->source_padding : source_padding},
+                after ? &after->layers : nullptr);
+    if (after) after->position += target.size(1);
+    if (options.scale_output) x = x * (1 / std::sqrt(double(options.d_model)));
+    return out ? (*out)(x) : linear(x, target_table());
+  });
 }
 
 Tensor SequenceToSequence::operator()(const Tensor& source, const Tensor& target,

@@ -110,7 +110,8 @@ class SequenceToSequence : public Module {
   Tensor encode(const Tensor& source, const Tensor& source_padding = {}) const;
   /// target [B, M] (i64 or i32), the sequence written so far → logits [B, M, target_vocabulary];
   /// row i predicts token i + 1. With a cache the tokens continue those seen before, the result
-  /// equals that of one pass over all, and only the first call looks at context and padding.
+  /// equals that of one pass over all, and only the first call looks at context and padding; a call
+  /// that throws leaves the cache as it was.
   Tensor decode(const Tensor& target, const Tensor& context, const Tensor& source_padding = {},
                 Cache* cache = nullptr) const;
   /// decode(target, encode(source)).

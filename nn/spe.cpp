@@ -192,6 +192,10 @@ Spe::Keys Spe::keys_of(const AttentionCall& call) const {
   });
 }
 
+void Spe::copy_settings(const Module& from) {
+  set_realizations(static_cast<const Spe&>(from).realizations());
+}
+
 // A code is kept in two cases. For a pass of layers that share it, from the first layer to the
 // last; not in what checkpoint() runs again: each layer of that has a backward pass of its own. And
 // in generation, which asks for one position after another, where a filter needs the noise of P

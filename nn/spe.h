@@ -87,6 +87,7 @@ class Spe : public Position {
       const std::function<std::vector<Parameter>()>& parameters);
   /// Of its parameters, in their order.
   virtual SpeCode code(const Tensors& parameters, SpeNoise noise) const = 0;
+  void copy_settings(const Module& from) override;
   std::string described(const std::string& what) const;
 
  private:

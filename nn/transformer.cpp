@@ -1,5 +1,6 @@
 #include "nn/transformer.h"
 
+#include "core/all_or_nothing.h"
 #include "ops/elementwise.h"
 
 namespace stretto::nn {
@@ -32,10 +33,12 @@ EncoderLayer::EncoderLayer(Module& parent, std::string name, LayerOptions o)
 
 Tensor EncoderLayer::operator()(const Tensor& x, const Visibility& visible,
                                 KeyValueCache* cache) const {
-  const Tensor y = residual(x, options.norm, norm1, dropout,
-                            [&](const Tensor& t) { return self_attention(t, visible, cache); });
-  return residual(y, options.norm, norm2, dropout,
-                  [&](const Tensor& t) { return feed_forward(t); });
+  return all_or_nothing(cache, [&](KeyValueCache* after) {
+    const Tensor y = residual(x, options.norm, norm1, dropout,
+                              [&](const Tensor& t) { return self_attention(t, visible, after); });
+    return residual(y, options.norm, norm2, dropout,
+                    [&](const Tensor& t) { return feed_forward(t); });
+  });
 }
 
 std::string EncoderLayer::label() const {
@@ -43,8 +46,10 @@ std::string EncoderLayer::label() const {
 }
 
 void DecoderCache::reorder(const Tensor& rows) {
-  self.reorder(rows);
-  cross.reorder(rows);
+  all_or_nothing(*this, [&](DecoderCache& after) {
+    after.self.reorder(rows);
+    after.cross.reorder(rows);
+  });
 }
 
 DecoderLayer::DecoderLayer(LayerOptions o) : options(std::move(o)) {}
@@ -59,15 +64,17 @@ MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
 
 Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& context, const Visibility& self,
                                 const Visibility& cross, DecoderCache* cache) const {
-  Tensor y = residual(x, options.norm, norm1, dropout, [&](const Tensor& t) {
-    return self_attention(t, self, cache ? &cache->self : nullptr);
+  return all_or_nothing(cache, [&](DecoderCache* after) {
+    Tensor y = residual(x, options.norm, norm1, dropout, [&](const Tensor& t) {
+      return self_attention(t, self, after ? &after->self : nullptr);
+    });
+    y = residual(y, options.norm, norm2, dropout, [&](const Tensor& t) {
+      return after ? cross_attention(t, context, cross, after->cross)
+                   : cross_attention(t, context, cross);
+    });
+    return residual(y, options.norm, norm3, dropout,
+                    [&](const Tensor& t) { return feed_forward(t); });
   });
-  y = residual(y, options.norm, norm2, dropout, [&](const Tensor& t) {
-    return cache ? cross_attention(t, context, cross, cache->cross)
-                 : cross_attention(t, context, cross);
-  });
-  return residual(y, options.norm, norm3, dropout,
-                  [&](const Tensor& t) { return feed_forward(t); });
 }
 
 std::string DecoderLayer::label() const {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autograd/replay.h"
+#include "core/all_or_nothing.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -105,6 +106,10 @@ std::string TransformerXL::label() const {
   return str("TransformerXL(", options.n_layers, " layers, memory ", lengths.memory, ")");
 }
 
+void TransformerXL::copy_settings(const Module& from) {
+  lengths = static_cast<const TransformerXL&>(from).lengths;
+}
+
 Visibility TransformerXL::visible() const {
   Visibility visible{.causal = true};
   if (lengths.same_length == SameLength::on) visible.window = lengths.memory + 1;
@@ -150,10 +155,16 @@ Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory) const {
   check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
         "; must be i64 or i32 [B, T] with T at least 1");
   check_lengths(lengths);
-  Memory seen = memory ? *memory : Memory{};
+  return all_or_nothing(memory, [&](Memory* after) {
+    Memory none;
+    return advance(tokens, after ? *after : none, after != nullptr);
+  });
+}
+
+Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember) const {
   check_memory(tokens, seen);
   const int64_t batch = tokens.size(0), again = seen.context.defined() ? seen.context.size(1) : 0;
-  if (memory && seen.layers.empty()) {
+  if (remember && seen.layers.empty()) {
     const int64_t m = options.zero_start ? lengths.memory : 0;
     seen.layers.assign(size_t(options.n_layers),
                        zeros({batch, m, options.d_model}, options_of(embedding.weights[0])));
@@ -168,7 +179,7 @@ Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory) const {
   Tensor x = embed(fed);
   for (int64_t i = 0; i < options.n_layers; ++i) {
     Tensor memory_of_layer;
-    if (memory) {
+    if (remember) {
       NoGrad guard;
       memory_of_layer = seen.layers[size_t(i)];
       const Tensor all = m > 0 && begin < m ? cat({memory_of_layer, x.detach()}, 1) : x.detach();
@@ -177,24 +188,21 @@ Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory) const {
     }
     x = layers[i](x, memory_of_layer, sight, position_rows);
   }
-  if (memory) {
+  if (remember)
     seen.context = kept_as_tokens > 0 ? fed.slice(1, n - kept_as_tokens).to(i64).clone() : Tensor();
-    *memory = std::move(seen);
-  }
   return dropout(again > 0 ? x.slice(1, again) : x);
 }
 
 Tensor TransformerXL::nll(const Tensor& tokens, const Tensor& targets, Memory* memory) const {
   check(targets.shape() == tokens.shape(), op, "targets ", targets, " for tokens ", tokens,
         "; shapes must agree");
-  Memory after = memory ? *memory : Memory{};
-  const Tensor loss = output.nll(hidden(tokens, memory ? &after : nullptr), targets);
-  if (memory) *memory = std::move(after);
-  return loss;
+  return all_or_nothing(memory,
+                        [&](Memory* after) { return output.nll(hidden(tokens, after), targets); });
 }
 
 Tensor TransformerXL::log_probabilities(const Tensor& tokens, Memory* memory) const {
-  return output.log_probabilities(hidden(tokens, memory));
+  return all_or_nothing(
+      memory, [&](Memory* after) { return output.log_probabilities(hidden(tokens, after)); });
 }
 
 }  // namespace stretto::nn

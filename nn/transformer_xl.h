@@ -74,7 +74,7 @@ class TransformerXL : public Module {
   explicit TransformerXL(Options options);
   TransformerXL(Module& parent, std::string name, Options options);
 
-  /// What has been seen of a batch of streams. Starts empty; every call advances it.
+  /// What has been seen of a batch of streams. Starts empty; every call that succeeds advances it.
   struct Memory {
     Tensors layers;  // the input of each layer [B, m, d_model], off the tape; empty at the start
     Tensor context;  // extended context: the newest tokens [B, e], i64; may be undefined
@@ -92,7 +92,7 @@ class TransformerXL : public Module {
   std::string label() const override;
 
   const Options options;
-  Lengths lengths = options.lengths;  // may be changed at any time
+  Lengths lengths = options.lengths;  // may be changed at any time; a clone has them
 
   AdaptiveEmbedding embedding{*this, "embedding", embedding_options(options)};
   Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_head] with tied_biases
@@ -100,6 +100,9 @@ class TransformerXL : public Module {
   List<TransformerXLLayer> layers{*this, "layers", options.n_layers, layer_options()};
   AdaptiveSoftmax output{
       *this, "output", {embedding.options, options.tied, options.tied_projections}, &embedding};
+
+ protected:
+  void copy_settings(const Module& from) override;
 
  private:
   static AdaptiveOptions embedding_options(const Options& options);
@@ -111,6 +114,7 @@ class TransformerXL : public Module {
   Tensor embed(const Tensor& tokens) const;
   Tensor rows(int64_t n_keys, const Visibility& visible) const;
   void check_memory(const Tensor& tokens, const Memory& memory) const;
+  Tensor advance(const Tensor& tokens, Memory& seen, bool remember) const;
 
   LagSinusoids rows_;
 };

@@ -30,28 +30,28 @@ struct RowPointers {
 template <class T>
 void complex_rows(const Tensor& x, const Tensor& y, bool inverse, double scale) {
   const int64_t n = x.size(-2);
-  const FftPlan<T>& plan = FftPlan<T>::of(n);
-  for_row_groups<T>(
-      x.numel() / (2 * n), plan.room(), [&](int64_t first, int64_t lanes, auto& work) {
-        const RowPointers<const T> from(x.data<T>(), first, lanes, 2 * n);
-        const RowPointers<T> to(y.data<T>(), first, lanes, 2 * n);
-        load_rows(from.at, 2 * n, true, work[0], lanes, n);
-        const Planes<T> result =
-            inverse ? plan.inverse(work[0], work[1], lanes) : plan.forward(work[0], work[1], lanes);
-        store_rows(result, 0, 2 * n, true, to.at, lanes, T(scale));
-      });
+  const auto plan = FftPlan<T>::of(n);
+  for_row_groups<T>(x.numel() / (2 * n), plan->room(),
+                    [&](int64_t first, int64_t lanes, auto& work) {
+                      const RowPointers<const T> from(x.data<T>(), first, lanes, 2 * n);
+                      const RowPointers<T> to(y.data<T>(), first, lanes, 2 * n);
+                      load_rows(from.at, 2 * n, true, work[0], lanes, n);
+                      const Planes<T> result = inverse ? plan->inverse(work[0], work[1], lanes)
+                                                       : plan->forward(work[0], work[1], lanes);
+                      store_rows(result, 0, 2 * n, true, to.at, lanes, T(scale));
+                    });
 }
 
 template <class T>
 void real_rows(const Tensor& x, const Tensor& y, BinScale scale) {
   const int64_t n = x.size(-1);
-  const RealFftPlan<T>& plan = RealFftPlan<T>::of(n);
-  const int64_t width = 2 * plan.bins();
-  for_row_groups<T>(x.numel() / n, plan.room(), [&](int64_t first, int64_t lanes, auto& work) {
+  const auto plan = RealFftPlan<T>::of(n);
+  const int64_t width = 2 * plan->bins();
+  for_row_groups<T>(x.numel() / n, plan->room(), [&](int64_t first, int64_t lanes, auto& work) {
     const RowPointers<const T> from(x.data<T>(), first, lanes, n);
     const RowPointers<T> to(y.data<T>(), first, lanes, width);
-    load_rows(from.at, n, plan.packed(), work[0], lanes, plan.elements());
-    const Planes<T> result = plan.forward(work[0], work[1], lanes, scale);
+    load_rows(from.at, n, plan->packed(), work[0], lanes, plan->elements());
+    const Planes<T> result = plan->forward(work[0], work[1], lanes, scale);
     store_rows(result, 0, width, true, to.at, lanes);
   });
 }
@@ -59,14 +59,14 @@ void real_rows(const Tensor& x, const Tensor& y, BinScale scale) {
 template <class T>
 void real_inverse_rows(const Tensor& x, const Tensor& y, BinScale scale) {
   const int64_t n = y.size(-1);
-  const RealFftPlan<T>& plan = RealFftPlan<T>::of(n);
-  const int64_t width = 2 * plan.bins();
-  for_row_groups<T>(y.numel() / n, plan.room(), [&](int64_t first, int64_t lanes, auto& work) {
+  const auto plan = RealFftPlan<T>::of(n);
+  const int64_t width = 2 * plan->bins();
+  for_row_groups<T>(y.numel() / n, plan->room(), [&](int64_t first, int64_t lanes, auto& work) {
     const RowPointers<const T> from(x.data<T>(), first, lanes, width);
     const RowPointers<T> to(y.data<T>(), first, lanes, n);
-    load_rows(from.at, width, true, work[0], lanes, plan.bins());
-    const Planes<T> result = plan.inverse(work[0], work[1], lanes, scale);
-    store_rows(result, 0, n, plan.packed(), to.at, lanes);
+    load_rows(from.at, width, true, work[0], lanes, plan->bins());
+    const Planes<T> result = plan->inverse(work[0], work[1], lanes, scale);
+    store_rows(result, 0, n, plan->packed(), to.at, lanes);
   });
 }
 

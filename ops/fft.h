@@ -6,7 +6,8 @@
 // has the same bits for any number of threads and whatever else is in the batch.
 //
 // Lengths with no prime factor above 7 are fastest; the cost is O(n log n) for all, and the
-// rounding error grows as log n (bounds in ops/fft_plan.h).
+// rounding error grows as log n (bounds in ops/fft_plan.h). Tables for the lengths asked for last
+// are kept, at most 32 MiB of them, which memory_stats() counts.
 #pragma once
 
 #include "core/tensor.h"

@@ -218,36 +218,36 @@ class Transforms {
         scale_(1.0 / (double(rows_) * double(q.transform_columns))) {}
 
   /// Complex numbers of a matrix's spectrum.
-  int64_t size() const { return rows_ * along_row_.bins(); }
+  int64_t size() const { return rows_ * along_row_->bins(); }
 
   /// The spectra of matrices [n, width] whose rows are `pitch` apart, padded with zeros.
   Planes<T> forward(const T* const* from, int64_t n, int64_t width, int64_t pitch, Planes<T> a,
                     Planes<T> b, int64_t lanes) const {
-    const int64_t row_size = along_row_.bins() * lanes;
+    const int64_t row_size = along_row_->bins() * lanes;
     Planes<T> here = a;
     for (int64_t r = 0; r < n; ++r) {
       const T* row[most_fft_lanes];
       for (int64_t l = 0; l < lanes; ++l) row[l] = from[l] + r * pitch;
       const Planes<T> place = a.at(r * row_size);
-      load_rows(row, width, true, place, lanes, along_row_.elements());
-      if (along_row_.forward(place, b.at(r * row_size), lanes, {}).re != place.re) here = b;
+      load_rows(row, width, true, place, lanes, along_row_->elements());
+      if (along_row_->forward(place, b.at(r * row_size), lanes, {}).re != place.re) here = b;
     }
     const auto rest = size_t((rows_ - n) * row_size) * sizeof(T);
     std::memset(here.re + n * row_size, 0, rest);
     std::memset(here.im + n * row_size, 0, rest);
-    return along_column_.forward(here, here.re == a.re ? b : a, row_size);
+    return along_column_->forward(here, here.re == a.re ? b : a, row_size);
   }
 
   /// Back, and what the axes keep of it to the matrices `to`.
   void inverse(Planes<T> a, Planes<T> b, int64_t lanes, const Axis& rows, const Axis& columns,
                T* const* to) const {
-    const int64_t row_size = along_row_.bins() * lanes;
-    const Planes<T> here = along_column_.inverse(a, b, row_size);
+    const int64_t row_size = along_row_->bins() * lanes;
+    const Planes<T> here = along_column_->inverse(a, b, row_size);
     const Planes<T> other = here.re == a.re ? b : a;
     for (int64_t t = rows.first; t < rows.last; ++t) {
       const int64_t at = (t + rows.offset) * row_size;
       const Planes<T> row =
-          along_row_.inverse(here.at(at), other.at(at), lanes, {scale_, 2 * scale_});
+          along_row_->inverse(here.at(at), other.at(at), lanes, {scale_, 2 * scale_});
       T* target[most_fft_lanes];
       for (int64_t l = 0; l < lanes; ++l) target[l] = to[l] + t * columns.length + columns.first;
       store_rows(row, columns.first + columns.offset, columns.last - columns.first, true, target,
@@ -257,8 +257,8 @@ class Transforms {
 
  private:
   int64_t rows_;
-  const RealFftPlan<T>& along_row_;
-  const FftPlan<T>& along_column_;
+  const std::shared_ptr<const RealFftPlan<T>> along_row_;
+  const std::shared_ptr<const FftPlan<T>> along_column_;
   double scale_;
 };
 

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
+#include <list>
+#include <map>
 #include <mutex>
-#include <unordered_map>
 #include <utility>
 
 #include "core/math.h"
+#include "ops/create.h"
 #include "ops/fft_butterfly.h"
 
 namespace stretto {
@@ -154,20 +155,72 @@ STRETTO_INLINE inline T* place_of(Planes<T> x, int64_t i, bool interleaved, int6
   return (i % 2 == 0 ? x.re : x.im) + i / 2 * lanes;
 }
 
-// Plans of one kind by length. A plan is made outside of the lock, as it may ask for another one;
-// where two threads make the same, the first one stays.
-template <class Plan>
-const Plan& cached(int64_t n) {
-  static std::mutex mutex;
-  static std::unordered_map<int64_t, std::unique_ptr<const Plan>> plans;
-  {
-    std::lock_guard lock(mutex);
-    if (const auto it = plans.find(n); it != plans.end()) return *it->second;
+// The plans asked for last, of all kinds.
+class KeptPlans {
+ public:
+  using Plan = std::shared_ptr<const void>;
+  using Key = std::pair<const void*, int64_t>;  // kind and length
+
+  Plan find(Key key) {
+    std::lock_guard lock(mutex_);
+    const auto found = places_.find(key);
+    if (found == places_.end()) return nullptr;
+    plans_.splice(plans_.begin(), plans_, found->second);
+    return plans_.front().plan;
   }
-  auto made = std::make_unique<const Plan>(n);
-  std::lock_guard lock(mutex);
-  return *plans.try_emplace(n, std::move(made)).first->second;
+
+  // Where two threads have made the same, the first one stays. Plans that one holds are counted
+  // with it, so that they count also after they were dropped here.
+  Plan keep(Key key, const Plan& plan, int64_t bytes) {
+    std::list<Kept> made{{key, plan, bytes}}, dropped;
+    std::lock_guard lock(mutex_);
+    const auto [place, fresh] = places_.try_emplace(key, made.begin());
+    if (!fresh) return place->second->plan;
+    plans_.splice(plans_.begin(), made);
+    for (bytes_ += bytes; bytes_ > most_fft_plan_bytes && plans_.size() > 1;) {
+      bytes_ -= plans_.back().bytes;
+      places_.erase(plans_.back().key);
+      dropped.splice(dropped.begin(), plans_, std::prev(plans_.end()));
+    }
+    return plan;
+  }
+
+ private:
+  struct Kept {
+    Key key;
+    Plan plan;
+    int64_t bytes;
+  };
+  std::mutex mutex_;
+  std::list<Kept> plans_;  // the last one first
+  std::map<Key, std::list<Kept>::iterator> places_;
+  int64_t bytes_ = 0;
+};
+
+KeptPlans& kept_plans() {
+  static KeptPlans all;
+  return all;
 }
+
+// A plan is made outside of the lock, as it may ask for another one.
+template <class Plan>
+std::shared_ptr<const Plan> cached(int64_t n) {
+  static const char kind = 0;
+  KeptPlans& kept = kept_plans();
+  KeptPlans::Plan plan = kept.find({&kind, n});
+  if (!plan) {
+    const auto made = std::make_shared<const Plan>(n);
+    plan = kept.keep({&kind, n}, made, made->bytes());
+  }
+  return std::static_pointer_cast<const Plan>(plan);
+}
+
+template <class T>
+Tensor table(const std::vector<T>& values) {
+  return tensor(values, {int64_t(values.size())});
+}
+
+int64_t bytes_of(const Tensor& x) { return x.defined() ? x.storage().bytes : 0; }
 
 // Radices for n, or none when it has a prime factor above 7. As many 8s as 2s allow, without
 // leaving a 2 alone where 4·4 does the same.
@@ -202,7 +255,7 @@ Unit unit_root(int64_t k, int64_t n) {
 }
 
 template <class T>
-const FftPlan<T>& FftPlan<T>::of(int64_t n) {
+std::shared_ptr<const FftPlan<T>> FftPlan<T>::of(int64_t n) {
   return cached<FftPlan<T>>(n);
 }
 
@@ -212,13 +265,16 @@ FftPlan<T>::FftPlan(int64_t n) : n_(n) {
   if (n > 1 && radices.empty()) {
     chirp_length_ = 1;
     while (chirp_length_ < 2 * n - 1) chirp_length_ *= 2;
-    chirp_plan_ = &of(chirp_length_);
+    chirp_plan_ = of(chirp_length_);
     // c_j = e^(−πi j²/n); the filter is its conjugate for |j| < n, transformed in f64.
     std::vector<double> re(static_cast<size_t>(chirp_length_)), im = re, re2 = re, im2 = re;
+    std::vector<T> chirp, bins;
+    chirp.reserve(size_t(2 * n));
+    bins.reserve(size_t(2 * chirp_length_));
     for (int64_t j = 0; j < n; ++j) {
       const Unit u = unit_root(j * j % (2 * n), 2 * n);
-      chirp_.push_back(T(u.cos));
-      chirp_.push_back(T(-u.sin));
+      chirp.push_back(T(u.cos));
+      chirp.push_back(T(-u.sin));
       for (const int64_t at : {j, (chirp_length_ - j) % chirp_length_}) {
         re[size_t(at)] = u.cos / double(chirp_length_);
         im[size_t(at)] = u.sin / double(chirp_length_);
@@ -226,26 +282,37 @@ FftPlan<T>::FftPlan(int64_t n) : n_(n) {
     }
     const Planes<double> spectrum =
         FftPlan<double>::of(chirp_length_)
-            .forward({re.data(), im.data()}, {re2.data(), im2.data()}, 1);
+            ->forward({re.data(), im.data()}, {re2.data(), im2.data()}, 1);
     for (int64_t k = 0; k < chirp_length_; ++k) {
-      chirp_spectrum_.push_back(T(spectrum.re[k]));
-      chirp_spectrum_.push_back(T(spectrum.im[k]));
+      bins.push_back(T(spectrum.re[k]));
+      bins.push_back(T(spectrum.im[k]));
     }
+    chirp_ = table(chirp);
+    chirp_spectrum_ = table(bins);
     return;
   }
   int64_t rest = n, stride = 1;
   for (const int r : radices) {
     Pass& pass = passes_.emplace_back(Pass{r, rest / r, stride, {}});
-    pass.twiddles.reserve(size_t(2 * pass.m * (r - 1)));
+    std::vector<T> twiddles;
+    twiddles.reserve(size_t(2 * pass.m * (r - 1)));
     for (int64_t p = 0; p < pass.m; ++p)
       for (int64_t j = 1; j < r; ++j) {
         const Unit u = unit_root(j * p, rest);
-        pass.twiddles.push_back(T(u.cos));
-        pass.twiddles.push_back(T(-u.sin));
+        twiddles.push_back(T(u.cos));
+        twiddles.push_back(T(-u.sin));
       }
+    pass.twiddles = table(twiddles);
     rest /= r;
     stride *= r;
   }
+}
+
+template <class T>
+int64_t FftPlan<T>::bytes() const {
+  int64_t sum = bytes_of(chirp_) + bytes_of(chirp_spectrum_);
+  for (const Pass& pass : passes_) sum += bytes_of(pass.twiddles);
+  return chirp_plan_ ? sum + chirp_plan_->bytes() : sum;
 }
 
 template <class T>
@@ -258,7 +325,7 @@ Planes<T> FftPlan<T>::forward(Planes<T> x, Planes<T> other, int64_t lanes) const
                      : pass.radix == 3 ? run_pass<3, T>
                      : pass.radix == 5 ? run_pass<5, T>
                                        : run_pass<7, T>;
-    run(x, other, pass.m, pass.stride * lanes, pass.twiddles.data());
+    run(x, other, pass.m, pass.stride * lanes, pass.twiddles.template data<T>());
     std::swap(x, other);
   }
   return x;
@@ -267,38 +334,46 @@ Planes<T> FftPlan<T>::forward(Planes<T> x, Planes<T> other, int64_t lanes) const
 // −jk = ((k − j)² − j² − k²)/2, so y_k = c_k Σ_j (x_j c_j) c̄_k−j.
 template <class T>
 Planes<T> FftPlan<T>::through_chirp(Planes<T> x, Planes<T> other, int64_t lanes) const {
-  multiply(x, chirp_.data(), n_, lanes);
+  const T* chirp = chirp_.template data<T>();
+  multiply(x, chirp, n_, lanes);
   const auto rest = size_t((chirp_length_ - n_) * lanes) * sizeof(T);
   std::memset(x.re + n_ * lanes, 0, rest);
   std::memset(x.im + n_ * lanes, 0, rest);
   Planes<T> y = chirp_plan_->forward(x, other, lanes);
-  multiply(y, chirp_spectrum_.data(), chirp_length_, lanes);
+  multiply(y, chirp_spectrum_.template data<T>(), chirp_length_, lanes);
   y = chirp_plan_->inverse(y, y.re == x.re ? other : x, lanes);
-  multiply(y, chirp_.data(), n_, lanes);
+  multiply(y, chirp, n_, lanes);
   return y;
 }
 
 template <class T>
-const RealFftPlan<T>& RealFftPlan<T>::of(int64_t n) {
+std::shared_ptr<const RealFftPlan<T>> RealFftPlan<T>::of(int64_t n) {
   return cached<RealFftPlan<T>>(n);
 }
 
 template <class T>
 RealFftPlan<T>::RealFftPlan(int64_t n) : n_(n), complex_(FftPlan<T>::of(n % 2 == 0 ? n / 2 : n)) {
   if (!packed()) return;
+  std::vector<T> twiddles;
   for (int64_t k = 0; k <= n / 4; ++k) {
     const Unit u = unit_root(k, n);
-    twiddles_.push_back(T(u.cos));
-    twiddles_.push_back(T(-u.sin));
+    twiddles.push_back(T(u.cos));
+    twiddles.push_back(T(-u.sin));
   }
+  twiddles_ = table(twiddles);
+}
+
+template <class T>
+int64_t RealFftPlan<T>::bytes() const {
+  return bytes_of(twiddles_) + complex_->bytes();
 }
 
 template <class T>
 Planes<T> RealFftPlan<T>::forward(Planes<T> x, Planes<T> other, int64_t lanes,
                                   BinScale scale) const {
-  const Planes<T> z = complex_.forward(x, other, lanes);
+  const Planes<T> z = complex_->forward(x, other, lanes);
   if (packed()) {
-    split_bins(z, n_ / 2, lanes, twiddles_.data(), T(scale.edge), T(scale.middle / 2));
+    split_bins(z, n_ / 2, lanes, twiddles_.template data<T>(), T(scale.edge), T(scale.middle / 2));
     return z;
   }
   const int64_t count = bins() * lanes;
@@ -314,8 +389,8 @@ template <class T>
 Planes<T> RealFftPlan<T>::inverse(Planes<T> x, Planes<T> other, int64_t lanes,
                                   BinScale scale) const {
   if (packed()) {
-    join_bins(x, n_ / 2, lanes, twiddles_.data(), T(scale.edge), T(scale.middle / 2));
-    return complex_.inverse(x, other, lanes);
+    join_bins(x, n_ / 2, lanes, twiddles_.template data<T>(), T(scale.edge), T(scale.middle / 2));
+    return complex_->inverse(x, other, lanes);
   }
   for (int64_t l = 0; l < lanes; ++l) {
     x.re[l] *= T(scale.edge);
@@ -330,7 +405,7 @@ Planes<T> RealFftPlan<T>::inverse(Planes<T> x, Planes<T> other, int64_t lanes,
       b.im[l] = -a.im[l];
     }
   }
-  return complex_.inverse(x, other, lanes);
+  return complex_->inverse(x, other, lanes);
 }
 
 template <class T>

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "core/tensor.h"
@@ -30,6 +31,10 @@ struct Unit {
 };
 Unit unit_root(int64_t k, int64_t n);
 
+/// Plans asked for are kept for the next calls, those asked for last and at most so many bytes of
+/// them, or one alone that is larger. memory_stats() counts them.
+inline constexpr int64_t most_fft_plan_bytes = 32 << 20;
+
 /// y_k = Σ_j x_j e^(−2πi jk/n).
 ///
 /// Lengths whose prime factors are 2, 3, 5 and 7 take Stockham's self-sorting passes of radix 8, 4,
@@ -51,9 +56,11 @@ Unit unit_root(int64_t k, int64_t n);
 template <class T>
 class FftPlan {
  public:
-  /// The plan of this length, n ≥ 1: made once, then kept. From any thread.
-  static const FftPlan& of(int64_t n);
+  /// The plan of this length, n ≥ 1, from any thread. It stays while somebody holds it.
+  static std::shared_ptr<const FftPlan> of(int64_t n);
   explicit FftPlan(int64_t n);
+  /// Of its tables, and of the plans it holds.
+  int64_t bytes() const;
 
   /// Elements that each plane must have room for: at least n.
   int64_t room() const { return chirp_length_ > 0 ? chirp_length_ : n_; }
@@ -67,16 +74,16 @@ class FftPlan {
  private:
   struct Pass {
     int radix;
-    int64_t m, stride;        // this pass sees `stride` interleaved sequences of radix·m
-    std::vector<T> twiddles;  // e^(−2πi jp/(radix·m)), [p][j = 1 … radix − 1][re, im]
+    int64_t m, stride;  // this pass sees `stride` interleaved sequences of radix·m
+    Tensor twiddles;    // e^(−2πi jp/(radix·m)), [p][j = 1 … radix − 1][re, im]
   };
   Planes<T> through_chirp(Planes<T> x, Planes<T> other, int64_t lanes) const;
 
   int64_t n_;
   std::vector<Pass> passes_;
   int64_t chirp_length_ = 0;  // 0: no chirp needed
-  const FftPlan* chirp_plan_ = nullptr;
-  std::vector<T> chirp_, chirp_spectrum_;  // [.., 2]
+  std::shared_ptr<const FftPlan> chirp_plan_;
+  Tensor chirp_, chirp_spectrum_;  // [.., 2]
 };
 
 /// The factors that the bins of a real transform are multiplied by. Bins 0 and n/2 stand once in
@@ -93,13 +100,14 @@ struct BinScale {
 template <class T>
 class RealFftPlan {
  public:
-  static const RealFftPlan& of(int64_t n);
+  static std::shared_ptr<const RealFftPlan> of(int64_t n);
   explicit RealFftPlan(int64_t n);
+  int64_t bytes() const;
 
   int64_t bins() const { return n_ / 2 + 1; }
   /// Elements that the samples take, as load_rows and store_rows lay them: interleaved if packed.
   int64_t elements() const { return packed() ? n_ / 2 : n_; }
-  int64_t room() const { return std::max(complex_.room(), bins()); }
+  int64_t room() const { return std::max(complex_->room(), bins()); }
   bool packed() const { return n_ % 2 == 0; }
 
   Planes<T> forward(Planes<T> x, Planes<T> other, int64_t lanes, BinScale scale) const;
@@ -107,8 +115,8 @@ class RealFftPlan {
 
  private:
   int64_t n_;
-  const FftPlan<T>& complex_;
-  std::vector<T> twiddles_;  // e^(−2πi k/n), k ≤ n/4, [.., 2]
+  std::shared_ptr<const FftPlan<T>> complex_;
+  Tensor twiddles_;  // e^(−2πi k/n), k ≤ n/4, [.., 2]
 };
 
 /// How many sequences of this room to take at once: vectors full, and four planes in the cache.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autograd/replay.h"
+#include "core/all_or_nothing.h"
 #include "ops/attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -90,14 +91,6 @@ bool recorded(const Tensor& q, const Tensor& k, const Tensor& v, const LinearSta
   return recording({q, k, v}) || (state.sums.defined() && recording({state.sums}));
 }
 
-// Sums that nothing else sees, so that the kernel may change them.
-Tensor own_sums(LinearState& state, const Tensor& k, const Tensor& v) {
-  if (!state.sums.defined())
-    return zeros({k.size(0), k.size(1), k.size(3), v.size(3) + 1}, options_of(k));
-  const bool own = state.sums.unique() && state.sums.is_contiguous() && !state.sums.requires_grad();
-  return own ? state.sums : state.sums.detach().clone();
-}
-
 Tensor in_f32(const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; }
 
 }  // namespace
@@ -116,7 +109,7 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
     return linear_attention(q.to(f32), k.to(f32), v.to(f32), std::move(options)).to(bf16);
   if (options.form == LinearForm::composed || !q.device().is_cpu())
     return composed(q, k, v, nullptr, options);
-  return chunked_linear_attention(q, k, v, {}, options);
+  return chunked_linear_attention(q, k, v, nullptr, options);
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, LinearState& state,
@@ -126,21 +119,18 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, Linea
   check_state(q, k, v, state, options);
   const bool records = recorded(q, k, v, state);
   check(options.form != LinearForm::chunked || !records, op,
-        "the chunked form changes its state in place and has no gradient through it; use "
-        "LinearForm::composed, or a NoGrad guard");
+        "the chunked form has no gradient through its state; use LinearForm::composed, or a NoGrad "
+        "guard");
   // Queries without keys of their own stand behind all keys there are.
   if (k.size(2) == 0) options.causal = false;
-  const Tensor wide_q = in_f32(q), wide_k = in_f32(k), wide_v = in_f32(v);
-  Tensor y;
-  if (options.form == LinearForm::composed || !q.device().is_cpu() || records) {
-    y = composed(wide_q, wide_k, wide_v, &state, options);
-  } else {
-    const Tensor sums = own_sums(state, wide_k, wide_v);
-    y = chunked_linear_attention(wide_q, wide_k, wide_v, sums, options);
-    state.sums = sums;
-  }
-  state.length += k.size(2);
-  return y.to(q.dtype());
+  return all_or_nothing(state, [&](LinearState& after) {
+    const Tensor wide_q = in_f32(q), wide_k = in_f32(k), wide_v = in_f32(v);
+    const bool by_chunks = options.form != LinearForm::composed && q.device().is_cpu() && !records;
+    const Tensor y = by_chunks ? chunked_linear_attention(wide_q, wide_k, wide_v, &after, options)
+                               : composed(wide_q, wide_k, wide_v, &after, options);
+    after.length += k.size(2);
+    return y.to(q.dtype());
+  });
 }
 
 }  // namespace stretto

@@ -38,7 +38,8 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         LinearAttentionOptions options = {});
 
 /// What linear attention has to know of the past: its sums over keys, of a size that does not
-/// depend on their number.
+/// depend on their number. Every call that succeeds puts new sums in the place of the old ones,
+/// which stay what they were for whoever has a copy.
 struct LinearState {
   Tensor sums;  // Σ_j k_j [v_j, 1]ᵀ [B, G, F, Dv + 1], f64 or f32; undefined before any key
   int64_t length = 0;  // positions it has seen, padding included

@@ -174,8 +174,24 @@ class Worker {
   MatrixRef<T> key_rows_{};
 };
 
+// The sums of a state, [B, G, F, Dv + 1]. `before` is undefined before any key, `after` without a
+// state. They are not the same memory: a thread may run out of it while others are done.
+struct Sums {
+  Tensor before, after;
+
+  template <class T>
+  T* start(int64_t at, int64_t size) const {
+    T* to = after.data<T>() + at * size;
+    if (before.defined())
+      std::copy_n(before.data<T>() + at * size, size, to);
+    else
+      std::fill_n(to, size, T(0));
+    return to;
+  }
+};
+
 template <class T>
-void forward(const Problem& p, const Inputs& in, const Tensor& sums, const Tensor& out,
+void forward(const Problem& p, const Inputs& in, const Sums& sums, const Tensor& out,
              const Tensor& totals) {
   const Heads<T> y = heads_of<T>(out);
   const int64_t w = p.width();
@@ -184,7 +200,7 @@ void forward(const Problem& p, const Inputs& in, const Tensor& sums, const Tenso
     Worker<T> work(p, in, false);
     for (int64_t at = begin; at < end; ++at) {
       const int64_t b = at / p.groups, kh = at % p.groups;
-      T* s = sums.defined() ? sums.data<T>() + at * p.f * w : work.clean_sums();
+      T* s = sums.after.defined() ? sums.start<T>(at, p.f * w) : work.clean_sums();
       for (const Piece& c : pieces) {
         work.load(c, b, kh);
         for (int64_t h = kh * p.per_group(); c.rows > 0 && h < (kh + 1) * p.per_group(); ++h) {
@@ -284,7 +300,7 @@ void backward(const Problem& p, const Inputs& in, const Outputs& from, const Gra
 }  // namespace
 
 Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                const Tensor& sums, const LinearAttentionOptions& o) {
+                                LinearState* state, const LinearAttentionOptions& o) {
   const Problem p{.batch = q.size(0),
                   .heads = q.size(1),
                   .groups = k.size(1),
@@ -303,8 +319,14 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
   const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type, false);
   const Tensor totals = empty({p.batch, p.heads, p.m}, {.dtype = type});
   const Inputs in = inputs_of(q, k, v);
+  Sums sums;
+  if (state) {
+    sums.after = empty({p.batch, p.groups, p.f, p.width()}, {.dtype = type});
+    if (state->sums.defined()) sums.before = state->sums.detach().contiguous();
+  }
   type == f64 ? forward<double>(p, in, sums, out, totals)
               : forward<float>(p, in, sums, out, totals);
+  if (state) state->sums = sums.after;
   return record(
       "linear_attention", {q, k, v}, out,
       [=, sq = Saved(q), sk = Saved(k), sv = Saved(v)](Backward& b) {

@@ -5,10 +5,10 @@
 
 namespace stretto {
 
-/// Arguments are checked by linear_attention(), f32 or f64. `sums` [B, G, F, Dv + 1], contiguous,
-/// may be undefined; else they come before all keys, those join them in place, and nothing may be
-/// recorded.
+/// Arguments are checked by linear_attention(), f32 or f64. `state` may be null; else its sums come
+/// before all keys, new ones with those keys take their place (its length is left alone), and
+/// nothing may be recorded.
 Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                const Tensor& sums, const LinearAttentionOptions& options);
+                                LinearState* state, const LinearAttentionOptions& options);
 
 }  // namespace stretto

@@ -217,6 +217,53 @@ TEST_CASE("beam_search: forbidden and impossible tokens are never taken") {
   CHECK(only[0].log_probability == 0);
 }
 
+TEST_CASE("beam_search: a hypothesis that has ended is not lost where the others cannot go on") {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  // After 2: 0 ends, 1 goes on, to where the logits are `after`.
+  const auto run = [&](const std::vector<double>& after, BeamSearchOptions o) {
+    o.end_token = 0;
+    return beam_search(
+        [&](const Tensor& t) {
+          std::vector<double> all;
+          for (const int64_t token : t.to_vector<int64_t>()) {
+            const std::vector<double> first{1, 0.5, -infinity};
+            const std::vector<double>& x = token == 2 ? first : after;
+            all.insert(all.end(), x.begin(), x.end());
+          }
+          return tensor(all, {t.size(0), t.size(1), 3});
+        },
+        [](const Tensor&) {}, {2}, o);
+  };
+  const std::vector<double> nothing(3, -infinity);
+  for (const BeamSearchOptions& o : {BeamSearchOptions{.beam = 2, .max_tokens = 5, .n_best = 2},
+                                     BeamSearchOptions{.beam = 3, .max_tokens = 5, .n_best = 3}}) {
+    const auto found = run(nothing, o);
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].tokens == Tokens{0});
+    // Only forbidden ones.
+    BeamSearchOptions forbidding = o;
+    forbidding.forbidden = {2};
+    const auto others = run({-infinity, -infinity, 0}, forbidding);
+    REQUIRE(others.size() == 1);
+    CHECK(others[0].tokens == Tokens{0});
+  }
+  // Without one that has ended there is no answer.
+  CHECK_THROWS_WITH(run(nothing, {.beam = 2, .forbidden = {0}}),
+                    Containing("[beam_search] the largest logit is -inf"));
+  // One row of several that cannot go on leaves the others alone: 1 then 0 or 1, and 1 1 nothing.
+  const auto found = beam_search(
+      [&](const Tensor& t) {
+        std::vector<double> all;
+        for (const int64_t token : t.to_vector<int64_t>())
+          for (int64_t next = 0; next < 3; ++next)
+            all.push_back(token == 1 ? -infinity : double(next));
+        return tensor(all, {t.size(0), t.size(1), 3});
+      },
+      [](const Tensor&) {}, {2}, {.beam = 2, .max_tokens = 3, .end_token = 0, .n_best = 2});
+  for (const Hypothesis& h : found)
+    CHECK(std::find(h.tokens.begin(), h.tokens.end() - 1, 1) == h.tokens.end() - 1);
+}
+
 TEST_CASE("beam_search: a model with its cache equals one that reads everything again") {
   manual_seed(6);
   nn::SequenceToSequence model({.source_vocabulary = 6,

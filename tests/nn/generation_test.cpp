@@ -185,6 +185,22 @@ TEST_CASE("generate: a seed repeats a run, another one does not") {
   CHECK(longer == run(1));
 }
 
+TEST_CASE("generate: its draws are not those of weights made from the same seed") {
+  // Evenly likely tokens: the token drawn is the draw, cut into as many pieces.
+  constexpr int64_t n = 1 << 12;
+  const auto model = [&](const Tensor&) { return zeros({1, 1, n}); };
+  const auto tokens = generate(model, {0}, {.max_tokens = 50, .seed = 7});
+  for (const uint64_t stream : {0, 1, 2}) {
+    const Tensor uniform = rand({50}, RandomKey{.seed = 7, .stream = stream}, {.dtype = f32});
+    int64_t equal = 0;
+    for (size_t i = 0; i < tokens.size(); ++i)
+      equal += tokens[i] == int64_t(uniform[int64_t(i)].item() * double(n));
+    CHECK(equal < 5);  // 50 in 4096 by chance
+  }
+  manual_seed(7);
+  CHECK(next_random_key().stream == 0);
+}
+
 TEST_CASE("generate: frequencies are softmax of the logits, within 4 standard errors") {
   const std::array<double, 5> score{0.3, -1.2, 2.0, 0.0, -3.0};
   auto model = [&](const Tensor& tokens) {

@@ -219,6 +219,35 @@ TEST_CASE("clone copies values, dtypes, modes and freezing, and draws nothing") 
         plain.linear.weight.to_vector<float>());
 }
 
+namespace {
+
+// A module of a user's with a setting of its own, below another one.
+struct Knob : nn::Module {
+  using Module::Module;
+  int64_t turns = 1;
+
+ protected:
+  void copy_settings(const Module& from) override { turns = static_cast<const Knob&>(from).turns; }
+};
+struct Panel : nn::Module {
+  Knob left{*this, "left"}, right{*this, "right"};
+};
+
+}  // namespace
+
+TEST_CASE("clone copies settings made after construction") {
+  Panel panel;
+  panel.right.turns = 5;
+  const auto copy = nn::clone(panel);
+  CHECK(copy->left.turns == 1);
+  CHECK(copy->right.turns == 5);
+  Panel other;
+  nn::copy_state(panel, other);  // values alone
+  CHECK(other.right.turns == 1);
+  nn::clone_state(panel, other);
+  CHECK(other.right.turns == 5);
+}
+
 TEST_CASE("copy_state copies by name and says what does not fit") {
   Model a({}), b({}), c({.blocks = 3});
   b.to(f64);

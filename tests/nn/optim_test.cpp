@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "autograd/tape.h"
@@ -15,6 +16,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/find_upwards.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/memory_failures.h"
 
 using namespace stretto;
 using std::vector;
@@ -396,6 +398,82 @@ TEST_CASE("clip_grad_norm adds f32 squares in f64, whatever the threads") {
     CHECK(nn::clip_grad_norm({p}, 1e9) == std::sqrt(33554433.0));
   }
   set_num_threads(threads);
+}
+
+TEST_CASE("an optimiser's step is taken by all parameters or by none") {
+  struct Taken {
+    vector<vector<float>> values;
+    vector<int64_t> steps;
+    bool operator==(const Taken&) const = default;
+  };
+  const auto taken = [](const nn::Optimizer& o) {
+    Taken t;
+    for (const Tensor& p : o.parameters()) t.values.push_back(p.to_vector<float>());
+    for (const nn::ParameterState& s : o.state()) {
+      t.steps.push_back(s.steps);
+      for (const nn::NamedTensor& n : s.tensors) t.values.push_back(n.tensor.to_vector<float>());
+    }
+    return t;
+  };
+  for (const bool adam : {false, true})
+    for (const DType dtype : {f32, bf16}) {
+      const auto make = [&](const Tensors& p) -> std::unique_ptr<nn::Optimizer> {
+        if (adam) return std::make_unique<nn::AdamW>(p, nn::AdamW::Options{.lr = 0.1});
+        return std::make_unique<nn::SGD>(p, nn::SGD::Options{.lr = 0.1, .momentum = 0.9});
+      };
+      // The last one is a transposed view, whose step needs memory every time.
+      const auto weights = [&] {
+        Tensors all;
+        for (const uint64_t i : {1, 2, 3})
+          all.push_back(fixed_noise({40, 3}, i, dtype).clone().set_requires_grad());
+        all.push_back(fixed_noise({3, 40}, 4, dtype).clone().transpose(0, 1).set_requires_grad());
+        return all;
+      };
+      const Tensors a = weights(), b = weights();
+      const auto calm = make(a), disturbed = make(b);
+      for (uint64_t step = 0; step < 3; ++step) {
+        for (size_t i = 0; i < a.size(); ++i) {
+          a[i].set_grad(fixed_noise({40, 3}, 10 * step + i, dtype));
+          b[i].set_grad(a[i].grad().clone());
+        }
+        calm->step();
+        const Taken before = taken(*disturbed);
+        int64_t changed = 0;
+        CHECK(testing::fail_until_it_fits([&] { disturbed->step(); }, 256,
+                                          [&] { changed += !(taken(*disturbed) == before); }) > 0);
+        CHECK(changed == 0);
+        CHECK(taken(*disturbed) == taken(*calm));
+      }
+      // Not only for want of memory.
+      b[2].set_grad(fixed_noise({40, 3}, 1, f64));
+      const Taken before = taken(*disturbed);
+      CHECK_THROWS_AS(disturbed->step(), Error);
+      CHECK(taken(*disturbed) == before);
+    }
+}
+
+TEST_CASE("clip_grad_norm scales all gradients or none") {
+  const auto gradients = [](DType dtype) {
+    Tensors all;
+    for (const uint64_t i : {1, 2, 3}) {
+      all.push_back(zeros({40, 3}, {.dtype = dtype, .requires_grad = true}));
+      const Tensor g = fixed_noise({3, 40}, i, dtype);
+      all.back().set_grad(i == 2 ? g.transpose(0, 1) : g.reshape({40, 3}).clone());
+    }
+    return all;
+  };
+  for (const DType dtype : {f64, f32, bf16}) {
+    const Tensors calm = gradients(dtype), disturbed = gradients(dtype);
+    const double norm = nn::clip_grad_norm(calm, 0.5);
+    double again = 0;
+    testing::fail_until_it_fits([&] { again = nn::clip_grad_norm(disturbed, 0.5); }, 64);
+    CHECK(again == norm);
+    for (size_t i = 0; i < calm.size(); ++i) {
+      CHECK(calm[i].grad().to_vector<double>() == disturbed[i].grad().to_vector<double>());
+      const Tensor want = gradients(dtype)[i].grad() * (0.5 / norm);
+      CHECK(calm[i].grad().to_vector<double>() == want.to_vector<double>());
+    }
+  }
 }
 
 TEST_CASE("parameters on a GPU take the same steps") {

@@ -280,6 +280,19 @@ TEST_CASE("Spe: clones, files and counts") {
   }
 }
 
+TEST_CASE("Spe: a clone has as many realizations") {
+  const Tensor x = fixed_noise({2, 9, 8}, 1);
+  for (const SpeShare share : {SpeShare::nothing, SpeShare::parameters, SpeShare::draws}) {
+    manual_seed(4);
+    const auto model = layers_of(nn::sine_spe({.realizations = 6, .sines = 3, .shared = share}));
+    model->eval();
+    for (const int64_t layer : {0, 1, 2}) model->spe(layer)->set_realizations(4);
+    const auto copy = nn::clone(*model);
+    for (const int64_t layer : {0, 1, 2}) CHECK(copy->spe(layer)->realizations() == 4);
+    CHECK(same_bits((*copy)(x), (*model)(x)));
+  }
+}
+
 TEST_CASE("Spe: another number of realizations") {
   const Tensor x = fixed_noise({2, 9, 8}, 1);
   for (const bool conv : {false, true})

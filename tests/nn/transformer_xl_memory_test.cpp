@@ -356,3 +356,15 @@ TEST_CASE("a memory follows the model's dtype, and a clone continues it") {
   CHECK(half.layers[2].dtype() == bf16);
   CHECK(model->nll(tokens, tokens).dtype() == bf16);
 }
+
+TEST_CASE("a clone has the lengths that were set") {
+  const auto model = make_xl(tiny_xl({.memory = 5}));
+  model->lengths = {.memory = 7, .extended = 2, .clamp = 3, .same_length = SameLength::on};
+  const auto twin = nn::clone(*model);
+  CHECK(twin->lengths.memory == 7);
+  CHECK(twin->lengths.extended == 2);
+  CHECK(twin->lengths.clamp == 3);
+  CHECK(twin->lengths.same_length == SameLength::on);
+  const Tensor tokens = some_tokens(2, 20);
+  CHECK(same_bits(in_segments(*twin, tokens, 4), in_segments(*model, tokens, 4)));
+}

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "core/parallel.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -11,8 +12,10 @@
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/memory_failures.h"
 
 using namespace stretto;
+using testing::fail_until_it_fits;
 using testing::fixed_noise;
 using testing::same_bits;
 using testing::worst_error;
@@ -225,8 +228,39 @@ TEST_CASE("LinearState: errors leave it as it was") {
   const Tensor leaf = x.v.clone().set_requires_grad();
   CHECK_THROWS_WITH(
       linear_attention(x.q, x.k, leaf, state, {.causal = true, .form = LinearForm::chunked}),
-      Containing("the chunked form changes its state in place and has no gradient through it; use "
+      Containing("the chunked form has no gradient through its state; use "
                  "LinearForm::composed, or a NoGrad guard"));
   CHECK(same_bits(state.sums, before));
   CHECK(state.length == 4);
+}
+
+TEST_CASE("LinearState: a call that runs out of memory leaves it as it was") {
+  const int threads = num_threads();
+  NoGrad guard;
+  for (const DType dtype : {f64, f32, bf16})
+    for (const LinearForm form : {LinearForm::chunked, LinearForm::composed})
+      for (const bool copied : {false, true})
+        for (int repeat = 0; repeat < (form == LinearForm::chunked ? 20 : 1); ++repeat) {
+          set_num_threads(repeat == 0 ? 1 : 4);
+          const Tensor q = fixed_noise({2, 6, 9, 5}, 1, dtype),
+                       k = fixed_noise({2, 6, 9, 5}, 2, dtype),
+                       v = fixed_noise({2, 6, 9, 4}, 3, dtype);
+          LinearState calm, disturbed;
+          for (int64_t at = 0; at < 9; at += 3) {
+            const auto call = [&](LinearState& state) {
+              const auto part = [&](const Tensor& x) { return x.slice(2, at, at + 3); };
+              return linear_attention(part(q), part(k), part(v), state,
+                                      {.causal = true, .chunk = 2, .form = form});
+            };
+            const Tensor want = call(calm);
+            Tensor got;
+            LinearState before = copied ? disturbed : LinearState{};
+            CHECK(fail_until_it_fits([&] { got = call(disturbed); }, 64) > 2);
+            CHECK(same_bits(got, want));
+            CHECK(same_bits(disturbed.sums, calm.sums));
+            CHECK(disturbed.length == calm.length);
+            CHECK((!copied || before.length == at));
+          }
+        }
+  set_num_threads(threads);
 }
