@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* master_name = "master";
 constexpr int64_t grain = 32768;
+constexpr int64_t most_steps = int64_t(1) << 53;  // they enter the corrections of Adam as doubles
 
 std::vector<ParameterGroup> one_group(Tensors parameters) {
   std::vector<ParameterGroup> groups(1);
@@ -80,31 +81,37 @@ void Optimizer::zero_grad() {
 
 void Optimizer::step() {
   NoGrad guard;
+  std::vector<Prepared> all;
   size_t index = 0;
   for (const ParameterGroup& group : groups_) {
     for (const Tensor& parameter : group.parameters) {
       const size_t i = index++;
-      if (parameter.grad().defined()) step(i, parameter, group);
+      if (parameter.grad().defined()) all.push_back(prepare(i, parameter, group));
     }
   }
+  for (Prepared& p : all) take(p);
 }
 
-void Optimizer::step(size_t i, const Tensor& parameter, const ParameterGroup& group) {
+// Whatever can fail of a step: when one parameter's memory is not to be had none has moved.
+Optimizer::Prepared Optimizer::prepare(size_t i, const Tensor& parameter,
+                                       const ParameterGroup& group) const {
   const Tensor gradient = parameter.grad();
   check(gradient.dtype() == parameter.dtype(), name(), "gradient ", gradient, " of a parameter ",
         parameter);
   const bool in_place = parameter.device().is_cpu() && parameter.is_contiguous();
   Tensor weight = in_place ? parameter : parameter.detach().to(cpu).contiguous();
 
-  auto& [steps, kept] = state_[i];
+  const auto& [steps, tensors] = state_[i];
   const std::vector<std::string> names = state_names(i);
-  if (kept.empty()) {
+  std::vector<NamedTensor> fresh;
+  if (tensors.empty()) {
     for (const std::string& slot : names) {
       Tensor value = empty(weight.shape(), {.dtype = state_dtype(weight)}).zero_();
       if (slot == master_name) value.copy_(weight);
-      kept.push_back({slot, value});
+      fresh.push_back({slot, value});
     }
   }
+  const std::vector<NamedTensor>& kept = tensors.empty() ? fresh : tensors;
   const bool fits =
       kept.size() == names.size() && std::ranges::all_of(kept, [&](auto& n) {
         return n.tensor.dtype() == state_dtype(weight) && n.tensor.shape() == weight.shape();
@@ -119,16 +126,21 @@ void Optimizer::step(size_t i, const Tensor& parameter, const ParameterGroup& gr
            .step = steps + 1,
            .lr = lr_ * group.lr_scale,
            .weight_decay = group.weight_decay.value_or(weight_decay_)};
-  for (const NamedTensor& n : kept) {
+  for (const NamedTensor& n : kept)
     (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
-    ++n.tensor.storage().version;
-  }
-  update(u);
+  return {i, parameter, in_place, std::move(fresh), std::move(u)};
+}
+
+void Optimizer::take(Prepared& p) {
+  update(p.update);
+  auto& [steps, tensors] = state_[p.index];
+  if (tensors.empty()) tensors = std::move(p.fresh);
+  for (const NamedTensor& n : tensors) ++n.tensor.storage().version;
   ++steps;
-  if (in_place) {
-    ++weight.storage().version;
+  if (p.in_place) {
+    ++p.parameter.storage().version;
   } else {
-    Tensor(parameter).copy_(weight);
+    p.parameter.copy_(p.update.weight);
   }
 }
 
@@ -150,7 +162,8 @@ void Optimizer::check_state(const std::vector<ParameterState>& state) const {
         name(), " has ", all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const auto& [steps, tensors] = state[i];
-    check(steps >= 0, "load_state", "parameter ", i, " has had ", steps, " steps");
+    check(steps >= 0 && steps <= most_steps, "load_state", "parameter ", i, " has had ", steps,
+          " steps; accepted: 0 to ", most_steps);
     if (steps == 0 && tensors.empty()) continue;
     const std::vector<std::string> names = state_names(i);
     std::string have, want;

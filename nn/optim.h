@@ -41,7 +41,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates all parameters that have a gradient; the others are left alone.
+  /// Updates all parameters that have a gradient; the others are left alone. Where there is no
+  /// memory for it, no parameter has changed.
   void step();
   /// Drops the gradients of all parameters.
   void zero_grad();
@@ -81,7 +82,15 @@ class Optimizer {
   virtual void update(const Update& u) const = 0;
 
  private:
-  void step(size_t i, const Tensor& parameter, const ParameterGroup& group);
+  struct Prepared {
+    size_t index;
+    Tensor parameter;
+    bool in_place;
+    std::vector<NamedTensor> fresh;  // the state of a first step
+    Update update;
+  };
+  Prepared prepare(size_t i, const Tensor& parameter, const ParameterGroup& group) const;
+  void take(Prepared& p);
 
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterState> state_;
