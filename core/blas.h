@@ -4,6 +4,13 @@
 // it is loaded, and versions older than the processor choose AVX2 kernels on AVX-512 machines,
 // which halves the speed. We name the right core type first (OPENBLAS_CORETYPE, unless the user
 // set it). Without OpenBLAS a blocked loop of our own serves: same results to rounding, slower.
+// Where it is installed but cannot be opened or has no room for its buffers, products throw
+// OutOfMemory: they would not have the same bits without it.
+//
+// A host that has opened the same libopenblas.so.0 shares it with us. The environment stays as the
+// host has it, and so does its number of threads, but for the time that a product of ours runs.
+// Where we are the first to open OpenBLAS it starts with one thread: openblas_set_num_threads(n),
+// at any time that no product runs, gives it more for the host's own calls.
 //
 // OpenBLAS runs on one thread; `gemm_parallel` splits the work in tiles that depend on the sizes
 // only, so results have the same bits with any number of threads.

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -50,10 +52,7 @@ class Pool {
   bool run(int threads, int64_t count, void (*body)(void*, int64_t), void* context) {
     std::unique_lock lock(owner_, std::try_to_lock);
     if (!lock) return false;
-    while (int(workers_.size()) < threads - 1) {
-      const int index = int(workers_.size());
-      workers_.emplace_back([this, index] { work(index); });
-    }
+    hire(threads - 1);
     job_.body = body;
     job_.context = context;
     job_.count = count;
@@ -77,6 +76,23 @@ class Pool {
 
  private:
   static constexpr uint32_t closed = 1u << 31;
+
+  // Where the system has no more threads those that there are do the work, the caller alone if need
+  // be: the chunks do not depend on how many they are. It is asked again from time to time.
+  void hire(int helpers) {
+    if (int(workers_.size()) >= helpers || patience_-- > 0) return;
+    patience_ = 0;
+    try {
+      while (int(workers_.size()) < helpers) {
+        const int index = int(workers_.size());
+        workers_.emplace_back([this, index] { work(index); });
+      }
+    } catch (const std::system_error&) {
+      patience_ = jobs_between_attempts;
+    } catch (const std::bad_alloc&) {
+      patience_ = jobs_between_attempts;
+    }
+  }
 
   void take_chunks() {
     inside_job = true;
@@ -124,8 +140,11 @@ class Pool {
     std::atomic<int64_t> next{0};
   };
 
+  static constexpr int jobs_between_attempts = 1000;
+
   std::mutex owner_;
   std::vector<std::thread> workers_;
+  int patience_ = 0;  // jobs until the next attempt to have more workers
   Job job_;
   std::atomic<uint32_t> state_{closed};  // workers inside the job, and whether it is closed
   std::atomic<uint32_t> epoch_{0};       // grows with every job

@@ -8,7 +8,8 @@
 namespace stretto {
 
 /// Threads used by all CPU kernels, the calling one included. The default is STRETTO_NUM_THREADS,
-/// else OMP_NUM_THREADS, else the number of cores.
+/// else OMP_NUM_THREADS, else the number of cores. Where the system has not so many to give, fewer
+/// do the same work.
 void set_num_threads(int n);
 int num_threads();
 

@@ -4,8 +4,10 @@
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "cuda/device.h"
@@ -43,9 +45,9 @@ class Allocator {
     const int64_t bytes = rounded(request);
     std::lock_guard lock(mutex_);
     void* block = nullptr;
-    if (auto it = free_.find(bytes); it != free_.end() && !it->second.empty()) {
-      block = it->second.back();
-      it->second.pop_back();
+    if (auto it = sizes_.find(bytes); it != sizes_.end() && !it->second.free.empty()) {
+      block = it->second.free.back();
+      it->second.free.pop_back();
       stats_.cached -= bytes;
     } else {
       block = grow(bytes);
@@ -66,12 +68,13 @@ class Allocator {
     return block;
   }
 
-  void free(void* block, int64_t request) {
+  // Called by destructors, most of all where memory has run out: grow() has made the room.
+  void free(void* block, int64_t request) noexcept {
     const int64_t bytes = rounded(request);
     std::lock_guard lock(mutex_);
     stats_.live -= request;
     stats_.cached += bytes;
-    free_[bytes].push_back(block);
+    sizes_.find(bytes)->second.free.push_back(block);
   }
 
   void release() {
@@ -94,25 +97,44 @@ class Allocator {
   }
 
  private:
+  // The blocks of one size: how many there are, and those not in use, with room for all.
+  struct Blocks {
+    size_t count = 0;
+    std::vector<void*> free;
+  };
+
   void* grow(int64_t bytes) {
     if (bytes > stats_.limit - held_) return nullptr;
+    Blocks* blocks = nullptr;
+    try {
+      blocks = &sizes_[bytes];
+      if (blocks->free.capacity() == blocks->count)
+        blocks->free.reserve(std::max<size_t>(8, 2 * blocks->count));
+    } catch (const std::bad_alloc&) {
+      return nullptr;
+    }
     void* block = system_allocate(bytes, device_);
-    if (block) held_ += bytes;
+    if (!block) return nullptr;
+    ++blocks->count;
+    held_ += bytes;
     return block;
   }
 
   void release_unlocked() {
-    for (auto& [bytes, blocks] : free_) {
-      for (void* block : blocks) system_free(block, device_);
-      stats_.cached -= bytes * int64_t(blocks.size());
-      held_ -= bytes * int64_t(blocks.size());
+    for (auto it = sizes_.begin(); it != sizes_.end();) {
+      auto& [bytes, blocks] = *it;
+      for (void* block : blocks.free) system_free(block, device_);
+      blocks.count -= blocks.free.size();
+      stats_.cached -= bytes * int64_t(blocks.free.size());
+      held_ -= bytes * int64_t(blocks.free.size());
+      blocks.free.clear();
+      it = blocks.count == 0 ? sizes_.erase(it) : std::next(it);
     }
-    free_.clear();
   }
 
   Device device_;
   std::mutex mutex_;
-  std::map<int64_t, std::vector<void*>> free_;
+  std::map<int64_t, Blocks> sizes_;
   int64_t held_ = 0;  // bytes taken from the system: blocks in use and cached
   MemoryStats stats_;
 };

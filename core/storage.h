@@ -29,7 +29,9 @@ MemoryStats memory_stats(Device device = cpu);
 void reset_peak_memory(Device device = cpu);
 
 /// Caps the bytes taken from the system (in use and cached). A request beyond it throws
-/// OutOfMemory; everything stays usable.
+/// OutOfMemory; everything stays usable. Freeing neither allocates nor throws. What is no tensor's
+/// memory (a node of the tape, a name, an error's text) comes from `new`, so where memory runs out
+/// any call may throw std::bad_alloc instead.
 void set_memory_limit(int64_t bytes, Device device = cpu);
 
 /// Returns cached blocks to the system.

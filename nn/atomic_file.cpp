@@ -9,76 +9,152 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <system_error>
+#include <utility>
 
 #include "core/error.h"
 
 namespace stretto::nn {
 
-int open_temporary(const std::string& path, mode_t mode) {
+namespace {
+
+struct Descriptor {
+  const int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+int open_folder(const std::string& path) {
   for (;;) {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
-    if (fd < 0) return -1;
-    // Not every file system has locks. The name may have gone to another file before this lock.
-    const bool busy = ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    struct stat mine, named;
-    const bool current = ::fstat(fd, &mine) == 0 && ::stat(path.c_str(), &named) == 0 &&
-                         mine.st_ino == named.st_ino && mine.st_dev == named.st_dev;
-    if (current && !busy && ::ftruncate(fd, 0) == 0) return fd;
-    const int reason = busy ? EBUSY : errno;
-    ::close(fd);
-    errno = reason;
-    if (current) return -1;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 || errno != EINTR) return fd;
   }
 }
 
-AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
+constexpr int most_links = 40;  // as the kernel's
+
+// Where a chain of symbolic links ends, whether or not there is a file.
+std::string target_of(std::string path) {
+  std::error_code error;
+  for (int i = 0; i < most_links && std::filesystem::is_symlink(path, error); ++i) {
+    const std::filesystem::path link = std::filesystem::read_symlink(path, error);
+    if (error) break;
+    path = (std::filesystem::path(path).parent_path() / link).string();
+  }
+  return path;
+}
+
+bool names(const std::string& path, int fd) {
+  struct stat named, opened;
+  return ::lstat(path.c_str(), &named) == 0 && ::fstat(fd, &opened) == 0 &&
+         named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
+}
+
+// False, with errno EBUSY, while another has the file. Not every file system has locks.
+bool lock(int fd) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return true;
+  errno = EBUSY;
+  return false;
+}
+
+void close_keeping_errno(int fd) {
+  const int reason = errno;
+  ::close(fd);
+  errno = reason;
+}
+
+// Removes what a killed process, or anyone, left at `path`: the name alone, so that what a link or
+// a pipe leads to stays as it is. False with errno where it cannot, or another is writing it.
+bool remove_leftover(const std::string& path) {
   struct stat info;
-  check(::stat(path_.c_str(), &info) != 0 || S_ISREG(info.st_mode), "save", path_,
-        ": exists and is not a regular file");
-  temporary_ = path_ + ".tmp";
-  fd_ = open_temporary(temporary_, 0666);
+  if (::lstat(path.c_str(), &info) != 0) return errno == ENOENT;
+  if (!S_ISREG(info.st_mode)) return ::unlink(path.c_str()) == 0 || errno == ENOENT;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return errno == ENOENT;
+  const bool gone = lock(fd) && (!names(path, fd) || ::unlink(path.c_str()) == 0);
+  close_keeping_errno(fd);
+  return gone;
+}
+
+}  // namespace
+
+int open_temporary(const std::string& path, mode_t mode) {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+    if (fd >= 0) {
+      const bool locked = lock(fd);
+      // Before the lock, another may have taken the file for a leftover and removed it.
+      if (locked && names(path, fd)) return fd;
+      close_keeping_errno(fd);
+      if (!locked) return -1;
+    } else if (errno != EINTR && (errno != EEXIST || !remove_leftover(path))) {
+      return -1;
+    }
+  }
+  errno = EBUSY;
+  return -1;
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(target_of(path_)) {
+  struct stat info;
+  const bool exists = ::stat(target_.c_str(), &info) == 0;
+  check(!exists || S_ISREG(info.st_mode), "save", path_, ": exists and is not a regular file");
+  const bool possible = exists || errno == ENOENT;
+  temporary_ = target_ + ".tmp";
+  if (possible) fd_ = open_temporary(temporary_, exists ? info.st_mode & 0777 : 0666);
   if (fd_ < 0) fail("save", path_, ": cannot create ", temporary_, ": ", std::strerror(errno));
 }
 
-AtomicFile::~AtomicFile() {
+AtomicFile::~AtomicFile() { discard(); }
+
+void AtomicFile::discard() noexcept {
   if (fd_ < 0) return;
   ::unlink(temporary_.c_str());
-  ::close(fd_);
+  ::close(std::exchange(fd_, -1));
 }
 
-void AtomicFile::fail_with_errno(const char* what) {
-  fail("save", path_, ": ", what, ": ", std::strerror(errno));
+void AtomicFile::give_up(const char* what) {
+  const int reason = errno;
+  discard();
+  fail("save", path_, ": ", what, ": ", std::strerror(reason));
 }
 
-void AtomicFile::write(const void* data, int64_t bytes) {
-  check(fd_ >= 0, "save", path_, ": already committed");
+void AtomicFile::put(const void* data, int64_t bytes, std::optional<int64_t> at) {
+  check(fd_ >= 0, "save", path_, ": already committed, or given up");
   const char* from = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t written = ::write(fd_, from, size_t(bytes));
+    const ssize_t written =
+        at ? ::pwrite(fd_, from, size_t(bytes), *at) : ::write(fd_, from, size_t(bytes));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_with_errno("write failed");
+    if (written == 0) errno = EIO;
+    if (written <= 0) give_up("write failed");
     from += written;
     bytes -= written;
+    if (at) *at += written;
   }
 }
 
-void AtomicFile::commit() {
-  check(fd_ >= 0, "save", path_, ": already committed");
-  if (::fsync(fd_) != 0) fail_with_errno("fsync failed");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_with_errno("rename failed");
-  const int file = fd_;
-  fd_ = -1;
-  if (::close(file) != 0) fail_with_errno("close failed");
+void AtomicFile::write(const void* data, int64_t bytes) { put(data, bytes, std::nullopt); }
 
-  // The rename itself reaches the disk with the directory. Some file systems cannot sync one.
-  std::string folder = std::filesystem::path(path_).parent_path().string();
-  const int directory = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY);
-  if (directory < 0) fail_with_errno("cannot open its directory");
-  const bool synced = ::fsync(directory) == 0 || errno == EINVAL;
-  const int reason = errno;
-  ::close(directory);
-  errno = reason;
-  if (!synced) fail_with_errno("fsync of its directory failed");
+void AtomicFile::rewrite(const void* data, int64_t bytes, int64_t at) { put(data, bytes, at); }
+
+void AtomicFile::commit() {
+  check(fd_ >= 0, "save", path_, ": already committed, or given up");
+  int failed = 0;
+  while ((failed = ::fsync(fd_)) != 0 && errno == EINTR) {
+  }
+  if (failed != 0) give_up("fsync failed");
+  // The rename reaches the disk with the directory. It is opened first: afterwards is too late.
+  const std::string folder = std::filesystem::path(target_).parent_path().string();
+  const Descriptor directory{open_folder(folder.empty() ? "." : folder)};
+  if (directory.fd < 0) give_up("cannot open its directory");
+  if (::rename(temporary_.c_str(), target_.c_str()) != 0) give_up("rename failed");
+  ::close(std::exchange(fd_, -1));  // all is on the disk: nothing is left to fail
+  while ((failed = ::fsync(directory.fd)) != 0 && errno == EINTR) {
+  }
+  if (failed != 0 && errno != EINVAL) give_up("fsync of its directory failed");  // some cannot
 }
 
 }  // namespace stretto::nn

@@ -4,14 +4,17 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace stretto::nn {
 
 /// Writes to path + ".tmp"; `commit` puts that in the place of `path` in one step, once it is on
 /// the disk. Without commit, or when anything fails (Error with the path and the system's reason),
-/// the temporary file is removed and an older file at `path` stays as it was. What a killed process
-/// left at path + ".tmp" is overwritten; while another writes there, this one fails.
+/// the temporary file is removed and an older file at `path` stays as it was; only where the
+/// folder's own sync fails, the last act, the new one is already there. A symbolic link is followed
+/// and stays, and so do an older file's permissions. What a killed process or anyone left at
+/// path + ".tmp" is removed, never written to; while another writes there, this one fails.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -19,18 +22,24 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
+  /// Appends.
   void write(const void* data, int64_t bytes);
+  /// In the place of what was written from byte `at` on.
+  void rewrite(const void* data, int64_t bytes, int64_t at);
   void commit();
 
  private:
-  [[noreturn]] void fail_with_errno(const char* what);
+  void put(const void* data, int64_t bytes, std::optional<int64_t> at);
+  void discard() noexcept;
+  [[noreturn]] void give_up(const char* what);
 
-  std::string path_, temporary_;
+  std::string path_, target_, temporary_;
   int fd_ = -1;
 };
 
-/// Opens `path` to write to from its beginning, and locks it as long as it is open. Returns the
-/// file descriptor, or -1 with errno: EBUSY while another has it open this way.
+/// A new file at `path`, in the place of any that is there, opened to write to and locked as long
+/// as it is open. Returns the file descriptor, or -1 with errno: EBUSY while another has it open
+/// this way.
 int open_temporary(const std::string& path, mode_t mode);
 
 }  // namespace stretto::nn

@@ -13,15 +13,20 @@ namespace {
 constexpr const char* reserved = "stretto.";
 const std::string own_prefix = "state.";  // of the program's own tensors
 constexpr const char* format_key = "stretto.format";
-constexpr const char* format = "checkpoint-1";
+constexpr const char* format = "checkpoint-2";
+constexpr const char* format_without_digest = "checkpoint-1";  // read as before
 constexpr const char* optimizer_key = "stretto.optimizer";
 constexpr const char* step_key = "stretto.step";
 constexpr const char* seed_key = "stretto.random_seed";
 constexpr const char* stream_key = "stretto.random_stream";
 
-bool is_checkpoint(const Metadata& metadata) {
+// Throws where a checkpoint has lost its digest, as one damaged bit of its key would do.
+bool is_checkpoint(const std::string& path, const Metadata& metadata) {
   const auto found = metadata.find(format_key);
-  return found != metadata.end() && found->second == format;
+  if (found == metadata.end()) return false;
+  check(found->second != format || metadata.contains(digest_key), "load", path, ": metadata \"",
+        digest_key, "\" is missing");
+  return found->second == format || found->second == format_without_digest;
 }
 
 template <class T>
@@ -37,8 +42,8 @@ T number(const std::string& path, const Metadata& metadata, const char* key) {
 }
 
 TrainingState state_from(const std::string& path, const Metadata& metadata) {
-  check(is_checkpoint(metadata), "load", path, ": is not a checkpoint (no ", format_key, " = ",
-        format, "); load_weights reads other files");
+  check(is_checkpoint(path, metadata), "load", path, ": is not a checkpoint (no ", format_key,
+        " = ", format, "); load_weights reads other files");
   TrainingState state{.step = number<int64_t>(path, metadata, step_key),
                       .random = {.seed = number<uint64_t>(path, metadata, seed_key),
                                  .next_stream = number<uint64_t>(path, metadata, stream_key)}};
@@ -65,6 +70,21 @@ std::vector<std::string> parameter_names(const Module& model, const Optimizer& o
   return result;
 }
 
+bool is_finite(const Tensor& value) {
+  if (!is_floating(value.dtype())) return true;
+  const Tensor x = value.contiguous();
+  bool finite = true;
+  dispatch_floating(x.dtype(), "load", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* values = x.data<T>();
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const auto v = compute_t<T>(values[i]);
+      finite &= v - v == 0;
+    }
+  });
+  return finite;
+}
+
 bool equal(const Tensor& a, const Tensor& b) {
   return a.shape() == b.shape() && a.dtype() == b.dtype() &&
          a.to_vector<double>() == b.to_vector<double>();
@@ -73,7 +93,7 @@ bool equal(const Tensor& a, const Tensor& b) {
 // A file's tensors against what is wanted. Collects all that does not fit before it throws.
 class Matcher {
  public:
-  explicit Matcher(std::string path) : path_(std::move(path)) {}
+  Matcher(std::string path, LoadOptions options) : path_(std::move(path)), options_(options) {}
 
   /// `name_in_file`: where it differs, it is told when the tensor is not wanted or does not fit.
   /// Weights that two layers share may be in the file once for each.
@@ -105,6 +125,11 @@ class Matcher {
 
   void problem(std::string text) { problems_.push_back(std::move(text)); }
 
+  void need_finite(const std::string& name, const Tensor& value) {
+    if (!options_.allow_not_finite && !is_finite(value))
+      problem(name + ": holds values that are not finite");
+  }
+
   /// Call when all is taken: what is left over is one more problem each.
   void finish() {
     for (const std::string& name : order_)
@@ -119,6 +144,7 @@ class Matcher {
 
  private:
   std::string path_;
+  LoadOptions options_;
   std::unordered_map<std::string, Tensor> found_;
   std::unordered_map<std::string, std::string> origins_;
   std::vector<std::string> order_, problems_;
@@ -140,7 +166,8 @@ std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool 
     if (value.shape() != n.tensor.shape() || !dtypes_fit)
       matcher.problem(str(matcher.named(n.name), ": file has ", value, ", the model ",
                           n.tensor.dtype(), " ", n.tensor.shape()));
-    assignments.push_back({n.tensor, value});
+    assignments.push_back({n.tensor, dtypes_fit ? value.to(n.tensor.dtype()).contiguous() : value});
+    matcher.need_finite(matcher.named(n.name), assignments.back().from);
   }
   return assignments;
 }
@@ -167,15 +194,24 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
       if (value.shape() != parameters[i].shape() || value.dtype() != dtype)
         matcher.problem(str(prefix, slot, ": file has ", value, ", the optimiser ", dtype, " ",
                             parameters[i].shape()));
+      matcher.need_finite(prefix + slot, value);
       states[i].tensors.push_back({slot, value});
     }
   }
   return states;
 }
 
+// On the CPU this cannot fail, so that a model is never left half loaded.
 void assign(const std::vector<Assignment>& assignments) {
   NoGrad guard;
-  for (const Assignment& a : assignments) Tensor(a.to).copy_(a.from);
+  for (const auto& [to, from] : assignments) {
+    if (to.device().is_cpu() && to.is_contiguous()) {
+      copy_bytes(to.raw_data(), cpu, from.raw_data(), cpu, to.numel() * item_size(to.dtype()));
+      ++to.storage().version;
+    } else {
+      Tensor(to).copy_(from);
+    }
+  }
 }
 
 }  // namespace
@@ -187,6 +223,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
     check(!key.starts_with(reserved), "save", path, ": the note \"", key,
           "\" begins with \"stretto.\", which is reserved");
   metadata[format_key] = format;
+  metadata[digest_key] = "";
   metadata[step_key] = std::to_string(state.step);
   metadata[seed_key] = std::to_string(state.random.seed);
   metadata[stream_key] = std::to_string(state.random.next_stream);
@@ -207,7 +244,8 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
   save_safetensors(path, tensors, metadata);
 }
 
-TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer) {
+TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
+                              LoadOptions options) {
   const Safetensors file = load_safetensors(path);
   TrainingState state = state_from(path, file.metadata);
   if (optimizer) {
@@ -218,7 +256,7 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
   }
 
   // The model's tensors go by their own names, the optimiser's keep their prefix.
-  Matcher matcher(path);
+  Matcher matcher(path, options);
   for (const NamedTensor& n : file.tensors) {
     if (n.name.starts_with("model.")) {
       matcher.offer({n.name.substr(6), n.tensor});
@@ -242,13 +280,14 @@ TrainingState load_training_state(const std::string& path) {
   return state_from(path, load_safetensors_metadata(path));
 }
 
-void load_weights(const std::string& path, Module& model, const NameMap& names) {
+void load_weights(const std::string& path, Module& model, const NameMap& names,
+                  LoadOptions options) {
   Safetensors file = load_safetensors(path);
-  if (is_checkpoint(file.metadata)) {
+  if (is_checkpoint(path, file.metadata)) {
     std::erase_if(file.tensors, [](const auto& n) { return !n.name.starts_with("model."); });
     for (NamedTensor& n : file.tensors) n.name.erase(0, 6);
   }
-  Matcher matcher(path);
+  Matcher matcher(path, options);
   for (const NameMap::Mapped& m : names(file.tensors)) matcher.offer(m.tensor, m.origin);
   const std::vector<Assignment> assignments = match_model(model, matcher, true);
   matcher.finish();

@@ -4,7 +4,8 @@
 //   optim.NAME.steps       updates this parameter has had, i64 []
 //   optim.NAME.SLOT        what the optimiser keeps of it ("m", "v", "momentum", "master", …)
 //   state.NAME             tensors of the program's own: a memory, a position in a stream
-//   metadata               the step, the random state, and the program's own notes
+//   metadata               the step, the random state, the program's own notes, and a digest of all
+//                          the rest, which reading verifies (nn/safetensors.h)
 #pragma once
 
 #include <string>
@@ -31,11 +32,17 @@ struct TrainingState {
 void save_checkpoint(const std::string& path, const Module& model, const Optimizer* optimizer,
                      const TrainingState& state);
 
+struct LoadOptions {
+  /// Take tensors of model and optimiser that hold NaN or infinity, which else are refused by name.
+  bool allow_not_finite = false;
+};
+
 /// Restores model, optimiser (may be null: its state is then ignored) and the random state of the
 /// program. All names, shapes and dtypes must agree; what does not is named, and nothing is changed
 /// then:
 ///     [load] decoder.0.linear1.weight: file has f32 [512, 128], the model f32 [256, 128] (a.st)
-TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer);
+TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
+                              LoadOptions options = {});
 
 /// Reads the state alone, before there is a model; the random state is left alone.
 TrainingState load_training_state(const std::string& path);
@@ -43,6 +50,7 @@ TrainingState load_training_state(const std::string& path);
 /// Reads parameters and buffers from any safetensors file or from a checkpoint. `names` turns the
 /// names in the file into the model's (nn/name_map.h). Names and shapes must then agree, as above;
 /// floating values are converted.
-void load_weights(const std::string& path, Module& model, const NameMap& names = {});
+void load_weights(const std::string& path, Module& model, const NameMap& names = {},
+                  LoadOptions options = {});
 
 }  // namespace stretto::nn

@@ -12,6 +12,8 @@
 namespace stretto::nn {
 namespace {
 
+constexpr int64_t most_steps = int64_t(1) << 53;  // they enter the corrections of Adam as doubles
+
 constexpr const char* master_name = "master";
 constexpr int64_t grain = 32768;
 
@@ -170,7 +172,8 @@ void Optimizer::check_state(const std::vector<ParameterState>& state) const {
         name(), " has ", all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const auto& [steps, tensors] = state[i];
-    check(steps >= 0, "load_state", "parameter ", i, " has had ", steps, " steps");
+    check(steps >= 0 && steps <= most_steps, "load_state", "parameter ", i, " has had ", steps,
+          " steps; accepted: 0 to ", most_steps);
     if (steps == 0 && tensors.empty()) continue;
     const std::vector<std::string> names = state_names(i);
     std::string have, want;

@@ -15,6 +15,7 @@
 
 #include "core/storage.h"
 #include "nn/atomic_file.h"
+#include "nn/digest.h"
 
 namespace stretto::nn {
 namespace {
@@ -23,6 +24,7 @@ static_assert(std::endian::native == std::endian::little, "the format is little-
 
 constexpr const char* metadata_key = "__metadata__";
 constexpr uint64_t max_header = 100'000'000;  // as in the format's own package
+constexpr size_t max_names = 100'000;  // tensors, and texts: a header of tiny ones is refused
 
 struct DTypeName {
   const char* name;
@@ -35,6 +37,27 @@ const char* format_name(DType dtype) {
   for (const auto& known : dtype_names)
     if (known.dtype == dtype) return known.name;
   return "";
+}
+
+// The value of digest_key: "HEADER:DATA".
+constexpr size_t digest_length = 16 + 1 + 16;
+const std::string no_digest = std::string(16, '0') + ':' + std::string(16, '0');
+
+// Where it stands in a header; npos where there is none. A name or a text cannot look like this:
+// quotes in them have a backslash before them.
+size_t find_digest(const std::string& header) {
+  const std::string before = '"' + digest_key + "\":\"";
+  const size_t at = header.find(before);
+  return at == std::string::npos ? at : at + before.size();
+}
+
+// Of a header without its digest, and of its length before it.
+std::string header_digest(const std::string& header) {
+  const uint64_t length = header.size();
+  Digest digest;
+  digest.add(&length, 8);
+  digest.add(header.data(), int64_t(length));
+  return digest.text();
 }
 
 // A text from a file, fit for one line of a message.
@@ -82,11 +105,13 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool key(std::string& text) override {
     if (depth_ == 1) {
       if (!names_.insert(text).second) bad("the name ", in_quotes(text), " stands there twice");
+      if (names_.size() > max_names + 1) bad("more than ", max_names, " tensors");
       name_ = text;
     } else {
       const bool known = text == "dtype" || text == "shape" || text == "data_offsets";
       if (!in_metadata_ && !known) bad(where(), "unknown field ", in_quotes(text));
       if (!fields_.insert(text).second) bad(where(), in_quotes(text), " stands there twice");
+      if (fields_.size() > max_names) bad(where(), "more than ", max_names, " texts");
       field_ = text;
     }
     return true;
@@ -182,7 +207,9 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {
-    fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    do {
+      fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    } while (fd_ < 0 && errno == EINTR);
     if (fd_ < 0) bad("cannot open: ", std::strerror(errno));
     try {
       read_header();
@@ -211,6 +238,25 @@ class Reader {
     }
   }
 
+  /// All values, in the order of their data.
+  std::vector<NamedTensor> tensors() const {
+    std::vector<NamedTensor> all;
+    Digest digest;
+    for (const Entry& entry : entries) {
+      all.push_back({entry.name, tensor(entry)});
+      if (!data_digest_.empty()) digest.add(all.back().tensor.raw_data(), entry.end - entry.begin);
+    }
+    if (!data_digest_.empty() && digest.text() != data_digest_)
+      bad("is damaged: the tensors' data are not those it was saved with");
+    return all;
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void bad(const Parts&... parts) const {
+    fail("safetensors", path_, ": ", parts...);
+  }
+
   Tensor tensor(const Entry& entry) const {
     Tensor x = empty(entry.shape, {.dtype = entry.dtype});
     read(x.raw_data(), entry.end - entry.begin, data_start_ + entry.begin);
@@ -220,12 +266,6 @@ class Reader {
         if (bytes[i] > 1) bad(in_quotes(entry.name), ": a BOOL holds ", int(bytes[i]));
     }
     return x;
-  }
-
- private:
-  template <class... Parts>
-  [[noreturn]] void bad(const Parts&... parts) const {
-    fail("safetensors", path_, ": ", parts...);
   }
 
   void read_header() {
@@ -251,7 +291,24 @@ class Reader {
     entries = std::move(reader.entries);
     metadata = std::move(reader.metadata);
     data_start_ = 8 + int64_t(length);
+    check_digest(std::move(header));
     check_layout(size - data_start_);
+  }
+
+  // Before the layout: what a flipped bit has made of the header is not worth a complaint of its
+  // own.
+  void check_digest(std::string header) {
+    const auto found = metadata.find(digest_key);
+    if (found == metadata.end()) return;
+    const std::string& text = found->second;
+    const size_t at = find_digest(header);
+    if (text.size() != digest_length || at == std::string::npos ||
+        header.compare(at, digest_length, text) != 0)
+      bad("its digest is malformed");
+    header.replace(at, digest_length, no_digest);
+    if (header_digest(header) != text.substr(0, 16))
+      bad("is damaged: its header is not the one it was saved with");
+    data_digest_ = text.substr(17);
   }
 
   void check_layout(int64_t bytes) {
@@ -287,6 +344,7 @@ class Reader {
   const std::string path_;
   int fd_ = -1;
   int64_t data_start_ = 0;
+  std::string data_digest_;  // empty: the file has none
 };
 
 // A JSON string; throws for what is not UTF-8.
@@ -325,12 +383,15 @@ void save_safetensors(const std::string& path, const std::vector<NamedTensor>& t
     if (header.back() != '{') header += ',';
     header += json_text(path, key) + ':';
   };
+  check(metadata.size() <= max_names && sorted.size() <= max_names, "save", path, ": ",
+        sorted.size(), " tensors and ", metadata.size(), " texts; at most ", max_names,
+        " of each can be read");
   if (!metadata.empty()) {
     member(metadata_key);
     header += '{';
     for (const auto& [key, value] : metadata) {
       member(key);
-      header += json_text(path, value);
+      header += json_text(path, key == digest_key ? no_digest : value);
     }
     header += '}';
   }
@@ -354,18 +415,24 @@ void save_safetensors(const std::string& path, const std::vector<NamedTensor>& t
   AtomicFile file(path);
   file.write(&length, 8);
   file.write(header.data(), int64_t(length));
+  const bool sealed = metadata.contains(digest_key);
+  Digest digest;
   for (const NamedTensor& n : sorted) {
     const Tensor x = n.tensor.detach().contiguous().to(cpu);
-    if (x.numel() > 0) file.write(x.raw_data(), x.numel() * item_size(x.dtype()));
+    const int64_t bytes = x.numel() * item_size(x.dtype());
+    if (bytes > 0) file.write(x.raw_data(), bytes);
+    if (sealed) digest.add(x.raw_data(), bytes);
+  }
+  if (sealed) {
+    const std::string text = header_digest(header) + ':' + digest.text();
+    file.rewrite(text.data(), int64_t(digest_length), int64_t(8 + find_digest(header)));
   }
   file.commit();
 }
 
 Safetensors load_safetensors(const std::string& path) {
   Reader reader(path);
-  Safetensors result;
-  for (const Entry& entry : reader.entries)
-    result.tensors.push_back({entry.name, reader.tensor(entry)});
+  Safetensors result{.tensors = reader.tensors(), .metadata = {}};
   result.metadata = std::move(reader.metadata);
   return result;
 }

@@ -1,5 +1,7 @@
 #include "nn/checkpoint.h"
 
+#include <cmath>
+
 #include "autograd/tape.h"
 #include "nn/dropout.h"
 #include "nn/feed_forward.h"
@@ -14,6 +16,7 @@
 using namespace stretto;
 using stretto::testing::read_file;
 using stretto::testing::TempDir;
+using stretto::testing::write_file;
 
 namespace {
 
@@ -245,6 +248,123 @@ TEST_CASE("a checkpoint that does not fit is refused before anything changes") {
   nn::save_checkpoint(path, net, nullptr, {});
   CHECK_THAT(error_of([&] { nn::load_checkpoint(path, net, &optimizer); }),
              Containing("holds the state of the optimiser none"));
+}
+
+TEST_CASE("a checkpoint of which any one bit has flipped is refused, and changes nothing") {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  manual_seed(1);
+  const auto make = [] { return nn::Linear({.in = 2, .out = 2}); };
+  nn::Linear layer = make();
+  nn::AdamW optimizer = adamw(layer);
+  layer.weight.set_grad(ones({2, 2}));
+  optimizer.step();
+  nn::save_checkpoint(path, layer, &optimizer, {.step = 3, .notes = {{"layers", "\u001f\n2"}}});
+  const std::string bytes = read_file(path);
+
+  nn::Linear other = make();
+  nn::AdamW others = adamw(other);
+  const std::vector<float> before = weights(other);
+  size_t accepted = 0, more_than_a_line = 0;
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string flipped = bytes;
+    flipped[bit / 8] = char(flipped[bit / 8] ^ (1 << bit % 8));
+    write_file(path, flipped);
+    for (const std::string& message : {error_of([&] { nn::load_checkpoint(path, other, &others); }),
+                                       error_of([&] { nn::load_checkpoint(path, other, nullptr); }),
+                                       error_of([&] { nn::load_weights(path, other); })}) {
+      accepted += message == "(nothing thrown)";
+      more_than_a_line += message.find('\n') != std::string::npos;
+      CHECK_THAT(message, Containing(path));
+    }
+  }
+  CHECK(accepted == 0);
+  CHECK(more_than_a_line == 0);
+  CHECK(weights(other) == before);
+  CHECK(others.state()[0].steps == 0);
+
+  write_file(path, bytes);
+  CHECK(nn::load_checkpoint(path, other, &others).step == 3);
+  CHECK(weights(other) == weights(layer));
+}
+
+TEST_CASE("a damaged checkpoint says what is damaged") {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  Net net({});
+  nn::save_checkpoint(path, net, nullptr, {.notes = {{"layers", "12"}}});
+  const std::string bytes = read_file(path);
+  const auto changed = [&](size_t at, char value) {
+    std::string copy = bytes;
+    copy[at] = value;
+    write_file(path, copy);
+    return error_of([&] { nn::load_checkpoint(path, net, nullptr); });
+  };
+  const std::string begin = "[safetensors] " + path + ": is damaged: ";
+  CHECK(changed(bytes.find("\"12\"") + 1, '4') ==
+        begin + "its header is not the one it was saved with");
+  CHECK(error_of([&] { nn::load_training_state(path); }) ==
+        begin + "its header is not the one it was saved with");
+  CHECK(changed(bytes.size() - 1, char(bytes.back() ^ 1)) ==
+        begin + "the tensors' data are not those it was saved with");
+  CHECK_THAT(changed(bytes.find("stretto.digest"), 'S'),
+             Containing("metadata \"stretto.digest\" is missing"));
+}
+
+TEST_CASE("a checkpoint without a digest loads as ever") {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  manual_seed(1);
+  Net net({}), other({});
+  nn::save_checkpoint(path, net, nullptr, {.step = 4});
+  nn::Safetensors file = nn::load_safetensors(path);
+  file.metadata.erase("stretto.digest");
+  file.metadata["stretto.format"] = "checkpoint-1";
+  nn::save_safetensors(path, file.tensors, file.metadata);
+  CHECK(read_file(path).find("digest") == std::string::npos);
+  CHECK(nn::load_checkpoint(path, other, nullptr).step == 4);
+  CHECK(weights(other) == weights(net));
+  nn::load_weights(path, other);
+}
+
+TEST_CASE("weights that are not finite are loaded on request alone") {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  Net net({}), other({});
+  nn::AdamW optimizer = adamw(net), others = adamw(other);
+  train_step(net, optimizer);
+  const std::vector<float> before = weights(other);
+  const auto check_refused = [&](const std::string& name) {
+    nn::save_checkpoint(path, net, &optimizer, {});
+    const std::string message = error_of([&] { nn::load_checkpoint(path, other, &others); });
+    CHECK(message == "[load] " + name + ": holds values that are not finite (" + path + ")");
+    CHECK(weights(other) == before);
+  };
+  const auto set = [](const Tensor& x, float value) { x.data<float>()[1] = value; };
+  set(net.in.bias, NAN);
+  check_refused("in.bias");
+  CHECK_THAT(error_of([&] { nn::load_weights(path, other); }), Containing("in.bias: holds"));
+  nn::load_weights(path, other, {}, {.allow_not_finite = true});
+  CHECK(std::isnan(other.in.bias.data<float>()[1]));
+  nn::load_checkpoint(path, other, &others, {.allow_not_finite = true});
+  CHECK(std::isnan(other.in.bias.data<float>()[1]));
+  set(net.in.bias, -INFINITY);
+  CHECK_THAT(error_of([&] {
+               nn::save_checkpoint(path, net, nullptr, {});
+               nn::load_checkpoint(path, other, nullptr);
+             }),
+             Containing("in.bias: holds"));
+  set(net.in.bias, 0);
+  set(optimizer.state()[0].tensors[0].tensor, INFINITY);
+  nn::save_checkpoint(path, net, &optimizer, {});
+  CHECK_THAT(error_of([&] { nn::load_checkpoint(path, other, &others); }),
+             Containing("optim.in.weight.m: holds values that are not finite"));
+
+  // What only becomes infinite as it is converted.
+  nn::Linear layer({.in = 1, .out = 1});
+  nn::save_safetensors(path,
+                       {{"weight", full({1, 1}, 1e300, {.dtype = f64})}, {"bias", zeros({1})}});
+  CHECK_THAT(error_of([&] { nn::load_weights(path, layer); }), Containing("weight: holds"));
 }
 
 TEST_CASE("load_weights reads checkpoints and foreign files") {

@@ -351,7 +351,31 @@ TEST_CASE("load_state continues bit for bit, and checks first") {
   CHECK_THROWS_WITH(doubles.load_state(state), Containing("m is f32 [37], expected f64 [37]"));
   state[0].steps = -1;
   CHECK_THROWS_WITH(other.load_state(state), Containing("-1 steps"));
+  state[0].steps = INT64_MAX;  // the next one could not be counted
+  CHECK_THROWS_WITH(other.load_state(state),
+                    Containing("parameter 0 has had 9223372036854775807 steps; accepted: 0 to "
+                               "9007199254740992"));
   CHECK(other.state()[0].steps == 10);
+}
+
+TEST_CASE("a step without memory for its state moves no parameter") {
+  const Tensor a = weight(f32), b = zeros({1'000'000}).set_requires_grad();
+  const std::vector<float> before = a.to_vector<float>();
+  nn::AdamW optimizer({a, b}, {.lr = 0.01});
+  a.set_grad(ones({size}));
+  b.set_grad(ones({1'000'000}));
+  release_cached_memory();
+  const int64_t live = memory_stats().live;
+  set_memory_limit(live + 1'000'000);
+  CHECK_THROWS_AS(optimizer.step(), OutOfMemory);
+  set_memory_limit(INT64_MAX);
+  CHECK(memory_stats().live == live);
+  CHECK(a.to_vector<float>() == before);
+  CHECK(optimizer.state()[0].steps == 0);
+  CHECK(optimizer.state()[0].tensors.empty());
+  optimizer.step();
+  CHECK(a.to_vector<float>() != before);
+  CHECK(optimizer.state()[0].steps == 1);
 }
 
 TEST_CASE("clip_grad_norm scales all gradients by their common norm") {

@@ -272,6 +272,53 @@ TEST_CASE("a header that promises much allocates nothing") {
   CHECK(memory_stats().peak == before);
 }
 
+TEST_CASE("a header of very many names is refused before it takes much") {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  std::string tensors = "{", texts = "{\"__metadata__\":{";
+  for (int i = 0; i <= 100'000; ++i) {
+    const std::string key = (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":";
+    tensors += key + R"({"dtype":"U8","shape":[0],"data_offsets":[0,0]})";
+    texts += key + "\"\"";
+  }
+  write_file(path, file_of(tensors + "}"));
+  CHECK(error_of(path) == "[safetensors] " + path + ": more than 100000 tensors");
+  write_file(path, file_of(texts + "}}"));
+  CHECK(error_of(path) == "[safetensors] " + path + ": metadata: more than 100000 texts");
+  nn::Metadata many;
+  for (int i = 0; i <= 100'000; ++i) many[std::to_string(i)] = "";
+  CHECK_THAT(error_of_save(path, {}, many), Containing("at most 100000 of each can be read"));
+}
+
+TEST_CASE("a file is sealed on request, and verified then") {
+  const TempDir dir;
+  const std::string path = dir.file("a");
+  const nn::Metadata sealed{{nn::digest_key, "whatever"}, {"stretto.digest\":\"", "0"}};
+  save_safetensors(path, samples(), sealed);
+  const std::string bytes = read_file(path);
+  const Safetensors file = load_safetensors(path);
+  CHECK(file.metadata.at(nn::digest_key).size() == 33);
+  CHECK(nn::load_safetensors_metadata(path) == file.metadata);
+  // Saved again it is the same file, and changed it has another digest.
+  save_safetensors(path, file.tensors, file.metadata);
+  CHECK(read_file(path) == bytes);
+  save_safetensors(path, {{"x", ones({1})}}, file.metadata);
+  CHECK(load_safetensors(path).metadata.at(nn::digest_key) != file.metadata.at(nn::digest_key));
+  save_safetensors(path, {}, sealed);
+  CHECK(load_safetensors(path).tensors.empty());
+
+  std::string wrong = bytes;
+  wrong[wrong.find(file.metadata.at(nn::digest_key)) + 32] ^= 1;
+  write_file(path, wrong);
+  CHECK_THAT(error_of(path), Containing("is damaged: the tensors' data are not those"));
+  write_file(path, file_of(R"({"__metadata__":{"stretto.digest":"12"}})"));
+  CHECK_THAT(error_of(path), Containing("its digest is malformed"));
+  write_file(
+      path,
+      file_of(R"({"__metadata__":{ "stretto.digest" : "0000000000000000:0000000000000000"}})"));
+  CHECK_THAT(error_of(path), Containing("its digest is malformed"));
+}
+
 TEST_CASE("1000 random mutations of a file load or are refused") {
   const TempDir dir;
   const std::string path = dir.file("a");

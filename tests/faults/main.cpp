@@ -1,0 +1,45 @@
+// Faults planted where they can come from, and what must hold then (library.h, programs.h).
+//
+//     faults memory | first_product | threads | files | address_space
+//     faults programs FOLDER [--faults N] [--seed S] [--program NAME]
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "tests/faults/fault.h"
+#include "tests/faults/library.h"
+
+using namespace stretto::testing;  // NOLINT
+
+int main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  const bool needs_faults =
+      what == "memory" || what == "first_product" || what == "threads" || what == "files";
+  if (needs_faults && !can_fail()) {
+    if (::getenv("LD_PRELOAD")) return std::printf("%s is not loaded\n", STRETTO_FAULTS), 1;
+    ::setenv("LD_PRELOAD", STRETTO_FAULTS, 1);
+    ::execv("/proc/self/exe", argv);
+    return 1;
+  }
+  int complaints = 0;
+  if (what == "memory") {
+    complaints = fail_memory();
+  } else if (what == "first_product") {
+    complaints = fail_first_product();
+  } else if (what == "threads") {
+    complaints = fail_threads();
+  } else if (what == "files") {
+    complaints = fail_files();
+  } else if (what == "address_space") {
+    complaints = fail_address_space();
+  } else if (what == "train") {
+    return train_or_complain();
+  } else {
+    std::printf("usage: faults memory | first_product | threads | files | address_space\n");
+    return 2;
+  }
+  std::printf("%d complaints\n", complaints);
+  return complaints > 0;
+}

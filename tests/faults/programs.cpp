@@ -1,0 +1,298 @@
+#include "tests/faults/programs.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include "examples/groove/groove_generator.h"
+#include "examples/groove/groove_midi.h"
+#include "examples/music/chorale_options.h"
+#include "examples/music/midi.h"
+#include "examples/text/grammar.h"
+#include "nn/safetensors.h"
+#include "tests/examples/groove_toys.h"
+#include "tests/examples/tiny_run.h"
+#include "tests/examples/train_chorales.h"
+
+namespace stretto::testing {
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+constexpr int most_seconds = 120;  // of a run that takes one
+
+// The programs, with their data.
+using Make = std::function<std::unique_ptr<TinyRun>()>;
+
+std::unique_ptr<TinyRun> make(const std::string& program, Arguments more) {
+  const Arguments small{"--layers", "1", "--d-model", "16", "--heads",      "2", "--d-hidden", "32",
+                        "--warmup", "5", "--steps",   "20", "--save-every", "3"};
+  more.insert(more.begin(), small.begin(), small.end());
+  return std::make_unique<TinyRun>(program, more);
+}
+
+std::unique_ptr<TinyRun> with_chorales(const std::string& program, const Arguments& more) {
+  auto tiny = make(program, more);
+  save_chorales(tiny->file("tiny.json"), tiny_chorales());
+  tiny->settings.insert(tiny->settings.end(), {"--data", tiny->file("tiny.json")});
+  return tiny;
+}
+
+std::unique_ptr<TinyRun> with_midi(const std::string& program, const Arguments& more,
+                                   const std::function<Song(size_t)>& song) {
+  auto tiny = make(program, more);
+  std::filesystem::create_directory(tiny->file("midi"));
+  for (size_t i = 0; i < 4; ++i)
+    write_midi(tiny->file("midi/" + std::to_string(i) + ".mid"), song(i));
+  tiny->settings.insert(tiny->settings.end(), {"--data", tiny->file("midi")});
+  return tiny;
+}
+
+const std::map<std::string, Make> subjects{
+    {"train_chorales",
+     [] {
+       return with_chorales("train_chorales",
+                            {"--length", "32", "--batch", "2", "--generate", "8", "--prime", "4"});
+     }},
+    {"harmonise",
+     [] {
+       return with_chorales("harmonise", {"--length", "8", "--batch", "2", "--pieces", "1"});
+     }},
+    {"train_music",
+     [] {
+       const auto chorales = generate_chorales(5, 4, 1, 1).train;
+       return with_midi("train_music",
+                        {"--every", "3", "--features", "8", "--redraw", "5", "--length", "32",
+                         "--batch", "2", "--validation-windows", "4", "--eval-windows", "4",
+                         "--picture-length", "20", "--generate", "40"},
+                        [&](size_t i) { return to_song(chorales[i]); });
+     }},
+    {"groove",
+     [] {
+       return with_midi(
+           "groove", {"--length", "40", "--batch", "2", "--tokens", "50", "--continuations", "1"},
+           [](size_t i) { return to_song(with_fullest_harmony(generate_groove(2, i))); });
+     }},
+    {"lra",
+     [] {
+       return make("lra", {"--small", "--expressions", "100", "--held-out-expressions", "20",
+                           "--max-depth", "2", "--min-expression", "2", "--max-expression", "8",
+                           "--max-length", "8", "--d-qkv", "16", "--batch", "8"});
+     }},
+    {"train_lm", [] {
+       auto tiny = make("train_lm", {"--length", "16", "--batch", "2", "--generate", "20"});
+       write_file(tiny->file("text.txt"), generate_text(2, 3000));
+       tiny->settings.insert(tiny->settings.end(), {"--data", tiny->file("text.txt")});
+       return tiny;
+     }}};
+
+// What fails: a call (the library's kind and way), or a signal after some share of a run.
+struct FaultKind {
+  const char* column;
+  const char* how;
+  int signal = 0;
+};
+constexpr FaultKind kinds[] = {
+    {"memory", "once"},       {"SIGKILL", "", SIGKILL}, {"write", "ENOSPC"}, {"memory", "always"},
+    {"SIGTERM", "", SIGTERM}, {"write", "full"},        {"memory", "once"},  {"rename", "EIO"},
+    {"SIGINT", "", SIGINT},   {"fsync", "EIO"},         {"open", "EMFILE"},  {"SIGHUP", "", SIGHUP},
+    {"write", "EIO"},         {"memory", "once"},       {"write", "short"},  {"write", "EINTR"}};
+
+class Environment {
+ public:
+  explicit Environment(std::map<std::string, std::string> values) : values_(std::move(values)) {
+    for (const auto& [name, value] : values_) ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Environment() {
+    for (const auto& [name, value] : values_) ::unsetenv(name.c_str());
+  }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  std::map<std::string, std::string> values_;
+};
+
+class Hunt {
+ public:
+  Hunt(const ProgramFaults& options, const std::string& program, const Make& make_run)
+      : options_(options), program_(program), whole_(make_run()), random_(options.seed) {}
+
+  void operator()() {
+    const TempDir folder;
+    const Ended ended = run(*whole_, false, {{"STRETTO_FAULT_COUNTS", folder.file("counts")}});
+    seconds_ = ended.seconds;
+    expect(ended.status == 0, "undisturbed", "fails: " + ended.complaint());
+    if (ended.status != 0) return;
+    expected_ = whole_->checkpoint();
+    std::istringstream counts(read_file(folder.file("counts")));
+    long count = 0;
+    for (std::string kind; counts >> kind >> count;) counts_[kind] = count;
+    for (size_t trial = 0; injected() < options_.faults; ++trial) one_trial(trial);
+  }
+
+  void print() const {
+    std::printf("| %s |", program_.c_str());
+    for (const char* column : columns) {
+      const auto found = met_.find(column);
+      std::printf(" %d |", found == met_.end() ? 0 : found->second);
+    }
+    std::printf(" %d | %d |\n", injected(), complaints_);
+    std::fflush(stdout);
+  }
+  static void print_head() {
+    std::printf("| program |");
+    for (const char* column : columns) std::printf(" %s |", column);
+    std::printf(" all | complaints |\n| --- |");
+    for (size_t i = 0; i < std::size(columns) + 2; ++i) std::printf(" ---: |");
+    std::printf("\n");
+  }
+  int injected() const {
+    int all = 0;
+    for (const auto& [kind, count] : met_) all += count;
+    return all;
+  }
+  int complaints() const { return complaints_; }
+
+ private:
+  static constexpr const char* columns[] = {"memory",  "write",   "fsync",  "rename", "open",
+                                            "SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"};
+
+  void expect(bool good, const std::string& where, const std::string& what) {
+    if (good) return;
+    ++complaints_;
+    std::printf("%s, %s: %s\n", program_.c_str(), where.c_str(), what.c_str());
+    std::fflush(stdout);
+  }
+
+  std::map<std::string, std::string> under_library() const {
+    return {{"LD_PRELOAD", options_.library},
+            {"STRETTO_FAULT_SECONDS", std::to_string(most_seconds)}};
+  }
+
+  Ended run(const TinyRun& tiny, bool resume, std::map<std::string, std::string> more) const {
+    more.merge(under_library());
+    std::optional<Program> program;
+    {
+      const Environment environment(more);
+      program.emplace(tiny.path, resume ? tiny.resuming() : tiny.command());
+    }
+    return program->wait();
+  }
+
+  static bool has_checkpoint(const TinyRun& tiny) {
+    return std::filesystem::exists(tiny.out("checkpoint.safetensors"));
+  }
+
+  // A fault in a fresh run; perhaps a second one in the run that goes on; and at last the end.
+  void one_trial(size_t trial) {
+    const TinyRun tiny(program_, whole_->settings);
+    bool finished = disturbed(tiny, kinds[trial % std::size(kinds)]);
+    if (!finished && random_.percent(60) && has_checkpoint(tiny))
+      finished = disturbed(tiny, kinds[size_t(random_.below(int(std::size(kinds))))]);
+    if (finished) return;
+    const bool resume = has_checkpoint(tiny);
+    if (!resume) std::filesystem::remove_all(tiny.out());
+    const Ended ended = run(tiny, resume, {});
+    expect(ended.status == 0, last_, "cannot go on: " + ended.complaint());
+    if (ended.status == 0)
+      expect(tiny.checkpoint() == expected_, last_, "ends with another checkpoint");
+  }
+
+  // Whether the run has come to its end all the same.
+  bool disturbed(const TinyRun& tiny, const FaultKind& kind) {
+    const bool resume = has_checkpoint(tiny);
+    const Ended ended =
+        kind.signal > 0 ? signalled(tiny, resume, kind) : failed(tiny, resume, kind);
+    const std::string where = last_;
+    const int status = ended.status;
+    expect(status != 128 + SIGALRM, where, "hangs");
+    const bool by_signal = kind.signal > 0 && (status == 128 + kind.signal || status == 130);
+    expect(status <= 2 || by_signal || status == 128 + SIGALRM, where,
+           "ends with status " + std::to_string(status) + ": " + ended.complaint());
+    expect(status == 0 || by_signal || !ended.err.empty(), where, "ends without a word");
+    expect(!resume || has_checkpoint(tiny), where, "the checkpoint is lost");
+    if (has_checkpoint(tiny)) {
+      try {
+        nn::load_safetensors(tiny.out("checkpoint.safetensors"));
+      } catch (const Error& e) {
+        expect(false, where, e.what());
+      }
+    }
+    if (kind.signal == 0 && std::filesystem::exists(tiny.out()))
+      for (const auto& entry : std::filesystem::directory_iterator(tiny.out()))
+        expect(entry.path().extension() != ".tmp", where, "leaves " + entry.path().string());
+    if (status == 0) expect(tiny.checkpoint() == expected_, where, "ends with another checkpoint");
+    return status == 0;
+  }
+
+  Ended failed(const TinyRun& tiny, bool resume, const FaultKind& kind) {
+    const TempDir folder;
+    // Half of them in the first fifth, where most is done once.
+    const int most = int(std::max(1L, counts_[kind.column] / (random_.percent(50) ? 5 : 1)));
+    const std::string fault =
+        std::string(kind.column) + " " + std::to_string(1 + random_.below(most)) + " " + kind.how;
+    last_ = fault + (resume ? ", resumed" : "");
+    const Ended ended =
+        run(tiny, resume, {{"STRETTO_FAULT", fault}, {"STRETTO_FAULT_MARK", folder.file("mark")}});
+    if (std::filesystem::exists(folder.file("mark"))) ++met_[kind.column];
+    return ended;
+  }
+
+  Ended signalled(const TinyRun& tiny, bool resume, const FaultKind& kind) {
+    const double after = seconds_ * random_.below(1000) / 1000;
+    std::ostringstream where;
+    where << kind.column << " after " << after << " s" << (resume ? ", resumed" : "");
+    last_ = where.str();
+    std::optional<Program> program;
+    {
+      const Environment environment(under_library());
+      program.emplace(tiny.path, resume ? tiny.resuming() : tiny.command());
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(after));
+    program->signal(kind.signal);
+    const Ended ended = program->wait();
+    if (ended.status != 0) ++met_[kind.column];
+    return ended;
+  }
+
+  const ProgramFaults& options_;
+  const std::string program_;
+  const std::unique_ptr<TinyRun> whole_;
+  PortableRandom random_;
+  double seconds_ = 0;
+  std::string expected_, last_;
+  std::map<std::string, long> counts_;
+  std::map<std::string, int> met_;
+  int complaints_ = 0;
+};
+
+}  // namespace
+
+int fail_programs(const ProgramFaults& options) {
+  int complaints = 0, all = 0;
+  std::vector<std::unique_ptr<Hunt>> hunts;
+  for (const auto& [program, make_run] : subjects) {
+    if (!options.program.empty() && options.program != program) continue;
+    hunts.push_back(std::make_unique<Hunt>(options, program, make_run));
+    (*hunts.back())();
+    complaints += hunts.back()->complaints();
+    all += hunts.back()->injected();
+  }
+  Hunt::print_head();
+  for (const auto& hunt : hunts) hunt->print();
+  std::printf("%d faults\n", all);
+  return complaints + hunts.empty();
+}
+
+}  // namespace stretto::testing

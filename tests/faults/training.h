@@ -1,0 +1,42 @@
+// A training of a few milliseconds, whose every step fails somewhere.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nn/checkpoint.h"
+#include "nn/music_transformer.h"
+#include "nn/optim.h"
+
+namespace stretto::testing {
+
+struct TinyTraining {
+  /// `wide`: large enough for several threads to share the work.
+  explicit TinyTraining(bool wide);
+
+  void step();
+  void save(const std::string& path) const;
+  void load(const std::string& path);
+
+  nn::MusicTransformer model;
+  nn::AdamW optimizer;
+  Tensor tokens, targets;
+};
+
+/// All that a checkpoint of it holds, bit for bit, and the random state.
+struct Snapshot {
+  explicit Snapshot(const TinyTraining& training);
+  void restore(TinyTraining& training) const;
+  bool operator==(const Snapshot& other) const;
+  RandomState random() const { return random_; }
+
+ private:
+  std::vector<std::vector<float>> values() const;
+
+  Tensors weights_;
+  std::vector<nn::ParameterState> optimizer_;
+  RandomState random_;
+};
+
+}  // namespace stretto::testing
