@@ -2,6 +2,7 @@
 #include "autograd/tape.h"
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <thread>
 
@@ -344,11 +345,18 @@ TEST_CASE("an op of several outputs has gradients of gradients when some are gon
 
 TEST_CASE("bodies of parallel_for record when their caller does", "[autograd]") {
   const int before = num_threads();
-  set_num_threads(4);
+  set_num_threads(2);
   for (const bool recording : {false, true}) {
     const GradMode mode(recording);
-    std::atomic<int> wrong{0};
-    parallel_for(400, 1, [&](int64_t, int64_t) { wrong += grad_enabled() != recording; });
+    std::atomic<int> entered{0}, wrong{0};
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      wrong += grad_enabled() != recording;
+      // The other body shall run on the other thread; where the system has none it need not.
+      ++entered;
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      while (entered < 2 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    });
+    CHECK(entered == 2);
     CHECK(wrong == 0);
   }
   set_num_threads(before);
