@@ -11,7 +11,8 @@
 namespace stretto {
 namespace {
 
-// a + b on the tape. In place when nothing else can see a.
+// a + b on the tape. In place when nothing else can see a. Sums of bf16 are kept in f32; whoever
+// takes one away rounds it, once.
 Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   if (!a.defined()) return b;
   if (create_graph) {
@@ -21,6 +22,7 @@ Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
       return Tensors{g.grad(), g.grad()};
     });
   }
+  if (a.dtype() == bf16) a = a.to(f32);
   if (a.unique() && a.is_contiguous()) {
     a.add_(b);
     return a;
@@ -80,13 +82,13 @@ struct Engine {
     for (TapeEntry* entry : leaf_order) {
       Tensor g = std::move(leaves[entry].second);
       if (!g.defined()) continue;
-      g = run_hooks(*entry, std::move(g));
+      g = run_hooks(*entry, g.to(entry->dtype));
       if (capture) {
         if (auto it = captured.find(entry); it != captured.end()) it->second = g;
         continue;
       }
       if (entry->grad.defined()) {
-        entry->grad = accumulate(std::move(entry->grad), g, options.create_graph);
+        entry->grad = accumulate(std::move(entry->grad), g, options.create_graph).to(entry->dtype);
       } else if (g.unique() && g.is_contiguous()) {
         entry->grad = std::move(g);
       } else {
@@ -113,7 +115,9 @@ struct Engine {
       pending.erase(node.get());
       for (size_t i = 0; i < grads.size(); ++i) {
         const auto entry = node->outputs[i].entry.lock();
-        if (!entry || !grads[i].defined()) continue;
+        if (!grads[i].defined()) continue;
+        grads[i] = grads[i].to(node->outputs[i].options.dtype);
+        if (!entry) continue;
         grads[i] = run_hooks(*entry, std::move(grads[i]));
         if (auto it = captured.find(entry.get()); it != captured.end()) it->second = grads[i];
       }
