@@ -12,7 +12,8 @@ namespace {
 
 thread_local uint64_t passes_ended = 0;
 
-// a + b on the tape. In place when nothing else can see a.
+// a + b on the tape. In place when nothing else can see a. Sums of bf16 are kept in f32; whoever
+// takes one away rounds it, once.
 Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   if (!a.defined()) return b;
   if (create_graph) {
@@ -22,6 +23,7 @@ Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
       return Tensors{g.grad(), g.grad()};
     });
   }
+  if (a.dtype() == bf16) a = a.to(f32);
   if (a.unique() && a.is_contiguous()) {
     a.add_(b);
     return a;
@@ -97,6 +99,7 @@ void Engine::arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tenso
 }
 
 void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
+  g = g.to(entry.dtype);
   if (capture) {
     if (auto it = captured.find(&entry); it != captured.end())
       it->second = run_hooks(entry, std::move(g));
@@ -113,7 +116,7 @@ void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
   } else if (!options.create_graph && !sum.requires_grad() && sum.is_contiguous()) {
     sum.add_(g);  // handles that somebody holds stay the gradient
   } else {
-    sum = accumulate(std::move(sum), g, options.create_graph);
+    sum = accumulate(std::move(sum), g, options.create_graph).to(entry.dtype);
   }
 }
 
@@ -126,7 +129,9 @@ void Engine::run() {
     pending_.erase(node.get());
     for (size_t i = 0; i < grads.size(); ++i) {
       const auto entry = node->outputs[i].entry.lock();
-      if (!entry || !grads[i].defined()) continue;
+      if (!grads[i].defined()) continue;
+      grads[i] = grads[i].to(node->outputs[i].options.dtype);
+      if (!entry) continue;
       grads[i] = run_hooks(*entry, std::move(grads[i]));
       if (auto it = captured.find(entry.get()); it != captured.end()) it->second = grads[i];
     }

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -55,6 +56,12 @@ inline void append_text(std::string& to, DType t) { to += name(t); }
 /// The type that both operands of an arithmetic op are converted to: floating beats integer beats
 /// bool; among floating types f64 > f32 > bf16, among integers i64 > i32 > u8.
 DType promote(DType a, DType b);
+
+/// Whether `value` is one of `t`'s: any number for a floating dtype (rounded) and bool (0 or not),
+/// whole numbers within the range for integers.
+bool has_value(DType t, double value);
+/// Throws unless it is.
+void check_value(const char* op, DType t, double value);
 
 template <class T>
 constexpr DType dtype_of() {
@@ -135,5 +142,22 @@ decltype(auto) dispatch_index(DType t, const char* op, F&& f) {
 /// What sums and products of T are computed in: f32 for bf16, otherwise T itself.
 template <class T>
 using compute_t = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+
+/// x in another type, as Tensor::to does it: floating to integer cuts the fraction off, what is
+/// beyond the range becomes its nearest end, and NaN 0; integers to narrower ones wrap around.
+template <class To, class From>
+constexpr To convert(From x) {
+  using F = compute_t<From>;
+  if constexpr (std::is_integral_v<To> && !std::is_same_v<To, bool> &&
+                std::is_floating_point_v<F>) {
+    using Limits = std::numeric_limits<To>;
+    constexpr F least = F(Limits::min()), end = F(Limits::max() / 2 + 1) * F(2);
+    const F value = F(x);
+    const To inside = To(value > least && value < end ? value : F(0));
+    return value >= end ? Limits::max() : value <= least ? Limits::min() : inside;
+  } else {
+    return static_cast<To>(x);
+  }
+}
 
 }  // namespace stretto

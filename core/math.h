@@ -12,6 +12,7 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #ifdef __CUDACC__
 #define STRETTO_HD __host__ __device__
@@ -35,6 +36,29 @@
 #endif
 
 namespace stretto::math {
+
+/// a + b, a − b, a · b; integers wrap around, as their tensors do.
+template <class T>
+STRETTO_MATH_INLINE constexpr T wrapping_add(T a, T b) {
+  if constexpr (std::is_integral_v<T>)
+    return T(std::make_unsigned_t<T>(a) + std::make_unsigned_t<T>(b));
+  else
+    return a + b;
+}
+template <class T>
+STRETTO_MATH_INLINE constexpr T wrapping_sub(T a, T b) {
+  if constexpr (std::is_integral_v<T>)
+    return T(std::make_unsigned_t<T>(a) - std::make_unsigned_t<T>(b));
+  else
+    return a - b;
+}
+template <class T>
+STRETTO_MATH_INLINE constexpr T wrapping_mul(T a, T b) {
+  if constexpr (std::is_integral_v<T>)
+    return T(std::make_unsigned_t<T>(a) * std::make_unsigned_t<T>(b));
+  else
+    return a * b;
+}
 
 STRETTO_MATH_INLINE float abs(float x) { return std::fabs(x); }
 STRETTO_MATH_INLINE double abs(double x) { return std::fabs(x); }
@@ -117,7 +141,7 @@ STRETTO_MATH_INLINE float log1p_reduced(float f, float k) {
 
 /// sin(|x| + quarters·pi/2) with the sign not yet that of x. Below 2^31 the reduction modulo pi/2
 /// is exact enough for any result, in double, with pi/2 in three parts of which the first two have
-/// 22 bits; from there on the answer is NaN.
+/// 22 bits; from there on the answer is NaN, and the ops sin and cos ask the standard library.
 STRETTO_MATH_INLINE float sin_abs(float x, uint32_t quarters) {
   const float a = std::fabs(x);
   const double d = double(a);

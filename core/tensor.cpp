@@ -47,7 +47,7 @@ std::vector<T> Tensor::to_vector() const {
   dispatch(dtype(), [&](auto tag) {
     using S = typename decltype(tag)::type;
     const S* from = host.data<S>();
-    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<T>(from[i]);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = convert<T>(from[i]);
   });
   return values;
 }
@@ -58,15 +58,29 @@ template std::vector<int64_t> Tensor::to_vector() const;
 template std::vector<int32_t> Tensor::to_vector() const;
 template std::vector<uint8_t> Tensor::to_vector() const;
 
-double Tensor::item() const {
+template <class T>
+T Tensor::item() const {
   check(numel() == 1, "item", "needs one element, got ", *this);
-  return to_vector<double>()[0];
+  if constexpr (std::is_floating_point_v<T>) {
+    if (is_index(dtype())) {
+      const int64_t value = to_vector<int64_t>()[0];
+      const T rounded = T(value);
+      check(rounded < T(0x1p63) && int64_t(rounded) == value, "item", value, " is no ",
+            dtype_of<T>(), "; read it with item<int64_t>()");
+      return rounded;
+    }
+  }
+  return to_vector<T>()[0];
 }
+
+template double Tensor::item() const;
+template float Tensor::item() const;
+template int64_t Tensor::item() const;
 
 Tensor::operator bool() const {
   check(defined(), "bool", "an undefined tensor is neither true nor false; see defined()");
   check(numel() == 1, "bool", *this, " is neither true nor false; needs one element");
-  return item() != 0;
+  return is_index(dtype()) ? item<int64_t>() != 0 : item() != 0;
 }
 
 void append_text(std::string& to, const Tensor& x) {
@@ -85,17 +99,23 @@ void append_text(std::string& to, const Tensor& x) {
 
 std::string to_string(const Tensor& x) {
   if (!x.defined()) return "undefined";
-  const std::vector<double> values = x.to_vector<double>();
+  const bool whole = !is_floating(x.dtype());
+  const std::vector<double> values = whole ? std::vector<double>() : x.to_vector<double>();
+  const std::vector<int64_t> integers = whole ? x.to_vector<int64_t>() : std::vector<int64_t>();
   const Shape& shape = x.shape();
   constexpr int64_t edge = 3, limit = 8;
   std::string text;
-  auto number = [&](double v) {
+  auto number = [&](int64_t at) {
+    if (whole) {
+      text += std::to_string(integers[size_t(at)]);
+      return;
+    }
     char buffer[32];
-    std::snprintf(buffer, sizeof buffer, is_floating(x.dtype()) ? "%.4g" : "%.0f", v);
+    std::snprintf(buffer, sizeof buffer, "%.4g", values[size_t(at)]);
     text += buffer;
   };
   auto print = [&](auto&& self, int64_t d, int64_t at, int64_t count) -> void {
-    if (d == shape.dim()) return number(values[size_t(at)]);
+    if (d == shape.dim()) return number(at);
     text += '[';
     const int64_t step = shape[d] == 0 ? 0 : count / shape[d];
     for (int64_t i = 0; i < shape[d]; ++i) {

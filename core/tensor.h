@@ -64,8 +64,10 @@ class Tensor {
     return static_cast<char*>(get().storage->data) + offset() * item_size(dtype());
   }
 
-  /// The value of a tensor with one element, from any device and dtype.
-  double item() const;
+  /// The value of a tensor with one element, from any device and dtype. An i64 that T has not
+  /// exactly is an error: item<int64_t>() reads it.
+  template <class T = double>
+  T item() const;
   /// All elements in row-major order, converted to T, from any device.
   template <class T>
   std::vector<T> to_vector() const;
@@ -85,6 +87,8 @@ class Tensor {
   Tensor slice(int64_t d, int64_t start, int64_t end = INT64_MAX, int64_t step = 1) const;
   Tensor operator[](int64_t index) const { return select(0, index); }
   Tensor contiguous() const;
+  /// Floating to integer cuts fractions off, puts what is beyond the range at its nearest end and
+  /// makes NaN 0; integers wrap around in narrower ones.
   Tensor to(DType dtype) const;
   Tensor to(Device device) const;
   Tensor clone() const;
@@ -114,7 +118,7 @@ class Tensor {
 
   // In place; never recorded. Throw when the tensor requires a gradient and the tape is on, so
   // parameters are changed under NoGrad. Each bumps the storage's version.
-  Tensor& fill_(double value);
+  Tensor& fill_(double value);  // throws for a value that an integer dtype does not have
   Tensor& zero_() { return fill_(0); }
   Tensor& copy_(const Tensor& from);                    // broadcasts, converts, crosses devices
   Tensor& add_(const Tensor& other, double scale = 1);  // this += scale · other
@@ -176,5 +180,8 @@ extern template std::vector<double> Tensor::to_vector() const;
 extern template std::vector<int64_t> Tensor::to_vector() const;
 extern template std::vector<int32_t> Tensor::to_vector() const;
 extern template std::vector<uint8_t> Tensor::to_vector() const;
+extern template double Tensor::item() const;
+extern template float Tensor::item() const;
+extern template int64_t Tensor::item() const;
 
 }  // namespace stretto

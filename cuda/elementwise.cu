@@ -149,6 +149,11 @@ struct MulScalar {
   __device__ C operator()(C x) const { return x * value; }
 };
 template <class C>
+struct DivScalar {
+  C value;
+  __device__ C operator()(C x) const { return x / value; }
+};
+template <class C>
 struct AddScaled {
   C scale;
   __device__ C operator()(C to, C from) const { return to + scale * from; }
@@ -209,6 +214,14 @@ __device__ T to_type(AnyValue x) {
   return x.integer ? cast<T>(x.i) : cast<T>(x.d);
 }
 
+/// The same for an integer type: beyond its range lies its nearest end, and NaN is 0.
+template <class T>
+__device__ T to_integer(AnyValue x, double least, T lowest, T highest) {
+  if (x.integer) return T(x.i);
+  const double end = 2 * double(highest / 2 + 1);
+  return x.d >= end ? highest : x.d <= least ? lowest : T(x.d == x.d ? x.d : 0.0);
+}
+
 __device__ void store(void* to, int64_t at, DType t, AnyValue x) {
   switch (t) {
     case DType::f32:
@@ -221,13 +234,13 @@ __device__ void store(void* to, int64_t at, DType t, AnyValue x) {
       static_cast<BFloat16*>(to)[at] = to_type<BFloat16>(x);
       break;
     case DType::i64:
-      static_cast<int64_t*>(to)[at] = to_type<int64_t>(x);
+      static_cast<int64_t*>(to)[at] = to_integer<int64_t>(x, -0x1p63, INT64_MIN, INT64_MAX);
       break;
     case DType::i32:
-      static_cast<int32_t*>(to)[at] = int32_t(to_type<int64_t>(x));
+      static_cast<int32_t*>(to)[at] = to_integer<int32_t>(x, -0x1p31, INT32_MIN, INT32_MAX);
       break;
     case DType::u8:
-      static_cast<uint8_t*>(to)[at] = uint8_t(to_type<int64_t>(x));
+      static_cast<uint8_t*>(to)[at] = to_integer<uint8_t>(x, 0, 0, UINT8_MAX);
       break;
     case DType::boolean:
       static_cast<bool*>(to)[at] = to_type<bool>(x);
@@ -314,6 +327,16 @@ Tensor mul_scalar(const Tensor& x, double value) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
     map<T, T, 1>("mul_scalar", out, {&x}, MulScalar<C>{C(value)});
+  });
+  return out;
+}
+
+Tensor div_scalar(const Tensor& x, double value) {
+  Tensor out = empty_like(x);
+  dispatch_floating(x.dtype(), "div", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = compute_t<T>;
+    map<T, T, 1>("div_scalar", out, {&x}, DivScalar<C>{C(value)});
   });
   return out;
 }

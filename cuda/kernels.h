@@ -13,7 +13,7 @@ namespace stretto::cuda {
 
 // device-wide fills and copies [elementwise.cu]. Any dtype, any strides.
 void fill(const Tensor& out, double value);
-/// Same shape; converts the dtype as a C++ cast does.
+/// Same shape; converts the dtype as convert() of core/dtype.h does.
 void strided_copy(const Tensor& to, const Tensor& from);
 
 // [random.cu] f32, f64 or bf16, contiguous. Element i is draw i of the sequence, as on the CPU;
@@ -26,6 +26,7 @@ enum class Binary { add, sub, mul, div };
 Tensor binary(Binary op, const Tensor& a, const Tensor& b);
 Tensor add_scalar(const Tensor& x, double value);
 Tensor mul_scalar(const Tensor& x, double value);
+Tensor div_scalar(const Tensor& x, double value);
 /// to += scale · from, `from` broadcast to the shape of `to`; one dtype.
 void add_scaled(const Tensor& to, const Tensor& from, double scale);
 

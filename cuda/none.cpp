@@ -27,6 +27,7 @@ void fill_normal(const Tensor&, RandomKey) { none(); }
 Tensor binary(Binary, const Tensor&, const Tensor&) { none(); }
 Tensor add_scalar(const Tensor&, double) { none(); }
 Tensor mul_scalar(const Tensor&, double) { none(); }
+Tensor div_scalar(const Tensor&, double) { none(); }
 void add_scaled(const Tensor&, const Tensor&, double) { none(); }
 Tensor sum(const Tensor&, const Shape&, bool) { none(); }
 Tensor matmul(const Tensor&, const Tensor&, bool, bool) { none(); }

@@ -37,7 +37,8 @@ std::vector<std::vector<double>> log_probabilities(const Tensor& logits, int64_t
           "; must be finite");
     if (!none) {
       for (const double value : x) total += std::exp(value - top);
-      for (double& value : x) value -= top + std::log(total);
+      const double log_total = std::log(total);
+      for (double& value : x) value = (value - top) - log_total;
     }
     all.push_back(std::move(x));
   }

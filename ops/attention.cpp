@@ -70,6 +70,9 @@ void check_arguments(const Tensor& q, const Tensor& k, const Tensor& v, const At
   check_dtype("bias ", o.bias);
   check(!o.position_query.defined() || o.position_query.shape() == q.shape(), op, "position_query ",
         o.position_query, " for q ", q, "; shapes must agree");
+  check(
+      !o.position_query.defined() || o.keys.defined(), op,
+      "position_query without a key table: there are no rows of relative positions for it to meet");
   check_table("key", o.keys, heads, q.size(3), o, m, n);
   check_table("value", o.values, heads, v.size(3), o, m, n);
   check_table("bias", o.lag_bias, heads, -1, o, m, n);
@@ -94,7 +97,7 @@ Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal
 
 Tensor composed_scores(const Tensor& q, const Tensor& k, const AttentionOptions& o) {
   const int64_t heads = q.size(1), m = q.size(2), n = k.size(2);
-  const double scale = o.scale.value_or(1 / std::sqrt(double(q.size(3))));
+  const double scale = score_scale(q, o);
   Tensor scores = matmul(q, per_head(k, heads).transpose(-1, -2));
   if (o.keys.defined() && n > 0) {
     const Tensor& p = o.position_query.defined() ? o.position_query : q;
@@ -127,6 +130,15 @@ Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v, const Attenti
   return out;
 }
 
+// bf16 is for what lies between ops, not for what they compute with.
+bool widens(const Tensor& q) { return q.dtype() == bf16 && q.device().is_cpu(); }
+
+AttentionOptions widened(AttentionOptions o) {
+  for (Tensor* x : {&o.position_query, &o.keys.rows, &o.values.rows, &o.lag_bias.rows, &o.bias})
+    if (x->defined()) *x = x->to(f32);
+  return o;
+}
+
 // Local attention in blocks is causal.
 AttentionOptions completed(AttentionOptions o) {
   if (o.block > 0) o.causal = true;
@@ -135,6 +147,10 @@ AttentionOptions completed(AttentionOptions o) {
 }
 
 }  // namespace
+
+double score_scale(const Tensor& q, const AttentionOptions& o) {
+  return o.scale.value_or(1 / std::sqrt(double(std::max<int64_t>(q.size(3), 1))));
+}
 
 int64_t furthest_past(int64_t n_keys, const AttentionOptions& o) {
   int64_t past = n_keys - 1;
@@ -183,6 +199,7 @@ Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count) {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options) {
   const AttentionOptions o = completed(std::move(options));
   check_arguments(q, k, v, o);
+  if (widens(q)) return attention(q.to(f32), k.to(f32), v.to(f32), widened(o)).to(bf16);
   const bool can_fuse = fused_attention_covers(q, o);
   check(o.form != AttentionForm::fused || can_fuse, op,
         "no fused form for these options (a value table, a dense bias, or CUDA tensors); use "
@@ -195,10 +212,13 @@ Tensor attention_scores(const Tensor& q, const Tensor& k, AttentionOptions optio
   AttentionOptions o = completed(std::move(options));
   o.values = {};
   check_arguments(q, k, k, o);
+  if (widens(q)) return composed_scores(q.to(f32), k.to(f32), widened(o)).to(bf16);
   return composed_scores(q, k, o);
 }
 
 Tensor attention_weights(const Tensor& q, const Tensor& k, AttentionOptions options) {
+  if (widens(q) && q.dtype() == k.dtype())
+    return attention_weights(q.to(f32), k.to(f32), widened(std::move(options))).to(bf16);
   return softmax(attention_scores(q, k, std::move(options)), -1);
 }
 

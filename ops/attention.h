@@ -38,9 +38,9 @@ struct AttentionOptions {
   int64_t window = 0;       // > 0: only −r < window
   int64_t block = 0;        // > 0: causal, own block and the one before (Music Transformer)
   Tensor key_padding = {};  // [B, N] bool or u8, true = ignore that key
-  std::optional<double> scale = {};  // 1/√D when not given
+  std::optional<double> scale = {};  // 1/√D (D = 0: scores are 0) when not given
 
-  Tensor position_query = {};   // p [B, H, M, D]; q where undefined
+  Tensor position_query = {};   // p [B, H, M, D], for `keys` alone; q where undefined
   RelativeTable keys = {};      // K: added to the keys, as seen from each query
   RelativeTable values = {};    // V: added to the values
   RelativeTable lag_bias = {};  // b: one number per relative position and head, not scaled
@@ -53,7 +53,8 @@ struct AttentionOptions {
 };
 
 /// q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] → [B, H, M, Dv]; H is a multiple of G and head h
-/// uses key head ⌊h·G/H⌋. All of one floating dtype. A query with nothing to attend to gives zeros.
+/// uses key head ⌊h·G/H⌋. All of one floating dtype; bf16 is computed in f32 and
+/// rounded once, at the end (on the CPU). A query with nothing to attend to gives zeros.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
 
 /// The softmax weights [B, H, M, N] of the same attention, without dropout; for pictures and tests.

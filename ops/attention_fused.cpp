@@ -8,10 +8,11 @@
 //     S[i, j] += P[i, j − i + rows − 1]                   the skew is a row read at an offset
 //     softmax, dropout, O = S V
 //
-// Backward computes the strip again from q, k and the saved log Σ e^S, so nothing of size M × N
-// exists outside the strip. Sums: the gradients of k and v of one (batch, key head) have one owner
-// that adds query blocks in order; those of the relative rows are kept per (batch, head) and added
-// in order at the end. Results do not depend on the number of threads.
+// Backward computes the strip again from q, k and what softmax subtracted from each row and
+// multiplied it with (not log Σ e^S: one number has no room for both where scores are large), so
+// nothing of size M × N exists outside the strip. Sums: the gradients of k and v of one (batch, key
+// head) have one owner that adds query blocks in order; those of the relative rows are kept per
+// (batch, head) and added in order at the end. Results do not depend on the number of threads.
 //
 // Layout: inputs may have any strides with the last dimension contiguous; outputs and gradients
 // are stored [B, M, H, D] and returned as [B, H, M, D] views, so that joining heads is no copy.
@@ -47,21 +48,27 @@ STRETTO_CLONES void hide_padding(T* s, const uint8_t* padding, int64_t n) {
   for (int64_t j = 0; j < n; ++j) s[j] = padding[j] ? never : s[j];
 }
 
-// s = softmax(s); returns log Σ e^s, +∞ for a row without a finite score (whose weights are 0).
+// The weights of a row are e^(s − shift) · scale. A row without a finite score has weights of 0.
 template <class T>
-STRETTO_CLONES T softmax_in_place(T* s, int64_t n) {
+struct RowWeights {
+  T shift, scale;
+};
+
+template <class T>
+STRETTO_CLONES RowWeights<T> softmax_in_place(T* s, int64_t n) {
   const T top = rows::max<T>(n, [&](int64_t j) { return s[j]; });
   const T shift = top == -std::numeric_limits<T>::infinity() ? T(0) : top;
   for (int64_t j = 0; j < n; ++j) s[j] = math::exp(s[j] - shift);
   const T total = rows::sum<T>(n, [&](int64_t j) { return s[j]; });
   const T scale = total == T(0) ? T(0) : T(1) / total;
   for (int64_t j = 0; j < n; ++j) s[j] *= scale;
-  return total == T(0) ? std::numeric_limits<T>::infinity() : shift + math::log(total);
+  return {shift, scale};
 }
 
+// The same weights again, to the bit.
 template <class T>
-STRETTO_CLONES void exp_in_place(T* s, int64_t n, T log_total) {
-  for (int64_t j = 0; j < n; ++j) s[j] = math::exp(s[j] - log_total);
+STRETTO_CLONES void softmax_again(T* s, int64_t n, RowWeights<T> row) {
+  for (int64_t j = 0; j < n; ++j) s[j] = math::exp(s[j] - row.shift) * row.scale;
 }
 
 template <class T>
@@ -233,10 +240,10 @@ const T* bias_of(const Problem& p, const Tensor& bias, int64_t h) {
 }
 
 template <class T>
-void forward(const Problem& p, const Inputs& in, const Tensor& out, const Tensor& log_totals) {
+void forward(const Problem& p, const Inputs& in, const Tensor& out, const Tensor& rescaling) {
   const auto q = heads_of<T>(in.q), k = heads_of<T>(in.k), v = heads_of<T>(in.v),
              position = heads_of<T>(in.position), rows = heads_of<T>(in.rows), o = heads_of<T>(out);
-  T* lse = log_totals.data<T>();
+  auto* softmax = reinterpret_cast<RowWeights<T>*>(rescaling.data<T>());
   parallel_for(p.batch * p.heads, 1, [&](int64_t begin, int64_t end) {
     Worker<T> work(p, in.padding);
     for (int64_t at = begin; at < end; ++at) {
@@ -246,7 +253,7 @@ void forward(const Problem& p, const Inputs& in, const Tensor& out, const Tensor
         work.scores(s, b, h, q, k, position ? position : q, rows, bias_of<T>(p, in.lag_bias, h));
         for (int64_t i = 0; i < s.rows; ++i) {
           const KeyRange r = work.visible(s, i);
-          lse[at * p.m + i0 + i] =
+          softmax[at * p.m + i0 + i] =
               softmax_in_place(work.weights() + i * s.keys + r.begin, r.end - r.begin);
           work.clear_unseen(s, i, work.weights());
           if (p.options.dropout > 0) work.drop(s, b, h, i, work.weights());
@@ -265,14 +272,14 @@ struct Gradients {
 };
 
 template <class T>
-void backward(const Problem& p, const Inputs& in, const Tensor& log_totals, const Tensor& grad,
+void backward(const Problem& p, const Inputs& in, const Tensor& rescaling, const Tensor& grad,
               const Gradients& out) {
   const auto q = heads_of<T>(in.q), k = heads_of<T>(in.k), v = heads_of<T>(in.v),
              position = heads_of<T>(in.position), rows = heads_of<T>(in.rows),
              g = heads_of<T>(grad), dq = heads_of<T>(out.q), dk = heads_of<T>(out.k),
              dv = heads_of<T>(out.v), dposition = heads_of<T>(out.position),
              drows = heads_of<T>(out.rows);
-  const T* lse = log_totals.data<T>();
+  const auto* softmax = reinterpret_cast<const RowWeights<T>*>(rescaling.data<T>());
   const auto from = position ? position : q, into = position ? dposition : dq;
   parallel_for(p.batch * p.groups, 1, [&](int64_t begin, int64_t end) {
     Worker<T> work(p, in.padding);
@@ -289,7 +296,7 @@ void backward(const Problem& p, const Inputs& in, const Tensor& log_totals, cons
             const KeyRange r = work.visible(s, i);
             T *wi = w + i * s.keys + r.begin, *di = ds + i * s.keys + r.begin;
             const int64_t n = r.end - r.begin;
-            exp_in_place(wi, n, lse[(b * p.heads + h) * p.m + i0 + i]);
+            softmax_again(wi, n, softmax[(b * p.heads + h) * p.m + i0 + i]);
             if (p.options.dropout > 0) work.drop(s, b, h, i, ds);
             softmax_gradient(wi, di, n);
             work.clear_unseen(s, i, w);
@@ -331,13 +338,6 @@ bool fused_attention_covers(const Tensor& q, const AttentionOptions& o) {
 
 Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                        const AttentionOptions& o) {
-  if (q.dtype() == bf16) {
-    AttentionOptions wide = o;
-    if (o.position_query.defined()) wide.position_query = o.position_query.to(f32);
-    if (o.keys.defined()) wide.keys.rows = o.keys.rows.to(f32);
-    if (o.lag_bias.defined()) wide.lag_bias.rows = o.lag_bias.rows.to(f32);
-    return fused_attention(q.to(f32), k.to(f32), v.to(f32), wide).to(bf16);
-  }
   Problem p{.batch = q.size(0),
             .heads = q.size(1),
             .groups = k.size(1),
@@ -345,7 +345,7 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
             .n = k.size(2),
             .d = q.size(3),
             .dv = v.size(3),
-            .scale = o.scale.value_or(1 / std::sqrt(double(q.size(3)))),
+            .scale = score_scale(q, o),
             .options = o};
   p.drop_below = uint32_t(std::ceil(o.dropout * 16777216.0));
   p.keep_scale = o.dropout >= 1 ? 0 : 1 / (1 - o.dropout);
@@ -372,9 +372,9 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   };
   const DType type = q.dtype();
   const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type, false);
-  const Tensor log_totals = empty({p.batch, p.heads, p.m}, {.dtype = type});
+  const Tensor rescaling = empty({p.batch, p.heads, p.m, 2}, {.dtype = type});
   const Inputs in = inputs_of(q, k, v, position, rows, bias);
-  type == f64 ? forward<double>(p, in, out, log_totals) : forward<float>(p, in, out, log_totals);
+  type == f64 ? forward<double>(p, in, out, rescaling) : forward<float>(p, in, out, rescaling);
   return record("attention", {q, k, v, position, rows, bias}, out,
                 [=, sq = Saved(q), sk = Saved(k), sv = Saved(v), sp = Saved(position),
                  sr = Saved(rows), sb = Saved(bias)](Backward& b) {
@@ -390,8 +390,8 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                   if (sr.defined()) g.rows = zeros({p.batch, p.heads, p.width, p.d}, options);
                   if (sb.defined()) g.lag_bias = zeros({p.batch, p.heads, p.width}, options);
                   const Tensor grad = rows_contiguous(b.grad());
-                  type == f64 ? backward<double>(p, again, log_totals, grad, g)
-                              : backward<float>(p, again, log_totals, grad, g);
+                  type == f64 ? backward<double>(p, again, rescaling, grad, g)
+                              : backward<float>(p, again, rescaling, grad, g);
                   auto total = [](const Tensor& x, bool shared) {
                     if (!x.defined()) return x;
                     return shared ? sum(x, {0, 1}).unsqueeze(0) : sum(x, {0});

@@ -24,6 +24,7 @@ Tensor made_on_host(const char* op, const Shape& shape, Options options, F fill)
 
 Tensor filled(const char* op, const Shape& shape, double value, Options options) {
   check_sizes(op, shape);
+  check_value(op, options.dtype, value);
   NoGrad guard;
   return empty(shape, options).fill_(value);
 }
@@ -154,6 +155,7 @@ Tensor scalar(double value, Options options) { return filled("scalar", {}, value
 Tensor arange(int64_t n, Options options) {
   check(n >= 0, "arange", "n = ", n, "; needs at least 0");
   check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
+  if (n > 0) check_value("arange", options.dtype, double(n - 1));
   return made_on_host("arange", {n}, options, [](const Tensor& x) {
     dispatch(x.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::type;
@@ -166,10 +168,15 @@ Tensor arange(double start, double end, double step, Options options) {
   const double n = std::ceil((end - start) / step);
   check(std::isfinite(n) && n >= 0, "arange", "start ", start, ", end ", end, ", step ", step,
         "; the step must not be 0 and must lead from start towards end");
+  check(n < 0x1p58, "arange", "start ", start, ", end ", end, ", step ", step, " has ", n,
+        " elements, which is too many");
   check(is_floating(options.dtype) || (start == std::floor(start) && step == std::floor(step)),
         "arange", options.dtype, " from ", start, " with step ", step,
         "; an integer dtype needs whole numbers");
   check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
+  if (n > 0)
+    for (const double value : {start, start + (n - 1) * step})
+      check_value("arange", options.dtype, value);
   return made_on_host("arange", {int64_t(n)}, options, [=](const Tensor& x) {
     dispatch(x.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::type;

@@ -11,6 +11,7 @@ namespace stretto {
 
 Tensor zeros(const Shape& shape, Options options = {});
 Tensor ones(const Shape& shape, Options options = {});
+/// Throws for a value that an integer dtype does not have.
 Tensor full(const Shape& shape, double value, Options options = {});
 inline Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), options_of(x)); }
 inline Tensor ones_like(const Tensor& x) { return ones(x.shape(), options_of(x)); }

@@ -1,15 +1,16 @@
-// Elementwise ops on the CPU. Order: unary functions, scalars, functions of two tensors,
-// comparisons, selection by mask, changes in place.
+// Elementwise ops on the CPU. Order: unary functions, scalars, functions of two tensors, changes in
+// place. Comparisons and selection by mask are in elementwise_masks.cpp.
 #include "ops/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "autograd/tape.h"
 #include "cuda/kernels.h"
 #include "ops/create.h"
+#include "ops/elementwise_loops.h"
 #include "ops/elementwise_math.h"
-#include "ops/loops.h"
 #include "ops/view.h"
 
 namespace stretto {
@@ -32,9 +33,27 @@ STRETTO_CLONES void map2_run(const T* a, const T* b, T* y, int64_t n, F f) {
   for (int64_t i = 0; i < n; ++i) y[i] = T(f(compute_t<T>(a[i]), compute_t<T>(b[i])));
 }
 
-// y = f(x) over a contiguous copy of x.
+// The vector code of math::sin and math::cos is for numbers below 2^31. What lies beyond, f(x) of
+// the standard library gives, times g where there is one.
+template <class T>
+STRETTO_CLONES bool any_far(const T* x, int64_t n) {
+  int far = 0;
+  for (int64_t i = 0; i < n; ++i) far |= math::abs(compute_t<T>(x[i])) >= compute_t<T>(0x1p31);
+  return far != 0;
+}
+
+template <class T>
+void mend_far(const T* x, const T* g, T* y, int64_t n, double (*f)(double)) {
+  if (std::is_same_v<T, double> || !any_far(x, n)) return;
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = float(x[i]);
+    if (std::fabs(v) >= 0x1p31f) y[i] = T(float(f(double(v))) * (g ? float(g[i]) : 1.0f));
+  }
+}
+
+// y = f(x) over a contiguous copy of x; `far` is f again, for sines.
 template <class F>
-Tensor map(const char* op, const Tensor& input, F f) {
+Tensor map(const char* op, const Tensor& input, F f, double (*far)(double) = nullptr) {
   check_cpu(op, {&input});
   const Tensor x = input.detach().contiguous();
   Tensor y = empty_like(x);
@@ -44,6 +63,7 @@ Tensor map(const char* op, const Tensor& input, F f) {
     T* to = y.data<T>();
     parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
       map_run(from + begin, to + begin, end - begin, f);
+      if (far) mend_far<T>(from + begin, nullptr, to + begin, end - begin, far);
     });
   });
   return y;
@@ -63,6 +83,8 @@ Tensor chain_rule(const char* op, const Tensor& at, const Tensor& grad) {
     parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
       map2_run(px + begin, pg + begin, to + begin, end - begin,
                [](C v, C slope) { return F::derivative(v, v) * slope; });
+      if constexpr (requires { F::far; })
+        mend_far(px + begin, pg + begin, to + begin, end - begin, F::far_derivative);
     });
   });
   return y;
@@ -71,7 +93,10 @@ Tensor chain_rule(const char* op, const Tensor& at, const Tensor& grad) {
 template <class F>
 Tensor unary(const char* op, const Tensor& input) {
   const Tensor x = floating(input);
-  Tensor y = map(op, x, [](auto v) { return F::value(v); });
+  double (*far)(double) = nullptr;
+  if constexpr (requires { F::far; }) far = F::far;
+  Tensor y = map(
+      op, x, [](auto v) { return F::value(v); }, far);
   constexpr bool from_x = F::needs == em::Needs::x;
   return record(
       op, {x}, y,
@@ -117,22 +142,12 @@ Tensor map_any(const char* op, const Tensor& input, F f) {
   return y.to(input.dtype());
 }
 
-// A bound in T; for integers, whatever is beyond them all is the last of them.
-template <class T>
-T bound(double value) {
-  if constexpr (std::is_integral_v<T>) {
-    if (value <= -0x1p63) return std::numeric_limits<T>::min();
-    if (value >= 0x1p63) return std::numeric_limits<T>::max();
-  }
-  return T(value);
-}
-
 }  // namespace
 
 Tensor abs(const Tensor& x) {
   Tensor y = map_any("abs", x, [](auto v) {
     if constexpr (std::is_integral_v<decltype(v)>)
-      return v < 0 ? -v : v;
+      return v < 0 ? math::wrapping_sub(decltype(v)(0), v) : v;
     else
       return em::Abs::value(v);
   });
@@ -158,10 +173,10 @@ void check_floating_on_cuda(const char* op, const Tensor& x) {
         "; move the tensor to the CPU: x.to(cpu)");
 }
 
-// The dtype of x ∘ c: x's own, but f32 where an integer tensor meets a fraction.
+// The dtype of x ∘ c: x's own, but f32 where an integer tensor meets what is no i64.
 Tensor for_scalar(const Tensor& x, double c) {
   if (is_floating(x.dtype())) return x;
-  if (c != std::floor(c)) return x.to(f32);
+  if (!has_value(i64, c)) return x.to(f32);
   return x.dtype() == boolean ? x.to(i64) : x;
 }
 
@@ -170,20 +185,29 @@ Tensor for_scalar(const Tensor& x, double c) {
 Tensor add(const Tensor& input, double c) {
   const Tensor x = for_scalar(input, c);
   check_floating_on_cuda("add", x);
-  Tensor y = x.device().is_cuda() ? cuda::add_scalar(x.detach().contiguous(), c)
-                                  : map_any("add", x, [c](auto v) { return v + decltype(v)(c); });
+  Tensor y = x.device().is_cuda()
+                 ? cuda::add_scalar(x.detach().contiguous(), c)
+                 : map_any("add", x, [c](auto v) { return em::Add::value(v, decltype(v)(c)); });
   return record("add", {x}, y, [](Backward& b) { return Tensors{b.grad()}; });
 }
 
 Tensor mul(const Tensor& input, double c) {
   const Tensor x = for_scalar(input, c);
   check_floating_on_cuda("mul", x);
-  Tensor y = x.device().is_cuda() ? cuda::mul_scalar(x.detach().contiguous(), c)
-                                  : map_any("mul", x, [c](auto v) { return v * decltype(v)(c); });
+  Tensor y = x.device().is_cuda()
+                 ? cuda::mul_scalar(x.detach().contiguous(), c)
+                 : map_any("mul", x, [c](auto v) { return em::Mul::value(v, decltype(v)(c)); });
   return record("mul", {x}, y, [c](Backward& b) { return Tensors{b.grad() * c}; });
 }
 
 Tensor neg(const Tensor& x) { return mul(x, -1.0); }
+
+Tensor div(const Tensor& input, double c) {
+  const Tensor x = floating(input);
+  Tensor y = x.device().is_cuda() ? cuda::div_scalar(x.detach().contiguous(), c)
+                                  : map("div", x, [c](auto v) { return v / decltype(v)(c); });
+  return record("div", {x}, y, [c](Backward& b) { return Tensors{b.grad() / c}; });
+}
 
 Tensor div(double c, const Tensor& input) {
   const Tensor x = floating(input);
@@ -203,13 +227,33 @@ Tensor pow(const Tensor& input, double p) {
   });
 }
 
+namespace {
+
+// To the whole numbers of x's dtype that lie between the bounds.
+Tensor clamp_integers(const Tensor& x, double low, double high) {
+  int64_t least = 0, most = 0;
+  dispatch(x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (std::is_integral_v<T>) {
+      using Limits = std::numeric_limits<T>;
+      least = std::max(convert<int64_t>(std::ceil(low)), int64_t(Limits::min()));
+      most = std::min(convert<int64_t>(std::floor(high)), int64_t(Limits::max()));
+    }
+  });
+  check(least <= most && low < 0x1p63 && high >= -0x1p63, "clamp", "no ", x.dtype(),
+        " lies between ", low, " and ", high);
+  return map_any("clamp", x, [=](auto v) {
+    using T = decltype(v);
+    return std::clamp(v, T(least), T(most));
+  });
+}
+
+}  // namespace
+
 Tensor clamp(const Tensor& x, double low, double high) {
   check(low <= high, "clamp", "low ", low, " is above high ", high);
-  Tensor y = map_any("clamp", x, [=](auto v) {
-    using T = decltype(v);
-    const T least = bound<T>(low), most = bound<T>(high);
-    return v < least ? least : (v > most ? most : v);
-  });
+  if (!is_floating(x.dtype())) return clamp_integers(x, low, high);
+  Tensor y = map("clamp", x, [=](auto v) { return em::clamp(v, low, high); });
   return record("clamp", {x}, y, [=, x = Saved(x)](Backward& b) {
     return Tensors{
         where(logical_and(ge(x(), low), le(x(), high)), b.grad(), scalar(0, options_of(x())))};
@@ -219,43 +263,6 @@ Tensor clamp(const Tensor& x, double low, double high) {
 // ---------------------------------------------------------------------------- two tensors
 
 namespace {
-
-template <class T, class R, class F>
-STRETTO_CLONES void binary_run(const T* a, int64_t sa, const T* b, int64_t sb, R* y, int64_t n,
-                               F f) {
-  using C = compute_t<T>;
-  if (sa == 1 && sb == 1) {
-    for (int64_t i = 0; i < n; ++i) y[i] = R(f(C(a[i]), C(b[i])));
-  } else if (sa == 1 && sb == 0) {
-    const C c = C(b[0]);
-    for (int64_t i = 0; i < n; ++i) y[i] = R(f(C(a[i]), c));
-  } else if (sa == 0 && sb == 1) {
-    const C c = C(a[0]);
-    for (int64_t i = 0; i < n; ++i) y[i] = R(f(c, C(b[i])));
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = R(f(C(a[i * sa]), C(b[i * sb])));
-  }
-}
-
-template <class T, class R, class F>
-void binary_loop(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
-  const StridedLoop<3> loop(y.shape(),
-                            {y.strides(), broadcast_strides(a.shape(), a.strides(), y.shape()),
-                             broadcast_strides(b.shape(), b.strides(), y.shape())});
-  const T *pa = a.data<T>(), *pb = b.data<T>();
-  R* py = y.data<R>();
-  loop.run([&](auto at, int64_t n) {
-    binary_run(pa + at[1], loop.inner[1], pb + at[2], loop.inner[2], py + at[0], n, f);
-  });
-}
-
-// Both operands in their common dtype; bool counts as i64 in arithmetic.
-std::pair<Tensor, Tensor> promoted(const char* op, const Tensor& a, const Tensor& b) {
-  check_same_device(op, {&a, &b});
-  DType type = promote(a.dtype(), b.dtype());
-  if (type == boolean) type = i64;
-  return {a.to(type), b.to(type)};
-}
 
 template <class F>
 Tensor arithmetic(const char* op, const Tensor& a, const Tensor& b) {
@@ -308,7 +315,7 @@ Tensor mul(const Tensor& x, const Tensor& z) {
 }
 
 Tensor div(const Tensor& x, const Tensor& z) {
-  const auto [a, b] = promoted("div", floating(x), floating(z));
+  const auto [a, b] = promoted("div", x, z, true);
   return record("div", {a, b}, arithmetic<em::Div>("div", cuda::Binary::div, a, b),
                 [a = Saved(a), b = Saved(b)](Backward& g) {
                   const Tensor ga = g.grad() / b();
@@ -342,107 +349,6 @@ Tensor minimum(const Tensor& x, const Tensor& z) {
                 [a = Saved(a), b = Saved(b)](Backward& g) {
                   return winner_takes(g, a(), b(), lt(a(), b()));
                 });
-}
-
-// ---------------------------------------------------------------------------- comparisons
-
-namespace {
-
-template <class F>
-Tensor compare(const char* op, const Tensor& x, const Tensor& z) {
-  const auto [a, b] = promoted(op, x, z);
-  check_cpu(op, {&a, &b});
-  Tensor y = empty(broadcast_shapes(op, a.shape(), b.shape()), {.dtype = boolean});
-  dispatch(a.dtype(), [&, &a = a, &b = b](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bool>)
-      binary_loop<T, bool>(a, b, y, [](auto u, auto v) { return F::value(u, v); });
-  });
-  return y;
-}
-
-Tensor like_scalar(const Tensor& x, double c) {
-  return scalar(c, {.dtype = is_floating(x.dtype()) ? x.dtype() : f64, .device = x.device()});
-}
-
-}  // namespace
-
-Tensor eq(const Tensor& a, const Tensor& b) { return compare<em::Eq>("eq", a, b); }
-Tensor ne(const Tensor& a, const Tensor& b) { return compare<em::Ne>("ne", a, b); }
-Tensor lt(const Tensor& a, const Tensor& b) { return compare<em::Lt>("lt", a, b); }
-Tensor le(const Tensor& a, const Tensor& b) { return compare<em::Le>("le", a, b); }
-Tensor gt(const Tensor& a, const Tensor& b) { return compare<em::Gt>("gt", a, b); }
-Tensor ge(const Tensor& a, const Tensor& b) { return compare<em::Ge>("ge", a, b); }
-Tensor eq(const Tensor& a, double b) { return eq(a, like_scalar(a, b)); }
-Tensor ne(const Tensor& a, double b) { return ne(a, like_scalar(a, b)); }
-Tensor lt(const Tensor& a, double b) { return lt(a, like_scalar(a, b)); }
-Tensor le(const Tensor& a, double b) { return le(a, like_scalar(a, b)); }
-Tensor gt(const Tensor& a, double b) { return gt(a, like_scalar(a, b)); }
-Tensor ge(const Tensor& a, double b) { return ge(a, like_scalar(a, b)); }
-
-// ---------------------------------------------------------------------------- masks
-
-namespace {
-
-void check_mask(const char* op, const Tensor& mask) {
-  check(is_mask(mask.dtype()), op, "mask is ", mask, "; accepted: bool, u8");
-}
-
-}  // namespace
-
-Tensor logical_and(const Tensor& a, const Tensor& b) {
-  check_mask("logical_and", a);
-  check_mask("logical_and", b);
-  return ne(mul(a, b), 0.0);
-}
-
-Tensor logical_or(const Tensor& a, const Tensor& b) {
-  check_mask("logical_or", a);
-  check_mask("logical_or", b);
-  return ne(maximum(a.to(u8), b.to(u8)), 0.0);
-}
-
-Tensor logical_not(const Tensor& a) {
-  check_mask("logical_not", a);
-  return eq(a, 0.0);
-}
-
-Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
-  check_mask("where", mask);
-  const auto [a, b] = promoted("where", x, z);
-  check_cpu("where", {&mask, &a, &b});
-  const Tensor choose = mask.to(u8);
-  const Shape shape =
-      broadcast_shapes("where", broadcast_shapes("where", a.shape(), b.shape()), choose.shape());
-  Tensor y = empty(shape, options_of(a));
-  const StridedLoop<4> loop(
-      shape, {y.strides(), broadcast_strides(choose.shape(), choose.strides(), shape),
-              broadcast_strides(a.shape(), a.strides(), shape),
-              broadcast_strides(b.shape(), b.strides(), shape)});
-  dispatch(a.dtype(), [&, &a = a, &b = b](auto tag) {
-    using T = typename decltype(tag)::type;
-    const uint8_t* m = choose.data<uint8_t>();
-    const T *pa = a.data<T>(), *pb = b.data<T>();
-    T* to = y.data<T>();
-    const auto& s = loop.inner;
-    loop.run([&](auto at, int64_t n) {
-      for (int64_t i = 0; i < n; ++i)
-        to[at[0] + i * s[0]] = m[at[1] + i * s[1]] ? pa[at[2] + i * s[2]] : pb[at[3] + i * s[3]];
-    });
-  });
-  return record("where", {a, b}, y,
-                [mask = Saved(mask), sa = a.shape(), sb = b.shape()](Backward& g) {
-                  const Tensor zero = scalar(0, options_of(g.grad()));
-                  return Tensors{g.needs(0) ? sum_to(where(mask(), g.grad(), zero), sa) : Tensor(),
-                                 g.needs(1) ? sum_to(where(mask(), zero, g.grad()), sb) : Tensor()};
-                });
-}
-
-Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
-  check_mask("masked_fill", mask);
-  check(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill",
-        "mask ", mask, " is larger than ", x);
-  return where(mask, scalar(value, options_of(x)), x);
 }
 
 // ---------------------------------------------------------------------------- in place
@@ -487,7 +393,10 @@ Tensor& Tensor::add_(const Tensor& other, double scale) {
 Tensor& Tensor::mul_(double factor) {
   check_in_place("mul_", *this);
   NoGrad guard;
-  return copy_(mul(*this, factor));
+  const Tensor product = mul(*this, factor);
+  check(is_floating(product.dtype()) == is_floating(dtype()), "mul_", *this, " times ", factor,
+        " is no longer whole; convert it first");
+  return copy_(product);
 }
 
 }  // namespace stretto

@@ -72,8 +72,11 @@ struct Log {
   }
 };
 
+// `far` and `far_derivative` are for what lies beyond the vector code of core/math.h.
 struct Sin {
   static constexpr Needs needs = Needs::x;
+  static double far(double x) { return std::sin(x); }
+  static double far_derivative(double x) { return std::cos(x); }
   template <class T>
   STRETTO_HD static T value(T x) {
     return math::sin(x);
@@ -87,6 +90,8 @@ struct Sin {
 
 struct Cos {
   static constexpr Needs needs = Needs::x;
+  static double far(double x) { return std::cos(x); }
+  static double far_derivative(double x) { return -std::sin(x); }
   template <class T>
   STRETTO_HD static T value(T x) {
     return math::cos(x);
@@ -258,19 +263,19 @@ struct Rsqrt {
 struct Add {
   template <class T>
   STRETTO_HD static T value(T a, T b) {
-    return T(a + b);
+    return math::wrapping_add(a, b);
   }
 };
 struct Sub {
   template <class T>
   STRETTO_HD static T value(T a, T b) {
-    return T(a - b);
+    return math::wrapping_sub(a, b);
   }
 };
 struct Mul {
   template <class T>
   STRETTO_HD static T value(T a, T b) {
-    return T(a * b);
+    return math::wrapping_mul(a, b);
   }
 };
 struct Div {

@@ -64,31 +64,31 @@ struct ByRow {
 };
 
 template <class T>
-STRETTO_CLONES void add_to(compute_t<T>* y, const T* x, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) y[j] += compute_t<T>(x[j]);
+STRETTO_CLONES void add_to(double* y, const T* x, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) y[j] += double(x[j]);
 }
 
-// y [outer, rows, inner] = sums of the g [outer, n, inner] that `ids` sends to each row.
+// y [outer, rows, inner] = sums of the g [outer, n, inner] that `ids` sends to each row, kept in
+// f64: some rows are met a million times.
 template <class T>
 void place_kernel(const T* g, T* y, int64_t outer, int64_t n, int64_t rows, int64_t inner,
                   const int64_t* ids) {
-  using C = compute_t<T>;
   const ByRow by_row(ids, n, rows);
   const int64_t work = (n / std::max<int64_t>(rows, 1) + 1) * inner;  // of an average row
   parallel_for(outer * rows, rows_per_chunk(work), [&](int64_t begin, int64_t end) {
-    std::vector<C> wide(std::is_same_v<C, T> ? 0 : size_t(inner));
+    std::vector<double> sum(static_cast<size_t>(inner));
     for (int64_t r = begin; r < end; ++r) {
       const int64_t o = r / rows, v = r % rows;
-      C* sum;
-      if constexpr (std::is_same_v<C, T>)
-        sum = y + r * inner;
-      else
-        sum = wide.data();
-      std::fill_n(sum, inner, C(0));
-      for (int64_t i = by_row.start[size_t(v)]; i < by_row.start[size_t(v) + 1]; ++i)
-        add_to<T>(sum, g + (o * n + by_row.order[size_t(i)]) * inner, inner);
-      if constexpr (!std::is_same_v<C, T>)
-        std::transform(sum, sum + inner, y + r * inner, [](C value) { return T(value); });
+      const int64_t first = by_row.start[size_t(v)], last = by_row.start[size_t(v) + 1];
+      const auto source = [&](int64_t i) { return g + (o * n + by_row.order[size_t(i)]) * inner; };
+      if (last - first <= 1) {
+        last == first ? std::fill_n(y + r * inner, inner, T(0.0f))
+                      : std::copy_n(source(first), inner, y + r * inner);
+        continue;
+      }
+      std::fill(sum.begin(), sum.end(), 0.0);
+      for (int64_t i = first; i < last; ++i) add_to<T>(sum.data(), source(i), inner);
+      std::transform(sum.begin(), sum.end(), y + r * inner, [](double value) { return T(value); });
     }
   });
 }
@@ -155,14 +155,15 @@ void scatter_kernel(const Tensor& y, int64_t d, const Tensor& index, const Tenso
     const int64_t* where = index.data<int64_t>() + at[1];
     const T* from = source.data<T>() + at[2];
     const auto [yc, ic, sc] = columns.inner;
+    const auto add = [](T& sum, T value) { sum = math::wrapping_add(sum, value); };
     if (is == 1) {
       for (int64_t c = 0; c < width; ++c)
         for (int64_t i = 0; i < n; ++i)
-          to[c * yc + where[c * ic + i] * ys] += from[c * sc + i * ss];
+          add(to[c * yc + where[c * ic + i] * ys], from[c * sc + i * ss]);
     } else {
       for (int64_t i = 0; i < n; ++i)
         for (int64_t c = 0; c < width; ++c)
-          to[c * yc + where[c * ic + i * is] * ys] += from[c * sc + i * ss];
+          add(to[c * yc + where[c * ic + i * is] * ys], from[c * sc + i * ss]);
     }
   });
 }
@@ -292,7 +293,9 @@ Tensor scatter_add(const Tensor& x, int64_t d, const Tensor& given, const Tensor
   check_fits("scatter_add", given, x, d);
   check_cpu("scatter_add", {&x});
   const Tensor index = checked_along("scatter_add", given, x, d);
-  const DType wide = x.dtype() == bf16 ? f32 : x.dtype();
+  // Where an element can meet many, sums are kept in f64.
+  DType wide = x.dtype() == bf16 ? f32 : x.dtype();
+  if (wide == f32 && given.shape()[d] > 64) wide = f64;
   Tensor y = x.dtype() == wide ? x.detach().clone() : x.detach().to(wide);
   const Tensor added = source.detach().to(wide);
   dispatch(wide, [&](auto tag) {

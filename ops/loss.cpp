@@ -12,17 +12,25 @@
 namespace stretto {
 namespace {
 
-// −Σ_c t_c log softmax(x)_c with t = (1 − ε)·[c = target] + ε/n; also log Σ e^x, for backward.
+// What backward needs of a row: softmax(x) = e^(x − top) / total. Two numbers, as top + log(total)
+// has no room for its second part where logits are large.
+template <class C>
+struct RowTotal {
+  C top, total;
+};
+
+// −Σ_c t_c log softmax(x)_c with t = (1 − ε)·[c = target] + ε/n.
 template <class T>
 STRETTO_CLONES compute_t<T> row_loss(const T* x, int64_t n, int64_t target, compute_t<T> epsilon,
-                                     compute_t<T>* log_total) {
+                                     RowTotal<compute_t<T>>* row) {
   using C = compute_t<T>;
   const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
   const C total = rows::sum<C>(n, [&](int64_t i) { return math::exp(C(x[i]) - top); });
-  *log_total = top + math::log(total);
-  C loss = (C(1) - epsilon) * (*log_total - C(x[target]));
+  *row = {top, total};
+  const C log_total = math::log(total);
+  C loss = (C(1) - epsilon) * (log_total - (C(x[target]) - top));
   if (epsilon != C(0)) {
-    const C far = rows::sum<C>(n, [&](int64_t i) { return *log_total - C(x[i]); });
+    const C far = rows::sum<C>(n, [&](int64_t i) { return log_total - (C(x[i]) - top); });
     loss += epsilon / C(n) * far;
   }
   return loss;
@@ -30,11 +38,11 @@ STRETTO_CLONES compute_t<T> row_loss(const T* x, int64_t n, int64_t target, comp
 
 template <class T>
 STRETTO_CLONES void row_gradient(const T* x, T* dx, int64_t n, int64_t target, compute_t<T> epsilon,
-                                 compute_t<T> log_total, compute_t<T> g) {
+                                 RowTotal<compute_t<T>> row, compute_t<T> g) {
   using C = compute_t<T>;
-  const C even = epsilon / C(n);
-  for (int64_t i = 0; i < n; ++i) dx[i] = T(g * (math::exp(C(x[i]) - log_total) - even));
-  dx[target] = T(g * (math::exp(C(x[target]) - log_total) - even - (C(1) - epsilon)));
+  const C even = epsilon / C(n), scale = C(1) / row.total;
+  for (int64_t i = 0; i < n; ++i) dx[i] = T(g * (math::exp(C(x[i]) - row.top) * scale - even));
+  dx[target] = T(g * (math::exp(C(x[target]) - row.top) * scale - even - (C(1) - epsilon)));
 }
 
 // The wanted distribution t of each row: [N, V], zero rows where the target is ignored.
@@ -73,16 +81,17 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
   }
   const Tensor x = logits.detach().contiguous();
   const Options wide{.dtype = x.dtype() == f64 ? f64 : f32};
-  Tensor losses = zeros({count}, wide), log_totals = empty({count}, wide);
+  Tensor losses = zeros({count}, wide), totals = empty({count, 2}, wide);
   dispatch_floating(x.dtype(), op, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
     const T* px = x.data<T>();
-    C *loss = losses.data<C>(), *lse = log_totals.data<C>();
+    C* loss = losses.data<C>();
+    auto* row = reinterpret_cast<RowTotal<C>*>(totals.data<C>());
     parallel_for(count, rows_per_chunk(classes), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
         if (id[r] != options.ignore_index)
-          loss[r] = row_loss(px + r * classes, classes, id[r], C(options.label_smoothing), lse + r);
+          loss[r] = row_loss(px + r * classes, classes, id[r], C(options.label_smoothing), row + r);
     });
   });
   const double scale =
@@ -105,14 +114,15 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
       using T = typename decltype(tag)::type;
       using C = compute_t<T>;
       const T* px = from.data<T>();
-      const C *pg = slope.data<C>(), *lse = log_totals.data<C>();
+      const C* pg = slope.data<C>();
+      const auto* row = reinterpret_cast<const RowTotal<C>*>(totals.data<C>());
       const int64_t* target = ids.data<int64_t>();
       T* to = dx.data<T>();
       parallel_for(count, rows_per_chunk(classes), [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r)
           if (target[r] != options.ignore_index)
             row_gradient(px + r * classes, to + r * classes, classes, target[r],
-                         C(options.label_smoothing), lse[r], pg[r]);
+                         C(options.label_smoothing), row[r], pg[r]);
       });
     });
     return Tensors{dx};

@@ -138,34 +138,36 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
       "linear", "bias ", bias, " for weight ", weight, "; it must be [out] of the same dtype");
   check_same_device("linear", {&x, &weight, &bias});
   const int64_t out = weight.size(0), in = weight.size(1);
-  const bool plain = x.device().is_cuda() || x.dtype() == bf16 || x.dtype() != weight.dtype();
+  const bool plain = x.device().is_cuda() || x.dtype() != weight.dtype();
   if (plain) {
     const Tensor y = matmul(x, weight.transpose(0, 1));
     return bias.defined() ? y + bias : y;
   }
   check(is_floating(x.dtype()), "linear", "got ", x, "; needs a floating dtype");
-  const Tensor input = x.detach().contiguous();
+  const DType wide = x.dtype() == f64 ? f64 : f32;  // bf16 is rounded once, after the bias
+  const Tensor input = x.detach().to(wide).contiguous();
   Shape shape = x.shape();
   shape.back() = out;
-  Tensor y = empty(shape, options_of(x));
+  Tensor y = empty(shape, {.dtype = wide});
   const int64_t n = Shape(shape.begin(), shape.dim() - 1).numel();
   if (bias.defined()) y.copy_(bias.detach());
   auto run = [&](auto tag) {
     using T = typename decltype(tag)::type;
-    Tensor w = weight.detach();
+    Tensor w = weight.detach().to(wide);
     MatrixRef<T> m = matrix<T>(w);
     m.transposed = !m.transposed;
     gemm_parallel<T>(n, out, in, 1, {input.data<T>(), std::max<int64_t>(in, 1), false}, m,
                      bias.defined() ? T(1) : T(0), y.data<T>(), std::max<int64_t>(out, 1));
   };
-  x.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
-  return record(
-      "linear", {x, weight, bias}, y, [x = Saved(x), w = Saved(weight), n, in, out](Backward& g) {
-        const Tensor rows = g.grad().reshape({n, out});
-        return Tensors{g.needs(0) ? matmul(rows, w()).reshape(x().shape()) : Tensor(),
-                       g.needs(1) ? matmul(rows.transpose(0, 1), x().reshape({n, in})) : Tensor(),
-                       g.needs(2) ? sum(rows, {0}) : Tensor()};
-      });
+  wide == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  return record("linear", {x, weight, bias}, y.to(x.dtype()),
+                [x = Saved(x), w = Saved(weight), n, in, out](Backward& g) {
+                  const Tensor rows = g.grad().reshape({n, out});
+                  return Tensors{
+                      g.needs(0) ? matmul(rows, w()).reshape(x().shape()) : Tensor(),
+                      g.needs(1) ? matmul(rows.transpose(0, 1), x().reshape({n, in})) : Tensor(),
+                      g.needs(2) ? sum(rows, {0}) : Tensor()};
+                });
 }
 
 }  // namespace stretto

@@ -57,25 +57,29 @@ STRETTO_CLONES void sum_rows(const T* x, A* y, int64_t rows, int64_t n) {
   if (n < rows::lanes) {
     for (int64_t r = 0; r < rows; ++r) {
       y[r] = 0;
-      for (int64_t i = 0; i < n; ++i) y[r] += A(x[r * n + i]);
+      for (int64_t i = 0; i < n; ++i) y[r] = math::wrapping_add(y[r], A(x[r * n + i]));
     }
     return;
   }
+  using Sum = std::conditional_t<std::is_integral_v<A>, uint64_t, A>;  // may wrap around
   for (int64_t r = 0; r < rows; ++r)
-    y[r] = rows::sum<A>(n, [row = x + r * n](int64_t i) { return A(row[i]); });
+    y[r] = A(rows::sum<Sum>(n, [row = x + r * n](int64_t i) { return Sum(A(row[i])); }));
 }
 
 // y[:width] = Σ x[i·stride + :width] over n rows.
 template <class T, class A>
 STRETTO_CLONES void sum_columns(const T* x, A* y, int64_t n, int64_t stride, int64_t width) {
+  using math::wrapping_add;
   std::fill_n(y, width, A(0));
   int64_t i = 0;
   for (; i + 4 <= n; i += 4) {
     const T *a = x + i * stride, *b = a + stride, *c = b + stride, *d = c + stride;
-    for (int64_t j = 0; j < width; ++j) y[j] += (A(a[j]) + A(b[j])) + (A(c[j]) + A(d[j]));
+    for (int64_t j = 0; j < width; ++j)
+      y[j] = wrapping_add(
+          y[j], wrapping_add(wrapping_add(A(a[j]), A(b[j])), wrapping_add(A(c[j]), A(d[j]))));
   }
   for (; i < n; ++i)
-    for (int64_t j = 0; j < width; ++j) y[j] += A(x[i * stride + j]);
+    for (int64_t j = 0; j < width; ++j) y[j] = wrapping_add(y[j], A(x[i * stride + j]));
 }
 
 // x [outer, n, inner] → y [outer, inner]. A tile of the input is summed by one thread; where n is
@@ -270,15 +274,17 @@ Tensor extreme_of_all(const char* op, const Tensor& x) {
 // Running sums along the middle of [n, stride], `width` columns at a time.
 template <class T, class R>
 STRETTO_CLONES void cumsum_columns(const T* x, R* y, int64_t n, int64_t stride, int64_t width) {
+  using A = sum_t<T>;
   if (width == 1) {
-    sum_t<T> sum = 0;
-    for (int64_t i = 0; i < n; ++i) y[i * stride] = R(sum += sum_t<T>(x[i * stride]));
+    A sum = 0;
+    for (int64_t i = 0; i < n; ++i)
+      y[i * stride] = R(sum = math::wrapping_add(sum, A(x[i * stride])));
     return;
   }
-  sum_t<T> sums[512] = {};
+  A sums[512] = {};
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 0; j < width; ++j)
-      y[i * stride + j] = R(sums[j] += sum_t<T>(x[i * stride + j]));
+      y[i * stride + j] = R(sums[j] = math::wrapping_add(sums[j], A(x[i * stride + j])));
 }
 
 // log Σ exp of each row. The maximum is subtracted where it is finite; elsewhere the sum itself is

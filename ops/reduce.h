@@ -1,9 +1,9 @@
 // Sums and other reductions over one dimension, several, or all; and running sums.
 //
 // `keepdim` keeps reduced dimensions with size 1. Floating sums are kept in f64 on the CPU and in
-// f32 (f64 for f64) on CUDA, those of integers and bool in i64, which is also their result's dtype;
-// means need a floating dtype. Over an empty dimension sum is 0, mean and var are NaN, max, min and
-// argmax are errors. Sums run in a fixed order.
+// f32 (f64 for f64) on CUDA, those of integers and bool in i64 (wrapping around), also their
+// result's dtype; means need a floating dtype. Over an empty dimension sum is 0, mean and var are
+// NaN, max, min and argmax are errors. Sums run in a fixed order.
 #pragma once
 
 #include <initializer_list>
@@ -32,7 +32,10 @@ Tensor argmax(const Tensor& x, int64_t d, bool keepdim = false);
 
 /// Running sum along d.
 Tensor cumsum(const Tensor& x, int64_t d);
-/// log Σ exp(x) along d, computed around the maximum; −inf when all are −inf.
+/// log Σ exp(x) along d, computed around the maximum; −inf when all are −inf. One number, rounded
+/// to x's dtype: about 1e8 in f32 it is off by up to 4, more than log Σ of many equal terms.
+/// Differences from it are what log_softmax and cross_entropy give, which are as good there as
+/// about 0.
 Tensor logsumexp(const Tensor& x, int64_t d, bool keepdim = false);
 
 /// Values and their indices (i64). NaN counts as largest; equal values keep their order.

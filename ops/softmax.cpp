@@ -19,8 +19,8 @@ STRETTO_CLONES void softmax_row(const T* x, T* y, int64_t n, bool logarithm) {
   const C shift = top == -std::numeric_limits<C>::infinity() ? C(0) : top;
   const C total = rows::sum<C>(n, [&](int64_t i) { return math::exp(C(x[i]) - shift); });
   if (logarithm) {
-    const C log_total = shift + math::log(total);
-    for (int64_t i = 0; i < n; ++i) y[i] = T(C(x[i]) - log_total);
+    const C log_total = math::log(total);  // not shift + log(total): where the shift is large,
+    for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) - log_total);  // that is the shift
   } else {
     const C scale = total == C(0) ? C(0) : C(1) / total;
     for (int64_t i = 0; i < n; ++i) y[i] = T(math::exp(C(x[i]) - shift) * scale);

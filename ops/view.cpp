@@ -17,9 +17,9 @@ template <class To, class From>
 STRETTO_CLONES void copy_run(To* to, int64_t to_step, const From* from, int64_t from_step,
                              int64_t n) {
   if (to_step == 1 && from_step == 1) {
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<To>(from[i]);
+    for (int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
   } else {
-    for (int64_t i = 0; i < n; ++i) to[i * to_step] = static_cast<To>(from[i * from_step]);
+    for (int64_t i = 0; i < n; ++i) to[i * to_step] = convert<To>(from[i * from_step]);
   }
 }
 
@@ -62,7 +62,7 @@ void tiled_copy(const Tensor& to, const Tensor& from, int64_t t) {
                      const int64_t column1 = std::min(columns, column0 + tile);
                      for (int64_t c = column0; c < column1; ++c)
                        for (int64_t r = row0; r < row1; ++r)
-                         y[r * to_row + c * to_column] = static_cast<To>(x[r * from_row + c]);
+                         y[r * to_row + c * to_column] = convert<To>(x[r * from_row + c]);
                    }
                  }
                });
@@ -282,6 +282,7 @@ Tensor& Tensor::copy_(const Tensor& from) {
 
 Tensor& Tensor::fill_(double value) {
   check_in_place("fill_", *this);
+  check_value("fill_", dtype(), value);
   if (device().is_cuda()) {
     cuda::fill(*this, value);
   } else {

@@ -10,18 +10,20 @@ namespace stretto::conformance {
 
 using testing::Number;
 
-Example::Example(const std::string& subject, const std::string& config)
-    : case_{.name = config, .subject = subject, .config = Config(config), .tensors = {}} {
+Example::Example(const std::string& subject, const std::string& config, DType dtype, uint64_t seed)
+    : case_{.name = config, .subject = subject, .config = Config(config), .tensors = {}},
+      dtype_(dtype),
+      seed_(10000 * seed) {
   testing::number_tape().clear();
 }
 
 void Example::input(const std::string& name, const Shape& shape, double scale, double shift) {
-  const Tensor x = testing::fixed_noise(shape, 100 + leaves_.size());
+  const Tensor x = testing::fixed_noise(shape, seed_ + 100 + leaves_.size());
   Entry& entry = entries_[name];
   entry.shape = shape;
   for (int64_t i = 0; i < x.numel(); ++i) {
     double& value = x.data<double>()[i];
-    value = value * scale + shift;
+    value = testing::rounded(value * scale + shift, dtype_);
     entry.numbers.push_back(testing::leaf_number(value));
   }
   case_.tensors.set(name, x);
@@ -32,7 +34,7 @@ void Example::constant(const std::string& name, const Tensor& x) {
   Entry& entry = entries_[name];
   entry.shape = x.shape();
   for (const double value : x.to_vector<double>())
-    entry.numbers.push_back(testing::exact_number(value));
+    entry.numbers.push_back(testing::exact_number(testing::rounded(value, dtype_)));
   case_.tensors.set(name, x);
 }
 
@@ -43,8 +45,9 @@ Case Example::finish(const std::vector<Output>& outputs) {
     std::vector<double> plain;
     for (const Number& value : out.values) plain.push_back(value.value);
     const Tensor cotangent =
-        testing::fixed_noise(out.shape, 99 + 1000 * uint64_t(&out - outputs.data()));
-    case_.tensors.set("out." + out.name, tensor(plain, out.shape));
+        testing::fixed_noise(out.shape, seed_ + 99 + 1000 * uint64_t(&out - outputs.data()), dtype_)
+            .to(f64);
+    case_.tensors.set("out." + out.name, tensor(plain, out.shape).to(dtype_).to(f64));
     case_.tensors.set("gout." + out.name, cotangent);
     values.insert(values.end(), out.values.begin(), out.values.end());
     const std::vector<double> more = cotangent.to_vector<double>();
@@ -56,7 +59,9 @@ Case Example::finish(const std::vector<Output>& outputs) {
   auto at = slopes.begin();
   for (const std::string& leaf : leaves_) {
     const auto end = at + int64_t(entries_[leaf].numbers.size());
-    case_.tensors.set("grad." + leaf, tensor(std::vector<double>(at, end), entries_[leaf].shape));
+    case_.tensors.set(
+        "grad." + leaf,
+        tensor(std::vector<double>(at, end), entries_[leaf].shape).to(dtype_).to(f64));
     at = end;
   }
   return case_;

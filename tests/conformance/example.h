@@ -14,7 +14,11 @@ namespace stretto::conformance {
 class Example {
  public:
   /// All differentiable inputs are declared before the first number is computed.
-  explicit Example(const std::string& subject, const std::string& config = "{}");
+  /// With bf16 for `dtype` the case tells what arithmetic on bf16 tensors makes of the same inputs
+  /// at best: inputs, cotangents, outputs, gradients and what passes through stored() are rounded
+  /// once, the rest is exact. `seed` chooses the noise.
+  explicit Example(const std::string& subject, const std::string& config = "{}", DType dtype = f64,
+                   uint64_t seed = 0);
 
   /// An input with noise from [−1, 1), times `scale`, plus `shift`, that gets a gradient.
   void input(const std::string& name, const Shape& shape, double scale = 1, double shift = 0);
@@ -27,6 +31,10 @@ class Example {
     int64_t at = 0, d = 0;
     ((at = at * e.shape[d++] + index), ...);
     return e.numbers[size_t(at)];
+  }
+  /// What one op hands to the next.
+  testing::Number stored(const testing::Number& x) const {
+    return dtype_ == f64 ? x : testing::stored_number(x);
   }
   struct Output {
     std::string name;
@@ -46,6 +54,8 @@ class Example {
     std::vector<testing::Number> numbers;
   };
   Case case_;
+  DType dtype_;
+  uint64_t seed_;
   std::map<std::string, Entry> entries_;
   std::vector<std::string> leaves_;
 };

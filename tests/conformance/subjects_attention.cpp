@@ -164,9 +164,11 @@ void transformer_xl(const Tensors& x, const Config& config, AttentionCall& call)
   check_shape(x, "param.v", {heads, d});
   call.options.causal = true;
   if (config.flag("same_length", false)) call.options.window = n - call.q.size(2) + 1;
-  call.options.position_query = call.q + x["param.v"].unsqueeze(1);
+  if (n > 0) {
+    call.options.position_query = call.q + x["param.v"].unsqueeze(1);
+    call.options.keys = {x["in.r"], n - 1};
+  }
   call.q = call.q + x["param.u"].unsqueeze(1);
-  if (n > 0) call.options.keys = {x["in.r"], n - 1};
 }
 
 // ------------------------------------------------------------------- a bias per lag

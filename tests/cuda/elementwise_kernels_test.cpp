@@ -28,15 +28,16 @@ TEST_CASE("tensors travel to the GPU and back unchanged", "[cuda]") {
   check_equal(x.select(0, 2).expand({3, 6, 5}), x.to(gpu).select(0, 2).expand({3, 6, 5}).clone());
 }
 
-TEST_CASE("conversions on the GPU are C++ casts", "[cuda]") {
+TEST_CASE("conversions on the GPU are those on the CPU", "[cuda]") {
   NEEDS_GPU();
   const DType all[] = {f32, f64, bf16, i64, i32, u8, boolean};
   const Tensor values =
       tensor(std::vector<double>{0, 1, 2.5, 3.99, 100.25, 0.1, 77.7, 1.0 / 3}, {8});
   const Tensor large =
       tensor(std::vector<int64_t>{16777217, -16777219, int64_t(1) << 53, 257}, {4});
-  const Tensor special = tensor(
-      std::vector<double>{inf, -inf, std::nan(""), -0.0, 1e-45, 1e39, 3.39e38, 1.00390625}, {8});
+  const Tensor special = tensor(std::vector<double>{inf, -inf, std::nan(""), -0.0, 1e-45, 1e39,
+                                                    3.39e38, 1.00390625, 300.5, -1.5, -3e9, -1e30},
+                                {12});
   for (const DType from : all) {
     for (const DType to : all) {
       CAPTURE(name(from), name(to));
@@ -44,7 +45,7 @@ TEST_CASE("conversions on the GPU are C++ casts", "[cuda]") {
       check_equal(x.to(to), x.to(gpu).to(to));
       const Tensor strided = x.reshape({2, 4}).transpose(0, 1);
       check_equal(strided.to(to), on_gpu(strided).to(to));
-      if (is_floating(from) && (is_floating(to) || to == boolean)) {
+      if (is_floating(from)) {
         const Tensor s = special.to(from);
         check_equal(s.to(to), s.to(gpu).to(to));
       }
@@ -127,7 +128,7 @@ TEST_CASE("more elements than the grid has threads", "[cuda][large]") {
     check_equal(a + a, cuda::binary(cuda::Binary::add, on_gpu(a), on_gpu(a)));
 }
 
-TEST_CASE("add_scalar, mul_scalar and add_scaled", "[cuda]") {
+TEST_CASE("add_scalar, mul_scalar, div_scalar and add_scaled", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : floating) {
     for (const Shape& shape : {Shape{}, Shape{0}, Shape{13}, Shape{70001}, Shape{19, 23}}) {
@@ -135,6 +136,7 @@ TEST_CASE("add_scalar, mul_scalar and add_scaled", "[cuda]") {
       const Tensor x = noise(shape, 200, t);
       check_equal(add(x, 0.3), cuda::add_scalar(x.to(gpu), 0.3));
       check_equal(mul(x, -1.7), cuda::mul_scalar(x.to(gpu), -1.7));
+      check_equal(div(x, 3), cuda::div_scalar(x.to(gpu), 3));
     }
     const Tensor to = noise({19, 23}, 201, t), from = noise({23}, 202, t);
     const Tensor a = to.clone(), b = to.to(gpu);

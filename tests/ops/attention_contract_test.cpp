@@ -395,3 +395,28 @@ TEST_CASE("attention: errors") {
   CHECK(error({.bias = zeros({1}, {.dtype = f64})}) ==
         "[attention] bias f64 [1] for q f32 [2, 4, 3, 8]; dtypes must agree");
 }
+
+TEST_CASE("attention: a position query without rows to meet is refused") {
+  const Tensor x = fixed_noise({1, 2, 3, 4}, 1, f32);
+  const AttentionOptions o{.position_query = x};
+  for (const AttentionForm form : forms) {
+    AttentionOptions with_form = o;
+    with_form.form = form;
+    CHECK_THROWS_WITH(attention(x, x, x, with_form),
+                      Containing("[attention] position_query without a key table"));
+  }
+  CHECK_THROWS_WITH(attention_scores(x, x, o), Containing("position_query without a key table"));
+}
+
+TEST_CASE("attention: heads of size 0 have scores of 0") {
+  const Tensor q = zeros({1, 2, 3, 0}), v = fixed_noise({1, 2, 5, 4}, 2, f32);
+  const Tensor k = zeros({1, 2, 5, 0});
+  for (const AttentionForm form : forms)
+    for (const bool table : {false, true}) {
+      AttentionOptions o{.form = form};
+      if (table) o.keys = {.rows = zeros({1, 9, 0}), .zero_row = 4};
+      const Tensor y = attention(q, k, v, o);
+      CHECK(worst_error(y, mean(v, {2}, true).expand(y.shape())) < 1e-6);
+    }
+  for (const double w : attention_weights(q, k).to_vector<double>()) CHECK(w == Approx(0.2));
+}

@@ -39,7 +39,7 @@ AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t strea
   o.window = s.window;
   o.block = s.block;
   if (s.scale > 0) o.scale = s.scale;
-  if (s.position_query) o.position_query = leaf(in.q.shape());
+  if (s.position_query && s.table > 0) o.position_query = leaf(in.q.shape());
   if (s.table > 0) o.keys = table(s.table, s.d);
   if (s.values) o.values = table(s.table > 0 ? s.table : 7, d_value);
   if (s.lag_bias) o.lag_bias = table(s.table > 0 ? s.table : 7, 0);

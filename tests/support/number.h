@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/dtype.h"
+
 namespace stretto::testing {
 
 struct Number {
@@ -40,6 +42,7 @@ struct Slope {
 };
 struct Step {
   Slope a, b;
+  bool stored = false;  // in bf16, and so its gradient
 };
 inline std::vector<Step>& number_tape() {
   thread_local std::vector<Step> steps;
@@ -62,8 +65,20 @@ inline Number result(double value, double rounding, double storing, Slope a, Slo
   y.storing = storing;
   if (a.parent >= 0 || b.parent >= 0) {
     y.node = int32_t(number_tape().size());
-    number_tape().push_back({a, b});
+    number_tape().push_back({a, b, false});
   }
+  return y;
+}
+
+/// `value` as a tensor of `dtype` has it.
+inline double rounded(double value, DType dtype) {
+  return dtype == f64 ? value : dtype == f32 ? double(float(value)) : double(BFloat16(value));
+}
+
+/// x after a bf16 tensor held it, once all uses of it have added their gradients, those too.
+inline Number stored_number(const Number& x) {
+  Number y = result(rounded(x.value, bf16), x.rounding, x.storing, {.value = 1, .parent = x.node});
+  if (y.node >= 0) number_tape().back().stored = true;
   return y;
 }
 
@@ -91,6 +106,7 @@ inline Gradients number_gradients(const std::vector<Number>& outputs,
   for (size_t i = 0; i < outputs.size(); ++i)
     send({.value = 1, .parent = outputs[i].node}, weights[i], 0, 0);
   for (size_t i = steps.size(); i-- > leaves;) {
+    if (steps[i].stored) g.value[i] = rounded(g.value[i], bf16);
     send(steps[i].a, g.value[i], g.rounding[i], g.storing[i]);
     send(steps[i].b, g.value[i], g.rounding[i], g.storing[i]);
   }

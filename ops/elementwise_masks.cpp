@@ -1,0 +1,136 @@
+// Comparisons, truths and selection by mask, on the CPU.
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/elementwise_loops.h"
+#include "ops/elementwise_math.h"
+#include "ops/view.h"
+
+namespace stretto {
+
+namespace em = elementwise;
+
+// ---------------------------------------------------------------------------- comparisons
+
+namespace {
+
+template <class F>
+Tensor compare(const char* op, const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted(op, x, z);
+  check_cpu(op, {&a, &b});
+  Tensor y = empty(broadcast_shapes(op, a.shape(), b.shape()), {.dtype = boolean});
+  dispatch(a.dtype(), [&, &a = a, &b = b](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, bool>)
+      binary_loop<T, bool>(a, b, y, [](auto u, auto v) { return F::value(u, v); });
+  });
+  return y;
+}
+
+// x ∘ c. An integer tensor is compared with a whole number that lies as c does to every integer:
+// c rounded `up` (<, ≥) or down (>, ≤). Where there is none they all lie on one side of c, as 0
+// does, or differ from it.
+template <class F>
+Tensor compare(const char* op, const Tensor& x, double c, bool up) {
+  if (is_floating(x.dtype())) return compare<F>(op, x, scalar(c, options_of(x)));
+  check_cpu(op, {&x});
+  const bool equality = std::is_same_v<F, em::Eq> || std::is_same_v<F, em::Ne>;
+  const double whole = equality ? c : up ? std::ceil(c) : std::floor(c);
+  if (!has_value(i64, whole))
+    return full(x.shape(), F::value(0.0, c), {.dtype = boolean, .device = x.device()});
+  return compare<F>(op, x, tensor<int64_t>({int64_t(whole)}).view({}));
+}
+
+}  // namespace
+
+Tensor eq(const Tensor& a, const Tensor& b) { return compare<em::Eq>("eq", a, b); }
+Tensor ne(const Tensor& a, const Tensor& b) { return compare<em::Ne>("ne", a, b); }
+Tensor lt(const Tensor& a, const Tensor& b) { return compare<em::Lt>("lt", a, b); }
+Tensor le(const Tensor& a, const Tensor& b) { return compare<em::Le>("le", a, b); }
+Tensor gt(const Tensor& a, const Tensor& b) { return compare<em::Gt>("gt", a, b); }
+Tensor ge(const Tensor& a, const Tensor& b) { return compare<em::Ge>("ge", a, b); }
+Tensor eq(const Tensor& a, double b) { return compare<em::Eq>("eq", a, b, true); }
+Tensor ne(const Tensor& a, double b) { return compare<em::Ne>("ne", a, b, true); }
+Tensor lt(const Tensor& a, double b) { return compare<em::Lt>("lt", a, b, true); }
+Tensor le(const Tensor& a, double b) { return compare<em::Le>("le", a, b, false); }
+Tensor gt(const Tensor& a, double b) { return compare<em::Gt>("gt", a, b, false); }
+Tensor ge(const Tensor& a, double b) { return compare<em::Ge>("ge", a, b, true); }
+
+// ---------------------------------------------------------------------------- masks
+
+namespace {
+
+void check_mask(const char* op, const Tensor& mask) {
+  check(is_mask(mask.dtype()), op, "mask is ", mask, "; accepted: bool, u8");
+}
+
+// f of two truths.
+template <class F>
+Tensor combine(const char* op, const Tensor& a, const Tensor& b, F f) {
+  check_mask(op, a);
+  check_mask(op, b);
+  check_cpu(op, {&a, &b});
+  Tensor y = empty(broadcast_shapes(op, a.shape(), b.shape()), {.dtype = boolean});
+  binary_loop<bool, bool>(a.to(boolean), b.to(boolean), y, f);
+  return y;
+}
+
+}  // namespace
+
+Tensor logical_and(const Tensor& a, const Tensor& b) {
+  return combine("logical_and", a, b, [](bool u, bool v) { return u && v; });
+}
+
+Tensor logical_or(const Tensor& a, const Tensor& b) {
+  return combine("logical_or", a, b, [](bool u, bool v) { return u || v; });
+}
+
+Tensor logical_not(const Tensor& a) {
+  check_mask("logical_not", a);
+  return eq(a, 0.0);
+}
+
+Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
+  check_mask("where", mask);
+  check_same_device("where", {&x, &z});
+  const DType type = promote(x.dtype(), z.dtype());
+  const Tensor a = x.to(type), b = z.to(type);
+  check_cpu("where", {&mask, &a, &b});
+  const Tensor choose = mask.to(u8);
+  const Shape shape =
+      broadcast_shapes("where", broadcast_shapes("where", a.shape(), b.shape()), choose.shape());
+  Tensor y = empty(shape, options_of(a));
+  const StridedLoop<4> loop(
+      shape, {y.strides(), broadcast_strides(choose.shape(), choose.strides(), shape),
+              broadcast_strides(a.shape(), a.strides(), shape),
+              broadcast_strides(b.shape(), b.strides(), shape)});
+  dispatch(type, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const uint8_t* m = choose.data<uint8_t>();
+    const T *pa = a.data<T>(), *pb = b.data<T>();
+    T* to = y.data<T>();
+    const auto& s = loop.inner;
+    loop.run([&](auto at, int64_t n) {
+      for (int64_t i = 0; i < n; ++i)
+        to[at[0] + i * s[0]] = m[at[1] + i * s[1]] ? pa[at[2] + i * s[2]] : pb[at[3] + i * s[3]];
+    });
+  });
+  return record("where", {a, b}, y,
+                [mask = Saved(mask), sa = a.shape(), sb = b.shape()](Backward& g) {
+                  const Tensor zero = scalar(0, options_of(g.grad()));
+                  return Tensors{g.needs(0) ? sum_to(where(mask(), g.grad(), zero), sa) : Tensor(),
+                                 g.needs(1) ? sum_to(where(mask(), zero, g.grad()), sb) : Tensor()};
+                });
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  check_mask("masked_fill", mask);
+  check(broadcast_shapes("masked_fill", x.shape(), mask.shape()) == x.shape(), "masked_fill",
+        "mask ", mask, " is larger than ", x);
+  check_value("masked_fill", x.dtype(), value);
+  return where(mask, scalar(value, options_of(x)), x);
+}
+
+}  // namespace stretto
