@@ -242,7 +242,7 @@ bool Tensor::requires_grad() const { return defined() && tape() && tape()->requi
 
 bool Tensor::is_leaf() const { return !tape() || !tape()->node; }
 
-Tensor& Tensor::set_requires_grad(bool value) {
+Tensor Tensor::set_requires_grad(bool value) const {
   check(!value || is_floating(dtype()), "set_requires_grad",
         "only floating tensors have gradients; got ", *this);
   check(is_leaf(), "set_requires_grad",

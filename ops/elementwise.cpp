@@ -462,7 +462,7 @@ STRETTO_CLONES void add_run(T* y, int64_t sy, const T* x, int64_t sx, int64_t n,
 
 }  // namespace
 
-Tensor& Tensor::add_(const Tensor& other, double scale) {
+Tensor Tensor::add_(const Tensor& other, double scale) const {
   check_in_place("add_", *this);
   check_same_device("add_", {this, &other});
   check(is_floating(dtype()), "add_", "needs a floating tensor, got ", *this);
@@ -484,7 +484,7 @@ Tensor& Tensor::add_(const Tensor& other, double scale) {
   return *this;
 }
 
-Tensor& Tensor::mul_(double factor) {
+Tensor Tensor::mul_(double factor) const {
   check_in_place("mul_", *this);
   NoGrad guard;
   return copy_(mul(*this, factor));
