@@ -195,6 +195,8 @@ void check_in_place(const char* op, const Tensor& x) {
   check(!(grad_enabled() && x.requires_grad()), op,
         "in-place change of a tensor that requires a gradient (", x,
         "); do it under NoGrad, or use the op that makes a new tensor");
+  check(!overlaps_itself(x), op, "in-place change of ", x, " with strides ", x.strides(),
+        ", which shows some elements more than once; change a clone() of it");
 }
 
 void once_differentiable(const char* op) {

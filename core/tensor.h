@@ -118,7 +118,9 @@ class Tensor {
   void set_data(const Tensor& other) const;
 
   // In place; never recorded. Throw when the tensor requires a gradient and the tape is on, so
-  // parameters are changed under NoGrad. Each bumps the storage's version and returns *this.
+  // parameters are changed under NoGrad, and when it shows some element more than once, as expanded
+  // views do. What is read may overlap what is written: the result is that of reading all first.
+  // Each bumps the storage's version and returns *this.
   Tensor fill_(double value) const;
   Tensor zero_() const { return fill_(0); }
   Tensor copy_(const Tensor& from) const;  // broadcasts, converts, crosses devices
@@ -164,6 +166,17 @@ inline Options options_of(const Tensor& x) { return {.dtype = x.dtype(), .device
 
 /// Another view of the same storage, off the tape. No bounds are checked.
 Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shape& strides);
+
+/// Whether x shows some element more than once, so that it cannot be written in place. Strides that
+/// no view of the library has may count as that although they show each once.
+bool overlaps_itself(const Tensor& x);
+
+/// Whether a and b may share memory: the ranges that they span do.
+bool may_overlap(const Tensor& a, const Tensor& b);
+
+/// What an op that writes `to` element by element may read of `from` meanwhile: `from`, or a copy
+/// where it shows `to`'s memory in other places than `to` does.
+Tensor readable_while_writing(const Tensor& to, const Tensor& from);
 
 /// Shape, dtype and device, as in error messages: "f32 [2, 3]" or "f32 [2, 3] on cuda:0".
 void append_text(std::string& to, const Tensor& x);

@@ -56,6 +56,8 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weigh
     for (const Tensor& p : group.parameters) {
       check(p.defined() && p.is_leaf() && is_floating(p.dtype()), "Optimizer",
             "a parameter must be a leaf of floating dtype, got ", p);
+      check(!overlaps_itself(p), "Optimizer", "a parameter (", p, ", strides ", p.strides(),
+            ") shows some elements more than once");
       check(seen.insert(p.id()).second, "Optimizer", "a parameter (", p, ") is given twice");
     }
   }
@@ -112,8 +114,10 @@ void Optimizer::step(size_t i, const Tensor& parameter, const ParameterGroup& gr
   check(fits, name(), "a parameter has become ", parameter,
         " since its first step; convert a module before it is trained");
 
+  Tensor slope = gradient.detach().to(cpu).contiguous();
+  if (may_overlap(weight, slope)) slope = slope.clone();  // update() reads it while it writes
   Update u{.weight = weight,
-           .gradient = gradient.detach().to(cpu).contiguous(),
+           .gradient = slope,
            .master = {},
            .slots = {},
            .step = steps + 1,
@@ -128,7 +132,7 @@ void Optimizer::step(size_t i, const Tensor& parameter, const ParameterGroup& gr
   if (in_place) {
     ++weight.storage().version;
   } else {
-    Tensor(parameter).copy_(weight);
+    parameter.copy_(weight);
   }
 }
 

@@ -466,7 +466,8 @@ Tensor Tensor::add_(const Tensor& other, double scale) const {
   check_in_place("add_", *this);
   check_same_device("add_", {this, &other});
   check(is_floating(dtype()), "add_", "needs a floating tensor, got ", *this);
-  const Tensor from = broadcast_to(other.detach().to(dtype()), shape());
+  const Tensor from =
+      broadcast_to(readable_while_writing(*this, other.detach().to(dtype())), shape());
   if (device().is_cuda()) {
     cuda::add_scaled(*this, from, scale);
   } else {

@@ -273,7 +273,7 @@ Tensor Tensor::to(Device where) const {
 
 Tensor Tensor::copy_(const Tensor& from) const {
   check_in_place("copy_", *this);
-  copy_elements(*this, broadcast_to(from.detach(), shape()));
+  copy_elements(*this, broadcast_to(readable_while_writing(*this, from.detach()), shape()));
   ++storage().version;
   return *this;
 }
