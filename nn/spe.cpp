@@ -105,7 +105,11 @@ struct SpeShared {
 
 Spe::Spe(Module& parent, const char* op, HeadShape shape, Common common, const SpeModels& models,
          const std::function<std::vector<Parameter>()>& parameters)
-    : Position(parent), op_(op), shape_(shape), common_(common) {
+    : Position(parent),
+      gate(common.gated ? empty({shape.n_heads, shape.d_key}) : Tensor()),
+      op_(op),
+      shape_(shape),
+      common_(common) {
   check(common.realizations >= 1, op, common.realizations, " realizations; must be at least 1");
   const bool shares_draws = common.shared == SpeShare::draws;
   if (models) shared_ = (*models)(parent).lock();
@@ -129,9 +133,8 @@ Spe::Spe(Module& parent, const char* op, HeadShape shape, Common common, const S
   }
   layer_ = drawn_->layers++;
   if (!common.gated) return;
-  const Tensor value = empty({shape.n_heads, shape.d_key});
-  normal_(value);
-  gate = parameter("gate", value);
+  normal_(gate);
+  parameter("gate", gate);
   gate_draws_ = std::make_unique<SpeDraws>(buffer("gate_draw", zeros({2}, {.dtype = i64})));
 }
 
