@@ -191,6 +191,8 @@ void check_in_place(const char* op, const Tensor& x) {
   check(!(grad_enabled() && x.requires_grad()), op,
         "in-place change of a tensor that requires a gradient (", x,
         "); do it under NoGrad, or use the op that makes a new tensor");
+  check(!overlaps_itself(x), op, "in-place change of ", x, " with strides ", x.strides(),
+        ", which shows some elements more than once; change a clone() of it");
 }
 
 void once_differentiable(const char* op) {
@@ -203,7 +205,7 @@ bool Tensor::requires_grad() const { return defined() && tape() && tape()->requi
 
 bool Tensor::is_leaf() const { return !tape() || !tape()->node; }
 
-Tensor& Tensor::set_requires_grad(bool value) {
+Tensor Tensor::set_requires_grad(bool value) const {
   check(!value || is_floating(dtype()), "set_requires_grad",
         "only floating tensors have gradients; got ", *this);
   check(is_leaf(), "set_requires_grad",

@@ -121,7 +121,8 @@ Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn b
 Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardFn backward,
                Keep keep = Keep::nothing);
 
-/// For ops that change x in place: throws when the tape would miss it.
+/// For ops that change x in place: throws when the tape would miss it, or when x shows an element
+/// more than once, as expanded views do.
 void check_in_place(const char* op, const Tensor& x);
 
 /// For a fused backward: throws, naming `op`, when the backward pass itself is being recorded.

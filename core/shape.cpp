@@ -4,10 +4,21 @@
 
 namespace stretto {
 
-Shape::Shape(const int64_t* sizes, int64_t n) : n_(n) {
-  check(n <= max_dims, "Shape", n, " dimensions; at most ", max_dims, " are supported");
-  std::copy_n(sizes, n, v_);
+namespace {
+
+int64_t checked_dims(int64_t n) {
+  check(n <= Shape::max_dims, "Shape", n, " dimensions; at most ", Shape::max_dims,
+        " are supported");
+  return n;
 }
+
+}  // namespace
+
+Shape::Shape(std::initializer_list<Int> sizes) : n_(checked_dims(int64_t(sizes.size()))) {
+  std::copy(sizes.begin(), sizes.end(), v_);
+}
+
+Shape::Shape(const int64_t* sizes, Int n) : n_(checked_dims(n)) { std::copy_n(sizes, n_, v_); }
 
 void Shape::push_back(int64_t value) { insert(n_, value); }
 

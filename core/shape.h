@@ -1,14 +1,33 @@
 // Shapes and strides: pure integer arithmetic, no data and no device.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/error.h"
 
 namespace stretto {
+
+/// What may be a dimension, an index or a size: whole numbers, but no bool.
+template <class T>
+concept WholeNumber = !std::same_as<T, bool> && std::convertible_to<T, int64_t> &&
+                      (std::integral<T> || std::is_enum_v<T>);
+
+/// An int64 argument that only a whole number becomes: a fraction or a bool does not compile, as in
+/// max(x, 0.0), sum(x, {0, true}) or x[0.5].
+class Int {
+ public:
+  template <WholeNumber T>
+  constexpr Int(T value) : value_(static_cast<int64_t>(value)) {}
+  constexpr operator int64_t() const { return value_; }
+
+ private:
+  int64_t value_;
+};
 
 /// A short list of int64: sizes or strides of a tensor, outermost first. Holds at most 8.
 class Shape {
@@ -16,9 +35,9 @@ class Shape {
   static constexpr int max_dims = 8;
 
   Shape() = default;
-  Shape(std::initializer_list<int64_t> sizes) : Shape(sizes.begin(), int64_t(sizes.size())) {}
-  explicit Shape(const std::vector<int64_t>& sizes) : Shape(sizes.data(), int64_t(sizes.size())) {}
-  Shape(const int64_t* sizes, int64_t n);
+  Shape(std::initializer_list<Int> sizes);
+  explicit Shape(const std::vector<int64_t>& sizes) : Shape(sizes.data(), sizes.size()) {}
+  Shape(const int64_t* sizes, Int n);
 
   int64_t dim() const { return n_; }
   bool empty() const { return n_ == 0; }

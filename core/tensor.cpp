@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 namespace stretto {
 
@@ -31,6 +32,53 @@ Tensor empty_like(const Tensor& like, const Shape& shape) { return empty(shape, 
 
 Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shape& strides) {
   return Tensor(x.shared_storage(), offset, sizes, strides, x.dtype());
+}
+
+bool overlaps_itself(const Tensor& x) {
+  if (x.numel() <= 1 || x.is_contiguous()) return false;
+  // Inner dimensions that lie between two steps of the next one never meet.
+  Shape sizes = x.shape(), strides = x.strides();
+  for (int64_t d = 0; d < x.dim(); ++d)
+    for (int64_t e = d + 1; e < x.dim(); ++e)
+      if (strides[e] < strides[d]) {
+        std::swap(strides[d], strides[e]);
+        std::swap(sizes[d], sizes[e]);
+      }
+  int64_t reach = 0;
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (sizes[d] == 1) continue;
+    if (strides[d] <= reach) return true;
+    reach += (sizes[d] - 1) * strides[d];
+  }
+  return false;
+}
+
+namespace {
+
+// First and last byte of x's elements, counted from the start of the storage.
+std::pair<int64_t, int64_t> span_of(const Tensor& x) {
+  int64_t first = x.offset(), last = x.offset();
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    const int64_t reach = (x.shape()[d] - 1) * x.strides()[d];
+    (reach < 0 ? first : last) += reach;
+  }
+  const int64_t bytes = item_size(x.dtype());
+  return {first * bytes, (last + 1) * bytes - 1};
+}
+
+}  // namespace
+
+bool may_overlap(const Tensor& a, const Tensor& b) {
+  if (&a.storage() != &b.storage() || a.numel() == 0 || b.numel() == 0) return false;
+  const auto [first_a, last_a] = span_of(a);
+  const auto [first_b, last_b] = span_of(b);
+  return first_a <= last_b && first_b <= last_a;
+}
+
+Tensor readable_while_writing(const Tensor& to, const Tensor& from) {
+  const bool same_view = from.offset() == to.offset() && from.dtype() == to.dtype() &&
+                         from.shape() == to.shape() && from.strides() == to.strides();
+  return same_view || !may_overlap(to, from) ? from : from.clone();
 }
 
 namespace {

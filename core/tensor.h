@@ -1,8 +1,9 @@
 // Tensor: a strided view of shared storage, with an optional place on the tape.
 //
-// A Tensor is a handle: copying it copies no data. Views (slice, transpose, …) share storage. The
-// class itself knows memory and layout only. Members marked [ops] or [autograd] are declared here,
-// so that code reads x.transpose(0, 1) and loss.backward(), and defined in the folder named.
+// A Tensor is a handle: copying it copies no data. Views (slice, transpose, …) share storage. A
+// const Tensor always shows the same memory, whose values may be changed through it. The class
+// itself knows memory and layout only. Members marked [ops] or [autograd] are declared here, so
+// that code reads x.transpose(0, 1) and loss.backward(), and defined in the folder named.
 #pragma once
 
 #include <memory>
@@ -35,6 +36,12 @@ class Tensor {
  public:
   /// An undefined tensor: `defined()` is false, everything else throws or is empty.
   Tensor() = default;
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  /// Another handle in place of this one. Not for temporaries: x[0] = y would change nothing, where
+  /// x[0].copy_(y) is meant.
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
 
   bool defined() const { return impl_ != nullptr; }
   /// Whether the value of a tensor with one element is not 0: `if (loss < best)`. Any other tensor
@@ -44,7 +51,7 @@ class Tensor {
   const Shape& shape() const { return get().sizes; }
   const Shape& strides() const { return get().strides; }
   int64_t dim() const { return get().sizes.dim(); }
-  int64_t size(int64_t d) const { return shape()[wrap_dim("size", d, dim())]; }
+  int64_t size(Int d) const { return shape()[wrap_dim("size", d, dim())]; }
   int64_t numel() const { return get().numel; }
   int64_t offset() const { return get().offset; }
   DType dtype() const { return get().dtype; }
@@ -75,17 +82,17 @@ class Tensor {
   // Views and conversions [ops/view.h]; differentiable. Negative dimensions count from the end.
   Tensor reshape(const Shape& shape) const;  // copies only where no view exists; one size may be −1
   Tensor view(const Shape& shape) const;     // never copies; throws where no view exists
-  Tensor transpose(int64_t d0, int64_t d1) const;
+  Tensor transpose(Int d0, Int d1) const;
   Tensor permute(const Shape& order) const;
   Tensor expand(const Shape& shape) const;  // repeats sizes of 1; −1 keeps a size
-  Tensor squeeze(int64_t d) const;
-  Tensor unsqueeze(int64_t d) const;
-  Tensor flatten(int64_t first = 0, int64_t last = -1) const;
-  Tensor select(int64_t d, int64_t index) const;
+  Tensor squeeze(Int d) const;
+  Tensor unsqueeze(Int d) const;
+  Tensor flatten(Int first = 0, Int last = -1) const;
+  Tensor select(Int d, Int index) const;
   /// Elements start, start + step, … below end of dimension d; start and end may be negative and
   /// are clipped as in Python; step ≥ 1.
-  Tensor slice(int64_t d, int64_t start, int64_t end = INT64_MAX, int64_t step = 1) const;
-  Tensor operator[](int64_t index) const { return select(0, index); }
+  Tensor slice(Int d, Int start, Int end = INT64_MAX, Int step = 1) const;
+  Tensor operator[](Int index) const { return select(0, index); }
   Tensor contiguous() const;
   /// Floating to integer cuts fractions off, puts what is beyond the range at its nearest end and
   /// makes NaN 0; integers wrap around in narrower ones.
@@ -96,7 +103,7 @@ class Tensor {
   // The tape [autograd/tape.h].
   bool requires_grad() const;
   /// Marks a leaf as wanting a gradient; floating dtypes only. Returns *this.
-  Tensor& set_requires_grad(bool value = true);
+  Tensor set_requires_grad(bool value = true) const;
   bool is_leaf() const;
   /// What backward() accumulated here; undefined when nothing has arrived. Later passes add to it
   /// in place.
@@ -117,12 +124,14 @@ class Tensor {
   void set_data(const Tensor& other) const;
 
   // In place; never recorded. Throw when the tensor requires a gradient and the tape is on, so
-  // parameters are changed under NoGrad. Each bumps the storage's version.
-  Tensor& fill_(double value);  // throws for a value that an integer dtype does not have
-  Tensor& zero_() { return fill_(0); }
-  Tensor& copy_(const Tensor& from);                    // broadcasts, converts, crosses devices
-  Tensor& add_(const Tensor& other, double scale = 1);  // this += scale · other
-  Tensor& mul_(double factor);
+  // parameters are changed under NoGrad, and when it shows some element more than once, as expanded
+  // views do. What is read may overlap what is written: the result is that of reading all first.
+  // Each bumps the storage's version and returns *this.
+  Tensor fill_(double value) const;  // throws for a value that an integer dtype does not have
+  Tensor zero_() const { return fill_(0); }
+  Tensor copy_(const Tensor& from) const;  // broadcasts, converts, crosses devices
+  Tensor add_(const Tensor& other, double scale = 1) const;  // this += scale · other
+  Tensor mul_(double factor) const;
 
   /// Same handle, not just same values.
   bool same(const Tensor& other) const { return impl_ == other.impl_; }
@@ -165,6 +174,17 @@ inline Options options_of(const Tensor& x) { return {.dtype = x.dtype(), .device
 
 /// Another view of the same storage, off the tape. No bounds are checked.
 Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shape& strides);
+
+/// Whether x shows some element more than once, so that it cannot be written in place. Strides that
+/// no view of the library has may count as that although they show each once.
+bool overlaps_itself(const Tensor& x);
+
+/// Whether a and b may share memory: the ranges that they span do.
+bool may_overlap(const Tensor& a, const Tensor& b);
+
+/// What an op that writes `to` element by element may read of `from` meanwhile: `from`, or a copy
+/// where it shows `to`'s memory in other places than `to` does.
+Tensor readable_while_writing(const Tensor& to, const Tensor& from);
 
 /// Shape, dtype and device, as in error messages: "f32 [2, 3]" or "f32 [2, 3] on cuda:0".
 void append_text(std::string& to, const Tensor& x);

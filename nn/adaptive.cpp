@@ -36,6 +36,21 @@ int64_t rows_of(const AdaptiveOptions& o, int64_t table) {
   return o.n_tables() == 1 ? o.vocabulary : o.last(table) - o.first(table);
 }
 
+// The tables, values to follow.
+Tensors tables_of(const AdaptiveOptions& o) {
+  Tensors tables;
+  for (int64_t i = 0; i < o.n_tables(); ++i) tables.push_back(empty({rows_of(o, i), o.width(i)}));
+  return tables;
+}
+
+// Projections of the first n widths, where there are any, values to follow.
+Tensors projections_of(const AdaptiveOptions& o, int64_t n) {
+  Tensors projections;
+  for (int64_t i = 0; i < n && o.projected(); ++i)
+    projections.push_back(empty({o.d_model, o.width(i)}));
+  return projections;
+}
+
 // Indices sorted by cluster.
 struct Partition {
   std::vector<std::vector<int64_t>> positions;  // per cluster, where its indices stand
@@ -71,21 +86,26 @@ int64_t AdaptiveOptions::width(int64_t i) const {
 
 // ------------------------------------------------------------------- input
 
-AdaptiveEmbedding::AdaptiveEmbedding(Options o) : options(completed(std::move(o))) { make(); }
-
-AdaptiveEmbedding::AdaptiveEmbedding(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(completed(std::move(o))) {
-  make();
+AdaptiveEmbedding::AdaptiveEmbedding(Options o)
+    : options(completed(std::move(o))),
+      weights(tables_of(options)),
+      projections(projections_of(options, options.n_tables())) {
+  start();
 }
 
-void AdaptiveEmbedding::make() {
-  for (int64_t i = 0; i < options.n_tables(); ++i) {
-    weights.push_back(parameter(str("weight", i), empty({rows_of(options, i), options.width(i)})));
-    normal_(weights.back(), 0, options.std);
-    if (!options.projected()) continue;
-    projections.push_back(
-        parameter(str("projection", i), empty({options.d_model, options.width(i)})));
-    normal_(projections.back(), 0, options.projection_std);
+AdaptiveEmbedding::AdaptiveEmbedding(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)),
+      options(completed(std::move(o))),
+      weights(tables_of(options)),
+      projections(projections_of(options, options.n_tables())) {
+  start();
+}
+
+void AdaptiveEmbedding::start() {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    normal_(parameter(str("weight", i), weights[i]), 0, options.std);
+    if (options.projected())
+      normal_(parameter(str("projection", i), projections[i]), 0, options.projection_std);
   }
 }
 
@@ -182,19 +202,16 @@ Tensor adaptive_log_probabilities(const Tensor& hidden,
   return parts.size() == 1 ? first : cat(parts, -1);
 }
 
-AdaptiveSoftmax::AdaptiveSoftmax(Options o)
-    : options{completed(o.clusters), o.tied, o.tied_projections} {
-  make(nullptr);
+namespace {
+
+bool tied_projection(const AdaptiveSoftmax::Options& options, int64_t cluster) {
+  return !options.tied_projections.empty() && options.tied_projections[size_t(cluster)];
 }
 
-AdaptiveSoftmax::AdaptiveSoftmax(Module& parent, std::string name, Options o,
-                                 const AdaptiveEmbedding* embedding)
-    : Module(parent, std::move(name)), options{completed(o.clusters), o.tied, o.tied_projections} {
-  make(embedding);
-}
-
-void AdaptiveSoftmax::make(const AdaptiveEmbedding* embedding) {
+AdaptiveSoftmax::Options checked(AdaptiveSoftmax::Options options,
+                                 const AdaptiveEmbedding* embedding) {
   const char* op = "AdaptiveSoftmax";
+  options.clusters = completed(std::move(options.clusters));
   const AdaptiveOptions& o = options.clusters;
   const std::vector<bool>& tied = options.tied_projections;
   check(tied.empty() || int64_t(tied.size()) == o.n_clusters(), op, "tied_projections has ",
@@ -208,32 +225,68 @@ void AdaptiveSoftmax::make(const AdaptiveEmbedding* embedding) {
               e.d_embedding == o.d_embedding && e.cutoffs == o.cutoffs && e.div == o.div,
           op, "vocabulary, widths, cutoffs or div are not those of the embedding");
   }
+  return options;
+}
 
-  for (int64_t i = 0; i < o.n_tables(); ++i) {
-    const std::string name = str("weight", i);
-    if (options.tied) {
-      weights.push_back(shared_parameter(name, embedding->weights[size_t(i)]));
-    } else {
-      weights.push_back(parameter(name, empty({rows_of(o, i), o.width(i)})));
-      normal_(weights.back(), 0, o.std);
-    }
+// Rows of the first softmax for the other clusters, where there are any.
+Tensor cluster_weight_of(const AdaptiveOptions& o) {
+  return o.n_clusters() > 1 ? empty({o.n_clusters() - 1, o.width(0)}) : Tensor();
+}
+
+Tensor cluster_bias_of(const AdaptiveOptions& o) {
+  return o.n_clusters() > 1 ? zeros({o.n_clusters() - 1}) : Tensor();
+}
+
+Tensors projections_of(const AdaptiveSoftmax::Options& options,
+                       const AdaptiveEmbedding* embedding) {
+  const AdaptiveOptions& o = options.clusters;
+  Tensors projections = projections_of(o, o.n_clusters());
+  for (size_t i = 0; i < projections.size(); ++i)
+    if (tied_projection(options, int64_t(i)))
+      projections[i] = embedding->projections[o.n_tables() == 1 ? 0 : i];
+  return projections;
+}
+
+}  // namespace
+
+AdaptiveSoftmax::AdaptiveSoftmax(Options o)
+    : options(checked(std::move(o), nullptr)),
+      weights(tables_of(options.clusters)),
+      bias(zeros({options.clusters.vocabulary})),
+      cluster_weight(cluster_weight_of(options.clusters)),
+      cluster_bias(cluster_bias_of(options.clusters)),
+      projections(projections_of(options, nullptr)) {
+  start();
+}
+
+AdaptiveSoftmax::AdaptiveSoftmax(Module& parent, std::string name, Options o,
+                                 const AdaptiveEmbedding* embedding)
+    : Module(parent, std::move(name)),
+      options(checked(std::move(o), embedding)),
+      weights(options.tied ? embedding->weights : tables_of(options.clusters)),
+      bias(zeros({options.clusters.vocabulary})),
+      cluster_weight(cluster_weight_of(options.clusters)),
+      cluster_bias(cluster_bias_of(options.clusters)),
+      projections(projections_of(options, embedding)) {
+  start();
+}
+
+void AdaptiveSoftmax::start() {
+  const AdaptiveOptions& o = options.clusters;
+  const auto add = [&](bool tied, const std::string& name, const Tensor& x, double std) {
+    tied ? shared_parameter(name, x) : parameter(name, x);
+    if (!tied) normal_(x, 0, std);
+  };
+  for (size_t i = 0; i < weights.size(); ++i)
+    add(options.tied, str("weight", i), weights[i], o.std);
+  parameter("bias", bias);
+  if (cluster_weight.defined()) {
+    add(false, "cluster_weight", cluster_weight, o.std);
+    parameter("cluster_bias", cluster_bias);
   }
-  bias = parameter("bias", zeros({o.vocabulary}));
-  if (const int64_t others = o.n_clusters() - 1; others > 0) {
-    cluster_weight = parameter("cluster_weight", empty({others, o.width(0)}));
-    normal_(cluster_weight, 0, o.std);
-    cluster_bias = parameter("cluster_bias", zeros({others}));
-  }
-  for (int64_t i = 0; i < o.n_clusters() && o.projected(); ++i) {
-    const std::string name = str("projection", i);
-    if (!tied.empty() && tied[size_t(i)]) {
-      projections.push_back(
-          shared_parameter(name, embedding->projections[o.n_tables() == 1 ? 0 : size_t(i)]));
-    } else {
-      projections.push_back(parameter(name, empty({o.d_model, o.width(i)})));
-      normal_(projections.back(), 0, o.projection_std);
-    }
-  }
+  for (size_t i = 0; i < projections.size(); ++i)
+    add(tied_projection(options, int64_t(i)), str("projection", i), projections[i],
+        o.projection_std);
 }
 
 std::vector<AdaptiveCluster> AdaptiveSoftmax::clusters() const {

@@ -42,11 +42,11 @@ class AdaptiveEmbedding : public Module {
   std::string label() const override;
 
   const Options options;
-  Tensors weights;      // weight0 [V, d_embedding], or with div > 1 one per cluster [rows, width]
-  Tensors projections;  // projection0 … [d_model, width], one per table, or none
+  const Tensors weights;  // weight0 [V, d_embedding], or with div > 1 one per cluster [rows, width]
+  const Tensors projections;  // projection0 … [d_model, width], one per table, or none
 
  private:
-  void make();
+  void start();
 };
 
 /// One cluster of an adaptive softmax: logits (h P) Wᵀ + b. The shortlist's W has a row for each of
@@ -90,13 +90,13 @@ class AdaptiveSoftmax : public Module {
   std::string label() const override;
 
   const Options options;
-  Tensors weights;                      // as in AdaptiveEmbedding
-  Tensor bias;                          // [V], zeros at the start
-  Tensor cluster_weight, cluster_bias;  // [n_clusters − 1, width of the shortlist], [..]
-  Tensors projections;                  // one per cluster [d_model, width], or none
+  const Tensors weights;                      // as in AdaptiveEmbedding
+  const Tensor bias;                          // [V], zeros at the start
+  const Tensor cluster_weight, cluster_bias;  // [n_clusters − 1, width of the shortlist], [..]
+  const Tensors projections;                  // one per cluster [d_model, width], or none
 
  private:
-  void make(const AdaptiveEmbedding* embedding);
+  void start();
 };
 
 }  // namespace stretto::nn

@@ -78,6 +78,15 @@ SequenceClassifier::SequenceClassifier(Module& parent, std::string name, Options
   make();
 }
 
+Tensor SequenceClassifier::cls_of(const Options& o) {
+  return o.pooling == Pooling::cls ? zeros({o.d_model}) : Tensor();
+}
+
+Tensor SequenceClassifier::places_of(const Options& o) {
+  if (o.added != AddedPosition::learned) return {};
+  return empty({o.max_length + (o.pooling == Pooling::cls ? 1 : 0), o.d_model});
+}
+
 void SequenceClassifier::make() {
   const Options& o = options;
   int64_t width = o.d_hidden;
@@ -86,10 +95,9 @@ void SequenceClassifier::make() {
     width /= 2;
   }
   out.emplace(*this, "out", Linear::Options{width, o.n_classes});
-  if (o.pooling == Pooling::cls) cls = parameter("cls", zeros({o.d_model}));
-  if (o.added == AddedPosition::learned) {
-    const int64_t rows = o.max_length + (o.pooling == Pooling::cls ? 1 : 0);
-    places = parameter("places", empty({rows, o.d_model}));
+  if (cls.defined()) parameter("cls", cls);
+  if (places.defined()) {
+    parameter("places", places);
     normal_(places, 0, 0.02);
   }
   for (const EncoderLayer& layer : layers) encoder(layer);

@@ -60,8 +60,9 @@ class SequenceClassifier : public Module {
 
   const Options options;
   Embedding embedding{*this, "embedding", {options.vocabulary, options.d_model}};
-  Tensor cls;     // [d_model], with Pooling::cls
-  Tensor places;  // [max_length, one more with Pooling::cls; d_model], with AddedPosition::learned
+  const Tensor cls = cls_of(options);        // [d_model], with Pooling::cls
+  const Tensor places = places_of(options);  // [max_length, one more with Pooling::cls; d_model],
+                                             // with AddedPosition::learned
   Dropout dropout{*this, "dropout", {options.dropout}};
   List<EncoderLayer> layers{*this, "layers", options.n_layers, layer_options(options)};
   LayerNorm norm{*this, "norm", {options.d_model, 1e-6}};
@@ -71,6 +72,8 @@ class SequenceClassifier : public Module {
 
  private:
   void make();
+  static Tensor cls_of(const Options& options);
+  static Tensor places_of(const Options& options);
   static LayerOptions layer_options(const Options& options);
 };
 

@@ -54,14 +54,28 @@ void check_cells(const char* op, const AttentionCall& call, int64_t height, int6
         call.n_keys(), " keys; must be ", height, " x ", width, " = ", cells, " each");
 }
 
+Tensor window_table(HeadShape shape, const WindowBias::Options& o) {
+  check_grid("WindowBias", o.height, o.width);
+  const Tensor table = empty({(2 * o.height - 1) * (2 * o.width - 1), shape.n_heads});
+  trunc_normal_(table, 0, 0.02);
+  return table;
+}
+
+const GridRelative::Options& checked(const GridRelative::Options& o) {
+  check_grid("GridRelative", o.height, o.width);
+  return o;
+}
+
+Tensor axis_table(HeadShape shape, int64_t length) {
+  const Tensor table = empty({shape.n_heads, 2 * length - 1, shape.d_key});
+  normal_(table, 0, 1 / std::sqrt(double(shape.d_key)));
+  return table;
+}
+
 }  // namespace
 
-WindowBias::WindowBias(Module& parent, HeadShape shape, Options o) : Position(parent), options(o) {
-  check_grid("WindowBias", o.height, o.width);
-  const Tensor value = empty({(2 * o.height - 1) * (2 * o.width - 1), shape.n_heads});
-  trunc_normal_(value, 0, 0.02);
-  table = parameter("table", value);
-}
+WindowBias::WindowBias(Module& parent, HeadShape shape, Options o)
+    : Position(parent), options(o), table(parameter("table", window_table(shape, o))) {}
 
 void WindowBias::apply(AttentionCall& call) const {
   const int64_t h = options.height, w = options.width, cells = h * w;
@@ -80,16 +94,10 @@ std::string WindowBias::label() const {
 }
 
 GridRelative::GridRelative(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(o) {
-  check_grid("GridRelative", o.height, o.width);
-  auto table = [&](const char* name, int64_t length) {
-    const Tensor value = empty({shape.n_heads, 2 * length - 1, shape.d_key});
-    normal_(value, 0, 1 / std::sqrt(double(shape.d_key)));
-    return parameter(name, value);
-  };
-  height_table = table("height_table", o.height);
-  width_table = table("width_table", o.width);
-}
+    : Position(parent),
+      options(checked(o)),
+      height_table(parameter("height_table", axis_table(shape, o.height))),
+      width_table(parameter("width_table", axis_table(shape, o.width))) {}
 
 void GridRelative::apply(AttentionCall& call) const {
   const int64_t h = options.height, w = options.width, cells = h * w;

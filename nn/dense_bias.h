@@ -24,7 +24,7 @@ class Fire : public Position {
   std::string label() const override;
 
   const Options options;
-  Tensor c, multiplier;  // [1], starting at 0.1 and 1
+  const Tensor c, multiplier;  // [1], starting at 0.1 and 1
   Linear linear1{*this, "linear1", {1, options.hidden}};
   Linear linear2;
 };
@@ -46,7 +46,7 @@ class WindowBias : public Position {
   std::string label() const override;
 
   const Options options;
-  Tensor table;
+  const Tensor table;
 };
 
 inline MakePosition window_bias(WindowBias::Options options) {
@@ -68,7 +68,7 @@ class GridRelative : public Position {
   std::string label() const override;
 
   const Options options;
-  Tensor height_table, width_table;
+  const Tensor height_table, width_table;
 };
 
 inline MakePosition grid_relative(GridRelative::Options options) {

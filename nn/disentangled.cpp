@@ -11,7 +11,14 @@
 namespace stretto::nn {
 
 Disentangled::Disentangled(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(std::move(o)), shape_(shape) {
+    : Position(parent), options(std::move(o)), rows(table(shape)), shape_(shape) {
+  const int64_t out = shape.n_heads * shape.d_key;
+  if (options.content_to_position)
+    k.emplace(*this, "k", Linear::Options{shape.d_model, out, false});
+  if (options.position_to_content) q.emplace(*this, "q", Linear::Options{shape.d_model, out});
+}
+
+Tensor Disentangled::table(HeadShape shape) {
   const char* op = "Disentangled";
   const auto& [max_distance, buckets, content_to_position, position_to_content, mirrored, shared] =
       options;
@@ -24,15 +31,11 @@ Disentangled::Disentangled(Module& parent, HeadShape shape, Options o)
   const Shape expected{2 * (buckets > 0 ? buckets : max_distance), shape.d_model};
   if (shared.defined()) {
     check(shared.shape() == expected, op, "rows ", shared, "; must be ", expected);
-    rows = shared_parameter("rows", shared);
-  } else {
-    const Tensor value = empty(expected);
-    normal_(value, 0, 0.02);
-    rows = parameter("rows", value);
+    return shared_parameter("rows", shared);
   }
-  const int64_t out = shape.n_heads * shape.d_key;
-  if (content_to_position) k.emplace(*this, "k", Linear::Options{shape.d_model, out, false});
-  if (position_to_content) q.emplace(*this, "q", Linear::Options{shape.d_model, out});
+  const Tensor value = empty(expected);
+  normal_(value, 0, 0.02);
+  return parameter("rows", value);
 }
 
 // What the projected rows say of each relative position r in the call: row δ of distance sign · r.

@@ -39,10 +39,11 @@ class Disentangled : public Position {
   std::string label() const override;
 
   const Options options;
-  Tensor rows;
+  const Tensor rows;
   std::optional<Linear> k, q;  // of the terms that there are
 
  private:
+  Tensor table(HeadShape shape);
   RelativeTable per_lag(const Linear& projection, const AttentionCall& call, int64_t sign) const;
 
   const HeadShape shape_;

@@ -4,18 +4,20 @@
 #include "ops/indexing.h"
 
 namespace stretto::nn {
+namespace {
 
-Embedding::Embedding(Options o) : options(o) { make(); }
-
-Embedding::Embedding(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(o) {
-  make();
+const Embedding::Options& checked(const Embedding::Options& o) {
+  check(o.count > 0 && o.dim > 0, "Embedding", "sizes count = ", o.count, " and dim = ", o.dim,
+        " must be positive");
+  return o;
 }
 
-void Embedding::make() {
-  check(options.count > 0 && options.dim > 0, "Embedding", "sizes count = ", options.count,
-        " and dim = ", options.dim, " must be positive");
-  weight = parameter("weight", empty({options.count, options.dim}));
+}  // namespace
+
+Embedding::Embedding(Options o) : options(checked(o)) { normal_(weight, 0, options.std); }
+
+Embedding::Embedding(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(checked(o)) {
   normal_(weight, 0, options.std);
 }
 

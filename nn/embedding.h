@@ -21,10 +21,7 @@ class Embedding : public Module {
   std::string label() const override;
 
   const Options options;
-  Tensor weight;
-
- private:
-  void make();
+  const Tensor weight = parameter("weight", empty({options.count, options.dim}));
 };
 
 }  // namespace stretto::nn

@@ -67,12 +67,21 @@ Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norm
   return cat(blocks, 0);
 }
 
-Favor::Favor(Module& parent, HeadShape shape, Options o) : FeatureMap(parent), options(checked(o)) {
-  const bool pairs =
-      options.kind == FavorKind::hyperbolic || options.kind == FavorKind::trigonometric;
-  projection =
-      buffer("projection", empty({pairs ? options.features / 2 : options.features, shape.d_key}));
-  if (options.redraw > 0) schedule = buffer("schedule", zeros({4}, {.dtype = i64}));
+namespace {
+
+// Of the projection: hyperbolic and trigonometric features come in pairs.
+int64_t rows_of(const FavorOptions& o) {
+  const bool pairs = o.kind == FavorKind::hyperbolic || o.kind == FavorKind::trigonometric;
+  return pairs ? o.features / 2 : o.features;
+}
+
+}  // namespace
+
+Favor::Favor(Module& parent, HeadShape shape, Options o)
+    : FeatureMap(parent),
+      options(checked(o)),
+      projection(buffer("projection", empty({rows_of(options), shape.d_key}))),
+      schedule(options.redraw > 0 ? buffer("schedule", zeros({4}, {.dtype = i64})) : Tensor()) {
   if (SkipInit::active()) return;
   const RandomKey key = next_random_key();
   projection.copy_(draw(key, 0));

@@ -102,8 +102,8 @@ class Favor : public FeatureMap {
   std::string label() const override;
 
   const Options options;
-  Tensor projection;
-  Tensor schedule;  // i64 [4]: seed, stream, number of the draw, calls since
+  const Tensor projection;
+  const Tensor schedule;  // i64 [4]: seed, stream, number of the draw, calls since
 
  private:
   Tensor draw(RandomKey key, uint64_t number) const;

@@ -19,7 +19,7 @@ Options draw_options(const Tensor& x) {
 }
 
 // x = offset + scale · draws
-void assign(Tensor x, Tensor draws, double scale, double offset) {
+void assign(const Tensor& x, const Tensor& draws, double scale, double offset) {
   NoGrad guard;
   x.copy_(draws.mul_(scale).add_(scalar(offset, draw_options(x))));
 }
@@ -52,7 +52,7 @@ bool SkipInit::active() { return skipping; }
 void constant_(const Tensor& x, double value) {
   if (skipping) return;
   NoGrad guard;
-  Tensor(x).fill_(value);
+  x.fill_(value);
 }
 
 void uniform_(const Tensor& x, double low, double high) {
@@ -92,7 +92,7 @@ void trunc_normal_(const Tensor& x, double mean, double std, double low, double 
     }
   });
   NoGrad guard;
-  Tensor(x).copy_(values);
+  x.copy_(values);
 }
 
 Fans fans(const Tensor& x) {
@@ -165,7 +165,7 @@ void orthogonal_(const Tensor& x, double gain, RandomKey key) {
     for (int64_t c = 0; c < columns; ++c)
       out[r * columns + c] = gain * q[size_t(rows <= columns ? r * length + c : c * length + r)];
   NoGrad guard;
-  Tensor(x).copy_(values.view(x.shape()));
+  x.copy_(values.view(x.shape()));
 }
 
 }  // namespace stretto::nn

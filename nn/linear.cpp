@@ -6,23 +6,27 @@
 #include "ops/matmul.h"
 
 namespace stretto::nn {
+namespace {
 
-Linear::Linear(Options o) : options(o) { make(); }
-
-Linear::Linear(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(o) {
-  make();
+const Linear::Options& checked(const Linear::Options& o) {
+  check(o.in > 0 && o.out > 0, "Linear", "sizes in = ", o.in, " and out = ", o.out,
+        " must be positive");
+  return o;
 }
 
-void Linear::make() {
-  check(options.in > 0 && options.out > 0, "Linear", "sizes in = ", options.in,
-        " and out = ", options.out, " must be positive");
+}  // namespace
+
+Linear::Linear(Options o) : options(checked(o)) { start(); }
+
+Linear::Linear(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(checked(o)) {
+  start();
+}
+
+void Linear::start() {
   const double bound = 1 / std::sqrt(double(options.in));
-  weight = parameter("weight", empty({options.out, options.in}));
   uniform_(weight, -bound, bound);
-  if (!options.bias) return;
-  bias = parameter("bias", empty({options.out}));
-  uniform_(bias, -bound, bound);
+  if (options.bias) uniform_(bias, -bound, bound);
 }
 
 Tensor Linear::operator()(const Tensor& x) const { return linear(x, weight, bias); }

@@ -21,11 +21,12 @@ class Linear : public Module {
   std::string label() const override;
 
   const Options options;
-  Tensor weight;
-  Tensor bias;  // undefined without
+  const Tensor weight = parameter("weight", empty({options.out, options.in}));
+  const Tensor bias =  // undefined without
+      options.bias ? parameter("bias", empty({options.out})) : Tensor();
 
  private:
-  void make();
+  void start();
 };
 
 }  // namespace stretto::nn

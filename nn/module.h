@@ -78,7 +78,8 @@ class Module {
 
  protected:
   /// Registers `value`, a leaf of floating dtype, as a parameter: it requires a gradient from now
-  /// on. Returns it.
+  /// on. Returns it, for a member that is a `const Tensor`: another tensor assigned to it would be
+  /// unknown to parameters(), optimisers and files.
   Tensor parameter(std::string name, const Tensor& value);
   /// Registers a parameter of another module once more, under a name here (weight tying).
   Tensor shared_parameter(std::string name, const Tensor& value);

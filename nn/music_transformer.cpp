@@ -64,8 +64,8 @@ void MusicTransformer::make() {
   if (!options.tied)
     out.emplace(*this, "out",
                 Linear::Options{options.d_model, options.vocabulary, options.output_bias});
-  if (options.learned_length > 0) {
-    places = parameter("places", empty({options.learned_length, options.d_model}));
+  if (places.defined()) {
+    parameter("places", places);
     normal_(places, 0, 0.02);
   }
   if (options.init_std > 0) start_as(options.init_std);

@@ -74,7 +74,8 @@ class MusicTransformer : public Module {
       *this, "embedding", {options.vocabulary, options.d_model, embedding_std(options)}};
   Dropout dropout{*this, "dropout", {options.dropout}};
   List<EncoderLayer> layers{*this, "layers", options.n_layers, layer_options(options)};
-  Tensor places;                  // [learned_length, d_model], where there are learned positions
+  const Tensor places =  // [learned_length, d_model], where there are learned positions
+      options.learned_length > 0 ? empty({options.learned_length, options.d_model}) : Tensor();
   std::optional<LayerNorm> norm;  // after the last layer, where there is one
   std::optional<Linear> out;      // unless tied
 

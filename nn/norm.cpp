@@ -1,6 +1,5 @@
 #include "nn/norm.h"
 
-#include "ops/create.h"
 #include "ops/norm.h"
 
 namespace stretto::nn {
@@ -8,21 +7,17 @@ namespace {
 
 const char* name(NormKind kind) { return kind == NormKind::layer ? "LayerNorm" : "RMSNorm"; }
 
+const Norm::Options& checked(const Norm::Options& o) {
+  check(o.dim > 0, name(o.kind), "dim = ", o.dim, " must be positive");
+  return o;
+}
+
 }  // namespace
 
-Norm::Norm(Options o) : options(o) { make(); }
+Norm::Norm(Options o) : options(checked(o)) {}
 
 Norm::Norm(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(o) {
-  make();
-}
-
-void Norm::make() {
-  check(options.dim > 0, name(options.kind), "dim = ", options.dim, " must be positive");
-  weight = parameter("weight", ones({options.dim}));
-  if (options.bias && options.kind == NormKind::layer)
-    bias = parameter("bias", zeros({options.dim}));
-}
+    : Module(parent, std::move(name)), options(checked(o)) {}
 
 Tensor Norm::operator()(const Tensor& x) const {
   return options.kind == NormKind::layer ? layer_norm(x, weight, bias, options.eps)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nn/module.h"
+#include "ops/create.h"
 
 namespace stretto::nn {
 
@@ -26,11 +27,10 @@ class Norm : public Module {
   std::string label() const override;
 
   const Options options;
-  Tensor weight;
-  Tensor bias;  // undefined without
-
- private:
-  void make();
+  const Tensor weight = parameter("weight", ones({options.dim}));
+  const Tensor bias =  // undefined without
+      options.bias && options.kind == NormKind::layer ? parameter("bias", zeros({options.dim}))
+                                                      : Tensor();
 };
 
 /// Norm of the kind `layer`.

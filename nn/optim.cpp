@@ -59,6 +59,8 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weigh
     for (const Tensor& p : group.parameters) {
       check(p.defined() && p.is_leaf() && is_floating(p.dtype()), "Optimizer",
             "a parameter must be a leaf of floating dtype, got ", p);
+      check(!overlaps_itself(p), "Optimizer", "a parameter (", p, ", strides ", p.strides(),
+            ") shows some elements more than once");
       check(seen.insert(p.id()).second, "Optimizer", "a parameter (", p, ") is given twice");
     }
   }
@@ -128,8 +130,10 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
   check(fits, name(), "a parameter has become ", parameter,
         " since its first step; convert a module before it is trained");
 
+  Tensor slope = gradient.detach().to(cpu).contiguous();
+  if (may_overlap(weight, slope)) slope = slope.clone();  // update() reads it while it writes
   Update u{.weight = weight,
-           .gradient = gradient.detach().to(cpu).contiguous(),
+           .gradient = slope,
            .master = {},
            .slots = {},
            .step = steps + 1,

@@ -113,12 +113,19 @@ RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, in
   return {.rows = index_select(table, 0, at).transpose(0, 1), .zero_row = lags.past};
 }
 
-T5Bias::T5Bias(Module& parent, HeadShape shape, Options o) : Position(parent), options(o) {
+namespace {
+
+Tensor t5_table(HeadShape shape, const T5Bias::Options& o) {
   t5_bucket(0, o.buckets, o.max_distance, o.two_sided);  // checks the options
-  const Tensor value = empty({o.buckets, shape.n_heads});
-  normal_(value, 0, 1 / std::sqrt(double(shape.d_model)));
-  table = parameter("table", value);
+  const Tensor table = empty({o.buckets, shape.n_heads});
+  normal_(table, 0, 1 / std::sqrt(double(shape.d_model)));
+  return table;
 }
+
+}  // namespace
+
+T5Bias::T5Bias(Module& parent, HeadShape shape, Options o)
+    : Position(parent), options(o), table(parameter("table", t5_table(shape, o))) {}
 
 void T5Bias::apply(AttentionCall& call) const {
   call.options.lag_bias = t5_bias(table, queries_with_future(call), call.n_keys(),
@@ -209,12 +216,13 @@ constexpr double least = 0.01;
 
 }  // namespace
 
-Kerple::Kerple(Module& parent, HeadShape shape, Options o) : Position(parent), options(o) {
-  const Tensor first = empty({shape.n_heads}), second = empty({shape.n_heads});
-  uniform_(first, least, 2);
-  uniform_(second, least, 1);
-  p = parameter("p", first);
-  a = parameter("a", second);
+Kerple::Kerple(Module& parent, HeadShape shape, Options o)
+    : Position(parent),
+      options(o),
+      p(parameter("p", empty({shape.n_heads}))),
+      a(parameter("a", empty({shape.n_heads}))) {
+  uniform_(p, least, 2);
+  uniform_(a, least, 1);
 }
 
 void Kerple::apply(AttentionCall& call) const {

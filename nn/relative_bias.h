@@ -45,7 +45,7 @@ class T5Bias : public Position {
   std::string label() const override;
 
   const Options options;
-  Tensor table;
+  const Tensor table;
 };
 
 inline MakePosition t5(T5Bias::Options options = {}) { return position<T5Bias>(options); }
@@ -98,7 +98,7 @@ class Kerple : public Position {
   std::string label() const override;
 
   const Options options;
-  Tensor p, a;
+  const Tensor p, a;
 };
 
 /// p and a [H], positive and taken as they are → a bias table [H, lags]; differentiable. bf16 is

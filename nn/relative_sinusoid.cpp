@@ -27,21 +27,24 @@ Tensor LagSinusoids::operator()(int64_t past, int64_t future, int64_t d,
 }
 
 RelativeSinusoid::RelativeSinusoid(Module& parent, HeadShape s, Options o)
-    : Position(parent), shape(s), options(std::move(o)) {
+    : Position(parent),
+      shape(s),
+      options(std::move(o)),
+      u(bias("u", options.u)),
+      v(bias("v", options.v)) {
   check(options.clamp >= 0, "RelativeSinusoid", "clamp ", options.clamp,
         "; must not be negative (0: none)");
   check(shape.d_model % 2 == 0, "RelativeSinusoid", "d_model ", shape.d_model,
         "; must be even: half the columns are sines, half cosines");
   check(options.u.defined() == options.v.defined(), "RelativeSinusoid",
         "u and v are shared together; give both or neither");
+}
+
+Tensor RelativeSinusoid::bias(const char* name, const Tensor& given) {
   const Shape expected{shape.n_heads, shape.d_key};
-  auto make = [&](const char* name, const Tensor& given) {
-    if (!given.defined()) return parameter(name, zeros(expected));
-    check(given.shape() == expected, "RelativeSinusoid", name, ' ', given, "; must be ", expected);
-    return shared_parameter(name, given);
-  };
-  u = make("u", options.u);
-  v = make("v", options.v);
+  if (!given.defined()) return parameter(name, zeros(expected));
+  check(given.shape() == expected, "RelativeSinusoid", name, ' ', given, "; must be ", expected);
+  return shared_parameter(name, given);
 }
 
 void RelativeSinusoid::apply(AttentionCall& call) const {

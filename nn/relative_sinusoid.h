@@ -46,9 +46,11 @@ class RelativeSinusoid : public Position {
   const HeadShape shape;
   const Options options;
   Linear r{*this, "r", {shape.d_model, shape.n_heads* shape.d_key, false}};
-  Tensor u, v;  // own ones start at 0
+  const Tensor u, v;  // own ones start at 0
 
  private:
+  Tensor bias(const char* name, const Tensor& given);
+
   LagSinusoids sinusoids_;
 };
 

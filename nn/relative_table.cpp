@@ -10,15 +10,34 @@
 #include "ops/view.h"
 
 namespace stretto::nn {
+namespace {
 
-MusicRelative::MusicRelative(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(o) {
+Tensor music_table(HeadShape shape, const MusicRelative::Options& o) {
   check(o.length >= 1, "MusicRelative", "length ", o.length, "; needs at least 1");
   const int64_t rows = o.two_sided ? 2 * o.length - 1 : o.length;
-  const Tensor value = empty({o.shared_by_heads ? 1 : shape.n_heads, rows, shape.d_key});
-  normal_(value, 0, 1 / std::sqrt(double(shape.d_key)));
-  table = parameter("table", value);
+  const Tensor table = empty({o.shared_by_heads ? 1 : shape.n_heads, rows, shape.d_key});
+  normal_(table, 0, 1 / std::sqrt(double(shape.d_key)));
+  return table;
 }
+
+Tensor shaw_table(HeadShape shape, int64_t width, const ShawRelative::Options& o) {
+  check(o.clip >= 0, "ShawRelative", "clip ", o.clip, "; must not be negative");
+  const Tensor table = empty({o.shared_by_heads ? 1 : shape.n_heads, 2 * o.clip + 1, width});
+  for (int64_t h = 0; h < table.size(0); ++h) xavier_uniform_(table[h]);
+  return table;
+}
+
+Tensor bert_table(HeadShape shape, const BertRelative::Options& o) {
+  check(o.length >= 1, "BertRelative", "length ", o.length, "; needs at least 1");
+  const Tensor table = empty({1, 2 * o.length - 1, shape.d_key});
+  normal_(table, 0, 0.02);
+  return table;
+}
+
+}  // namespace
+
+MusicRelative::MusicRelative(Module& parent, HeadShape shape, Options o)
+    : Position(parent), options(o), table(parameter("table", music_table(shape, o))) {}
 
 void MusicRelative::apply(AttentionCall& call) const {
   call.options.keys = {.rows = table, .zero_row = options.length - 1, .beyond = options.beyond};
@@ -30,16 +49,10 @@ std::string MusicRelative::label() const {
 }
 
 ShawRelative::ShawRelative(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(o) {
-  check(o.clip >= 0, "ShawRelative", "clip ", o.clip, "; must not be negative");
-  auto table = [&](const char* name, int64_t size) {
-    const Tensor value = empty({o.shared_by_heads ? 1 : shape.n_heads, 2 * o.clip + 1, size});
-    for (int64_t h = 0; h < value.size(0); ++h) xavier_uniform_(value[h]);
-    return parameter(name, value);
-  };
-  keys = table("keys", shape.d_key);
-  if (o.values) values = table("values", shape.d_value);
-}
+    : Position(parent),
+      options(o),
+      keys(parameter("keys", shaw_table(shape, shape.d_key, o))),
+      values(o.values ? parameter("values", shaw_table(shape, shape.d_value, o)) : Tensor()) {}
 
 void ShawRelative::apply(AttentionCall& call) const {
   call.options.keys = {.rows = keys, .zero_row = options.clip, .beyond = Beyond::clip};
@@ -53,12 +66,7 @@ std::string ShawRelative::label() const {
 }
 
 BertRelative::BertRelative(Module& parent, HeadShape shape, Options o)
-    : Position(parent), options(o) {
-  check(o.length >= 1, "BertRelative", "length ", o.length, "; needs at least 1");
-  const Tensor value = empty({1, 2 * o.length - 1, shape.d_key});
-  normal_(value, 0, 0.02);
-  table = parameter("table", value);
-}
+    : Position(parent), options(o), table(parameter("table", bert_table(shape, o))) {}
 
 void BertRelative::apply(AttentionCall& call) const {
   call.options.keys = {.rows = table, .zero_row = options.length - 1, .beyond = Beyond::error};

@@ -22,7 +22,7 @@ class MusicRelative : public Position {
   std::string label() const override;
 
   const Options options;
-  Tensor table;
+  const Tensor table;
 };
 
 inline MakePosition music_relative(MusicRelative::Options options) {
@@ -47,8 +47,8 @@ class ShawRelative : public Position {
   std::string label() const override;
 
   const Options options;
-  Tensor keys;
-  Tensor values;  // undefined without
+  const Tensor keys;
+  const Tensor values;  // undefined without
 };
 
 inline MakePosition shaw_relative(ShawRelative::Options options = {}) {
@@ -72,7 +72,7 @@ class BertRelative : public Position {
   std::string label() const override;
 
   const Options options;
-  Tensor table;
+  const Tensor table;
 };
 
 inline MakePosition bert_relative(BertRelative::Options options) {

@@ -125,7 +125,11 @@ struct SpeShared {
 
 Spe::Spe(Module& parent, const char* op, HeadShape shape, Common common, const SpeModels& models,
          const std::function<std::vector<Parameter>()>& parameters)
-    : Position(parent), op_(op), shape_(shape), common_(common) {
+    : Position(parent),
+      gate(common.gated ? empty({shape.n_heads, shape.d_key}) : Tensor()),
+      op_(op),
+      shape_(shape),
+      common_(common) {
   check(common.realizations >= 1, op, common.realizations, " realizations; must be at least 1");
   const bool shares_draws = common.shared == SpeShare::draws;
   if (models) shared_ = (*models)(parent).lock();
@@ -147,9 +151,8 @@ Spe::Spe(Module& parent, const char* op, HeadShape shape, Common common, const S
   }
   layer_ = drawn_->layers++;
   if (!common.gated) return;
-  const Tensor value = empty({shape.n_heads, shape.d_key});
-  normal_(value);
-  gate = parameter("gate", value);
+  normal_(gate);
+  parameter("gate", gate);
   frozen_gate_ = frozen_key("gate_draw");
 }
 

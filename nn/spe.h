@@ -65,7 +65,8 @@ class Spe : public Position {
   int64_t realizations() const;
   void set_realizations(int64_t realizations);
 
-  Tensor gate;  // [H, D], where gated: sigmoid(gate) is the share of the noise without positions
+  const Tensor
+      gate;  // [H, D], where gated: sigmoid(gate) is the share of the noise without positions
 
  protected:
   struct Common {

@@ -95,7 +95,7 @@ class TransformerXL : public Module {
   Lengths lengths = options.lengths;  // may be changed at any time; a clone has them
 
   AdaptiveEmbedding embedding{*this, "embedding", embedding_options(options)};
-  Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_head] with tied_biases
+  const Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_head] with tied_biases
   Dropout dropout{*this, "dropout", {options.dropout}};
   List<TransformerXLLayer> layers{*this, "layers", options.n_layers, layer_options()};
   AdaptiveSoftmax output{

@@ -152,7 +152,7 @@ Tensor full(const Shape& shape, double value, Options options) {
 }
 Tensor scalar(double value, Options options) { return filled("scalar", {}, value, options); }
 
-Tensor arange(int64_t n, Options options) {
+Tensor arange(Int n, Options options) {
   check(n >= 0, "arange", "n = ", n, "; needs at least 0");
   check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
   if (n > 0) check_value("arange", options.dtype, double(n - 1));
@@ -186,7 +186,7 @@ Tensor arange(double start, double end, double step, Options options) {
   });
 }
 
-Tensor linspace(double start, double end, int64_t n, Options options) {
+Tensor linspace(double start, double end, Int n, Options options) {
   check(n >= 0, "linspace", "n = ", n, "; needs at least 0");
   check_floating("linspace", options.dtype);
   return made_on_host("linspace", {n}, options, [=](const Tensor& x) {
@@ -201,7 +201,7 @@ Tensor linspace(double start, double end, int64_t n, Options options) {
   });
 }
 
-Tensor eye(int64_t n, Options options) {
+Tensor eye(Int n, Options options) {
   Tensor x = filled("eye", {n, n}, 0, options);
   NoGrad guard;
   make_view(x, 0, {n}, {n + 1}).fill_(1);
@@ -259,7 +259,7 @@ void normal_draws(RandomKey key, int64_t first, int64_t n, float* y) {
   normal_run(y, key, first, first + n);
 }
 
-Tensor randint(int64_t low, int64_t high, const Shape& shape, Options options) {
+Tensor randint(Int low, Int high, const Shape& shape, Options options) {
   const uint64_t range = uint64_t(high) - uint64_t(low);
   check(low < high && range <= uint64_t(1) << 32, "randint", "range [", low, ", ", high,
         "); needs low < high and at most 2^32 values");
@@ -279,7 +279,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, Options options) {
   });
 }
 
-Tensor randperm(int64_t n) {
+Tensor randperm(Int n) {
   check(n >= 0 && n <= int64_t(1) << 32, "randperm", "n = ", n, "; accepted: 0 to 2^32");
   Tensor x = arange(n);
   int64_t* y = x.data<int64_t>();

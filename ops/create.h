@@ -17,13 +17,13 @@ inline Tensor zeros_like(const Tensor& x) { return zeros(x.shape(), options_of(x
 inline Tensor ones_like(const Tensor& x) { return ones(x.shape(), options_of(x)); }
 
 /// 0, 1, …, n−1; i64 by default.
-Tensor arange(int64_t n, Options options = {.dtype = i64});
+Tensor arange(Int n, Options options = {.dtype = i64});
 /// start, start + step, … below end. step ≠ 0, towards end.
 Tensor arange(double start, double end, double step = 1, Options options = {});
 /// n values from start to end, both included.
-Tensor linspace(double start, double end, int64_t n, Options options = {});
+Tensor linspace(double start, double end, Int n, Options options = {});
 /// Identity matrix [n, n].
-Tensor eye(int64_t n, Options options = {});
+Tensor eye(Int n, Options options = {});
 
 /// Values in row-major order; the dtype is T's (float, double, BFloat16, int64_t,
 /// int32_t, uint8_t or bool). Throws when the counts differ.
@@ -45,8 +45,8 @@ Tensor randn(const Shape& shape, RandomKey key, Options options = {});
 /// Normal draws first … first + n − 1 of a key's sequence, by the calling thread, to y.
 void normal_draws(RandomKey key, int64_t first, int64_t n, float* y);
 /// Integers in [low, high), at most 2^32 of them; i64 by default.
-Tensor randint(int64_t low, int64_t high, const Shape& shape, Options options = {.dtype = i64});
+Tensor randint(Int low, Int high, const Shape& shape, Options options = {.dtype = i64});
 /// 0 … n−1 in random order, i64 [n], on the CPU.
-Tensor randperm(int64_t n);
+Tensor randperm(Int n);
 
 }  // namespace stretto

@@ -368,11 +368,12 @@ STRETTO_CLONES void add_run(T* y, int64_t sy, const T* x, int64_t sx, int64_t n,
 
 }  // namespace
 
-Tensor& Tensor::add_(const Tensor& other, double scale) {
+Tensor Tensor::add_(const Tensor& other, double scale) const {
   check_in_place("add_", *this);
   check_same_device("add_", {this, &other});
   check(is_floating(dtype()), "add_", "needs a floating tensor, got ", *this);
-  const Tensor from = broadcast_to(other.detach().to(dtype()), shape());
+  const Tensor from =
+      broadcast_to(readable_while_writing(*this, other.detach().to(dtype())), shape());
   if (device().is_cuda()) {
     cuda::add_scaled(*this, from, scale);
   } else {
@@ -390,7 +391,7 @@ Tensor& Tensor::add_(const Tensor& other, double scale) {
   return *this;
 }
 
-Tensor& Tensor::mul_(double factor) {
+Tensor Tensor::mul_(double factor) const {
   check_in_place("mul_", *this);
   NoGrad guard;
   const Tensor product = mul(*this, factor);

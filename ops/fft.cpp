@@ -153,7 +153,7 @@ Tensor rfft(const Tensor& x) {
   return to_bins("rfft", x, {});
 }
 
-Tensor irfft(const Tensor& x, int64_t n) {
+Tensor irfft(const Tensor& x, Int n) {
   check_bins("irfft", x, n, 1);
   return from_bins("irfft", x, n, inverse_scale(n));
 }
@@ -165,7 +165,7 @@ Tensor rfft2(const Tensor& x) {
   return complex_transform("rfft2", rows.transpose(-3, -2), false, 1).transpose(-3, -2);
 }
 
-Tensor irfft2(const Tensor& x, int64_t n) {
+Tensor irfft2(const Tensor& x, Int n) {
   check_bins("irfft2", x, n, 2);
   if (x.dtype() == bf16) return irfft2(x.to(f32), n).to(bf16);
   const double scale = 1.0 / double(x.size(-3));

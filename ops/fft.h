@@ -24,10 +24,10 @@ Tensor ifft(const Tensor& x);
 Tensor rfft(const Tensor& x);
 /// The n real numbers with this first half of a spectrum: x [.., n/2 + 1, 2] → [.., n]. The
 /// imaginary parts of bin 0, and of bin n/2 of an even n, belong to no real number and are ignored.
-Tensor irfft(const Tensor& x, int64_t n);
+Tensor irfft(const Tensor& x, Int n);
 
 /// The same over two dimensions: x [.., n1, n2] → [.., n1, n2/2 + 1, 2], and back for n2 = n.
 Tensor rfft2(const Tensor& x);
-Tensor irfft2(const Tensor& x, int64_t n);
+Tensor irfft2(const Tensor& x, Int n);
 
 }  // namespace stretto

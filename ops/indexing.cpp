@@ -174,7 +174,7 @@ void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-Tensor cat(const Tensors& tensors, int64_t d) {
+Tensor cat(const Tensors& tensors, Int d) {
   check(!tensors.empty(), "cat", "nothing to join; needs at least one tensor");
   const Tensor& first = tensors[0];
   d = wrap_dim("cat", d, first.dim());
@@ -203,7 +203,7 @@ Tensor cat(const Tensors& tensors, int64_t d) {
   });
 }
 
-Tensor stack(const Tensors& tensors, int64_t d) {
+Tensor stack(const Tensors& tensors, Int d) {
   check(!tensors.empty(), "stack", "nothing to join; needs at least one tensor");
   const Tensor& first = tensors[0];
   d = wrap_dim("stack", d, first.dim() + 1);
@@ -217,7 +217,7 @@ Tensor stack(const Tensors& tensors, int64_t d) {
   return cat(rows, d);
 }
 
-Tensors split(const Tensor& x, int64_t size, int64_t d) {
+Tensors split(const Tensor& x, Int size, Int d) {
   d = wrap_dim("split", d, x.dim());
   check(size >= 1, "split", "pieces of size ", size, "; needs at least 1");
   Tensors pieces;
@@ -229,7 +229,7 @@ Tensors split(const Tensor& x, int64_t size, int64_t d) {
   return pieces;
 }
 
-Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t d) {
+Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, Int d) {
   d = wrap_dim("split", d, x.dim());
   int64_t total = 0;
   for (int64_t size : sizes) {
@@ -247,7 +247,7 @@ Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t d) {
   return pieces;
 }
 
-Tensor gather(const Tensor& x, int64_t d, const Tensor& given) {
+Tensor gather(const Tensor& x, Int d, const Tensor& given) {
   d = wrap_dim("gather", d, x.dim());
   check_same_device("gather", {&x, &given});
   check_index_dtype("gather", given);
@@ -273,7 +273,7 @@ Tensor gather(const Tensor& x, int64_t d, const Tensor& given) {
   });
 }
 
-Tensor index_select(const Tensor& x, int64_t d, const Tensor& index) {
+Tensor index_select(const Tensor& x, Int d, const Tensor& index) {
   d = wrap_dim("index_select", d, x.dim());
   check_same_device("index_select", {&x, &index});
   check_index_dtype("index_select", index);
@@ -282,7 +282,7 @@ Tensor index_select(const Tensor& x, int64_t d, const Tensor& index) {
   return take("index_select", x, d, checked_along("index_select", index, x, d));
 }
 
-Tensor scatter_add(const Tensor& x, int64_t d, const Tensor& given, const Tensor& source) {
+Tensor scatter_add(const Tensor& x, Int d, const Tensor& given, const Tensor& source) {
   d = wrap_dim("scatter_add", d, x.dim());
   check_same_device("scatter_add", {&x, &given, &source});
   check_index_dtype("scatter_add", given);

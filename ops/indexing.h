@@ -9,22 +9,22 @@
 namespace stretto {
 
 /// Joins along an existing dimension; all other sizes and dtypes agree.
-Tensor cat(const Tensors& tensors, int64_t d = 0);
+Tensor cat(const Tensors& tensors, Int d = 0);
 /// Joins along a new dimension d; all shapes agree.
-Tensor stack(const Tensors& tensors, int64_t d = 0);
+Tensor stack(const Tensors& tensors, Int d = 0);
 /// Pieces of `size` along d (the last may be smaller), as views.
-Tensors split(const Tensor& x, int64_t size, int64_t d = 0);
+Tensors split(const Tensor& x, Int size, Int d = 0);
 /// Pieces of the given sizes, which add up to the size of d, as views.
-Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, int64_t d = 0);
+Tensors split(const Tensor& x, const std::vector<int64_t>& sizes, Int d = 0);
 
 /// y[.., i, ..] = x[.., index[.., i, ..], ..] along d; index has x's dimensions, its other sizes
 /// at most x's.
-Tensor gather(const Tensor& x, int64_t d, const Tensor& index);
+Tensor gather(const Tensor& x, Int d, const Tensor& index);
 /// Slices x[.., index[i], ..] along d; index is 1-d.
-Tensor index_select(const Tensor& x, int64_t d, const Tensor& index);
+Tensor index_select(const Tensor& x, Int d, const Tensor& index);
 /// x with source[.., i, ..] added at [.., index[.., i, ..], ..] along d. Differentiable in x and
 /// source.
-Tensor scatter_add(const Tensor& x, int64_t d, const Tensor& index, const Tensor& source);
+Tensor scatter_add(const Tensor& x, Int d, const Tensor& index, const Tensor& source);
 
 /// Rows of a table: table [V, D], ids of any shape S → [S…, D].
 Tensor embedding(const Tensor& table, const Tensor& ids);

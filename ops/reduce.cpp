@@ -304,19 +304,17 @@ STRETTO_CLONES void logsumexp_rows(const T* x, T* y, int64_t rows, int64_t n) {
 
 }  // namespace
 
-Tensor max(const Tensor& x, int64_t d, bool keepdim) { return extreme<true>("max", x, d, keepdim); }
-Tensor min(const Tensor& x, int64_t d, bool keepdim) {
-  return extreme<false>("min", x, d, keepdim);
-}
+Tensor max(const Tensor& x, Int d, bool keepdim) { return extreme<true>("max", x, d, keepdim); }
+Tensor min(const Tensor& x, Int d, bool keepdim) { return extreme<false>("min", x, d, keepdim); }
 Tensor max(const Tensor& x) { return extreme_of_all<true>("max", x); }
 Tensor min(const Tensor& x) { return extreme_of_all<false>("min", x); }
 
-Tensor argmax(const Tensor& x, int64_t d, bool keepdim) {
+Tensor argmax(const Tensor& x, Int d, bool keepdim) {
   const Extremes e = extremes<true>("argmax", x, d);
   return keepdim ? e.indices : e.indices.squeeze(e.d);
 }
 
-Tensor cumsum(const Tensor& x, int64_t d) {
+Tensor cumsum(const Tensor& x, Int d) {
   d = wrap_dim("cumsum", d, x.dim());
   check_cpu("cumsum", {&x});
   const Tensor row_major = x.detach().contiguous();
@@ -342,7 +340,7 @@ Tensor cumsum(const Tensor& x, int64_t d) {
                 [d](Backward& b) { return Tensors{flip(cumsum(flip(b.grad(), d), d), d)}; });
 }
 
-Tensor logsumexp(const Tensor& x, int64_t d, bool keepdim) {
+Tensor logsumexp(const Tensor& x, Int d, bool keepdim) {
   d = wrap_dim("logsumexp", d, x.dim());
   check_floating("logsumexp", x);
   check_cpu("logsumexp", {&x});

@@ -6,6 +6,7 @@
 // NaN, max, min and argmax are errors. Sums run in a fixed order.
 #pragma once
 
+#include <concepts>
 #include <initializer_list>
 #include <utility>
 
@@ -20,31 +21,33 @@ Tensor sum(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const Dims& dims = {}, bool keepdim = false);
 /// Mean squared distance from the mean, times n / (n − correction).
 Tensor var(const Tensor& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
+template <std::same_as<bool> B>
+Tensor var(const Tensor&, const Dims&, B keepdim, bool = false) = delete;  // third: the correction
 
 /// Largest (smallest) value along d; NaN wins. The gradient goes to the first of equal values.
-Tensor max(const Tensor& x, int64_t d, bool keepdim = false);
-Tensor min(const Tensor& x, int64_t d, bool keepdim = false);
+Tensor max(const Tensor& x, Int d, bool keepdim = false);
+Tensor min(const Tensor& x, Int d, bool keepdim = false);
 /// Of all elements, as a 0-d tensor.
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
 /// Index of the first largest value along d, i64.
-Tensor argmax(const Tensor& x, int64_t d, bool keepdim = false);
+Tensor argmax(const Tensor& x, Int d, bool keepdim = false);
 
 /// Running sum along d.
-Tensor cumsum(const Tensor& x, int64_t d);
+Tensor cumsum(const Tensor& x, Int d);
 /// log Σ exp(x) along d, computed around the maximum; −inf when all are −inf. One number, rounded
 /// to x's dtype: about 1e8 in f32 it is off by up to 4, more than log Σ of many equal terms.
 /// Differences from it are what log_softmax and cross_entropy give, which are as good there as
 /// about 0.
-Tensor logsumexp(const Tensor& x, int64_t d, bool keepdim = false);
+Tensor logsumexp(const Tensor& x, Int d, bool keepdim = false);
 
 /// Values and their indices (i64). NaN counts as largest; equal values keep their order.
 struct Sorted {
   Tensor values, indices;
 };
 /// Along d, ascending unless `descending`; stable.
-Sorted sort(const Tensor& x, int64_t d = -1, bool descending = false);
+Sorted sort(const Tensor& x, Int d = -1, bool descending = false);
 /// The k largest along d, in falling order.
-Sorted topk(const Tensor& x, int64_t k, int64_t d = -1);
+Sorted topk(const Tensor& x, Int k, Int d = -1);
 
 }  // namespace stretto

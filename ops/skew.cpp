@@ -47,7 +47,7 @@ void check_arguments(const char* op, const Tensor& x, int64_t width) {
 
 }  // namespace
 
-Tensor skew(const Tensor& x, int64_t n_keys) {
+Tensor skew(const Tensor& x, Int n_keys) {
   check_arguments("skew", x, n_keys);
   const int64_t m = x.size(-2);
   Tensor y = x.device().is_cuda() ? cuda::skew(x.detach().contiguous(), n_keys)
@@ -56,7 +56,7 @@ Tensor skew(const Tensor& x, int64_t n_keys) {
                 [width = x.size(-1)](Backward& b) { return Tensors{unskew(b.grad(), width)}; });
 }
 
-Tensor unskew(const Tensor& y, int64_t width) {
+Tensor unskew(const Tensor& y, Int width) {
   check_arguments("unskew", y, width);
   const int64_t m = y.size(-2);
   Tensor x = y.device().is_cuda() ? cuda::unskew(y.detach().contiguous(), width)

@@ -14,10 +14,10 @@ namespace stretto {
 /// et al. 2018, §3.4.1), W = 2N − 1 with M = N its two-sided and local form, W = N > M the shift
 /// with memory of Transformer-XL (Dai et al. 2019, app. B). Entries that the papers' reshape fills
 /// with values of another row are 0 here.
-Tensor skew(const Tensor& x, int64_t n_keys);
+Tensor skew(const Tensor& x, Int n_keys);
 
 /// The inverse movement and the gradient of skew: x[.., i, c] = y[.., i, c + i − M + 1] where that
 /// column exists, else 0: y [.., M, N] → x [.., M, W].
-Tensor unskew(const Tensor& y, int64_t width);
+Tensor unskew(const Tensor& y, Int width);
 
 }  // namespace stretto

@@ -92,7 +92,7 @@ Tensor along(const char* op, const Tensor& x, int64_t d, bool logarithm) {
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int64_t d) { return along("softmax", x, d, false); }
-Tensor log_softmax(const Tensor& x, int64_t d) { return along("log_softmax", x, d, true); }
+Tensor softmax(const Tensor& x, Int d) { return along("softmax", x, d, false); }
+Tensor log_softmax(const Tensor& x, Int d) { return along("log_softmax", x, d, true); }
 
 }  // namespace stretto

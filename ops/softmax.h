@@ -6,7 +6,7 @@
 namespace stretto {
 
 /// exp(x) / Σ exp(x) along d. A slice of −inf alone gives zeros, not NaN: nothing to attend to.
-Tensor softmax(const Tensor& x, int64_t d = -1);
-Tensor log_softmax(const Tensor& x, int64_t d = -1);
+Tensor softmax(const Tensor& x, Int d = -1);
+Tensor log_softmax(const Tensor& x, Int d = -1);
 
 }  // namespace stretto

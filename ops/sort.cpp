@@ -81,12 +81,12 @@ Sorted first_sorted(const char* op, const Tensor& x, int64_t k, int64_t d, bool 
 
 }  // namespace
 
-Sorted sort(const Tensor& x, int64_t d, bool descending) {
+Sorted sort(const Tensor& x, Int d, bool descending) {
   d = wrap_dim("sort", d, x.dim());
   return first_sorted("sort", x, x.shape()[d], d, descending);
 }
 
-Sorted topk(const Tensor& x, int64_t k, int64_t d) {
+Sorted topk(const Tensor& x, Int k, Int d) {
   d = wrap_dim("topk", d, x.dim());
   check(k >= 0 && k <= x.shape()[d], "topk", "k = ", k, " of dimension ", d, " of ", x,
         "; accepted: 0 to ", x.shape()[d]);

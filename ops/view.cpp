@@ -149,7 +149,7 @@ Tensor Tensor::permute(const Shape& order) const {
                 [inverse](Backward& b) { return Tensors{b.grad().permute(inverse)}; });
 }
 
-Tensor Tensor::transpose(int64_t d0, int64_t d1) const {
+Tensor Tensor::transpose(Int d0, Int d1) const {
   Shape order = shape();
   for (int64_t d = 0; d < dim(); ++d) order[d] = d;
   d0 = wrap_dim("transpose", d0, dim());
@@ -189,7 +189,7 @@ Tensor sum_to(const Tensor& x, const Shape& shape) {
   return dims.empty() ? x.reshape(shape) : sum(x, dims, true).reshape(shape);
 }
 
-Tensor Tensor::squeeze(int64_t d) const {
+Tensor Tensor::squeeze(Int d) const {
   d = wrap_dim("squeeze", d, dim());
   check(shape()[d] == 1, "squeeze", "dimension ", d, " of ", *this, " is not of size 1");
   Shape sizes = shape(), strides = this->strides();
@@ -199,7 +199,7 @@ Tensor Tensor::squeeze(int64_t d) const {
                 [d](Backward& b) { return Tensors{b.grad().unsqueeze(d)}; });
 }
 
-Tensor Tensor::unsqueeze(int64_t d) const {
+Tensor Tensor::unsqueeze(Int d) const {
   d = wrap_dim("unsqueeze", d, dim() + 1);
   Shape sizes = shape(), strides = this->strides();
   sizes.insert(d, 1);
@@ -208,7 +208,7 @@ Tensor Tensor::unsqueeze(int64_t d) const {
                 [d](Backward& b) { return Tensors{b.grad().squeeze(d)}; });
 }
 
-Tensor Tensor::flatten(int64_t first, int64_t last) const {
+Tensor Tensor::flatten(Int first, Int last) const {
   if (dim() == 0) return reshape({1});
   first = wrap_dim("flatten", first, dim());
   last = wrap_dim("flatten", last, dim());
@@ -223,14 +223,12 @@ Tensor Tensor::flatten(int64_t first, int64_t last) const {
   return reshape(sizes);
 }
 
-Tensor Tensor::slice(int64_t d, int64_t start, int64_t end, int64_t step) const {
+Tensor Tensor::slice(Int d, Int from_index, Int to_index, Int step) const {
   d = wrap_dim("slice", d, dim());
   check(step >= 1, "slice", "step ", step, "; needs at least 1 (flip reverses)");
   const int64_t n = shape()[d];
-  if (start < 0) start += n;
-  if (end < 0) end += n;
-  start = std::min(std::max<int64_t>(start, 0), n);
-  end = std::min(std::max<int64_t>(end, start), n);
+  const auto clipped = [n](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
+  const int64_t start = clipped(from_index), end = std::max(clipped(to_index), start);
   Shape sizes = shape(), strides = this->strides();
   sizes[d] = (end - start) / step + ((end - start) % step != 0);
   const int64_t at = offset() + (sizes[d] > 0 ? start * strides[d] : 0);
@@ -240,12 +238,12 @@ Tensor Tensor::slice(int64_t d, int64_t start, int64_t end, int64_t step) const 
       [=, from = shape()](Backward& b) { return Tensors{place(b.grad(), from, d, start, step)}; });
 }
 
-Tensor Tensor::select(int64_t d, int64_t index) const {
+Tensor Tensor::select(Int d, Int index) const {
   d = wrap_dim("select", d, dim());
   const int64_t n = shape()[d];
   check(index >= -n && index < n, "select", "index ", index, " of dimension ", d, " of ", *this);
-  if (index < 0) index += n;
-  return slice(d, index, index + 1).squeeze(d);
+  const int64_t at = index + (index < 0 ? n : 0);
+  return slice(d, at, at + 1).squeeze(d);
 }
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
@@ -273,14 +271,14 @@ Tensor Tensor::to(Device where) const {
                 [from = device()](Backward& b) { return Tensors{b.grad().to(from)}; });
 }
 
-Tensor& Tensor::copy_(const Tensor& from) {
+Tensor Tensor::copy_(const Tensor& from) const {
   check_in_place("copy_", *this);
-  copy_elements(*this, broadcast_to(from.detach(), shape()));
+  copy_elements(*this, broadcast_to(readable_while_writing(*this, from.detach()), shape()));
   ++storage().version;
   return *this;
 }
 
-Tensor& Tensor::fill_(double value) {
+Tensor Tensor::fill_(double value) const {
   check_in_place("fill_", *this);
   check_value("fill_", dtype(), value);
   if (device().is_cuda()) {
@@ -300,13 +298,13 @@ Tensor& Tensor::fill_(double value) {
   return *this;
 }
 
-Tensor pad(const Tensor& x, int64_t d, int64_t before, int64_t after, double value) {
+Tensor pad(const Tensor& x, Int d, Int before, Int after, double value) {
   d = wrap_dim("pad", d, x.dim());
   check(before >= 0 && after >= 0, "pad", "negative padding ", before, ", ", after);
   Shape shape = x.shape();
   const int64_t n = shape[d];
-  check(!__builtin_add_overflow(n, before, &shape[d]) &&
-            !__builtin_add_overflow(shape[d], after, &shape[d]),
+  check(!__builtin_add_overflow(n, int64_t(before), &shape[d]) &&
+            !__builtin_add_overflow(shape[d], int64_t(after), &shape[d]),
         "pad", x, " padded by ", before, " and ", after, " has too many elements");
   Tensor y = full(shape, value, options_of(x));
   y.slice(d, before, before + n).copy_(x.detach());
@@ -320,7 +318,7 @@ Tensor pad(const Tensor& x, int64_t d, int64_t before, int64_t after, double val
   });
 }
 
-Tensor flip(const Tensor& x, int64_t d) {
+Tensor flip(const Tensor& x, Int d) {
   d = wrap_dim("flip", d, x.dim());
   Tensor y = empty_like(x);
   if (x.numel() > 0) {
@@ -348,7 +346,7 @@ Tensor outside(const Tensor& x, int64_t k, bool lower) {
 
 }  // namespace
 
-Tensor tril(const Tensor& x, int64_t k) { return masked_fill(x, outside(x, k, true), 0); }
-Tensor triu(const Tensor& x, int64_t k) { return masked_fill(x, outside(x, k, false), 0); }
+Tensor tril(const Tensor& x, Int k) { return masked_fill(x, outside(x, k, true), 0); }
+Tensor triu(const Tensor& x, Int k) { return masked_fill(x, outside(x, k, false), 0); }
 
 }  // namespace stretto

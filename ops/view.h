@@ -14,13 +14,13 @@ Tensor sum_to(const Tensor& x, const Shape& shape);
 Tensor broadcast_to(const Tensor& x, const Shape& shape);
 
 /// Zeros around dimension d: `before` and `after` entries of `value`.
-Tensor pad(const Tensor& x, int64_t d, int64_t before, int64_t after, double value = 0);
+Tensor pad(const Tensor& x, Int d, Int before, Int after, double value = 0);
 
 /// Order of dimension d reversed (copies: strides are never negative).
-Tensor flip(const Tensor& x, int64_t d);
+Tensor flip(const Tensor& x, Int d);
 
 /// Elements on and below (tril) or above (triu) diagonal k of the last two dimensions; the rest 0.
-Tensor tril(const Tensor& x, int64_t k = 0);
-Tensor triu(const Tensor& x, int64_t k = 0);
+Tensor tril(const Tensor& x, Int k = 0);
+Tensor triu(const Tensor& x, Int k = 0);
 
 }  // namespace stretto

@@ -40,6 +40,6 @@ Tensor mask(const Tensors& x, const std::string& name);
 Tensor indices(const Tensors& x, const std::string& name);
 
 /// Puts a tensor of the case, which must have its shape, in the place of a module's parameter.
-void connect(Tensor& parameter, const Tensors& x, const std::string& name);
+void connect(const Tensor& parameter, const Tensors& x, const std::string& name);
 
 }  // namespace stretto::conformance

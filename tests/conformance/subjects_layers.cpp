@@ -7,6 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "tests/conformance/families.h"
+#include "tests/support/stand_in.h"
 
 namespace stretto::conformance {
 namespace {
@@ -162,20 +163,22 @@ Tensors adaptive_module(const Tensors& x, const Config& config) {
   const auto clusters = clusters_of(x, o);
   nn::AdaptiveSoftmax module({.clusters = o});
   const int64_t shortlist = o.last(0);
+  using testing::stand_in;
   stretto::Tensors weights{clusters[0].weight.slice(0, 0, shortlist)};
   stretto::Tensors biases{clusters[0].bias.slice(0, 0, shortlist)};
   for (size_t i = 1; i < clusters.size(); ++i) {
     weights.push_back(clusters[i].weight);
     biases.push_back(clusters[i].bias);
   }
-  module.weights = o.n_tables() == 1 ? stretto::Tensors{cat(weights)} : weights;
-  module.bias = cat(biases);
+  if (o.n_tables() == 1) weights = {cat(weights)};
+  for (size_t i = 0; i < weights.size(); ++i) stand_in(weights[i], module.weights[i]);
+  stand_in(cat(biases), module.bias);
   if (o.n_clusters() > 1) {
-    module.cluster_weight = clusters[0].weight.slice(0, shortlist);
-    module.cluster_bias = clusters[0].bias.slice(0, shortlist);
+    stand_in(clusters[0].weight.slice(0, shortlist), module.cluster_weight);
+    stand_in(clusters[0].bias.slice(0, shortlist), module.cluster_bias);
   }
   for (size_t i = 0; i < module.projections.size(); ++i)
-    module.projections[i] = clusters[i].projection;
+    stand_in(clusters[i].projection, module.projections[i]);
   return only("out.y", module.nll(x["in.x"], indices(x, "in.target")));
 }
 

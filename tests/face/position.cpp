@@ -12,7 +12,7 @@ struct Fading : nn::Position {
     Tensor distance = arange(-double(call.n_keys() - 1), 1);  // …, −2, −1, 0
     call.options.lag_bias = {.rows = slope * distance, .zero_row = call.n_keys() - 1};
   }
-  Tensor slope;
+  const Tensor slope;
 };
 
 int main() {

@@ -12,6 +12,7 @@
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/position_check.h"
+#include "tests/support/stand_in.h"
 
 using namespace stretto;
 using testing::fixed_leaf;
@@ -107,12 +108,12 @@ TEST_CASE("Fire: gradients") {
     const Tensor v = fixed_noise({1, 3, 7, 3}, 3);
     gradcheck(
         [&](const Tensors& in) {
-          f.c = in[2];
-          f.multiplier = in[3];
-          f.linear1.weight = in[4];
-          f.linear1.bias = in[5];
-          f.linear2.weight = in[6];
-          f.linear2.bias = in[7];
+          testing::stand_in(in[2], f.c);
+          testing::stand_in(in[3], f.multiplier);
+          testing::stand_in(in[4], f.linear1.weight);
+          testing::stand_in(in[5], f.linear1.bias);
+          testing::stand_in(in[6], f.linear2.weight);
+          testing::stand_in(in[7], f.linear2.bias);
           nn::AttentionCall call{in[0], in[1], v, {}};
           call.options.causal = true;
           f.apply(call);
@@ -159,7 +160,7 @@ TEST_CASE("WindowBias equals a dense bias") {
   for (const Size window : {Size{1, 1}, {1, 5}, {4, 1}, {3, 2}, {4, 7}}) {
     Parent parent;
     nn::WindowBias position(parent, {.n_heads = 3}, {.height = window.m, .width = window.n});
-    position.table = fixed_noise(position.table.shape(), 4);
+    testing::stand_in(fixed_noise(position.table.shape(), 4), position.table);
     const int64_t cells = window.m * window.n;
     nn::AttentionCall call = call_of(3, {cells, cells});
     position.apply(call);
@@ -176,7 +177,7 @@ TEST_CASE("WindowBias: gradients") {
   const Tensor v = fixed_noise({1, 2, 6, 3}, 3);
   gradcheck(
       [&](const Tensors& in) {
-        position.table = in[2];
+        testing::stand_in(in[2], position.table);
         nn::AttentionCall call{in[0], in[1], v, {}};
         position.apply(call);
         return attention(call.q, call.k, call.v, call.options);
@@ -190,8 +191,8 @@ TEST_CASE("GridRelative equals its formula, scaled like the content") {
       Parent parent;
       nn::GridRelative position(parent, {.n_heads = 3, .d_key = 5},
                                 {.height = grid.m, .width = grid.n});
-      position.height_table = fixed_noise({3, 2 * grid.m - 1, 5}, 4);
-      position.width_table = fixed_noise({3, 2 * grid.n - 1, 5}, 5);
+      testing::stand_in(fixed_noise({3, 2 * grid.m - 1, 5}, 4), position.height_table);
+      testing::stand_in(fixed_noise({3, 2 * grid.n - 1, 5}, 5), position.width_table);
       const int64_t cells = grid.m * grid.n;
       nn::AttentionCall call = call_of(3, {cells, cells}, 5);
       call.options.scale = scale;
@@ -218,8 +219,8 @@ TEST_CASE("GridRelative: parameters and gradients") {
   const Tensor v = fixed_noise({1, 2, 6, 3}, 3);
   gradcheck(
       [&](const Tensors& in) {
-        position.height_table = in[2];
-        position.width_table = in[3];
+        testing::stand_in(in[2], position.height_table);
+        testing::stand_in(in[3], position.width_table);
         nn::AttentionCall call{in[0], in[1], v, {}};
         position.apply(call);
         return attention(call.q, call.k, call.v, call.options);

@@ -202,8 +202,7 @@ std::vector<Number> log_softmax_of(const std::vector<Number>& slice) {
   return result_row;
 }
 
-void add_along(std::vector<Op>& table, const std::string& name,
-               Tensor (*call)(const Tensor&, int64_t),
+void add_along(std::vector<Op>& table, const std::string& name, Tensor (*call)(const Tensor&, Int),
                std::vector<Number> (*f)(const std::vector<Number>&),
                const Shape& large = {7, 101, 113}) {
   for (int64_t d : {-1, 0}) {

@@ -255,8 +255,7 @@ void add_copies(std::vector<Op>& table) {
                          {[] { pad(ones({2}), 0, INT64_MAX, INT64_MAX); }, "too many elements"},
                          {[] { pad(ones({2}), 0, INT64_MAX, 0); }, "too many elements"}};
   for (int64_t k : {-2, 0, 1, 50}) {
-    const auto triangle = [k](const char* name, Tensor (*call)(const Tensor&, int64_t),
-                              bool lower) {
+    const auto triangle = [k](const char* name, Tensor (*call)(const Tensor&, Int), bool lower) {
       return moving(
           str(name, ' ', k), {{3, 3}, {29, 17}, {2, 3, 4}, {0, 3}, {1, 1}}, {2, 157, 211},
           [=](const Tensor& x) { return call(x, k); },

@@ -1,0 +1,158 @@
+// Changes in place where what is read and what is written share memory [core/tensor.h, readable_
+// while_writing; autograd/tape.h, check_in_place].
+#include <algorithm>
+#include <random>
+
+#include "autograd/tape.h"
+#include "nn/init.h"
+#include "nn/optim.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+
+namespace stretto {
+namespace {
+
+using testing::same_bits;
+
+Tensor counted(const Shape& shape, DType dtype = f64) {
+  return arange(0, double(shape.numel()), 1, {.dtype = dtype}).view(shape);
+}
+
+}  // namespace
+
+TEST_CASE("add_ of a part of itself reads all of it first", "[ops]") {
+  for (const DType dtype : {f32, f64, bf16}) {
+    Tensor x = counted({3, 5}, dtype);
+    const Tensor want = x - x[0];
+    x.add_(x[0], -1);
+    CHECK(same_bits(x, want));
+    Tensor s = counted({70, 70}, dtype);
+    const Tensor symmetric = s + s.transpose(0, 1);
+    s.add_(s.transpose(0, 1));
+    CHECK(same_bits(s, symmetric));
+  }
+}
+
+TEST_CASE("copy_ shifts either way and transposes", "[ops]") {
+  for (const int64_t n : {5, 100'000}) {  // one run, and several threads
+    Tensor right = counted({n}), left = counted({n});
+    right.slice(0, 1).copy_(right.slice(0, 0, -1));
+    left.slice(0, 0, -1).copy_(left.slice(0, 1));
+    const Tensor want = counted({n});
+    CHECK(same_bits(right.slice(0, 1), want.slice(0, 0, -1)));
+    CHECK(right[0].item() == 0);
+    CHECK(same_bits(left.slice(0, 0, -1), want.slice(0, 1)));
+    CHECK(left[-1].item() == double(n - 1));
+  }
+  for (const int64_t n : {3, 40, 129}) {
+    Tensor s = counted({n, n});
+    const Tensor want = s.transpose(0, 1).clone();
+    s.copy_(s.transpose(0, 1));
+    CHECK(same_bits(s, want));
+  }
+}
+
+TEST_CASE("the same elements in the same places need no copy", "[ops]") {
+  Tensor x = counted({400, 100});
+  const Tensor twice = x * 2.0, view = x.slice(1, 3, 97, 2);
+  const Tensor same = x.slice(1, 3, 97, 2);
+  reset_peak_memory();
+  const int64_t before = memory_stats().peak;
+  x.add_(x);
+  view.copy_(same);
+  CHECK(memory_stats().peak == before);
+  CHECK(same_bits(x, twice));
+  view.add_(same, -1);
+  CHECK(memory_stats().peak == before);
+  CHECK(same_bits(view, zeros_like(view)));
+}
+
+TEST_CASE("in place among random views of one memory", "[ops]") {
+  std::mt19937 random(3);
+  const auto up_to = [&](int64_t n) { return int64_t(random() % uint64_t(n + 1)); };
+  for (int round = 0; round < 2000; ++round) {
+    Tensor memory = counted({6, 8, 4});
+    // What is written: a permuted view with steps. What is read: one of its shape, as it comes.
+    Tensor to = memory;
+    for (int64_t d = 0; d < 3; ++d) {
+      const int64_t start = up_to(to.size(d) - 1);
+      to = to.slice(d, start, start + 1 + up_to(to.size(d) - start - 1), 1 + up_to(2));
+    }
+    to = to.permute(random() % 2 ? Shape{2, 0, 1} : Shape{0, 2, 1});
+    Shape strides = to.strides();
+    int64_t reach = 0;
+    for (int64_t d = 0; d < 3; ++d) {
+      strides[d] = to.size(d) > 1 ? up_to((memory.numel() - 1 - reach) / (to.size(d) - 1) / 2) : 1;
+      if (random() % 3 == 0) strides[d] = std::min(strides[d], to.strides()[d]);
+      reach += (to.size(d) - 1) * strides[d];
+    }
+    const Tensor from = make_view(memory, up_to(memory.numel() - 1 - reach), to.shape(), strides);
+    INFO(str("to ", to, to.strides(), " at ", to.offset(), ", from ", from.strides(), " at ",
+             from.offset()));
+    const Tensor expected = memory.clone();
+    const Tensor there = make_view(expected, to.offset(), to.shape(), to.strides());
+    if (round % 2) {
+      there.copy_(to + from * 0.5);
+      to.add_(from, 0.5);
+    } else {
+      there.copy_(from);
+      to.copy_(from);
+    }
+    REQUIRE(same_bits(memory, expected));
+  }
+}
+
+TEST_CASE("what shows an element more than once is not written", "[ops]") {
+  const Tensor row = counted({1, 4}), wide = row.expand({3, 4});
+  const Tensor windows = make_view(counted({8}), 0, {6, 3}, {1, 1});
+  for (const Tensor& x : {wide, windows, wide.transpose(0, 1), wide.unsqueeze(1)}) {
+    const Tensor before = x.clone();
+    const std::string text = "which shows some elements more than once; change a clone() of it";
+    CHECK_THROWS_WITH(x.fill_(1), Containing(text));
+    CHECK_THROWS_WITH(x.zero_(), Containing(text));
+    CHECK_THROWS_WITH(x.copy_(before), Containing(text));
+    CHECK_THROWS_WITH(x.add_(before), Containing(text));
+    CHECK_THROWS_WITH(x.mul_(2), Containing(text));
+    CHECK_THROWS_WITH(nn::constant_(x, 1), Containing(text));
+    CHECK_THROWS_WITH(nn::uniform_(x), Containing(text));
+    CHECK_THROWS_WITH(nn::trunc_normal_(x), Containing(text));
+    CHECK_THROWS_WITH(nn::orthogonal_(x.reshape({-1, 1}).expand({-1, 2})), Containing(text));
+    CHECK(same_bits(x, before));
+  }
+  CHECK_THROWS_WITH(wide.fill_(1), Containing("[fill_] in-place change of f64 [3, 4] with strides "
+                                              "[0, 1]"));
+  CHECK_THROWS_WITH(nn::SGD(Tensors{wide}, {.lr = 1}), Containing("more than once"));
+}
+
+TEST_CASE("views that show each element once are written, whatever their strides", "[ops]") {
+  const Tensor x = zeros({4, 6, 5});
+  x.permute({2, 0, 1}).slice(1, 1, 4, 2).fill_(1);
+  CHECK(sum_to(x, {}).item() == 5 * 2 * 6);
+  x.slice(2, 0, 5, 4).select(0, 0).fill_(7);
+  CHECK(x[0][5].to_vector<float>() == std::vector<float>{7, 0, 0, 0, 7});
+  make_view(x, 0, {1, 3}, {0, 1}).fill_(2);                // a size of 1 may have any stride
+  make_view(x, 0, {0, 3}, {0, 0}).fill_(2);                // nothing to write
+  make_view(x, 0, {4}, {6}).copy_(ones({1}).expand({4}));  // read more than once
+  CHECK(x.flatten().slice(0, 0, 7).to_vector<float>() == std::vector<float>{1, 2, 2, 0, 7, 7, 1});
+}
+
+TEST_CASE("a const tensor is a handle that stays, of values that change", "[ops]") {
+  const Tensor x = zeros({2, 2});
+  x.fill_(1).add_(ones({2, 2}), 2).mul_(2);
+  x[0].copy_(zeros({2}));
+  CHECK(x.to_vector<float>() == std::vector<float>{0, 0, 6, 6});
+}
+
+TEST_CASE("a gradient that lies in its parameter's memory", "[ops]") {
+  const Tensor memory = counted({1000}), w = memory.slice(0, 1), g = memory.slice(0, 0, -1);
+  const Tensor want = w - g;
+  w.set_requires_grad();
+  w.set_grad(g);
+  nn::SGD(Tensors{w}, {.lr = 1}).step();
+  CHECK(same_bits(w.detach(), want));
+}
+
+}  // namespace stretto
