@@ -7,6 +7,7 @@
 #include "autograd/tape.h"
 #include "core/math.h"
 #include "core/parallel.h"
+#include "ops/elementwise.h"
 
 namespace stretto::nn {
 namespace {
@@ -79,41 +80,48 @@ void Optimizer::zero_grad() {
   for (const Tensor& p : parameters()) p.set_grad({});
 }
 
+// One parameter's step, with all the memory it needs.
+struct Optimizer::Prepared {
+  size_t i;
+  Tensor parameter;
+  std::vector<NamedTensor> first;  // the state, before the first step
+  Update update;
+};
+
 void Optimizer::step() {
   NoGrad guard;
-  std::vector<Prepared> all;
+  std::vector<Prepared> steps;
   size_t index = 0;
   for (const ParameterGroup& group : groups_) {
     for (const Tensor& parameter : group.parameters) {
       const size_t i = index++;
-      if (parameter.grad().defined()) all.push_back(prepare(i, parameter, group));
+      if (parameter.grad().defined()) steps.push_back(prepared(i, parameter, group));
     }
   }
-  for (Prepared& p : all) take(p);
+  for (Prepared& s : steps) take(s);
 }
 
-// Whatever can fail of a step: when one parameter's memory is not to be had none has moved.
-Optimizer::Prepared Optimizer::prepare(size_t i, const Tensor& parameter,
-                                       const ParameterGroup& group) const {
+Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
+                                        const ParameterGroup& group) const {
   const Tensor gradient = parameter.grad();
   check(gradient.dtype() == parameter.dtype(), name(), "gradient ", gradient, " of a parameter ",
         parameter);
   const bool in_place = parameter.device().is_cpu() && parameter.is_contiguous();
-  Tensor weight = in_place ? parameter : parameter.detach().to(cpu).contiguous();
+  const Tensor weight = in_place ? parameter : parameter.detach().to(cpu).contiguous();
 
-  const auto& [steps, tensors] = state_[i];
+  const auto& [steps, kept] = state_[i];
   const std::vector<std::string> names = state_names(i);
-  std::vector<NamedTensor> fresh;
-  if (tensors.empty()) {
+  std::vector<NamedTensor> first;
+  if (kept.empty()) {
     for (const std::string& slot : names) {
       Tensor value = empty(weight.shape(), {.dtype = state_dtype(weight)}).zero_();
       if (slot == master_name) value.copy_(weight);
-      fresh.push_back({slot, value});
+      first.push_back({slot, value});
     }
   }
-  const std::vector<NamedTensor>& kept = tensors.empty() ? fresh : tensors;
+  const std::vector<NamedTensor>& state = kept.empty() ? first : kept;
   const bool fits =
-      kept.size() == names.size() && std::ranges::all_of(kept, [&](auto& n) {
+      state.size() == names.size() && std::ranges::all_of(state, [&](auto& n) {
         return n.tensor.dtype() == state_dtype(weight) && n.tensor.shape() == weight.shape();
       });
   check(fits, name(), "a parameter has become ", parameter,
@@ -126,21 +134,22 @@ Optimizer::Prepared Optimizer::prepare(size_t i, const Tensor& parameter,
            .step = steps + 1,
            .lr = lr_ * group.lr_scale,
            .weight_decay = group.weight_decay.value_or(weight_decay_)};
-  for (const NamedTensor& n : kept)
+  for (const NamedTensor& n : state)
     (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
-  return {i, parameter, in_place, std::move(fresh), std::move(u)};
+  return {i, parameter, std::move(first), std::move(u)};
 }
 
-void Optimizer::take(Prepared& p) {
-  update(p.update);
-  auto& [steps, tensors] = state_[p.index];
-  if (tensors.empty()) tensors = std::move(p.fresh);
-  for (const NamedTensor& n : tensors) ++n.tensor.storage().version;
+void Optimizer::take(Prepared& step) {
+  auto& [steps, kept] = state_[step.i];
+  if (kept.empty()) kept = std::move(step.first);
+  for (const NamedTensor& n : kept) ++n.tensor.storage().version;
+  const Tensor& weight = step.update.weight;
+  update(step.update);
   ++steps;
-  if (p.in_place) {
-    ++p.parameter.storage().version;
+  if (weight.same(step.parameter)) {
+    ++weight.storage().version;
   } else {
-    p.parameter.copy_(p.update.weight);
+    step.parameter.copy_(weight);
   }
 }
 
@@ -335,6 +344,33 @@ void Adam::update(const Update& u) const {
 
 // Clipping
 
+namespace {
+
+// All of them or, where there is not enough memory, none.
+void scale_all(const Tensors& tensors, double factor) {
+  Tensors scaled;  // where it is not done in place
+  for (const Tensor& x : tensors)
+    scaled.push_back(x.device().is_cpu() && x.is_contiguous() ? Tensor() : x * factor);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Tensor x = tensors[i];
+    if (scaled[i].defined()) {
+      x.copy_(scaled[i]);
+      continue;
+    }
+    dispatch_floating(x.dtype(), "clip_grad_norm", [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      using C = compute_t<T>;
+      T* values = x.data<T>();
+      parallel_for(x.numel(), grain, [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) values[j] = T(C(values[j]) * C(factor));
+      });
+    });
+    ++x.storage().version;
+  }
+}
+
+}  // namespace
+
 double clip_grad_norm(const Tensors& parameters, double max_norm) {
   check(max_norm >= 0, "clip_grad_norm", "max_norm must be ≥ 0, got ", max_norm);
   Tensors gradients;
@@ -360,7 +396,7 @@ double clip_grad_norm(const Tensors& parameters, double max_norm) {
   const double norm = std::sqrt(total);
   if (norm > max_norm && std::isfinite(norm)) {
     NoGrad guard;
-    for (Tensor& g : gradients) g.mul_(max_norm / norm);
+    scale_all(gradients, max_norm / norm);
   }
   return norm;
 }

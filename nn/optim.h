@@ -41,8 +41,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Updates all parameters that have a gradient; the others are left alone. Where there is no
-  /// memory for it, no parameter has changed.
+  /// Updates all parameters that have a gradient; the others are left alone. Where it throws, for
+  /// want of memory or for a gradient that does not fit, none has taken the step.
   void step();
   /// Drops the gradients of all parameters.
   void zero_grad();
@@ -82,15 +82,9 @@ class Optimizer {
   virtual void update(const Update& u) const = 0;
 
  private:
-  struct Prepared {
-    size_t index;
-    Tensor parameter;
-    bool in_place;
-    std::vector<NamedTensor> fresh;  // the state of a first step
-    Update update;
-  };
-  Prepared prepare(size_t i, const Tensor& parameter, const ParameterGroup& group) const;
-  void take(Prepared& p);
+  struct Prepared;
+  Prepared prepared(size_t i, const Tensor& parameter, const ParameterGroup& group) const;
+  void take(Prepared& step);
 
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterState> state_;
