@@ -12,6 +12,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
@@ -59,8 +60,8 @@ void need_address_space() {
   constexpr size_t size = size_t(256) << 20;
   void* probe = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (probe == MAP_FAILED)
-    throw OutOfMemory(str("[gemm] out of memory: OpenBLAS needs address space of ", size >> 20,
-                          " MiB for each thread"));
+    throw OutOfMemory(
+        str("[gemm] out of memory: OpenBLAS needs address space of ", size >> 20, " MiB"));
   ::munmap(probe, size);
 }
 
@@ -134,18 +135,21 @@ const Library& library() {
 
 // OpenBLAS maps a buffer for each product that runs beside others, keeps it, and where there is no
 // address space for one it tries for ever. So the buffers are made here, once it is sure that
-// there is room.
+// there is room; products that find no more take turns.
 class Buffers {
  public:
   void enter() {
-    const int callers = callers_.fetch_add(1, std::memory_order_acq_rel) + 1;
-    if (callers <= ready_.load(std::memory_order_acquire)) [[likely]]
-      return;
-    try {
-      make(callers);
-    } catch (...) {
-      leave();
-      throw;
+    for (;;) {
+      const int callers = callers_.fetch_add(1, std::memory_order_acq_rel) + 1;
+      if (callers <= ready_.load(std::memory_order_acquire)) [[likely]]
+        return;
+      try {
+        return make(callers);
+      } catch (const std::exception&) {
+        leave();
+        if (ready_ == 0) throw;
+      }
+      std::this_thread::yield();  // one of those that there are will be free
     }
   }
   void leave() { callers_.fetch_sub(1, std::memory_order_acq_rel); }

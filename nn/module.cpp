@@ -113,9 +113,11 @@ int64_t Module::parameter_count() const {
   return count;
 }
 
+// Allocates nothing: guards that go back to training mode call it where memory has run out.
 void Module::train(bool on) {
   training_ = on;
-  for (const auto& [name, child] : children()) child->train(on);
+  for (const Member& m : members_)
+    if (m.child) m.child->train(on);
 }
 
 void Module::zero_grad() {

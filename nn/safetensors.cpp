@@ -97,6 +97,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       in_metadata_ = name_ == metadata_key;
       fields_.clear();
       if (!in_metadata_) entries.push_back({.name = name_, .dtype = f32, .shape = {}});
+      if (entries.size() > max_names) bad("more than ", max_names, " tensors");
     }
     if (depth_ > 2) unexpected("an object");
     return true;
@@ -105,7 +106,6 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool key(std::string& text) override {
     if (depth_ == 1) {
       if (!names_.insert(text).second) bad("the name ", in_quotes(text), " stands there twice");
-      if (names_.size() > max_names + 1) bad("more than ", max_names, " tensors");
       name_ = text;
     } else {
       const bool known = text == "dtype" || text == "shape" || text == "data_offsets";
@@ -302,7 +302,7 @@ class Reader {
     if (found == metadata.end()) return;
     const std::string& text = found->second;
     const size_t at = find_digest(header);
-    if (text.size() != digest_length || at == std::string::npos ||
+    if (text.size() != digest_length || text[16] != ':' || at == std::string::npos ||
         header.compare(at, digest_length, text) != 0)
       bad("its digest is malformed");
     header.replace(at, digest_length, no_digest);

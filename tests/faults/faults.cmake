@@ -1,4 +1,9 @@
 # Planted faults (main.cpp). Sanitizers bring a malloc of their own and need all of the address space.
+# The programs' part needs them.
+if(TARGET train_chorales)
+  target_compile_definitions(faults PRIVATE STRETTO_FAULTS_PROGRAMS)
+  add_dependencies(faults groove harmonise lra train_chorales train_lm train_music)
+endif()
 if(STRETTO_SANITIZE)
   target_compile_definitions(faults PRIVATE STRETTO_FAULTS="")
   return()
@@ -12,3 +17,8 @@ foreach(part memory first_product threads files address_space)
   add_test(NAME faults_${part} COMMAND faults ${part})
   set_tests_properties(faults_${part} PROPERTIES LABELS faults TIMEOUT 600)
 endforeach()
+if(TARGET train_chorales)
+  add_test(NAME faults_programs COMMAND faults programs 6)
+  set_tests_properties(faults_programs PROPERTIES
+    LABELS faults TIMEOUT 900 ENVIRONMENT "${environment}")
+endif()

@@ -61,9 +61,10 @@ struct Phase {
   std::function<void(bool done)> check;  // what stands afterwards, and after another act()
 };
 
-// Each k-th request of act() fails, and from the k-th on all.
-void every_request(const Phase& phase, long step) {
+// Each k-th request of act() fails; or from the k-th on all, for fewer k.
+void every_request(const Phase& phase, long step_once) {
   for (const char* how : {"once", "always"}) {
+    const long step = how[0] == 'o' ? step_once : 7 * step_once;
     long k = 1;
     for (bool fired = true; fired && complaints < most_complaints; k += step) {
       ::alarm(most_seconds);

@@ -1,15 +1,16 @@
 // Faults planted where they can come from, and what must hold then (library.h, programs.h).
 //
 //     faults memory | first_product | threads | files | address_space
-//     faults programs FOLDER [--faults N] [--seed S] [--program NAME]
-#include <stdlib.h>
+//     faults programs [FAULTS in each, 84] [SEED] [PROGRAM]
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "tests/faults/fault.h"
 #include "tests/faults/library.h"
+#include "tests/faults/programs.h"
 
 using namespace stretto::testing;  // NOLINT
 
@@ -34,10 +35,19 @@ int main(int argc, char** argv) {
     complaints = fail_files();
   } else if (what == "address_space") {
     complaints = fail_address_space();
+#ifdef STRETTO_FAULTS_PROGRAMS
+  } else if (what == "programs") {
+    ProgramFaults options{.library = STRETTO_FAULTS};
+    if (argc > 2) options.faults = std::atoi(argv[2]);
+    if (argc > 3) options.seed = std::strtoull(argv[3], nullptr, 10);
+    if (argc > 4) options.program = argv[4];
+    complaints = fail_programs(options);
+#endif
   } else if (what == "train") {
     return train_or_complain();
   } else {
-    std::printf("usage: faults memory | first_product | threads | files | address_space\n");
+    std::printf(
+        "usage: faults memory | first_product | threads | files | address_space | programs\n");
     return 2;
   }
   std::printf("%d complaints\n", complaints);

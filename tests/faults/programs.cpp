@@ -20,7 +20,7 @@
 #include "examples/text/grammar.h"
 #include "nn/safetensors.h"
 #include "tests/examples/groove_toys.h"
-#include "tests/examples/tiny_run.h"
+#include "tests/examples/program.h"
 #include "tests/examples/train_chorales.h"
 
 namespace stretto::testing {
@@ -31,25 +31,50 @@ using namespace stretto::examples::testing;  // NOLINT
 
 constexpr int most_seconds = 120;  // of a run that takes one
 
-// The programs, with their data.
-using Make = std::function<std::unique_ptr<TinyRun>()>;
+// Command lines of a program that work in a folder of their own. (TinyRun would bring Catch2.)
+class TinyProgram {
+ public:
+  TinyProgram(const std::string& program, Arguments settings_)
+      : path(find_program(program)), settings(std::move(settings_)) {}
 
-std::unique_ptr<TinyRun> make(const std::string& program, Arguments more) {
+  std::string file(const std::string& name) const { return folder_.file(name); }
+  std::string out() const { return file("out"); }
+  std::string checkpoint_path() const { return file("out/checkpoint.safetensors"); }
+  bool has_checkpoint() const { return std::filesystem::exists(checkpoint_path()); }
+  std::string checkpoint() const { return has_checkpoint() ? read_file(checkpoint_path()) : ""; }
+  Arguments command(bool resume) const {
+    Arguments all = settings;
+    all.insert(all.end(), {"--out", out(), "--threads", "1"});
+    if (resume) all.insert(all.end(), {"--resume", checkpoint_path()});
+    return all;
+  }
+
+  const std::string path;
+  Arguments settings;
+
+ private:
+  TempDir folder_;
+};
+
+// The programs, with their data.
+using Make = std::function<std::unique_ptr<TinyProgram>()>;
+
+std::unique_ptr<TinyProgram> make(const std::string& program, Arguments more) {
   const Arguments small{"--layers", "1", "--d-model", "16", "--heads",      "2", "--d-hidden", "32",
                         "--warmup", "5", "--steps",   "20", "--save-every", "3"};
   more.insert(more.begin(), small.begin(), small.end());
-  return std::make_unique<TinyRun>(program, more);
+  return std::make_unique<TinyProgram>(program, more);
 }
 
-std::unique_ptr<TinyRun> with_chorales(const std::string& program, const Arguments& more) {
+std::unique_ptr<TinyProgram> with_chorales(const std::string& program, const Arguments& more) {
   auto tiny = make(program, more);
   save_chorales(tiny->file("tiny.json"), tiny_chorales());
   tiny->settings.insert(tiny->settings.end(), {"--data", tiny->file("tiny.json")});
   return tiny;
 }
 
-std::unique_ptr<TinyRun> with_midi(const std::string& program, const Arguments& more,
-                                   const std::function<Song(size_t)>& song) {
+std::unique_ptr<TinyProgram> with_midi(const std::string& program, const Arguments& more,
+                                       const std::function<Song(size_t)>& song) {
   auto tiny = make(program, more);
   std::filesystem::create_directory(tiny->file("midi"));
   for (size_t i = 0; i < 4; ++i)
@@ -180,28 +205,24 @@ class Hunt {
             {"STRETTO_FAULT_SECONDS", std::to_string(most_seconds)}};
   }
 
-  Ended run(const TinyRun& tiny, bool resume, std::map<std::string, std::string> more) const {
+  Ended run(const TinyProgram& tiny, bool resume, std::map<std::string, std::string> more) const {
     more.merge(under_library());
     std::optional<Program> program;
     {
       const Environment environment(more);
-      program.emplace(tiny.path, resume ? tiny.resuming() : tiny.command());
+      program.emplace(tiny.path, tiny.command(resume));
     }
     return program->wait();
   }
 
-  static bool has_checkpoint(const TinyRun& tiny) {
-    return std::filesystem::exists(tiny.out("checkpoint.safetensors"));
-  }
-
   // A fault in a fresh run; perhaps a second one in the run that goes on; and at last the end.
   void one_trial(size_t trial) {
-    const TinyRun tiny(program_, whole_->settings);
+    const TinyProgram tiny(program_, whole_->settings);
     bool finished = disturbed(tiny, kinds[trial % std::size(kinds)]);
-    if (!finished && random_.percent(60) && has_checkpoint(tiny))
+    if (!finished && random_.percent(60) && tiny.has_checkpoint())
       finished = disturbed(tiny, kinds[size_t(random_.below(int(std::size(kinds))))]);
     if (finished) return;
-    const bool resume = has_checkpoint(tiny);
+    const bool resume = tiny.has_checkpoint();
     if (!resume) std::filesystem::remove_all(tiny.out());
     const Ended ended = run(tiny, resume, {});
     expect(ended.status == 0, last_, "cannot go on: " + ended.complaint());
@@ -210,8 +231,9 @@ class Hunt {
   }
 
   // Whether the run has come to its end all the same.
-  bool disturbed(const TinyRun& tiny, const FaultKind& kind) {
-    const bool resume = has_checkpoint(tiny);
+  bool disturbed(const TinyProgram& tiny, const FaultKind& kind) {
+    const bool resume = tiny.has_checkpoint();
+    const size_t left_before = left_over(tiny);
     const Ended ended =
         kind.signal > 0 ? signalled(tiny, resume, kind) : failed(tiny, resume, kind);
     const std::string where = last_;
@@ -221,22 +243,27 @@ class Hunt {
     expect(status <= 2 || by_signal || status == 128 + SIGALRM, where,
            "ends with status " + std::to_string(status) + ": " + ended.complaint());
     expect(status == 0 || by_signal || !ended.err.empty(), where, "ends without a word");
-    expect(!resume || has_checkpoint(tiny), where, "the checkpoint is lost");
-    if (has_checkpoint(tiny)) {
+    expect(!resume || tiny.has_checkpoint(), where, "the checkpoint is lost");
+    if (tiny.has_checkpoint()) {
       try {
-        nn::load_safetensors(tiny.out("checkpoint.safetensors"));
+        nn::load_safetensors(tiny.checkpoint_path());
       } catch (const Error& e) {
         expect(false, where, e.what());
       }
     }
-    if (kind.signal == 0 && std::filesystem::exists(tiny.out()))
-      for (const auto& entry : std::filesystem::directory_iterator(tiny.out()))
-        expect(entry.path().extension() != ".tmp", where, "leaves " + entry.path().string());
+    if (kind.signal == 0)  // a killed run before may have left one
+      expect(left_over(tiny) <= left_before, where, "leaves a temporary file");
     if (status == 0) expect(tiny.checkpoint() == expected_, where, "ends with another checkpoint");
     return status == 0;
   }
 
-  Ended failed(const TinyRun& tiny, bool resume, const FaultKind& kind) {
+  static size_t left_over(const TinyProgram& tiny) {
+    size_t count = 0;
+    for (const auto& [path, content] : contents(tiny.out())) count += path.ends_with(".tmp");
+    return count;
+  }
+
+  Ended failed(const TinyProgram& tiny, bool resume, const FaultKind& kind) {
     const TempDir folder;
     // Half of them in the first fifth, where most is done once.
     const int most = int(std::max(1L, counts_[kind.column] / (random_.percent(50) ? 5 : 1)));
@@ -249,7 +276,7 @@ class Hunt {
     return ended;
   }
 
-  Ended signalled(const TinyRun& tiny, bool resume, const FaultKind& kind) {
+  Ended signalled(const TinyProgram& tiny, bool resume, const FaultKind& kind) {
     const double after = seconds_ * random_.below(1000) / 1000;
     std::ostringstream where;
     where << kind.column << " after " << after << " s" << (resume ? ", resumed" : "");
@@ -257,7 +284,7 @@ class Hunt {
     std::optional<Program> program;
     {
       const Environment environment(under_library());
-      program.emplace(tiny.path, resume ? tiny.resuming() : tiny.command());
+      program.emplace(tiny.path, tiny.command(resume));
     }
     std::this_thread::sleep_for(std::chrono::duration<double>(after));
     program->signal(kind.signal);
@@ -268,7 +295,7 @@ class Hunt {
 
   const ProgramFaults& options_;
   const std::string program_;
-  const std::unique_ptr<TinyRun> whole_;
+  const std::unique_ptr<TinyProgram> whole_;
   PortableRandom random_;
   double seconds_ = 0;
   std::string expected_, last_;
