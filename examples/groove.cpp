@@ -104,6 +104,10 @@ void resolve(Options& o) {
   require(!o.run.report_only || !o.run.resume.empty(), "--evaluate: needs --resume FILE");
 }
 
+void tell(const MidiDefects& damaged) {
+  if (damaged.files() > 0) std::cout << damaged.text() << std::endl;
+}
+
 class Run : public ModelRun<GrooveTraining> {
  public:
   explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
@@ -129,13 +133,15 @@ class Run : public ModelRun<GrooveTraining> {
     GrooveFolder folder = read_groove_folder(o_.data, int(settings().skip_bars));
     const std::string reasons = folder.reasons();
     if (!reasons.empty()) skipped_ = " (skipped: " + reasons + ")";
+    damaged_ = folder.damaged;
     return split_grooves(std::move(folder.songs), settings().held_out, o_.data + skipped_);
   }
 
   // The file, or of the songs held out the first ones that begin within the bars of a prompt.
   void find_prompts(const std::vector<GrooveSource>& held_out) {
     std::vector<Groove> songs;
-    if (!o_.prompt.empty()) songs.push_back(with_fullest_harmony(read_groove(o_.prompt)));
+    if (!o_.prompt.empty())
+      songs.push_back(with_fullest_harmony(read_groove(o_.prompt, &prompt_damaged_)));
     if (o_.prompt.empty())
       for (const GrooveSource& song : held_out) songs.push_back(with_fullest_harmony(song));
     for (Groove& song : songs) {
@@ -163,6 +169,8 @@ class Run : public ModelRun<GrooveTraining> {
               << " songs to learn from and " << valid_.size() << " to judge by" << skipped_
               << ". Attention " << settings().attention << ", position " << settings().position
               << ", " << model_and_machine() << std::endl;
+    tell(damaged_);
+    tell(prompt_damaged_);
   }
 
   double tokens_per_step() const override {
@@ -245,6 +253,7 @@ class Run : public ModelRun<GrooveTraining> {
   std::vector<GrooveSequence> valid_;
   int64_t n_train_ = 0;
   std::string skipped_;
+  MidiDefects damaged_, prompt_damaged_;
   CountingLoss baselines_{};
   struct Prompt {
     Groove song, prompt;
@@ -255,8 +264,10 @@ class Run : public ModelRun<GrooveTraining> {
 int compare(const Options& o) {
   require(o.compare.size() >= 2, "--compare: needs a reference and at least one other file");
   std::vector<Groove> grooves;
+  MidiDefects damaged;
   for (const std::string& file : o.compare)
-    grooves.push_back(with_fullest_harmony(read_groove(file)));
+    grooves.push_back(with_fullest_harmony(read_groove(file, &damaged)));
+  tell(damaged);
   const std::vector<Groove> others(grooves.begin() + 1, grooves.end());
   std::cout << "Likeness in style to " << o.compare.front() << ", by quarters (1: the same):\n"
             << style_table(style_similarity(grooves.front(), others, o.onsets())) << std::flush;

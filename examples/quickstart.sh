@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # From nothing to a first piece of music: installs what is needed, builds the example that learns
 # Bach's chorales, and runs it. Arguments go to the example:  examples/quickstart.sh --help
+# Run again it replaces what it made before, or with --resume FILE goes on.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -22,7 +23,7 @@ if ! { cmake --preset release -B "$build" -D STRETTO_WERROR=OFF \
 fi
 
 echo "Training; everything it makes goes to $out"
-"$build/examples/train_chorales" --out "$out" "$@"
+"$build/examples/train_chorales" --out "$out" --overwrite "$@"
 echo
 echo "Done. Your results are in $out:"
 ls -1 "$out"

@@ -184,8 +184,9 @@ class Run : public ModelRun<LmTraining> {
                                           ": 1 token to judge by is too few; 2 are needed");
     valid_ = std::move(corpus.valid);
     generated_ = std::move(corpus.generated);
-    n_train_ = int64_t(corpus.train.size());
-    baselines_ = counting_loss(corpus.train, valid_, n_tokens);
+    train_ = corpus.train;
+    // Bytes are counted at the end: it takes a while for a large text, but never more memory.
+    if (settings().tokens != "bytes") baselines_ = counting_loss(train_, valid_, n_tokens);
     set_prompt(corpus.tokenizer);
     if (run_.report_only) {
       load_model(settings().model(n_tokens), device);
@@ -196,27 +197,28 @@ class Run : public ModelRun<LmTraining> {
   }
 
   void set_prompt(const Tokenizer& tokenizer) {
-    std::vector<int32_t> tokens;
     if (o_.prompt.empty()) {
-      tokens.assign(valid_.begin(), valid_.begin() + std::min<long>(64, long(valid_.size())));
-    } else {
-      require(tokenizer.kind() == TokenKind::bytes || invalid_utf8(o_.prompt) < 0,
-              "--prompt: is not UTF-8");
-      try {
-        tokens = tokenizer.encode(o_.prompt);
-      } catch (const UsageError& e) {
-        throw UsageError(std::string("--prompt: ") + e.what());
-      }
-      if (words() && o_.prompt.back() != '\n') tokens.pop_back();  // the line goes on
+      prompt_.resize(size_t(std::min<int64_t>(64, valid_.size())));
+      valid_.read(0, int64_t(prompt_.size()), prompt_.data());
+      return;
     }
+    require(tokenizer.kind() == TokenKind::bytes || invalid_utf8(o_.prompt) < 0,
+            "--prompt: is not UTF-8");
+    std::vector<int32_t> tokens;
+    try {
+      tokens = tokenizer.encode(o_.prompt);
+    } catch (const UsageError& e) {
+      throw UsageError(std::string("--prompt: ") + e.what());
+    }
+    if (words() && o_.prompt.back() != '\n') tokens.pop_back();  // the line goes on
     require(!tokens.empty(), "--prompt: has no word");
     prompt_.assign(tokens.begin(), tokens.end());
   }
 
   void begin() override {
     if (o_.data.empty() && !run_.report_only) write_file_atomically(path("text.txt"), generated_);
-    std::cout << (o_.data.empty() ? "Generated " : "Read ") << n_train_ << " " << settings().tokens
-              << " to learn from and " << valid_.size() << " to judge by, "
+    std::cout << (o_.data.empty() ? "Generated " : "Read ") << train_.size() << " "
+              << settings().tokens << " to learn from and " << valid_.size() << " to judge by, "
               << model().options.vocabulary << " different. Position " << settings().position
               << ", " << model_and_machine() << std::endl;
   }
@@ -232,13 +234,13 @@ class Run : public ModelRun<LmTraining> {
 
   double validate() override {
     const LmSettings& s = settings();
-    std::vector<int32_t> part = valid_;
-    if (o_.validation_tokens > 0 && int64_t(part.size()) > o_.validation_tokens + 1)
-      part.resize(size_t(o_.validation_tokens) + 1);
+    const int64_t scored_all = valid_.size() - 1;  // all but the first
+    const int64_t most = o_.validation_tokens > 0 ? o_.validation_tokens : scored_all;
+    const TokenStream part = valid_.first(1 + std::min(most, scored_all));
     return scored(part, {.rule = {s.length, s.memory, s.length}, .batch = s.batch}).all.mean();
   }
 
-  Evaluation scored(const std::vector<int32_t>& tokens, const EvaluationOptions& options) {
+  Evaluation scored(const TokenStream& tokens, const EvaluationOptions& options) {
     try {
       return evaluate(model(), tokens, options);
     } catch (const Error& e) {
@@ -261,6 +263,8 @@ class Run : public ModelRun<LmTraining> {
     if (!run_.report_only)
       std::cout << "Saved " << checkpoint() << " after " << training_->step() << " steps, "
                 << duration_text(seconds()) << "; now scoring all that is held out" << std::endl;
+    if (settings().tokens == "bytes")
+      baselines_ = counting_loss(train_, valid_, model().options.vocabulary);
     std::cout << "Held-out " << unit() << ", " << valid_.size() - 1 << " tokens:\n";
     line("unigram", baselines_.unigram);
     line("bigram", baselines_.bigram);
@@ -338,9 +342,8 @@ class Run : public ModelRun<LmTraining> {
 
   Options o_;
   const nn::Metadata notes_;  // of the checkpoint
-  std::vector<int32_t> valid_;
+  TokenStream train_, valid_;
   std::string generated_;
-  int64_t n_train_ = 0;
   std::vector<int64_t> prompt_;
   std::optional<Tokenizer> tokenizer_;
   CountingLoss baselines_{};

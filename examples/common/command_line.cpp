@@ -1,13 +1,27 @@
 #include "examples/common/command_line.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <iostream>
+#include <new>
 
 #include "examples/common/error.h"
+#include "examples/common/settings.h"
 
 namespace stretto::examples {
 namespace {
+
+// Where even this fails there is nobody to tell.
+void open_standard_streams() {
+  for (int descriptor = 0; descriptor <= 2; ++descriptor)
+    if (::fcntl(descriptor, F_GETFD) < 0 && errno == EBADF)
+      if (::open("/dev/null", O_RDWR) < 0) ::_exit(1);  // gets the lowest number, this one
+}
 
 int complain(const std::string& name, std::string message, int code) {
   // What a file says must not move the cursor of a terminal.
@@ -17,27 +31,73 @@ int complain(const std::string& name, std::string message, int code) {
   return code;
 }
 
-}  // namespace
+template <class T>
+void read_strictly(const std::string& option, std::string& value, const std::string& what) {
+  T number{};
+  require(read_text(value, number), option + " " + value + ": must be " + what);
+  value = as_text(number);  // which CLI11 reads no other way
+}
 
-int run_program(int argc, char** argv, const std::string& name, const std::string& about,
-                const std::function<void(CLI::App&)>& describe, const std::function<int()>& run) {
+// By the type of the variable behind the option.
+void read_strictly(const std::string& option, const std::string& type, std::string& value) {
+  require(!value.empty(), option + ": its value is empty");
+  if (type == "INT") read_strictly<int64_t>(option, value, "a whole number of 64 bits");
+  if (type == "UINT")
+    read_strictly<uint64_t>(option, value, "a whole number of 64 bits, not negative");
+  if (type == "FLOAT") read_strictly<double>(option, value, "a number");
+  if (type == "BOOLEAN") read_strictly<bool>(option, value, "0 or 1");
+}
+
+void read_strictly(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    option->disable_flag_override();
+    if (option->get_items_expected_max() == 0) continue;  // a flag
+    const std::string name = option->get_name(), type = option->get_type_name();
+    option->transform(CLI::Validator(
+        [name, type](std::string& value) {
+          read_strictly(name, type, value);
+          return std::string();
+        },
+        ""));
+  }
+}
+
+int parse_and_run(int argc, char** argv, const std::string& name, const std::string& about,
+                  const std::function<void(CLI::App&)>& describe, const std::function<int()>& run) {
   CLI::App app(about, name);
   app.get_formatter()->column_width(32);
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
   describe(app);
+  read_strictly(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
     return 0;
   } catch (const CLI::ParseError& e) {
-    return complain(name, std::string(e.what()) + " (--help lists the options)", 2);
+    throw UsageError(std::string(e.what()) + " (--help lists the options)");
   }
+  return run();
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, const std::string& name, const std::string& about,
+                const std::function<void(CLI::App&)>& describe, const std::function<int()>& run) {
+  open_standard_streams();
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
+  std::cout << std::unitbuf;  // a signal may end the program at any line
   try {
-    return run();
+    const int code = parse_and_run(argc, argv, name, about, describe, run);
+    if (std::cout.flush() || code != 0) return code;
+    return complain(name, "cannot write to standard output", 1);
   } catch (const UsageError& e) {
     return complain(name, e.what(), 2);
+  } catch (const std::bad_alloc&) {
+    std::cerr << name << ": out of memory" << std::endl;  // takes none
+    return 1;
   } catch (const std::exception& e) {
     return complain(name, e.what(), 1);
   }

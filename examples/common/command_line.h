@@ -1,7 +1,7 @@
 // What every example does around its work: options by CLI11, errors as one clear line.
 //
-// Exit codes: 0 done, 2 bad input or options (nothing was changed), 130 stopped by Ctrl-C after
-// saving, 1 anything else.
+// Exit codes: 0 done, 2 bad input or options (nothing was changed), 128 + a signal that stopped it
+// (130 Ctrl-C, 143 SIGTERM, 129 SIGHUP), 1 anything else: writing that fails, too little memory.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,13 @@ class App;
 namespace stretto::examples {
 
 /// Lets `describe` declare the options, parses the command line and calls `run`, whose result is
-/// the exit code. `--help` prints and ends with 0. UsageError ends with 2; every other exception
-/// with 1. Messages are one line, with spaces for control characters. An option given twice has its
-/// last value.
+/// the exit code. `--help` prints and ends with 0. UsageError ends with 2; every other exception,
+/// and standard output that cannot be written, with 1. Messages are one line, with spaces for
+/// control characters. An option given twice has its last value. Values are read as read_text()
+/// does, in decimal and whole; an empty one, and one for a flag, is refused.
+///
+/// Before anything else, standard streams that are closed become /dev/null, so that no file gets
+/// their numbers, and SIGPIPE and SIGXFSZ are ignored, so that writing reports its failure.
 int run_program(int argc, char** argv, const std::string& name, const std::string& about,
                 const std::function<void(CLI::App&)>& describe, const std::function<int()>& run);
 

@@ -1,6 +1,8 @@
 #include "examples/common/file.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +15,8 @@
 #include <vector>
 
 #include "examples/common/error.h"
+#include "examples/common/interrupt.h"
+#include "examples/common/memory.h"
 #include "nn/atomic_file.h"
 
 namespace stretto::examples {
@@ -69,6 +73,7 @@ void write_in_place(const std::string& path, std::string_view bytes) {
 
 void write_and_rename(const std::string& path, const std::string& target, mode_t mode,
                       std::string_view bytes) {
+  const auto lock = finish_files();
   const std::string temporary = target + ".tmp";
   Descriptor file(nn::open_temporary(temporary, mode));
   if (file.get() < 0) throw UsageError(cannot_write(path, errno));
@@ -83,12 +88,47 @@ void write_and_rename(const std::string& path, const std::string& target, mode_t
   }
 }
 
+/// The descriptor and size of a regular file.
+int open_regular(const std::string& path, std::size_t& size) {
+  // Opening a pipe would wait for its other end.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) throw UsageError(cannot_read(path, errno));
+  struct stat info {};
+  const int error = ::fstat(descriptor, &info) == 0 ? 0 : errno;
+  size = static_cast<std::size_t>(info.st_size);
+  if (error == 0 && S_ISREG(info.st_mode)) return descriptor;
+  ::close(descriptor);
+  if (error != 0) throw UsageError(cannot_read(path, error));
+  throw UsageError(S_ISDIR(info.st_mode) ? cannot_read(path, EISDIR)
+                                         : "cannot read '" + path + "': it is not a regular file");
+}
+
+// Only mapped files are ever read where there may be nothing behind.
+extern "C" void lose_pages(int) {
+  constexpr std::string_view told =
+      "a file that was being read has become shorter, or its disk fails\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, told.data(), told.size());
+  ::_exit(1);
+}
+
+void tell_of_lost_pages() {
+  struct sigaction action {};
+  action.sa_handler = lose_pages;
+  sigemptyset(&action.sa_mask);
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
 }  // namespace
 
 std::string read_whole_file(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) throw UsageError(cannot_read(path, errno));
+  std::size_t size = 0;
+  const Descriptor file(open_regular(path, size));
+  constexpr std::size_t small = 1 << 24;
+  if (size > small && size > static_cast<std::size_t>(available_memory()))
+    throw UsageError("cannot read '" + path + "': its " + std::to_string(size) +
+                     " bytes do not fit into the memory that is free");
   std::string bytes;
+  bytes.reserve(size);
   std::vector<char> block(1 << 16);
   while (true) {
     const ssize_t count = ::read(file.get(), block.data(), block.size());
@@ -97,6 +137,20 @@ std::string read_whole_file(const std::string& path) {
     if (count < 0) throw UsageError(cannot_read(path, errno));
     bytes.append(block.data(), static_cast<std::size_t>(count));
   }
+}
+
+MappedFile::MappedFile(const std::string& path) {
+  std::size_t size = 0;
+  const Descriptor file(open_regular(path, size));
+  if (size == 0) return;
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) throw UsageError(cannot_read(path, errno));
+  bytes_ = {static_cast<const char*>(data), size};
+  tell_of_lost_pages();
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
 }
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {

@@ -1,4 +1,5 @@
-// Whole files: reading one, and writing one so that readers see the old or the new one, never half.
+// Whole files: reading or mapping one, and writing one so that readers see the old or the new one,
+// never half.
 #pragma once
 
 #include <string>
@@ -6,13 +7,32 @@
 
 namespace stretto::examples {
 
-/// The bytes of the file at `path`. Throws UsageError where it cannot be opened or read.
+/// The bytes of the file at `path`. Throws UsageError where it cannot be opened or read, is no
+/// regular file (a folder, a device or a pipe may have no end), or is larger than the memory.
 std::string read_whole_file(const std::string& path);
+
+/// The bytes of a file without a copy: they are read when they are looked at, and take no memory
+/// that the system could not have back. A process that looks at what is no longer there, because
+/// the file was cut meanwhile, ends with a line and exit code 1.
+class MappedFile {
+ public:
+  /// Throws UsageError as read_whole_file does, but for size.
+  explicit MappedFile(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::string_view bytes() const { return bytes_; }
+
+ private:
+  std::string_view bytes_;
+};
 
 /// Replaces the file at `path` by `bytes`: they go to a temporary file beside it, reach the disk
 /// and take its name. A symbolic link is followed; an existing device or pipe is written directly.
 /// Throws UsageError where the path cannot be opened (a directory, a missing folder, no
-/// permission) and std::runtime_error where writing fails (disk full); the old file then stays.
+/// permission) and std::runtime_error where writing fails (disk full); the old file then stays. A
+/// signal that ends the program waits for it (interrupt.h).
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
 }  // namespace stretto::examples

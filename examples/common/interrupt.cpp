@@ -1,39 +1,139 @@
 #include "examples/common/interrupt.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
 #include <system_error>
 
 namespace stretto::examples {
 namespace {
 
-std::atomic<bool> stop_requested{false};
-std::atomic<int> interrupt_count{0};
-static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+// Handlers may do next to nothing, so they hand each signal to a thread through a pipe.
+std::atomic<int> stop_signal{0};
+std::atomic<bool> ending{false};
+std::atomic<int> pipe_end{-1};
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
+
+std::mutex words_mutex;
+std::string words;  // the last ones
+
+std::timed_mutex& files() {
+  static auto* mutex = new std::timed_mutex;  // the thread outlives main()
+  return *mutex;
+}
+
+void note(int signal) {
+  int none = 0;
+  stop_signal.compare_exchange_strong(none, signal);
+}
 
 extern "C" void handle_signal(int signal) {
-  stop_requested.store(true);
-  if (signal == SIGINT && interrupt_count.fetch_add(1) > 0) ::_exit(130);
+  const int error = errno;
+  if (!ending.load()) note(signal);
+  const auto byte = static_cast<unsigned char>(signal);
+  [[maybe_unused]] const ssize_t written = ::write(pipe_end.load(), &byte, 1);
+  errno = error;
+}
+
+void say(int descriptor, std::string_view text) {
+  [[maybe_unused]] const ssize_t written = ::write(descriptor, text.data(), text.size());
+}
+
+[[noreturn]] void end(int signal) {
+  const std::unique_lock<std::timed_mutex> lock(files(), std::chrono::milliseconds(800));
+  ::_exit(128 + signal);
+}
+
+[[noreturn]] void end_with_words(int signal) {
+  words_mutex.lock();
+  say(STDOUT_FILENO, words);
+  end(signal);
+}
+
+void* answer(void* pipe) {
+  const int from = static_cast<int>(reinterpret_cast<std::intptr_t>(pipe));
+  int interrupts = 0;
+  bool said = false;
+  for (unsigned char signal = 0;;) {
+    const ssize_t count = ::read(from, &signal, 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count != 1) return nullptr;
+    if (ending.load()) end_with_words(signal);
+    note(signal);
+    if (!said) say(STDERR_FILENO, ::isatty(STDERR_FILENO) ? "\n" : "");
+    if (!said) say(STDERR_FILENO, "Stopping after this step; Ctrl-C now stops at once.\n");
+    said = true;
+    if (signal == SIGINT && ++interrupts > 1) end(signal);
+  }
+}
+
+[[noreturn]] void give_up(int error) {
+  throw std::system_error(error, std::generic_category(), "cannot answer signals");
+}
+
+void start_answering() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) give_up(errno);
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  ::pthread_attr_setstacksize(&attributes, size_t(256) << 10);
+  pthread_t thread;
+  void* from = reinterpret_cast<void*>(static_cast<std::intptr_t>(ends[0]));
+  const int error = ::pthread_create(&thread, &attributes, answer, from);
+  ::pthread_attr_destroy(&attributes);
+  if (error != 0) {
+    ::close(ends[0]);
+    ::close(ends[1]);
+    give_up(error);
+  }
+  pipe_end.store(ends[1]);
 }
 
 }  // namespace
 
 void install_interrupt_handlers() {
+  if (pipe_end.load() < 0) start_answering();
   struct sigaction action {};
   action.sa_handler = handle_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  for (const int signal : {SIGINT, SIGTERM}) {
-    if (sigaction(signal, &action, nullptr) != 0) {
-      throw std::system_error(errno, std::generic_category(), "cannot install a signal handler");
-    }
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    if (sigaction(signal, nullptr, &before) != 0) give_up(errno);
+    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;
+    if (sigaction(signal, &action, nullptr) != 0) give_up(errno);
   }
 }
 
-bool interrupted() { return stop_requested.load(); }
+void ask_on_signal() { ending.store(false); }
+
+void end_on_signal(std::string last_words) {
+  last_words += '\n';
+  {
+    const std::lock_guard lock(words_mutex);
+    words.swap(last_words);
+  }
+  ending.store(true);
+  if (interrupted()) end_with_words(stop_signal.load());
+}
+
+std::unique_lock<std::timed_mutex> finish_files() {
+  return std::unique_lock<std::timed_mutex>(files());
+}
+
+bool interrupted() { return stop_signal.load() != 0; }
+
+int interrupted_exit_code() { return 128 + stop_signal.load(); }
 
 void check_interrupt() {
   if (interrupted()) throw Interrupted();

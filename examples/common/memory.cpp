@@ -1,5 +1,6 @@
 #include "examples/common/memory.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,11 @@ int64_t available_memory() {
     int64_t limit = 0;  // the text may also be "max"
     if (std::ifstream(path) >> limit && limit > 0) bytes = std::min(bytes, limit);
   }
+  rlimit space{};
+  int64_t pages = 0;
+  if (::getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur < rlim_t(bytes) &&
+      std::ifstream("/proc/self/statm") >> pages)
+    bytes = std::max<int64_t>(0, int64_t(space.rlim_cur) - pages * ::sysconf(_SC_PAGE_SIZE));
   return bytes;
 }
 

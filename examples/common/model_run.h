@@ -27,7 +27,7 @@ class ModelRun : public TrainingRun {
   void make_training(Arguments&&... arguments) {
     as_usage([&] {
       training_.emplace(std::forward<Arguments>(arguments)...);
-      if (!run_.resume.empty()) before_ = training_->load(run_.resume);
+      if (!run_.resume.empty()) earlier_ = training_->load(run_.resume);
     });
   }
   /// The model of the checkpoint, for --evaluate; errors as above.
@@ -46,8 +46,8 @@ class ModelRun : public TrainingRun {
   }
 
   StepResult train_step(double progress) override { return training_->train_step(progress); }
-  void save(const std::string& path, double seconds) const override {
-    training_->save(path, seconds);
+  void save(const std::string& path, const RunProgress& progress) const override {
+    training_->save(path, progress);
   }
   RunState state() const override {
     return {training_->step(), training_->settings.steps, training_->learning_rate()};

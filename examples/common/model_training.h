@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <string>
 #include <utility>
 
@@ -28,29 +29,38 @@ class ModelTraining {
   double learning_rate() const { return optimizer_.learning_rate(); }
   Device device() const { return device_; }
 
-  /// As save_run; `seconds`, the time taken so far, is kept where the schedule follows the clock.
-  void save(const std::string& path, double seconds) const {
+  /// As save_run; the time taken so far is kept where the schedule follows the clock.
+  void save(const std::string& path, const RunProgress& progress) const {
     RunRecord record = self();
-    record.seconds = seconds;
+    record.progress = progress;
     keep(record);
     save_run(path, model, optimizer_, record);
   }
-  /// Continues from a checkpoint of the same settings, as load_run; returns its seconds.
-  double load(const std::string& path) {
+  /// Continues from a checkpoint of the same settings, as load_run.
+  RunProgress load(const std::string& path) {
     RunRecord record = self();
     load_run(path, model, optimizer_, record, data_.others);
     take(record, path);
     step_ = record.step;
-    return record.seconds;
+    return record.progress;
   }
 
   const Settings settings;
   Model model;
 
  protected:
-  /// What a checkpoint knows of the data: their fingerprint, and what load_run says of others.
+  /// What a checkpoint knows of the data: their fingerprint, which may still be in the making, and
+  /// what load_run says of others.
   struct Data {
-    std::string fingerprint;
+    Data(std::string fingerprint_, std::string others_) : others(std::move(others_)) {
+      std::promise<std::string> known;
+      known.set_value(std::move(fingerprint_));
+      fingerprint = known.get_future();
+    }
+    Data(std::shared_future<std::string> fingerprint_, std::string others_)
+        : fingerprint(std::move(fingerprint_)), others(std::move(others_)) {}
+
+    std::shared_future<std::string> fingerprint;
     std::string others;
   };
 
@@ -87,7 +97,7 @@ class ModelTraining {
  private:
   RunRecord self() const {
     return {.settings = settings_to_notes(settings),
-            .data = data_.fingerprint,
+            .data = data_.fingerprint.get(),
             .by_clock = settings.steps == 0,
             .step = step_};
   }

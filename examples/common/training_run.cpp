@@ -14,6 +14,7 @@
 
 #include "autograd/tape.h"
 #include "core/parallel.h"
+#include "core/random.h"
 #include "core/storage.h"
 #include "examples/common/interrupt.h"
 #include "examples/common/memory.h"
@@ -45,12 +46,17 @@ void check_writable(const std::filesystem::path& folder, const std::vector<std::
   std::error_code none;
   if (!fs::exists(folder, none)) return;  // it will be made
   need(fs::is_directory(folder, none), folder, "it is not a folder");
-  need(::access(folder.c_str(), W_OK | X_OK) == 0, folder, std::strerror(errno));
+  const auto need_access = [&](const fs::path& path, int mode) {
+    if (::access(path.c_str(), mode) == 0) return;
+    const int error = errno;
+    need(false, path, std::strerror(error));
+  };
+  need_access(folder, W_OK | X_OK);
   for (const std::string& name : names) {
     const fs::path file = folder / name;
     if (!fs::exists(file, none)) continue;
     need(fs::is_regular_file(file, none), file, "it is not a file");
-    need(::access(file.c_str(), W_OK) == 0, file, std::strerror(errno));
+    need_access(file, W_OK);
   }
 }
 
@@ -61,6 +67,7 @@ void describe(CLI::App& app, RunOptions& o) {
   app.add_option("--out", o.out, "Folder for everything that is made")->option_text("DIR");
   app.add_option("--resume", o.resume, "Continue from a checkpoint, with its settings")
       ->option_text("FILE");
+  app.add_flag("--overwrite", o.overwrite, "Replace the checkpoint of an earlier run in --out");
   app.add_option("--minutes", o.minutes, "Train this long; the learning rate follows the clock");
   app.add_option("--threads", o.threads, "Threads (0: all cores)");
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
@@ -75,9 +82,7 @@ void describe(CLI::App& app, RunOptions& o) {
 void describe_steps_and_seed(CLI::App& app, int64_t& steps, uint64_t& seed) {
   app.add_option("--steps", steps,
                  "Train this many steps instead: repeatable to the last bit (0: not set)");
-  app.add_option("--seed", seed, "Of everything that is drawn")->check([](const std::string& text) {
-    return text.starts_with('-') ? "it must not be negative" : "";
-  });
+  app.add_option("--seed", seed, "Of everything that is drawn");
 }
 
 std::string fixed(double value, int digits) {
@@ -109,7 +114,7 @@ std::string TrainingRun::path(const std::string& name) const {
   return (std::filesystem::path(run_.out) / name).string();
 }
 
-double TrainingRun::seconds() const { return before_ + now() - started_; }
+double TrainingRun::seconds() const { return earlier_.seconds + now() - started_; }
 
 Device TrainingRun::use_device(int64_t steps, double least_bytes,
                                const std::string& smaller) const {
@@ -120,9 +125,22 @@ Device TrainingRun::use_device(int64_t steps, double least_bytes,
     return d;
   });
   if (device.is_cpu()) check_memory(least_bytes, smaller);
-  if (run_.threads > 0) set_num_threads(run_.threads);
+  if (run_.threads > 0) set_num_threads(int(run_.threads));
   set_anomaly_detection(run_.anomaly);
   return device;
+}
+
+// From the start, where the folder is there, so that nothing is done in vain.
+void TrainingRun::claim_folder() {
+  std::error_code none;
+  if (lock_ || !std::filesystem::is_directory(run_.out, none)) return;
+  lock_.emplace(run_.out);
+  const bool own =
+      run_.report_only || (!run_.resume.empty() &&
+                           std::filesystem::equivalent(run_.resume, checkpoint(), none) && !none);
+  require(own || run_.overwrite || !std::filesystem::exists(checkpoint(), none),
+          "--out: " + run_.out + " holds the checkpoint of an earlier run; --resume " +
+              checkpoint() + " goes on with it, and --overwrite replaces it");
 }
 
 void TrainingRun::open_folder() {
@@ -130,6 +148,7 @@ void TrainingRun::open_folder() {
   std::error_code error;
   std::filesystem::create_directories(run_.out, error);
   require(!error, "--out: cannot make the folder " + run_.out + ": " + error.message());
+  claim_folder();
   if (run_.report_only) return;
   const std::vector<std::string> columns{
       "step",          "seconds",       "train_loss",       "valid_loss",
@@ -139,26 +158,42 @@ void TrainingRun::open_folder() {
                        : MetricsCsv::resume(path("metrics.csv"), columns, state().step));
 }
 
+void TrainingRun::save_checkpoint() const {
+  const auto lock = finish_files();
+  RunProgress progress = so_far_;
+  progress.seconds = seconds();
+  save(checkpoint(), progress);
+}
+
+// What is said when a signal ends the run.
+std::string TrainingRun::stopped() const {
+  return "Stopped at step " + std::to_string(state().step) +
+         ". To go on, repeat the command with --resume " + checkpoint();
+}
+
 int TrainingRun::operator()() {
   install_interrupt_handlers();
+  end_on_signal("Stopped before training.");
+  claim_folder();
   prepare();
   open_folder();
+  so_far_ = earlier_;
   try {
     started_ = now();
     begin();
-    try {
-      if (!run_.report_only) {
+    if (!run_.report_only) {
+      ask_on_signal();
+      try {
         train();
-        save(checkpoint(), seconds());
+        save_checkpoint();
+      } catch (const Interrupted&) {
+        save_checkpoint();
+        std::cout << stopped() << std::endl;
+        return interrupted_exit_code();
       }
-      report();
-    } catch (const Interrupted&) {
-      if (run_.report_only) return 130;
-      save(checkpoint(), seconds());
-      std::cout << "Stopped at step " << state().step
-                << ". To go on, repeat the command with --resume " << checkpoint() << std::endl;
-      return 130;
     }
+    end_on_signal(run_.report_only ? "Stopped." : stopped());
+    report();
   } catch (const UsageError& e) {
     throw std::runtime_error(e.what());  // too late for "nothing was changed"
   }
@@ -179,27 +214,44 @@ bool TrainingRun::evaluation_is_due(double before) const {
 
 void TrainingRun::train() {
   Progress bar(state().steps, {.starting_fraction = progress()});
-  double sum = 0, weight = 0, rate = 0;  // the loss and the speed are shown smoothed
+  double rate = 0;  // it and the loss are shown smoothed
+  if (so_far_.unmeasured) measure(bar, rate);
   while (progress() < 1) {
     check_interrupt();
     const double before = progress(), begin = now();
     const StepResult result = train_step(before);
     const double speed = tokens_per_step() / (now() - begin);
     rate = rate == 0 ? speed : 0.95 * rate + 0.05 * speed;
-    sum = 0.98 * sum + 0.02 * result.loss;
-    weight = 0.98 * weight + 0.02;
+    so_far_.loss_sum = 0.98 * so_far_.loss_sum + 0.02 * result.loss;
+    so_far_.loss_weight = 0.98 * so_far_.loss_weight + 0.02;
     const int64_t step = state().step;
-    bar.update(step, progress(), sum / weight, rate);
+    bar.update(step, progress(), so_far_.loss_sum / so_far_.loss_weight, rate);
     if (evaluation_is_due(before)) {
-      const double valid = validate();
-      metrics_->row({double(step), seconds(), sum / weight, valid, state().learning_rate,
-                     result.gradient_norm, rate});
-      bar.message("step " + std::to_string(step) + ": loss " + fixed(sum / weight, 4) +
-                  ", validation " + fixed(valid, 4));
+      so_far_.unmeasured = {{result.gradient_norm, state().learning_rate}};
+      measure(bar, rate);
     }
-    if (step % run_.save_every == 0) save(checkpoint(), seconds());
+    if (step % run_.save_every == 0) save_checkpoint();
   }
   bar.finish();
+}
+
+// A row for the last step. One that is stopped leaves no trace, and is done when the run goes on.
+void TrainingRun::measure(Progress& bar, double rate) {
+  const RandomState random = random_state();
+  double valid = 0;
+  try {
+    valid = validate();
+  } catch (const Interrupted&) {
+    set_random_state(random);
+    throw;
+  }
+  const int64_t step = state().step;
+  const double loss = so_far_.loss_sum / so_far_.loss_weight;
+  const auto [gradient_norm, learning_rate] = *so_far_.unmeasured;
+  metrics_->row({double(step), seconds(), loss, valid, learning_rate, gradient_norm, rate});
+  so_far_.unmeasured.reset();
+  bar.message("step " + std::to_string(step) + ": loss " + fixed(loss, 4) + ", validation " +
+              fixed(valid, 4));
 }
 
 void TrainingRun::draw_curve(const std::string& title, const std::string& unit, double scale,

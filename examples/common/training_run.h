@@ -10,8 +10,10 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "examples/common/error.h"
+#include "examples/common/folder_lock.h"
 #include "examples/common/metrics.h"
 #include "examples/common/training.h"
+#include "examples/common/training_file.h"
 #include "examples/plot/chart.h"
 #include "nn/safetensors.h"
 
@@ -21,12 +23,15 @@ class App;
 
 namespace stretto::examples {
 
+class Progress;
+
 /// What a checkpoint does not keep and every program has.
 struct RunOptions {
   std::string out;
   std::string resume;
+  bool overwrite = false;  // a checkpoint of another run in `out`
   double minutes = 4;
-  int threads = 0;
+  int64_t threads = 0;
   std::string device = "cpu";
   int64_t save_every = 100;
   int64_t evaluate_every = 0;
@@ -42,11 +47,14 @@ void describe_steps_and_seed(CLI::App& app, int64_t& steps, uint64_t& seed);
 
 std::string fixed(double value, int digits);
 
-/// The library's complaints about a user's file or device are the user's to mend.
+/// The library's complaints about a user's file or device are the user's to mend, but too little
+/// memory is not.
 template <class F>
 auto as_usage(F&& f) {
   try {
     return f();
+  } catch (const OutOfMemory&) {
+    throw;
   } catch (const Error& e) {
     throw UsageError(e.what());
   }
@@ -85,7 +93,7 @@ class TrainingRun {
   virtual StepResult train_step(double progress) = 0;
   /// Mean loss of the data that is held out, in nats per token.
   virtual double validate() = 0;
-  virtual void save(const std::string& path, double seconds) const = 0;
+  virtual void save(const std::string& path, const RunProgress& progress) const = 0;
   /// The results, after the last step.
   virtual void report() = 0;
   virtual RunState state() const = 0;
@@ -104,15 +112,21 @@ class TrainingRun {
                   const std::vector<ReferenceLine>& references) const;
 
   RunOptions run_;
-  double before_ = 0;  // seconds of earlier runs
+  RunProgress earlier_;  // where the run that is resumed was
 
  private:
+  void claim_folder();
   void open_folder();
   void train();
+  void measure(Progress& bar, double rate);
+  void save_checkpoint() const;
+  std::string stopped() const;
   double progress() const;
   bool evaluation_is_due(double before) const;
 
+  std::optional<FolderLock> lock_;
   std::optional<MetricsCsv> metrics_;
+  RunProgress so_far_;  // but for its seconds
   double started_ = 0;
 };
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "examples/common/settings.h"
-#include "examples/music/midi_folder.h"
 
 namespace stretto::examples {
 namespace {
@@ -80,12 +79,13 @@ GrooveSource to_groove_source(const MidiFile& file) {
   return song;
 }
 
-GrooveSource read_groove(const std::string& path) {
+GrooveSource read_groove(const std::string& path, MidiDefects* damaged) {
   const MidiFile file = read_midi(path);
   require(!file.notes.empty(), path + ": has no notes");
   try {
     GrooveSource song = to_groove_source(file);
     song.name = path;
+    if (damaged != nullptr) damaged->add(path, file.warnings);
     return song;
   } catch (const UsageError& error) {
     throw UsageError(path + ": " + error.what());
@@ -115,14 +115,17 @@ GrooveFolder read_groove_folder(const std::string& path, int skip_bars) {
   for (const std::string& name : names) {
     GrooveSource song;
     std::string reason;
+    MidiDefects damaged = folder.damaged;
     try {
-      song = without_bars(read_groove((std::filesystem::path(path) / name).string()), skip_bars);
+      const std::string file = (std::filesystem::path(path) / name).string();
+      song = without_bars(read_groove(file, &damaged), skip_bars);
       reason = missing_part(song);
     } catch (const UsageError&) {
       reason = "unreadable";
     }
     if (reason.empty()) {
       folder.songs.push_back(std::move(song));
+      folder.damaged = std::move(damaged);
     } else {
       ++folder.skipped[reason];
     }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "examples/groove/groove.h"
+#include "examples/music/midi_folder.h"
 #include "examples/music/midi_reader.h"
 
 namespace stretto::examples {
@@ -25,8 +26,9 @@ namespace stretto::examples {
 GrooveSource to_groove_source(const MidiFile& file);
 
 /// The song in the file at `path`, which may lack instruments. Throws UsageError, with the path, as
-/// read_midi() and to_groove_source() do and for a file without notes.
-GrooveSource read_groove(const std::string& path);
+/// read_midi() and to_groove_source() do and for a file without notes. Its defects, where it has
+/// some, are added to `damaged`, if given.
+GrooveSource read_groove(const std::string& path, MidiDefects* damaged = nullptr);
 
 /// "no bass", "no drums", "no harmony", whichever comes first; "" for a song that has all three.
 std::string missing_part(const GrooveSource& song);
@@ -34,6 +36,7 @@ std::string missing_part(const GrooveSource& song);
 struct GrooveFolder {
   std::vector<GrooveSource> songs;              // with all three; their names are the files' paths
   std::map<std::string, std::int64_t> skipped;  // a missing part or "unreadable": how many files
+  MidiDefects damaged;                          // of those that are songs
 
   /// "no bass 3, unreadable 1"
   std::string reasons() const;

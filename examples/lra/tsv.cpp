@@ -33,8 +33,8 @@ std::string_view field(std::string_view line, size_t& at, bool quotes, std::stri
 
 void read_tsv(const std::string& path, size_t columns, bool quotes,
               const std::function<void(const std::vector<std::string_view>&)>& row) {
-  const std::string all = read_whole_file(path);
-  const std::string_view text = all;
+  const MappedFile file(path);
+  const std::string_view text = file.bytes();
   std::vector<std::string> unquoted(columns + 1);
   std::vector<std::string_view> fields;
   int64_t number = 0;

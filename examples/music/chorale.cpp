@@ -10,6 +10,7 @@
 
 #include "examples/common/error.h"
 #include "examples/common/file.h"
+#include "examples/common/memory.h"
 
 namespace stretto::examples {
 namespace {
@@ -33,6 +34,10 @@ std::string read_text(const std::string& path) {
     fail(path, "is a directory; expected a JSON file of chorales");
   }
   if (status.type() != fs::file_type::regular) fail(path, "is not a regular file");
+  constexpr double bytes_of_a_byte = 12;  // parsed
+  const auto size = static_cast<double>(fs::file_size(path, error));
+  if (!error && size > 1e8 && bytes_of_a_byte * size > static_cast<double>(available_memory()))
+    fail(path, "is too large for the memory that is free");
   std::string text = read_whole_file(path);
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) fail(path, "is empty");
   return text;

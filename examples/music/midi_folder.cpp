@@ -21,4 +21,20 @@ std::vector<std::string> midi_files(const std::string& folder, std::error_code& 
   return names;
 }
 
+void MidiDefects::add(const std::string& name, const std::vector<std::string>& warnings) {
+  if (warnings.empty()) return;
+  ++files_;
+  if (files_ == 1) names_ = name + " (" + warnings.front() + ")";
+  if (files_ == 2 || files_ == 3) names_ += ", " + name;
+  if (files_ == 4) names_ += " …";
+}
+
+std::string MidiDefects::text() const {
+  if (files_ == 0) return "";
+  return (files_ == 1
+              ? "1 file is damaged and was read as far as it goes: "
+              : std::to_string(files_) + " files are damaged and were read as far as they go: ") +
+         names_;
+}
+
 }  // namespace stretto::examples

@@ -8,7 +8,6 @@
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/common/training.h"
-#include "examples/music/midi_folder.h"
 #include "examples/piano/notes.h"
 
 namespace stretto::examples {
@@ -95,6 +94,7 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& token
       const MidiFile file = read_midi(path);
       check_piano_file(file, path);
       (library.*part).push_back({names[i], tokens.encode(file, o.pedal)});
+      library.damaged.add(names[i], file.warnings);
     } catch (const UsageError& e) {
       library.skipped.emplace_back(e.what());
     }

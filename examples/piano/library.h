@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "examples/music/midi_folder.h"
 #include "examples/piano/piano_tokens.h"
 
 namespace stretto::examples {
@@ -16,6 +17,7 @@ struct PianoPiece {
 struct PianoLibrary {
   std::vector<PianoPiece> train, valid, test;
   std::vector<std::string> skipped;  // why, a line for each file that holds no piece
+  MidiDefects damaged;               // files that are pieces nevertheless
   int64_t left_out = 0;              // files that the table does not name
 };
 

@@ -9,17 +9,28 @@ namespace {
 
 constexpr int64_t generated_bytes = 1 << 20;
 
-std::string read_text_file(const std::string& path, TokenKind kind) {
-  std::string text = read_whole_file(path);
+struct Text {
+  std::string_view view;
+  std::shared_ptr<const void> owner;
+};
+
+Text map_text(const std::string& path, TokenKind kind) {
+  const auto file = std::make_shared<const MappedFile>(path);
+  const std::string_view text = file->bytes();
   require(!text.empty(), path + ": is empty");
   const int64_t at = kind == TokenKind::bytes ? -1 : invalid_utf8(text);
   require(at < 0,
           path + ": is not UTF-8 at byte " + as_text(at) + "; --tokens bytes takes any file");
-  return text;
+  return {text, file};
+}
+
+Text generated_text(uint64_t seed) {
+  const auto text = std::make_shared<const std::string>(generate_text(seed, generated_bytes));
+  return {*text, text};
 }
 
 // The last place at or before `at` where a token, for words a line, begins.
-size_t cut(const std::string& text, TokenKind kind, size_t at) {
+size_t cut(std::string_view text, TokenKind kind, size_t at) {
   if (kind == TokenKind::chars)
     while (at > 0 && (uint8_t(text[at]) & 0xC0) == 0x80) --at;
   if (kind == TokenKind::words)
@@ -31,37 +42,33 @@ size_t cut(const std::string& text, TokenKind kind, size_t at) {
 
 Corpus read_corpus(const CorpusOptions& o, std::optional<Tokenizer> known) {
   const std::string name = o.data.empty() ? "the generated text" : o.data;
-  std::string text =
-      o.data.empty() ? generate_text(o.seed, generated_bytes) : read_text_file(o.data, o.kind);
-  std::string valid;
+  const Text text = o.data.empty() ? generated_text(o.seed) : map_text(o.data, o.kind);
+  Text train = text, valid;
   if (o.validation.empty()) {
-    const size_t at = cut(text, o.kind, size_t((1 - o.held_out) * double(text.size())));
-    require(at > 0 && at < text.size(), name + ": is too short to hold out " + as_text(o.held_out) +
-                                            " of it" +
-                                            (o.kind == TokenKind::words ? " in whole lines" : ""));
-    valid = text.substr(at);
-    text.resize(at);
+    const size_t size = text.view.size();
+    const size_t at = cut(text.view, o.kind, size_t((1 - o.held_out) * double(size)));
+    require(at > 0 && at < size, name + ": is too short to hold out " + as_text(o.held_out) +
+                                     " of it" +
+                                     (o.kind == TokenKind::words ? " in whole lines" : ""));
+    train.view = text.view.substr(0, at);
+    valid = {text.view.substr(at), text.owner};
   } else {
-    valid = read_text_file(o.validation, o.kind);
+    valid = map_text(o.validation, o.kind);
   }
-  Corpus corpus{known ? std::move(*known)
-                      : Tokenizer::learn(o.kind, o.kind == TokenKind::bytes ? text + valid : text,
-                                         o.vocabulary),
-                {},
-                {},
-                {},
-                int64_t(valid.size())};
-  const auto encode = [&](const std::string& part, const std::string& file) {
+  const Tokenizer tokenizer =
+      known ? *known : Tokenizer::learn(o.kind, train.view, o.vocabulary, valid.view);
+  const auto stream = [&](const Text& part, const std::string& file) {
     try {
-      return corpus.tokenizer.encode(part);
+      return TokenStream(tokenizer, part.view, part.owner);
     } catch (const UsageError& e) {
       throw UsageError(file + ": " + e.what() + " of the checkpoint");
     }
   };
-  corpus.train = encode(text, name);
-  corpus.valid = encode(valid, o.validation.empty() ? name : o.validation);
-  if (o.data.empty()) corpus.generated = o.validation.empty() ? text + valid : text;
-  return corpus;
+  TokenStream to_learn = stream(train, name);
+  return {.tokenizer = tokenizer,
+          .train = std::move(to_learn),
+          .valid = stream(valid, o.validation.empty() ? name : o.validation),
+          .generated = o.data.empty() ? std::string(text.view) : ""};
 }
 
 }  // namespace stretto::examples

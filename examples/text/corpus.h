@@ -3,9 +3,8 @@
 
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "examples/text/tokenizer.h"
+#include "examples/text/token_stream.h"
 
 namespace stretto::examples {
 
@@ -20,15 +19,16 @@ struct CorpusOptions {
 
 struct Corpus {
   Tokenizer tokenizer;
-  std::vector<int32_t> train, valid;
+  TokenStream train, valid;
   std::string generated;  // the text, where it was
-  int64_t valid_bytes = 0;
 };
 
-/// Reads and splits. The vocabulary is `known`, or that of the training part (of bytes: of both).
-/// The cut moves back to the start of a character; for words, of a line. Throws UsageError, naming
-/// the file, where it cannot be read, is empty or is not UTF-8 (but for bytes), and where a part
-/// has no token.
+/// Maps the files and splits: of a text only what a step needs is read, so that it may be larger
+/// than the memory. Memory on top of that, whatever the text: for bytes none, for chars and words
+/// the vocabulary (a word takes about 150 bytes) and 1/32 of the size. The vocabulary is `known`,
+/// or that of the training part (of bytes: of both). The cut moves back to the start of a
+/// character; for words, of a line. Throws UsageError, naming the file, where it cannot be mapped
+/// (MappedFile), is empty or is not UTF-8 (but for bytes), and where a part has no token.
 Corpus read_corpus(const CorpusOptions& options, std::optional<Tokenizer> known = {});
 
 }  // namespace stretto::examples

@@ -42,7 +42,7 @@ class Evaluating {
 
 }  // namespace
 
-Evaluation evaluate(nn::TransformerXL& model, const std::vector<int32_t>& tokens,
+Evaluation evaluate(nn::TransformerXL& model, const TokenStream& tokens,
                     const EvaluationOptions& o) {
   const int64_t kept = o.rule.memory;
   const bool same = o.same_length && kept > 0;
@@ -82,11 +82,21 @@ Evaluation evaluate(nn::TransformerXL& model, const std::vector<int32_t>& tokens
   return result;
 }
 
-CountingLoss counting_loss(const std::vector<int32_t>& train, const std::vector<int32_t>& valid,
-                           int64_t n_tokens) {
+CountingLoss counting_loss(const TokenStream& train, const TokenStream& valid, int64_t n_tokens) {
   TokenCounts counts(n_tokens);
-  counts.add(train);
-  return counts.loss(std::vector<std::vector<int32_t>>{valid});
+  int64_t before = TokenCounts::none;
+  train.each([&](int64_t token) {
+    counts.add(before, token);
+    before = token;
+  });
+  CountingLoss sum{};
+  before = TokenCounts::none;
+  valid.each([&](int64_t token) {
+    counts.score(before, token, sum);
+    before = token;
+  });
+  const double n = double(valid.size() - 1);
+  return {sum.unigram / n, sum.bigram / n};
 }
 
 std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<int64_t>& prompt,

@@ -36,12 +36,11 @@ struct EvaluationOptions {
 
 /// Scores every token but the very first exactly once (scoring_segments). The model's lengths are
 /// as before afterwards. Throws Interrupted when the user stops the program.
-Evaluation evaluate(nn::TransformerXL& model, const std::vector<int32_t>& tokens,
+Evaluation evaluate(nn::TransformerXL& model, const TokenStream& tokens,
                     const EvaluationOptions& options);
 
 /// Of every token of `valid` but the very first, after counting `train`.
-CountingLoss counting_loss(const std::vector<int32_t>& train, const std::vector<int32_t>& valid,
-                           int64_t n_tokens);
+CountingLoss counting_loss(const TokenStream& train, const TokenStream& valid, int64_t n_tokens);
 
 struct WritingOptions {
   int64_t tokens = 0;

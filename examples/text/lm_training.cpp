@@ -8,31 +8,34 @@ namespace {
 
 constexpr const char* vocabulary_note = "vocabulary.tokens";
 
-std::string fingerprint(const std::vector<int32_t>& tokens) {
-  Fingerprint print;
-  for (int32_t t : tokens) print.add(t);
-  return print.text();
+// By a thread where one can be had: of a large text it takes a while, and training need not wait.
+std::shared_future<std::string> fingerprint(const TokenStream& tokens) {
+  return std::async([tokens] {
+    Fingerprint print;
+    tokens.each([&](int64_t token) { print.add(token); });
+    return print.text();
+  });
 }
 
-const std::vector<int32_t>& enough(const std::vector<int32_t>& tokens, const LmSettings& s,
-                                   const std::string& data) {
+const TokenStream& enough(const TokenStream& tokens, const LmSettings& s, const std::string& data) {
   const int64_t needed = s.batch * (s.length + 1);
-  require(int64_t(tokens.size()) >= needed,
-          data + ": " + as_text(int64_t(tokens.size())) + " tokens to learn from are too few; " +
-              as_text(needed) + " are one segment of --length " + as_text(s.length) +
-              " for each row of --batch " + as_text(s.batch));
+  require(tokens.size() >= needed, data + ": " + as_text(tokens.size()) +
+                                       " tokens to learn from are too few; " + as_text(needed) +
+                                       " are one segment of --length " + as_text(s.length) +
+                                       " for each row of --batch " + as_text(s.batch));
   return tokens;
 }
 
 }  // namespace
 
-LmTraining::LmTraining(const LmSettings& s, Tokenizer tokenizer, std::vector<int32_t> train,
-                       Device device, const std::string& data)
+LmTraining::LmTraining(const LmSettings& s, Tokenizer tokenizer, TokenStream train, Device device,
+                       const std::string& data)
     : ModelTraining(s, s.model(tokenizer.size()), {.lr = s.learning_rate},
-                    {fingerprint(train), "text than that of --data (or of --seed without it)"},
+                    {fingerprint(enough(train, s, data)),
+                     "text than that of --data (or of --seed without it)"},
                     device),
       tokenizer_(std::move(tokenizer)),
-      segments_(enough(train, s, data), s.batch, s.length) {}
+      segments_(std::move(train), s.batch, s.length) {}
 
 StepResult LmTraining::train_step(double progress) {
   const Segment segment = segments_(step());

@@ -17,8 +17,8 @@ class LmTraining : public ModelTraining<nn::TransformerXL, nn::Adam, LmSettings>
  public:
   /// `train` is what the checkpoint's fingerprint is of. Throws UsageError, naming `data`, where a
   /// column of a batch would be shorter than a segment.
-  LmTraining(const LmSettings& settings, Tokenizer tokenizer, std::vector<int32_t> train,
-             Device device, const std::string& data);
+  LmTraining(const LmSettings& settings, Tokenizer tokenizer, TokenStream train, Device device,
+             const std::string& data);
 
   /// One update on segment `step()`, as in RunSchedule and update(). At the start of an epoch the
   /// memory is empty.

@@ -14,14 +14,15 @@ struct Row {
   int64_t first, n, scored;
 };
 
-Segment make(const std::vector<int32_t>& tokens, const std::vector<Row>& rows, int64_t length) {
-  std::vector<int64_t> inputs, targets;
-  const int64_t n = int64_t(tokens.size());
+Segment make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t length) {
+  std::vector<int64_t> inputs, targets, seen(size_t(length) + 1);
   for (const Row& row : rows) {
-    for (int64_t i = row.first; i < row.first + length; ++i) {
-      const bool inside = i < row.first + row.n && i + 1 < n;
-      inputs.push_back(inside ? tokens[size_t(i)] : 0);  // those after the end disturb nothing
-      targets.push_back(inside && i >= row.scored ? tokens[size_t(i + 1)] : no_target);
+    const int64_t there = std::clamp<int64_t>(tokens.size() - row.first, 0, length + 1);
+    tokens.read(there > 0 ? row.first : 0, there, seen.data());
+    for (int64_t i = 0; i < length; ++i) {
+      const bool inside = i < row.n && i + 1 < there;
+      inputs.push_back(inside ? seen[size_t(i)] : 0);  // those after the end disturb nothing
+      targets.push_back(inside && row.first + i >= row.scored ? seen[size_t(i + 1)] : no_target);
     }
   }
   const Shape shape{int64_t(rows.size()), length};
@@ -30,11 +31,8 @@ Segment make(const std::vector<int32_t>& tokens, const std::vector<Row>& rows, i
 
 }  // namespace
 
-OrderedSegments::OrderedSegments(std::vector<int32_t> tokens, int64_t batch, int64_t length)
-    : tokens_(std::move(tokens)),
-      batch_(batch),
-      length_(length),
-      column_(int64_t(tokens_.size()) / batch) {
+OrderedSegments::OrderedSegments(TokenStream tokens, int64_t batch, int64_t length)
+    : tokens_(std::move(tokens)), batch_(batch), length_(length), column_(tokens_.size() / batch) {
   check(column_ >= 2, "OrderedSegments", tokens_.size(), " tokens in ", batch,
         " columns; each must have at least 2");
 }
@@ -47,9 +45,9 @@ Segment OrderedSegments::operator()(int64_t step) const {
   return make(tokens_, rows, n);
 }
 
-void scoring_segments(const std::vector<int32_t>& tokens, const ScoringRule& rule, int64_t batch,
+void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
                       const std::function<void(const Segment&)>& f) {
-  const int64_t scored = int64_t(tokens.size()) - 1, length = rule.length;
+  const int64_t scored = tokens.size() - 1, length = rule.length;
   if (scored < 1) return;
   std::vector<Row> rows;
   if (rule.memory > 0) {

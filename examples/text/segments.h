@@ -2,9 +2,9 @@
 #pragma once
 
 #include <functional>
-#include <vector>
 
 #include "core/tensor.h"
+#include "examples/text/token_stream.h"
 
 namespace stretto::examples {
 
@@ -22,13 +22,13 @@ struct Segment {
 class OrderedSegments {
  public:
   /// The columns must hold at least two tokens.
-  OrderedSegments(std::vector<int32_t> tokens, int64_t batch, int64_t length);
+  OrderedSegments(TokenStream tokens, int64_t batch, int64_t length);
   int64_t per_epoch() const { return (column_ - 2) / length_ + 1; }
   Segment operator()(int64_t step) const;
   bool starts_epoch(int64_t step) const { return step % per_epoch() == 0; }
 
  private:
-  std::vector<int32_t> tokens_;
+  TokenStream tokens_;
   int64_t batch_, length_, column_;
 };
 
@@ -43,7 +43,7 @@ struct ScoringRule {
 /// column. With memory, row b continues row b of the segment before, in `batch` columns, or fewer
 /// where those would be shorter than a segment; without, rows are independent, and all but the
 /// first are scored on their last `stride` positions only (the last row: on what is left).
-void scoring_segments(const std::vector<int32_t>& tokens, const ScoringRule& rule, int64_t batch,
+void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
                       const std::function<void(const Segment&)>& f);
 
 }  // namespace stretto::examples

@@ -1,7 +1,9 @@
 #include "examples/text/tokenizer.h"
 
 #include <algorithm>
+#include <unordered_map>
 
+#include "examples/common/memory.h"
 #include "examples/common/settings.h"
 
 namespace stretto::examples {
@@ -31,28 +33,35 @@ size_t code_point_size(std::string_view text) {
   return 0;
 }
 
-// Calls f with every piece of the text that is one token.
+constexpr size_t code_points = 0x110000;
+
+// Of a piece that is UTF-8; all that is not is the last one, which nobody uses.
+size_t code_point(std::string_view piece) {
+  const auto bits = [&](size_t i) { return size_t(uint8_t(piece[i]) & 0x3F); };
+  const size_t first = uint8_t(piece[0]);
+  switch (piece.size()) {
+    case 1:
+      return first < 0x80 ? first : code_points - 1;
+    case 2:
+      return (first & 0x1F) << 6 | bits(1);
+    case 3:
+      return (first & 0x0F) << 12 | bits(1) << 6 | bits(2);
+    default:
+      return (first & 0x07) << 18 | bits(1) << 12 | bits(2) << 6 | bits(3);
+  }
+}
+
 template <class F>
 void each_piece(TokenKind kind, std::string_view text, F&& f) {
-  if (kind != TokenKind::words) {
-    for (size_t i = 0; i < text.size();) {
-      const size_t n =
-          kind == TokenKind::bytes ? 1 : std::max<size_t>(1, code_point_size(text.substr(i)));
-      f(text.substr(i, n));
-      i += n;
-    }
-    return;
-  }
-  for (size_t i = 0; i < text.size(); ++i) {
-    const size_t end = std::min(text.find('\n', i), text.size());
-    while (i < end) {
-      const size_t begin = i;
-      while (i < end && !is_blank(text[i])) ++i;
-      if (i > begin) f(text.substr(begin, i - begin));
-      while (i < end && is_blank(text[i])) ++i;
-    }
-    f(std::string_view(end_of_line));
-  }
+  PieceReader reader(kind, text);
+  for (std::string_view piece; reader.next(piece);) f(piece);
+}
+
+// A text of nothing but different words could be many times larger here.
+void check_words(size_t n) {
+  constexpr double bytes_of_a_word = 150;  // in all tables
+  require(bytes_of_a_word * double(n) < double(available_memory()),
+          "too many different words for the memory that is free; --tokens bytes takes any text");
 }
 
 std::vector<std::string> frequent_words(std::string_view text, int64_t limit) {
@@ -62,7 +71,9 @@ std::vector<std::string> frequent_words(std::string_view text, int64_t limit) {
   std::unordered_map<std::string_view, Count> counts;
   each_piece(TokenKind::words, text, [&](std::string_view piece) {
     Count& c = counts[piece];
-    if (c.count++ == 0) c.first = int64_t(counts.size());
+    if (c.count++ > 0) return;
+    c.first = int64_t(counts.size());
+    if ((counts.size() & 0xFFFFF) == 0) check_words(2 * counts.size());
   });
   counts[unknown_word];
   std::vector<std::pair<std::string_view, Count>> order(counts.begin(), counts.end());
@@ -89,42 +100,116 @@ TokenKind token_kind(const std::string& name) {
   return TokenKind::words;
 }
 
-Tokenizer::Tokenizer(TokenKind kind, std::vector<std::string> pieces)
-    : kind_(kind), pieces_(std::move(pieces)) {
-  for (const std::string& piece : pieces_)
-    require(tokens_.emplace(piece, int32_t(tokens_.size())).second,
-            "malformed vocabulary: \"" + piece + "\" is in it twice");
-  if (kind_ == TokenKind::bytes) return;
-  const auto unknown = tokens_.find(kind_ == TokenKind::chars ? unknown_character : unknown_word);
-  require(unknown != tokens_.end(), "malformed vocabulary: nothing stands for what is unknown");
-  unknown_ = unknown->second;
+bool PieceReader::next(std::string_view& piece) {
+  if (kind_ != TokenKind::words) {
+    if (at_ >= text_.size()) return false;
+    const size_t n =
+        kind_ == TokenKind::bytes ? 1 : std::max<size_t>(1, code_point_size(text_.substr(at_, 4)));
+    piece = text_.substr(at_, n);
+    at_ += n;
+    return true;
+  }
+  while (at_ < text_.size() && text_[at_] != '\n' && is_blank(text_[at_])) ++at_;
+  if (at_ < text_.size() && text_[at_] != '\n') {
+    const size_t begin = at_;
+    while (at_ < text_.size() && !is_blank(text_[at_])) ++at_;
+    piece = text_.substr(begin, at_ - begin);
+    return true;
+  }
+  piece = end_of_line;
+  if (at_ < text_.size()) {
+    ++at_;
+    return true;
+  }
+  const bool last = !ended_ && !text_.empty() && text_.back() != '\n';
+  ended_ = true;
+  return last;
 }
 
-Tokenizer Tokenizer::learn(TokenKind kind, std::string_view text, int64_t limit) {
+struct Tokenizer::Vocabulary {
+  TokenKind kind;
+  std::vector<std::string> pieces;                      // by token
+  std::unordered_map<std::string_view, int32_t> words;  // of words
+  std::array<int32_t, 256> bytes;                       // of bytes
+  std::vector<int32_t> chars;                           // by code point, of chars
+  int32_t unknown = -1;                                 // none for bytes
+};
+
+Tokenizer::Tokenizer(TokenKind kind, std::vector<std::string> pieces) {
+  const auto v = std::make_shared<Vocabulary>();
+  v->kind = kind;
+  v->pieces = std::move(pieces);
+  std::unordered_map<std::string_view, int32_t>& tokens = v->words;
+  for (const std::string& piece : v->pieces)
+    require(tokens.emplace(piece, int32_t(tokens.size())).second,
+            "malformed vocabulary: \"" + piece + "\" is in it twice");
+  v->bytes.fill(-1);
+  if (kind == TokenKind::bytes) {
+    for (const auto& [piece, token] : tokens) v->bytes[uint8_t(piece[0])] = token;
+  } else {
+    const auto unknown = tokens.find(kind == TokenKind::chars ? unknown_character : unknown_word);
+    require(unknown != tokens.end(), "malformed vocabulary: nothing stands for what is unknown");
+    v->unknown = unknown->second;
+  }
+  if (kind == TokenKind::chars) {
+    v->chars.assign(code_points, v->unknown);
+    for (const auto& [piece, token] : tokens) v->chars[code_point(piece)] = token;
+  }
+  vocabulary_ = v;
+}
+
+Tokenizer Tokenizer::learn(TokenKind kind, std::string_view text, int64_t limit,
+                           std::string_view more) {
   if (kind == TokenKind::words) return {kind, frequent_words(text, limit)};
-  std::unordered_map<std::string_view, bool> seen;
-  each_piece(kind, text, [&](std::string_view piece) { seen.emplace(piece, true); });
-  if (kind == TokenKind::chars) seen.erase(unknown_character);
   std::vector<std::string> pieces;
-  for (const auto& [piece, yes] : seen) pieces.emplace_back(piece);
+  if (kind == TokenKind::bytes) {
+    std::array<bool, 256> seen{};
+    for (const std::string_view part : {text, more})
+      for (const char c : part) seen[uint8_t(c)] = true;
+    for (size_t byte = 0; byte < seen.size(); ++byte)
+      if (seen[byte]) pieces.emplace_back(1, char(byte));
+    return {kind, std::move(pieces)};
+  }
+  std::vector<bool> seen(code_points);
+  each_piece(kind, text, [&](std::string_view piece) {
+    const size_t point = code_point(piece);
+    if (seen[point] || piece == unknown_character) return;
+    seen[point] = true;
+    pieces.emplace_back(piece);
+  });
   std::sort(pieces.begin(), pieces.end());  // bytes as unsigned, so code points too
-  if (kind == TokenKind::chars) pieces.emplace_back(unknown_character);
+  pieces.emplace_back(unknown_character);
   return {kind, std::move(pieces)};
+}
+
+int64_t Tokenizer::size() const { return int64_t(vocabulary_->pieces.size()); }
+TokenKind Tokenizer::kind() const { return vocabulary_->kind; }
+
+int32_t Tokenizer::operator()(std::string_view piece) const {
+  const Vocabulary& v = *vocabulary_;
+  if (v.kind == TokenKind::bytes) return v.bytes[uint8_t(piece[0])];
+  if (v.kind == TokenKind::chars) return v.chars[code_point(piece)];
+  const auto found = v.words.find(piece);
+  return found == v.words.end() ? v.unknown : found->second;
+}
+
+const std::array<int32_t, 256>& Tokenizer::of_bytes() const { return vocabulary_->bytes; }
+
+void refuse_byte(char c) {
+  const uint8_t byte = uint8_t(c);
+  constexpr const char* digits = "0123456789ABCDEF";
+  const std::string hex{'0', 'x', digits[byte >> 4], digits[byte & 15]};
+  throw UsageError("byte " + hex +
+                   (byte > 32 && byte < 127 ? " ('" + std::string(1, c) + "')" : "") +
+                   " is not in the vocabulary");
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
   std::vector<int32_t> tokens;
-  each_piece(kind_, text, [&](std::string_view piece) {
-    const auto found = tokens_.find(piece);
-    if (found == tokens_.end() && kind_ == TokenKind::bytes) {
-      const uint8_t byte = uint8_t(piece[0]);
-      constexpr const char* digits = "0123456789ABCDEF";
-      const std::string hex{'0', 'x', digits[byte >> 4], digits[byte & 15]};
-      throw UsageError("byte " + hex +
-                       (byte > 32 && byte < 127 ? " ('" + std::string(piece) + "')" : "") +
-                       " is not in the vocabulary");
-    }
-    tokens.push_back(found == tokens_.end() ? unknown_ : found->second);
+  each_piece(kind(), text, [&](std::string_view piece) {
+    const int32_t token = (*this)(piece);
+    if (token < 0) refuse_byte(piece[0]);
+    tokens.push_back(token);
   });
   return tokens;
 }
@@ -133,8 +218,8 @@ std::string Tokenizer::decode(const std::vector<int64_t>& tokens) const {
   std::string text;
   bool line_begins = true;
   for (int64_t token : tokens) {
-    const std::string& piece = pieces_.at(size_t(token));
-    if (kind_ != TokenKind::words) {
+    const std::string& piece = vocabulary_->pieces.at(size_t(token));
+    if (kind() != TokenKind::words) {
       text += piece;
     } else if (piece == end_of_line) {
       text += '\n';
@@ -149,14 +234,14 @@ std::string Tokenizer::decode(const std::vector<int64_t>& tokens) const {
 
 std::string Tokenizer::to_note() const {
   std::string note;
-  for (const std::string& piece : pieces_) {
-    if (kind_ == TokenKind::bytes) {
+  for (const std::string& piece : vocabulary_->pieces) {
+    if (kind() == TokenKind::bytes) {
       constexpr const char* digits = "0123456789abcdef";
       note += digits[uint8_t(piece[0]) >> 4];
       note += digits[uint8_t(piece[0]) & 15];
     } else {
       note += piece;
-      if (kind_ == TokenKind::words) note += '\n';
+      if (kind() == TokenKind::words) note += '\n';
     }
   }
   return note;
@@ -174,6 +259,7 @@ Tokenizer Tokenizer::from_note(TokenKind kind, const std::string& note) {
       pieces.emplace_back(1, char(byte));
     }
   } else if (kind == TokenKind::chars) {
+    require(invalid_utf8(note) < 0, "malformed vocabulary: it is not UTF-8");
     each_piece(kind, note, [&](std::string_view piece) { pieces.emplace_back(piece); });
   } else {
     for (size_t i = 0, end; i < note.size(); i = end + 1) {
@@ -187,7 +273,7 @@ Tokenizer Tokenizer::from_note(TokenKind kind, const std::string& note) {
 
 int64_t invalid_utf8(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
-    const size_t n = code_point_size(text.substr(i));
+    const size_t n = code_point_size(text.substr(i, 4));
     if (n == 0) return int64_t(i);
     i += n;
   }

@@ -1,11 +1,11 @@
 // From text to numbers and back: bytes, characters or words.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 namespace stretto::examples {
@@ -18,21 +18,42 @@ enum class TokenKind { bytes, chars, words };
 /// "bytes", "chars", "words"; UsageError for another name.
 TokenKind token_kind(const std::string& name);
 
+/// The pieces of a text that are one token each.
+class PieceReader {
+ public:
+  /// From `offset` on, where a piece begins (offset() of another reader of the text).
+  PieceReader(TokenKind kind, std::string_view text, size_t offset = 0)
+      : kind_(kind), text_(text), at_(offset) {}
+  /// The next piece; false at the end. That of a line's end is "<eos>".
+  bool next(std::string_view& piece);
+  size_t offset() const { return at_; }
+
+ private:
+  TokenKind kind_;
+  std::string_view text_;
+  size_t at_;
+  bool ended_ = false;
+};
+
+/// A handle: copies share the vocabulary.
 class Tokenizer {
  public:
-  /// The vocabulary of `text`. `limit` > 0: at most so many words, <eos> and <unk> included. Chars
-  /// and words expect UTF-8 (invalid_utf8).
-  static Tokenizer learn(TokenKind kind, std::string_view text, int64_t limit = 0);
+  /// The vocabulary of `text`; for bytes, of `more` too. `limit` > 0: at most so many words, <eos>
+  /// and <unk> included. Chars and words expect UTF-8 (invalid_utf8). Throws UsageError for words
+  /// whose table does not fit into the memory.
+  static Tokenizer learn(TokenKind kind, std::string_view text, int64_t limit = 0,
+                         std::string_view more = {});
 
-  Tokenizer(Tokenizer&&) = default;
-  Tokenizer& operator=(Tokenizer&&) = default;
-
-  int64_t size() const { return int64_t(pieces_.size()); }
-  TokenKind kind() const { return kind_; }
+  int64_t size() const;
+  TokenKind kind() const;
 
   /// Throws UsageError "byte 0x41 ('A') is not in the vocabulary" for such a byte; all else that is
   /// not in it is unknown.
   std::vector<int32_t> encode(std::string_view text) const;
+  /// The token of a piece; -1 for a byte that is not in the vocabulary.
+  int32_t operator()(std::string_view piece) const;
+  /// Of bytes: the token of each, as above.
+  const std::array<int32_t, 256>& of_bytes() const;
   /// Words get a blank between them and <eos> a line break; an unknown character is U+FFFD.
   std::string decode(const std::vector<int64_t>& tokens) const;
 
@@ -41,13 +62,14 @@ class Tokenizer {
   static Tokenizer from_note(TokenKind kind, const std::string& note);
 
  private:
+  struct Vocabulary;
   Tokenizer(TokenKind kind, std::vector<std::string> pieces);
 
-  TokenKind kind_;
-  std::vector<std::string> pieces_;  // by token
-  std::unordered_map<std::string_view, int32_t> tokens_;
-  int32_t unknown_ = -1;  // none for bytes
+  std::shared_ptr<const Vocabulary> vocabulary_;
 };
+
+/// Throws UsageError "byte 0x41 ('A') is not in the vocabulary".
+[[noreturn]] void refuse_byte(char byte);
 
 /// Where `text` stops being UTF-8 (overlong forms and surrogates are none); -1: nowhere.
 int64_t invalid_utf8(std::string_view text);

@@ -171,6 +171,15 @@ TEST_CASE("a folder of MIDI files gives its grooves in order", "[examples][groov
                                           folder.file("in/deep/a.MID")});
   CHECK(read.reasons() == "no drums 1, unreadable 1");
 
+  CHECK(read.damaged.files() == 0);
+  write_file(folder.file("in/deep/a.MID"), good.substr(0, good.size() - 2));
+  write_file(folder.file("in/c.mid"), read_file(folder.file("in/c.mid")).substr(0, 200));
+  const GrooveFolder cut = read_groove_folder(folder.file("in"));
+  CHECK(cut.songs.size() == 3);
+  CHECK_THAT(cut.damaged.text(), Containing("1 file is damaged and was read as far as it goes: " +
+                                            folder.file("in/deep/a.MID") + " (byte "));
+  write_file(folder.file("in/c.mid"), midi_bytes(to_song(no_drums)));
+
   const GrooveFolder later = read_groove_folder(folder.file("in"), 2);
   CHECK(same_notes(with_fullest_harmony(later.songs.at(0)), without_bars(groove, 2)));
   CHECK(read_groove_folder(folder.file("in"), 20).reasons() == "no bass 4, unreadable 1");

@@ -126,15 +126,15 @@ TEST_CASE("a harmonisation goes on from its checkpoint bit for bit", "[examples]
   HarmonySettings settings = tiny_settings();
   settings.steps = GENERATE(40, 0);  // 0: by the clock
   const auto first = trained(settings, 3);
-  first->save(folder.file("a"), 1.25);
+  first->save(folder.file("a"), {.seconds = 1.25});
   for (int i = 0; i < 3; ++i) first->train_step(0);
-  first->save(folder.file("b"), 2.5);
+  first->save(folder.file("b"), {.seconds = 2.5});
 
   const auto second = trained(settings, 1);
-  CHECK(second->load(folder.file("a")) == (settings.steps == 0 ? 1.25 : 0));
+  CHECK(second->load(folder.file("a")).seconds == (settings.steps == 0 ? 1.25 : 0));
   CHECK(second->step() == 3);
   for (int i = 0; i < 3; ++i) second->train_step(0);
-  second->save(folder.file("c"), 2.5);
+  second->save(folder.file("c"), {.seconds = 2.5});
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
 
   HarmonyTraining other(settings, tiny_chorales().valid, cpu);
@@ -303,7 +303,7 @@ TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[example
       {{"--minutes", "1"}, "--minutes: this run takes 20 steps"},
       {{"--layers", "1000", "--d-model", "65536"}, " GB of memory, and "},
       {{"--parameters", "--layers", "0"}, "--layers 0: accepted are 1 to 1000"},
-      {{"--layers", "many"}, "Could not convert: --layers"},
+      {{"--layers", "many"}, "--layers many: must be a whole number of 64 bits"},
       {{"--bogus"}, "not expected: --bogus"},
       {{"--out", tiny.file("tiny.json")}, "it is not a folder"},
       {{"--resume", tiny.file("tiny.json")}, tiny.file("tiny.json")},

@@ -81,17 +81,17 @@ TEST_CASE("a language model goes on from its checkpoint bit for bit", "[examples
   LmTraining first = training(s);
   // An epoch has 17 segments: the second part begins within the first and ends in the third.
   for (int i = 0; i < 8; ++i) first.train_step(0.1);
-  first.save(folder.file("a"), 1.25);
+  first.save(folder.file("a"), {.seconds = 1.25});
   for (int i = 0; i < 30; ++i) first.train_step(0.2);
-  first.save(folder.file("b"), 2.5);
+  first.save(folder.file("b"), {.seconds = 2.5});
 
   LmTraining second = training(s);
   second.train_step(0.5);
-  CHECK(second.load(folder.file("a")) == (s.steps == 0 ? 1.25 : 0));
+  CHECK(second.load(folder.file("a")).seconds == (s.steps == 0 ? 1.25 : 0));
   CHECK(second.step() == 8);
   loss(second, {12, 12, 12});  // draws nothing, and has a memory of its own
   for (int i = 0; i < 30; ++i) second.train_step(0.2);
-  second.save(folder.file("c"), 2.5);
+  second.save(folder.file("c"), {.seconds = 2.5});
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("a language model's training has the same bits with one thread and two
     s.batch = 2;
     LmTraining t = training(s);
     for (int i = 0; i < 4; ++i) t.train_step(0);
-    t.save(folder.file(std::to_string(threads)), 0);
+    t.save(folder.file(std::to_string(threads)), {});
   }
   set_num_threads(before);
   CHECK(read_file(folder.file("1")) == read_file(folder.file("2")));
@@ -116,7 +116,7 @@ TEST_CASE("checkpoints of other texts and malformed memories are refused", "[exa
   const std::string path = folder.file("c");
   LmTraining t = training(tiny("xl", 6));
   for (int i = 0; i < 3; ++i) t.train_step(0);
-  t.save(path, 0);
+  t.save(path, {});
 
   const std::string other_text = text().substr(0, 500);
   LmTraining other(tiny("xl", 6), Tokenizer::learn(TokenKind::bytes, text()),

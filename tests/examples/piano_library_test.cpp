@@ -44,6 +44,26 @@ std::vector<std::vector<int64_t>> rows(const Tensor& x) {
 
 }  // namespace
 
+TEST_CASE("a library tells which of its files are damaged", "[examples][piano]") {
+  TempDir folder;
+  const std::string data = fill(folder, 9).file("midi");
+  const auto cut = [&](const std::string& name) {
+    const std::string bytes = read_file(data + "/" + name);
+    write_file(data + "/" + name, bytes.substr(0, bytes.size() - 2));
+  };
+  CHECK(read_library({.folder = data, .every = 3}, remi()).damaged.text() == "");
+  cut("more/3.MID");
+  const PianoLibrary one = read_library({.folder = data, .every = 3}, remi());
+  CHECK(one.damaged.files() == 1);
+  CHECK(one.skipped.empty());
+  CHECK_THAT(one.damaged.text(), Containing("1 file is damaged and was read as far as it goes: "
+                                            "more/3.MID (byte "));
+  for (const char* name : {"0.MID", "2.midi", "more/1.midi"}) cut(name);
+  const std::string told = read_library({.folder = data, .every = 3}, remi()).damaged.text();
+  CHECK_THAT(told, Containing("4 files are damaged and were read as far as they go: 0.MID (byte "));
+  CHECK_THAT(told, Containing("), 2.midi, more/1.midi …"));
+}
+
 TEST_CASE("a library is every MIDI file below a folder, by name", "[examples][piano]") {
   TempDir folder;
   const std::string data = fill(folder, 7).file("midi");

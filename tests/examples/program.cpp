@@ -20,16 +20,29 @@ double now() {
 }
 
 // In the child, between fork and exec: system calls only.
-[[noreturn]] void become(int out, int err, char** words, long largest_file) {
+[[noreturn]] void become(int out, int err, char** words, const Surroundings& s) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  ::signal(SIGXFSZ, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGPIPE, SIGXFSZ}) ::signal(signal, SIG_DFL);
+  ::signal(SIGHUP, s.nohup ? SIG_IGN : SIG_DFL);
+  if (!s.output.empty()) out = ::open(s.output.c_str(), O_WRONLY);
+  if (s.broken_pipe) {
+    int ends[2];
+    if (::pipe(ends) == 0) ::close(ends[0]);
+    out = ends[1];
+  }
   ::dup2(::open("/dev/null", O_RDONLY), 0);
   ::dup2(out, 1);
   ::dup2(err, 2);
-  if (largest_file > 0) {
-    const rlimit limit{rlim_t(largest_file), rlim_t(largest_file)};
-    ::setrlimit(RLIMIT_FSIZE, &limit);
-  }
+  const auto limit = [](auto what, long most) {
+    const rlimit both{rlim_t(most), rlim_t(most)};
+    if (most > 0) ::setrlimit(what, &both);
+  };
+  limit(RLIMIT_FSIZE, s.largest_file);
+  limit(RLIMIT_DATA, s.memory);
+  for (const int descriptor : s.closed) ::close(descriptor);
+  constexpr unsigned nobody = 65534;
+  if (s.nobody && ::geteuid() == 0 && (::setgid(nobody) != 0 || ::setuid(nobody) != 0))
+    ::_exit(126);
   ::execv(words[0], words);
   ::_exit(127);
 }
@@ -57,7 +70,7 @@ std::string Ended::complaint() const {
 bool Ended::one_line() const { return err == complaint() + "\n"; }
 
 Program::Program(const std::string& path, const std::vector<std::string>& arguments,
-                 long largest_file)
+                 const Surroundings& surroundings)
     : started_(now()) {
   std::vector<std::string> texts{path};
   texts.insert(texts.end(), arguments.begin(), arguments.end());
@@ -68,7 +81,7 @@ Program::Program(const std::string& path, const std::vector<std::string>& argume
   const int out = ::open(folder_.file("out").c_str(), flags, 0600);
   const int err = ::open(folder_.file("err").c_str(), flags, 0600);
   pid_ = ::fork();
-  if (pid_ == 0) become(out, err, words.data(), largest_file);
+  if (pid_ == 0) become(out, err, words.data(), surroundings);
   ::close(out);
   ::close(err);
   if (pid_ < 0) throw std::runtime_error("cannot fork");
@@ -99,6 +112,22 @@ bool Program::wait_for(const std::string& text) {
   }
 }
 
+bool Program::wait_for_handler(int number) {
+  const std::string process = "/proc/" + std::to_string(pid_);
+  const auto mine = std::filesystem::read_symlink("/proc/self/exe");
+  for (;;) {
+    if (ended()) return false;
+    std::error_code gone;
+    const bool begun = std::filesystem::read_symlink(process + "/exe", gone) != mine && !gone;
+    const std::string text = begun ? read_file(process + "/status") : "";
+    const size_t at = text.find("SigCgt:");
+    if (at != std::string::npos &&
+        (std::strtoull(text.c_str() + at + 7, nullptr, 16) >> (number - 1) & 1) != 0)
+      return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 Ended Program::wait() {
   while (!ended_) ended_ = ::waitpid(pid_, &status_, 0) == pid_;
   return {.status = WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_),
@@ -107,8 +136,9 @@ Ended Program::wait() {
           .seconds = now() - started_};
 }
 
-Ended run(const std::string& path, const std::vector<std::string>& arguments, long largest_file) {
-  return Program(path, arguments, largest_file).wait();
+Ended run(const std::string& path, const std::vector<std::string>& arguments,
+          const Surroundings& surroundings) {
+  return Program(path, arguments, surroundings).wait();
 }
 
 std::map<std::string, std::string> contents(const std::string& folder) {

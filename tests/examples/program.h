@@ -26,17 +26,30 @@ struct Ended {
   bool one_line() const;
 };
 
+/// What a program finds when it starts.
+struct Surroundings {
+  long largest_file = 0;  ///< > 0: writing beyond so many bytes of a file fails, as on a full disk
+  long memory = 0;        ///< > 0: so many bytes of its own; files that are mapped do not count
+  std::string output = {};       ///< where its standard output goes, in place of Ended::out
+  bool broken_pipe = false;      ///< standard output is a pipe that nobody reads
+  std::vector<int> closed = {};  ///< standard streams that it does not have
+  bool nohup = false;            ///< SIGHUP is ignored
+  bool nobody = false;           ///< it may write only what everybody may, if the tests may do more
+};
+
 /// A running program, ended with this object at the latest.
 class Program {
  public:
-  /// `largest_file` > 0: writing beyond so many bytes of a file fails, as on a full disk.
   Program(const std::string& path, const std::vector<std::string>& arguments,
-          long largest_file = 0);
+          const Surroundings& surroundings = {});
   ~Program();
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
   void signal(int number);
+  pid_t pid() const { return pid_; }
+  /// Waits until it has a handler for the signal; false if it ends first.
+  bool wait_for_handler(int number);
   /// Waits until its standard error contains `text`; false if it ends first.
   bool wait_for(const std::string& text);
   Ended wait();
@@ -52,7 +65,7 @@ class Program {
 };
 
 Ended run(const std::string& path, const std::vector<std::string>& arguments,
-          long largest_file = 0);
+          const Surroundings& surroundings = {});
 
 /// Every file below a folder with its content; empty for a missing folder.
 std::map<std::string, std::string> contents(const std::string& folder);

@@ -150,15 +150,16 @@ int status_of(const Body& body) {
 }
 
 TEST_CASE("signals ask to stop, and a second interrupt stops", "[examples][interrupt]") {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const int status = status_of([&] {
+      ::signal(signal, SIG_DFL);  // nohup may have left it ignored
       install_interrupt_handlers();
       if (interrupted()) return 1;
       ::raise(signal);
-      return interrupted() ? 42 : 2;
+      return interrupted() ? interrupted_exit_code() : 2;
     });
     REQUIRE(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 42);
+    CHECK(WEXITSTATUS(status) == 128 + signal);
   }
   const int twice = status_of([] {
     install_interrupt_handlers();
@@ -167,10 +168,32 @@ TEST_CASE("signals ask to stop, and a second interrupt stops", "[examples][inter
     ::raise(SIGINT);
     if (!interrupted()) return 1;
     ::raise(SIGINT);
-    return 2;
+    for (;;) ::pause();
   });
   REQUIRE(WIFEXITED(twice));
   CHECK(WEXITSTATUS(twice) == 130);
+}
+
+TEST_CASE("a signal ends the process where nothing is to be finished", "[examples][interrupt]") {
+  const int ended = status_of([] {
+    ::signal(SIGHUP, SIG_DFL);
+    install_interrupt_handlers();
+    end_on_signal("The end.");
+    ::raise(SIGHUP);
+    for (;;) ::pause();
+    return 0;
+  });
+  REQUIRE(WIFEXITED(ended));
+  CHECK(WEXITSTATUS(ended) == 128 + SIGHUP);
+  // One that came before and was not heeded yet.
+  const int late = status_of([] {
+    install_interrupt_handlers();
+    ::raise(SIGTERM);
+    end_on_signal("The end.");
+    return 0;
+  });
+  REQUIRE(WIFEXITED(late));
+  CHECK(WEXITSTATUS(late) == 128 + SIGTERM);
 }
 
 }  // namespace

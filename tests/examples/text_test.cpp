@@ -17,6 +17,8 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
+using Tokens = std::vector<int32_t>;
+
 std::string round_trip(const Tokenizer& t, const std::string& text) {
   const std::vector<int32_t> tokens = t.encode(text);
   return t.decode({tokens.begin(), tokens.end()});
@@ -150,8 +152,10 @@ TEST_CASE("a text is split at a character, and for words at a line", "[examples]
   const std::string path = folder.file("t");
   const auto parts = [&](TokenKind kind, double held_out) {
     const Corpus c = read_corpus({.data = path, .kind = kind, .held_out = held_out});
-    const auto text = [&](const std::vector<int32_t>& t) {
-      return c.tokenizer.decode({t.begin(), t.end()});
+    const auto text = [&](const TokenStream& t) {
+      std::vector<int64_t> tokens(size_t(t.size()));
+      t.read(0, t.size(), tokens.data());
+      return c.tokenizer.decode(tokens);
     };
     return std::pair(text(c.train), text(c.valid));
   };
@@ -172,6 +176,62 @@ TEST_CASE("a text is split at a character, and for words at a line", "[examples]
       read_corpus({.data = path, .validation = folder.file("v"), .kind = TokenKind::words});
   CHECK(c.train.size() == 8);
   CHECK(c.valid.size() == 2);
+}
+
+TEST_CASE("a stream makes its tokens from the text, wherever it is read", "[examples]") {
+  const std::string text = "one two  three\n\n four\tfive \u00e9\u4e16 six\nseven";
+  std::string all;
+  for (int i = 0; i < 100; ++i) all += text.substr(0, text.size() - size_t(i % 7 == 0 ? 5 : 0));
+  for (const char* ending : {"", " ", "\n", "\n ", "x"}) {
+    const std::string whole = all + ending;
+    for (const TokenKind kind : {TokenKind::bytes, TokenKind::chars, TokenKind::words}) {
+      const Tokenizer t = Tokenizer::learn(kind, whole);
+      const Tokens expected = t.encode(whole);
+      const TokenStream stream(t, whole, nullptr);
+      const int64_t size = int64_t(expected.size());
+      REQUIRE(stream.size() == size);
+      Tokens seen;
+      stream.each([&](int64_t token) { seen.push_back(int32_t(token)); });
+      CHECK(seen == expected);
+      for (int64_t begin = 0; begin <= size; begin += 97)
+        for (const int64_t n : {int64_t(0), int64_t(1), int64_t(300), size}) {
+          std::vector<int64_t> part(size_t(std::min(n, size - begin)));
+          stream.read(begin, int64_t(part.size()), part.data());
+          CHECK(std::equal(part.begin(), part.end(), expected.begin() + begin));
+        }
+      CHECK(stream.first(10).size() == 10);
+      CHECK(stream.first(INT64_MAX).size() == size);
+      int64_t none = 0;
+      CHECK_THROWS_AS(stream.read(size, 1, &none), stretto::Error);
+      CHECK_THROWS_AS(stream.read(INT64_MAX, 1, &none), stretto::Error);
+    }
+  }
+}
+
+TEST_CASE("a mapped text takes little memory of its own", "[examples]") {
+  const TempDir folder;
+  const std::string line = "the quick brown fox jumps over the lazy dog, again and again\n";
+  constexpr int64_t lines = 400'000;
+  {
+    std::ofstream out(folder.file("t"), std::ios::binary);
+    for (int64_t i = 0; i < lines; ++i) out << line;
+  }
+  const auto own_bytes = [] {
+    const std::string status = read_file("/proc/self/status");
+    const size_t at = status.find("RssAnon:");
+    return at == std::string::npos ? -1 : std::stol(status.substr(at + 8)) * 1024;
+  };
+  if (own_bytes() < 0) STRETTO_SKIP("the system does not tell");
+  const double size = double(lines) * double(line.size());
+  for (const TokenKind kind : {TokenKind::bytes, TokenKind::chars, TokenKind::words}) {
+    const long before = own_bytes();
+    const Corpus corpus = read_corpus({.data = folder.file("t"), .kind = kind});
+    int64_t sum = 0;
+    corpus.train.each([&](int64_t token) { sum += token; });
+    CHECK(sum > 0);
+    // 1/32 of the text, a table of all characters, and what the allocator keeps.
+    CHECK(double(own_bytes() - before) < size / 32 + (8 << 20));
+  }
 }
 
 TEST_CASE("training segments continue their columns", "[examples]") {
@@ -255,7 +315,7 @@ TEST_CASE("every held-out token but the first is scored once", "[examples]") {
 
 TEST_CASE("counting predicts as its formula says", "[examples]") {
   const std::vector<int32_t> train{0, 1, 0, 2, 0, 1};
-  const CountingLoss loss = counting_loss(train, {0, 1, 2, 2}, 3);
+  const CountingLoss loss = counting_loss(train, Tokens{0, 1, 2, 2}, 3);
   const double p0 = 4.0 / 9, p1 = 3.0 / 9, p2 = 2.0 / 9;
   CHECK(p0 + p1 + p2 == Approx(1));
   CHECK(loss.unigram == Approx(-(std::log(p1) + 2 * std::log(p2)) / 3));
@@ -263,7 +323,7 @@ TEST_CASE("counting predicts as its formula says", "[examples]") {
   const double after0 = (2 + 2 * p1) / 5, after1 = (0 + 1 * p2) / 2, after2 = (0 + 1 * p2) / 2;
   CHECK(loss.bigram == Approx(-(std::log(after0) + std::log(after1) + std::log(after2)) / 3));
   // A token that nothing has followed is predicted by the unigrams.
-  const CountingLoss end = counting_loss({0, 0, 1}, {1, 0}, 2);
+  const CountingLoss end = counting_loss(Tokens{0, 0, 1}, Tokens{1, 0}, 2);
   CHECK(end.bigram == Approx(-std::log(3.0 / 5)));
   CHECK(end.bigram == Approx(end.unigram));
 }

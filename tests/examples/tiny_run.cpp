@@ -11,7 +11,7 @@ TinyRun::TinyRun(const std::string& program_, Arguments settings_)
 
 Arguments TinyRun::command(const Arguments& more) const {
   Arguments all = settings;
-  all.insert(all.end(), {"--out", out(), "--threads", "1"});
+  all.insert(all.end(), {"--out", out(), "--threads", "1", "--overwrite"});
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -19,6 +19,18 @@ Arguments TinyRun::command(const Arguments& more) const {
 Arguments TinyRun::resuming(Arguments more) const {
   more.insert(more.end(), {"--resume", out("checkpoint.safetensors")});
   return command(more);
+}
+
+std::string measured(const TinyRun& tiny) {
+  std::istringstream lines(read_file(tiny.out("metrics.csv")));
+  std::string all;
+  for (std::string line; std::getline(lines, line); all += '\n') {
+    std::istringstream values(line);
+    std::string value;
+    for (int column = 0; std::getline(values, value, ','); ++column)
+      if (column != 1 && column != 6) all += value + ' ';  // seconds, tokens_per_second
+  }
+  return all;
 }
 
 int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }

@@ -26,6 +26,7 @@ using Arguments = std::vector<std::string>;
 class TinyRun {
  public:
   /// `settings`: what every command line begins with; of an option given twice the last one counts.
+  /// They may overwrite earlier results.
   TinyRun(const std::string& program_, Arguments settings_);
 
   std::string file(const std::string& name) const { return folder_.file(name); }
@@ -45,6 +46,9 @@ class TinyRun {
  private:
   TempDir folder_;
 };
+
+/// metrics.csv without its times: what two equal runs measure.
+std::string measured(const TinyRun& tiny);
 
 int64_t count_lines(const std::string& text);
 

@@ -198,6 +198,11 @@ TEST_CASE("train_music refuses what it cannot use in one line", "[examples]") {
   REQUIRE(tiny.run({"--steps", "3"}).status == 0);
   write_file(tiny.file("bad.tsv"), "name\tsplit\n");
   const std::string checkpoint = tiny.out("checkpoint.safetensors");
+  const TempDir folder;
+  const Ended split = run(
+      tiny.path, {"--split", tiny.file("bad.tsv"), "--steps", "1", "--out", folder.file("out")});
+  CHECK(split.status == 2);
+  CHECK(split.complaint() == "train_music: --split: goes with --data DIR");
   check_refusals(
       tiny,
       {
@@ -210,7 +215,7 @@ TEST_CASE("train_music refuses what it cannot use in one line", "[examples]") {
           {{"--data", tiny.file("none")}, "--data " + tiny.file("none") + ": is not a folder"},
           {{"--split", tiny.file("bad.tsv")},
            tiny.file("bad.tsv") + ": its first line has no column \"file\""},
-          {{"--data", "", "--split", tiny.file("bad.tsv")}, "--split: goes with --data DIR"},
+          {{"--data", ""}, "--data: its value is empty"},
           {{"--every", "1"}, "--every 1: accepted are 2 to 9223372036854775807"},
           {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3"},
           {{"--length", "100000"}, "--length 100000: no piece to validate by has so many tokens"},

@@ -1,0 +1,24 @@
+// One run at a time in a folder.
+#pragma once
+
+#include <string>
+
+namespace stretto::examples {
+
+/// Holds a lock on the file ".lock" of a folder, which names this process, and removes it at the
+/// end. A process that is killed leaves the file but not the lock.
+class FolderLock {
+ public:
+  /// Throws UsageError "--out: another run, of process 123, is at work in FOLDER" while another has
+  /// it, and where the file cannot be made. File systems without locks are taken as they are.
+  explicit FolderLock(const std::string& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace stretto::examples

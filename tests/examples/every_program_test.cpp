@@ -1,0 +1,373 @@
+// What all six programs do alike: their streams, their folder, their options, their end.
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "examples/text/grammar.h"
+#include "tests/examples/tiny_run.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+const Arguments tiny_model{"--layers", "1", "--d-model", "16", "--heads", "2",  "--batch",    "2",
+                           "--warmup", "5", "--threads", "1",  "--steps", "40", "--d-hidden", "32"};
+
+/// A program with a model of a few hundredths of a second, on data that it generates.
+struct Tiny {
+  std::string name;
+  Arguments more;
+
+  std::string path() const { return find_program(name); }
+  /// Into a folder.
+  Arguments command(const std::string& out, const Arguments& others = {}) const {
+    Arguments all = tiny_model;
+    all.insert(all.end(), more.begin(), more.end());
+    all.insert(all.end(), {"--out", out});
+    all.insert(all.end(), others.begin(), others.end());
+    return all;
+  }
+};
+
+const Tiny lm{
+    "train_lm",
+    {"--length", "16", "--validation-tokens", "64", "--eval-length", "64", "--held-out", "0.001"}};
+const Tiny lra{
+    "lra",
+    {"--small", "--expressions", "60", "--held-out-expressions", "20", "--max-depth", "2",
+     "--min-expression", "2", "--max-expression", "8", "--max-length", "8", "--d-qkv", "16"}};
+
+std::vector<Tiny> programs() {
+  std::vector<Tiny> all{
+      lm,
+      lra,
+      {"train_chorales", {"--length", "32", "--generate", "0", "--final-stride", "32"}},
+      {"harmonise", {"--length", "8", "--pieces", "0"}},
+      {"train_music",
+       {"--length", "16", "--eval-length", "16", "--validation-windows", "2", "--eval-windows", "2",
+        "--generate", "0", "--picture-length", "8", "--features", "8"}},
+      {"groove", {"--length", "16", "--continuations", "0", "--features", "8"}}};
+  std::erase_if(all, [](const Tiny& tiny) { return tiny.path().empty(); });
+  return all;
+}
+
+const std::string checkpoint = "/checkpoint.safetensors";
+
+}  // namespace
+
+TEST_CASE("an earlier checkpoint is not overwritten unasked", "[examples]") {
+  for (const Tiny& tiny : programs()) {
+    const TempDir folder;
+    const std::string out = folder.file("out"), held = out + checkpoint;
+    INFO(tiny.name);
+    const auto run_with = [&](const Arguments& more) {
+      return run(tiny.path(), tiny.command(out, more));
+    };
+    REQUIRE(run_with({"--steps", "2"}).status == 0);
+    const auto before = contents(out);
+    const Ended refused = run_with({"--steps", "1"});
+    CHECK(refused.status == 2);
+    CHECK(refused.one_line());
+    CHECK(refused.complaint() == tiny.name + ": --out: " + out +
+                                     " holds the checkpoint of an earlier run; --resume " + held +
+                                     " goes on with it, and --overwrite replaces it");
+    const Ended unset = run_with({"--steps", "1", "--resume", ""});
+    CHECK(unset.status == 2);
+    CHECK(unset.complaint() == tiny.name + ": --resume: its value is empty");
+    CHECK(contents(out) == before);
+
+    // That of another folder does not replace it either.
+    const Ended moved = run(tiny.path(), tiny.command(folder.file("two"), {"--steps", "2"}));
+    REQUIRE(moved.status == 0);
+    CHECK(run_with({"--steps", "2", "--resume", folder.file("two") + checkpoint}).status == 2);
+    CHECK(contents(out) == before);
+
+    CHECK(run_with({"--steps", "2", "--resume", held}).status == 0);
+    CHECK(run_with({"--steps", "1", "--overwrite"}).status == 0);
+    CHECK(read_file(held) != before.at(held));
+  }
+}
+
+TEST_CASE("a folder belongs to one run at a time", "[examples]") {
+  for (const Tiny& tiny : programs()) {
+    const TempDir folder;
+    const std::string out = folder.file("out"), held = out + checkpoint;
+    INFO(tiny.name);
+    {
+      Program first(tiny.path(), tiny.command(out, {"--steps", "1000000", "--save-every", "1"}));
+      REQUIRE(first.wait_for("step "));
+      while (!std::filesystem::exists(held))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::string busy = tiny.name + ": --out: another run, of process " +
+                               std::to_string(first.pid()) + ", is at work in " + out;
+      for (const Arguments& more : {Arguments{"--overwrite"}, Arguments{"--resume", held}}) {
+        Arguments all = tiny.command(out, more);
+        all.insert(all.end(), {"--steps", "1000000"});
+        const Ended second = run(tiny.path(), all);
+        CHECK(second.status == 2);
+        CHECK(second.one_line());
+        CHECK(second.complaint() == busy);
+      }
+      first.signal(SIGKILL);
+      CHECK(first.wait().status == 128 + SIGKILL);
+    }
+    // Nothing of it is left in the way, and then nothing at all.
+    Program again(tiny.path(), tiny.command(out, {"--steps", "1000000", "--resume", held}));
+    REQUIRE(again.wait_for("step "));
+    again.signal(SIGTERM);
+    CHECK(again.wait().status == 128 + SIGTERM);
+    CHECK(!std::filesystem::exists(out + "/.lock"));
+  }
+}
+
+TEST_CASE("the file of a lock is nobody else's", "[examples]") {
+  if (programs().empty()) STRETTO_SKIP("no program is built");
+  const Tiny tiny = programs().front();
+  const TempDir folder;
+  const std::string out = folder.file("out"), lock = out + "/.lock";
+  std::filesystem::create_directory(out);
+  write_file(folder.file("precious"), "precious");
+  const auto refused = [&] {
+    const Ended ended = run(tiny.path(), tiny.command(out));
+    CHECK(ended.status == 2);
+    CHECK(ended.one_line());
+    std::filesystem::remove(lock);
+    CHECK(read_file(folder.file("precious")) == "precious");
+  };
+  std::filesystem::create_hard_link(folder.file("precious"), lock);
+  refused();
+  std::filesystem::create_symlink(folder.file("precious"), lock);
+  refused();
+  REQUIRE(::mkfifo(lock.c_str(), 0600) == 0);
+  refused();
+}
+
+TEST_CASE("closed standard streams do not end in the files of a run", "[examples]") {
+  for (const Tiny& tiny : programs()) {
+    const TempDir folder;
+    INFO(tiny.name);
+    const std::string out = folder.file("out"), open = folder.file("open");
+    CHECK(run(tiny.path(), tiny.command(open)).status == 0);
+    for (const std::vector<int>& closed : {std::vector<int>{2}, {1}, {1, 2}, {0, 1, 2}}) {
+      CHECK(run(tiny.path(), tiny.command(out, {"--overwrite"}), {.closed = closed}).status == 0);
+      CHECK(read_file(out + checkpoint) == read_file(open + checkpoint));
+      CHECK(count_lines(read_file(out + "/metrics.csv")) ==
+            count_lines(read_file(open + "/metrics.csv")));
+      CHECK(run(tiny.path(), tiny.command(out, {"--resume", out + checkpoint}), {.closed = closed})
+                .status == 0);
+    }
+  }
+}
+
+TEST_CASE("what cannot be written to standard output is no success", "[examples]") {
+  for (const Tiny& tiny : programs()) {
+    INFO(tiny.name);
+    const std::string told = tiny.name + ": cannot write to standard output";
+    const Ended help = run(tiny.path(), {"--help"}, {.output = "/dev/full"});
+    CHECK(help.status == 1);
+    CHECK(help.err == told + "\n");
+
+    const TempDir folder;
+    const std::string out = folder.file("out");
+    for (const Surroundings& surroundings :
+         {Surroundings{.output = "/dev/full"}, Surroundings{.broken_pipe = true}}) {
+      const Ended ended = run(tiny.path(), tiny.command(out, {"--overwrite"}), surroundings);
+      CHECK(ended.status == 1);
+      CHECK(ended.complaint() == told);
+      CHECK(std::filesystem::exists(out + checkpoint));
+      for (const auto& [path, content] : contents(out)) CHECK(!path.ends_with(".tmp"));
+    }
+  }
+}
+
+TEST_CASE("numbers on a command line are read strictly", "[examples]") {
+  for (const Tiny& tiny : programs()) {
+    const TempDir folder;
+    const auto refused = [&](const std::string& option, const std::string& value,
+                             const std::string& told) {
+      INFO(tiny.name << " " << option << " " << value);
+      const Ended ended = run(tiny.path(), tiny.command(folder.file("out"), {option, value}));
+      CHECK(ended.status == 2);
+      CHECK(ended.err == tiny.name + ": " + option + told + "\n");
+    };
+    const std::string whole = ": must be a whole number of 64 bits";
+    for (const char* value : {"9223372036854775808", "-9223372036854775809", "0x10", "1e3", "2.0",
+                              "2 ", " 2", "+2", "2,000", "two"})
+      refused("--steps", value, std::string(" ") + value + whole);
+    for (const char* value : {"18446744073709551616", "-1", "1.5"})
+      refused("--seed", value, std::string(" ") + value + whole + ", not negative");
+    for (const char* value : {"0.1x", "1e999", "0x1p3", "1,5"})
+      refused("--dropout", value, std::string(" ") + value + ": must be a number");
+    for (const char* option :
+         {"--steps", "--seed", "--dropout", "--data", "--out", "--resume", "--device", "--minutes"})
+      refused(option, "", ": its value is empty");
+    if (tiny.name == "groove") refused("--augment", "7", " 7: must be 0 or 1");
+    if (tiny.name == "lra") refused("--attend-to-padding", "yes", " yes: must be 0 or 1");
+    CHECK(run(tiny.path(), {"--parameters=2"}).status == 2);
+    CHECK(!std::filesystem::exists(folder.file("out")));
+
+    // Decimal, whatever they begin with.
+    const Ended ten = run(tiny.path(), tiny.command(folder.file("out"), {"--steps", "010"}));
+    CHECK(ten.status == 0);
+    CHECK_THAT(ten.err, Containing("step 10/10"));
+  }
+}
+
+TEST_CASE("a signal ends a program while it makes its data", "[examples]") {
+  if (lra.path().empty()) STRETTO_SKIP("lra is not built");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const TempDir folder;
+    Program program(lra.path(), lra.command(folder.file("out"), {"--expressions", "10000000"}));
+    REQUIRE(program.wait_for_handler(signal));
+    program.signal(signal);
+    const Ended ended = program.wait();
+    INFO(ended.err);
+    CHECK(ended.status == 128 + signal);
+    CHECK(ended.out == "Stopped before training.\n");
+    CHECK(!std::filesystem::exists(folder.file("out")));
+  }
+}
+
+TEST_CASE("a run under nohup does not heed SIGHUP", "[examples]") {
+  if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
+  const TempDir folder;
+  Program program(lm.path(), lm.command(folder.file("out"), {"--steps", "1000000"}),
+                  {.nohup = true});
+  REQUIRE(program.wait_for("step "));
+  program.signal(SIGHUP);
+  program.signal(SIGTERM);
+  CHECK(program.wait().status == 128 + SIGTERM);
+}
+
+TEST_CASE("what is no regular file is no data", "[examples]") {
+  for (const Tiny& tiny : {lm, lra}) {
+    if (tiny.path().empty()) continue;
+    const TempDir folder;
+    const std::string pipe = folder.file("pipe");
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    const auto told = [&](const std::string& data) {
+      const Ended ended = run(tiny.path(), tiny.command(folder.file("out"), {"--data", data}));
+      CHECK(ended.status == 2);
+      CHECK(ended.one_line());
+      return ended.complaint();
+    };
+    const std::string cannot = tiny.name + ": cannot read '";
+    CHECK(told(pipe) == cannot + pipe + "': it is not a regular file");
+    CHECK(told("/dev/zero") == cannot + "/dev/zero': it is not a regular file");
+    CHECK(told(folder.str()) == cannot + folder.str() + "': Is a directory");
+    CHECK(!std::filesystem::exists(folder.file("out")));
+  }
+}
+
+TEST_CASE("a folder that one may not write to is called that", "[examples]") {
+  if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
+  const TempDir folder;
+  std::filesystem::permissions(folder.str(), std::filesystem::perms(0755));
+  const std::string out = folder.file("locked");
+  std::filesystem::create_directory(out);
+  std::filesystem::permissions(out, std::filesystem::perms(0555));
+  const Surroundings nobody{.nobody = true};
+  if (run(lm.path(), {"--parameters"}, nobody).status != 0)
+    STRETTO_SKIP("the program cannot be run as another user");
+  const auto told = [&](const std::string& path) {
+    const Ended ended = run(lm.path(), lm.command(path), nobody);
+    CHECK(ended.status == 2);
+    return ended.complaint();
+  };
+  CHECK(told(out) == "train_lm: --out: cannot write " + out + ": Permission denied");
+
+  const std::string open = folder.file("open");
+  std::filesystem::create_directory(open);
+  std::filesystem::permissions(open, std::filesystem::perms(0777));
+  write_file(open + "/metrics.csv", "");
+  std::filesystem::permissions(open + "/metrics.csv", std::filesystem::perms(0444));
+  CHECK(told(open) == "train_lm: --out: cannot write " + open + "/metrics.csv: Permission denied");
+}
+
+TEST_CASE("a resumed run measures what an undisturbed one does", "[examples]") {
+  if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
+  const Arguments measuring{"--steps", "60", "--evaluate-every", "7", "--save-every", "10"};
+  const TinyRun whole("train_lm", lm.more), part("train_lm", lm.more);
+  const auto command = [&](const TinyRun& tiny, Arguments more) {
+    more.insert(more.begin(), measuring.begin(), measuring.end());
+    return lm.command(tiny.out(), more);
+  };
+  REQUIRE(run(lm.path(), command(whole, {})).status == 0);
+  for (const char* moment : {"step 7:", "step 14:", "step 28:", "step 42:"}) {
+    // Killed: what came after the checkpoint is measured again. Stopped: nothing is.
+    for (const int signal : {SIGKILL, SIGTERM}) {
+      std::filesystem::remove_all(part.out());
+      Program program(lm.path(), command(part, {}));
+      REQUIRE(program.wait_for(moment));
+      program.signal(signal);
+      program.wait();
+      if (!std::filesystem::exists(part.out("checkpoint.safetensors"))) continue;
+      INFO(moment << " " << signal);
+      CHECK(
+          run(lm.path(), command(part, {"--resume", part.out("checkpoint.safetensors")})).status ==
+          0);
+      CHECK(part.checkpoint() == whole.checkpoint());
+      CHECK(measured(part) == measured(whole));
+      CHECK(read_file(part.out("loss.png")) == read_file(whole.out("loss.png")));
+    }
+  }
+}
+
+TEST_CASE("an evaluation that a signal cuts off is done when the run goes on", "[examples]") {
+  if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
+  const TinyRun whole("train_lm", lm.more), part("train_lm", lm.more);
+  // An evaluation after each step, longer than it by far.
+  const auto command = [&](const TinyRun& tiny, Arguments more) {
+    more.insert(more.begin(), {"--evaluate-every", "1", "--validation-tokens", "4000", "--held-out",
+                               "0.01", "--steps", "12"});
+    return lm.command(tiny.out(), more);
+  };
+  REQUIRE(run(lm.path(), command(whole, {})).status == 0);
+  {
+    Program program(lm.path(), command(part, {}));
+    REQUIRE(program.wait_for("step 4:"));
+    program.signal(SIGTERM);
+    REQUIRE(program.wait().status == 128 + SIGTERM);
+  }
+  const std::string half = measured(part);
+  CHECK(run(lm.path(), command(part, {"--resume", part.out("checkpoint.safetensors")})).status ==
+        0);
+  CHECK(half != measured(whole));
+  CHECK(measured(part) == measured(whole));
+  CHECK(part.checkpoint() == whole.checkpoint());
+}
+
+TEST_CASE("a text takes no memory in proportion to its size", "[examples]") {
+  if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
+  const TempDir folder;
+  const std::string text = generate_text(1, 1 << 20), data = folder.file("text");
+  {
+    std::ofstream out(data, std::ios::binary);
+    for (int i = 0; i < 96; ++i) out << text;
+  }
+  write_file(folder.file("valid"), text.substr(0, 2000));
+  // A third of what eight bytes for each byte would take, and most of it for the program itself.
+  const Surroundings little{.memory = 256L << 20};
+  const Ended ended =
+      run(lm.path(),
+          lm.command(folder.file("out"), {"--data", data, "--validation", folder.file("valid")}),
+          little);
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+}
+
+TEST_CASE("any number of tokens may be asked for", "[examples]") {
+  if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
+  const TempDir folder;
+  const std::string all = folder.file("all"), most = folder.file("most");
+  REQUIRE(run(lm.path(), lm.command(all, {"--validation-tokens", "0"})).status == 0);
+  REQUIRE(run(lm.path(), lm.command(most, {"--validation-tokens", "9223372036854775807"})).status ==
+          0);
+  CHECK(read_file(all + checkpoint) == read_file(most + checkpoint));
+}
