@@ -16,7 +16,9 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The allocator could not serve a request, even after it gave back its cache.
+/// The allocator could not serve a request, even after it gave back its cache. The call can be
+/// repeated: caches, states and optimisers are as they were before it (core/all_or_nothing.h), and
+/// only the random numbers that it has drawn stay drawn.
 struct OutOfMemory : Error {
   using Error::Error;
 };

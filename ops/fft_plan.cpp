@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/math.h"
-#include "ops/create.h"
 #include "ops/fft_butterfly.h"
 
 namespace stretto {
@@ -185,6 +184,11 @@ class KeptPlans {
     return plan;
   }
 
+  int64_t bytes() {
+    std::lock_guard lock(mutex_);
+    return bytes_;
+  }
+
  private:
   struct Kept {
     Key key;
@@ -216,11 +220,9 @@ std::shared_ptr<const Plan> cached(int64_t n) {
 }
 
 template <class T>
-Tensor table(const std::vector<T>& values) {
-  return tensor(values, {int64_t(values.size())});
+int64_t bytes_of(const std::vector<T>& table) {
+  return int64_t(table.capacity() * sizeof(T));
 }
-
-int64_t bytes_of(const Tensor& x) { return x.defined() ? x.storage().bytes : 0; }
 
 // Radices for n, or none when it has a prime factor above 7. As many 8s as 2s allow, without
 // leaving a 2 alone where 4·4 does the same.
@@ -254,6 +256,8 @@ Unit unit_root(int64_t k, int64_t n) {
   return {left ? -c : c, below ? -s : s};
 }
 
+int64_t kept_fft_plan_bytes() { return kept_plans().bytes(); }
+
 template <class T>
 std::shared_ptr<const FftPlan<T>> FftPlan<T>::of(int64_t n) {
   return cached<FftPlan<T>>(n);
@@ -268,13 +272,12 @@ FftPlan<T>::FftPlan(int64_t n) : n_(n) {
     chirp_plan_ = of(chirp_length_);
     // c_j = e^(−πi j²/n); the filter is its conjugate for |j| < n, transformed in f64.
     std::vector<double> re(static_cast<size_t>(chirp_length_)), im = re, re2 = re, im2 = re;
-    std::vector<T> chirp, bins;
-    chirp.reserve(size_t(2 * n));
-    bins.reserve(size_t(2 * chirp_length_));
+    chirp_.reserve(size_t(2 * n));
+    chirp_spectrum_.reserve(size_t(2 * chirp_length_));
     for (int64_t j = 0; j < n; ++j) {
       const Unit u = unit_root(j * j % (2 * n), 2 * n);
-      chirp.push_back(T(u.cos));
-      chirp.push_back(T(-u.sin));
+      chirp_.push_back(T(u.cos));
+      chirp_.push_back(T(-u.sin));
       for (const int64_t at : {j, (chirp_length_ - j) % chirp_length_}) {
         re[size_t(at)] = u.cos / double(chirp_length_);
         im[size_t(at)] = u.sin / double(chirp_length_);
@@ -284,25 +287,21 @@ FftPlan<T>::FftPlan(int64_t n) : n_(n) {
         FftPlan<double>::of(chirp_length_)
             ->forward({re.data(), im.data()}, {re2.data(), im2.data()}, 1);
     for (int64_t k = 0; k < chirp_length_; ++k) {
-      bins.push_back(T(spectrum.re[k]));
-      bins.push_back(T(spectrum.im[k]));
+      chirp_spectrum_.push_back(T(spectrum.re[k]));
+      chirp_spectrum_.push_back(T(spectrum.im[k]));
     }
-    chirp_ = table(chirp);
-    chirp_spectrum_ = table(bins);
     return;
   }
   int64_t rest = n, stride = 1;
   for (const int r : radices) {
     Pass& pass = passes_.emplace_back(Pass{r, rest / r, stride, {}});
-    std::vector<T> twiddles;
-    twiddles.reserve(size_t(2 * pass.m * (r - 1)));
+    pass.twiddles.reserve(size_t(2 * pass.m * (r - 1)));
     for (int64_t p = 0; p < pass.m; ++p)
       for (int64_t j = 1; j < r; ++j) {
         const Unit u = unit_root(j * p, rest);
-        twiddles.push_back(T(u.cos));
-        twiddles.push_back(T(-u.sin));
+        pass.twiddles.push_back(T(u.cos));
+        pass.twiddles.push_back(T(-u.sin));
       }
-    pass.twiddles = table(twiddles);
     rest /= r;
     stride *= r;
   }
@@ -325,7 +324,7 @@ Planes<T> FftPlan<T>::forward(Planes<T> x, Planes<T> other, int64_t lanes) const
                      : pass.radix == 3 ? run_pass<3, T>
                      : pass.radix == 5 ? run_pass<5, T>
                                        : run_pass<7, T>;
-    run(x, other, pass.m, pass.stride * lanes, pass.twiddles.template data<T>());
+    run(x, other, pass.m, pass.stride * lanes, pass.twiddles.data());
     std::swap(x, other);
   }
   return x;
@@ -334,15 +333,14 @@ Planes<T> FftPlan<T>::forward(Planes<T> x, Planes<T> other, int64_t lanes) const
 // −jk = ((k − j)² − j² − k²)/2, so y_k = c_k Σ_j (x_j c_j) c̄_k−j.
 template <class T>
 Planes<T> FftPlan<T>::through_chirp(Planes<T> x, Planes<T> other, int64_t lanes) const {
-  const T* chirp = chirp_.template data<T>();
-  multiply(x, chirp, n_, lanes);
+  multiply(x, chirp_.data(), n_, lanes);
   const auto rest = size_t((chirp_length_ - n_) * lanes) * sizeof(T);
   std::memset(x.re + n_ * lanes, 0, rest);
   std::memset(x.im + n_ * lanes, 0, rest);
   Planes<T> y = chirp_plan_->forward(x, other, lanes);
-  multiply(y, chirp_spectrum_.template data<T>(), chirp_length_, lanes);
+  multiply(y, chirp_spectrum_.data(), chirp_length_, lanes);
   y = chirp_plan_->inverse(y, y.re == x.re ? other : x, lanes);
-  multiply(y, chirp, n_, lanes);
+  multiply(y, chirp_.data(), n_, lanes);
   return y;
 }
 
@@ -354,13 +352,12 @@ std::shared_ptr<const RealFftPlan<T>> RealFftPlan<T>::of(int64_t n) {
 template <class T>
 RealFftPlan<T>::RealFftPlan(int64_t n) : n_(n), complex_(FftPlan<T>::of(n % 2 == 0 ? n / 2 : n)) {
   if (!packed()) return;
-  std::vector<T> twiddles;
+  twiddles_.reserve(size_t(2 * (n / 4 + 1)));
   for (int64_t k = 0; k <= n / 4; ++k) {
     const Unit u = unit_root(k, n);
-    twiddles.push_back(T(u.cos));
-    twiddles.push_back(T(-u.sin));
+    twiddles_.push_back(T(u.cos));
+    twiddles_.push_back(T(-u.sin));
   }
-  twiddles_ = table(twiddles);
 }
 
 template <class T>
@@ -373,7 +370,7 @@ Planes<T> RealFftPlan<T>::forward(Planes<T> x, Planes<T> other, int64_t lanes,
                                   BinScale scale) const {
   const Planes<T> z = complex_->forward(x, other, lanes);
   if (packed()) {
-    split_bins(z, n_ / 2, lanes, twiddles_.template data<T>(), T(scale.edge), T(scale.middle / 2));
+    split_bins(z, n_ / 2, lanes, twiddles_.data(), T(scale.edge), T(scale.middle / 2));
     return z;
   }
   const int64_t count = bins() * lanes;
@@ -389,7 +386,7 @@ template <class T>
 Planes<T> RealFftPlan<T>::inverse(Planes<T> x, Planes<T> other, int64_t lanes,
                                   BinScale scale) const {
   if (packed()) {
-    join_bins(x, n_ / 2, lanes, twiddles_.template data<T>(), T(scale.edge), T(scale.middle / 2));
+    join_bins(x, n_ / 2, lanes, twiddles_.data(), T(scale.edge), T(scale.middle / 2));
     return complex_->inverse(x, other, lanes);
   }
   for (int64_t l = 0; l < lanes; ++l) {

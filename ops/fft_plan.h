@@ -32,8 +32,11 @@ struct Unit {
 Unit unit_root(int64_t k, int64_t n);
 
 /// Plans asked for are kept for the next calls, those asked for last and at most so many bytes of
-/// them, or one alone that is larger. memory_stats() counts them.
+/// them, or one alone that is larger. memory_stats() does not count them: an op's memory is that of
+/// its tensors, whatever was asked for before.
 inline constexpr int64_t most_fft_plan_bytes = 32 << 20;
+/// Of the plans that are kept; what several of them hold is counted with each.
+int64_t kept_fft_plan_bytes();
 
 /// y_k = Σ_j x_j e^(−2πi jk/n).
 ///
@@ -74,8 +77,8 @@ class FftPlan {
  private:
   struct Pass {
     int radix;
-    int64_t m, stride;  // this pass sees `stride` interleaved sequences of radix·m
-    Tensor twiddles;    // e^(−2πi jp/(radix·m)), [p][j = 1 … radix − 1][re, im]
+    int64_t m, stride;        // this pass sees `stride` interleaved sequences of radix·m
+    std::vector<T> twiddles;  // e^(−2πi jp/(radix·m)), [p][j = 1 … radix − 1][re, im]
   };
   Planes<T> through_chirp(Planes<T> x, Planes<T> other, int64_t lanes) const;
 
@@ -83,7 +86,7 @@ class FftPlan {
   std::vector<Pass> passes_;
   int64_t chirp_length_ = 0;  // 0: no chirp needed
   std::shared_ptr<const FftPlan> chirp_plan_;
-  Tensor chirp_, chirp_spectrum_;  // [.., 2]
+  std::vector<T> chirp_, chirp_spectrum_;  // [.., 2]
 };
 
 /// The factors that the bins of a real transform are multiplied by. Bins 0 and n/2 stand once in
@@ -116,7 +119,7 @@ class RealFftPlan {
  private:
   int64_t n_;
   std::shared_ptr<const FftPlan<T>> complex_;
-  Tensor twiddles_;  // e^(−2πi k/n), k ≤ n/4, [.., 2]
+  std::vector<T> twiddles_;  // e^(−2πi k/n), k ≤ n/4, [.., 2]
 };
 
 /// How many sequences of this room to take at once: vectors full, and four planes in the cache.

@@ -18,6 +18,7 @@
 #include "ops/linear_attention_chunked.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -85,6 +86,16 @@ STRETTO_CLONES void ratio_gradient(const T* g, const T* y, T total, T* out, int6
   out[n] = -rows::sum<T>(n, [&](int64_t i) { return out[i] * y[i]; });
 }
 
+// to = from + a bᵀ, a of n numbers and b of `width`.
+template <class T>
+STRETTO_CLONES void add_outer(const T* __restrict from, const T* __restrict a,
+                              const T* __restrict b, T* __restrict to, int64_t n, int64_t width) {
+  for (int64_t i = 0; i < n; ++i) {
+    const T x = a[i];
+    for (int64_t j = 0; j < width; ++j) to[i * width + j] = from[i * width + j] + x * b[j];
+  }
+}
+
 template <class T>
 class Worker {
  public:
@@ -94,24 +105,30 @@ class Worker {
         k_(heads_of<T>(in.k)),
         v_(heads_of<T>(in.v)),
         padding_(in.padding.defined() ? in.padding.data<uint8_t>() : nullptr) {
-    const Options options{.dtype = dtype_of<T>()};
+    // One block for all: a token needs so little that asking for it would take longer.
     const int64_t c = std::min(p.chunk, std::max(p.m, p.n)), w = p.width();
-    values_ = empty({c, w}, options);
-    rows_ = empty({c, w}, options);
-    sums_ = empty({p.f, w}, options);
-    if (p.causal) products_ = empty({c, c}, options);
-    if (padding_) keys_ = empty({c, p.f}, options);
-    if (gradients) value_gradients_ = empty({c, w}, options);
+    const std::pair<T**, int64_t> parts[] = {{&values_, c * w},
+                                             {&rows_, c * w},
+                                             {&sums_, p.f * w},
+                                             {&products_, p.causal ? c * c : 0},
+                                             {&keys_, padding_ ? c * p.f : 0},
+                                             {&value_gradients_, gradients ? c * w : 0}};
+    const auto apart = [](int64_t n) { return (n + 15) / 16 * 16; };
+    int64_t size = 0;
+    for (const auto& [part, n] : parts) size += apart(n);
+    memory_ = empty({size}, {.dtype = dtype_of<T>()});
+    T* next = memory_.template data<T>();
+    for (const auto& [part, n] : parts) *part = std::exchange(next, next + apart(n));
   }
 
-  T* rows() { return rows_.template data<T>(); }  // [rows, Dv + 1]: [N, D] or G'
-  T* values() { return values_.template data<T>(); }
-  T* value_gradients() { return value_gradients_.template data<T>(); }
-  T* products() { return products_.template data<T>(); }
+  T* rows() { return rows_; }  // [rows, Dv + 1]: [N, D] or G'
+  T* values() { return values_; }
+  T* value_gradients() { return value_gradients_; }
+  T* products() { return products_; }
+  T* sums() { return sums_; }
   T* clean_sums() {
-    T* s = sums_.template data<T>();
-    std::fill(s, s + sums_.numel(), T(0));
-    return s;
+    std::fill_n(sums_, p_.f * p_.width(), T(0));
+    return sums_;
   }
 
   MatrixRef<T> queries(const Piece& c, int64_t b, int64_t h) const {
@@ -136,7 +153,7 @@ class Worker {
     }
     key_rows_ = {k_.at(b, kh, c.j0), k_.row};
     if (!padding_) return;
-    T* copy = keys_.template data<T>();
+    T* copy = keys_;
     for (int64_t j = 0; j < c.keys; ++j) {
       if (padded(c, b, j))
         std::fill(copy + j * p_.f, copy + (j + 1) * p_.f, T(0));
@@ -154,9 +171,13 @@ class Worker {
       std::fill(products() + i * c.keys + i + 1, products() + (i + 1) * c.keys, T(0));
   }
 
-  // S ← S + Kᵀ V'.
-  void take_in(const Piece& c, T* sums) {
+  // S ← from + Kᵀ V', where `from` may be S itself.
+  void take_in(const Piece& c, const T* from, T* sums) {
     MatrixRef<T> k = keys();
+    if (from != sums) {
+      if (c.keys == 1) return add_outer(from, k.data, values(), sums, p_.f, p_.width());
+      std::copy_n(from, p_.f * p_.width(), sums);
+    }
     k.transposed = true;
     gemm(p_.f, p_.width(), c.keys, T(1), k, {values(), p_.width()}, T(1), sums, p_.width());
   }
@@ -170,7 +191,8 @@ class Worker {
   const Problem& p_;
   const Heads<T> q_, k_, v_;
   const uint8_t* padding_;
-  Tensor values_, rows_, sums_, products_, keys_, value_gradients_;
+  Tensor memory_;
+  T *values_, *rows_, *sums_, *products_, *keys_, *value_gradients_;
   MatrixRef<T> key_rows_{};
 };
 
@@ -178,16 +200,6 @@ class Worker {
 // state. They are not the same memory: a thread may run out of it while others are done.
 struct Sums {
   Tensor before, after;
-
-  template <class T>
-  T* start(int64_t at, int64_t size) const {
-    T* to = after.data<T>() + at * size;
-    if (before.defined())
-      std::copy_n(before.data<T>() + at * size, size, to);
-    else
-      std::fill_n(to, size, T(0));
-    return to;
-  }
 };
 
 template <class T>
@@ -200,7 +212,12 @@ void forward(const Problem& p, const Inputs& in, const Sums& sums, const Tensor&
     Worker<T> work(p, in, false);
     for (int64_t at = begin; at < end; ++at) {
       const int64_t b = at / p.groups, kh = at % p.groups;
-      T* s = sums.after.defined() ? sums.start<T>(at, p.f * w) : work.clean_sums();
+      T* to = sums.after.defined() ? sums.after.data<T>() + at * p.f * w : work.sums();
+      const T* s = to;
+      if (sums.before.defined())
+        s = sums.before.data<T>() + at * p.f * w;
+      else
+        std::fill_n(to, p.f * w, T(0));
       for (const Piece& c : pieces) {
         work.load(c, b, kh);
         for (int64_t h = kh * p.per_group(); c.rows > 0 && h < (kh + 1) * p.per_group(); ++h) {
@@ -215,8 +232,9 @@ void forward(const Problem& p, const Inputs& in, const Sums& sums, const Tensor&
             totals.data<T>()[(b * p.heads + h) * p.m + c.i0 + i] =
                 divide_row(work.rows() + i * w, T(p.eps), y.at(b, h, c.i0 + i), p.dv);
         }
-        if (c.keys > 0) work.take_in(c, s);
+        if (c.keys > 0) work.take_in(c, std::exchange(s, to), to);
       }
+      if (s != to) std::copy_n(s, p.f * w, to);  // no keys came
     }
   });
 }
