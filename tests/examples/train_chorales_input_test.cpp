@@ -7,6 +7,7 @@
 #include "examples/music/chorale_training.h"
 #include "nn/checkpoint.h"
 #include "nn/linear.h"
+#include "nn/safetensors.h"
 #include "tests/examples/train_chorales.h"
 
 namespace {
@@ -200,15 +201,26 @@ TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]
   refuse(edited(good, "\"data_offsets\":[0,8]", "\"data_offsets\":[0,9]"), bad);
   refuse(edited(good, "\"data_offsets\":[0,8]", "\"data_offsets\":[8,0]"), bad);
 
-  refuse(edited(good, "\"layers\":\"1\"", "\"layers\":\"2\""), "not in the file");
-  refuse(edited(good, "\"d_hidden\":\"32\"", "\"d_hidden\":\"64\""), "file has f32 [");
-  refuse(edited(good, "\"d_model\":\"16\"", "\"d_model\":\"15\""),
-         bad + ": --d-model 15 is not a multiple of --heads 2");
-  refuse(
-      edited(good, "\"batch\":\"2\"", "\"batch\":\"x\""),
+  refuse(edited(good, "\"layers\":\"1\"", "\"layers\":\"2\""),
+         bad + ": is damaged: its header is not the one it was saved with");
+
+  // Whole files, with other texts.
+  const auto refuse_with = [&](const std::string& key, const std::string& value,
+                               const std::string& told) {
+    auto file = stretto::nn::load_safetensors(tiny.out("checkpoint.safetensors"));
+    REQUIRE(file.metadata.erase(key) == 1);
+    if (!value.empty()) file.metadata[key] = value;
+    stretto::nn::save_safetensors(bad, file.tensors, file.metadata);
+    refusals.check(resume, told);
+  };
+  refuse_with("layers", "2", "not in the file");
+  refuse_with("d_hidden", "64", "file has f32 [");
+  refuse_with("d_model", "15", bad + ": --d-model 15 is not a multiple of --heads 2");
+  refuse_with(
+      "batch", "x",
       bad + ": not a checkpoint of train_chorales (its setting \"batch\" is missing or malformed");
-  refuse(edited(good, "\"stretto.step\":\"3\"", "\"stretto.step\":\"x\""), bad);
-  refuse(edited(good, "\"data\":\"", "\"atad\":\""), bad + ": was trained on other chorales");
+  refuse_with("stretto.step", "x", bad);
+  refuse_with("data", "", bad + ": was trained on other chorales");
 
   stretto::nn::Linear other({.in = 2, .out = 3});
   stretto::nn::save_checkpoint(bad, other, nullptr, {});
