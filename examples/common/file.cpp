@@ -28,6 +28,14 @@ std::string cannot_read(const std::string& path, int error) {
   return "cannot read '" + path + "': " + std::strerror(error);
 }
 
+// For a file that is not what it should be, or is not there. Where the machine has too little of
+// something at the moment it is no fault of the file, and who skips bad files must not skip it.
+[[noreturn]] void refuse_to_read(const std::string& path, int error) {
+  for (const int momentary : {EMFILE, ENFILE, ENOMEM, EIO, EINTR, EAGAIN})
+    if (error == momentary) throw std::runtime_error(cannot_read(path, error));
+  throw UsageError(cannot_read(path, error));
+}
+
 std::string cannot_write(const std::string& path, int error) {
   return "cannot write '" + path + "': " + std::strerror(error);
 }
@@ -92,13 +100,13 @@ void write_and_rename(const std::string& path, const std::string& target, mode_t
 int open_regular(const std::string& path, std::size_t& size) {
   // Opening a pipe would wait for its other end.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) throw UsageError(cannot_read(path, errno));
+  if (descriptor < 0) refuse_to_read(path, errno);
   struct stat info {};
   const int error = ::fstat(descriptor, &info) == 0 ? 0 : errno;
   size = static_cast<std::size_t>(info.st_size);
   if (error == 0 && S_ISREG(info.st_mode)) return descriptor;
   ::close(descriptor);
-  if (error != 0) throw UsageError(cannot_read(path, error));
+  if (error != 0) refuse_to_read(path, error);
   throw UsageError(S_ISDIR(info.st_mode) ? cannot_read(path, EISDIR)
                                          : "cannot read '" + path + "': it is not a regular file");
 }
@@ -134,7 +142,7 @@ std::string read_whole_file(const std::string& path) {
     const ssize_t count = ::read(file.get(), block.data(), block.size());
     if (count == 0) return bytes;
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw UsageError(cannot_read(path, errno));
+    if (count < 0) refuse_to_read(path, errno);
     bytes.append(block.data(), static_cast<std::size_t>(count));
   }
 }
@@ -144,7 +152,7 @@ MappedFile::MappedFile(const std::string& path) {
   const Descriptor file(open_regular(path, size));
   if (size == 0) return;
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) throw UsageError(cannot_read(path, errno));
+  if (data == MAP_FAILED) refuse_to_read(path, errno);
   bytes_ = {static_cast<const char*>(data), size};
   tell_of_lost_pages();
 }

@@ -9,6 +9,8 @@ namespace stretto::examples {
 
 /// The bytes of the file at `path`. Throws UsageError where it cannot be opened or read, is no
 /// regular file (a folder, a device or a pipe may have no end), or is larger than the memory.
+/// Throws std::runtime_error where the machine has no room for another open file, or its disk
+/// fails.
 std::string read_whole_file(const std::string& path);
 
 /// The bytes of a file without a copy: they are read when they are looked at, and take no memory

@@ -3,6 +3,7 @@
 #include "examples/common/file.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -98,4 +99,26 @@ TEST_CASE("too little memory is said in a line, with exit code 1", "[examples]")
   });
   CHECK(library == 1);
   CHECK(line == "name: [allocate] no memory\n");
+}
+
+TEST_CASE("a file that cannot be opened for the moment is no bad file", "[examples]") {
+  const TempDir folder;
+  write_file(folder.file("a"), "text");
+  // A folder of files is read over what is bad in it, and must not be over this.
+  const auto [code, told] = in_child([&] {
+    const rlimit none{3, 3};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+    ::close(0);
+    ::open("/dev/null", O_RDONLY);  // the last number there is
+    return run_that([&]() -> int {
+      try {
+        read_whole_file(folder.file("a"));
+      } catch (const UsageError&) {
+        return 9;
+      }
+      return 0;
+    });
+  });
+  CHECK(code == 1);
+  CHECK(told == "name: cannot read '" + folder.file("a") + "': Too many open files\n");
 }

@@ -18,7 +18,7 @@ foreach(part memory first_product threads files address_space)
   set_tests_properties(faults_${part} PROPERTIES LABELS faults TIMEOUT 600)
 endforeach()
 if(TARGET train_chorales)
-  add_test(NAME faults_programs COMMAND faults programs 6)
+  add_test(NAME faults_programs COMMAND faults programs 6 2)
   set_tests_properties(faults_programs PROPERTIES
     LABELS faults TIMEOUT 900 ENVIRONMENT "${environment}")
 endif()
