@@ -7,6 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <new>
 
@@ -81,6 +83,20 @@ int parse_and_run(int argc, char** argv, const std::string& name, const std::str
   return run();
 }
 
+const std::string* running = nullptr;  // its name
+
+// Libraries have functions that may not throw and yet ask for memory (CLI11's get_option).
+[[noreturn]] void end_without_memory() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    std::cerr << *running << ": out of memory" << std::endl;
+    ::_exit(1);
+  } catch (...) {
+  }
+  std::abort();
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv, const std::string& name, const std::string& about,
@@ -88,6 +104,8 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   open_standard_streams();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
+  running = &name;
+  std::set_terminate(end_without_memory);
   std::cout << std::unitbuf;  // a signal may end the program at any line
   try {
     const int code = parse_and_run(argc, argv, name, about, describe, run);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <new>
 
 #include "core/error.h"
@@ -35,6 +36,11 @@ std::pair<int, std::string> in_child(const Body& body) {
   ::waitpid(child, &status, 0);
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
           read_file(folder.file("err"))};
+}
+
+int thrown(bool for_memory) {
+  if (for_memory) throw std::bad_alloc();
+  throw 1;
 }
 
 int run_that(const std::function<int()>& body) {
@@ -91,6 +97,15 @@ TEST_CASE("too little memory is said in a line, with exit code 1", "[examples]")
       in_child([] { return run_that([]() -> int { throw std::bad_alloc(); }); });
   CHECK(code == 1);
   CHECK(told == "name: out of memory\n");
+  // Also out of a function that may not throw; other exceptions there still abort.
+  const auto ended = in_child([] { return run_that([]() noexcept { return thrown(true); }); });
+  CHECK(ended == std::pair<int, std::string>(1, "name: out of memory\n"));
+  const auto aborted = in_child([] {
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_CORE, &none);
+    return run_that([]() noexcept { return thrown(false); });
+  });
+  CHECK(aborted.first == 128 + SIGABRT);
   // Also where other errors of the library are the user's to mend.
   const auto [library, line] = in_child([] {
     return run_that([] {
