@@ -33,6 +33,7 @@ void Digest::blocks(const unsigned char* from, int64_t count) {
 }
 
 void Digest::add(const void* data, int64_t bytes) {
+  if (bytes == 0) return;  // of an empty tensor, which has no address
   const auto* from = static_cast<const unsigned char*>(data);
   const uint64_t waiting = length_ % 32;
   length_ += uint64_t(bytes);
