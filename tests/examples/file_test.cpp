@@ -103,6 +103,7 @@ TEST_CASE("too little memory is said in a line, with exit code 1", "[examples]")
   const auto aborted = in_child([] {
     const rlimit none{0, 0};
     ::setrlimit(RLIMIT_CORE, &none);
+    std::signal(SIGABRT, SIG_DFL);  // not for the test program to report
     return run_that([]() noexcept { return thrown(false); });
   });
   CHECK(aborted.first == 128 + SIGABRT);
@@ -121,15 +122,18 @@ TEST_CASE("a file that cannot be opened for the moment is no bad file", "[exampl
   write_file(folder.file("a"), "text");
   // A folder of files is read over what is bad in it, and must not be over this.
   const auto [code, told] = in_child([&] {
-    const rlimit none{3, 3};
-    ::setrlimit(RLIMIT_NOFILE, &none);
-    ::close(0);
-    ::open("/dev/null", O_RDONLY);  // the last number there is
     return run_that([&]() -> int {
+      rlimit before{};
+      ::getrlimit(RLIMIT_NOFILE, &before);
+      const rlimit none{0, before.rlim_max};
+      ::setrlimit(RLIMIT_NOFILE, &none);
       try {
         read_whole_file(folder.file("a"));
       } catch (const UsageError&) {
         return 9;
+      } catch (...) {
+        ::setrlimit(RLIMIT_NOFILE, &before);
+        throw;
       }
       return 0;
     });
