@@ -86,13 +86,19 @@ STRETTO_CLONES void ratio_gradient(const T* g, const T* y, T total, T* out, int6
   out[n] = -rows::sum<T>(n, [&](int64_t i) { return out[i] * y[i]; });
 }
 
-// to = from + a bᵀ, a of n numbers and b of `width`.
+// One key and the query that sees it last, with the state read once: to = S + k v'ᵀ, y = q to.
 template <class T>
-STRETTO_CLONES void add_outer(const T* __restrict from, const T* __restrict a,
-                              const T* __restrict b, T* __restrict to, int64_t n, int64_t width) {
+STRETTO_CLONES void step(const T* __restrict s, const T* __restrict k, const T* __restrict v,
+                         const T* __restrict q, T* __restrict to, T* __restrict y, int64_t n,
+                         int64_t width) {
+  std::fill_n(y, width, T(0));
   for (int64_t i = 0; i < n; ++i) {
-    const T x = a[i];
-    for (int64_t j = 0; j < width; ++j) to[i * width + j] = from[i * width + j] + x * b[j];
+    const T ki = k[i], qi = q[i];
+    for (int64_t j = 0; j < width; ++j) {
+      const T sum = s[i * width + j] + ki * v[j];
+      to[i * width + j] = sum;
+      y[j] += qi * sum;
+    }
   }
 }
 
@@ -174,10 +180,7 @@ class Worker {
   // S ← from + Kᵀ V', where `from` may be S itself.
   void take_in(const Piece& c, const T* from, T* sums) {
     MatrixRef<T> k = keys();
-    if (from != sums) {
-      if (c.keys == 1) return add_outer(from, k.data, values(), sums, p_.f, p_.width());
-      std::copy_n(from, p_.f * p_.width(), sums);
-    }
+    if (from != sums) std::copy_n(from, p_.f * p_.width(), sums);
     k.transposed = true;
     gemm(p_.f, p_.width(), c.keys, T(1), k, {values(), p_.width()}, T(1), sums, p_.width());
   }
@@ -220,10 +223,15 @@ void forward(const Problem& p, const Inputs& in, const Sums& sums, const Tensor&
         std::fill_n(to, p.f * w, T(0));
       for (const Piece& c : pieces) {
         work.load(c, b, kh);
-        for (int64_t h = kh * p.per_group(); c.rows > 0 && h < (kh + 1) * p.per_group(); ++h) {
+        const int64_t first = kh * p.per_group();
+        const bool token = c.rows == 1 && c.keys == 1 && s != to;
+        if (token)
+          step(std::exchange(s, to), work.keys().data, work.values(),
+               work.queries(c, b, first).data, to, work.rows(), p.f, w);
+        for (int64_t h = first; c.rows > 0 && h < first + p.per_group(); ++h) {
           const MatrixRef<T> q = work.queries(c, b, h);
-          gemm(c.rows, w, p.f, T(1), q, {s, w}, T(0), work.rows(), w);
-          if (c.keys > 0) {
+          if (!token || h > first) gemm(c.rows, w, p.f, T(1), q, {s, w}, T(0), work.rows(), w);
+          if (c.keys > 0 && !token) {
             work.lower_products(c, p.f, q, work.keys());
             gemm(c.rows, w, c.keys, T(1), {work.products(), c.keys}, {work.values(), w}, T(1),
                  work.rows(), w);
@@ -232,7 +240,7 @@ void forward(const Problem& p, const Inputs& in, const Sums& sums, const Tensor&
             totals.data<T>()[(b * p.heads + h) * p.m + c.i0 + i] =
                 divide_row(work.rows() + i * w, T(p.eps), y.at(b, h, c.i0 + i), p.dv);
         }
-        if (c.keys > 0) work.take_in(c, std::exchange(s, to), to);
+        if (c.keys > 0 && !token) work.take_in(c, std::exchange(s, to), to);
       }
       if (s != to) std::copy_n(s, p.f * w, to);  // no keys came
     }
