@@ -345,6 +345,9 @@ TEST_CASE("an evaluation that a signal cuts off is done when the run goes on", "
 
 TEST_CASE("a text takes no memory in proportion to its size", "[examples]") {
   if (lm.path().empty()) STRETTO_SKIP("train_lm is not built");
+#ifdef __SANITIZE_ADDRESS__
+  STRETTO_SKIP("AddressSanitizer takes more address space than this test leaves");
+#endif
   const TempDir folder;
   const std::string text = generate_text(1, 1 << 20), data = folder.file("text");
   {
