@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/random.h"
-#include "nn/feature_map.h"
-#include "nn/linear_attention.h"
-#include "nn/optim.h"
+#include "nn/attention/feature_map.h"
+#include "nn/attention/linear_attention.h"
+#include "nn/training/optim.h"
 #include "nn/transformer.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

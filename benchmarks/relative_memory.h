@@ -7,11 +7,11 @@
 
 #include "autograd/tape.h"
 #include "core/storage.h"
-#include "ops/attention.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/skew.h"
 #include "ops/create.h"
 #include "ops/indexing.h"
 #include "ops/matmul.h"
-#include "ops/skew.h"
 #include "ops/view.h"
 
 namespace stretto::benchmarks {

@@ -18,9 +18,9 @@
 #include "core/parallel.h"
 #include "core/storage.h"
 #include "examples/common/command_line.h"
-#include "nn/music_transformer.h"
-#include "nn/optim.h"
-#include "nn/spe.h"
+#include "nn/models/music_transformer.h"
+#include "nn/positions/spe.h"
+#include "nn/training/optim.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 

@@ -12,8 +12,8 @@
 #include "core/blas.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
-#include "nn/music_transformer.h"
-#include "nn/optim.h"
+#include "nn/models/music_transformer.h"
+#include "nn/training/optim.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 

@@ -18,9 +18,9 @@ function(stretto_flags target)
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=$<JOIN:${warnings};${maths},$<COMMA>>>)
 endfunction()
 
-# One executable per NAME.cpp of the calling folder, linked to the libraries given.
-function(stretto_programs)
-  file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+# One executable per NAME.cpp of a folder in the calling one, linked to the libraries given.
+function(stretto_programs folder)
+  file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
   foreach(source ${programs})
     cmake_path(GET source STEM name)
     add_executable(${name} ${source})

@@ -44,7 +44,8 @@ Tensor softmax(const Tensor& x);
 /// y · (g − Σ g·y) for y = softmax(x).
 Tensor softmax_backward(const Tensor& y, const Tensor& g);
 
-/// [skew.cu] As in ops/skew.h; contiguous, f32, f64 or bf16. [.., M, W] → [.., M, n_keys].
+/// [skew.cu] As in ops/attention/skew.h; contiguous, f32, f64 or bf16. [.., M, W] → [.., M,
+/// n_keys].
 Tensor skew(const Tensor& x, int64_t n_keys);
 /// [.., M, N] → [.., M, width].
 Tensor unskew(const Tensor& y, int64_t width);

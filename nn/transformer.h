@@ -1,7 +1,7 @@
 // Transformer layers: attention and a feed-forward network, each with a residual and a norm.
 #pragma once
 
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "nn/dropout.h"
 #include "nn/feed_forward.h"
 #include "nn/norm.h"

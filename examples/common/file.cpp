@@ -17,7 +17,7 @@
 #include "examples/common/error.h"
 #include "examples/common/interrupt.h"
 #include "examples/common/memory.h"
-#include "nn/atomic_file.h"
+#include "nn/files/atomic_file.h"
 
 namespace stretto::examples {
 namespace {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "examples/common/error.h"
-#include "nn/safetensors.h"
+#include "nn/files/safetensors.h"
 
 namespace stretto::examples {
 
@@ -83,6 +83,20 @@ const T& find_name(const std::map<std::string, T>& table, const std::string& opt
                    const std::string& name) {
   require_name(option, name, names_of(table));
   return table.at(name);
+}
+
+/// "20000,40000" → numbers; UsageError naming `option`.
+inline std::vector<int64_t> read_list(const std::string& option, const std::string& text) {
+  std::vector<int64_t> numbers;
+  if (text.empty()) return numbers;
+  for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
+    end = std::min(text.find(',', begin), text.size());
+    int64_t number = 0;
+    require(read_text(text.substr(begin, end - begin), number),
+            option + " " + text + ": must be whole numbers with commas between them");
+    numbers.push_back(number);
+  }
+  return numbers;
 }
 
 /// UsageError "--batch 0: accepted are 1 to 64".

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/music/midi.h"
+#include "examples/midi/midi.h"
 
 namespace stretto::examples {
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "examples/common/settings.h"
-#include "examples/common/training.h"
 #include "examples/groove/groove_augmentation.h"
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_tokens.h"
+#include "examples/training/training.h"
 #include "ops/create.h"
 
 namespace stretto::examples {
@@ -19,7 +19,7 @@ GrooveSequence groove_sequence(const Groove& groove, int64_t length) {
   return sequence;
 }
 
-Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_eos) {
+nn::Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_eos) {
   size_t longest = 0;
   for (const GrooveSequence& sequence : sequences) longest = std::max(longest, sequence.size());
   std::vector<int64_t> inputs, targets;
@@ -28,7 +28,7 @@ Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_
       const bool inside = i + 1 < sequence.size();
       const bool scored = inside && !(published_eos && sequence[i + 1] == groove_end);
       inputs.push_back(i < sequence.size() ? sequence[i] : groove_end);
-      targets.push_back(scored ? sequence[i + 1] : not_scored);
+      targets.push_back(scored ? sequence[i + 1] : nn::not_scored);
     }
   const Shape shape{int64_t(sequences.size()), int64_t(longest) - 1};
   return {tensor(inputs, shape), tensor(targets, shape)};

@@ -8,7 +8,7 @@
 #include "examples/common/counting.h"
 #include "examples/groove/groove.h"
 #include "examples/groove/groove_settings.h"
-#include "examples/music/chorale_tokens.h"
+#include "nn/training/batch.h"
 
 namespace stretto::examples {
 
@@ -21,7 +21,7 @@ GrooveSequence groove_sequence(const Groove& groove, int64_t length);
 /// padded with end tokens, which are not scored. The end of a sequence is, so that a model learns
 /// when to stop; with `published_eos` it is not either, as in the published training, whose models
 /// never learned it.
-Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_eos);
+nn::Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_eos);
 
 struct GrooveSplit {
   std::vector<GrooveSource> train, valid;

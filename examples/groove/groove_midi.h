@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "examples/groove/groove.h"
-#include "examples/music/midi_folder.h"
-#include "examples/music/midi_reader.h"
+#include "examples/midi/midi_folder.h"
+#include "examples/midi/midi_reader.h"
 
 namespace stretto::examples {
 

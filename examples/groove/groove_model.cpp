@@ -1,15 +1,15 @@
 // groove_model(): --position by name. A new one is a line here or, for other programs too, in
-// examples/music/music_positions.cpp.
+// examples/training/music_positions.cpp.
 
 #include <string>
 #include <vector>
 
-#include "examples/common/kernels.h"
 #include "examples/common/settings.h"
 #include "examples/groove/groove_settings.h"
 #include "examples/groove/groove_tokens.h"
-#include "examples/music/music_positions.h"
-#include "nn/relative_bias.h"
+#include "examples/training/kernels.h"
+#include "examples/training/music_positions.h"
+#include "nn/positions/relative_bias.h"
 
 namespace stretto::examples {
 namespace {

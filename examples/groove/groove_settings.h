@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
-#include "examples/common/model_settings.h"
-#include "examples/common/spe_settings.h"
-#include "nn/music_transformer.h"
+#include "examples/training/model_settings.h"
+#include "examples/training/spe_settings.h"
+#include "nn/models/music_transformer.h"
 
 namespace stretto::examples {
 

@@ -7,7 +7,7 @@
 #include "autograd/tape.h"
 #include "examples/common/interrupt.h"
 #include "examples/groove/groove_tokens.h"
-#include "nn/generation.h"
+#include "nn/models/generation.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 
@@ -29,12 +29,13 @@ double groove_loss(nn::MusicTransformer& model, const std::vector<GrooveSequence
     check_interrupt();
     const auto begin = sequences.begin() + int64_t(i);
     const auto end = sequences.begin() + int64_t(std::min(i + size_t(batch), sequences.size()));
-    const Batch b = groove_batch({begin, end}, published_eos);
+    const nn::Batch b = groove_batch({begin, end}, published_eos);
     const Device device = device_of(model);
-    const Tensor losses = cross_entropy(model(b.inputs.to(device)), b.targets.to(device),
-                                        {.ignore_index = not_scored, .reduction = Reduction::none});
+    const Tensor losses =
+        cross_entropy(model(b.inputs.to(device)), b.targets.to(device),
+                      {.ignore_index = nn::not_scored, .reduction = Reduction::none});
     for (const double loss : losses.to_vector<double>()) total += loss;
-    for (const int64_t target : b.targets.to_vector<int64_t>()) count += target != not_scored;
+    for (const int64_t target : b.targets.to_vector<int64_t>()) count += target != nn::not_scored;
   }
   model.train(was_training);
   return total / count;
@@ -48,11 +49,11 @@ GrooveTraining::GrooveTraining(const GrooveSettings& s, std::vector<GrooveSource
       songs_(std::move(songs)) {}
 
 StepResult GrooveTraining::train_step(double progress) {
-  const Batch batch =
+  const nn::Batch batch =
       groove_batch(training_grooves(songs_, settings, step()), settings.published_eos);
   return update_on_schedule(progress, [&] {
     return cross_entropy(model(batch.inputs.to(device())), batch.targets.to(device()),
-                         {.ignore_index = not_scored});
+                         {.ignore_index = nn::not_scored});
   });
 }
 

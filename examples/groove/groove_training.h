@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "examples/common/model_training.h"
 #include "examples/groove/groove_data.h"
 #include "examples/groove/groove_grammar.h"
 #include "examples/groove/groove_settings.h"
-#include "nn/music_transformer.h"
+#include "examples/training/model_training.h"
+#include "nn/models/music_transformer.h"
 
 namespace stretto::examples {
 

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "examples/common/settings.h"
-#include "examples/common/training.h"
 #include "examples/lra/image.h"
+#include "examples/training/training.h"
 #include "nn/init.h"
 
 namespace stretto::examples {

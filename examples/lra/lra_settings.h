@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/kernels.h"
-#include "examples/common/model_settings.h"
-#include "examples/common/spe_settings.h"
 #include "examples/lra/listops.h"
-#include "nn/classifier.h"
-#include "nn/safetensors.h"
+#include "examples/training/kernels.h"
+#include "examples/training/model_settings.h"
+#include "examples/training/spe_settings.h"
+#include "nn/files/safetensors.h"
+#include "nn/models/classifier.h"
 
 namespace stretto::examples {
 

@@ -6,9 +6,9 @@
 #include "examples/lra/image.h"
 #include "examples/lra/lra_settings.h"
 #include "examples/lra/text.h"
-#include "nn/relative_bias.h"
-#include "nn/relative_table.h"
-#include "nn/rotary.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
 
 namespace stretto::examples {
 namespace {

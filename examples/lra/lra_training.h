@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/model_training.h"
 #include "examples/lra/lra_settings.h"
 #include "examples/lra/sequences.h"
-#include "nn/optim.h"
+#include "examples/training/model_training.h"
+#include "nn/training/optim.h"
 
 namespace stretto::examples {
 

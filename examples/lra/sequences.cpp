@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "examples/common/portable_random.h"
-#include "examples/common/training.h"
+#include "examples/training/training.h"
 #include "ops/create.h"
 
 namespace stretto::examples {

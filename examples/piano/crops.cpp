@@ -16,10 +16,10 @@ class BatchBuilder {
   void add(const int* tokens, int64_t n) {
     for (int64_t i = 0; i < length_; ++i) {
       inputs_.push_back(i < n ? tokens[i] : pad_);
-      targets_.push_back(i + 1 < n ? tokens[i + 1] : not_scored);
+      targets_.push_back(i + 1 < n ? tokens[i + 1] : nn::not_scored);
     }
   }
-  Batch batch() const {
+  nn::Batch batch() const {
     const Shape shape{int64_t(inputs_.size()) / length_, length_};
     return {tensor(inputs_, shape), tensor(targets_, shape)};
   }
@@ -32,8 +32,8 @@ class BatchBuilder {
 
 }  // namespace
 
-Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
-                     const PianoCropOptions& o, uint64_t seed, int64_t step) {
+nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
+                         const PianoCropOptions& o, uint64_t seed, int64_t step) {
   int64_t total = 0;
   for (const PianoPiece& piece : pieces) total += int64_t(piece.tokens.size());
   Draws draws(seed ^ 0x7069616e6full, step);  // apart from the model's own draws
@@ -80,8 +80,8 @@ std::vector<PianoWindow> windows(const std::vector<PianoPiece>& pieces, const Pi
   return some;
 }
 
-Batch window_batch(const std::vector<PianoWindow>& all, int64_t first, int64_t count,
-                   int64_t length) {
+nn::Batch window_batch(const std::vector<PianoWindow>& all, int64_t first, int64_t count,
+                       int64_t length) {
   BatchBuilder batch(length, 0);
   for (int64_t i = first; i < first + count; ++i)
     batch.add(all[size_t(i)].piece->tokens.data() + all[size_t(i)].start, length + 1);

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "examples/music/chorale_tokens.h"
 #include "examples/piano/library.h"
+#include "nn/training/batch.h"
 
 namespace stretto::examples {
 
@@ -20,8 +20,8 @@ struct PianoCropOptions {
 /// their length, crops of length + 1 tokens that begin where PianoTokens::crop_start says, near
 /// enough to the front to be whole where the piece is long enough. No pitch leaves the range. What
 /// lies beyond the end of a piece is padding and not scored.
-Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
-                     const PianoCropOptions& options, uint64_t seed, int64_t step);
+nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
+                         const PianoCropOptions& options, uint64_t seed, int64_t step);
 
 /// Where a window begins.
 struct PianoWindow {
@@ -35,7 +35,7 @@ std::vector<PianoWindow> windows(const std::vector<PianoPiece>& pieces, const Pi
                                  int64_t length, int64_t most = 0);
 
 /// Windows first … first + count − 1 as a batch of `length` tokens each.
-Batch window_batch(const std::vector<PianoWindow>& all, int64_t first, int64_t count,
-                   int64_t length);
+nn::Batch window_batch(const std::vector<PianoWindow>& all, int64_t first, int64_t count,
+                       int64_t length);
 
 }  // namespace stretto::examples

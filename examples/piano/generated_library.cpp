@@ -1,8 +1,8 @@
 // generated_library(): chorales as somebody at the piano would play them.
 #include <algorithm>
 
+#include "examples/chorales/chorale.h"
 #include "examples/common/portable_random.h"
-#include "examples/music/chorale.h"
 #include "examples/piano/library.h"
 
 namespace stretto::examples {

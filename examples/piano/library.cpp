@@ -7,8 +7,8 @@
 
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
-#include "examples/common/training.h"
 #include "examples/piano/notes.h"
+#include "examples/training/training.h"
 
 namespace stretto::examples {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/music/midi_folder.h"
+#include "examples/midi/midi_folder.h"
 #include "examples/piano/piano_tokens.h"
 
 namespace stretto::examples {

@@ -4,7 +4,7 @@
 
 #include "core/random.h"
 #include "examples/common/interrupt.h"
-#include "nn/position_measures.h"
+#include "nn/positions/position_measures.h"
 #include "ops/reduce.h"
 
 namespace stretto::examples {

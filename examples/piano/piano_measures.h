@@ -1,10 +1,10 @@
 // What attention of a model of piano music makes of positions alone: Table 7 of Liutkus et al.
-// (2021), with nn/position_measures.h.
+// (2021), with nn/positions/position_measures.h.
 #pragma once
 
 #include <vector>
 
-#include "nn/music_transformer.h"
+#include "nn/models/music_transformer.h"
 
 namespace stretto::examples {
 

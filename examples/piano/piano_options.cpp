@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "examples/common/kernels.h"
-#include "examples/common/run_settings.h"
-#include "examples/text/lm_settings.h"
+#include "examples/training/kernels.h"
+#include "examples/training/run_settings.h"
 
 namespace stretto::examples {
 namespace {

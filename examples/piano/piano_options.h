@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "examples/common/training_run.h"
 #include "examples/piano/piano_settings.h"
 #include "examples/piano/piano_writing.h"
+#include "examples/training/training_run.h"
 
 namespace stretto::examples {
 

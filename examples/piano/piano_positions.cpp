@@ -1,10 +1,10 @@
 // --position: names, with what each adds to a model. A new one is a line here or, for other
-// programs too, in examples/music/music_positions.cpp.
+// programs too, in examples/training/music_positions.cpp.
 
 #include "examples/common/settings.h"
-#include "examples/music/music_positions.h"
 #include "examples/piano/piano_settings.h"
-#include "nn/relative_table.h"
+#include "examples/training/music_positions.h"
+#include "nn/positions/relative_table.h"
 
 namespace stretto::examples {
 namespace {

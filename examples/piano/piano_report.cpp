@@ -5,7 +5,7 @@
 
 #include "autograd/tape.h"
 #include "examples/piano/piano_training.h"
-#include "ops/spe.h"
+#include "ops/spe/spe.h"
 
 namespace stretto::examples {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "examples/music/midi.h"
+#include "examples/midi/midi.h"
 #include "examples/plot/chart.h"
-#include "nn/music_transformer.h"
+#include "nn/models/music_transformer.h"
 
 namespace stretto::examples {
 
@@ -37,8 +37,8 @@ struct AttentionPictureOptions {
 Image attention_picture(nn::MusicTransformer& model, const Tensor& tokens,
                         const AttentionPictureOptions& options);
 
-/// The templates P_d (ops/spe.h) of a model with stochastic positions, at lags 0 … n − 1: lag to
-/// the right, dimension downwards, a map for each of the first `heads` heads of each layer in
+/// The templates P_d (ops/spe/spe.h) of a model with stochastic positions, at lags 0 … n − 1: lag
+/// to the right, dimension downwards, a map for each of the first `heads` heads of each layer in
 /// `layers` (as above); layers that share a code differ by their gates. Nothing for other models.
 std::optional<Image> template_picture(const nn::MusicTransformer& model, int64_t n,
                                       const AttentionPictureOptions& options);

@@ -1,7 +1,7 @@
 #include "examples/piano/piano_settings.h"
 
-#include "examples/common/kernels.h"
 #include "examples/common/settings.h"
+#include "examples/training/kernels.h"
 #include "nn/init.h"
 
 namespace stretto::examples {

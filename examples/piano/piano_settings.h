@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/model_settings.h"
-#include "examples/common/spe_settings.h"
 #include "examples/piano/crops.h"
 #include "examples/piano/piano_tokens.h"
-#include "nn/music_transformer.h"
-#include "nn/safetensors.h"
+#include "examples/training/model_settings.h"
+#include "examples/training/spe_settings.h"
+#include "nn/files/safetensors.h"
+#include "nn/models/music_transformer.h"
 
 namespace stretto::examples {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "examples/music/midi.h"
-#include "examples/music/midi_reader.h"
+#include "examples/midi/midi.h"
+#include "examples/midi/midi_reader.h"
 
 namespace stretto::examples {
 

@@ -25,7 +25,7 @@ std::vector<double> loss_by_position(nn::MusicTransformer& model,
   std::vector<double> losses(size_t(length), 0);
   for (int64_t at = 0; at < n; at += batch) {
     check_interrupt();
-    const Batch b = window_batch(windows, at, std::min(batch, n - at), length);
+    const nn::Batch b = window_batch(windows, at, std::min(batch, n - at), length);
     const std::vector<double> all = cross_entropy(model(b.inputs.to(device)), b.targets.to(device),
                                                   {.reduction = Reduction::none})
                                         .to_vector<double>();
@@ -47,11 +47,11 @@ PianoTraining::PianoTraining(const PianoSettings& s, std::vector<PianoPiece> pie
       pieces_(std::move(pieces)) {}
 
 StepResult PianoTraining::train_step(double progress) {
-  const Batch batch =
+  const nn::Batch batch =
       training_batch(pieces_, settings.language(), settings.crops(), settings.seed, step());
   return update_on_schedule(progress, [&] {
     return cross_entropy(model(batch.inputs.to(device())), batch.targets.to(device()),
-                         {.ignore_index = not_scored});
+                         {.ignore_index = nn::not_scored});
   });
 }
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/model_training.h"
 #include "examples/piano/library.h"
 #include "examples/piano/piano_settings.h"
+#include "examples/training/model_training.h"
 
 namespace stretto::examples {
 

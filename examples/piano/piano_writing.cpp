@@ -4,7 +4,7 @@
 
 #include "autograd/tape.h"
 #include "examples/common/interrupt.h"
-#include "nn/generation.h"
+#include "nn/models/generation.h"
 #include "ops/create.h"
 
 namespace stretto::examples {

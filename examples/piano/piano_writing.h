@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "examples/piano/piano_tokens.h"
-#include "nn/music_transformer.h"
+#include "nn/models/music_transformer.h"
 
 namespace stretto::examples {
 

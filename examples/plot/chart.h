@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "examples/music/chorale.h"
 #include "examples/plot/image.h"
 
 namespace stretto::examples {
@@ -58,7 +57,9 @@ Image heat_maps(const std::string& title, const std::vector<HeatMap>& maps, doub
 /// yellow whose lightness rises evenly.
 Color heat_color(double share);
 
-/// A note from step `begin` to before step `end`; its bar is `inset` pixels narrower at both edges.
+/// A note from step `begin` to before step `end`; its bar is `inset` pixels narrower at both edges,
+/// at most widest_inset.
+constexpr int widest_inset = 4;
 struct RollNote {
   int begin;
   int end;
@@ -83,9 +84,5 @@ struct RollOptions {
 /// bar. Throws std::invalid_argument for a pitch outside 0 .. 127, for notes that begin before step
 /// 0 or do not end later than they begin, and for a piece too long to draw (above 2000 beats).
 Image piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices);
-
-/// The same of a chorale's four voices, in steps of sixteenths. Where they sound in unison, the
-/// lower one is drawn narrower, inside the higher one's bar.
-Image piano_roll(const Chorale& chorale, const std::string& title);
 
 }  // namespace stretto::examples

@@ -138,34 +138,6 @@ void draw_note(Image& image, const Rect& rect, Color color) {
   image.fill_rect({rect.x, rect.y + 1, 2, rect.height - 2}, darker(color));
 }
 
-/// How many voices before `voice` have the same pitch on `step`.
-int voices_under(const Chorale& chorale, std::size_t step, std::size_t voice) {
-  const std::array<int, 4>& pitches = chorale.steps[step];
-  return static_cast<int>(
-      std::count(pitches.begin(), pitches.begin() + static_cast<long>(voice), pitches[voice]));
-}
-
-/// A bar ends where the pitch changes, or how many voices sound it.
-std::vector<RollNote> notes_of(const Chorale& chorale, std::size_t voice) {
-  std::vector<RollNote> notes;
-  const std::size_t count = chorale.steps.size();
-  for (std::size_t begin = 0; begin < count;) {
-    const int pitch = chorale.steps[begin][voice];
-    const int under = voices_under(chorale, begin, voice);
-    std::size_t end = begin + 1;
-    while (end < count && chorale.steps[end][voice] == pitch &&
-           voices_under(chorale, end, voice) == under) {
-      ++end;
-    }
-    if (pitch != -1) {
-      notes.push_back({static_cast<int>(begin), static_cast<int>(end), pitch,
-                       std::min(2 * under, kRow / 2 - 2)});
-    }
-    begin = end;
-  }
-  return notes;
-}
-
 }  // namespace
 
 Image piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices) {
@@ -193,16 +165,6 @@ Image piano_roll(const RollOptions& options, const std::vector<RollVoice>& voice
   }
   image.text(kMargin, kTop + roll.height() + 6, "bar", kFaintInk);
   return image;
-}
-
-Image piano_roll(const Chorale& chorale, const std::string& title) {
-  constexpr std::array<const char*, 4> kNames = {"Soprano", "Alto", "Tenor", "Bass"};
-  constexpr std::array<Color, 4> kColors = {
-      {{213, 94, 0}, {230, 168, 30}, {0, 150, 110}, {0, 104, 170}}};
-  std::vector<RollVoice> voices;
-  for (std::size_t voice = 0; voice < 4; ++voice)
-    voices.push_back({kNames[voice], kColors[voice], notes_of(chorale, voice)});
-  return piano_roll({.title = title, .steps = static_cast<int>(chorale.steps.size())}, voices);
 }
 
 }  // namespace stretto::examples

@@ -6,7 +6,7 @@
 
 #include "autograd/tape.h"
 #include "examples/common/interrupt.h"
-#include "nn/generation.h"
+#include "nn/models/generation.h"
 #include "ops/create.h"
 
 namespace stretto::examples {
@@ -55,11 +55,11 @@ Evaluation evaluate(nn::TransformerXL& model, const TokenStream& tokens,
   const double begin = now();
   nn::TransformerXL::Memory memory;
   double context = 0;
-  scoring_segments(tokens, o.rule, o.batch, [&](const Segment& s) {
+  scoring_segments(tokens, o.rule, o.batch, [&](const nn::Batch& s) {
     check_interrupt();
     std::vector<int64_t> targets = s.targets.to_vector<int64_t>();
     const std::vector<int64_t> wanted = targets;
-    std::replace(targets.begin(), targets.end(), no_target, int64_t(0));
+    std::replace(targets.begin(), targets.end(), nn::not_scored, int64_t(0));
     const int64_t seen = memory.length(), n = s.inputs.size(1);
     const std::vector<double> losses =
         model
@@ -67,7 +67,7 @@ Evaluation evaluate(nn::TransformerXL& model, const TokenStream& tokens,
                  kept > 0 ? &memory : nullptr)
             .to_vector<double>();
     for (size_t i = 0; i < losses.size(); ++i) {
-      if (wanted[i] == no_target) continue;
+      if (wanted[i] == nn::not_scored) continue;
       const int64_t position = int64_t(i) % n;
       for (LossSum* sum : {&result.all, &result.at[size_t(position)]}) {
         sum->loss += losses[i];

@@ -7,7 +7,7 @@
 #include "examples/common/counting.h"
 #include "examples/text/segments.h"
 #include "examples/text/tokenizer.h"
-#include "nn/transformer_xl.h"
+#include "nn/models/transformer_xl.h"
 
 namespace stretto::examples {
 

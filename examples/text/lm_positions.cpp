@@ -5,11 +5,11 @@
 
 #include "examples/common/settings.h"
 #include "examples/text/lm_settings.h"
-#include "nn/dense_bias.h"
-#include "nn/disentangled.h"
-#include "nn/relative_bias.h"
-#include "nn/relative_table.h"
-#include "nn/rotary.h"
+#include "nn/positions/dense_bias.h"
+#include "nn/positions/disentangled.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
 
 namespace stretto::examples {
 namespace {

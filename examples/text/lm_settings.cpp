@@ -3,22 +3,9 @@
 #include <algorithm>
 
 #include "examples/common/settings.h"
-#include "nn/transformer_xl_presets.h"
+#include "nn/models/transformer_xl_presets.h"
 
 namespace stretto::examples {
-
-std::vector<int64_t> read_list(const std::string& option, const std::string& text) {
-  std::vector<int64_t> numbers;
-  if (text.empty()) return numbers;
-  for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
-    end = std::min(text.find(',', begin), text.size());
-    int64_t number = 0;
-    require(read_text(text.substr(begin, end - begin), number),
-            option + " " + text + ": must be whole numbers with commas between them");
-    numbers.push_back(number);
-  }
-  return numbers;
-}
 
 void LmSettings::check() const {
   token_kind(tokens);

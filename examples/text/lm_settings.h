@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/model_settings.h"
 #include "examples/text/corpus.h"
-#include "nn/safetensors.h"
-#include "nn/transformer_xl.h"
+#include "examples/training/model_settings.h"
+#include "nn/files/safetensors.h"
+#include "nn/models/transformer_xl.h"
 
 namespace stretto::examples {
 
@@ -89,8 +89,5 @@ struct LmPreset {
 };
 /// UsageError for another name than enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and small.
 LmPreset lm_preset(const std::string& name);
-
-/// "20000,40000" → numbers; UsageError naming `option`.
-std::vector<int64_t> read_list(const std::string& option, const std::string& text);
 
 }  // namespace stretto::examples

@@ -38,7 +38,7 @@ LmTraining::LmTraining(const LmSettings& s, Tokenizer tokenizer, TokenStream tra
       segments_(std::move(train), s.batch, s.length) {}
 
 StepResult LmTraining::train_step(double progress) {
-  const Segment segment = segments_(step());
+  const nn::Batch segment = segments_(step());
   if (segments_.starts_epoch(step())) memory_ = {};
   nn::TransformerXL::Memory after = memory_;
   const StepResult result = update_on_schedule(progress, [&] {

@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/model_training.h"
 #include "examples/text/lm_settings.h"
 #include "examples/text/segments.h"
-#include "nn/transformer_xl.h"
+#include "examples/training/model_training.h"
+#include "nn/models/transformer_xl.h"
 
 namespace stretto::examples {
 

@@ -5,16 +5,9 @@
 
 #include "core/tensor.h"
 #include "examples/text/token_stream.h"
+#include "nn/training/batch.h"
 
 namespace stretto::examples {
-
-/// The target of a position that is not scored.
-constexpr int64_t no_target = -1;
-
-/// inputs, targets [B, T], i64: a target is the token one further on.
-struct Segment {
-  Tensor inputs, targets;
-};
 
 /// The stream trimmed to B columns of equal length, side by side; segment k is positions k·L …
 /// (k+1)·L − 1 of every column, so that row b continues row b of the segment before. The last
@@ -24,7 +17,7 @@ class OrderedSegments {
   /// The columns must hold at least two tokens.
   OrderedSegments(TokenStream tokens, int64_t batch, int64_t length);
   int64_t per_epoch() const { return (column_ - 2) / length_ + 1; }
-  Segment operator()(int64_t step) const;
+  nn::Batch operator()(int64_t step) const;
   bool starts_epoch(int64_t step) const { return step % per_epoch() == 0; }
 
  private:
@@ -44,6 +37,6 @@ struct ScoringRule {
 /// where those would be shorter than a segment; without, rows are independent, and all but the
 /// first are scored on their last `stride` positions only (the last row: on what is left).
 void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
-                      const std::function<void(const Segment&)>& f);
+                      const std::function<void(const nn::Batch&)>& f);
 
 }  // namespace stretto::examples

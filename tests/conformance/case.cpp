@@ -1,7 +1,7 @@
 #include "tests/conformance/case.h"
 
 #include "autograd/tape.h"
-#include "nn/safetensors.h"
+#include "nn/files/safetensors.h"
 #include "ops/create.h"
 #include "tests/support/compare.h"
 

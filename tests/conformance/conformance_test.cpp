@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "nn/safetensors.h"
+#include "nn/files/safetensors.h"
 #include "ops/create.h"
 #include "tests/conformance/subjects.h"
 #include "tests/support/catch.h"

@@ -1,6 +1,6 @@
 #include "tests/conformance/example.h"
 
-#include "nn/safetensors.h"
+#include "nn/files/safetensors.h"
 #include "ops/create.h"
 #include "tests/conformance/subjects.h"
 #include "tests/support/catch.h"

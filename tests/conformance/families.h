@@ -1,8 +1,8 @@
 // The subjects by family, and what the families share.
 #pragma once
 
-#include "nn/position.h"
-#include "ops/attention.h"
+#include "nn/positions/position.h"
+#include "ops/attention/attention.h"
 #include "tests/conformance/case.h"
 
 namespace stretto::conformance {

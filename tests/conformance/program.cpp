@@ -7,7 +7,7 @@
 #include <ostream>
 
 #include "core/device.h"
-#include "nn/safetensors.h"
+#include "nn/files/safetensors.h"
 #include "tests/conformance/subjects.h"
 
 namespace stretto::conformance {

@@ -7,7 +7,7 @@
 
 #include "core/device.h"
 #include "core/random.h"
-#include "nn/safetensors.h"
+#include "nn/files/safetensors.h"
 #include "ops/create.h"
 #include "ops/view.h"
 #include "tests/conformance/case.h"

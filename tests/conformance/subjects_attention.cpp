@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nn/relative_bias.h"
-#include "nn/relative_table.h"
-#include "nn/rotary.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/view.h"

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "nn/adaptive.h"
-#include "nn/relative_sinusoid.h"
-#include "nn/transformer_xl_layer.h"
+#include "nn/models/transformer_xl_layer.h"
+#include "nn/positions/relative_sinusoid.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "tests/conformance/families.h"

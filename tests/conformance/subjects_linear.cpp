@@ -1,5 +1,5 @@
 // Linear attention: by the op on features, and by the kernel of nn/.
-#include "nn/linear_attention.h"
+#include "nn/attention/linear_attention.h"
 #include "ops/indexing.h"
 #include "tests/conformance/families.h"
 

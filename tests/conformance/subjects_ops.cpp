@@ -1,12 +1,12 @@
 // Single ops, and the optimiser.
-#include "nn/optim.h"
+#include "nn/training/optim.h"
+#include "ops/attention/skew.h"
 #include "ops/elementwise.h"
-#include "ops/fft_conv.h"
+#include "ops/fft/fft_conv.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
-#include "ops/skew.h"
 #include "ops/softmax.h"
 #include "tests/conformance/families.h"
 

@@ -1,5 +1,5 @@
 // Stochastic positional encoding, by every form of the op.
-#include "ops/spe.h"
+#include "ops/spe/spe.h"
 #include "tests/conformance/families.h"
 
 namespace stretto::conformance {

@@ -4,11 +4,11 @@
 
 #include "cuda/index.h"
 #include "cuda/kernels.h"
+#include "ops/attention/skew.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
-#include "ops/skew.h"
 #include "ops/softmax.h"
 #include "ops/view.h"
 #include "tests/cuda/gpu.h"

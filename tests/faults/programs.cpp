@@ -13,15 +13,15 @@
 #include <sstream>
 #include <thread>
 
+#include "examples/chorales/chorale_options.h"
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_midi.h"
-#include "examples/music/chorale_options.h"
-#include "examples/music/midi.h"
+#include "examples/midi/midi.h"
 #include "examples/text/grammar.h"
-#include "nn/safetensors.h"
-#include "tests/examples/groove_toys.h"
+#include "nn/files/safetensors.h"
+#include "tests/examples/chorales/train_chorales.h"
+#include "tests/examples/groove/groove_toys.h"
 #include "tests/examples/program.h"
-#include "tests/examples/train_chorales.h"
 
 namespace stretto::testing {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "nn/checkpoint.h"
-#include "nn/music_transformer.h"
-#include "nn/optim.h"
+#include "nn/models/music_transformer.h"
+#include "nn/training/checkpoint.h"
+#include "nn/training/optim.h"
 
 namespace stretto::testing {
 

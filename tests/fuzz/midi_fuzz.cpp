@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "examples/common/error.h"
-#include "examples/music/midi_reader.h"
-#include "tests/examples/midi_bytes.h"
+#include "examples/midi/midi_reader.h"
+#include "tests/examples/midi/midi_bytes.h"
 #include "tests/fuzz/mutate.h"
 
 namespace stretto::testing {

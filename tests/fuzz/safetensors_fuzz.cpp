@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "nn/safetensors.h"
+#include "nn/files/safetensors.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/mutate.h"
 

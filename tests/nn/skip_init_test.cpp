@@ -4,7 +4,7 @@
 
 #include "nn/init.h"
 #include "nn/linear.h"
-#include "nn/transformer_xl_presets.h"
+#include "nn/models/transformer_xl_presets.h"
 #include "ops/create.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"

@@ -4,17 +4,17 @@
 #include <thread>
 
 #include "autograd/tape.h"
-#include "nn/music_transformer.h"
-#include "nn/optim.h"
-#include "nn/relative_sinusoid.h"
-#include "nn/relative_table.h"
-#include "nn/rotary.h"
+#include "nn/models/music_transformer.h"
+#include "nn/positions/relative_sinusoid.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
+#include "nn/training/optim.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/reduce.h"
-#include "tests/nn/spe.h"
+#include "tests/nn/positions/spe.h"
 
 using testing::Layers;
 using testing::layers_of;

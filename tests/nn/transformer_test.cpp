@@ -1,7 +1,7 @@
 #include "nn/transformer.h"
 
 #include "autograd/tape.h"
-#include "nn/relative_table.h"
+#include "nn/positions/relative_table.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"

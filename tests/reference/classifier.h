@@ -1,10 +1,10 @@
 // The encoder and the classifier of the Long Range Arena, one sequence at a time, by loops, in
-// double precision: what nn/classifier.h says, from the numbers of its parameters.
+// double precision: what nn/models/classifier.h says, from the numbers of its parameters.
 #pragma once
 
 #include <vector>
 
-#include "nn/classifier.h"
+#include "nn/models/classifier.h"
 #include "tests/reference/music_transformer.h"
 
 namespace stretto::reference {

@@ -1,7 +1,7 @@
 // Fourier transforms and convolutions as their definitions write them, in long double.
 #pragma once
 
-#include "ops/fft_conv.h"
+#include "ops/fft/fft_conv.h"
 
 namespace stretto::reference {
 
@@ -16,7 +16,7 @@ Tensor real_dft(const Tensor& x);
 Tensor inverse_real_dft(const Tensor& x, int64_t n);
 
 /// Convolution of x [.., n1, n2] with w [.., P1, P2] over two axes, or over the last one, with the
-/// index of x by the definition of the padding (ops/fft_conv.h).
+/// index of x by the definition of the padding (ops/fft/fft_conv.h).
 Tensor convolution(const Tensor& x, const Tensor& w, const FftConvOptions& options);
 
 }  // namespace stretto::reference

@@ -4,12 +4,12 @@
 //   Choromanski et al. 2021     Rethinking Attention with Performers
 #pragma once
 
-#include "ops/linear_attention.h"
+#include "ops/attention/linear_attention.h"
 
 namespace stretto::reference {
 
 /// Eqs. 4 and 8 of Katharopoulos et al., a sum over keys for each query, for features q, k of any
-/// floating dtype; result f64. Options as in ops/linear_attention.h.
+/// floating dtype; result f64. Options as in ops/attention/linear_attention.h.
 Tensor linear_attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                         const LinearAttentionOptions& options = {});
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/attention.h"
+#include "ops/attention/attention.h"
 
 namespace stretto::reference {
 
@@ -69,8 +69,8 @@ Matrix local_logits(const Matrix& q, const Matrix& e, int64_t n);
 /// future.
 Matrix skew_with_memory(const Matrix& x);
 
-/// Attention by loops, straight from the definition in ops/attention.h; without dropout. Inputs of
-/// any floating dtype, result f64.
+/// Attention by loops, straight from the definition in ops/attention/attention.h; without dropout.
+/// Inputs of any floating dtype, result f64.
 Tensor attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                  const AttentionOptions& options = {});
 

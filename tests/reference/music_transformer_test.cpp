@@ -1,7 +1,7 @@
 // The worked examples of the papers' notes, number by number, and the closed forms of every shift.
 #include "tests/reference/music_transformer.h"
 
-#include "ops/skew.h"
+#include "ops/attention/skew.h"
 #include "tests/support/catch.h"
 #include "tests/support/gradcheck.h"
 

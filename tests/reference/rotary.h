@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/tensor.h"
-#include "nn/rotary.h"
+#include "nn/positions/rotary.h"
 
 namespace stretto::reference {
 

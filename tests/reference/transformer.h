@@ -5,7 +5,7 @@
 //   Raffel et al. 2020    T5, with the gated network of Shazeer 2020
 #pragma once
 
-#include "nn/sequence_to_sequence.h"
+#include "nn/models/sequence_to_sequence.h"
 #include "tests/reference/music_transformer.h"
 
 namespace stretto::reference {

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "nn/sinusoid.h"
+#include "nn/positions/sinusoid.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"

@@ -1,7 +1,7 @@
-// Fourier transforms and convolutions [ops/fft.h, ops/fft_conv.h].
+// Fourier transforms and convolutions [ops/fft/fft.h, ops/fft/fft_conv.h].
 #include "ops/create.h"
-#include "ops/fft.h"
-#include "ops/fft_conv.h"
+#include "ops/fft/fft.h"
+#include "ops/fft/fft_conv.h"
 #include "tests/support/op_table.h"
 
 namespace stretto::testing {

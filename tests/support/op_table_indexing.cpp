@@ -1,7 +1,7 @@
-// Joining, splitting, indexing and the relative shift [ops/indexing.h, ops/skew.h].
+// Joining, splitting, indexing and the relative shift [ops/indexing.h, ops/attention/skew.h].
+#include "ops/attention/skew.h"
 #include "ops/create.h"
 #include "ops/indexing.h"
-#include "ops/skew.h"
 #include "tests/support/op_table.h"
 
 namespace stretto::testing {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "nn/attention.h"
+#include "nn/attention/attention.h"
 #include "ops/indexing.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"

@@ -1,0 +1,161 @@
+#include "examples/chorales/harmonisation.h"
+
+#include <algorithm>
+
+#include "autograd/tape.h"
+#include "examples/chorales/chorale_training.h"
+#include "examples/common/interrupt.h"
+#include "examples/training/training_file.h"
+#include "nn/models/beam_search.h"
+#include "nn/positions/relative_table.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/loss.h"
+
+namespace stretto::examples {
+
+void HarmonySettings::check() const {
+  require(position == "none" || position == "sinusoid" || position == "music",
+          "--position " + position + ": accepted are none, sinusoid and music");
+  require_share("--label-smoothing", label_smoothing);
+  check_chorales(2);
+}
+
+double HarmonySettings::least_memory() const {
+  const double d = double(d_model), hidden = double(d_hidden), vocabulary = chorale_vocabulary;
+  const double tables = position == "music" ? 5 * double(length) * d : 0;
+  const double parameters =
+      double(layers) * (12 * d * d + 4 * d * hidden + tables) + 2 * vocabulary * d;
+  const double activations =
+      double(batch) * double(length) * (double(layers) * (36 * d + 4 * hidden) + 3 * vocabulary);
+  return sizeof(float) * (4 * parameters + activations);
+}
+
+nn::SequenceToSequence::Options HarmonySettings::model() const {
+  nn::SequenceToSequence::Options o{.source_vocabulary = chorale_vocabulary,
+                                    .target_vocabulary = chorale_vocabulary,
+                                    .d_model = d_model,
+                                    .n_encoder_layers = layers,
+                                    .n_decoder_layers = layers,
+                                    .n_heads = heads,
+                                    .d_hidden = d_hidden,
+                                    .source_step = 3,  // as many tokens are written per sixteenth
+                                    .norm = nn::NormPlace::pre,
+                                    .dropout = dropout,
+                                    .attention_dropout = attention_dropout,
+                                    .shared_embedding = true};
+  if (position == "none") o.sinusoid = {};
+  if (position == "music") {
+    o.encoder_position = nn::music_relative({.length = length, .two_sided = true});
+    o.decoder_position = nn::music_relative({.length = 3 * length});
+  }
+  return o;
+}
+
+HarmonyBatch harmony_batch(const nn::Batch& four_voices) {
+  const int64_t b = four_voices.inputs.size(0), n = four_voices.inputs.size(1) / 4;
+  // The input of a voice is the voice before it: B of the last sixteenth, S, A, T.
+  const Tensor inputs = four_voices.inputs.reshape({b, n, 4});
+  const Tensor targets = four_voices.targets.reshape({b, n, 4});
+  const Tensor soprano = inputs.select(2, 1).contiguous();
+  return {soprano, eq(soprano, double(end_token)),
+          cat({inputs.slice(2, 0, 1), inputs.slice(2, 2, 4)}, 2).reshape({b, 3 * n}),
+          targets.slice(2, 1, 4).reshape({b, 3 * n})};
+}
+
+namespace {
+
+Tensor logits_of(const nn::SequenceToSequence& model, const HarmonyBatch& b, Device device) {
+  return model(b.soprano.to(device), b.inputs.to(device), b.padding.to(device));
+}
+
+Device device_of(const nn::SequenceToSequence& model) {
+  return model.source_embedding.weight.device();
+}
+
+}  // namespace
+
+double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& pieces,
+                    int64_t length, int64_t stride, int64_t batch) {
+  NoGrad guard;
+  const bool was_training = model.training();
+  model.eval();
+  const Device device = device_of(model);
+  double total = 0, count = 0;
+  scoring_batches(pieces, 4 * length, 4 * stride, batch, [&](const nn::Batch& four_voices) {
+    check_interrupt();
+    const HarmonyBatch b = harmony_batch(four_voices);
+    const Tensor losses =
+        cross_entropy(logits_of(model, b, device), b.targets.to(device),
+                      {.ignore_index = nn::not_scored, .reduction = Reduction::none});
+    for (double loss : losses.to_vector<double>()) total += loss;
+    for (int64_t target : b.targets.to_vector<int64_t>()) count += target != nn::not_scored;
+  });
+  model.train(was_training);
+  return total / count;
+}
+
+HarmonyTraining::HarmonyTraining(const HarmonySettings& s, std::vector<Chorale> pieces,
+                                 Device device)
+    : ModelTraining(s, s.model(), adamw_of(s), {fingerprint(pieces), other_chorales}, device),
+      pieces_(std::move(pieces)) {}
+
+StepResult HarmonyTraining::train_step(double progress) {
+  const HarmonyBatch batch = harmony_batch(
+      training_batch(pieces_, {settings.batch, 4 * settings.length, int(settings.transpose)},
+                     settings.seed, step()));
+  return update_on_schedule(progress, [&] {
+    return cross_entropy(
+        logits_of(model, batch, device()), batch.targets.to(device()),
+        {.ignore_index = nn::not_scored, .label_smoothing = settings.label_smoothing});
+  });
+}
+
+Chorale harmonise(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,
+                  int64_t beam) {
+  NoGrad guard;
+  model.eval();
+  const Device device = device_of(model);
+  const auto total = int64_t(melody.steps.size());
+  std::vector<int64_t> soprano, written = {start_token};
+  for (const auto& step : melody.steps)
+    soprano.push_back(step[0] < 0 ? silence_token : pitch_token + step[0]);
+  for (int64_t done = 0; done < total;) {
+    const int64_t first = done == 0 ? 0 : std::min(done - length / 2, total - length);
+    const int64_t end = std::min(first + length, total);
+    const Tensor context =
+        model.encode(tensor(std::vector<int64_t>(soprano.begin() + first, soprano.begin() + end),
+                            {1, end - first})
+                         .to(device));
+    nn::SequenceToSequence::Cache cache;
+    const std::vector<nn::Hypothesis> found = nn::beam_search(
+        [&](const Tensor& tokens) {
+          check_interrupt();
+          return model.decode(tokens.to(device), context, {}, &cache);
+        },
+        [&](const Tensor& rows) { cache.reorder(rows.to(device)); },
+        std::vector<int64_t>(written.begin() + 3 * first, written.end()),
+        {.beam = beam, .max_tokens = 3 * (end - done), .forbidden = {start_token, end_token}});
+    written.insert(written.end(), found[0].tokens.begin(), found[0].tokens.end());
+    done = end;
+  }
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < total; ++i) {
+    all.push_back(soprano[size_t(i)]);
+    all.insert(all.end(), written.begin() + 3 * i + 1, written.begin() + 3 * i + 4);
+  }
+  return to_chorale(all);
+}
+
+double agreement(const Chorale& a, const Chorale& b) {
+  double same = 0, count = 0;
+  for (size_t i = 0; i < std::min(a.steps.size(), b.steps.size()); ++i)
+    for (size_t voice = 1; voice < 4; ++voice) {
+      same += a.steps[i][voice] == b.steps[i][voice];
+      count += 1;
+    }
+  return count > 0 ? same / count : 0;
+}
+
+}  // namespace stretto::examples

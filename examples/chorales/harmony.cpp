@@ -1,0 +1,236 @@
+#include "examples/chorales/harmony.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <limits>
+
+namespace stretto::examples {
+namespace {
+
+enum Function { kTonic, kSubdominant, kDominant };
+enum VoiceIndex : std::size_t { kSoprano, kAlto, kTenor, kBass };
+
+constexpr std::array<int, 7> kMajorScale = {0, 2, 4, 5, 7, 9, 11};
+constexpr std::array<int, 7> kMinorScale = {0, 2, 3, 5, 7, 8, 10};
+
+Chord tonic_chord(PortableRandom& random, Function after) {
+  switch (random.weighted({60, after == kDominant ? 12 : 25, 22, 6})) {
+    case 0:
+      return {0, 0, false};
+    case 1:
+      return {0, 1, false};
+    case 2:
+      return {5, 0, false};
+    default:
+      return {2, 0, false};
+  }
+}
+
+Chord subdominant_chord(PortableRandom& random) {
+  switch (random.weighted({40, 12, 28, 20})) {
+    case 0:
+      return {3, 0, false};
+    case 1:
+      return {3, 1, false};
+    case 2:
+      return {1, 1, false};
+    default:
+      return {1, 1, true};
+  }
+}
+
+Chord dominant_chord(PortableRandom& random) {
+  switch (random.weighted({45, 20, 20, 15})) {
+    case 0:
+      return {4, 0, false};
+    case 1:
+      return {4, 1, false};
+    case 2:
+      return {4, 0, true};
+    default:
+      return {6, 1, false};
+  }
+}
+
+Function next_function(PortableRandom& random, Function current) {
+  switch (current) {
+    case kTonic:
+      return static_cast<Function>(random.weighted({25, 45, 30}));
+    case kSubdominant:
+      return static_cast<Function>(random.weighted({20, 20, 60}));
+    default:
+      return random.percent(80) ? kTonic : kDominant;
+  }
+}
+
+Chord chord_with(PortableRandom& random, Function function, Function before) {
+  if (function == kTonic) return tonic_chord(random, before);
+  return function == kSubdominant ? subdominant_chord(random) : dominant_chord(random);
+}
+
+int melodic_cost(int move) {
+  constexpr std::array<int, 10> kCost = {7, 0, 0, 3, 4, 6, 20, 10, 16, 18};
+  const auto size = static_cast<std::size_t>(std::abs(move));
+  return size < kCost.size() ? kCost[size] : 30;
+}
+
+int bass_cost(int move) {
+  const int size = std::abs(move);
+  if (size == 0) return 3;
+  if (size == 6) return 8;
+  return size <= 7 ? size / 2 : 3 + size;
+}
+
+/// The cost of parallel or hidden fifths and octaves between two chords.
+int parallel_cost(const Voicing& from, const Voicing& to) {
+  int cost = 0;
+  for (std::size_t upper = 0; upper < 4; ++upper) {
+    for (std::size_t lower = upper + 1; lower < 4; ++lower) {
+      const int interval = (to[upper] - to[lower]) % 12;
+      if (interval != 0 && interval != 7) continue;
+      const int up = to[upper] - from[upper];
+      const int low = to[lower] - from[lower];
+      if (up == 0 || low == 0) continue;
+      const bool outer = upper == kSoprano && lower == kBass;
+      if ((from[upper] - from[lower]) % 12 == interval) {
+        cost += outer ? 200 : 60;
+      } else if (outer && (up > 0) == (low > 0) && std::abs(up) > 2) {
+        cost += 8;
+      }
+    }
+  }
+  return cost;
+}
+
+int leading_cost(const Voicing& from, const Voicing& to) {
+  int cost = melodic_cost(to[kSoprano] - from[kSoprano]) + bass_cost(to[kBass] - from[kBass]);
+  for (const std::size_t voice : {kAlto, kTenor}) {
+    const int move = std::abs(to[voice] - from[voice]);
+    cost += move <= 4 ? move : 2 * move;
+  }
+  for (std::size_t voice = 0; voice + 1 < 4; ++voice) {  // a voice passes where its neighbour was
+    if (to[voice] < from[voice + 1] || to[voice + 1] > from[voice]) cost += 5;
+  }
+  return cost + parallel_cost(from, to);
+}
+
+/// Everything about a voicing but its relation to the one before. `tones` are the chord's.
+int sonority_cost(const Key& key, const std::vector<int>& tones, const Voicing& v) {
+  std::array<int, 4> uses{};
+  for (const int pitch : v) {
+    const auto tone = std::find(tones.begin(), tones.end(), pitch % 12);
+    ++uses[static_cast<std::size_t>(tone - tones.begin())];
+  }
+  int cost = 0;
+  if (uses[0] == 0) cost += 40;
+  if (uses[1] == 0) cost += 100;
+  if (uses[2] == 0) cost += 6;
+  if (tones.size() == 4 && uses[3] != 1) cost += 60;
+  if (uses[1] > 1) cost += 4;
+  const int leading_tone = (key.tonic + 11) % 12;
+  const auto leading =
+      std::count_if(v.begin(), v.end(), [&](int pitch) { return pitch % 12 == leading_tone; });
+  if (leading > 1) cost += 50;
+  for (std::size_t voice = 0; voice + 1 < 4; ++voice) {
+    if (v[voice] == v[voice + 1]) cost += 8;
+  }
+  constexpr std::array<int, 4> kComfort = {70, 64, 57, 49};
+  for (const std::size_t voice : {kAlto, kTenor, kBass}) {
+    cost += std::max(0, std::abs(v[voice] - kComfort[voice]) - 5);
+  }
+  return cost;
+}
+
+/// The pitches of `voice` between `low` and `high` that belong to `tones`.
+std::vector<int> candidates(const std::vector<int>& tones, std::size_t voice, int low, int high) {
+  std::vector<int> pitches;
+  for (int p = std::max(low, kRanges[voice].low); p <= std::min(high, kRanges[voice].high); ++p) {
+    if (std::find(tones.begin(), tones.end(), p % 12) != tones.end()) pitches.push_back(p);
+  }
+  return pitches;
+}
+
+}  // namespace
+
+int scale_pitch(const Key& key, int degree) {
+  const int octave = degree >= 0 ? degree / 7 : -((6 - degree) / 7);
+  const auto note = static_cast<std::size_t>(degree - 7 * octave);
+  return key.tonic + 12 * octave + (key.minor ? kMinorScale : kMajorScale)[note];
+}
+
+int degree_of(const Key& key, int pitch) {
+  int degree = 7 * ((pitch - key.tonic) / 12) - 7;
+  while (scale_pitch(key, degree + 1) <= pitch) ++degree;
+  return degree;
+}
+
+std::vector<int> chord_tones(const Key& key, const Chord& chord) {
+  const bool dominant = chord.root == 4 || chord.root == 6;
+  std::vector<int> tones;
+  for (int i = 0; i < (chord.seventh ? 4 : 3); ++i) {
+    const int degree = (chord.root + 2 * i) % 7;
+    const int raise = dominant && key.minor && degree == 6 ? 1 : 0;
+    tones.push_back((scale_pitch(key, degree) + raise) % 12);
+  }
+  return tones;
+}
+
+std::vector<Chord> cadence_chords(PortableRandom& random, Cadence cadence) {
+  const Chord before = random.percent(50) ? Chord{1, 1, random.percent(40)} : Chord{3, 0, false};
+  const Chord dominant{4, 0, false};
+  if (cadence == Cadence::kHalf) return {{0, random.below(2), false}, before, dominant, dominant};
+  const Chord tonic{0, 0, false};
+  return {before, {4, 0, random.percent(50)}, tonic, tonic};
+}
+
+std::vector<Chord> progression(PortableRandom& random, int quarters, Cadence cadence) {
+  std::vector<Chord> chords = {{0, 0, false}};
+  Function function = kTonic;
+  while (static_cast<int>(chords.size()) < quarters - 4) {
+    if (random.percent(15)) {
+      chords.push_back(chords.back());
+      continue;
+    }
+    const Function before = function;
+    function = next_function(random, function);
+    // An authentic cadence opens with a subdominant, which a dominant does not lead to.
+    const bool last = static_cast<int>(chords.size()) == quarters - 5;
+    if (last && function == kDominant) function = kTonic;
+    chords.push_back(chord_with(random, function, before));
+  }
+  for (const Chord& chord : cadence_chords(random, cadence)) chords.push_back(chord);
+  return chords;
+}
+
+Voicing voice_chord(PortableRandom& random, const Key& key, const Chord& chord,
+                    const Voicing* previous, const Melody& melody) {
+  const std::vector<int> tones = chord_tones(key, chord);
+  const std::vector<int> bass_tone = {tones[static_cast<std::size_t>(chord.bass)]};
+  const int leading_tone = (key.tonic + 11) % 12;
+  Voicing best{};
+  int best_cost = std::numeric_limits<int>::max();
+  for (const int bass : candidates(bass_tone, kBass, 0, 127)) {
+    for (const int tenor : candidates(tones, kTenor, bass, bass + 21)) {
+      for (const int alto : candidates(tones, kAlto, tenor, tenor + 12)) {
+        for (const int soprano : candidates(tones, kSoprano, alto, alto + 12)) {
+          const Voicing v = {soprano, alto, tenor, bass};
+          int cost = sonority_cost(key, tones, v) + random.below(4);
+          cost += std::abs(soprano - melody.target);
+          if (melody.ends_closed && soprano % 12 != key.tonic) cost += 25;
+          if (previous != nullptr) {
+            cost += leading_cost(*previous, v);
+            const bool led = (*previous)[kSoprano] % 12 == leading_tone;
+            if (led && chord.root == 0 && soprano != (*previous)[kSoprano] + 1) cost += 12;
+          }
+          if (cost >= best_cost) continue;
+          best_cost = cost;
+          best = v;
+        }
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace stretto::examples

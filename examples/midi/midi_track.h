@@ -1,0 +1,53 @@
+// What the events of one MIDI track play: notes, controls, signatures.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <queue>
+#include <vector>
+
+#include "examples/midi/midi_events.h"
+#include "examples/midi/midi_reader.h"
+
+namespace stretto::examples {
+
+/// What tracks set for each other, in the order of the file.
+struct MidiChanges {
+  struct Program {
+    std::int64_t tick;
+    int program;
+  };
+  std::vector<TempoChange> tempos;
+  std::array<std::vector<Program>, 16> programs;  // of each channel
+};
+
+/// The program of a note on whose channel its track has set none.
+inline constexpr int kNoProgram = -1;
+
+/// Adds a track to a file and plays its events into it; notes get ticks but no seconds.
+class MidiTrackPlayer {
+ public:
+  MidiTrackPlayer(const MidiSource& source, MidiFile& file, MidiChanges& changes);
+
+  void play(const MidiEvent& event);
+
+  /// Ends the notes that still sound, at the last event.
+  void finish();
+
+ private:
+  void start(const MidiEvent& event, int channel);
+  void stop(const MidiEvent& event, int channel);
+  void end(std::size_t index, std::int64_t tick);
+  void meta(const MidiEvent& event);
+
+  const MidiSource& source_;
+  MidiFile& file_;
+  MidiChanges& changes_;
+  int track_;
+  std::array<int, 16> programs_{};
+  std::map<int, std::queue<std::size_t>> sounding_;  // by channel and pitch: notes, oldest first
+};
+
+}  // namespace stretto::examples

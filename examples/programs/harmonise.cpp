@@ -1,0 +1,161 @@
+// Trains a Transformer to harmonise chorales: its encoder reads the soprano, its decoder writes
+// alto, tenor and bass.
+//
+// In: --data FILE, or chorales that it generates itself. Out, in --out DIR: checkpoint,
+// metrics.csv, a picture of the loss, and validation pieces as they were composed and as the model
+// harmonises their soprano, as MIDI and as piano rolls.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+
+#include "examples/chorales/baselines.h"
+#include "examples/chorales/chorale_roll.h"
+#include "examples/chorales/harmonisation.h"
+#include "examples/common/command_line.h"
+#include "examples/midi/midi.h"
+#include "examples/training/model_run.h"
+#include "examples/training/progress.h"
+#include "examples/training/run_settings.h"
+#include "nn/init.h"
+
+namespace stretto::examples {
+namespace {
+
+struct Options {
+  RunOptions run{.out = "out/harmony"};
+  HarmonySettings settings;
+  std::string data;
+  int64_t beam = 4;
+  int64_t pieces = 2;
+};
+
+void describe(CLI::App& app, Options& o) {
+  HarmonySettings& s = o.settings;
+  app.add_option("--data", o.data, "Four-voice chorales as JSON; without it some are generated")
+      ->option_text("FILE");
+  describe(app, o.run);
+  describe_steps_and_seed(app, s.steps, s.seed);
+  app.add_option("--position", s.position, "none, sinusoid or music (sinusoids and tables)");
+  app.add_option("--label-smoothing", s.label_smoothing,
+                 "Share of the training target that is spread over all tokens");
+  describe_chorales(app, s);
+  app.add_option("--length", s.length, "Sixteenths that the model sees at once");
+  app.add_option("--beam", o.beam, "Harmonies that are followed at a time (1: greedy)");
+  app.add_option("--pieces", o.pieces, "Validation pieces to harmonise (0: none)");
+}
+
+class Run : public ModelRun<HarmonyTraining> {
+ public:
+  explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
+
+  int print_parameters() {
+    check_options();
+    check_memory();
+    std::cout << nn::count_parameters<nn::SequenceToSequence>(o_.settings.model()) << std::endl;
+    return 0;
+  }
+
+ private:
+  void check_options() {
+    if (!run_.resume.empty())
+      take_saved(o_.settings, saved_settings<HarmonySettings>(run_.resume, "harmonise"), run_);
+    o_.settings.check();
+    require_range("--beam", o_.beam, 1, 64);
+    require_range("--pieces", o_.pieces, 0, 1000);
+  }
+
+  void prepare() override {
+    check_options();
+    const Device device = use_device(o_.settings.steps, o_.settings.least_memory(), smaller);
+    pieces_ = o_.data.empty() ? generate_chorales(o_.settings.seed) : load_chorales(o_.data);
+    o_.pieces = std::min(o_.pieces, int64_t(pieces_.valid.size()));
+    make_training(o_.settings, pieces_.train, device);
+  }
+
+  void begin() override {
+    if (o_.data.empty()) save_chorales(path("chorales.json"), pieces_);
+    unigram_ = voice_unigram_loss(pieces_.train, pieces_.valid, 1);
+    bigram_ = voice_bigram_loss(pieces_.train, pieces_.valid, 1);
+    std::cout << (o_.data.empty() ? "Generated" : "Read") << " " << pieces_.train.size()
+              << " chorales to learn from and " << pieces_.valid.size()
+              << " to judge by. Position: " << o_.settings.position << ", " << model_and_machine()
+              << std::endl;
+  }
+
+  double tokens_per_step() const override {
+    return double(3 * o_.settings.batch * o_.settings.length);
+  }
+  std::vector<std::string> files() const override {
+    std::vector<std::string> names{"checkpoint.safetensors", "metrics.csv", "chorales.json",
+                                   "loss.png"};
+    for (int64_t i = 1; i <= o_.pieces; ++i)
+      for (const char* kind : {"composed-", "harmonised-"})
+        for (const char* ending : {".mid", ".png"})
+          names.push_back(kind + std::to_string(i) + ending);
+    return names;
+  }
+
+  double validate() override { return validate(o_.settings.length); }
+  double validate(int64_t stride) {
+    try {
+      return harmony_loss(training_->model, pieces_.valid, o_.settings.length, stride,
+                          2 * o_.settings.batch);
+    } catch (const Error& e) {
+      throw Error(str("validation after step ", training_->step(), ": ", e.what()));
+    }
+  }
+
+  void report() override {
+    const double trained = seconds();
+    std::cout << "Saved " << checkpoint() << "; now scoring the validation pieces" << std::endl;
+    const double loss = validate(o_.settings.length / 2);
+    std::cout << "Validation loss of alto, tenor and bass, nats per token (" << training_->step()
+              << " steps, " << duration_text(trained) << "):\n"
+              << "  unigram per voice " << fixed(unigram_, 4) << "\n"
+              << "  bigram per voice  " << fixed(bigram_, 4) << "\n"
+              << "  model             " << fixed(loss, 4) << std::endl;
+    draw_curve("Loss of alto, tenor and bass, given the soprano", "nats per token", 1,
+               {{"bigram per voice", bigram_}});
+    for (int64_t i = 1; i <= o_.pieces; ++i) write_music(i);
+  }
+
+  void write_music(int64_t number) {
+    const Chorale& composed = pieces_.valid[size_t(number - 1)];
+    const Chorale found = harmonise(training_->model, composed, o_.settings.length, o_.beam);
+    const std::string n = std::to_string(number);
+    std::cout << "harmonised-" << n << ": " << fixed(100 * agreement(found, composed), 1)
+              << " % of the notes below the soprano are those of composed-" << n << std::endl;
+    const auto write = [&](const std::string& name, const Chorale& piece,
+                           const std::string& title) {
+      write_midi(path(name + ".mid"), to_song(piece));
+      write_png(path(name + ".png"), piano_roll(piece, title));
+    };
+    write("composed-" + n, composed, "Validation piece " + n + ", as composed");
+    write("harmonised-" + n, found,
+          "Validation piece " + n + ": the soprano is given, beam " + std::to_string(o_.beam));
+  }
+
+  static constexpr const char* smaller = "--layers, --d-model, --d-hidden, --length or --batch";
+  void check_memory() const { examples::check_memory(o_.settings.least_memory(), smaller); }
+
+  Options o_;
+  ChoraleSet pieces_;
+  double unigram_ = 0, bigram_ = 0;
+};
+
+}  // namespace
+}  // namespace stretto::examples
+
+int main(int argc, char** argv) {
+  using namespace stretto::examples;
+  Options options;
+  return run_program(
+      argc, argv, "harmonise",
+      "Trains a Transformer to write alto, tenor and bass to the soprano of chorales.",
+      [&](CLI::App& app) { describe(app, options); },
+      [&] {
+        Run run(options);
+        return options.run.parameters ? run.print_parameters() : run();
+      });
+}

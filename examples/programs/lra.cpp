@@ -1,0 +1,207 @@
+// Trains a classifier of long sequences on a task of the Long Range Arena, with any attention and
+// position, and measures its accuracy.
+//
+// In: --data FILE, or ListOps that it generates itself. Out, in --out DIR: checkpoint, metrics.csv,
+// evaluation.csv, the curve of the loss, and with --write-data what was generated.
+#include <CLI/CLI.hpp>
+#include <iomanip>
+#include <iostream>
+
+#include "examples/common/command_line.h"
+#include "examples/common/file.h"
+#include "examples/lra/lra_training.h"
+#include "examples/training/model_run.h"
+#include "examples/training/run_settings.h"
+#include "nn/init.h"
+
+namespace stretto::examples {
+namespace {
+
+struct Options {
+  LraSettings settings;
+  RunOptions run{.out = "out/lra"};
+  LraFiles files;
+  bool small = false;
+  bool write_data = false;
+  int64_t validation_examples = 200;
+};
+
+void describe(CLI::App& app, Options& o) {
+  LraSettings& s = o.settings;
+  app.add_option("--task", s.task, joined(lra_tasks()));
+  app.add_flag("--small", o.small,
+               "A configuration that learns on two cores in minutes, in place of the published");
+  app.add_option("--data", o.files.data,
+                 "Examples to learn from; without it listops generates them")
+      ->option_text("FILE");
+  app.add_option("--validation", o.files.validation, "Examples to judge by while training")
+      ->option_text("FILE");
+  app.add_option("--test", o.files.test, "Examples to judge by at the end")->option_text("FILE");
+  app.add_option("--held-out", s.held_out,
+                 "Without --validation: judge by this share of the data, its end");
+  describe(app, o.run);
+  describe_steps_and_seed(app, s.steps, s.seed);
+
+  app.add_option("--expressions", s.expressions, "listops: how many to generate to learn from");
+  app.add_option("--held-out-expressions", s.held_out_expressions,
+                 "listops: how many to validate by, and as many to test by");
+  app.add_option("--min-expression", s.min_expression, "listops: expressions are longer than this");
+  app.add_option("--max-expression", s.max_expression, "listops: and shorter than this");
+  app.add_option("--max-depth", s.max_depth, "listops: depth of the deepest digit");
+  app.add_option("--max-args", s.max_args, "listops: most arguments of an operator");
+  app.add_flag("--write-data", o.write_data,
+               "listops: leave what was generated in basic_train.tsv, basic_val.tsv and "
+               "basic_test.tsv");
+  app.add_flag("--strip-brackets", s.strip_brackets,
+               "listops: lose closing brackets, as the published results did");
+
+  app.add_option("--attention", s.attention, joined(kernel_names()));
+  app.add_option("--redraw", s.redraw,
+                 "performer: draw a new random projection after so many steps (0: never)");
+  app.add_option(
+      "--position", s.position,
+      joined(lra_positions()) + " (ape: as published, learned for image, else sinusoid)");
+  app.add_option("--realizations", s.realizations,
+                 "sine and conv: realizations of the random code, the width of its heads");
+  app.add_option("--sines", s.sines, "sine: sines of each dimension");
+  app.add_option("--taps", s.taps, "conv: taps of the filters, how far they reach");
+  app.add_option("--pooling", s.pooling,
+                 "cls, first or mean: the vector that stands for a sequence");
+  app.add_option("--max-length", s.max_length, "Longest sequence; texts are cut there");
+  describe_model(app, s);
+  app.get_option("--d-hidden")->description("Width of the feed-forward networks and the head");
+  app.get_option("--dropout")->description("Dropout on embeddings and residual branches");
+  app.get_option("--clip")->description("Largest norm of a step's gradient (inf: any)");
+  app.add_option("--d-qkv", s.d_qkv, "Width of all heads together");
+  app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
+  app.add_option("--attend-to-padding", s.attend_to_padding,
+                 "1: pad to --max-length and see it, as the published; 0: do not see padding");
+  app.add_option("--schedule", s.schedule, "After the warm-up: rsqrt, cycles (cosines) or cosine");
+  app.add_option("--cycle", s.cycle, "Steps of a cycle");
+  app.add_option("--weight-decay", s.weight_decay, "Weight decay of AdamW, of all parameters");
+  app.add_option("--validation-examples", o.validation_examples,
+                 "Judge by only so many while training (0: all)");
+  app.add_flag("--evaluate", o.run.report_only, "Do not train: score with --resume");
+}
+
+// The task's configuration, over it the command line; attention without scores drops none of its
+// weights, as published. Of a resumed run, its own settings, which must be those that are given,
+// with --small all of that.
+void resolve(Options& o) {
+  nn::Metadata notes = settings_to_notes(lra_settings(o.settings.task, o.small));
+  if (!lra_attention(o.settings).scores) notes["attention_dropout"] = "0";
+  take_preset(o.settings, notes, o.run);
+  if (!o.run.resume.empty())
+    take_saved(o.settings, saved_settings<LraSettings>(o.run.resume, "lra"), o.run, o.small);
+}
+
+class Run : public ModelRun<LraTraining> {
+ public:
+  explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
+
+ private:
+  const LraSettings& settings() const { return o_.settings; }
+
+  void prepare() override {
+    data_ = read_lra_data(settings(), o_.files);
+    const SequenceList& train = data_.train.sequences;
+    const double length = settings().attend_to_padding
+                              ? double(settings().max_length)
+                              : double(train.total()) / double(train.size());
+    const Device device = use_device(settings().steps, settings().least_memory(length),
+                                     "--layers, --d-model, --d-hidden, --max-length or --batch");
+    n_train_ = data_.train.size();
+    if (run_.report_only) return load_model(settings().model(), device);
+    make_training(settings(), std::move(data_.train), device);
+  }
+
+  void begin() override {
+    if (!data_.generated.empty() && o_.write_data) {
+      const auto part = [&](const char* name, int64_t first, int64_t n) {
+        const auto begin = data_.generated.begin() + first;
+        write_listops(path(name), {begin, begin + n});
+      };
+      const int64_t held = settings().held_out_expressions;
+      part("basic_train.tsv", 0, n_train_);
+      part("basic_val.tsv", n_train_, held);
+      part("basic_test.tsv", n_train_ + held, held);
+    }
+    std::cout << (o_.files.data.empty() ? "Generated " : "Read ") << n_train_
+              << " examples to learn from, " << data_.valid.size() << " to validate by and "
+              << data_.test.size() << " to test by. Task " << settings().task << ", attention "
+              << settings().attention << ", position " << settings().position << ", "
+              << model_and_machine() << std::endl;
+    data_.generated.clear();
+  }
+
+  double validate() override {
+    return evaluate(model(), data_.valid, settings(), o_.validation_examples).loss;
+  }
+  double tokens_per_step() const override { return training_->tokens_per_step(); }
+  std::vector<std::string> files() const override {
+    std::vector<std::string> all{"evaluation.csv"};
+    if (!run_.report_only)
+      all.insert(all.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png"});
+    if (o_.write_data)
+      all.insert(all.end(), {"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"});
+    return all;
+  }
+
+  void report() override {
+    if (!run_.report_only)
+      std::cout << "Saved " << checkpoint() << " after " << training_->step() << " steps"
+                << std::endl;
+    MetricsCsv table(path("evaluation.csv"), {"test", "examples", "correct", "accuracy", "low",
+                                              "high", "majority", "nats"});
+    const auto score = [&](const char* name, const LabelledSequences& data, bool test) {
+      if (data.size() == 0) return;
+      const LraScore s = evaluate(model(), data, settings());
+      const Accuracy::Interval interval = s.accuracy.interval();
+      const double constant = majority(data.labels).value();
+      std::cout << name << " accuracy " << fixed(100 * s.accuracy.value(), 2)
+                << " % (95 %: " << fixed(100 * interval.low, 2) << " to "
+                << fixed(100 * interval.high, 2) << ") of " << s.accuracy.total
+                << "; the most frequent answer gets " << fixed(100 * constant, 2) << " %; loss "
+                << fixed(s.loss, 4) << std::endl;
+      table.row({double(test), double(s.accuracy.total), double(s.accuracy.correct),
+                 s.accuracy.value(), interval.low, interval.high, constant, s.loss});
+    };
+    score("Validation", data_.valid, false);
+    score("Test", data_.test, true);
+    if (!run_.report_only)
+      draw_curve("Loss of " + settings().task + " with " + settings().attention + " attention, " +
+                     settings().position,
+                 "nats", 1, {});
+  }
+
+  Options o_;
+  LraData data_;
+  int64_t n_train_ = 0;
+};
+
+int run(Options& options) {
+  resolve(options);
+  options.settings.check();
+  require_range("--validation-examples", options.validation_examples, 0, INT64_MAX);
+  require(!options.run.report_only || !options.run.resume.empty(),
+          "--evaluate: needs --resume FILE");
+  if (options.run.parameters) {
+    const LraSettings& s = options.settings;
+    std::cout << "Task " << s.task << ", attention " << s.attention << ", position " << s.position
+              << "\n"
+              << nn::count_parameters<nn::SequenceClassifier>(s.model()) << std::endl;
+    return 0;
+  }
+  return Run(options)();
+}
+
+}  // namespace
+}  // namespace stretto::examples
+
+int main(int argc, char** argv) {
+  using namespace stretto::examples;
+  Options options;
+  return run_program(
+      argc, argv, "lra", "Trains a classifier on a task of the Long Range Arena and measures it.",
+      [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
+}

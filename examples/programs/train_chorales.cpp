@@ -1,0 +1,198 @@
+// Trains a Music Transformer on four-voice chorales, and lets it write some.
+//
+// In: --data FILE, or chorales that it generates itself. Out, in --out DIR: checkpoint,
+// metrics.csv, pictures of the loss, of attention and of the music, and the music as MIDI.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+
+#include "examples/chorales/baselines.h"
+#include "examples/chorales/chorale_roll.h"
+#include "examples/chorales/chorale_training.h"
+#include "examples/common/command_line.h"
+#include "examples/midi/midi.h"
+#include "examples/training/model_run.h"
+#include "examples/training/progress.h"
+#include "examples/training/run_settings.h"
+#include "nn/init.h"
+
+namespace stretto::examples {
+namespace {
+
+struct Options {
+  ChoraleSettings settings;
+  RunOptions run{.out = "out/chorales"};
+  std::string data;
+  int64_t final_stride = 16;
+  int64_t generate = 128;
+  int64_t prime = 32;
+  double temperature = 1;
+  double top_p = 0.95;
+};
+
+void describe(CLI::App& app, Options& o) {
+  ChoraleSettings& s = o.settings;
+  app.add_option("--data", o.data, "Four-voice chorales as JSON; without it some are generated")
+      ->option_text("FILE");
+  describe(app, o.run);
+  describe_steps_and_seed(app, s.steps, s.seed);
+  app.add_option("--attention", s.attention, "relative or absolute");
+  describe_chorales(app, s);
+  app.add_option("--length", s.length, "Tokens of context (4 per sixteenth)");
+  app.add_option("--final-stride", o.final_stride,
+                 "At the end every token is scored with at least length - stride of context");
+  app.add_option("--generate", o.generate, "Sixteenths of music to write (0: none)");
+  app.add_option("--prime", o.prime, "Sixteenths of a validation piece to continue");
+  app.add_option("--temperature", o.temperature, "Of the drawing of tokens");
+  app.add_option("--top-p", o.top_p, "Draw among the likeliest tokens that reach this share");
+}
+
+// Every option that neither the checkpoint keeps nor every program has.
+void check(const Options& o) {
+  require_range("--final-stride", o.final_stride, 1, INT64_MAX);
+  require_range("--generate", o.generate, 0, 8000);
+  require_range("--prime", o.prime, 0, 8000);
+  require_not_negative("--temperature", o.temperature);
+  require_number("--top-p", o.top_p, o.top_p > 0 && o.top_p <= 1, "above 0 and at most 1");
+}
+
+struct Losses {
+  double unigram, bigram;
+};
+
+class Run : public ModelRun<ChoraleTraining> {
+ public:
+  explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
+
+  int print_parameters() {
+    check_options();
+    check_memory(o_.settings.least_memory(), smaller);
+    std::cout << nn::count_parameters<nn::MusicTransformer>(o_.settings.model()) << std::endl;
+    return 0;
+  }
+
+ private:
+  static constexpr const char* smaller = "--layers, --d-model, --d-hidden, --length or --batch";
+
+  void check_options() {
+    if (!run_.resume.empty())
+      take_saved(o_.settings, saved_settings<ChoraleSettings>(run_.resume, "train_chorales"), run_);
+    o_.settings.check();
+    check(o_);
+  }
+
+  void prepare() override {
+    check_options();
+    const Device device = use_device(o_.settings.steps, o_.settings.least_memory(), smaller);
+    pieces_ = o_.data.empty() ? generate_chorales(o_.settings.seed) : load_chorales(o_.data);
+    make_training(o_.settings, pieces_.train, device);
+  }
+
+  void begin() override {
+    if (o_.data.empty()) save_chorales(path("chorales.json"), pieces_);
+    baselines_ = {unigram_loss(pieces_.train, pieces_.valid),
+                  voice_bigram_loss(pieces_.train, pieces_.valid)};
+    std::cout << (o_.data.empty() ? "Generated" : "Read") << " " << pieces_.train.size()
+              << " chorales to learn from and " << pieces_.valid.size() << " to judge by. "
+              << o_.settings.attention << " attention, " << model_and_machine() << std::endl;
+  }
+
+  double tokens_per_step() const override { return double(o_.settings.batch * o_.settings.length); }
+  std::vector<std::string> files() const override {
+    return {
+        "checkpoint.safetensors", "metrics.csv",   "chorales.json", "loss.png",  "attention.png",
+        "generated.mid",          "generated.png", "primed.mid",    "primed.png"};
+  }
+
+  double validate() override { return validate(o_.settings.length); }
+  double validate(int64_t stride) {
+    try {
+      return validation_loss(training_->model, pieces_.valid, o_.settings.length, stride,
+                             2 * o_.settings.batch);
+    } catch (const Error& e) {
+      throw Error(str("validation after step ", training_->step(), ": ", e.what()));
+    }
+  }
+
+  void report() override {
+    const double trained = seconds();
+    std::cout << "Saved " << checkpoint() << "; now scoring the validation pieces" << std::endl;
+    const double loss = validate(std::min(o_.final_stride, o_.settings.length));
+    std::cout << "Validation loss, nats per token (" << training_->step() << " steps, "
+              << duration_text(trained) << "):\n"
+              << "  unigram           " << fixed(baselines_.unigram, 4) << "\n"
+              << "  bigram per voice  " << fixed(baselines_.bigram, 4) << "\n"
+              << "  " << std::left << std::setw(18) << o_.settings.attention + " model"
+              << fixed(loss, 4) << std::endl;
+    draw_curve("Loss of the " + o_.settings.attention + " model", "nats per token", 1,
+               {{"bigram per voice", baselines_.bigram}});
+    draw_attention();
+    if (o_.generate > 0) write_music();
+  }
+
+  void draw_attention() {
+    const int64_t length = std::min<int64_t>(128, o_.settings.length);
+    std::optional<Tensor> opening;
+    scoring_batches({pieces_.valid.front()}, length, length, 1, [&](const nn::Batch& batch) {
+      if (!opening) opening = batch.inputs;
+    });
+    training_->model.eval();
+    const std::vector<Tensor> weights =
+        training_->model.attention_weights(opening->to(training_->model.embedding.weight.device()));
+    std::vector<HeatMap> maps;
+    for (const int64_t layer : {int64_t(0), int64_t(weights.size()) - 1}) {
+      for (int64_t head = 0; head < std::min<int64_t>(4, o_.settings.heads); ++head)
+        maps.push_back({"layer " + std::to_string(layer + 1) + ", head " + std::to_string(head + 1),
+                        int(length), int(length),
+                        weights[size_t(layer)][0][head].to_vector<float>()});
+      if (weights.size() == 1) break;
+    }
+    write_png(path("attention.png"),
+              heat_maps("Attention of the first and the last layer: query downwards, key to the "
+                        "right",
+                        maps, 0.4));
+  }
+
+  void write_music() {
+    const auto write = [&](const std::string& name, const std::string& title,
+                           const Chorale& opening, int64_t steps) {
+      const Chorale piece = continue_chorale(training_->model, opening, steps, o_.settings.length,
+                                             o_.temperature, o_.top_p, o_.settings.seed);
+      if (piece.steps.empty()) {
+        std::cout << name << ": the model ended the piece at once; nothing written\n";
+        return;
+      }
+      write_midi(path(name + ".mid"), to_song(piece));
+      write_png(path(name + ".png"), piano_roll(piece, title));
+    };
+    write("generated", "Written from nothing", {}, o_.generate);
+    if (o_.prime == 0) return;
+    Chorale opening = pieces_.valid.front();
+    const size_t primed = std::min(opening.steps.size(), size_t(o_.prime));
+    opening.steps.resize(primed);
+    write("primed", "The first " + std::to_string(primed) + " sixteenths are given", opening,
+          std::max<int64_t>(0, o_.generate - int64_t(primed)));
+  }
+
+  Options o_;
+  ChoraleSet pieces_;
+  Losses baselines_{};
+};
+
+}  // namespace
+}  // namespace stretto::examples
+
+int main(int argc, char** argv) {
+  using namespace stretto::examples;
+  Options options;
+  return run_program(
+      argc, argv, "train_chorales",
+      "Trains a Music Transformer on four-voice chorales and lets it write some.",
+      [&](CLI::App& app) { describe(app, options); },
+      [&] {
+        Run run(options);
+        return options.run.parameters ? run.print_parameters() : run();
+      });
+}

@@ -1,0 +1,216 @@
+// Trains a model of piano music on MIDI files, with any attention and position, measures how it
+// predicts beyond the length it was trained on, and lets it write a piece.
+//
+// In: --data DIR, or pieces that it generates itself. Out, in --out DIR: checkpoint, metrics.csv,
+// evaluation.csv, the loss against the position as a table and a picture, how far attention depends
+// on distance alone (position_measures.csv), pictures of the loss and of attention, and the piece
+// as MIDI and as a piano roll.
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+
+#include "examples/common/command_line.h"
+#include "examples/common/counting.h"
+#include "examples/common/settings.h"
+#include "examples/piano/piano_measures.h"
+#include "examples/piano/piano_options.h"
+#include "examples/piano/piano_report.h"
+#include "examples/piano/piano_training.h"
+#include "examples/training/model_run.h"
+#include "examples/training/progress.h"
+#include "nn/init.h"
+
+namespace stretto::examples {
+namespace {
+
+class Run : public ModelRun<PianoTraining> {
+ public:
+  explicit Run(PianoOptions options) : ModelRun(options.run), o_(std::move(options)) {}
+
+ private:
+  const PianoSettings& settings() const { return o_.settings; }
+
+  void prepare() override {
+    const PianoTokens& language = settings().language();
+    const Device device = use_device(settings().steps, settings().least_memory(),
+                                     "--layers, --d-model, --d-hidden, --length or --batch");
+    library_ = o_.data.empty() ? generated_library(settings().seed, language)
+                               : read_library({.folder = o_.data,
+                                               .split = o_.split,
+                                               .every = o_.every,
+                                               .pedal = settings().pedal},
+                                              language);
+    validation_ = windows(library_.valid, language, settings().length, o_.validation_windows);
+    require(!validation_.empty(), "--length " + as_text(settings().length) +
+                                      ": no piece to validate by has so many tokens");
+    const auto& judges = library_.test.empty() ? library_.valid : library_.test;
+    evaluation_ = windows(judges, language, o_.eval_length, o_.eval_windows);
+    require(!evaluation_.empty(), "--eval-length " + as_text(o_.eval_length) +
+                                      ": no piece to judge by has so many tokens");
+    TokenCounts counts(language.vocabulary);
+    for (const PianoPiece& piece : library_.train) {
+      counts.add(piece.tokens);
+      n_tokens_ += int64_t(piece.tokens.size());
+    }
+    std::vector<std::vector<int>> judged;
+    for (const PianoPiece& piece : judges) judged.push_back(piece.tokens);
+    baselines_ = counts.loss(judged);
+    n_train_ = int64_t(library_.train.size());
+    if (run_.report_only) return load_model(settings().model(), device);
+    make_training(settings(), std::move(library_.train), device);
+  }
+
+  void begin() override {
+    std::cout << (o_.data.empty() ? "Generated " : "Read ") << n_train_ << " pieces of "
+              << n_tokens_ << " tokens to learn from, " << library_.valid.size()
+              << " to validate by and " << library_.test.size() << " to test by";
+    if (library_.left_out > 0) std::cout << "; left out " << library_.left_out;
+    if (!library_.skipped.empty())
+      std::cout << "; skipped " << library_.skipped.size()
+                << ", the first: " << library_.skipped.front();
+    if (library_.damaged.files() > 0) std::cout << "; " << library_.damaged.text();
+    std::cout << ". " << settings().tokens << ", attention " << settings().attention
+              << ", position " << settings().position << ", " << model_and_machine() << std::endl;
+  }
+
+  double validate() override { return mean_loss(validation_, settings().length); }
+  double tokens_per_step() const override { return double(settings().batch * settings().length); }
+  std::vector<std::string> files() const override {
+    std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
+                                 "attention.png",  "generated.mid",     "generated.png"};
+    if (is_stochastic(settings().position)) all.emplace_back("templates.png");
+    if (has_measures()) all.emplace_back("position_measures.csv");
+    if (!run_.report_only)
+      all.insert(all.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png"});
+    return all;
+  }
+
+  std::vector<double> losses(const std::vector<PianoWindow>& all, int64_t length) {
+    try {
+      return loss_by_position(model(), all, length, o_.eval_batch);
+    } catch (const Error& e) {
+      throw Error(str("evaluation with length ", length, ": ", e.what()));
+    }
+  }
+  double mean_loss(const std::vector<PianoWindow>& all, int64_t length) {
+    return mean_of(losses(all, length), 0, length);
+  }
+
+  void report() override {
+    if (!run_.report_only)
+      std::cout << "Saved " << checkpoint() << " after " << training_->step() << " steps, "
+                << duration_text(seconds()) << "; now scoring " << evaluation_.size() << " windows"
+                << std::endl;
+    const int64_t n = o_.eval_length, trained = std::min(settings().length, n);
+    const std::vector<double> all = losses(evaluation_, n);
+    const double within = mean_of(all, 0, trained), beyond = mean_of(all, trained, n);
+    std::cout << "Loss of the pieces " << (library_.test.empty() ? "to validate by" : "to test by")
+              << ", nats per token:\n";
+    line("unigram", baselines_.unigram);
+    line("bigram", baselines_.bigram);
+    line("model, positions 1 to " + as_text(trained), within);
+    if (n > trained) line("model, positions " + as_text(trained + 1) + " to " + as_text(n), beyond);
+    write_losses(all, trained, within, beyond);
+    if (!run_.report_only)
+      draw_curve("Loss of " + settings().attention + " attention, position " + settings().position,
+                 "nats per token", 1, {{"bigram", baselines_.bigram}});
+    if (has_measures()) measure_position();
+    draw_attention();
+    if (o_.generate > 0) write_music();
+  }
+
+  static void line(const std::string& what, double nats) {
+    std::cout << "  " << std::left << std::setw(36) << what << fixed(nats, 4) << std::endl;
+  }
+
+  void write_losses(const std::vector<double>& all, int64_t trained, double within,
+                    double beyond) const {
+    MetricsCsv(path("evaluation.csv"),
+               {"windows", "length", "trained_length", "within", "beyond", "unigram", "bigram"})
+        .row({double(evaluation_.size()), double(all.size()), double(settings().length), within,
+              beyond, baselines_.unigram, baselines_.bigram});
+    const auto buckets =
+        position_buckets(all, trained, std::max<int64_t>(1, settings().length / 16));
+    MetricsCsv table(path("position_loss.csv"), {"first", "last", "nats_per_token"});
+    for (const PositionBucket& b : buckets)
+      table.row({double(b.first + 1), double(b.last), b.loss});
+    write_png(path("position_loss.png"),
+              position_chart("Loss with " + settings().attention + " attention, position " +
+                                 settings().position + ", trained on " +
+                                 as_text(settings().length) + " tokens",
+                             buckets, trained));
+  }
+
+  // Of the scores of softmax, which performers approximate.
+  bool has_measures() const {
+    return settings().attention == "softmax" || settings().attention == "performer";
+  }
+
+  void measure_position() {
+    MetricsCsv table(path("position_measures.csv"),
+                     {"first", "last", "lags", "translation_invariance", "monotonicity"});
+    std::cout << "Attention of the first layer to repeated tokens, its best head:\n"
+              << "  positions      lags   translation invariance   monotonicity (0 is best)\n";
+    for (const PositionMeasure& m :
+         position_measures(model(), settings().length, o_.eval_length, settings().seed)) {
+      const std::string rows = as_text(m.first + 1) + " to " + as_text(m.last);
+      std::cout << "  " << std::left << std::setw(13) << rows << "< " << std::setw(5) << m.lags
+                << std::setw(25) << fixed(m.invariance, 4) << fixed(m.monotonicity, 4) << "\n";
+      table.row(
+          {double(m.first + 1), double(m.last), double(m.lags), m.invariance, m.monotonicity});
+    }
+    std::cout << std::flush;
+  }
+
+  void draw_attention() {
+    const AttentionPictureOptions shown{.layers = read_list("--picture-layers", o_.picture_layers),
+                                        .heads = o_.picture_heads};
+    const Device device = model().embedding.weight.device();
+    const Tensor tokens = window_batch(evaluation_, 0, 1, o_.picture_length).inputs.to(device);
+    write_png(path("attention.png"), attention_picture(model(), tokens, shown));
+    if (const auto image = template_picture(model(), o_.picture_length, shown))
+      write_png(path("templates.png"), *image);
+  }
+
+  void write_music() {
+    o_.writing.tokens = o_.generate;
+    o_.writing.seed = settings().seed;
+    const std::vector<int> tokens = write_piano(model(), settings().language(), {}, o_.writing);
+    const Song song = settings().language().play(tokens);
+    write_midi(path("generated.mid"), song);
+    write_png(path("generated.png"), song_roll(song, "Written from nothing"));
+    std::cout << "Wrote " << path("generated.mid") << ": " << tokens.size() << " tokens, "
+              << song.tracks.front().notes.size() << " notes" << std::endl;
+  }
+
+  PianoOptions o_;
+  PianoLibrary library_;
+  int64_t n_train_ = 0, n_tokens_ = 0;
+  std::vector<PianoWindow> validation_, evaluation_;
+  CountingLoss baselines_{};
+};
+
+int run(PianoOptions& options) {
+  resolve(options);
+  if (options.run.parameters) {
+    const PianoSettings& s = options.settings;
+    std::cout << "Tokens " << s.tokens << ", attention " << s.attention << ", position "
+              << s.position << "\n"
+              << nn::count_parameters<nn::MusicTransformer>(s.model()) << std::endl;
+    return 0;
+  }
+  return Run(options)();
+}
+
+}  // namespace
+}  // namespace stretto::examples
+
+int main(int argc, char** argv) {
+  using namespace stretto::examples;
+  PianoOptions options;
+  return run_program(
+      argc, argv, "train_music",
+      "Trains a model of piano music on MIDI files, measures it and lets it write.",
+      [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
+}

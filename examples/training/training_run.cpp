@@ -1,0 +1,272 @@
+#include "examples/training/training_run.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <sstream>
+
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "core/random.h"
+#include "core/storage.h"
+#include "examples/common/interrupt.h"
+#include "examples/common/memory.h"
+#include "examples/common/settings.h"
+#include "examples/training/progress.h"
+
+namespace stretto::examples {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void check(const RunOptions& o, int64_t steps) {
+  require_range("--threads", o.threads, 0, 256);
+  require_range("--save-every", o.save_every, 1, INT64_MAX);
+  require_range("--evaluate-every", o.evaluate_every, 0, INT64_MAX);
+  require_positive("--minutes", o.minutes);
+  require(steps == 0 || !o.given("--minutes"),
+          "--minutes: this run takes " + as_text(steps) + " steps, by --steps");
+}
+
+// Whether files can be made or replaced in a folder, as far as can be seen without trying.
+void check_writable(const std::filesystem::path& folder, const std::vector<std::string>& names) {
+  namespace fs = std::filesystem;
+  const auto need = [](bool good, const fs::path& path, const std::string& why) {
+    require(good, "--out: cannot write " + path.string() + ": " + why);
+  };
+  std::error_code none;
+  if (!fs::exists(folder, none)) return;  // it will be made
+  need(fs::is_directory(folder, none), folder, "it is not a folder");
+  const auto need_access = [&](const fs::path& path, int mode) {
+    if (::access(path.c_str(), mode) == 0) return;
+    const int error = errno;
+    need(false, path, std::strerror(error));
+  };
+  need_access(folder, W_OK | X_OK);
+  for (const std::string& name : names) {
+    const fs::path file = folder / name;
+    if (!fs::exists(file, none)) continue;
+    need(fs::is_regular_file(file, none), file, "it is not a file");
+    need_access(file, W_OK);
+  }
+}
+
+}  // namespace
+
+void describe(CLI::App& app, RunOptions& o) {
+  o.given = [&app](const std::string& option) { return app.count(option) > 0; };
+  app.add_option("--out", o.out, "Folder for everything that is made")->option_text("DIR");
+  app.add_option("--resume", o.resume, "Continue from a checkpoint, with its settings")
+      ->option_text("FILE");
+  app.add_flag("--overwrite", o.overwrite, "Replace the checkpoint of an earlier run in --out");
+  app.add_option("--minutes", o.minutes, "Train this long; the learning rate follows the clock");
+  app.add_option("--threads", o.threads, "Threads (0: all cores)");
+  app.add_option("--device", o.device, "cpu, cuda or cuda:N");
+  app.add_option("--save-every", o.save_every, "Steps between checkpoints");
+  app.add_option("--evaluate-every", o.evaluate_every,
+                 "Steps between evaluations (0: twenty in all)");
+  app.add_flag("--anomaly", o.anomaly, "Find the op that first makes NaN or infinity (slow)");
+  app.add_flag("--parameters", o.parameters,
+               "Print the number of trainable parameters, last, and stop");
+}
+
+void describe_steps_and_seed(CLI::App& app, int64_t& steps, uint64_t& seed) {
+  app.add_option("--steps", steps,
+                 "Train this many steps instead: repeatable to the last bit (0: not set)");
+  app.add_option("--seed", seed, "Of everything that is drawn");
+}
+
+std::string fixed(double value, int digits) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(digits) << value;
+  return text.str();
+}
+
+void check_same_settings(const nn::Metadata& saved, const nn::Metadata& asked,
+                         const RunOptions& options, const std::string& path) {
+  for (const auto& [name, value] : saved) {
+    const std::string option = option_of(name);
+    require(!options.given(option) || asked.at(name) == value,
+            option + " " + asked.at(name) + ": the run of " + path + " has " +
+                (value.empty() ? "none" : value) + "; it can only go on with that");
+  }
+}
+
+void check_memory(double least_bytes, const std::string& smaller) {
+  const int64_t available = available_memory();
+  require(least_bytes <= double(available),
+          "this model and batch need at least " + fixed(least_bytes / 1e9, 1) +
+              " GB of memory, and " + fixed(double(available) / 1e9, 1) + " GB are free; make " +
+              smaller + " smaller");
+  set_memory_limit(available);
+}
+
+std::string TrainingRun::path(const std::string& name) const {
+  return (std::filesystem::path(run_.out) / name).string();
+}
+
+double TrainingRun::seconds() const { return earlier_.seconds + now() - started_; }
+
+Device TrainingRun::use_device(int64_t steps, double least_bytes,
+                               const std::string& smaller) const {
+  check(run_, steps);
+  const Device device = as_usage([&] {
+    const Device d(run_.device);
+    check_device("--device", d);
+    return d;
+  });
+  if (device.is_cpu()) check_memory(least_bytes, smaller);
+  if (run_.threads > 0) set_num_threads(int(run_.threads));
+  set_anomaly_detection(run_.anomaly);
+  return device;
+}
+
+// From the start, where the folder is there, so that nothing is done in vain.
+void TrainingRun::claim_folder() {
+  std::error_code none;
+  if (lock_ || !std::filesystem::is_directory(run_.out, none)) return;
+  lock_.emplace(run_.out);
+  const bool own =
+      run_.report_only || (!run_.resume.empty() &&
+                           std::filesystem::equivalent(run_.resume, checkpoint(), none) && !none);
+  require(own || run_.overwrite || !std::filesystem::exists(checkpoint(), none),
+          "--out: " + run_.out + " holds the checkpoint of an earlier run; --resume " +
+              checkpoint() + " goes on with it, and --overwrite replaces it");
+}
+
+void TrainingRun::open_folder() {
+  check_writable(run_.out, files());
+  std::error_code error;
+  std::filesystem::create_directories(run_.out, error);
+  require(!error, "--out: cannot make the folder " + run_.out + ": " + error.message());
+  claim_folder();
+  if (run_.report_only) return;
+  const std::vector<std::string> columns{
+      "step",          "seconds",       "train_loss",       "valid_loss",
+      "learning_rate", "gradient_norm", "tokens_per_second"};
+  metrics_.emplace(run_.resume.empty()
+                       ? MetricsCsv(path("metrics.csv"), columns)
+                       : MetricsCsv::resume(path("metrics.csv"), columns, state().step));
+}
+
+void TrainingRun::save_checkpoint() const {
+  const auto lock = finish_files();
+  RunProgress progress = so_far_;
+  progress.seconds = seconds();
+  save(checkpoint(), progress);
+}
+
+// What is said when a signal ends the run.
+std::string TrainingRun::stopped() const {
+  return "Stopped at step " + std::to_string(state().step) +
+         ". To go on, repeat the command with --resume " + checkpoint();
+}
+
+int TrainingRun::operator()() {
+  install_interrupt_handlers();
+  end_on_signal("Stopped before training.");
+  claim_folder();
+  prepare();
+  open_folder();
+  so_far_ = earlier_;
+  try {
+    started_ = now();
+    begin();
+    if (!run_.report_only) {
+      ask_on_signal();
+      try {
+        train();
+        save_checkpoint();
+      } catch (const Interrupted&) {
+        save_checkpoint();
+        std::cout << stopped() << std::endl;
+        return interrupted_exit_code();
+      }
+    }
+    end_on_signal(run_.report_only ? "Stopped." : stopped());
+    report();
+  } catch (const UsageError& e) {
+    throw std::runtime_error(e.what());  // too late for "nothing was changed"
+  }
+  return 0;
+}
+
+// How much of the run is done, 0 to 1.
+double TrainingRun::progress() const {
+  const RunState s = state();
+  return s.steps > 0 ? double(s.step) / double(s.steps) : seconds() / (60 * run_.minutes);
+}
+
+// Whether it is time to evaluate after a step that began at `before`.
+bool TrainingRun::evaluation_is_due(double before) const {
+  if (run_.evaluate_every > 0) return state().step % run_.evaluate_every == 0;
+  return std::floor(20 * progress()) > std::floor(20 * before);
+}
+
+void TrainingRun::train() {
+  Progress bar(state().steps, {.starting_fraction = progress()});
+  double rate = 0;  // it and the loss are shown smoothed
+  if (so_far_.unmeasured) measure(bar, rate);
+  while (progress() < 1) {
+    check_interrupt();
+    const double before = progress(), begin = now();
+    const StepResult result = train_step(before);
+    const double speed = tokens_per_step() / (now() - begin);
+    rate = rate == 0 ? speed : 0.95 * rate + 0.05 * speed;
+    so_far_.loss_sum = 0.98 * so_far_.loss_sum + 0.02 * result.loss;
+    so_far_.loss_weight = 0.98 * so_far_.loss_weight + 0.02;
+    const int64_t step = state().step;
+    bar.update(step, progress(), so_far_.loss_sum / so_far_.loss_weight, rate);
+    if (evaluation_is_due(before)) {
+      so_far_.unmeasured = {{result.gradient_norm, state().learning_rate}};
+      measure(bar, rate);
+    }
+    if (step % run_.save_every == 0) save_checkpoint();
+  }
+  bar.finish();
+}
+
+// A row for the last step. One that is stopped leaves no trace, and is done when the run goes on.
+void TrainingRun::measure(Progress& bar, double rate) {
+  const RandomState random = random_state();
+  double valid = 0;
+  try {
+    valid = validate();
+  } catch (const Interrupted&) {
+    set_random_state(random);
+    throw;
+  }
+  const int64_t step = state().step;
+  const double loss = so_far_.loss_sum / so_far_.loss_weight;
+  const auto [gradient_norm, learning_rate] = *so_far_.unmeasured;
+  metrics_->row({double(step), seconds(), loss, valid, learning_rate, gradient_norm, rate});
+  so_far_.unmeasured.reset();
+  bar.message("step " + std::to_string(step) + ": loss " + fixed(loss, 4) + ", validation " +
+              fixed(valid, 4));
+}
+
+void TrainingRun::draw_curve(const std::string& title, const std::string& unit, double scale,
+                             const std::vector<ReferenceLine>& references) const {
+  std::vector<double> steps, train, valid;
+  for (const std::vector<double>& row : metrics_->rows()) {
+    steps.push_back(row[0]);
+    train.push_back(scale * row[2]);
+    valid.push_back(scale * row[3]);
+  }
+  if (steps.empty()) return;
+  write_png(path("loss.png"),
+            line_chart(
+                {.title = title, .x_label = "step", .y_label = unit, .reference_lines = references},
+                {{"training", steps, train}, {"validation", steps, valid}}));
+}
+
+}  // namespace stretto::examples

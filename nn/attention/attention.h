@@ -1,0 +1,105 @@
+// Multi-head attention. Its position and its kernel are chosen independently.
+#pragma once
+
+#include "nn/attention/key_value_cache.h"
+#include "nn/linear.h"
+#include "nn/module.h"
+#include "nn/positions/position.h"
+
+namespace stretto::nn {
+
+/// Computes the output of one call, [B, H, M, Dv].
+class Kernel : public Module {
+ public:
+  explicit Kernel(Module& parent) : Module(parent, "kernel") {}
+  virtual Tensor operator()(const AttentionCall& call) const = 0;
+  /// What the call's values are weighted with, [B, H, M, N]: the softmax weights unless a kernel
+  /// has others.
+  virtual Tensor weights(const AttentionCall& call) const;
+  /// Whether the past can be a state of fixed size in the place of keys and values. Calls with a
+  /// cache then bring the new positions alone, and AttentionCall::state.
+  virtual bool keeps_state() const { return false; }
+};
+
+using MakeKernel = std::function<std::unique_ptr<Kernel>(Module& parent, HeadShape shape)>;
+
+/// softmax(scores) v: ops/attention/attention.h.
+class SoftmaxKernel : public Kernel {
+ public:
+  SoftmaxKernel(Module& parent, HeadShape, AttentionForm form_) : Kernel(parent), form(form_) {}
+  Tensor operator()(const AttentionCall& call) const override;
+  std::string label() const override { return "SoftmaxKernel"; }
+
+  const AttentionForm form;
+};
+
+MakeKernel softmax_kernel(AttentionForm form = AttentionForm::automatic);
+
+/// Which keys a call may see (ops/attention/attention.h).
+struct Visibility {
+  bool causal = false;
+  int64_t window = 0;
+  int64_t block = 0;
+  Tensor key_padding = {};  // [B, N], true = ignore
+};
+
+/// Projections q, k, v [.., d_model] → heads, attention, projection of the joined heads back
+/// (Vaswani et al. 2017, §3.2.2).
+class MultiHeadAttention : public Module {
+ public:
+  struct Options {
+    int64_t d_model = 0;
+    int64_t n_heads = 1;
+    int64_t n_key_heads = 0;  // fewer key heads, shared by groups of query heads; 0: n_heads
+    int64_t d_key = 0;        // size of one head; 0: d_model / n_heads
+    int64_t d_value = 0;      // 0: d_model / n_heads
+    bool bias = true;
+    double dropout = 0;                // of the attention weights, in training
+    std::optional<double> scale = {};  // of the scores; 1/√d_key when not given (T5: 1)
+    MakePosition position = {};        // none by default
+    MakeKernel kernel = {};            // softmax_kernel() by default
+  };
+  explicit MultiHeadAttention(Options options);
+  MultiHeadAttention(Module& parent, std::string name, Options options);
+
+  /// Self-attention: x [B, M, d_model] → the same. With a cache x continues the positions in it.
+  Tensor operator()(const Tensor& x, const Visibility& visible = {},
+                    KeyValueCache* cache = nullptr) const;
+  /// Attention from x [B, M, d_model] to context [B, N, d_model]. For masks and positions the
+  /// queries are the last M of the N positions.
+  Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  /// The same, with the keys and values of the context in a cache: the first call puts them there,
+  /// later ones do not look at `context`.
+  Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible,
+                    KeyValueCache& cache) const;
+  /// The same in two halves, for models that complete the call in between: the projections of x
+  /// [B, M, d_model] and of its context [B, N, d_model] as heads, and what comes after them.
+  AttentionCall project(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  Tensor attend(AttentionCall call) const;
+  /// The weights of self-attention [B, H, M, M], for pictures.
+  Tensor weights(const Tensor& x, const Visibility& visible = {}) const;
+  /// The scores that the softmax kernel weights keys by, [B, H, M, M], and −∞ for keys that are not
+  /// seen (ops/attention/attention.h). Kernels that approximate softmax, as Performers do,
+  /// approximate these.
+  Tensor scores(const Tensor& x, const Visibility& visible = {}) const;
+  std::string label() const override;
+
+  const Options options;
+  Linear q{*this, "q", {options.d_model, options.n_heads* options.d_key, options.bias}};
+  Linear k{*this, "k", {options.d_model, options.n_key_heads* options.d_key, options.bias}};
+  Linear v{*this, "v", {options.d_model, options.n_key_heads* options.d_value, options.bias}};
+  Linear out{*this, "out", {options.n_heads * options.d_value, options.d_model, options.bias}};
+
+ private:
+  static Options completed(Options options);
+  void make();
+  void place(AttentionCall& call) const;
+  Tensor attend_state(AttentionCall call, KeyValueCache& cache) const;
+  Tensor attend_cached(AttentionCall call, KeyValueCache& cache) const;
+  Tensor joined(const AttentionCall& call) const;
+
+  std::unique_ptr<Position> position_;
+  std::unique_ptr<Kernel> kernel_;
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,146 @@
+#include "nn/attention/feature_map.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "autograd/replay.h"
+#include "nn/init.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+
+namespace stretto::nn {
+namespace {
+
+// The key of draw `number` of another key's sequence of keys.
+RandomKey derived_key(RandomKey key, uint64_t number) {
+  const Random4 bits = philox(key, number);
+  return {bits.v[0] | uint64_t(bits.v[1]) << 32, bits.v[2] | uint64_t(bits.v[3]) << 32};
+}
+
+Favor::Options checked(Favor::Options o) {
+  const char* op = "Favor";
+  const bool pairs = o.kind == FavorKind::hyperbolic || o.kind == FavorKind::trigonometric;
+  check(o.features >= 1 && (!pairs || o.features % 2 == 0), op, o.features, " features; must be ",
+        pairs ? "an even number, two for each row of the projection" : "at least 1");
+  check(o.orthogonal || o.norms == RowNorms::chi, op,
+        "norms √D are for orthogonal features; independent rows have RowNorms::chi");
+  check(o.redraw >= 0, op, "redraw ", o.redraw, "; must be a number of calls, or 0 for never");
+  check(o.epsilon >= 0, op, "epsilon ", o.epsilon, "; must be 0 or more");
+  return o;
+}
+
+}  // namespace
+
+Tensor EluPlusOne::operator()(const Tensor& x, Part, const Tensor&) const {
+  return relu(x) + exp(clamp(x, -std::numeric_limits<double>::infinity(), 0));
+}
+
+Relu::Relu(Module& parent, HeadShape, double epsilon_) : FeatureMap(parent), epsilon(epsilon_) {
+  check(epsilon >= 0, "Relu", "epsilon ", epsilon, "; must be 0 or more");
+}
+
+Tensor Relu::operator()(const Tensor& x, Part, const Tensor&) const {
+  return epsilon > 0 ? relu(x) + epsilon : relu(x);
+}
+
+std::string Relu::label() const { return str("Relu(+ ", epsilon, ")"); }
+
+Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms) {
+  check(rows >= 0 && d >= 1, "orthogonal_features", rows, " rows of ", d,
+        " numbers; accepted: 0 or more rows of 1 or more");
+  Tensors blocks{empty({0, d}, {.dtype = f64})};
+  for (int64_t at = 0; at < rows; at += d) {
+    const auto block = uint64_t(at / d);
+    const Shape shape{std::min(d, rows - at), d};
+    const Tensor q = empty(shape, {.dtype = f64});
+    orthogonal_(q, 1, derived_key(key, 2 * block));
+    if (norms == RowNorms::sqrt_d) {
+      blocks.push_back(q * std::sqrt(double(d)));
+      continue;
+    }
+    const Tensor normal = randn(shape, derived_key(key, 2 * block + 1), {.dtype = f64});
+    blocks.push_back(q * sqrt(sum(square(normal), {1}, true)));
+  }
+  return cat(blocks, 0);
+}
+
+namespace {
+
+// Of the projection: hyperbolic and trigonometric features come in pairs.
+int64_t rows_of(const FavorOptions& o) {
+  const bool pairs = o.kind == FavorKind::hyperbolic || o.kind == FavorKind::trigonometric;
+  return pairs ? o.features / 2 : o.features;
+}
+
+}  // namespace
+
+Favor::Favor(Module& parent, HeadShape shape, Options o)
+    : FeatureMap(parent),
+      options(checked(o)),
+      projection(buffer("projection", empty({rows_of(options), shape.d_key}))),
+      schedule(options.redraw > 0 ? buffer("schedule", zeros({4}, {.dtype = i64})) : Tensor()) {
+  if (SkipInit::active()) return;
+  const RandomKey key = next_random_key();
+  projection.copy_(draw(key, 0));
+  if (options.redraw > 0)
+    schedule.copy_(stretto::tensor<int64_t>({int64_t(key.seed), int64_t(key.stream), 0, 0}));
+}
+
+Tensor Favor::draw(RandomKey key, uint64_t number) const {
+  const RandomKey own = derived_key(key, number);
+  if (!options.orthogonal) return randn(projection.shape(), own, {.dtype = f64});
+  return orthogonal_features(projection.size(0), projection.size(1), own, options.norms);
+}
+
+void Favor::advance() const {
+  std::vector<int64_t> s = schedule.to_vector<int64_t>();
+  if (s[3] >= options.redraw) {
+    s[3] = 0;
+    Tensor(projection).copy_(draw({uint64_t(s[0]), uint64_t(s[1])}, uint64_t(++s[2])));
+  }
+  if (backward_follows()) ++s[3];
+  Tensor(schedule).copy_(stretto::tensor(s, {4}));
+}
+
+Tensor Favor::next_call() const {
+  if (options.redraw == 0) return {};
+  return current(training());
+}
+
+// A later call may draw another, so that a call that has time gets its own.
+Tensor Favor::current(bool next) const {
+  const bool needed_later = backward_follows() || running_again();
+  return replayed("the projection of Favor", [&] {
+    const std::lock_guard lock(mutex_);
+    if (next) advance();
+    return training() || needed_later ? projection.detach().clone() : projection.detach();
+  });
+}
+
+Tensor Favor::operator()(const Tensor& x, Part part, const Tensor& drawn) const {
+  const int64_t width = projection.size(1);
+  check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == width, "Favor", "x ", x,
+        "; must be floating [B, H, L, ", width, "], as the projection is made for");
+  const Tensor own = drawn.defined()      ? drawn
+                     : options.redraw > 0 ? current(false)
+                                          : Tensor(projection);
+  const FeatureStabiliser by_part =
+      part == Part::query ? FeatureStabiliser::own_max : FeatureStabiliser::bound;
+  return random_features(
+      x, own,
+      {.kind = options.kind,
+       .stabiliser = options.stabiliser == Stabiliser::max ? by_part : FeatureStabiliser::none,
+       .epsilon = options.epsilon,
+       .form = options.form});
+}
+
+std::string Favor::label() const {
+  constexpr const char* kinds[] = {"positive", "hyperbolic", "trigonometric", "generalised"};
+  return str("Favor(", options.features, " ", kinds[int(options.kind)],
+             options.orthogonal ? ", orthogonal)" : ")");
+}
+
+}  // namespace stretto::nn

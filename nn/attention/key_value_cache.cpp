@@ -1,0 +1,120 @@
+#include "nn/attention/key_value_cache.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "autograd/tape.h"
+#include "core/all_or_nothing.h"
+#include "ops/indexing.h"
+
+namespace stretto::nn {
+
+// Several caches may be views of one room, those before a call and after it, or copies that went on
+// apart. What a view shows never changes: rows are given away once, to the first that asks.
+struct KeyValueRoom {
+  Tensor k, v;                // [B, G, capacity, D], [B, G, capacity, Dv]
+  std::atomic<int64_t> used;  // rows given away, from the first on
+
+  KeyValueRoom(Tensor keys, Tensor values, int64_t n)
+      : k(std::move(keys)), v(std::move(values)), used(n) {}
+
+  // Where a cache's rows begin; −1 unless they are rows of this room.
+  int64_t begin_of(const KeyValueCache& cache) const {
+    if (cache.k.shared_storage() != k.shared_storage() ||
+        cache.v.shared_storage() != v.shared_storage())
+      return -1;
+    return (cache.k.offset() - k.offset()) / k.strides()[2];
+  }
+  bool take(int64_t begin, int64_t n) {
+    return begin + n <= k.size(2) && used.compare_exchange_strong(begin, begin + n);
+  }
+  void show(KeyValueCache& cache, int64_t begin, int64_t end) const {
+    cache.k = k.slice(2, begin, end);
+    cache.v = v.slice(2, begin, end);
+  }
+};
+
+namespace {
+
+Shape with_rows(Shape shape, int64_t n) {
+  shape[2] = n;
+  return shape;
+}
+
+bool continues(const Tensor& x, const Tensor& more) {
+  return more.dim() == 4 && x.dtype() == more.dtype() && x.device() == more.device() &&
+         with_rows(x.shape(), 0) == with_rows(more.shape(), 0);
+}
+
+// A room with the rows of a cache, and more: growing by a quarter, all copies together come to a
+// few times the last one.
+std::shared_ptr<KeyValueRoom> room_for(const KeyValueCache& cache, int64_t more) {
+  const int64_t have = cache.k.size(2), n = have + more;
+  const int64_t capacity = n + std::max<int64_t>(n / 4, 32);
+  const auto larger = [&](const Tensor& x) {
+    const Tensor y = empty(with_rows(x.shape(), capacity), options_of(x));
+    y.slice(2, 0, have).copy_(x);
+    return y;
+  };
+  return std::make_shared<KeyValueRoom>(larger(cache.k), larger(cache.v), n);
+}
+
+}  // namespace
+
+void KeyValueCache::append(const Tensor& keys, const Tensor& values) {
+  if (!k.defined()) {
+    k = keys;
+    v = values;
+    room = {};
+    return;
+  }
+  // The tape must not see memory change. CUDA kernels would copy a view of a room each time.
+  const bool grows = !recording({k, v, keys, values}) && k.device().is_cpu() &&
+                     continues(k, keys) && continues(v, values);
+  if (!grows) {
+    k = cat({k, keys}, 2);
+    v = cat({v, values}, 2);
+    room = {};
+    return;
+  }
+  const int64_t have = k.size(2), more = keys.size(2);
+  int64_t begin = room ? room->begin_of(*this) : -1;
+  if (begin < 0 || !room->take(begin + have, more)) {
+    room = room_for(*this, more);
+    begin = 0;
+  }
+  const int64_t at = begin + have, end = at + more;
+  room->k.slice(2, at, end).copy_(keys);
+  room->v.slice(2, at, end).copy_(values);
+  room->show(*this, begin, end);
+}
+
+void KeyValueCache::trim() {
+  if (!k.defined() || limit <= 0 || k.size(2) <= limit) return;
+  dropped += k.size(2) - limit;
+  k = k.slice(2, -limit);
+  v = v.slice(2, -limit);
+  if (room) return;
+  k = k.contiguous();
+  v = v.contiguous();
+}
+
+void KeyValueCache::reorder(const Tensor& rows) {
+  all_or_nothing(*this, [&](KeyValueCache& after) {
+    after.state.reorder(rows);
+    if (!k.defined()) return;
+    const int64_t begin = room ? room->begin_of(*this) : -1;
+    if (begin < 0) {
+      after.k = index_select(k, 0, rows);
+      after.v = index_select(v, 0, rows);
+      after.room = {};
+      return;
+    }
+    const int64_t end = begin + k.size(2);
+    after.room = std::make_shared<KeyValueRoom>(index_select(room->k, 0, rows),
+                                                index_select(room->v, 0, rows), end);
+    after.room->show(after, begin, end);
+  });
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,52 @@
+// Linear attention as the kernel of MultiHeadAttention: queries and keys through a feature map,
+// then ops/attention/linear_attention.h.
+//
+//     nn::MultiHeadAttention attention{*this, "attention",
+//         {.d_model = 256, .n_heads = 8, .kernel = nn::linear_kernel(nn::favor())}};
+//
+// A KeyValueCache then holds a state of fixed size: generation takes constant time and memory per
+// token.
+#pragma once
+
+#include "nn/attention/attention.h"
+#include "nn/attention/feature_map.h"
+
+namespace stretto::nn {
+
+struct LinearKernelOptions {
+  double eps = 0;      // LinearAttentionOptions
+  int64_t chunk = 32;  // the same
+  LinearForm form = LinearForm::automatic;
+};
+
+/// Takes calls with `causal` and `key_padding`; anything else acts on scores, which do not exist
+/// here, and is an error. Positions that act on q and k work: SPE (nn/positions/spe.h), and RoPE
+/// (nn/positions/rotary.h), which turns them before they are mapped, so that features of the
+/// softmax kernel (Favor) depend on differences of positions, in the mean, and others on the
+/// positions too. bf16 is computed in f32, features included.
+class LinearKernel : public Kernel {
+ public:
+  using Options = LinearKernelOptions;
+  LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap& map, Options options);
+  Tensor operator()(const AttentionCall& call) const override;
+  /// Each key's share q_i·k_j / (Σ_j q_i·k_j + eps).
+  Tensor weights(const AttentionCall& call) const override;
+  bool keeps_state() const override { return true; }
+  std::string label() const override { return "LinearKernel"; }
+  const FeatureMap& feature_map() const { return *map_; }
+
+  const Options options;
+
+ private:
+  struct Features {
+    Tensor q, k, v;
+  };
+  Features mapped(const AttentionCall& call, const Tensor& drawn = {}) const;
+  LinearAttentionOptions settings(const AttentionCall& call) const;
+
+  std::unique_ptr<FeatureMap> map_;
+};
+
+MakeKernel linear_kernel(MakeFeatureMap map = elu_plus_one(), LinearKernelOptions options = {});
+
+}  // namespace stretto::nn

@@ -1,0 +1,36 @@
+// The names that published weights have: maps for load_weights (nn/training/checkpoint.h).
+//
+//     nn::TransformerXL model(options);
+//     nn::load_weights("transfo-xl.safetensors", model,
+//                      nn::transformer_xl_names(model.options, nn::TransformerXLSource::pytorch));
+//
+// A file that does not fit, in names or shapes, is refused whole; the error tells the file's name
+// of each tensor beside the model's.
+#pragma once
+
+#include "nn/files/name_map.h"
+#include "nn/models/music_transformer.h"
+#include "nn/models/sequence_to_sequence.h"
+#include "nn/models/transformer_xl.h"
+
+namespace stretto::nn {
+
+/// Whose names and order: the authors' PyTorch code, whose clusters have their columns in reverse
+/// order, or Hugging Face's port. Both keep q, k and v in one matrix.
+enum class TransformerXLSource { pytorch, hugging_face };
+
+/// Transformer-XL with its own position. What tied weights share may be in the file once or twice.
+NameMap transformer_xl_names(const TransformerXL::Options& options, TransformerXLSource source);
+
+/// T5 of Hugging Face, 1.0 and 1.1: for a model with t5_options and T5Bias in both stacks.
+NameMap t5_names(const SequenceToSequence::Options& options);
+
+/// The Music Transformer of gwinndr (PyTorch), for a model with gwinndr_options.
+NameMap gwinndr_names();
+
+/// The settings of that program's model: post-norm, yet a norm after the last layer; sinusoids
+/// besides relative attention; tables shared by heads, an error beyond them; embeddings not scaled.
+/// `max_length` is its er_len, the rows of a table.
+MusicTransformer::Options gwinndr_options(int64_t vocabulary = 390, int64_t max_length = 2048);
+
+}  // namespace stretto::nn

@@ -1,0 +1,231 @@
+#include "nn/models/classifier.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "nn/init.h"
+#include "nn/positions/sinusoid.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* op = "SequenceClassifier";
+
+SequenceClassifier::Options checked(SequenceClassifier::Options o) {
+  if (o.d_qkv == 0) o.d_qkv = o.d_model;
+  check(o.vocabulary >= 1 && o.n_classes >= 1 && o.d_model >= 1 && o.n_layers >= 1 &&
+            o.n_heads >= 1 && o.d_hidden >= (o.pairs ? 2 : 1),
+        op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", n_classes ", o.n_classes,
+        ", d_model ", o.d_model, ", n_layers ", o.n_layers, ", n_heads ", o.n_heads, ", d_hidden ",
+        o.d_hidden, o.pairs ? " (of pairs at least 2)" : "");
+  check(o.d_qkv >= 1 && o.d_qkv % o.n_heads == 0, op, "d_qkv ", o.d_qkv,
+        " is not a multiple of n_heads ", o.n_heads);
+  check(o.added != AddedPosition::learned || o.max_length >= 1, op,
+        "learned positions need max_length, the longest sequence");
+  return o;
+}
+
+// Standard deviation 1/√fan_in of a normal without what lies beyond two deviations (Klambauer et
+// al. 2017; the divisor is the deviation of such a standard normal).
+void lecun_normal_(const Tensor& x) {
+  const double std = 1 / std::sqrt(double(fans(x).in)) / 0.87962566103423978;
+  trunc_normal_(x, 0, std, -2 * std, 2 * std);
+}
+
+void dense(const Linear& layer) {
+  lecun_normal_(layer.weight);
+  constant_(layer.bias, 0);
+}
+
+void encoder(const EncoderLayer& layer) {
+  const MultiHeadAttention& a = layer.self_attention;
+  for (const Linear* l : {&a.q, &a.k, &a.v, &a.out}) xavier_uniform_(l->weight);
+  for (const Linear* l : {&layer.feed_forward.linear1, &layer.feed_forward.linear2}) {
+    xavier_uniform_(l->weight);
+    normal_(l->bias, 0, 1e-6);
+  }
+}
+
+}  // namespace
+
+LayerOptions SequenceClassifier::layer_options(const Options& o) {
+  const int64_t d_head = o.d_qkv / o.n_heads;
+  return {.d_model = o.d_model,
+          .n_heads = o.n_heads,
+          .d_hidden = o.d_hidden,
+          .norm = NormPlace::pre,
+          .activation = Activation::gelu_tanh,
+          .dropout = o.dropout,
+          .attention_dropout = o.attention_dropout,
+          .norm_eps = 1e-6,
+          .attention_bias = false,
+          .d_key = d_head,
+          .d_value = d_head,
+          .position = o.position,
+          .kernel = o.kernel};
+}
+
+SequenceClassifier::SequenceClassifier(Options o) : options(checked(std::move(o))) { make(); }
+
+SequenceClassifier::SequenceClassifier(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(checked(std::move(o))) {
+  make();
+}
+
+Tensor SequenceClassifier::cls_of(const Options& o) {
+  return o.pooling == Pooling::cls ? zeros({o.d_model}) : Tensor();
+}
+
+Tensor SequenceClassifier::places_of(const Options& o) {
+  if (o.added != AddedPosition::learned) return {};
+  return empty({o.max_length + (o.pooling == Pooling::cls ? 1 : 0), o.d_model});
+}
+
+void SequenceClassifier::make() {
+  const Options& o = options;
+  int64_t width = o.d_hidden;
+  if (o.pairs) {
+    hidden2.emplace(*this, "hidden2", Linear::Options{width, width / 2});
+    width /= 2;
+  }
+  out.emplace(*this, "out", Linear::Options{width, o.n_classes});
+  if (cls.defined()) parameter("cls", cls);
+  if (places.defined()) {
+    parameter("places", places);
+    normal_(places, 0, 0.02);
+  }
+  for (const EncoderLayer& layer : layers) encoder(layer);
+  dense(hidden);
+  if (hidden2) dense(*hidden2);
+  dense(*out);
+}
+
+std::string SequenceClassifier::label() const {
+  return str(op, "(", options.n_layers, " layers, ", options.n_classes, " classes",
+             options.pairs ? " of pairs)" : ")");
+}
+
+Tensor SequenceClassifier::encode(const Sequences& s) const {
+  const Options& o = options;
+  const Tensor& tokens = s.tokens;
+  check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
+        "; must be i64 or i32 [B, L] with L ≥ 1");
+  const int64_t b = tokens.size(0), l = tokens.size(1);
+  check(!s.padding.defined() || s.padding.shape() == tokens.shape(), op, "padding ", s.padding,
+        " does not fit tokens ", tokens);
+  check(o.added != AddedPosition::learned || l <= o.max_length, op, "tokens ", tokens,
+        " are longer than max_length ", o.max_length, ", for which positions were learned");
+
+  Tensor padding = o.attend_to_padding ? Tensor() : s.padding;
+  Tensor x = embedding(tokens);
+  const bool with_cls = o.pooling == Pooling::cls;
+  if (with_cls) {
+    x = cat({cls.reshape({1, 1, o.d_model}).expand({b, 1, o.d_model}), x}, 1);
+    if (padding.defined()) padding = cat({zeros({b, 1}, options_of(padding)), padding}, 1);
+  }
+  if (o.added == AddedPosition::sinusoid)
+    x = x + sinusoids(x.size(1), o.d_model, Sinusoid::interleaved, 0, 1, options_of(x));
+  if (o.added == AddedPosition::learned) x = x + places.slice(0, 0, x.size(1));
+  x = dropout(x);
+  for (int64_t i = 0; i < o.n_layers; ++i) x = layers[i](x, {.key_padding = padding});
+  x = norm(x);
+  if (o.pooling != Pooling::mean) return x.select(1, 0);
+  if (!padding.defined()) return mean(x, {1});
+  const Tensor kept = logical_not(padding).to(x.dtype()).unsqueeze(2);  // [B, L, 1]
+  return sum(x * kept, {1}) / clamp(sum(kept, {1}), 1, double(l));
+}
+
+Tensor SequenceClassifier::operator()(const Sequences& x) const {
+  check(!options.pairs, op, "classifies pairs of sequences, and one was given");
+  return (*out)(relu(hidden(encode(x))));
+}
+
+Tensor SequenceClassifier::operator()(const Sequences& x, const Sequences& y) const {
+  check(options.pairs, op, "classifies single sequences, and a pair was given; option pairs");
+  check(x.tokens.size(0) == y.tokens.size(0), op, "pairs of ", x.tokens, " and ", y.tokens,
+        "; both need as many rows");
+  return (*out)(relu((*hidden2)(relu(hidden(cat({encode(x), encode(y)}, 1))))));
+}
+
+double LongRangePreset::learning_rate(int64_t step) const {
+  check(step >= 0 && warmup >= 1, "LongRangePreset", "step ", step, ", warmup ", warmup,
+        "; needs step ≥ 0 and warmup ≥ 1");
+  const double t = double(step), w = double(warmup);
+  const double rising = base_rate * std::min(1.0, t / w);
+  if (cycle == 0) return rising / std::sqrt(std::max(t, w));
+  const double turns = std::max(0.0, t - w) / double(cycle);
+  return rising * 0.5 * (1 + std::cos(std::numbers::pi * (turns - std::floor(turns))));
+}
+
+LongRangePreset lra_listops() {
+  return {.model = {.vocabulary = 16,
+                    .n_classes = 10,
+                    .max_length = 2000,
+                    .d_model = 512,
+                    .n_layers = 6,
+                    .n_heads = 8,
+                    .d_hidden = 2048,
+                    .attend_to_padding = true},
+          .base_rate = 0.0125,
+          .warmup = 1000,
+          .steps = 10'000};
+}
+
+LongRangePreset lra_text() {
+  return {.model = {.vocabulary = 257,
+                    .n_classes = 2,
+                    .max_length = 1000,
+                    .d_model = 256,
+                    .n_layers = 4,
+                    .n_heads = 4,
+                    .d_hidden = 1024,
+                    .attend_to_padding = true},
+          .base_rate = 0.0125,
+          .warmup = 8000,
+          .steps = 30'000};
+}
+
+LongRangePreset lra_retrieval() {
+  return {.model = {.vocabulary = 257,
+                    .n_classes = 2,
+                    .max_length = 4000,
+                    .d_model = 128,
+                    .n_layers = 4,
+                    .n_heads = 4,
+                    .d_hidden = 512,
+                    .pooling = Pooling::first,
+                    .pairs = true,
+                    .attend_to_padding = true},
+          .base_rate = 0.005,
+          .warmup = 3000,
+          .steps = 15'000};
+}
+
+LongRangePreset lra_image() {
+  return {.model = {.vocabulary = 256,
+                    .n_classes = 10,
+                    .max_length = 1024,
+                    .d_model = 128,
+                    .d_qkv = 64,
+                    .n_layers = 1,
+                    .n_heads = 8,
+                    .d_hidden = 128,
+                    .added = AddedPosition::learned,
+                    .attend_to_padding = true,
+                    .dropout = 0.3,
+                    .attention_dropout = 0.2},
+          .batch = 96,
+          .base_rate = 0.00025,
+          .warmup = 468,
+          .cycle = 35'000,
+          .steps = 93'600,
+          .weight_decay = 0};
+}
+
+}  // namespace stretto::nn

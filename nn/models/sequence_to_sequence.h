@@ -1,0 +1,154 @@
+// The Transformer of Vaswani et al. (2017): an encoder reads one sequence, a decoder writes
+// another. T5 (Raffel et al. 2020) is a setting of it.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "nn/embedding.h"
+#include "nn/positions/sinusoid.h"
+#include "nn/transformer.h"
+
+namespace stretto::nn {
+
+/// Layers of one kind on each other.
+struct StackOptions {
+  int64_t n_layers = 0;
+  LayerOptions layer = {};
+  bool final_norm = false;
+  bool share_position = false;  // one position for all layers, owned by the first (T5)
+  bool final_dropout = false;   // also on what comes out (T5)
+};
+
+/// x [B, N, d_model] → the same.
+class Encoder : public Module {
+ public:
+  explicit Encoder(StackOptions options);
+  Encoder(Module& parent, std::string name, StackOptions options);
+  Tensor operator()(const Tensor& x, const Visibility& visible = {}) const;
+  std::string label() const override;
+
+  const StackOptions options;
+  List<EncoderLayer> layers;
+  std::optional<Norm> norm;  // where final_norm
+  Dropout dropout{*this, "dropout", {options.final_dropout ? options.layer.dropout : 0}};
+};
+
+/// x [B, M, d_model], context [B, N, d_model] → [B, M, d_model]. With a cache (one entry per layer)
+/// x continues the positions in it, and only the first call looks at the context.
+class Decoder : public Module {
+ public:
+  explicit Decoder(StackOptions options);
+  Decoder(Module& parent, std::string name, StackOptions options);
+  Tensor operator()(const Tensor& x, const Tensor& context,
+                    const Visibility& self = {.causal = true}, const Visibility& cross = {},
+                    std::vector<DecoderCache>* cache = nullptr) const;
+  std::string label() const override;
+
+  const StackOptions options;
+  List<DecoderLayer> layers;
+  std::optional<Norm> norm;
+  Dropout dropout{*this, "dropout", {options.final_dropout ? options.layer.dropout : 0}};
+};
+
+class SequenceToSequence : public Module {
+ public:
+  /// The defaults are the paper's base model, but for its one table of 37,000 tokens: give both
+  /// vocabularies, shared_embedding and tied for it.
+  struct Options {
+    int64_t source_vocabulary = 0;
+    int64_t target_vocabulary = 0;
+    int64_t d_model = 512;
+    int64_t n_encoder_layers = 6;
+    int64_t n_decoder_layers = 6;
+    int64_t n_heads = 8;
+    int64_t d_key = 0, d_value = 0;  // of one head; 0: d_model / n_heads
+    int64_t d_hidden = 2048;
+    Activation activation = Activation::relu;
+    bool gated = false;  // FeedForward::Options
+
+    std::optional<Sinusoid> sinusoid = Sinusoid::interleaved;  // added to both inputs
+    int64_t source_step = 1;  // source token i has the sinusoid of position i · source_step
+    MakePosition encoder_position = {};  // of self-attention; causal in the decoder only.
+    MakePosition decoder_position = {};  // Attention to the source has none
+    bool share_position = false;         // one position per stack, not per layer (T5)
+
+    NormPlace norm = NormPlace::post;
+    NormKind norm_kind = NormKind::layer;
+    double norm_eps = 1e-5;
+    std::optional<bool> final_norm = {};  // after each stack; with NormPlace::pre if not given
+
+    double dropout = 0.1;
+    double attention_dropout = 0;
+    bool final_dropout = false;  // after each stack too (T5)
+    bool attention_bias = false;
+    bool feed_forward_bias = true;
+    std::optional<double> attention_scale = {};  // 1/√d_key when not given (T5: 1)
+
+    bool shared_embedding = false;  // one table for source and target
+    bool scale_embedding = true;    // by √d_model
+    bool tied = false;              // the target's table is also the output projection
+    bool output_bias = false;       // unless tied
+    bool scale_output = false;      // by 1/√d_model, before the projection (T5 where tied)
+  };
+
+  explicit SequenceToSequence(Options options);
+  SequenceToSequence(Module& parent, std::string name, Options options);
+
+  /// What decode() keeps of a call for the next.
+  struct Cache {
+    std::vector<DecoderCache> layers;
+    Tensor source_padding;
+    int64_t position = 0;  // target tokens seen
+    /// Row i goes on from what row rows[i] was: rows [n] (i64) may leave some out and repeat
+    /// others.
+    void reorder(const Tensor& rows);
+  };
+
+  /// source [B, N] (i64 or i32), source_padding [B, N] bool, true = no token → context
+  /// [B, N, d_model].
+  Tensor encode(const Tensor& source, const Tensor& source_padding = {}) const;
+  /// target [B, M] (i64 or i32), the sequence written so far → logits [B, M, target_vocabulary];
+  /// row i predicts token i + 1. With a cache the tokens continue those seen before, the result
+  /// equals that of one pass over all, and only the first call looks at context and padding; a call
+  /// that throws leaves the cache as it was.
+  Tensor decode(const Tensor& target, const Tensor& context, const Tensor& source_padding = {},
+                Cache* cache = nullptr) const;
+  /// decode(target, encode(source)).
+  Tensor operator()(const Tensor& source, const Tensor& target,
+                    const Tensor& source_padding = {}) const;
+
+  /// The table [target_vocabulary, d_model] of the target's tokens.
+  const Tensor& target_table() const;
+  std::string label() const override;
+
+  const Options options;
+  Embedding source_embedding{*this,
+                             "source_embedding",
+                             {options.source_vocabulary, options.d_model, embedding_std(options)}};
+  std::optional<Embedding> target_embedding;  // unless shared
+  Dropout dropout{*this, "dropout", {options.dropout}};
+  Encoder encoder{*this, "encoder", stack(options, true)};
+  Decoder decoder{*this, "decoder", stack(options, false)};
+  std::optional<Linear> out;  // unless tied
+
+ private:
+  void make();
+  static double embedding_std(const Options& options);
+  static StackOptions stack(const Options& options, bool encoder);
+  Tensor embed(const char* what, const Tensor& table, const Tensor& tokens, int64_t first,
+               int64_t step) const;
+};
+
+/// 1.0: ReLU, one table for everything. 1.1: gated gelu_tanh, an output matrix of its own (Shazeer
+/// 2020).
+enum class T5 { v1_0, v1_1 };
+
+/// The settings of T5 small, but for its position: pre-norm with RMSNorm, no biases, no sinusoids,
+/// scores that are not scaled, one position per stack. The larger ones differ in sizes only.
+SequenceToSequence::Options t5_options(int64_t vocabulary, T5 version = T5::v1_0);
+
+/// T5's first weights: normal; those of q have the factor 1/√d_key that its scores lack.
+void t5_initialise(const SequenceToSequence& model);
+
+}  // namespace stretto::nn

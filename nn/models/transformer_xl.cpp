@@ -1,0 +1,208 @@
+#include "nn/models/transformer_xl.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/replay.h"
+#include "core/all_or_nothing.h"
+#include "nn/init.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* op = "TransformerXL";
+
+TransformerXL::Options completed(TransformerXL::Options o) {
+  check(o.vocabulary >= 1 && o.d_model >= 1 && o.n_layers >= 1 && o.n_heads >= 1 && o.d_hidden >= 1,
+        op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", d_model ", o.d_model,
+        ", n_layers ", o.n_layers, ", n_heads ", o.n_heads, ", d_hidden ", o.d_hidden);
+  check(o.d_head > 0 || o.d_model % o.n_heads == 0, op, "d_model ", o.d_model,
+        " is not a multiple of n_heads ", o.n_heads, "; give d_head");
+  if (o.d_head == 0) o.d_head = o.d_model / o.n_heads;
+  return o;
+}
+
+void check_lengths(const TransformerXL::Lengths& l) {
+  check(l.memory >= 0 && l.extended >= 0 && l.clamp >= 0, op,
+        "lengths must not be negative: memory ", l.memory, ", extended ", l.extended, ", clamp ",
+        l.clamp);
+  check(l.memory > 0 || l.same_length != TransformerXL::SameLength::original, op,
+        "SameLength::original sees as many keys as the memory has; with memory 0 that is none");
+}
+
+// The weights of the authors' code (train.py, weights_init): N(0, std), norms around 1, biases 0.
+// Other positions and kernels keep their own.
+void initialise_below(Module& module, double std) {
+  for (const auto& [name, child] : module.children()) {
+    if (auto* linear = dynamic_cast<Linear*>(child)) {
+      normal_(linear->weight, 0, std);
+      if (linear->bias.defined()) constant_(linear->bias, 0);
+    } else if (auto* norm = dynamic_cast<Norm*>(child)) {
+      normal_(norm->weight, 1, std);
+    } else if (auto* position = dynamic_cast<RelativeSinusoid*>(child)) {
+      normal_(position->r.weight, 0, std);
+      if (position->options.u.defined()) continue;
+      normal_(position->u, 0, std);
+      normal_(position->v, 0, std);
+    } else if (!dynamic_cast<Position*>(child) && !dynamic_cast<Kernel*>(child)) {
+      initialise_below(*child, std);
+    }
+  }
+}
+
+}  // namespace
+
+AdaptiveOptions TransformerXL::embedding_options(const Options& o) {
+  return {.vocabulary = o.vocabulary,
+          .d_model = o.d_model,
+          .d_embedding = o.d_embedding,
+          .cutoffs = o.cutoffs,
+          .div = o.div,
+          .std = o.init_std};
+}
+
+Tensor TransformerXL::shared_bias(std::string name) {
+  if (!sinusoidal() || !options.tied_biases) return {};
+  const Tensor value = empty({options.n_heads, options.d_head});
+  normal_(value, 0, options.init_std);
+  return parameter(std::move(name), value);
+}
+
+LayerOptions TransformerXL::layer_options() const {
+  const Options& o = options;
+  LayerOptions layer{.d_model = o.d_model,
+                     .n_heads = o.n_heads,
+                     .d_hidden = o.d_hidden,
+                     .norm = o.norm,
+                     .activation = o.activation,
+                     .dropout = o.dropout,
+                     .attention_dropout = o.attention_dropout,
+                     .norm_eps = o.norm_eps,
+                     .attention_bias = false,
+                     .d_key = o.d_head,
+                     .d_value = o.d_head,
+                     .position = o.position,
+                     .kernel = o.kernel};
+  if (sinusoidal()) layer.position = relative_sinusoid({.u = u, .v = v});
+  return layer;
+}
+
+TransformerXL::TransformerXL(Options o) : options(completed(std::move(o))) { make(); }
+
+TransformerXL::TransformerXL(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(completed(std::move(o))) {
+  make();
+}
+
+void TransformerXL::make() {
+  check_lengths(lengths);
+  initialise_below(layers, options.init_std);
+}
+
+std::string TransformerXL::label() const {
+  return str("TransformerXL(", options.n_layers, " layers, memory ", lengths.memory, ")");
+}
+
+void TransformerXL::copy_settings(const Module& from) {
+  lengths = static_cast<const TransformerXL&>(from).lengths;
+}
+
+Visibility TransformerXL::visible() const {
+  Visibility visible{.causal = true};
+  if (lengths.same_length == SameLength::on) visible.window = lengths.memory + 1;
+  if (lengths.same_length == SameLength::original) visible.window = lengths.memory;
+  return visible;
+}
+
+Tensor TransformerXL::embed(const Tensor& tokens) const {
+  Tensor x = embedding(tokens) * std::sqrt(double(options.d_model));
+  if (options.sinusoid)
+    x = x + sinusoids(tokens.size(1), options.d_model, *options.sinusoid, 0, 1, options_of(x));
+  return dropout(x);
+}
+
+Tensor TransformerXL::rows(int64_t n_keys, const Visibility& visible) const {
+  if (!sinusoidal()) return {};
+  int64_t n = n_keys;
+  if (visible.window > 0) n = std::min(n, visible.window);
+  if (lengths.clamp > 0) n = std::min(n, lengths.clamp + 1);
+  return dropout(rows_(n - 1, 0, options.d_model, options_of(embedding.weights[0])));
+}
+
+void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) const {
+  const int64_t batch = tokens.size(0);
+  check(memory.layers.empty() || int64_t(memory.layers.size()) == options.n_layers, op,
+        "the memory has ", int64_t(memory.layers.size()), " layers, the model ", options.n_layers);
+  const Tensor& like = embedding.weights[0];
+  for (const Tensor& m : memory.layers) {
+    check(m.defined() && m.dim() == 3 && m.size(1) == memory.length() &&
+              m.size(2) == options.d_model && m.dtype() == like.dtype() &&
+              m.device() == like.device(),
+          op, "a layer's memory is ", m, "; must be [B, ", memory.length(), ", ", options.d_model,
+          "] of ", like.dtype(), " on ", like.device(), ", as the model");
+    check(m.size(0) == batch, op, "the memory is of ", m.size(0), " streams, tokens ", tokens,
+          " of ", batch, "; every batch of streams needs a Memory of its own");
+  }
+  check(!memory.context.defined() || (memory.context.dim() == 2 && memory.context.size(0) == batch),
+        op, "the memory's extended context is ", memory.context, "; must be [", batch, ", e]");
+}
+
+Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory) const {
+  if (memory) check_not_replayed(op, "a memory");
+  check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
+        "; must be i64 or i32 [B, T] with T at least 1");
+  check_lengths(lengths);
+  return all_or_nothing(memory, [&](Memory* after) {
+    Memory none;
+    return advance(tokens, after ? *after : none, after != nullptr);
+  });
+}
+
+Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember) const {
+  check_memory(tokens, seen);
+  const int64_t batch = tokens.size(0), again = seen.context.defined() ? seen.context.size(1) : 0;
+  if (remember && seen.layers.empty()) {
+    const int64_t m = options.zero_start ? lengths.memory : 0;
+    seen.layers.assign(size_t(options.n_layers),
+                       zeros({batch, m, options.d_model}, options_of(embedding.weights[0])));
+  }
+  const Tensor fed = again > 0 ? cat({seen.context, tokens.to(i64)}, 1) : tokens;
+  const int64_t n = fed.size(1), m = seen.length();
+  const int64_t kept_as_tokens = std::min(lengths.extended, n);
+  const int64_t end = m + n - kept_as_tokens, begin = std::max<int64_t>(end - lengths.memory, 0);
+
+  const Visibility sight = visible();
+  const Tensor position_rows = rows(m + n, sight);
+  Tensor x = embed(fed);
+  for (int64_t i = 0; i < options.n_layers; ++i) {
+    Tensor memory_of_layer;
+    if (remember) {
+      NoGrad guard;
+      memory_of_layer = seen.layers[size_t(i)];
+      const Tensor all = m > 0 && begin < m ? cat({memory_of_layer, x.detach()}, 1) : x.detach();
+      const int64_t from = all.size(1) - (m + n);  // ≤ 0
+      seen.layers[size_t(i)] = all.slice(1, begin + from, end + from).clone();
+    }
+    x = layers[i](x, memory_of_layer, sight, position_rows);
+  }
+  if (remember)
+    seen.context = kept_as_tokens > 0 ? fed.slice(1, n - kept_as_tokens).to(i64).clone() : Tensor();
+  return dropout(again > 0 ? x.slice(1, again) : x);
+}
+
+Tensor TransformerXL::nll(const Tensor& tokens, const Tensor& targets, Memory* memory) const {
+  check(targets.shape() == tokens.shape(), op, "targets ", targets, " for tokens ", tokens,
+        "; shapes must agree");
+  return all_or_nothing(memory,
+                        [&](Memory* after) { return output.nll(hidden(tokens, after), targets); });
+}
+
+Tensor TransformerXL::log_probabilities(const Tensor& tokens, Memory* memory) const {
+  return all_or_nothing(
+      memory, [&](Memory* after) { return output.log_probabilities(hidden(tokens, after)); });
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,36 @@
+#include "nn/models/transformer_xl_layer.h"
+
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+
+namespace stretto::nn {
+
+Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
+                                      const Visibility& visible,
+                                      const Tensor& position_rows) const {
+  check(!memory.defined() || (memory.dim() == 3 && memory.size(0) == x.size(0)),
+        "TransformerXLLayer", "memory ", memory, " for x ", x, "; must be [B, m, d_model]");
+  const int64_t m = memory.defined() ? memory.size(1) : 0;
+  const Tensor all = m > 0 ? cat({memory.detach(), x}, 1) : x;
+  auto attend = [&](const Tensor& queries, const Tensor& context) {
+    AttentionCall call = self_attention.project(queries, context, visible);
+    call.position_rows = position_rows;
+    return dropout(self_attention.attend(std::move(call)));
+  };
+  Tensor y;
+  if (options.norm == NormPlace::pre) {
+    const Tensor context = norm1(all);
+    y = x + attend(context.slice(1, m), context);
+  } else {
+    y = norm1(x + attend(x, all));
+  }
+  return residual(y, options.norm, norm2, dropout,
+                  [&](const Tensor& t) { return feed_forward(t); });
+}
+
+std::string TransformerXLLayer::label() const {
+  return options.norm == NormPlace::pre ? "TransformerXLLayer(pre-norm)"
+                                        : "TransformerXLLayer(post-norm)";
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,78 @@
+// Positions whose bias is no function of the lag alone, added to the scores as a whole matrix:
+// FIRE, and windows of two dimensions.
+#pragma once
+
+#include "nn/linear.h"
+#include "nn/positions/position.h"
+
+namespace stretto::nn {
+
+/// Functional interpolation for relative positions (Li et al. 2024):
+///   b_h(i, j) = MLP(x),   x = log(|c·(i − j)| + 1) / (log(|c·max(i, |m·L0|)| + 1) + 1e-6)
+/// with the key positions i of the query and j of the key, both from 0, and MLP 1 → hidden → H with
+/// a ReLU. c and m (`multiplier`) are learned, L0 (`length`) is not. The result [H, M, N] is not
+/// scaled. In a call that is not causal the future counts like the past. A limited KeyValueCache
+/// forgets where position 0 was, which changes the result where i > |m·L0|.
+class Fire : public Position {
+ public:
+  struct Options {
+    int64_t hidden = 32;
+    double length = 512;
+  };
+  Fire(Module& parent, HeadShape shape, Options options);
+  void apply(AttentionCall& call) const override;
+  std::string label() const override;
+
+  const Options options;
+  const Tensor c, multiplier;  // [1], starting at 0.1 and 1
+  Linear linear1{*this, "linear1", {1, options.hidden}};
+  Linear linear2;
+};
+
+inline MakePosition fire(Fire::Options options = {}) { return position<Fire>(options); }
+
+/// Relative position bias of Swin's windows (Liu et al. 2021, eq. 4): tokens are the cells of a
+/// height × width window, row by row. `table` [(2·height − 1)·(2·width − 1), H] starts normal,
+/// cut off at ±2, with standard deviation 0.02; row (dy + height − 1)·(2·width − 1) + dx + width −
+/// 1 is for a query dy rows below and dx columns to the right of the key. Self-attention of
+/// height·width tokens only.
+class WindowBias : public Position {
+ public:
+  struct Options {
+    int64_t height = 0, width = 0;
+  };
+  WindowBias(Module& parent, HeadShape shape, Options options);
+  void apply(AttentionCall& call) const override;
+  std::string label() const override;
+
+  const Options options;
+  const Tensor table;
+};
+
+inline MakePosition window_bias(WindowBias::Options options) {
+  return position<WindowBias>(options);
+}
+
+/// Relative attention in two dimensions (Bello et al. 2019, eq. 3 and 4; Tensor2Tensor): tokens are
+/// the cells of a height × width image, row by row. Query (y, x) adds q·height_table[y' − y] +
+/// q·width_table[x' − x], before scaling, to the score of key (y', x'). Tables [H, 2·height − 1, D]
+/// and [H, 2·width − 1, D] with distance 0 in the middle start normal with standard deviation D^−½.
+/// Self-attention of height·width tokens only.
+class GridRelative : public Position {
+ public:
+  struct Options {
+    int64_t height = 0, width = 0;
+  };
+  GridRelative(Module& parent, HeadShape shape, Options options);
+  void apply(AttentionCall& call) const override;
+  std::string label() const override;
+
+  const Options options;
+  const Tensor height_table, width_table;
+};
+
+inline MakePosition grid_relative(GridRelative::Options options) {
+  return position<GridRelative>(options);
+}
+
+}  // namespace stretto::nn

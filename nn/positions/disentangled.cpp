@@ -1,0 +1,80 @@
+#include "nn/positions/disentangled.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "nn/init.h"
+#include "ops/create.h"
+#include "ops/indexing.h"
+
+namespace stretto::nn {
+
+Disentangled::Disentangled(Module& parent, HeadShape shape, Options o)
+    : Position(parent), options(std::move(o)), rows(table(shape)), shape_(shape) {
+  const int64_t out = shape.n_heads * shape.d_key;
+  if (options.content_to_position)
+    k.emplace(*this, "k", Linear::Options{shape.d_model, out, false});
+  if (options.position_to_content) q.emplace(*this, "q", Linear::Options{shape.d_model, out});
+}
+
+Tensor Disentangled::table(HeadShape shape) {
+  const char* op = "Disentangled";
+  const auto& [max_distance, buckets, content_to_position, position_to_content, mirrored, shared] =
+      options;
+  check(max_distance >= 1, op, "max_distance ", max_distance, "; needs at least 1");
+  check(buckets == 0 || (buckets >= 2 && buckets / 2 < max_distance - 1), op, "buckets ", buckets,
+        " for max_distance ", max_distance,
+        "; accepted: 0 for none, or from 2 while buckets / 2 < max_distance − 1");
+  check(content_to_position || position_to_content, op,
+        "neither content_to_position nor position_to_content; choose at least one");
+  const Shape expected{2 * (buckets > 0 ? buckets : max_distance), shape.d_model};
+  if (shared.defined()) {
+    check(shared.shape() == expected, op, "rows ", shared, "; must be ", expected);
+    return shared_parameter("rows", shared);
+  }
+  const Tensor value = empty(expected);
+  normal_(value, 0, 0.02);
+  return parameter("rows", value);
+}
+
+// What the projected rows say of each relative position r in the call: row δ of distance sign · r.
+RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionCall& call,
+                                    int64_t sign) const {
+  const int64_t m = call.n_queries(), n = call.n_keys(), count = rows.size(0);
+  const int64_t last = call.options.causal ? 0 : std::max<int64_t>(m - 1, 0);
+  std::vector<int64_t> index;
+  for (int64_t r = -(n - 1); r <= last; ++r) {
+    int64_t distance = sign * r;
+    if (options.buckets > 0) distance = log_bucket(distance, options.buckets, options.max_distance);
+    index.push_back(std::clamp<int64_t>(distance + count / 2, 0, count - 1));
+  }
+  const Tensor heads =
+      projection(rows).reshape({count, shape_.n_heads, shape_.d_key}).transpose(0, 1);
+  const auto lags = int64_t(index.size());
+  return {index_select(heads, 1, tensor(index, {lags}).to(rows.device())), n - 1};
+}
+
+void Disentangled::apply(AttentionCall& call) const {
+  if (call.n_keys() == 0) return;
+  AttentionOptions& o = call.options;
+  const int64_t terms = int(k.has_value()) + int(q.has_value());
+  if (!o.scale) o.scale = 1 / std::sqrt(double(shape_.d_key * (1 + terms)));
+  if (k) o.keys = per_lag(*k, call, -1);
+  if (q) add_key_side_term(call, per_lag(*q, call, options.mirrored ? 1 : -1));
+}
+
+std::string Disentangled::label() const {
+  return str("Disentangled(", rows.size(0), " rows", k ? ", content to position" : "",
+             q ? ", position to content)" : ")");
+}
+
+int64_t log_bucket(int64_t distance, int64_t buckets, int64_t max_distance) {
+  const int64_t mid = buckets / 2, size = std::abs(distance);
+  if (size <= mid) return distance;
+  const double span = std::log(double(max_distance - 1) / double(mid));
+  const double steps = std::ceil(std::log(double(size) / double(mid)) / span * double(mid - 1));
+  return (distance > 0 ? 1 : -1) * (mid + int64_t(steps));
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,33 @@
+#include "nn/positions/position.h"
+
+namespace stretto::nn {
+namespace {
+
+// Stands in the place of a position that another attention owns.
+class SharedPosition : public Position {
+ public:
+  SharedPosition(Module& parent, const Position& of) : Position(parent), of_(of) {}
+  void apply(AttentionCall& call) const override { of_.apply(call); }
+  int64_t key_width(HeadShape shape) const override { return of_.key_width(shape); }
+  bool encodes_keys() const override { return of_.encodes_keys(); }
+  std::string label() const override { return "shared " + of_.label(); }
+
+ private:
+  const Position& of_;
+};
+
+}  // namespace
+
+MakePosition shared_by_layers(MakePosition make) {
+  if (!make) return {};
+  const auto owners = std::make_shared<PerModel<const Position*>>();
+  return [=](Module& parent, HeadShape shape) -> std::unique_ptr<Position> {
+    const Position*& owner = (*owners)(parent);
+    if (owner) return std::make_unique<SharedPosition>(parent, *owner);
+    std::unique_ptr<Position> made = make(parent, shape);
+    owner = made.get();
+    return made;
+  };
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,93 @@
+// Positions: how attention knows where its keys are.
+//
+// A Position is a module that looks at one attention call and adds its terms to it: a table over
+// relative positions, a bias, a rotation of q and k. It is chosen when the attention is made:
+//
+//     nn::MultiHeadAttention attention{*this, "attention",
+//         {.d_model = 256, .n_heads = 8, .position = nn::music_relative({.length = 512})}};
+//
+// A scheme of your own derives from Position and is passed as nn::position<MyScheme>(arguments…).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "nn/module.h"
+#include "ops/attention/attention.h"
+
+namespace stretto {
+struct LinearState;  // ops/attention/linear_attention.h
+}
+
+namespace stretto::nn {
+
+/// What a Position remembers of one cache or state, from call to call. Never changed: a call puts
+/// another in its place.
+struct PositionMemory {
+  virtual ~PositionMemory() = default;
+};
+
+/// One call of attention: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] and the settings of
+/// ops/attention/attention.h, which a Position completes.
+struct AttentionCall {
+  Tensor q, k, v;
+  AttentionOptions options;
+  Tensor position_rows =
+      {};  // what a model computed once for all its layers; each scheme says what
+  /// Of a kernel that keeps one (nn/attention/attention.h): the positions before the keys.
+  LinearState* state = nullptr;
+  /// Of the cache that the call begins or continues; null without one.
+  std::shared_ptr<const PositionMemory>* memory = nullptr;
+  int64_t first = 0;       // position of the first key
+  bool continued = false;  // goes on where an earlier call left a cache
+  int64_t n_queries() const { return q.size(2); }
+  int64_t n_keys() const { return k.size(2); }
+};
+
+/// What a Position may need to know to make its parameters.
+struct HeadShape {
+  int64_t n_heads = 0;
+  int64_t d_key = 0;    // D of one head
+  int64_t d_value = 0;  // Dv of one head
+  int64_t d_model = 0;
+};
+
+class Position : public Module {
+ public:
+  /// Every scheme registers under the name "position" in its attention.
+  explicit Position(Module& parent) : Module(parent, "position") {}
+  virtual void apply(AttentionCall& call) const = 0;
+  /// D of the queries and keys that apply() leaves, where it is not shape.d_key.
+  virtual int64_t key_width(HeadShape shape) const { return shape.d_key; }
+  /// Whether what apply() makes of a key depends on nothing but the key and its position,
+  /// call.first + its row. A cache then keeps what it was made into, and later calls bring the new
+  /// keys alone, with `continued`.
+  virtual bool encodes_keys() const { return false; }
+};
+
+using MakePosition = std::function<std::unique_ptr<Position>(Module& parent, HeadShape shape)>;
+
+/// Makes a P(parent, head shape, arguments…).
+template <class P, class... Arguments>
+MakePosition position(Arguments... arguments) {
+  return [=](Module& parent, HeadShape shape) {
+    return std::make_unique<P>(parent, shape, arguments...);
+  };
+}
+
+/// One position for all layers of a model (T5): the first attention made with the result owns it,
+/// the others use it. A model is what has no parent; each, a clone too, has a position of its own.
+MakePosition shared_by_layers(MakePosition make);
+
+/// A T for each model (as above) that the attentions of a MakePosition are in.
+template <class T>
+class PerModel {
+ public:
+  T& operator()(const Module& part) { return all_[part.root().serial()]; }
+
+ private:
+  std::map<uint64_t, T> all_;
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,239 @@
+#include "nn/positions/relative_bias.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "nn/init.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+
+namespace stretto::nn {
+namespace {
+
+// Relative positions −past … future: all of M queries and N keys.
+struct Lags {
+  Lags(int64_t n_queries, int64_t n_keys)
+      : past(std::max<int64_t>(n_keys - 1, 0)), future(std::max<int64_t>(n_queries - 1, 0)) {}
+  int64_t count() const { return past + 1 + future; }
+  int64_t past, future;
+};
+
+// A causal call sees no more of the future than a single query does.
+int64_t queries_with_future(const AttentionCall& call) {
+  return call.options.causal || call.options.block > 0 ? 1 : call.n_queries();
+}
+
+// A whole number in digits of 32 bits, the lowest first.
+using Digits = std::vector<uint32_t>;
+
+void multiply(Digits& x, int64_t factor, int64_t times) {
+  for (; times > 0; --times) {
+    uint64_t carry = 0;
+    for (uint32_t& digit : x) {
+      carry += digit * uint64_t(factor);
+      digit = uint32_t(carry);
+      carry >>= 32;
+    }
+    if (carry > 0) x.push_back(uint32_t(carry));
+  }
+}
+
+bool at_least(const Digits& a, const Digits& b) {
+  if (a.size() != b.size()) return a.size() > b.size();
+  return !std::lexicographical_compare(a.rbegin(), a.rend(), b.rbegin(), b.rend());
+}
+
+class Buckets {
+ public:
+  Buckets(const char* op, int64_t buckets, int64_t max_distance, bool two_sided)
+      : two_sided_(two_sided) {
+    check(!two_sided || buckets % 2 == 0, op, buckets,
+          " buckets, two-sided; must be an even number, half of them for each side");
+    first_ = t5_thresholds(two_sided ? buckets / 2 : buckets, max_distance);
+  }
+  int64_t operator()(int64_t relative) const {
+    const int64_t distance = two_sided_ ? std::abs(relative) : std::max<int64_t>(-relative, 0);
+    const auto next = std::upper_bound(first_.begin(), first_.end(), distance);
+    const int64_t bucket = next - first_.begin() - 1;
+    return bucket + (two_sided_ && relative > 0 ? int64_t(first_.size()) : 0);
+  }
+
+ private:
+  bool two_sided_;
+  std::vector<int64_t> first_;  // distance of each bucket of one side
+};
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------ T5
+
+std::vector<int64_t> t5_thresholds(int64_t n, int64_t max_distance) {
+  const char* op = "t5_thresholds";
+  check(n >= 2, op, n, " buckets for one side; needs at least 2");
+  const int64_t e = n / 2;
+  check(max_distance > e && max_distance < (int64_t(1) << 32), op, "max_distance ", max_distance,
+        " with ", n, " buckets for one side; must be above ", e, " and below 2^32");
+  std::vector<int64_t> first;
+  for (int64_t b = 0; b <= e; ++b) first.push_back(b);
+  for (int64_t b = e + 1; b < n; ++b) {
+    // a^(n − e) ≥ max_distance^(b − e) · e^(n − b), which max_distance itself fulfils.
+    Digits bound{1};
+    multiply(bound, max_distance, b - e);
+    multiply(bound, e, n - b);
+    int64_t low = first.back(), high = max_distance;
+    while (low < high) {
+      const int64_t a = (low + high) / 2;
+      Digits power{1};
+      multiply(power, a, n - e);
+      if (at_least(power, bound)) {
+        high = a;
+      } else {
+        low = a + 1;
+      }
+    }
+    first.push_back(low);
+  }
+  return first;
+}
+
+int64_t t5_bucket(int64_t relative, int64_t buckets, int64_t max_distance, bool two_sided) {
+  return Buckets("t5_bucket", buckets, max_distance, two_sided)(relative);
+}
+
+RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, int64_t max_distance,
+                      bool two_sided) {
+  check(table.dim() == 2, "t5_bias", "table ", table, "; must be [buckets, H]");
+  const Buckets bucket("t5_bias", table.size(0), max_distance, two_sided);
+  const Lags lags(n_queries, n_keys);
+  std::vector<int64_t> index;
+  for (int64_t r = -lags.past; r <= lags.future; ++r) index.push_back(bucket(r));
+  const Tensor at = tensor(index, {lags.count()}).to(table.device());
+  return {.rows = index_select(table, 0, at).transpose(0, 1), .zero_row = lags.past};
+}
+
+namespace {
+
+Tensor t5_table(HeadShape shape, const T5Bias::Options& o) {
+  t5_bucket(0, o.buckets, o.max_distance, o.two_sided);  // checks the options
+  const Tensor table = empty({o.buckets, shape.n_heads});
+  normal_(table, 0, 1 / std::sqrt(double(shape.d_model)));
+  return table;
+}
+
+}  // namespace
+
+T5Bias::T5Bias(Module& parent, HeadShape shape, Options o)
+    : Position(parent), options(o), table(parameter("table", t5_table(shape, o))) {}
+
+void T5Bias::apply(AttentionCall& call) const {
+  call.options.lag_bias = t5_bias(table, queries_with_future(call), call.n_keys(),
+                                  options.max_distance, options.two_sided);
+}
+
+std::string T5Bias::label() const {
+  return str("T5Bias(", options.buckets, " buckets to distance ", options.max_distance,
+             options.two_sided ? ", two-sided)" : ")");
+}
+
+// --------------------------------------------------------------------------------------- ALiBi
+
+std::vector<double> alibi_slopes(int64_t n_heads) {
+  check(n_heads >= 1, "alibi_slopes", n_heads, " heads; needs at least 1");
+  int64_t power = 1;
+  while (2 * power <= n_heads) power *= 2;
+  std::vector<double> slopes;
+  for (int64_t h = 1; h <= power; ++h)
+    slopes.push_back(std::exp2(-8.0 * double(h) / double(power)));
+  for (int64_t h = 1; int64_t(slopes.size()) < n_heads; h += 2)
+    slopes.push_back(std::exp2(-4.0 * double(h) / double(power)));
+  return slopes;
+}
+
+RelativeTable alibi_bias(const std::vector<double>& slopes, int64_t n_queries, int64_t n_keys,
+                         Options options) {
+  const Lags lags(n_queries, n_keys);
+  std::vector<double> rows;
+  for (const double slope : slopes)
+    for (int64_t r = -lags.past; r <= lags.future; ++r)
+      rows.push_back(-slope * double(std::abs(r)));
+  return {
+      .rows =
+          tensor(rows, {int64_t(slopes.size()), lags.count()}).to(options.dtype).to(options.device),
+      .zero_row = lags.past};
+}
+
+namespace {
+
+std::vector<double> slopes_of(int64_t n_heads, int64_t with_slope) {
+  check(with_slope >= 0 && with_slope <= n_heads, "Alibi", "heads ", with_slope, " of ", n_heads,
+        "; accepted: 0 (all) to ", n_heads);
+  std::vector<double> slopes = alibi_slopes(with_slope > 0 ? with_slope : n_heads);
+  slopes.resize(size_t(n_heads), 0);
+  return slopes;
+}
+
+}  // namespace
+
+Alibi::Alibi(Module& parent, HeadShape shape, Options o)
+    : Position(parent), options(o), slopes(slopes_of(shape.n_heads, o.heads)) {}
+
+void Alibi::apply(AttentionCall& call) const {
+  call.options.lag_bias =
+      alibi_bias(slopes, queries_with_future(call), call.n_keys(), options_of(call.q));
+}
+
+std::string Alibi::label() const {
+  return options.heads > 0 ? str("Alibi(first ", options.heads, " heads)") : "Alibi";
+}
+
+// -------------------------------------------------------------------------------------- KERPLE
+
+RelativeTable kerple_bias(const Tensor& p, const Tensor& a, int64_t n_queries, int64_t n_keys,
+                          Kerple::Kind kind) {
+  check(p.dim() == 1 && p.shape() == a.shape() && is_floating(p.dtype()) && p.dtype() == a.dtype(),
+        "kerple_bias", "p ", p, ", a ", a, "; must be [H], both of one floating dtype");
+  const DType dtype = p.dtype() == bf16 ? f32 : p.dtype();
+  const Tensor exponent = p.to(dtype).unsqueeze(1), factor = a.to(dtype).unsqueeze(1);
+  const Lags lags(n_queries, n_keys);
+  const Tensor l = abs(arange(-double(lags.past), double(lags.future + 1), 1,
+                              {.dtype = dtype, .device = p.device()}));
+  Tensor rows;
+  if (kind == Kerple::Kind::logarithmic) {
+    rows = -(exponent * log(1 + factor * l));
+  } else {
+    // lᵖ = exp(p · log l), apart from l = 0.
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    rows = -(factor * exp(exponent * log(clamp(l, 1, infinity))) * gt(l, 0.0).to(dtype));
+  }
+  return {.rows = rows.to(p.dtype()), .zero_row = lags.past};
+}
+
+namespace {
+
+constexpr double least = 0.01;
+
+}  // namespace
+
+Kerple::Kerple(Module& parent, HeadShape shape, Options o)
+    : Position(parent),
+      options(o),
+      p(parameter("p", empty({shape.n_heads}))),
+      a(parameter("a", empty({shape.n_heads}))) {
+  uniform_(p, least, 2);
+  uniform_(a, least, 1);
+}
+
+void Kerple::apply(AttentionCall& call) const {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const double most = options.kind == Kind::power ? 2 : infinity;
+  call.options.lag_bias = kerple_bias(clamp(p, least, most), clamp(a, least, infinity),
+                                      queries_with_future(call), call.n_keys(), options.kind);
+}
+
+std::string Kerple::label() const {
+  return options.kind == Kind::power ? "Kerple(power)" : "Kerple(logarithmic)";
+}
+
+}  // namespace stretto::nn

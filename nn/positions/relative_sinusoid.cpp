@@ -1,0 +1,80 @@
+#include "nn/positions/relative_sinusoid.h"
+
+#include <algorithm>
+
+#include "nn/positions/sinusoid.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+
+namespace stretto::nn {
+
+Tensor LagSinusoids::operator()(int64_t past, int64_t future, int64_t d,
+                                stretto::Options options) const {
+  check(past >= 0 && future >= 0, "LagSinusoids", "lags ", past, " to ", -future,
+        "; both ends must lie on either side of 0");
+  std::lock_guard lock(mutex_);
+  const bool enough = kept_.defined() && past <= past_ && past_ + future < kept_.size(0) &&
+                      kept_.dtype() == options.dtype && kept_.device() == options.device &&
+                      kept_.size(1) == d;
+  if (!enough) {
+    // Memories grow by a segment at a time; twice as far back leaves room for many.
+    const int64_t first = std::max(past, std::min(2 * past, 2 * past_));
+    kept_ = stretto::nn::sinusoids(first + future + 1, d, Sinusoid::concatenated, first, -1,
+                                   {.dtype = options.dtype, .device = options.device});
+    past_ = first;
+  }
+  return kept_.slice(0, past_ - past, past_ + future + 1);
+}
+
+RelativeSinusoid::RelativeSinusoid(Module& parent, HeadShape s, Options o)
+    : Position(parent),
+      shape(s),
+      options(std::move(o)),
+      u(bias("u", options.u)),
+      v(bias("v", options.v)) {
+  check(options.clamp >= 0, "RelativeSinusoid", "clamp ", options.clamp,
+        "; must not be negative (0: none)");
+  check(shape.d_model % 2 == 0, "RelativeSinusoid", "d_model ", shape.d_model,
+        "; must be even: half the columns are sines, half cosines");
+  check(options.u.defined() == options.v.defined(), "RelativeSinusoid",
+        "u and v are shared together; give both or neither");
+}
+
+Tensor RelativeSinusoid::bias(const char* name, const Tensor& given) {
+  const Shape expected{shape.n_heads, shape.d_key};
+  if (!given.defined()) return parameter(name, zeros(expected));
+  check(given.shape() == expected, "RelativeSinusoid", name, ' ', given, "; must be ", expected);
+  return shared_parameter(name, given);
+}
+
+void RelativeSinusoid::apply(AttentionCall& call) const {
+  const bool causal = call.options.causal || call.options.block > 0;
+  Tensor rows = call.position_rows;
+  int64_t past = 0;
+  if (rows.defined()) {
+    check(causal, "RelativeSinusoid",
+          "position_rows are of the past alone; attention must be causal");
+    check(rows.dim() == 2 && rows.size(0) >= 1 && rows.size(1) == shape.d_model, "RelativeSinusoid",
+          "position_rows ", rows, "; must be [lags, ", shape.d_model, "]");
+    past = rows.size(0) - 1;
+  } else {
+    auto clamped = [&](int64_t n) {
+      const int64_t lag = std::max<int64_t>(n - 1, 0);
+      return options.clamp > 0 ? std::min(lag, options.clamp) : lag;
+    };
+    past = clamped(call.n_keys());
+    rows = sinusoids_(past, causal ? 0 : clamped(call.n_queries()), shape.d_model,
+                      options_of(r.weight));
+  }
+  const Tensor table = r(rows).reshape({rows.size(0), shape.n_heads, shape.d_key}).transpose(0, 1);
+  call.options.keys = {.rows = table, .zero_row = past, .beyond = Beyond::clip};
+  call.options.position_query = call.q + v.unsqueeze(1);
+  call.q = call.q + u.unsqueeze(1);
+}
+
+std::string RelativeSinusoid::label() const {
+  return str("RelativeSinusoid(", options.clamp > 0 ? str("clamp ", options.clamp, ", ") : "",
+             options.u.defined() ? "shared u, v)" : "own u, v)");
+}
+
+}  // namespace stretto::nn

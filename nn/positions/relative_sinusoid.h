@@ -1,0 +1,61 @@
+// The positions of Transformer-XL: sinusoids of relative positions, projected, and two biases.
+#pragma once
+
+#include <mutex>
+
+#include "nn/linear.h"
+#include "nn/positions/position.h"
+
+namespace stretto::nn {
+
+/// Sinusoids of the lags past, past − 1, …, −future: row i is the sinusoid of lag past − i, all
+/// sines, then all cosines (Dai et al. 2019, R). The longest table asked for so far is kept, so
+/// that a model does not compute it in every step.
+class LagSinusoids {
+ public:
+  /// → [past + future + 1, d], off the tape. d is even and the same in every call.
+  Tensor operator()(int64_t past, int64_t future, int64_t d, stretto::Options options) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable Tensor kept_;
+  mutable int64_t past_ = 0;  // the lag of the first row kept
+};
+
+/// Relative positions of Transformer-XL (Dai et al. 2019, §3.3): the score of key j for query i is
+///
+///     (q_i + u) · k_j + (q_i + v) · r(R_{i − j})
+///
+/// before scaling: R the sinusoid of the lag, r a projection without bias, u and v [H, D] biases of
+/// content and of position. Lags may be negative: where attention is not causal this is the
+/// position of XLNet and of the Conformer.
+///
+/// AttentionCall::position_rows, where a model gives them, are used in place of own sinusoids:
+/// [n, d_model] for the lags n − 1, …, 0; keys further back share the first. They need a causal
+/// call.
+class RelativeSinusoid : public Position {
+ public:
+  struct Options {
+    int64_t clamp = 0;      // > 0: lags beyond ±clamp count as that
+    Tensor u = {}, v = {};  // parameters of another module, for layers that share one pair
+  };
+  RelativeSinusoid(Module& parent, HeadShape shape, Options options);
+  void apply(AttentionCall& call) const override;
+  std::string label() const override;
+
+  const HeadShape shape;
+  const Options options;
+  Linear r{*this, "r", {shape.d_model, shape.n_heads* shape.d_key, false}};
+  const Tensor u, v;  // own ones start at 0
+
+ private:
+  Tensor bias(const char* name, const Tensor& given);
+
+  LagSinusoids sinusoids_;
+};
+
+inline MakePosition relative_sinusoid(RelativeSinusoid::Options options = {}) {
+  return position<RelativeSinusoid>(options);
+}
+
+}  // namespace stretto::nn

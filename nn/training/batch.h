@@ -1,0 +1,18 @@
+// What a step of a model that predicts tokens is given.
+#pragma once
+
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace stretto::nn {
+
+/// The target of a position that is not scored: CrossEntropyOptions::ignore_index.
+constexpr int64_t not_scored = -100;
+
+/// Tokens and, for each, the one to be predicted after it or not_scored; both i64 [B, L].
+struct Batch {
+  Tensor inputs, targets;
+};
+
+}  // namespace stretto::nn

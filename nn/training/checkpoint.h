@@ -1,0 +1,56 @@
+// Checkpoints: all that is needed to go on training bit for bit, in one safetensors file.
+//
+//   model.NAME             parameters and buffers; a shared parameter once, under its first name
+//   optim.NAME.steps       updates this parameter has had, i64 []
+//   optim.NAME.SLOT        what the optimiser keeps of it ("m", "v", "momentum", "master", …)
+//   state.NAME             tensors of the program's own: a memory, a position in a stream
+//   metadata               the step, the random state, the program's own notes, and a digest of all
+//                          the rest, which reading verifies (nn/files/safetensors.h)
+#pragma once
+
+#include <string>
+
+#include "core/random.h"
+#include "nn/files/name_map.h"
+#include "nn/files/safetensors.h"
+#include "nn/module.h"
+#include "nn/training/optim.h"
+
+namespace stretto::nn {
+
+/// What a checkpoint holds besides tensors.
+struct TrainingState {
+  int64_t step = 0;
+  RandomState random = random_state();
+  Metadata notes =
+      {};  // the program's: configuration, position in the data, …; no "stretto.…" keys
+  std::vector<NamedTensor> tensors = {};  // the program's; load_training_state leaves them out
+};
+
+/// Replaces the file at `path` in one step; the same content gives the same bytes. The optimiser
+/// may be null.
+void save_checkpoint(const std::string& path, const Module& model, const Optimizer* optimizer,
+                     const TrainingState& state);
+
+struct LoadOptions {
+  /// Take tensors of model and optimiser that hold NaN or infinity, which else are refused by name.
+  bool allow_not_finite = false;
+};
+
+/// Restores model, optimiser (may be null: its state is then ignored) and the random state of the
+/// program. All names, shapes and dtypes must agree; what does not is named, and nothing is changed
+/// then:
+///     [load] decoder.0.linear1.weight: file has f32 [512, 128], the model f32 [256, 128] (a.st)
+TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
+                              LoadOptions options = {});
+
+/// Reads the state alone, before there is a model; the random state is left alone.
+TrainingState load_training_state(const std::string& path);
+
+/// Reads parameters and buffers from any safetensors file or from a checkpoint. `names` turns the
+/// names in the file into the model's (nn/files/name_map.h). Names and shapes must then agree, as
+/// above; floating values are converted.
+void load_weights(const std::string& path, Module& model, const NameMap& names = {},
+                  LoadOptions options = {});
+
+}  // namespace stretto::nn

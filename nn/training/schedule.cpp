@@ -1,0 +1,37 @@
+#include "nn/training/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/error.h"
+
+namespace stretto::nn {
+
+double Constant::at(int64_t) const { return lr; }
+
+double WarmupCosine::at(int64_t step) const {
+  check(step >= 0 && warmup >= 0, "WarmupCosine", "step ", step, ", warmup ", warmup,
+        "; both must be ≥ 0");
+  if (step < warmup) return peak * double(step) / double(warmup);
+  if (step >= steps) return floor;
+  const double progress = double(step - warmup) / double(steps - warmup);
+  return floor + (peak - floor) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+}
+
+double InverseSqrt::at(int64_t step) const {
+  check(step >= 0 && warmup >= 1 && d_model >= 1, "InverseSqrt", "step ", step, ", warmup ", warmup,
+        ", d_model ", d_model, "; needs step ≥ 0 and the others ≥ 1");
+  const double t = double(step), w = double(warmup);
+  return factor / std::sqrt(double(d_model)) * std::min(1 / std::sqrt(t), t / (w * std::sqrt(w)));
+}
+
+InverseSqrt InverseSqrt::with_peak(double peak, int64_t warmup) {
+  return {.factor = peak * std::sqrt(double(warmup)), .d_model = 1, .warmup = warmup};
+}
+
+double Schedule::at(int64_t step) const {
+  return std::visit([&](const auto& s) { return s.at(step); }, static_cast<const variant&>(*this));
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,325 @@
+// Harmonisation: its data, its training, the search, and the program from start to end.
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "autograd/tape.h"
+#include "core/storage.h"
+#include "examples/chorales/baselines.h"
+#include "examples/chorales/harmonisation.h"
+#include "examples/common/error.h"
+#include "ops/create.h"
+#include "tests/examples/chorales/train_chorales.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto;                     // NOLINT
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+using Numbers = std::vector<int64_t>;
+
+HarmonySettings tiny_settings() {
+  HarmonySettings s;
+  s.layers = 1;
+  s.d_model = 16;
+  s.heads = 2;
+  s.d_hidden = 32;
+  s.length = 8;
+  s.batch = 4;
+  s.transpose = 0;
+  s.learning_rate = 0.01;
+  s.warmup = 5;
+  s.steps = 40;
+  return s;
+}
+
+std::unique_ptr<HarmonyTraining> trained(const HarmonySettings& settings, int steps) {
+  auto training = std::make_unique<HarmonyTraining>(settings, tiny_chorales().train, cpu);
+  for (int i = 0; i < steps; ++i) training->train_step(0);
+  return training;
+}
+
+/// Learns tiny_chorales(), tiny.json in the folder.
+class TinyHarmony : public TinyRun {
+ public:
+  TinyHarmony()
+      : TinyRun("harmonise",
+                {"--layers", "1", "--heads", "2", "--d-model", "16", "--d-hidden", "32", "--length",
+                 "8", "--batch", "2", "--warmup", "5", "--steps", "20", "--pieces", "1"}) {
+    save_chorales(file("tiny.json"), tiny_chorales());
+    settings.insert(settings.end(), {"--data", file("tiny.json")});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("harmony_batch: the soprano is read, the other voices are written", "[examples]") {
+  // Two sixteenths of a piece that ends before the third.
+  const nn::Batch four_voices{
+      tensor(Numbers{start_token, 73, 63, 53, 43, 74, 64, 54, 44, end_token, 1, 1}, {1, 12}),
+      tensor(Numbers{73, 63, 53, 43, 74, 64, 54, 44, end_token, -100, -100, -100}, {1, 12})};
+  const HarmonyBatch b = harmony_batch(four_voices);
+  CHECK(b.soprano.shape() == Shape{1, 3});
+  CHECK(b.soprano.to_vector<int64_t>() == Numbers{73, 74, end_token});
+  CHECK(b.padding.dtype() == boolean);
+  CHECK(b.padding.to_vector<int64_t>() == Numbers{0, 0, 1});
+  CHECK(b.inputs.shape() == Shape{1, 9});
+  CHECK(b.inputs.to_vector<int64_t>() == Numbers{start_token, 63, 53, 43, 64, 54, 44, 1, 1});
+  CHECK(b.targets.to_vector<int64_t>() == Numbers{63, 53, 43, 64, 54, 44, -100, -100, -100});
+}
+
+TEST_CASE("harmony_batch: crops and windows are those of the pieces", "[examples]") {
+  const std::vector<Chorale> pieces = tiny_chorales().train;
+  for (int64_t step = 0; step < 5; ++step) {
+    const HarmonyBatch b = harmony_batch(training_batch(pieces, {4, 48, 0}, 3, step));
+    const Numbers padding = b.padding.to_vector<int64_t>(),
+                  targets = b.targets.to_vector<int64_t>();
+    const Numbers inputs = b.inputs.to_vector<int64_t>();
+    for (size_t i = 0; i < targets.size(); ++i) {
+      CHECK((targets[i] == nn::not_scored) == (padding[i / 3] == 1));
+      CHECK(targets[i] != end_token);
+      if (i % 36 > 0 && targets[i] != nn::not_scored) CHECK(inputs[i] == targets[i - 1]);
+    }
+  }
+  // Every alto, tenor and bass is scored once.
+  Numbers counts(chorale_vocabulary), scored(chorale_vocabulary);
+  for (const Chorale& piece : pieces)
+    for (const auto& s : piece.steps)
+      for (size_t voice = 1; voice < 4; ++voice)
+        ++counts[size_t(s[voice] < 0 ? silence_token : pitch_token + s[voice])];
+  scoring_batches(pieces, 32, 12, 3, [&](const nn::Batch& batch) {
+    for (const int64_t t : harmony_batch(batch).targets.to_vector<int64_t>())
+      if (t != nn::not_scored) ++scored[size_t(t)];
+  });
+  CHECK(scored == counts);
+}
+
+TEST_CASE("a harmonisation learns, with every position", "[examples]") {
+  HarmonySettings settings = tiny_settings();
+  settings.position = GENERATE("none", "sinusoid", "music");
+  settings.label_smoothing = GENERATE(0.0, 0.1);
+  settings.steps = 150;
+  HarmonyTraining training(settings, tiny_chorales().train, cpu);
+  const double first = training.train_step(0).loss;
+  CHECK(first == Approx(std::log(double(chorale_vocabulary))).margin(0.7));  // it knows nothing
+  while (training.step() < 150) training.train_step(0);
+  const double loss = harmony_loss(training.model, tiny_chorales().train, 8, 4, 2);
+  CHECK(loss < 0.6 * first);
+  CHECK(training.model.training());  // as before
+}
+
+TEST_CASE("the loss of a harmony in pieces that fit is the same for all strides", "[examples]") {
+  const auto training = trained(tiny_settings(), 5);
+  std::vector<Chorale> fitting = tiny_chorales().train;
+  for (Chorale& piece : fitting) piece.steps.resize(6);
+  const double whole = harmony_loss(training->model, fitting, 8, 8, 4);
+  for (const int64_t stride : {1, 3}) {
+    CHECK(harmony_loss(training->model, fitting, 8, stride, 4) == whole);
+    CHECK(harmony_loss(training->model, tiny_chorales().train, 8, stride, 4) != whole);
+  }
+}
+
+TEST_CASE("a harmonisation goes on from its checkpoint bit for bit", "[examples]") {
+  const TempDir folder;
+  HarmonySettings settings = tiny_settings();
+  settings.steps = GENERATE(40, 0);  // 0: by the clock
+  const auto first = trained(settings, 3);
+  first->save(folder.file("a"), {.seconds = 1.25});
+  for (int i = 0; i < 3; ++i) first->train_step(0);
+  first->save(folder.file("b"), {.seconds = 2.5});
+
+  const auto second = trained(settings, 1);
+  CHECK(second->load(folder.file("a")).seconds == (settings.steps == 0 ? 1.25 : 0));
+  CHECK(second->step() == 3);
+  for (int i = 0; i < 3; ++i) second->train_step(0);
+  second->save(folder.file("c"), {.seconds = 2.5});
+  CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
+
+  HarmonyTraining other(settings, tiny_chorales().valid, cpu);
+  CHECK_THAT(error_of<UsageError>([&] { other.load(folder.file("a")); }),
+             Containing(": was trained on other chorales than those of --data"));
+}
+
+TEST_CASE("a greedy harmony is what the model finds likeliest, voice by voice", "[examples]") {
+  HarmonySettings settings = tiny_settings();
+  settings.position = GENERATE("sinusoid", "music");
+  const auto training = trained(settings, 30);
+  Chorale melody = tiny_chorales().valid[0];
+  melody.steps.resize(7);
+  melody.steps[2][0] = -1;  // a rest
+  const Chorale found = harmonise(training->model, melody, 8, 1);
+  REQUIRE(found.steps.size() == 7);
+  NoGrad guard;
+  Numbers soprano, inputs{start_token}, chosen;
+  for (const auto& step : found.steps)
+    for (size_t voice = 0; voice < 4; ++voice) {
+      const int64_t token = step[voice] < 0 ? silence_token : pitch_token + step[voice];
+      (voice == 0 ? soprano : inputs).push_back(token);
+      if (voice > 0) chosen.push_back(token);
+    }
+  inputs.pop_back();
+  const Tensor logits =
+      training->model(tensor(soprano, {1, 7}), tensor(inputs, {1, 21}))[0].slice(1, silence_token);
+  for (int64_t i = 0; i < 21; ++i) {
+    const std::vector<double> x = logits[i].to_vector<double>();
+    CHECK(std::max_element(x.begin(), x.end()) - x.begin() == chosen[size_t(i)] - silence_token);
+  }
+}
+
+TEST_CASE("a harmony has the soprano and the length of its melody", "[examples]") {
+  const auto training = trained(tiny_settings(), 20);
+  PortableRandom random(11);
+  for (const int steps : {1, 7, 8, 9, 12, 13, 30}) {  // windows of 8, and of 9 below
+    const Chorale melody = random_chorale(random, steps);
+    for (const int64_t length : {8, 9})
+      for (const int64_t beam : {1, 3}) {
+        const Chorale found = harmonise(training->model, melody, length, beam);
+        REQUIRE(found.steps.size() == melody.steps.size());
+        for (size_t i = 0; i < found.steps.size(); ++i)
+          CHECK(found.steps[i][0] == melody.steps[i][0]);
+        CHECK(found.steps == harmonise(training->model, melody, length, beam).steps);
+        // The first window does not know of the rest.
+        if (steps <= length) continue;
+        Chorale opening = melody;
+        opening.steps.resize(size_t(length));
+        const Chorale begun = harmonise(training->model, opening, length, beam);
+        CHECK(std::equal(begun.steps.begin(), begun.steps.end(), found.steps.begin()));
+      }
+  }
+  CHECK(harmonise(training->model, {}, 8, 2).steps.empty());
+}
+
+TEST_CASE("agreement counts the lower voices", "[examples]") {
+  const Chorale a{{{{1, 2, 3, 4}, {5, 6, 7, -1}}}}, b{{{{9, 2, 3, 5}, {5, 7, 7, -1}}}};
+  CHECK(agreement(a, a) == 1);
+  CHECK(agreement(a, b) == Approx(4.0 / 6));
+  CHECK(agreement(a, {}) == 0);
+}
+
+TEST_CASE("harmonisation: the least memory is no more than a training takes", "[examples]") {
+  HarmonySettings settings = tiny_settings();
+  settings.d_model = 64, settings.d_hidden = 256, settings.length = 64, settings.layers = 2;
+  settings.position = GENERATE("none", "music");
+  const int64_t before = memory_stats().live;
+  reset_peak_memory();
+  trained(settings, 2);
+  const double taken = double(memory_stats().peak - before);
+  CHECK(settings.least_memory() < taken);
+  CHECK(settings.least_memory() > taken / 10);
+}
+
+TEST_CASE("harmonise --help names every option", "[examples]") {
+  NEEDS_PROGRAM("harmonise");
+  check_help("harmonise", settings_to_notes(HarmonySettings()),
+             {"data", "out", "resume", "minutes", "threads", "device", "save-every",
+              "evaluate-every", "anomaly", "beam", "pieces", "parameters"});
+}
+
+TEST_CASE("harmonise --parameters prints their number and makes nothing", "[examples]") {
+  NEEDS_PROGRAM("harmonise");
+  const TinyHarmony tiny;
+  for (const char* position : {"none", "music"}) {
+    const Ended ended = tiny.run({"--parameters", "--position", position});
+    CHECK(ended.status == 0);
+    CHECK(ended.err.empty());
+    HarmonySettings settings = tiny_settings();
+    settings.position = position;
+    // One table and an output for 131 tokens; 3 attentions, 2 networks, 5 + 2 norms.
+    const int64_t d = 16, hidden = 32, tables = settings.position == "music" ? 15 + 24 : 0;
+    const int64_t count =
+        2 * 131 * d + 3 * 4 * d * d + 2 * (2 * d * hidden + hidden + d) + 7 * 2 * d + tables * d;
+    CHECK(ended.out == std::to_string(count) + "\n");
+    CHECK(nn::SequenceToSequence(settings.model()).parameter_count() == count);
+  }
+  CHECK(contents(tiny.file("out")).empty());
+}
+
+TEST_CASE("harmonise trains, tells its losses and writes music", "[examples]") {
+  NEEDS_PROGRAM("harmonise");
+  const TinyHarmony tiny, same;
+  const Ended ended = tiny.run({"--beam", "2"});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("Read 3 chorales to learn from and 1 to judge by. Position: "
+                                   "music, "));
+  const ChoraleSet set = tiny_chorales();
+  std::ostringstream bigram;
+  bigram.precision(4);
+  bigram << std::fixed << voice_bigram_loss(set.train, set.valid, 1);
+  for (const std::string& text :
+       {std::string("\n  unigram per voice "), "\n  bigram per voice  " + bigram.str(),
+        std::string("\n  model             "),
+        std::string(" % of the notes below the soprano are those of")})
+    CHECK_THAT(ended.out, Containing(text));
+  for (const char* name : {"loss.png", "composed-1.png", "harmonised-1.png"})
+    CHECK(read_file(tiny.out(name)).rfind("\x89PNG", 0) == 0);
+  for (const char* name : {"composed-1.mid", "harmonised-1.mid"})
+    CHECK(read_file(tiny.out(name)).rfind("MThd", 0) == 0);
+  CHECK_THAT(read_file(tiny.out("metrics.csv")), Containing("step,seconds,train_loss,valid_loss"));
+
+  // Again with two threads, in two parts, without music: the same bytes.
+  REQUIRE(same.run({"--threads", "2", "--pieces", "0"}).status == 0);
+  CHECK(read_file(same.out("checkpoint.safetensors")) ==
+        read_file(tiny.out("checkpoint.safetensors")));
+  const Ended again = same.run({"--resume", same.out("checkpoint.safetensors"), "--beam", "2"});
+  CHECK(again.status == 0);
+  CHECK(read_file(same.out("harmonised-1.mid")) == read_file(tiny.out("harmonised-1.mid")));
+}
+
+TEST_CASE("harmonise composes its own data", "[examples]") {
+  NEEDS_PROGRAM("harmonise");
+  const TinyHarmony tiny;
+  const Ended ended =
+      run(find_program("harmonise"),
+          {"--steps", "2", "--layers", "1", "--d-model", "16", "--heads", "2", "--d-hidden", "16",
+           "--length", "16", "--pieces", "0", "--out", tiny.file("out")});
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("Generated 200 chorales"));
+  CHECK(load_chorales(tiny.out("chorales.json")).train.size() == 200);
+}
+
+TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[examples]") {
+  NEEDS_PROGRAM("harmonise");
+  const TinyHarmony tiny;
+  REQUIRE(tiny.run({"--steps", "3", "--pieces", "0"}).status == 0);
+  const std::string checkpoint = tiny.out("checkpoint.safetensors");
+  write_file(tiny.file("bad.json"), "{\"train\": oops}");
+  struct Case {
+    Arguments arguments;
+    std::string told;
+  };
+  const std::vector<Case> cases{
+      {{"--data", tiny.file("none.json")}, tiny.file("none.json") + ": no such file"},
+      {{"--data", tiny.file("bad.json")}, "malformed JSON at byte 11 (line 1)"},
+      {{"--position", "left"}, "--position left: accepted are none, sinusoid and music"},
+      {{"--label-smoothing", "1"}, "--label-smoothing 1: must be at least 0 and below 1"},
+      {{"--length", "1"}, "--length 1: accepted are 2 to 1048576"},
+      {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3"},
+      {{"--beam", "0"}, "--beam 0: accepted are 1 to 64"},
+      {{"--pieces", "-1"}, "--pieces -1: accepted are 0 to 1000"},
+      {{"--minutes", "1"}, "--minutes: this run takes 20 steps"},
+      {{"--layers", "1000", "--d-model", "65536"}, " GB of memory, and "},
+      {{"--parameters", "--layers", "0"}, "--layers 0: accepted are 1 to 1000"},
+      {{"--layers", "many"}, "--layers many: must be a whole number of 64 bits"},
+      {{"--bogus"}, "not expected: --bogus"},
+      {{"--out", tiny.file("tiny.json")}, "it is not a folder"},
+      {{"--resume", tiny.file("tiny.json")}, tiny.file("tiny.json")},
+      {{"--resume", checkpoint}, "--steps 20: the run of " + checkpoint + " has 3;"},
+      {{"--resume", checkpoint, "--steps", "3", "--position", "none"},
+       "--position none: the run of " + checkpoint + " has music;"},
+  };
+  const auto before = contents(tiny.file(""));
+  for (const Case& c : cases) {
+    const Ended ended = tiny.run(c.arguments);
+    INFO(ended.err);
+    CHECK(ended.status == 2);
+    CHECK(ended.one_line());
+    CHECK(ended.out.empty());
+    CHECK(ended.err.rfind("harmonise: ", 0) == 0);
+    CHECK_THAT(ended.err, Containing(c.told));
+    CHECK(contents(tiny.file("")) == before);
+  }
+}

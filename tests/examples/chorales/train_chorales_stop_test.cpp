@@ -1,0 +1,175 @@
+// train_chorales, ended at any moment in any way, goes on where it was, bit for bit.
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "tests/examples/chorales/train_chorales.h"
+
+namespace {
+
+using namespace stretto::examples::testing;  // NOLINT
+using stretto::examples::PortableRandom;
+using Arguments = std::vector<std::string>;
+
+void check_finished(const Ended& ended) {
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+}
+
+/// The names of the files in a folder.
+std::set<std::string> names(const std::string& folder) {
+  std::set<std::string> all;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    all.insert(entry.path().filename().string());
+  return all;
+}
+
+// Long enough for a signal to arrive before its end, with one thread or two.
+const Arguments longer{"--steps", "2000", "--save-every", "500"};
+
+}  // namespace
+
+TEST_CASE("train_chorales killed at any moment resumes bit for bit", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales whole;
+  const Ended reference = whole.run();
+  check_finished(reference);
+  const std::set<std::string> files = names(whole.out());
+  CHECK(files.count("checkpoint.safetensors") == 1);
+
+  PortableRandom random(2024);
+  int killed = 0, resumed = 0;
+  for (int trial = 0; trial < 20; ++trial) {
+    const TinyChorales tiny;
+    const double share = trial == 0 ? 0 : random.below(1000) / 1000.0;
+    {
+      Program program(tiny.path, tiny.command());
+      std::this_thread::sleep_for(std::chrono::duration<double>(share * reference.seconds));
+      program.signal(SIGKILL);
+      killed += program.wait().status == 128 + SIGKILL;
+    }
+    const bool begun = std::filesystem::exists(tiny.out("checkpoint.safetensors"));
+    resumed += begun;
+    INFO("trial " << trial << ", killed after " << share << " of " << reference.seconds << " s");
+    check_finished(begun ? tiny.resume() : tiny.run());
+    CHECK(tiny.checkpoint() == whole.checkpoint());
+    CHECK(names(tiny.out()) == files);  // no temporary file is left
+  }
+  CHECK(killed > 0);
+  CHECK(resumed > 0);
+}
+
+TEST_CASE("train_chorales overwrites what a killed run left half written", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
+  std::filesystem::create_directory(tiny.out());
+  for (const char* name : {"checkpoint.safetensors.tmp", "metrics.csv.tmp", "loss.png.tmp"})
+    write_file(tiny.out(name), std::string(1 << 20, 'x'));
+  check_finished(tiny.run({"--steps", "6"}));
+  check_finished(tiny.resume({"--steps", "6"}));  // this one rewrites metrics.csv
+  for (const std::string& name : names(tiny.out())) CHECK(name.find(".tmp") == std::string::npos);
+}
+
+TEST_CASE("train_chorales draws nothing more for evaluation, music or threads", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales plain, busy;
+  check_finished(plain.run({"--evaluate-every", "1000"}));
+  check_finished(busy.run({"--evaluate-every", "1", "--final-stride", "1", "--generate", "8",
+                           "--save-every", "7", "--threads", "2", "--anomaly"}));
+  CHECK(plain.checkpoint() == busy.checkpoint());
+  // A finished run is done again at its end only.
+  check_finished(busy.resume({"--generate", "8"}));
+  CHECK(plain.checkpoint() == busy.checkpoint());
+}
+
+TEST_CASE("train_chorales saves on Ctrl-C and SIGTERM, and tells how to go on", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales whole;
+  check_finished(whole.run(longer));
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const TinyChorales tiny;
+    Program program(tiny.path, tiny.command(longer));
+    REQUIRE(program.wait_for("step 100:"));
+    program.signal(signal);
+    const Ended ended = program.wait();
+    INFO(ended.err << ended.out);
+    CHECK(ended.status == 128 + signal);
+    CHECK(ended.complaint() == "Stopping after this step; Ctrl-C now stops at once.");
+    CHECK(std::count(ended.out.begin(), ended.out.end(), '\n') == 2);
+    const std::string line = ended.out.substr(ended.out.find('\n') + 1);
+    CHECK_THAT(line, Containing("Stopped at step "));
+    CHECK_THAT(line, Containing("repeat the command with --resume " +
+                                tiny.out("checkpoint.safetensors") + "\n"));
+    CHECK(tiny.checkpoint() != whole.checkpoint());
+    check_finished(tiny.resume(longer));
+    CHECK(tiny.checkpoint() == whole.checkpoint());
+
+    // The curve is there, whichever run has measured which part of it.
+    CHECK(measured(tiny) == measured(whole));
+  }
+}
+
+TEST_CASE("train_chorales can be stopped while it scores at the end", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
+  PortableRandom random(3);
+  stretto::examples::ChoraleSet set = tiny_chorales();
+  set.valid = {random_chorale(random, 8000)};  // takes seconds
+  save_chorales(tiny.file("tiny.json"), set);
+  Program program(tiny.path, tiny.command({"--final-stride", "1", "--evaluate-every", "1000"}));
+  REQUIRE(program.wait_for("step 60/60"));
+  program.signal(SIGTERM);
+  const Ended ended = program.wait();
+  INFO(ended.err << ended.out);
+  CHECK(ended.status == 128 + SIGTERM);
+  CHECK_THAT(ended.out, Containing("Stopped at step 60. "));
+}
+
+TEST_CASE("train_chorales on a full disk keeps the last good checkpoint", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales whole, tiny;
+  check_finished(whole.run(longer));
+  {
+    Program program(tiny.path, tiny.command(longer));
+    REQUIRE(program.wait_for("step 100:"));
+    program.signal(SIGINT);
+    REQUIRE(program.wait().status == 130);
+  }
+  const std::string before = tiny.checkpoint();
+  const std::string name = tiny.out("checkpoint.safetensors");
+  const long too_little = long(before.size()) / 2;
+  const auto check_told = [&](const Ended& ended) {
+    INFO(ended.err);
+    CHECK(ended.status == 1);
+    CHECK(ended.complaint() == "train_chorales: [save] " + name + ": write failed: File too large");
+    CHECK(tiny.checkpoint() == before);
+    CHECK(names(tiny.out()).count("checkpoint.safetensors.tmp") == 0);
+  };
+  check_told(run(tiny.path, tiny.resuming(longer), {.largest_file = too_little}));
+
+  // Ctrl-C cannot save either.
+  Program program(tiny.path, tiny.resuming({"--steps", "2000", "--save-every", "5000"}),
+                  {.largest_file = too_little});
+  REQUIRE(program.wait_for("step "));
+  program.signal(SIGINT);
+  check_told(program.wait());
+
+  check_finished(tiny.resume(longer));
+  CHECK(tiny.checkpoint() == whole.checkpoint());
+}
+
+TEST_CASE("train_chorales stops where it cannot write its metrics", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
+  const Ended ended =
+      run(tiny.path, tiny.command({"--save-every", "5000", "--evaluate-every", "1"}),
+          {.largest_file = 300});
+  INFO(ended.err);
+  CHECK(ended.status == 1);
+  CHECK(ended.complaint() ==
+        "train_chorales: cannot write '" + tiny.out("metrics.csv") + "': File too large");
+}

@@ -1,0 +1,104 @@
+// train_chorales from start to end: what it says and what it makes.
+
+#include "tests/examples/chorales/train_chorales.h"
+
+#include <filesystem>
+
+#include "examples/chorales/chorale_training.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+}  // namespace
+
+TEST_CASE("train_chorales --help names every option", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  check_help(
+      "train_chorales", settings_to_notes(ChoraleSettings()),
+      {"data", "out", "resume", "minutes", "threads", "device", "generate", "prime", "save-every",
+       "final-stride", "top-p", "temperature", "evaluate-every", "anomaly", "help", "parameters"});
+}
+
+TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
+  const Ended ended = tiny.run({"--steps", "40", "--generate", "24", "--prime", "4"});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("Read 3 chorales to learn from and 1 to judge by. relative"));
+  for (const char* name : {"\n  unigram  ", "\n  bigram per voice  ", "\n  relative model  "})
+    CHECK_THAT(ended.out, Containing(name));
+
+  for (const char* name : {"loss.png", "attention.png", "generated.png", "primed.png"})
+    CHECK(read_file(tiny.out(name)).rfind("\x89PNG", 0) == 0);
+  for (const char* name : {"generated.mid", "primed.mid"})
+    CHECK(read_file(tiny.out(name)).rfind("MThd", 0) == 0);
+
+  std::istringstream metrics(read_file(tiny.out("metrics.csv")));
+  std::string line;
+  std::getline(metrics, line);
+  CHECK(line == "step,seconds,train_loss,valid_loss,learning_rate,gradient_norm,tokens_per_second");
+  int step = 0;
+  while (std::getline(metrics, line)) CHECK(std::stoi(line) == (step += 2));  // twenty in all
+  CHECK(step == 40);
+}
+
+TEST_CASE("train_chorales composes its own data, and goes by the clock", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
+  const Ended ended =
+      run(find_program("train_chorales"),
+          {"--minutes", "0.005", "--layers", "1", "--d-model", "16", "--heads", "2", "--d-hidden",
+           "16", "--length", "32", "--final-stride", "32", "--generate", "0", "--out", tiny.out()});
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("Generated 200 chorales"));
+  CHECK(load_chorales(tiny.out("chorales.json")).train.size() == 200);
+}
+
+TEST_CASE("train_chorales --parameters prints their number and makes nothing", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TinyChorales tiny;
+  CHECK(tiny.run({"--parameters"}).status == 0);
+  CHECK_FALSE(std::filesystem::exists(tiny.out()));
+  // The defaults: 148 tokens twice, 4 layers with attention without biases, and with tables of 512
+  // rows for 4 heads of 32.
+  const int64_t layer = 4 * 128 * 128 + 2 * 128 * 512 + 512 + 128 + 4 * 128;
+  const int64_t absolute = 2 * chorale_vocabulary * 128 + 4 * layer + 2 * 128;
+  CHECK(run(find_program("train_chorales"), {"--parameters"}).out ==
+        std::to_string(absolute + 4 * 4 * 512 * 32) + "\n");
+  CHECK(run(find_program("train_chorales"), {"--parameters", "--attention", "absolute"}).out ==
+        std::to_string(absolute) + "\n");
+}
+
+TEST_CASE("train_chorales stops at NaN, and --anomaly names the op", "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const std::vector<std::string> explosive{"--learning-rate", "1e5", "--warmup",         "0",
+                                           "--save-every",    "1",   "--evaluate-every", "1000"};
+  std::vector<std::string> watched = explosive;
+  watched.push_back("--anomaly");
+  for (const bool anomaly : {false, true}) {
+    const TinyChorales tiny;
+    const Ended ended = tiny.run(anomaly ? watched : explosive);
+    INFO(ended.err);
+    CHECK(ended.status == 1);
+    const std::string start = "train_chorales: step ";
+    REQUIRE(ended.complaint().rfind(start, 0) == 0);
+    const int step = std::stoi(ended.complaint().substr(start.size()));
+    CHECK(step > 1);
+    CHECK_THAT(ended.complaint(),
+               anomaly ? Containing(": [") && Containing("] the ") &&
+                             Containing(" of this op is the first with NaN or infinity")
+                       : Containing(": the ") && Containing(" is ") &&
+                             Containing("; --anomaly names the op that first makes it so"));
+
+    const std::string saved = tiny.checkpoint();  // the one of the step before
+    CHECK_THAT(saved, Containing("\"stretto.step\":\"" + std::to_string(step - 1) + "\""));
+    const Ended again = tiny.resume(anomaly ? watched : explosive);
+    CHECK(again.status == 1);
+    CHECK(again.complaint() == ended.complaint());
+    CHECK(tiny.checkpoint() == saved);
+  }
+}

@@ -1,0 +1,281 @@
+// Generated songs, augmentation, batches, and what counting makes of them.
+#include "examples/groove/groove_data.h"
+
+#include <cmath>
+#include <map>
+#include <set>
+#include <stdexcept>
+
+#include "examples/common/error.h"
+#include "examples/groove/groove_augmentation.h"
+#include "examples/groove/groove_families.h"
+#include "examples/groove/groove_generator.h"
+#include "examples/groove/groove_midi.h"
+#include "examples/groove/groove_tokens.h"
+#include "tests/examples/groove/groove_toys.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+std::vector<Note> line(int bars, int pitch) {
+  std::vector<Note> notes;
+  for (int i = 0; i < bars; ++i) notes.push_back({48 * i, 47, pitch, 80});
+  return notes;
+}
+
+GrooveSource toy_song(int bars) {
+  return {.name = "toy",
+          .bass = {"Bass", 33, line(bars, 40)},
+          .drums = {"Drums", 0, line(bars, 36)},
+          .harmony = {{"a", 1, line(bars, 60)}, {"none", 2, {}}, {"b", 3, line(bars, 61)}}};
+}
+
+/// How often f(random) is true in 4000 draws.
+template <class F>
+double share(const F& f) {
+  PortableRandom random(8);
+  int count = 0;
+  for (int i = 0; i < 4000; ++i) count += f(random);
+  return count / 4000.0;
+}
+
+}  // namespace
+
+TEST_CASE("generated songs are whole, and the same for a seed", "[examples][groove]") {
+  std::set<std::string> names, families;
+  for (const GrooveSource& song : generate_grooves(3, 0, 200)) {
+    INFO(song.name);
+    names.insert(song.name);
+    families.insert(song.name.substr(song.name.find('.') + 1));
+    CHECK(missing_part(song).empty());
+    CHECK(song.harmony.size() <= 3);
+    const Groove groove = with_fullest_harmony(song);
+    CHECK(bars_of(groove) % 4 == 0);
+    CHECK(bars_of(groove) >= 4);
+    CHECK(bars_of(groove) <= 24);
+    CHECK(same_notes(to_groove(to_tokens(groove)), groove));
+    CHECK(to_tokens(first_bars(groove, 2)).size() > 20);
+    CHECK_NOTHROW(midi_bytes(to_song(groove)));
+    for (const GroovePart& part : song.harmony)
+      for (const Note& note : part.notes) CHECK((note.pitch >= 52 && note.pitch <= 84));
+    for (const Note& note : song.bass.notes) CHECK((note.pitch >= 27 && note.pitch <= 55));
+  }
+  CHECK(names.size() > 100);
+  CHECK(families.size() == 7);
+  CHECK(fingerprint(generate_grooves(3, 0, 20)) == fingerprint(generate_grooves(3, 0, 20)));
+  CHECK(fingerprint(generate_grooves(3, 5, 1)) == fingerprint({generate_groove(3, 5)}));
+  CHECK(fingerprint(generate_grooves(3, 0, 20)) != fingerprint(generate_grooves(4, 0, 20)));
+  // On every machine and standard library.
+  CHECK(fingerprint(generate_grooves(1, 0, 50)) == "c863cec762cd7ca5");
+}
+
+TEST_CASE("the patterns of all families fill a bar", "[examples][groove]") {
+  for (const GrooveFamily& f : groove_families()) {
+    INFO(f.name);
+    for (const Patterns& patterns :
+         {f.kick, f.snare, f.cymbal, f.colour, f.bass, f.piano, f.guitar}) {
+      REQUIRE(!patterns.empty());
+      for (const std::string& pattern : patterns) {
+        CHECK(pattern.size() == f.kick[0].size());
+        CHECK(48 % pattern.size() == 0);
+        CHECK(pattern[0] != '-');  // nothing to hold
+        CHECK(pattern.find_first_not_of(".-xnrtfoa") == std::string::npos);
+      }
+    }
+  }
+}
+
+TEST_CASE("bars of grooves", "[examples][groove]") {
+  Groove groove;
+  CHECK(bars_of(groove) == 0);
+  groove.tracks[0] = {{0, 47, 40, 80}, {40, 8, 41, 80}, {40, 56, 42, 80}, {96, 1, 43, 80}};
+  CHECK(end_of(groove) == 97);
+  CHECK(bars_of(groove) == 3);
+  CHECK(first_bars(groove, 1).tracks[0].size() == 1);  // what ends with the bar is not before
+  CHECK(first_bars(groove, 2).tracks[0].size() == 2);
+  CHECK(first_bars(groove, 3).tracks[0].size() == 4);
+  CHECK(same_notes(without_bars(groove, 1).tracks[0], {{48, 1, 43, 80}}));
+  const GrooveSource later = without_bars(toy_song(3), 2);
+  CHECK(same_notes(later.bass.notes, line(1, 40)));
+  CHECK(same_notes(later.harmony[2].notes, line(1, 61)));
+}
+
+TEST_CASE("one harmony is chosen, with notes if any has", "[examples][groove]") {
+  const GrooveSource song = toy_song(4);
+  const double first = share([&](PortableRandom& random) {
+    const Groove groove = choose_harmony(song, random);
+    CHECK(groove.tracks[harmony_track].size() == 4);
+    CHECK(groove.tracks[bass_track].size() == 4);
+    return groove.programs[harmony_track] == 1;
+  });
+  CHECK(first == Approx(0.5).margin(0.04));  // five standard deviations
+  GrooveSource silent = song;
+  for (GroovePart& part : silent.harmony) part.notes.clear();
+  PortableRandom random(1);
+  CHECK(choose_harmony(silent, random).tracks[harmony_track].empty());
+  silent.harmony.clear();
+  CHECK(choose_harmony(silent, random).tracks[harmony_track].empty());
+}
+
+TEST_CASE("a quarter of the long grooves begin later", "[examples][groove]") {
+  const auto skipped = [](const Groove& groove, PortableRandom& random) {
+    return bars_of(groove) - bars_of(skip_bars(groove, random));
+  };
+  for (const auto& [bars, most] : std::map<int, int>{{7, 0}, {8, 4}, {15, 4}, {16, 8}, {200, 64}}) {
+    Groove groove;
+    groove.tracks[0] = line(bars, 40);
+    std::map<int, int> counts;
+    const double any = share([&, n = bars](PortableRandom& random) {
+      const int by = skipped(groove, random);
+      CHECK((by % 4 == 0 && by <= n / 2));
+      ++counts[by];
+      return by > 0;
+    });
+    CHECK(any == Approx(most == 0 ? 0 : 0.25).margin(0.035));
+    CHECK(counts.rbegin()->first == most);
+    CHECK(int(counts.size()) == 1 + most / 4);  // all multiples of four
+  }
+}
+
+TEST_CASE("tracks fall silent, but never all", "[examples][groove]") {
+  const Groove groove = with_harmony(toy_song(2), 0);
+  for (size_t track = 0; track < 3; ++track) {
+    const double silent = share([&](PortableRandom& random) {
+      const Groove fewer = drop_tracks(groove, random);
+      CHECK(end_of(fewer) > 0);
+      return fewer.tracks[track].empty();
+    });
+    CHECK(silent == Approx(0.1 * 2 / 3).margin(0.02));
+  }
+  Groove one = groove;
+  one.tracks[1].clear();
+  one.tracks[2].clear();
+  CHECK(share([&](PortableRandom& r) { return end_of(drop_tracks(one, r)) > 0; }) == 1);
+  CHECK(share([&](PortableRandom& r) { return end_of(drop_tracks({}, r)) == 0; }) == 1);
+}
+
+TEST_CASE("all but the drums is transposed, within the octaves there are", "[examples][groove]") {
+  Groove groove;
+  for (auto& notes : groove.tracks) notes = {{0, 1, 2, 80}, {0, 1, 60, 80}, {0, 1, 125, 80}};
+  std::map<int, int> counts;
+  share([&](PortableRandom& random) {
+    const Groove moved = transpose(groove, random);
+    const int by = moved.tracks[0][1].pitch - 60;
+    ++counts[by];
+    CHECK(moved.tracks[0][0].pitch == (by < -2 ? 2 + by + 12 : 2 + by));
+    CHECK(moved.tracks[0][2].pitch == (by > 2 ? 125 + by - 12 : 125 + by));
+    CHECK(same_notes(moved.tracks[1], groove.tracks[1]));
+    CHECK(same_notes(moved.tracks[2], moved.tracks[0]));
+    return true;
+  });
+  CHECK(counts.size() == 12);
+  CHECK(counts.begin()->first == -5);
+  CHECK(counts.rbegin()->first == 6);
+  for (const auto& [by, count] : counts) CHECK(count == Approx(4000 / 12.0).margin(90));
+  CHECK(error_of<std::invalid_argument>([&] { transposed(groove, 13); }) ==
+        "cannot transpose by 13 semitones; expected -12 to 12");
+}
+
+TEST_CASE("sequences begin, end and are cut", "[examples][groove]") {
+  const Groove groove = with_harmony(toy_song(2), 0);
+  const std::vector<int64_t> tokens = to_tokens(groove);
+  const auto n = int64_t(tokens.size());
+  const GrooveSequence whole = groove_sequence(groove, n + 2);
+  CHECK(int64_t(whole.size()) == n + 2);
+  CHECK(whole.front() == groove_start);
+  CHECK(whole.back() == groove_end);
+  CHECK(groove_sequence(groove, 10'000) == whole);
+  for (const int64_t length : {int64_t{2}, int64_t{5}, n + 1})
+    CHECK(groove_sequence(groove, length) == GrooveSequence(whole.begin(), whole.begin() + length));
+  CHECK(groove_sequence({}, 9) == GrooveSequence{groove_start, groove_end});
+}
+
+TEST_CASE("batches learn the end, but not the padding", "[examples][groove]") {
+  const std::vector<GrooveSequence> sequences{{793, 5, 6, 792}, {793, 7}, {793, 792}};
+  const stretto::nn::Batch b = groove_batch(sequences, false);
+  using Numbers = std::vector<int64_t>;
+  CHECK(b.inputs.shape() == stretto::Shape{3, 3});
+  CHECK(b.inputs.to_vector<int64_t>() == Numbers{793, 5, 6, 793, 7, 792, 793, 792, 792});
+  CHECK(b.targets.to_vector<int64_t>() == Numbers{5, 6, 792, 7, -100, -100, 792, -100, -100});
+  CHECK(groove_batch(sequences, true).targets.to_vector<int64_t>() ==
+        Numbers{5, 6, -100, 7, -100, -100, -100, -100, -100});
+}
+
+TEST_CASE("songs are held out evenly", "[examples][groove]") {
+  const auto split = [](int songs, double share) {
+    std::vector<GrooveSource> all;
+    for (int i = 0; i < songs; ++i) all.push_back({.name = std::to_string(i)});
+    const GrooveSplit s = split_grooves(std::move(all), share, "folder");
+    CHECK(int(s.train.size() + s.valid.size()) == songs);
+    std::string held;
+    for (const GrooveSource& song : s.valid) held += song.name + " ";
+    return held;
+  };
+  CHECK(split(20, 0.1) == "9 19 ");
+  CHECK(split(9, 0.3) == "3 6 ");
+  CHECK(split(3, 0.01) == "2 ");
+  CHECK(split(3, 0.99) == "1 2 ");
+  CHECK(split(2, 0.5) == "1 ");
+  CHECK(error_of<UsageError>([&] { split(1, 0.5); }) ==
+        "folder: at least two songs with bass, drums and harmony are needed, and it has 1");
+}
+
+TEST_CASE("training sequences depend on seed and step alone", "[examples][groove]") {
+  const std::vector<GrooveSource> songs = generate_grooves(1, 0, 5);
+  GrooveSettings settings;
+  settings.length = 100;
+  const auto batch = training_grooves(songs, settings, 3);
+  CHECK(batch.size() == 8);
+  CHECK(batch == training_grooves(songs, settings, 3));
+  CHECK(batch != training_grooves(songs, settings, 4));
+  settings.seed = 2;
+  CHECK(batch != training_grooves(songs, settings, 3));
+  settings.augment = false;
+  const auto plain = validation_grooves(songs, 100);
+  std::set<GrooveSequence> seen;
+  for (int64_t step = 0; step < 20; ++step)
+    for (const GrooveSequence& sequence : training_grooves(songs, settings, step))
+      seen.insert(sequence);
+  CHECK(seen == std::set<GrooveSequence>(plain.begin(), plain.end()));
+}
+
+TEST_CASE("counting grooves", "[examples][groove]") {
+  GrooveSettings settings;
+  settings.augment = false;
+  const std::vector<GrooveSource> songs{toy_song(1)};
+  // start, three notes on, a shift and two more of no time between the ends, end: all but the
+  // start once.
+  const GrooveSequence sequence = groove_sequence(with_fullest_harmony(songs[0]), 100);
+  const double n = double(sequence.size()), shifts = 4;  // (2, 0), (1, 11) and twice (0, 11)
+  CHECK(n == 2 + 6 + shifts);
+  const double once = std::log(2 / (n + 794)), twice = std::log(3 / (n + 794));
+  const CountingLoss loss = counted_loss(songs, {sequence}, settings);
+  CHECK(loss.unigram == Approx(-((n - 3) * once + 2 * twice) / (n - 1)));
+  CHECK(loss.bigram < loss.unigram / 5);
+  // Without the end, there is one token less to say.
+  settings.published_eos = true;
+  CHECK(
+      counted_loss(songs, {sequence}, settings).unigram ==
+      Approx(-((n - 4) * std::log(2 / (n - 1 + 794)) + 2 * std::log(3 / (n - 1 + 794))) / (n - 2)));
+  // What is transposed can be foreseen.
+  settings.augment = true;
+  const GrooveSequence moved = groove_sequence(transposed(with_harmony(songs[0], 0), 4), 100);
+  const double known = counted_loss(songs, {moved}, settings).bigram;
+  settings.augment = false;
+  CHECK(known < counted_loss(songs, {moved}, settings).bigram);
+}
+
+TEST_CASE("counting several sequences goes over none of their borders", "[examples]") {
+  TokenCounts counts(3);
+  counts.add(std::vector<int>{0, 1});
+  counts.add(std::vector<int>{2, 1});
+  const CountingLoss loss = counts.loss(std::vector<std::vector<int>>{{2, 1}, {0}, {1, 2}});
+  const double p1 = 3.0 / 7, p2 = 2.0 / 7;
+  CHECK(loss.unigram == Approx(-(std::log(p1) + std::log(p2)) / 2));
+  CHECK(loss.bigram == Approx(-(std::log((1 + p1) / 2) + std::log(p2)) / 2));  // 1 was never first
+  CHECK(std::isnan(counts.loss(std::vector<std::vector<int>>{{0}}).unigram));
+}

@@ -1,0 +1,235 @@
+// Grooves from MIDI files: which instrument is what, the grid, folders, and real files.
+#include "examples/groove/groove_midi.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "examples/common/error.h"
+#include "examples/groove/groove_style.h"
+#include "examples/groove/groove_tokens.h"
+#include "tests/examples/data_folder.h"
+#include "tests/examples/groove/groove_toys.h"
+#include "tests/examples/midi/midi_bytes.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+Track instrument(const std::string& name, int channel, int program, int notes = 1) {
+  Track track{name, channel, program, {}};
+  for (int i = 0; i < notes; ++i) track.notes.push_back({10 * i, 10, 40 + i, 80});
+  return track;
+}
+
+GrooveSource read(const Song& song) { return to_groove_source(parse_midi(midi_bytes(song), "x")); }
+
+std::vector<std::string> harmonies(const GrooveSource& song) {
+  std::vector<std::string> names;
+  for (const GroovePart& part : song.harmony) names.push_back(part.name);
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("the instruments of a MIDI file are bass, drums and harmonies", "[examples][groove]") {
+  const GrooveSource song = read(
+      {480,
+       96,
+       {instrument("Piano", 1, 0, 4), instrument("a", 0, 33, 2), instrument("Kit", 9, 35, 3),
+        instrument("Synth Bass", 2, 80, 5), instrument("Bassoon", 3, 70), instrument("b", 4, 39),
+        instrument("more drums", 9, 0, 2), instrument("silent", 5, 0, 0)}});
+  CHECK(song.bass.name == "Synth Bass");  // of three basses the one of most notes
+  CHECK(song.bass.program == 80);
+  CHECK(song.bass.notes.size() == 5);
+  CHECK(song.drums.notes.size() == 5);
+  CHECK(harmonies(song) == std::vector<std::string>{"Piano", "Bassoon"});
+  CHECK(song.quarters_per_minute == Approx(96));
+  CHECK(missing_part(song).empty());
+
+  const Groove groove = with_fullest_harmony(song);
+  CHECK(groove.tracks[harmony_track].size() == 4);
+  CHECK(groove.programs == std::array<int, 3>{80, 0, 0});
+  CHECK(with_harmony(song, 1).programs[harmony_track] == 70);
+
+  // One track of several channels is several instruments.
+  std::string events = bytes_of("\0\xC0\x21\0\xC1\x05");
+  for (const int channel : {0, 1, 9}) {
+    events += bytes_of("\0") + char(0x90 | channel) + bytes_of("\x30\x50");
+    events += bytes_of("\x60") + char(0x80 | channel) + bytes_of("\x30\x50");
+  }
+  const GrooveSource joined = to_groove_source(parse_midi(midi(0, {events}), "x"));
+  CHECK(joined.bass.notes.size() == 1);
+  CHECK(joined.drums.notes.size() == 1);
+  REQUIRE(joined.harmony.size() == 1);
+  CHECK(joined.harmony[0].program == 5);
+}
+
+TEST_CASE("what a song lacks is named", "[examples][groove]") {
+  const Track bass = instrument("", 0, 32), drums = instrument("", 9, 0),
+              piano = instrument("", 1, 0);
+  CHECK(missing_part(read({12, 120, {drums, piano}})) == "no bass");
+  CHECK(missing_part(read({12, 120, {bass, piano}})) == "no drums");
+  CHECK(missing_part(read({12, 120, {bass, drums}})) == "no harmony");
+  CHECK(with_fullest_harmony(read({12, 120, {bass, drums}})).tracks[harmony_track].empty());
+  GrooveSource song = read({12, 120, {bass, drums, piano}});
+  CHECK(missing_part(song).empty());
+  song.harmony[0].notes.clear();
+  CHECK(missing_part(song) == "no harmony");
+}
+
+TEST_CASE("notes go to the nearest twelfth of a beat", "[examples][groove]") {
+  const auto grid = [](int quarter, int start, int duration) {
+    const Song song{quarter, 80, {{"", 0, 33, {{start, duration, 40, 80}}}}};
+    const Note note = read(song).bass.notes.at(0);
+    return std::pair(note.start, note.start + note.duration);
+  };
+  using Pair = std::pair<int, int>;
+  CHECK(grid(12, 7, 5) == Pair(7, 12));
+  CHECK(grid(480, 480, 240) == Pair(12, 18));
+  CHECK(grid(480, 19, 41) == Pair(0, 2));  // 19 and 60 of 40 a twelfth; half goes up
+  CHECK(grid(480, 20, 15) == Pair(1, 2));  // both at 1, and a note lasts
+  CHECK(grid(1, 3, 2) == Pair(36, 60));
+  CHECK(grid(96, 9, 7) == Pair(1, 2));
+  CHECK(grid(32767, 32767, 32767) == Pair(12, 24));
+
+  // SMPTE: 25 frames of 40 ticks are a second, that is two beats until the tempo changes, and then
+  // one: the change after one second (1000 ticks).
+  const std::string tempo = bytes_of("\x87\x68\xFF\x51\x03\x0F\x42\x40");
+  const std::string notes = bytes_of(
+      "\x83\x74\x90\x28\x50\x83\x74\x80\x28\x50"    // 500 to 1000: one beat to two
+      "\x83\x74\x90\x29\x50\x83\x74\x80\x29\x50");  // 1500 to 2000: two and a half to three
+  const std::string file =
+      header(1, 2, 0xE728) + track(tempo) + track(bytes_of("\0\xC0\x21") + notes);
+  const std::vector<Note> smpte = to_groove_source(parse_midi(file, "x")).bass.notes;
+  REQUIRE(smpte.size() == 2);
+  CHECK(same_note(smpte[0], {12, 12, 40, 80}));
+  CHECK(same_note(smpte[1], {30, 6, 41, 80}));
+}
+
+TEST_CASE("grooves are written as MIDI and read again", "[examples][groove]") {
+  PortableRandom random(1);
+  Groove groove = random_groove(random, 20);
+  groove.programs = {36, 0, 27};
+  groove.quarters_per_minute = 100;
+  const GrooveSource song = read(to_song(groove));
+  const Groove again = with_fullest_harmony(song);
+  CHECK(same_notes(again, groove));
+  CHECK(again.programs == groove.programs);
+  CHECK(again.quarters_per_minute == Approx(100));
+  // Tempos that a writer would refuse.
+  const auto tempo = [](const std::string& microseconds) {
+    const std::string events =
+        bytes_of("\0\xFF\x51\x03") + microseconds + bytes_of("\0\x90\x28\x50\x60\x80\x28\x50");
+    return to_groove_source(parse_midi(midi(0, {events}), "x")).quarters_per_minute;
+  };
+  CHECK(tempo(bytes_of("\xFF\xFF\xFF")) == 4);
+  CHECK(tempo(bytes_of("\0\0\1")) == 1000);
+}
+
+TEST_CASE("files that are no groove are refused", "[examples][groove]") {
+  const TempDir folder;
+  const auto told = [&](const std::string& bytes) {
+    write_file(folder.file("x.mid"), bytes);
+    const std::string text = error_of<UsageError>([&] { read_groove(folder.file("x.mid")); });
+    REQUIRE(text.rfind(folder.file("x.mid") + ": ", 0) == 0);
+    return text.substr(folder.file("x.mid").size() + 2);
+  };
+  const std::string note = bytes_of("\0\x90\x28\x50\x60\x80\x28\x50");
+  CHECK(told(midi(1, {""})) == "has no notes");
+  CHECK(told(midi(2, {note, note})) == "its tracks do not sound together (format 2)");
+  CHECK_THAT(told("MThd"), Containing("byte "));
+  // Far beyond 2^28 twelfths: deltas of 2^28 − 1 quarters.
+  const std::string late = header(0, 1, 1) + track(bytes_of("\xFF\xFF\xFF\x7F\x90\x28\x50"
+                                                            "\xFF\xFF\xFF\x7F\x80\x28\x50"));
+  CHECK(told(late) == "a note ends after 2^28 twelfths of a beat; that is too long");
+}
+
+TEST_CASE("a folder of MIDI files gives its grooves in order", "[examples][groove]") {
+  const TempDir folder;
+  std::filesystem::create_directories(folder.file("in/deep"));
+  PortableRandom random(2);
+  const Groove groove = random_groove(random, 20);
+  const std::string good = midi_bytes(to_song(groove));
+  Groove no_drums = groove;
+  no_drums.tracks[drum_track].clear();
+  write_file(folder.file("in/b.mid"), good);
+  write_file(folder.file("in/deep/a.MID"), good);
+  write_file(folder.file("in/a.midi"), good);
+  write_file(folder.file("in/c.mid"), midi_bytes(to_song(no_drums)));
+  write_file(folder.file("in/d.mid"), "nonsense");
+  write_file(folder.file("in/e.txt"), good);
+  std::filesystem::create_directories(folder.file("in/f.mid"));
+  const GrooveFolder read = read_groove_folder(folder.file("in"));
+  std::vector<std::string> names;
+  for (const GrooveSource& song : read.songs) names.push_back(song.name);
+  CHECK(names == std::vector<std::string>{folder.file("in/a.midi"), folder.file("in/b.mid"),
+                                          folder.file("in/deep/a.MID")});
+  CHECK(read.reasons() == "no drums 1, unreadable 1");
+
+  CHECK(read.damaged.files() == 0);
+  write_file(folder.file("in/deep/a.MID"), good.substr(0, good.size() - 2));
+  write_file(folder.file("in/c.mid"), read_file(folder.file("in/c.mid")).substr(0, 200));
+  const GrooveFolder cut = read_groove_folder(folder.file("in"));
+  CHECK(cut.songs.size() == 3);
+  CHECK_THAT(cut.damaged.text(), Containing("1 file is damaged and was read as far as it goes: " +
+                                            folder.file("in/deep/a.MID") + " (byte "));
+  write_file(folder.file("in/c.mid"), midi_bytes(to_song(no_drums)));
+
+  const GrooveFolder later = read_groove_folder(folder.file("in"), 2);
+  CHECK(same_notes(with_fullest_harmony(later.songs.at(0)), without_bars(groove, 2)));
+  CHECK(read_groove_folder(folder.file("in"), 20).reasons() == "no bass 4, unreadable 1");
+  CHECK(error_of<UsageError>([&] { read_groove_folder(folder.file("none")); }) ==
+        "cannot read the folder " + folder.file("none") + ": No such file or directory");
+}
+
+TEST_CASE("the published prompts and continuations are grooves", "[examples][groove][data]") {
+  const std::string packed = data_path("midi/groove_prompts.tar.gz");
+  STRETTO_NEEDS_DATA(packed);
+  const TempDir folder;
+  REQUIRE(std::system(("tar xzf '" + packed + "' -C '" + folder.str() + "'").c_str()) == 0);
+  const std::string root = folder.file("groove_prompts/");
+  int files = 0, continued = 0, unnamed = 0;
+  std::map<std::string, double> first, last;  // by model
+  for (const auto& entry : std::filesystem::directory_iterator(root + "prompts")) {
+    const std::string name = entry.path().stem().string();
+    INFO(name);
+    const Groove prompt = with_fullest_harmony(read_groove(entry.path().string()));
+    ++files;
+    CHECK(end_of(prompt) <= 95);
+    CHECK(same_notes(first_bars(prompt, 2), prompt));
+    CHECK(same_notes(to_groove(to_tokens(prompt)), prompt));
+    for (const char* model : {"ape", "sinespe", "convspe"}) {
+      std::vector<Groove> written;
+      for (int i = 0; i < 3; ++i) {
+        const std::string file =
+            root + "continuations/" + model + "/" + name + "_cont_" + std::to_string(i) + ".mid";
+        const GrooveSource song = read_groove(file);
+        ++files;
+        unnamed += song.harmony.size() == 2;
+        written.push_back(with_fullest_harmony(song));
+        CHECK(same_notes(to_groove(to_tokens(written.back())), written.back()));
+        bool all = true;
+        for (size_t track = 0; track < 3; ++track)
+          for (const Note& note : prompt.tracks[track])
+            all = all && std::any_of(written.back().tracks[track].begin(),
+                                     written.back().tracks[track].end(),
+                                     [&](const Note& n) { return same_note(n, note); });
+        continued += all;
+      }
+      const StyleSimilarity s = style_similarity(prompt, written);
+      first[model] += s.mean_onset(0) + s.mean_time_pitch(0);
+      last[model] += s.mean_onset(3) + s.mean_time_pitch(3);
+    }
+  }
+  // What the paper found: styles are lost in time, with absolute positions sooner.
+  for (const char* model : {"ape", "sinespe", "convspe"}) CHECK(first[model] > last[model]);
+  for (const char* model : {"sinespe", "convspe"}) CHECK(last[model] > last["ape"]);
+  CHECK(files == 500);
+  CHECK(continued == 450);
+  CHECK(unnamed == 1);  // a bass that is a piano and silent in its prompt, which alone names it
+}

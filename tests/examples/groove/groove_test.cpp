@@ -1,0 +1,215 @@
+// groove as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
+
+#include <filesystem>
+
+#include "examples/common/settings.h"
+#include "examples/groove/groove_generator.h"
+#include "examples/groove/groove_midi.h"
+#include "examples/groove/groove_settings.h"
+#include "tests/examples/groove/groove_toys.h"
+#include "tests/examples/tiny_run.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+/// Learns from a folder of generated songs and one without drums.
+class TinyGroove : public TinyRun {
+ public:
+  TinyGroove()
+      : TinyRun("groove",
+                {"--layers", "1",  "--d-model",       "16", "--heads",  "2", "--d-hidden", "32",
+                 "--length", "40", "--batch",         "2",  "--warmup", "5", "--steps",    "20",
+                 "--tokens", "50", "--continuations", "2"}) {
+    std::filesystem::create_directory(file("midi"));
+    for (uint64_t i = 0; i < 4; ++i)
+      write_midi(file("midi/" + std::to_string(i) + ".mid"),
+                 to_song(with_fullest_harmony(generate_groove(2, i))));
+    Groove silent = with_fullest_harmony(generate_groove(2, 9));
+    silent.tracks[drum_track].clear();
+    write_midi(file("midi/silent.mid"), to_song(silent));
+    settings.insert(settings.end(), {"--data", file("midi")});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("groove --help names every option", "[examples][groove]") {
+  NEEDS_PROGRAM("groove");
+  check_help("groove", settings_to_notes(GrooveSettings()),
+             {"data",
+              "published",
+              "out",
+              "resume",
+              "minutes",
+              "threads",
+              "device",
+              "save-every",
+              "parameters",
+              "anomaly",
+              "evaluate-every",
+              "evaluate",
+              "prompts",
+              "prompt",
+              "prompt-bars",
+              "continuations",
+              "tokens",
+              "temperature",
+              "published-shifts",
+              "compare",
+              "published-onsets"});
+}
+
+TEST_CASE("groove --parameters prints their number and makes nothing", "[examples][groove]") {
+  NEEDS_PROGRAM("groove");
+  const auto count = [](const Arguments& arguments) {
+    return printed_parameters("groove", arguments);
+  };
+  CHECK(count({"--published"}) == "76471066");
+  CHECK(count({"--published", "--position", "sine"}) == "76495642");
+  CHECK(count({"--published", "--position", "conv", "--taps", "128"}) == "76614426");
+  CHECK(count({"--published", "--position", "none", "--layers", "1"}) != "76471066");
+  const int64_t d = 128, layer = 4 * d * d + 2 * d * 512 + 512 + d + 4 * d;
+  const int64_t none = 2 * 794 * d + 4 * layer + 2 * d;
+  CHECK(count({"--position", "none"}) == std::to_string(none));
+  CHECK(count({}) == std::to_string(none + 4 * 512 * d));
+}
+
+TEST_CASE("groove learns, continues and compares", "[examples][groove]") {
+  NEEDS_PROGRAM("groove");
+  const TinyGroove tiny;
+  const Ended ended = tiny.run();
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("Read 3 songs to learn from and 1 to judge by (skipped: no "
+                                   "drums 1). Attention softmax, position music, "));
+  for (const char* text :
+       {"\n  unigram  ", "\n  bigram   ", "\n  model    ", "\n  onset-drum, drums  "})
+    CHECK_THAT(ended.out, Containing(text));
+  for (const char* name : {"prompt", "continuation-1", "continuation-2"}) {
+    CHECK(read_file(tiny.out(name) + ".png").rfind("\x89PNG", 0) == 0);
+    CHECK(end_of(with_fullest_harmony(read_groove(tiny.out(name) + ".mid"))) > 0);
+  }
+  CHECK(read_file(tiny.out("loss.png")).rfind("\x89PNG", 0) == 0);
+  const Groove song = with_fullest_harmony(read_groove(tiny.file("midi/3.mid")));
+  CHECK(same_notes(with_fullest_harmony(read_groove(tiny.out("prompt.mid"))), first_bars(song, 2)));
+
+  // The checkpoint alone does the same again, and another prompt; nothing else changes.
+  const auto before = contents(tiny.out());
+  const auto results = [](const Ended& e) { return e.out.substr(e.out.find("Validation loss")); };
+  const Ended again = tiny.resume({"--evaluate", "--out", tiny.file("again")});
+  INFO(again.err);
+  CHECK(again.status == 0);
+  CHECK(results(again) == results(ended));
+  CHECK(contents(tiny.out()) == before);
+  CHECK(!std::filesystem::exists(tiny.file("again/checkpoint.safetensors")));
+  CHECK(read_file(tiny.file("again/continuation-2.mid")) ==
+        read_file(tiny.out("continuation-2.mid")));
+  CHECK(tiny.resume({"--evaluate", "--out", tiny.file("again"), "--prompt",
+                     tiny.file("midi/silent.mid"), "--prompt-bars", "1"})
+            .status == 0);
+  const Groove prompt = with_fullest_harmony(read_groove(tiny.file("again/prompt.mid")));
+  CHECK(end_of(prompt) < 48);
+  CHECK(prompt.tracks[drum_track].empty());
+
+  // A song is like itself, four bars like four bars; the comparison of outputs is the same.
+  const Ended compared =
+      run(tiny.path, {"--compare", tiny.file("midi/3.mid"), tiny.out("continuation-1.mid"),
+                      tiny.out("continuation-2.mid")});
+  CHECK(compared.status == 0);
+  const auto table = [](const Ended& e) { return e.out.substr(e.out.find("1st")); };
+  CHECK(table(compared) == table(ended));
+  CHECK(run(tiny.path, {"--compare", tiny.file("midi/3.mid"), tiny.out("continuation-1.mid"),
+                        tiny.out("continuation-2.mid"), "--published-onsets"})
+            .out != compared.out);
+}
+
+TEST_CASE("groove continues several songs, and shows the mean of their likeness",
+          "[examples][groove]") {
+  NEEDS_PROGRAM("groove");
+  const TinyGroove tiny;
+  const Ended ended =
+      tiny.run({"--steps", "3", "--held-out", "0.5", "--prompts", "9", "--continuations", "1"});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("(1: the same), of 2 songs:\n"));
+  CHECK(std::filesystem::exists(tiny.out("continuation-1.mid")));
+  CHECK(!std::filesystem::exists(tiny.out("continuation-2.mid")));
+  const Ended one = tiny.resume({"--held-out", "0.5", "--evaluate", "--steps", "3", "--out",
+                                 tiny.file("one"), "--continuations", "1"});
+  INFO(one.err);
+  CHECK(one.status == 0);
+  CHECK_THAT(one.out, Containing("(1: the same):\n"));
+  CHECK(read_file(tiny.file("one/continuation-1.mid")) ==
+        read_file(tiny.out("continuation-1.mid")));
+}
+
+TEST_CASE("groove composes its own songs, and goes by the clock", "[examples][groove]") {
+  NEEDS_PROGRAM("groove");
+  const TempDir folder;
+  const Ended ended = run(find_program("groove"), {"--minutes",       "0.005",
+                                                   "--layers",        "1",
+                                                   "--d-model",       "16",
+                                                   "--heads",         "2",
+                                                   "--d-hidden",      "16",
+                                                   "--length",        "32",
+                                                   "--attention",     "performer",
+                                                   "--position",      "learned",
+                                                   "--prompt-bars",   "1",
+                                                   "--continuations", "0",
+                                                   "--out",           folder.file("out")});
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("Generated 200 songs to learn from and 20 to judge by. "
+                                   "Attention performer, position learned, "));
+}
+
+TEST_CASE("groove, stopped, goes on where it was, bit for bit", "[examples][groove]") {
+  NEEDS_PROGRAM("groove");
+  const Arguments longer{"--steps",          "1000", "--save-every",    "300",
+                         "--evaluate-every", "400",  "--continuations", "0"};
+  check_stopped_run_goes_on<TinyGroove>(longer);
+}
+
+TEST_CASE("groove refuses what it cannot use in one line", "[examples][groove]") {
+  NEEDS_PROGRAM("groove");
+  const TinyGroove tiny;
+  REQUIRE(tiny.run({"--steps", "3", "--continuations", "0"}).status == 0);
+  std::filesystem::create_directory(tiny.file("empty"));
+  write_file(tiny.file("bad.mid"), "nonsense");
+  const std::string checkpoint = tiny.out("checkpoint.safetensors"), song = tiny.file("midi/3.mid");
+  check_refusals(
+      tiny,
+      {
+          {{"--data", tiny.file("none")},
+           "cannot read the folder " + tiny.file("none") + ": No such file or directory"},
+          {{"--data", tiny.file("empty")},
+           tiny.file("empty") +
+               ": at least two songs with bass, drums and harmony are needed, and it has 0"},
+          {{"--prompt", tiny.file("none")},
+           "cannot read '" + tiny.file("none") + "': No such file or directory"},
+          {{"--prompts", "0"}, "--prompts 0: accepted are 1 to 1000000"},
+          {{"--prompts", "2", "--prompt", song}, "--prompts 2: --prompt FILE is one"},
+          {{"--prompt-bars", "0"}, "--prompt-bars 0: accepted are 1 to 1000"},
+          {{"--continuations", "-1"}, "--continuations -1: accepted are 0 to 1000"},
+          {{"--tokens", "0"}, "--tokens 0: accepted are 1 to 1000000"},
+          {{"--temperature", "-1"}, "--temperature -1: must be a number of at least 0"},
+          {{"--evaluate"}, "--evaluate: needs --resume FILE"},
+          {{"--minutes", "1"}, "--minutes: this run takes 20 steps, by --steps"},
+          {{"--compare", song}, "--compare: needs a reference and at least one other file"},
+          {{"--position", "learned", "--length", "12"},
+           "--prompt-bars 2: has 211 tokens, and --position learned has room for 11"},
+          {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
+           "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+          {{"--steps", "3", "--resume", checkpoint, "--data", tiny.file("midi"), "--held-out",
+            "0.5"},
+           "--held-out 0.5: the run of " + checkpoint + " has 0.1; it can only go on with that"},
+      });
+  const auto before = contents(tiny.file(""));
+  const Ended compared = run(tiny.path, {"--compare", song, tiny.file("bad.mid")});
+  CHECK(compared.status == 2);
+  CHECK_THAT(compared.err, Containing("groove: " + tiny.file("bad.mid") + ": byte 0"));
+  CHECK(contents(tiny.file("")) == before);
+}

@@ -1,0 +1,255 @@
+// Models of grooves: which there are, that they learn, and what they write.
+#include "examples/groove/groove_training.h"
+
+#include <cmath>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <tuple>
+
+#include "autograd/tape.h"
+#include "core/storage.h"
+#include "examples/common/error.h"
+#include "examples/common/settings.h"
+#include "examples/groove/groove_generator.h"
+#include "examples/groove/groove_grammar.h"
+#include "examples/groove/groove_tokens.h"
+#include "nn/init.h"
+#include "ops/create.h"
+#include "tests/examples/groove/groove_toys.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto;                     // NOLINT
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+GrooveSettings tiny_settings() {
+  GrooveSettings s;
+  s.layers = 1;
+  s.d_model = 16;
+  s.heads = 2;
+  s.d_hidden = 32;
+  s.features = 8;
+  s.redraw = 2;
+  s.realizations = 4;
+  s.taps = 9;
+  s.length = 48;
+  s.batch = 4;
+  s.learning_rate = 0.01;
+  s.warmup = 5;
+  s.steps = 100;
+  return s;
+}
+
+std::vector<GrooveSource> tiny_songs() { return generate_grooves(5, 0, 4); }
+
+std::unique_ptr<GrooveTraining> trained(const GrooveSettings& settings, int steps) {
+  auto training = std::make_unique<GrooveTraining>(settings, tiny_songs(), cpu);
+  for (int i = 0; i < steps; ++i) training->train_step(0);
+  return training;
+}
+
+int64_t parameters(const GrooveSettings& settings) {
+  return nn::count_parameters<nn::MusicTransformer>(groove_model(settings));
+}
+
+}  // namespace
+
+TEST_CASE("groove models have the parameters they should", "[examples][groove]") {
+  CHECK(parameters(published_groove()) == 76'471'066);
+  for (const auto& [position, n] : std::map<std::string, int64_t>{{"sine", 76'495'642},
+                                                                  {"sine-ungated", 76'483'354},
+                                                                  {"conv", 76'614'426},
+                                                                  {"conv-ungated", 76'602'138}}) {
+    GrooveSettings published = published_groove();
+    published.position = position;
+    CHECK(parameters(published) == n);
+  }
+  GrooveSettings s = tiny_settings();
+  s.position = "none";
+  const int64_t d = 16;
+  const int64_t none = 2 * 794 * d + 4 * d * d + 2 * d * 32 + 32 + d + 3 * 2 * d;
+  CHECK(parameters(s) == none);
+  for (const char* attention : {"performer", "linear-elu", "linear-relu"}) {
+    s.attention = attention;
+    for (const char* position : {"none", "sinusoid", "rope"}) {
+      s.position = position;
+      CHECK(parameters(s) == none);
+    }
+  }
+  s.position = "learned";
+  CHECK(parameters(s) == none + 48 * d);
+  s.attention = "softmax";
+  s.position = "music";
+  CHECK(parameters(s) == none + 48 * d);
+  s.position = "alibi";
+  CHECK(parameters(s) == none);
+  s.published_model = true;  // biases of attention and output, no norm at the end
+  CHECK(parameters(s) == none + 4 * d + 794 - 2 * d);
+}
+
+TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
+  const auto told = [](auto member, auto value) {
+    GrooveSettings s = tiny_settings();
+    s.*member = value;
+    return error_of<UsageError>([&] { s.check(); });
+  };
+  using S = GrooveSettings;
+  CHECK_NOTHROW(tiny_settings().check());
+  CHECK_NOTHROW(published_groove().check());
+  CHECK(told(&S::attention, "x") ==
+        "--attention x: accepted are linear-elu, linear-relu, performer, softmax");
+  CHECK(told(&S::position, "x") ==
+        "--position x: accepted are alibi, conv, conv-ungated, learned, music, none, rope, sine, "
+        "sine-ungated, sinusoid");
+  CHECK(told(&S::attention, "performer") ==
+        "--position music: acts on scores, which --attention performer does not have; accepted "
+        "with it are conv, conv-ungated, learned, none, rope, sine, sine-ungated, sinusoid");
+  CHECK(told(&S::held_out, 1.0) == "--held-out 1: must be above 0 and below 1");
+  CHECK(told(&S::skip_bars, -1) == "--skip-bars -1: accepted are 0 to 1000");
+  CHECK(told(&S::layers, 0) == "--layers 0: accepted are 1 to 1000");
+  CHECK(told(&S::heads, 3) == "--d-model 16 is not a multiple of --heads 3");
+  CHECK(told(&S::features, 7) == "--features 7: come in pairs, so their number must be even");
+  CHECK(told(&S::redraw, -1) == "--redraw -1: accepted are 0 to 9223372036854775807");
+  CHECK(told(&S::realizations, 0) == "--realizations 0: accepted are 1 to 65536");
+  CHECK(told(&S::sines, 65537) == "--sines 65537: accepted are 1 to 65536");
+  CHECK(told(&S::taps, 0) == "--taps 0: accepted are 1 to 65536");
+  CHECK(told(&S::length, 1) == "--length 1: accepted are 2 to 1048576");
+  CHECK(told(&S::batch, 0) == "--batch 0: accepted are 1 to 1048576");
+  CHECK(told(&S::dropout, 1.0) == "--dropout 1: must be at least 0 and below 1");
+  CHECK(told(&S::weight_decay, -1.0) == "--weight-decay -1: must be a number of at least 0");
+  CHECK(told(&S::clip, 0.0) == "--clip 0: must be above 0");
+  GrooveSettings s = tiny_settings();
+  s.position = "rope";
+  s.heads = 16;
+  CHECK(error_of<UsageError>([&] { s.check(); }) ==
+        "--position rope: turns pairs, and a head has 1 numbers");
+  s.position = "sinusoid";
+  s.d_model = s.heads = 15;
+  CHECK(error_of<UsageError>([&] { s.check(); }) == "--d-model 15: sinusoids need an even number");
+  s = tiny_settings();
+  s.attention = "linear-elu";
+  s.position = "none";
+  s.attention_dropout = 0.5;
+  CHECK(error_of<UsageError>([&] { s.check(); }) ==
+        "--attention-dropout 0.5: only softmax attention has it");
+}
+
+TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[examples][groove]") {
+  GrooveSettings s = tiny_settings();
+  std::tie(s.attention, s.position) =
+      GENERATE(table<std::string, std::string>({{"softmax", "music"},
+                                                {"softmax", "learned"},
+                                                {"performer", "sinusoid"},
+                                                {"performer", "rope"},
+                                                {"performer", "sine"},
+                                                {"softmax", "conv-ungated"},
+                                                {"linear-relu", "none"},
+                                                {"linear-elu", "sinusoid"}}));
+  CAPTURE(s.attention, s.position);
+  const TempDir folder;
+  const auto training = trained(s, 1);
+  const auto valid = validation_grooves(tiny_songs(), s.length);
+  const double first = groove_loss(training->model, valid, 4, false);
+  CHECK(first == Approx(std::log(794.0)).margin(0.7));  // it knows nothing
+  while (training->step() < 5) training->train_step(0);
+  training->save(folder.file("a"), {.seconds = 1.5});
+  while (training->step() < 100) training->train_step(0);
+  training->save(folder.file("b"), {.seconds = 2.5});
+  CHECK(groove_loss(training->model, valid, 4, false) < 0.7 * first);
+  CHECK(training->model.training());  // as before
+
+  const auto again = trained(s, 1);
+  CHECK(again->load(folder.file("a")).seconds == 0);
+  CHECK(again->step() == 5);
+  while (again->step() < 100) again->train_step(0);
+  again->save(folder.file("c"), {.seconds = 2.5});
+  CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
+
+  GrooveTraining other(s, generate_grooves(6, 0, 4), cpu);
+  CHECK_THAT(error_of<UsageError>([&] { other.load(folder.file("a")); }),
+             Containing(": was trained on other songs than those of --data"));
+}
+
+TEST_CASE("the loss of grooves is over tokens, however they are batched", "[examples][groove]") {
+  const auto training = trained(tiny_settings(), 3);
+  const auto valid = validation_grooves(tiny_songs(), 30);
+  std::vector<GrooveSequence> uneven = valid;
+  uneven[1].resize(7);
+  uneven[2].push_back(groove_end);
+  const double whole = groove_loss(training->model, uneven, 4, false);
+  for (const int64_t batch : {1, 2, 3, 9})
+    CHECK(groove_loss(training->model, uneven, batch, false) == Approx(whole).epsilon(1e-6));
+  double sum = 0, n = 0;
+  for (const GrooveSequence& sequence : uneven) {
+    const double tokens = double(sequence.size()) - 1;
+    sum += tokens * groove_loss(training->model, {sequence}, 1, false);
+    n += tokens;
+  }
+  CHECK(whole == Approx(sum / n).epsilon(1e-6));
+  CHECK(groove_loss(training->model, uneven, 4, true) != whole);
+  CHECK(groove_loss(training->model, valid, 4, true) ==
+        groove_loss(training->model, valid, 4, false));
+  CHECK(error_of<std::invalid_argument>([&] { groove_loss(training->model, {}, 4, false); }) ==
+        "groove_loss: no sequences");
+}
+
+TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[examples][groove]") {
+  GrooveSettings s = tiny_settings();
+  std::tie(s.attention, s.position) =
+      GENERATE(table<std::string, std::string>({{"softmax", "music"},
+                                                {"performer", "sinusoid"},
+                                                {"linear-elu", "rope"},
+                                                {"performer", "conv"},
+                                                {"linear-relu", "sine-ungated"},
+                                                {"softmax", "sine"}}));
+  const auto training = trained(s, 20);
+  Groove prompt = first_bars(with_fullest_harmony(tiny_songs()[0]), 1);
+  prompt.programs = {35, 0, 27};
+  prompt.quarters_per_minute = 90;
+  const GrooveSampling sampling{.tokens = 60, .temperature = 1, .seed = 3};
+  const Groove written = continue_groove(training->model, prompt, sampling);
+  CHECK(written.programs == prompt.programs);
+  CHECK(written.quarters_per_minute == 90);
+  for (size_t track = 0; track < 3; ++track)
+    for (const Note& note : prompt.tracks[track])
+      CHECK(std::any_of(written.tracks[track].begin(), written.tracks[track].end(),
+                        [&](const Note& n) { return same_note(n, note); }));
+  CHECK(same_notes(continue_groove(training->model, prompt, sampling), written));
+
+  // The same, step by step, without a cache: the likeliest token that is allowed.
+  NoGrad guard;
+  training->model.eval();
+  std::vector<int64_t> tokens = to_tokens(prompt), seen{groove_start};
+  seen.insert(seen.end(), tokens.begin(), tokens.end());
+  GrooveGrammar grammar;
+  for (const int64_t token : seen) grammar.see(token);
+  for (int i = 0; i < 60 && seen.back() != groove_end; ++i) {
+    const Tensor logits = training->model(tensor(seen, {1, int64_t(seen.size())}))[0][-1];
+    const std::vector<double> scores = logits.to_vector<double>();
+    int64_t best = -1;
+    for (int64_t token = 0; token < groove_vocabulary; ++token)
+      if (grammar.allows(token) && (best < 0 || scores[size_t(token)] > scores[size_t(best)]))
+        best = token;
+    grammar.see(best);
+    seen.push_back(best);
+  }
+  const Groove expected = to_groove(seen);
+  CHECK(same_notes(continue_groove(training->model, prompt, {.tokens = 60, .temperature = 0}),
+                   expected));
+}
+
+TEST_CASE("grooves: the least memory is no more than a training takes", "[examples][groove]") {
+  GrooveSettings s = tiny_settings();
+  s.d_model = 64, s.d_hidden = 256, s.layers = 2, s.length = 64;
+  s.position = GENERATE("none", "music");
+  const int64_t before = memory_stats().live;
+  reset_peak_memory();
+  trained(s, 2);
+  const double taken = double(memory_stats().peak - before);
+  CHECK(s.least_memory() < taken);
+  CHECK(s.least_memory() > taken / 10);
+}

@@ -1,0 +1,188 @@
+// The reader of MIDI files on real ones: what it counts is what the tables beside them say, which
+// were made by other readers.
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "examples/common/error.h"
+#include "examples/midi/midi_reader.h"
+#include "tests/examples/data_folder.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+using Row = std::map<std::string, std::string>;
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream in(text);
+  for (std::string part; std::getline(in, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+/// The rows of a tab-separated table, by the names in its first line.
+std::vector<Row> read_table(const std::string& path) {
+  const std::vector<std::string> lines = split(read_file(path), '\n');
+  const std::vector<std::string> names = split(lines.at(0), '\t');
+  std::vector<Row> rows;
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    const std::vector<std::string> fields = split(lines[i], '\t');
+    Row row;
+    for (std::size_t j = 0; j < names.size(); ++j) row[names[j]] = fields.at(j);
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+/// How many of `all` have this `member`.
+template <typename Element>
+std::size_t count(const std::vector<Element>& all, int Element::*member, int value) {
+  return static_cast<std::size_t>(std::count_if(
+      all.begin(), all.end(), [&](const Element& element) { return element.*member == value; }));
+}
+
+std::string division_of(const MidiDivision& division) {
+  if (division.ticks_per_quarter != 0) return std::to_string(division.ticks_per_quarter);
+  return "smpte-" + std::to_string(division.frames_per_second) + "/" +
+         std::to_string(division.ticks_per_frame);
+}
+
+/// What the tables could say of a file, under their names for it.
+Row row_of(const MidiFile& file) {
+  std::size_t tempos = 0;
+  for (const TempoMap& map : file.tempo_maps) tempos += map.changes().size();
+  std::int64_t last = 0;
+  for (const MidiTrack& track : file.tracks) last = std::max(last, track.end);
+  const auto text = [](auto number) { return std::to_string(number); };
+  return {{"notes", text(file.notes.size())},
+          {"note_ons", text(file.notes.size())},
+          {"notes_melody", text(count(file.notes, &MidiNote::track, 1))},
+          {"notes_bridge", text(count(file.notes, &MidiNote::track, 2))},
+          {"notes_piano", text(count(file.notes, &MidiNote::track, 3))},
+          {"format", text(file.format)},
+          {"tracks", text(file.tracks.size())},
+          {"tracks_found", text(file.tracks.size())},
+          {"ticks_per_quarter", text(file.division.ticks_per_quarter)},
+          {"division", division_of(file.division)},
+          {"sustain_cc", text(count(file.controls, &ControlChange::controller, 64))},
+          {"controllers", text(file.controls.size())},
+          {"tempo_events", text(tempos)},
+          {"tempo", text(tempos)},
+          {"time_signatures", text(file.time_signatures.size())},
+          {"key_signatures", text(file.key_signatures.size())},
+          {"last_tick", text(last)}};
+}
+
+/// Checks the channels and programs of the notes; those of the tables need not have notes.
+void check_channels(const MidiFile& file, const Row& expected) {
+  std::set<int> channels;
+  std::set<std::string> pairs;
+  for (const MidiNote& note : file.notes) {
+    channels.insert(note.channel);
+    pairs.insert(std::to_string(note.channel) + ":" + std::to_string(note.program));
+  }
+  if (const auto column = expected.find("channel_program"); column != expected.end()) {
+    for (const std::string& named : split(column->second, ',')) pairs.erase(named);
+    CHECK(pairs.empty());
+  }
+  if (const auto column = expected.find("channels"); column != expected.end()) {
+    CHECK(channels.size() <= std::stoul(column->second));
+    if (channels.count(9) > 0) CHECK(expected.at("has_drums") == "1");
+  }
+}
+
+/// Checks `file` against every column of `expected` that row_of() knows, its channels, and its
+/// length in seconds, which the table rounds to thousandths.
+void check_row(const MidiFile& file, const Row& expected) {
+  for (const auto& [name, value] : row_of(file)) {
+    const auto column = expected.find(name);
+    if (column == expected.end()) continue;
+    INFO(name);
+    CHECK(value == column->second);
+  }
+  check_channels(file, expected);
+  const auto seconds = expected.find("seconds");
+  if (seconds == expected.end()) return;
+  CHECK(file.seconds() == Approx(std::stod(seconds->second)).margin(0.000501).epsilon(0));
+}
+
+TEST_CASE("each file of the MIDI zoo is read as its table says, or refused",
+          "[examples][midi][data]") {
+  const std::string table = data_path("midi/zoo.tsv");
+  STRETTO_NEEDS_DATA(table);
+  // What the table's reader held against these is allowed: a RIFF wrapper, a longer header, a chunk
+  // of another kind.
+  const std::set<std::string> faultless = {
+      "derived/riff_rmid_wrapped.mid", "drywetmidi/invalid_invalid-chunk-size/candyluv.mid",
+      "drywetmidi/invalid_not-enough-bytes/Feuerradder.mid", "jazz-soft/test-non-midi-track.mid"};
+  int refused = 0;
+  for (Row expected : read_table(table)) {
+    const std::string name = expected.at("file");
+    const std::string path = data_path("midi/zoo/" + name);
+    INFO(path);
+    const bool clean = expected.at("verdict") == "clean";
+    // The table lays the tempos of its three tracks, which are apart, over one another.
+    if (name == "drywetmidi/valid_multisequence-middle/crixmus.mid") expected["seconds"] = "55.525";
+    if (clean) {
+      const MidiFile file = read_midi(path);
+      check_row(file, expected);
+      CHECK(file.warnings.empty());
+      continue;
+    }
+    try {
+      const MidiFile file = read_midi(path);
+      // The table's reader stopped where these scales break the rules; the scale has eight notes.
+      const bool scale = name.rfind("jazz-soft/test-illegal-message-", 0) == 0 ||
+                         name.rfind("jazz-soft/test-running-status-", 0) == 0;
+      CHECK(std::to_string(file.notes.size()) == (scale ? "8" : expected.at("note_ons")));
+      CHECK(std::to_string(file.tracks.size()) == expected.at("tracks_found"));
+      CHECK(file.warnings.empty() == faultless.contains(name));
+    } catch (const UsageError& error) {
+      const std::string message = error.what();
+      CHECK(message.rfind(path + ": byte ", 0) == 0);
+      CHECK(message.find('\n') == std::string::npos);
+      ++refused;
+    }
+  }
+  CHECK(refused == 27);
+}
+
+TEST_CASE("each file of the MIDI archives is read as its table says", "[examples][midi][data]") {
+  struct Archive {
+    std::string name;
+    std::size_t files;
+    int zero_lengths;  // notes, as the archive's description says; -1: it does not
+  };
+  for (const Archive& archive : {Archive{"asap", 391, 142}, Archive{"game_multitrack", 93, -1},
+                                 Archive{"groove_drums", 1150, 817},
+                                 Archive{"groove_prompts", 500, -1}, Archive{"pop909", 909, 0}}) {
+    const std::string packed = data_path("midi/" + archive.name + ".tar.gz");
+    STRETTO_NEEDS_DATA(packed);
+    const TempDir folder;
+    const std::string command = "tar xzf '" + packed + "' -C '" + folder.str() + "'";
+    REQUIRE(std::system(command.c_str()) == 0);
+    const std::vector<Row> rows = read_table(data_path("midi/" + archive.name + ".tsv"));
+    CHECK(rows.size() == archive.files);
+    int zero_lengths = 0;
+    for (const Row& row : rows) {
+      INFO(row.at("file"));
+      const MidiFile file = read_midi(folder.file(row.at("file")));
+      check_row(file, row);
+      CHECK(file.warnings.empty());
+      for (const MidiNote& note : file.notes) zero_lengths += note.duration == 0 ? 1 : 0;
+    }
+    if (archive.zero_lengths >= 0) CHECK(zero_lengths == archive.zero_lengths);
+  }
+}
+
+}  // namespace

@@ -1,0 +1,76 @@
+#include "examples/midi/tempo_map.h"
+
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+TEST_CASE("a tempo map without changes runs at 120 beats a minute", "[examples][midi]") {
+  const TempoMap map({480, 0, 0});
+  CHECK(map.seconds(0) == 0);
+  CHECK(map.seconds(480) == 0.5);
+  CHECK(map.tick(0.5) == 480);
+  CHECK(map.beats(60) == 120);
+  CHECK(map.changes().empty());
+}
+
+TEST_CASE("a tempo map goes from ticks to seconds to beats and back", "[examples][midi]") {
+  // 100 ticks a beat: two beats at half a second, one at 0.25, and from tick 300 on a second each.
+  // Of the two changes at tick 200 the later one holds.
+  const TempoMap map({100, 0, 0}, {{300, 1000000}, {200, 900000}, {200, 250000}});
+  REQUIRE(map.changes().size() == 3);
+  CHECK(map.changes()[0].microseconds_per_quarter == 900000);
+  CHECK(map.changes()[2].tick == 300);
+  const std::vector<std::pair<double, double>> ticks_and_seconds = {
+      {0, 0}, {100, 0.5}, {200, 1}, {240, 1.1}, {300, 1.25}, {400, 2.25}, {1e9, 9999998.25}};
+  for (const auto& [tick, seconds] : ticks_and_seconds) {
+    CHECK(map.seconds(tick) == Approx(seconds).epsilon(1e-14));
+    CHECK(map.tick(seconds) == Approx(tick).epsilon(1e-13));
+    CHECK(map.beats(seconds) == Approx(tick / 100).epsilon(1e-13));
+  }
+}
+
+TEST_CASE("a change at tick 0 sets the tempo from the start", "[examples][midi]") {
+  const TempoMap map({24, 0, 0}, {{0, 2000000}});
+  CHECK(map.seconds(24) == 2);
+  CHECK(map.tick(2) == 24);
+  CHECK(map.beats(2) == 1);
+}
+
+TEST_CASE("SMPTE ticks have a length of their own; the tempo moves the beats", "[examples][midi]") {
+  const TempoMap map({0, 25, 40}, {{1000, 250000}});
+  CHECK(map.seconds(1000) == 1);
+  CHECK(map.seconds(3000) == 3);
+  CHECK(map.tick(3) == 3000);
+  CHECK(map.beats(1) == 2);  // at half a second each, then at a quarter
+  CHECK(map.beats(3) == 10);
+  CHECK(TempoMap({0, 30, 80}).seconds(2400) == Approx(1).epsilon(1e-15));
+  CHECK(TempoMap({0, 29, 100}).seconds(2997) == Approx(2997 * 1001.0 / 3e6).epsilon(1e-15));
+}
+
+TEST_CASE("a tempo map refuses numbers out of range", "[examples][midi]") {
+  const auto refusal = [](const MidiDivision& division, std::vector<TempoChange> changes) {
+    return error_of<std::invalid_argument>([&] { TempoMap(division, changes); });
+  };
+  CHECK(refusal({-1, 0, 0}, {}) ==
+        "tempo map: ticks_per_quarter is -1; expected 0 (SMPTE) to 32767");
+  CHECK(refusal({32768, 0, 0}, {}) ==
+        "tempo map: ticks_per_quarter is 32768; expected 0 (SMPTE) to 32767");
+  CHECK(refusal({0, 0, 4}, {}) == "tempo map: frames_per_second is 0; expected 1 to 128");
+  CHECK(refusal({0, 25, 256}, {}) == "tempo map: ticks_per_frame is 256; expected 1 to 255");
+  CHECK(refusal({480, 0, 0}, {{-1, 500000}}) ==
+        "tempo map: the tick of a change is -1; expected 0 or more");
+  CHECK(refusal({480, 0, 0}, {{0, 0}}) ==
+        "tempo map: microseconds_per_quarter is 0; expected 1 to 16777215");
+  CHECK(refusal({480, 0, 0}, {{0, 1 << 24}}) ==
+        "tempo map: microseconds_per_quarter is 16777216; expected 1 to 16777215");
+}
+
+}  // namespace

@@ -1,0 +1,246 @@
+// Libraries of piano music: what is read and what is skipped, how they are split and cut.
+
+#include <algorithm>
+#include <filesystem>
+
+#include "examples/common/error.h"
+#include "examples/piano/crops.h"
+#include "examples/piano/performance.h"
+#include "examples/piano/remi_vocabulary.h"
+#include "tests/examples/piano/piano.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+using stretto::Tensor;
+
+const PianoTokens& remi() { return piano_tokens("remi"); }
+const PianoTokens& performance() { return piano_tokens("performance"); }
+
+/// Songs 0 … n − 1, song i on pitch 40 + i.
+TempDir& fill(TempDir& folder, int n) {
+  std::filesystem::create_directories(folder.file("midi/more"));
+  for (int i = 0; i < n; ++i)
+    write_midi(folder.file(std::string("midi/") + (i % 2 ? "more/" : "") + std::to_string(i) +
+                           (i % 3 == 0 ? ".MID" : ".midi")),
+               piano_song({{0, 480, 40 + i, 64}}));
+  return folder;
+}
+
+std::string names(const std::vector<PianoPiece>& pieces) {
+  std::string all;
+  for (const PianoPiece& piece : pieces) all += (all.empty() ? "" : " ") + piece.name;
+  return all;
+}
+
+std::vector<std::vector<int64_t>> rows(const Tensor& x) {
+  std::vector<std::vector<int64_t>> all;
+  for (int64_t i = 0; i < x.size(0); ++i) all.push_back(x[i].to_vector<int64_t>());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a library tells which of its files are damaged", "[examples][piano]") {
+  TempDir folder;
+  const std::string data = fill(folder, 9).file("midi");
+  const auto cut = [&](const std::string& name) {
+    const std::string bytes = read_file(data + "/" + name);
+    write_file(data + "/" + name, bytes.substr(0, bytes.size() - 2));
+  };
+  CHECK(read_library({.folder = data, .every = 3}, remi()).damaged.text() == "");
+  cut("more/3.MID");
+  const PianoLibrary one = read_library({.folder = data, .every = 3}, remi());
+  CHECK(one.damaged.files() == 1);
+  CHECK(one.skipped.empty());
+  CHECK_THAT(one.damaged.text(), Containing("1 file is damaged and was read as far as it goes: "
+                                            "more/3.MID (byte "));
+  for (const char* name : {"0.MID", "2.midi", "more/1.midi"}) cut(name);
+  const std::string told = read_library({.folder = data, .every = 3}, remi()).damaged.text();
+  CHECK_THAT(told, Containing("4 files are damaged and were read as far as they go: 0.MID (byte "));
+  CHECK_THAT(told, Containing("), 2.midi, more/1.midi …"));
+}
+
+TEST_CASE("a library is every MIDI file below a folder, by name", "[examples][piano]") {
+  TempDir folder;
+  const std::string data = fill(folder, 7).file("midi");
+  write_file(folder.file("midi/notes.txt"), "no music");
+  const PianoLibrary all = read_library({.folder = data, .every = 3}, remi());
+  CHECK(names(all.train) == "0.MID 6.MID more/5.midi");
+  CHECK(names(all.test) == "2.midi more/1.midi");
+  CHECK(names(all.valid) == "4.midi more/3.MID");
+  CHECK(all.skipped.empty());
+  const auto pitch = [](const PianoPiece& piece) { return remi().pitch(piece.tokens.at(3)); };
+  CHECK(pitch(all.train[2]) == 45);
+  CHECK(pitch(all.valid[1]) == 43);
+
+  const PianoLibrary halves = read_library({.folder = data, .every = 2}, remi());
+  CHECK(names(halves.train) == "0.MID 4.midi more/1.midi more/5.midi");
+  CHECK(halves.valid.size() == 3);
+  CHECK(halves.test.empty());
+}
+
+TEST_CASE("a table splits a library", "[examples][piano]") {
+  TempDir folder;
+  const std::string data = fill(folder, 4).file("midi"), table = folder.file("split.tsv");
+  write_file(table,
+             "seconds\tfile\tsplit\r\n1\t0.MID\ttest\r\n2\tmidi/2.midi\tvalid\r\n"
+             "2\tmore/1.midi\ttrain\r\n3\tabsent.mid\ttrain\r\n");
+  for (const std::string& from : {data, data + "/", folder.file("midi/../midi")}) {
+    const PianoLibrary all = read_library({.folder = from, .split = table}, remi());
+    CHECK(names(all.train) == "more/1.midi");
+    CHECK(names(all.valid) == "2.midi");
+    CHECK(names(all.test) == "0.MID");
+    CHECK(all.left_out == 1);
+  }
+  const auto defect = [&](const std::string& text) {
+    write_file(table, text);
+    return error_of<UsageError>([&] { read_library({.folder = data, .split = table}, remi()); });
+  };
+  CHECK(defect("file\tpart\n") == table + ": its first line has no column \"split\"");
+  CHECK(defect("file\tsplit\nx.mid\n") ==
+        table + ", line 2: has 1 columns; its first line has more");
+  CHECK(defect("file\tsplit\nx.mid\tdev\n") ==
+        table + ", line 2: split \"dev\"; accepted are train, valid and test");
+  CHECK(defect("file\tsplit\n0.MID\tvalid\n") == "--data " + data +
+                                                     ": of 4 MIDI files none is left to learn "
+                                                     "from; 3 are not in " +
+                                                     table);
+}
+
+TEST_CASE("a library skips what is no piece, and says why", "[examples][piano]") {
+  TempDir folder;
+  const std::string data = fill(folder, 3).file("midi");
+  write_file(data + "/bad.mid", "MThd");
+  write_midi(data + "/drums.mid", {480, 120, {{"", 9, 0, {{0, 1, 40, 9}}}}, {}});
+  write_midi(data + "/empty.mid", piano_song({}));
+  write_midi(data + "/long.mid", piano_song({{480 * 40'001, 1, 60, 60}}));
+  const PianoLibrary all = read_library({.folder = data, .every = 2}, remi());
+  REQUIRE(all.skipped.size() == 4);
+  CHECK_THAT(all.skipped[0], Containing(data + "/bad.mid: byte "));
+  CHECK(all.skipped[1] == data + "/drums.mid: has no notes but those of drums");
+  CHECK(all.skipped[2] == data + "/empty.mid: has no notes");
+  CHECK(all.skipped[3] == data + "/long.mid: lasts more than six hours or 40000 beats");
+
+  MidiFile songs = parsed(piano_song({{0, 1, 60, 60}}));
+  songs.format = 2;
+  CHECK(error_of<UsageError>([&] { check_piano_file(songs, "x"); }) ==
+        "x: is of format 2, whose tracks are pieces of their own");
+
+  const auto refusal = [](const std::string& from) {
+    return error_of<UsageError>([&] { read_library({.folder = from}, remi()); });
+  };
+  CHECK(refusal(folder.file("none")) == "--data " + folder.file("none") + ": is not a folder");
+  std::filesystem::create_directory(folder.file("no"));
+  CHECK(refusal(folder.file("no")) ==
+        "--data " + folder.file("no") + ": holds no MIDI files (*.mid, *.midi)");
+  write_file(folder.file("no/a.mid"), "");
+  CHECK_THAT(
+      refusal(folder.file("no")),
+      Containing("of 1 MIDI files none is left to learn from; 1 cannot be used, the first: " +
+                 folder.file("no/a.mid") + ": "));
+  CHECK_THAT(refusal(data),
+             Containing("of 7 MIDI files none is left to validate by; 4 cannot be") &&
+                 Containing("; make --every smaller"));
+}
+
+TEST_CASE("generated libraries depend on their seed alone", "[examples][piano]") {
+  for (const PianoTokens* tokens : {&remi(), &performance()}) {
+    const PianoLibrary library = generated_library(3, *tokens);
+    CHECK(library.train.size() == 200);
+    CHECK(library.test.size() == 25);
+    CHECK(fingerprint(library.train) == fingerprint(generated_library(3, *tokens).train));
+    CHECK(fingerprint(library.train) != fingerprint(generated_library(4, *tokens).train));
+    CHECK(fingerprint(library.train) != fingerprint(library.valid));
+    // They survive being written as MIDI.
+    for (const PianoPiece& piece : library.test)
+      CHECK(tokens->encode(parsed(tokens->play(piece.tokens)), false) == piece.tokens);
+  }
+}
+
+TEST_CASE("crops of REMI begin with Bar and stay in range", "[examples][piano]") {
+  const PianoLibrary library = generated_library(1, remi());
+  const PianoCropOptions options{.batch = 6, .length = 200, .transpose = 24};
+  bool moved = false;
+  for (int64_t step = 0; step < 20; ++step) {
+    const stretto::nn::Batch batch = training_batch(library.train, remi(), options, 7, step);
+    CHECK(rows(batch.inputs) ==
+          rows(training_batch(library.train, remi(), options, 7, step).inputs));
+    CHECK(rows(batch.inputs) !=
+          rows(training_batch(library.train, remi(), options, 7, step + 1).inputs));
+    CHECK(rows(batch.inputs) !=
+          rows(training_batch(library.train, remi(), options, 8, step).inputs));
+    for (int64_t b = 0; b < options.batch; ++b) {
+      const auto inputs = rows(batch.inputs)[size_t(b)], targets = rows(batch.targets)[size_t(b)];
+      CHECK(inputs.front() == remi_id(RemiKind::bar));
+      for (size_t i = 0; i + 1 < inputs.size(); ++i) {
+        if (targets[i] != stretto::nn::not_scored) CHECK(targets[i] == inputs[i + 1]);
+        if (targets[i] == stretto::nn::not_scored) CHECK(inputs[i + 1] == remi_pad);
+        moved = moved || remi().pitch(int(inputs[i])) > 90;
+      }
+      CHECK(std::count(inputs.begin(), inputs.end(), remi_pad) == 0);
+    }
+  }
+  CHECK(moved);  // chorales do not go there
+}
+
+TEST_CASE("crops of short pieces are padded, and padding is not scored", "[examples][piano]") {
+  const std::vector<PianoPiece> pieces{{"a", {0, 1, 200, 260, 160, 0, 150}}};
+  const stretto::nn::Batch batch =
+      training_batch(pieces, remi(), {.batch = 1, .length = 9, .transpose = 0}, 1, 0);
+  CHECK(rows(batch.inputs)[0] ==
+        std::vector<int64_t>{0, 1, 200, 260, 160, 0, 150, remi_pad, remi_pad});
+  CHECK(rows(batch.targets)[0] ==
+        std::vector<int64_t>{1, 200, 260, 160, 0, 150, stretto::nn::not_scored,
+                             stretto::nn::not_scored, stretto::nn::not_scored});
+}
+
+TEST_CASE("crops of performances are transposed and stretched", "[examples][piano]") {
+  const std::vector<PianoPiece> pieces{
+      {"a", performance_tokens({{0, 100, 125, 62}, {300, 100, 2, 62}})}};
+  std::vector<int> lows, thirds;
+  for (int64_t step = 0; step < 60; ++step) {
+    const stretto::nn::Batch batch = training_batch(
+        pieces, performance(), {.batch = 1, .length = 11, .transpose = 3, .stretch = 5}, 1, step);
+    const std::vector<int64_t> first = batch.inputs[0].to_vector<int64_t>();
+    const std::vector<PianoNote> notes = performance_notes({first.begin(), first.end()});
+    REQUIRE(notes.size() == 2);
+    CHECK(notes[0].pitch - notes[1].pitch == 123);
+    lows.push_back(notes[1].pitch);
+    thirds.push_back(int(notes[1].start));
+  }
+  for (std::vector<int>* all : {&lows, &thirds}) {
+    std::sort(all->begin(), all->end());
+    all->erase(std::unique(all->begin(), all->end()), all->end());
+  }
+  CHECK(lows == std::vector<int>{0, 1, 2, 3, 4});  // 125 leaves room for 2 upwards
+  CHECK(thirds == std::vector<int>{285, 288, 291, 294, 297, 300, 303, 306, 309, 312, 315});
+}
+
+TEST_CASE("windows follow one another and are even", "[examples][piano]") {
+  const PianoLibrary library = generated_library(1, remi());
+  const std::vector<PianoWindow> all = windows(library.test, remi(), 100);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& tokens = all[i].piece->tokens;
+    CHECK(tokens[size_t(all[i].start)] == remi_id(RemiKind::bar));
+    CHECK(all[i].start + 101 <= int64_t(tokens.size()));
+    if (i == 0 || all[i - 1].piece != all[i].piece) {
+      CHECK(all[i].start == 0);
+    } else {
+      CHECK(all[i].start > all[i - 1].start);
+      CHECK(all[i].start <= all[i - 1].start + 100);
+    }
+  }
+  const std::vector<PianoWindow> some = windows(library.test, remi(), 100, 5);
+  REQUIRE(some.size() == 5);
+  CHECK(some[1].piece != some[2].piece);
+  const stretto::nn::Batch batch = window_batch(some, 3, 2, 100);
+  const auto& tokens = some[4].piece->tokens;
+  const auto first = tokens.begin() + some[4].start;
+  CHECK(rows(batch.inputs)[1] == std::vector<int64_t>(first, first + 100));
+  CHECK(rows(batch.targets)[1] == std::vector<int64_t>(first + 1, first + 101));
+  CHECK(windows(library.test, remi(), 1 << 20).empty());
+}

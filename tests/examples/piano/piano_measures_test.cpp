@@ -1,0 +1,72 @@
+#include "examples/piano/piano_measures.h"
+
+#include "core/random.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/spe.h"
+#include "tests/support/catch.h"
+
+using namespace stretto;
+using examples::position_measures;
+using examples::PositionMeasure;
+
+namespace {
+
+nn::MusicTransformer model(nn::MakePosition position, std::optional<nn::Sinusoid> sinusoid = {}) {
+  manual_seed(3);
+  return nn::MusicTransformer({.vocabulary = 9,
+                               .d_model = 16,
+                               .n_layers = 1,
+                               .n_heads = 2,
+                               .d_hidden = 8,
+                               .position = std::move(position),
+                               .relative = false,
+                               .sinusoid = sinusoid,
+                               .norm = nn::NormPlace::post});
+}
+
+}  // namespace
+
+TEST_CASE("position_measures: ranges as in Table 7, in terms of the trained length") {
+  auto m = model({}, nn::Sinusoid{});
+  std::vector<std::vector<int64_t>> ranges;
+  for (const PositionMeasure& x : position_measures(m, 64, 80, 1)) {
+    ranges.push_back({x.first, x.last, x.lags});
+    CHECK((x.invariance > 0.05 && x.invariance < 1.5));
+    CHECK((x.monotonicity > 0 && x.monotonicity < 1));
+  }
+  CHECK(ranges == std::vector<std::vector<int64_t>>{{0, 32, 4},
+                                                    {0, 32, 16},
+                                                    {0, 32, 32},
+                                                    {32, 64, 4},
+                                                    {32, 64, 16},
+                                                    {32, 64, 32},
+                                                    {64, 80, 4},
+                                                    {64, 80, 16},
+                                                    {64, 80, 32}});
+  CHECK(position_measures(m, 64, 40, 1).size() == 6);  // shorter than what was trained
+  CHECK(position_measures(m, 16, 16, 1).size() == 4);  // a lag of 1 of 16 says nothing
+}
+
+TEST_CASE("position_measures: a position that is relative alone") {
+  auto relative = model(nn::alibi());
+  for (const PositionMeasure& x : position_measures(relative, 32, 48, 1)) {
+    CHECK(x.invariance < 1e-9);
+    CHECK(x.monotonicity == 0);  // ALiBi falls with the distance
+  }
+}
+
+TEST_CASE("position_measures draw anew for each token, and leave no trace") {
+  const nn::SineSpeOptions few{.realizations = 4, .sines = 2, .gated = false};
+  auto m = model(nn::sine_spe(few));
+  m.train();
+  const RandomState before = random_state();
+  const auto first = position_measures(m, 32, 48, 1);
+  CHECK(random_state().next_stream == before.next_stream);
+  CHECK((m.training() && m.layers[0].self_attention.training()));
+  const auto again = position_measures(m, 32, 48, 1), other = position_measures(m, 32, 48, 2);
+  for (size_t i = 0; i < first.size(); ++i) {
+    CHECK(again[i].invariance == first[i].invariance);
+    CHECK(again[i].monotonicity == first[i].monotonicity);
+    CHECK(other[i].invariance != first[i].invariance);
+  }
+}

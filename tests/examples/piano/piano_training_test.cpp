@@ -1,0 +1,202 @@
+// A model of piano music: its settings, its losses by position, what it writes.
+
+#include "examples/piano/piano_training.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "examples/common/error.h"
+#include "examples/common/settings.h"
+#include "examples/piano/performance.h"
+#include "examples/piano/piano_report.h"
+#include "examples/piano/piano_writing.h"
+#include "examples/piano/remi_vocabulary.h"
+#include "examples/training/kernels.h"
+#include "nn/init.h"
+#include "ops/loss.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+namespace nn = stretto::nn;
+
+PianoSettings tiny(const std::string& tokens) {
+  PianoSettings s = piano_settings("small", tokens, "ape");
+  s.layers = 1;
+  s.d_model = 16;
+  s.heads = 2;
+  s.d_hidden = 16;
+  s.features = 8;
+  s.realizations = 4;
+  s.taps = 9;
+  s.length = 16;
+  return s;
+}
+
+}  // namespace
+
+TEST_CASE("published configurations have the published parameters", "[examples][piano]") {
+  const auto count = [](const std::string& position, bool paper_taps = true) {
+    PianoSettings s = piano_settings("published", "remi", position);
+    if (!paper_taps) s.taps = 128;
+    s.check();
+    return nn::count_parameters<nn::MusicTransformer>(s.model());
+  };
+  CHECK(count("ape") == 75'998'541);
+  CHECK(count("sine") == 76'018'509);
+  CHECK(count("sine-ungated") == 76'006'221);
+  CHECK(count("conv") == 76'141'901);
+  CHECK(count("conv-ungated") == 76'522'829);
+  CHECK(count("conv-ungated", false) == 76'129'613);
+  PianoSettings s = piano_settings("published", "remi", "ape");
+  CHECK(s.length == 2048);
+  CHECK(s.transpose == 6);
+  CHECK(s.steps == 62'880);
+  CHECK(s.learning_rate == 1e-4);
+  s = piano_settings("published", "remi", "conv");
+  CHECK(s.steps == 55'020);
+  CHECK(s.learning_rate == 2e-4);
+  s = piano_settings("small", "performance", "ape");
+  CHECK(s.transpose == 3);
+  CHECK(s.stretch == 5);
+}
+
+TEST_CASE("every attention and position makes a model", "[examples][piano]") {
+  for (const std::string& attention : kernel_names())
+    for (const std::string& position : piano_positions()) {
+      INFO(attention << " " << position);
+      PianoSettings s = tiny("remi");
+      s.attention = attention;
+      s.position = position;
+      if (position == "relative" && attention != "softmax") {
+        CHECK(error_of<UsageError>([&] { s.check(); }) ==
+              "--position relative: needs --attention softmax; linear attention has no scores");
+        continue;
+      }
+      s.check();
+      nn::MusicTransformer model(s.model());
+      const PianoLibrary library = generated_library(1, s.language());
+      const auto judged = windows(library.test, s.language(), 24, 3);
+      for (const double loss : loss_by_position(model, judged, 24, 2)) CHECK(std::isfinite(loss));
+      const std::vector<int> piece = write_piano(model, s.language(), {}, {.tokens = 30});
+      CHECK(piece.size() > 1);
+    }
+}
+
+TEST_CASE("templates are drawn of models that have some", "[examples][piano]") {
+  PianoSettings s = tiny("remi");
+  s.layers = 3;
+  for (const std::string& position : piano_positions()) {
+    INFO(position);
+    s.position = position;
+    s.attention = "softmax";
+    const nn::MusicTransformer model(s.model());
+    CHECK(template_picture(model, 20, {}).has_value() == is_stochastic(position));
+    CHECK(template_picture(model, 20, {.layers = {2}, .heads = 1}).has_value() ==
+          is_stochastic(position));
+  }
+}
+
+TEST_CASE("losses by position are those of the windows", "[examples][piano]") {
+  const PianoSettings s = tiny("remi");
+  nn::MusicTransformer model(s.model());
+  const PianoLibrary library = generated_library(1, s.language());
+  const auto judged = windows(library.test, s.language(), 24, 5);
+  const std::vector<double> losses = loss_by_position(model, judged, 24, 2);
+  CHECK(model.training());
+  REQUIRE(losses.size() == 24);
+  model.eval();
+  const stretto::nn::Batch batch = window_batch(judged, 0, 5, 24);
+  CHECK(mean_of(losses, 0, 24) ==
+        Approx(cross_entropy(model(batch.inputs), batch.targets).item()).epsilon(1e-5));
+  // What comes later does not matter.
+  const std::vector<double> shorter = loss_by_position(model, judged, 10, 5);
+  for (size_t i = 0; i < 10; ++i) CHECK(losses[i] == Approx(shorter[i]).epsilon(1e-5));
+  CHECK(std::isnan(mean_of(losses, 3, 3)));
+}
+
+TEST_CASE("buckets of positions end where the training did", "[examples][piano]") {
+  const std::vector<double> losses{1, 3, 5, 7, 9, 11, 13, 15};
+  const auto buckets = position_buckets(losses, 5, 2);
+  std::string text;
+  for (const PositionBucket& b : buckets)
+    text += as_text(b.first) + "-" + as_text(b.last) + ":" + as_text(b.loss) + " ";
+  CHECK(text == "0-2:2 2-4:6 4-5:9 5-7:12 7-8:15 ");
+}
+
+TEST_CASE("REMI's grammar keeps beats in order and goes on to the end", "[examples][piano]") {
+  const PianoSettings s = tiny("remi");
+  nn::MusicTransformer model(s.model());
+  const auto backwards = [&](bool grammar) {
+    int count = 0;
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      const std::vector<int> piece =
+          write_piano(model, s.language(), {},
+                      {.tokens = 400, .bars = 0, .top_p = 1, .grammar = grammar, .seed = seed});
+      CHECK(piece.front() == remi_id(RemiKind::bar));
+      CHECK(std::count(piece.begin(), piece.end(), remi_pad) == 0);
+      if (grammar) CHECK(piece.size() == 401);
+      int beat = 0;
+      for (const int token : piece) {
+        const RemiWord& word = remi_words()[size_t(token)];
+        if (word.kind == RemiKind::bar) beat = 0;
+        if (word.kind != RemiKind::beat) continue;
+        count += word.value < beat;
+        beat = word.value;
+      }
+    }
+    return count;
+  };
+  CHECK(backwards(true) == 0);
+  CHECK(backwards(false) > 0);
+  const auto bars = [&](int64_t most) {
+    const std::vector<int> piece =
+        write_piano(model, s.language(), {}, {.tokens = 4000, .bars = most, .top_p = 1});
+    CHECK(piece.back() == remi_id(RemiKind::bar));
+    return std::count(piece.begin(), piece.end(), remi_id(RemiKind::bar));
+  };
+  CHECK(bars(2) == 3);  // the last one ends it
+}
+
+TEST_CASE("the grammar of performances lets go what sounds", "[examples][piano]") {
+  const PianoSettings s = tiny("performance");
+  nn::MusicTransformer model(s.model());
+  const std::vector<int> prompt{performance_velocity + 9, performance_on + 50};
+  const std::vector<int> piece =
+      write_piano(model, s.language(), prompt, {.tokens = 500, .top_p = 1});
+  REQUIRE(piece.size() == 502);
+  CHECK(std::equal(prompt.begin(), prompt.end(), piece.begin()));
+  std::vector<int> sounding;
+  for (const int token : piece) {
+    if (token < performance_off) sounding.push_back(token);
+    if (token < performance_off || token >= performance_shift) continue;
+    CHECK(std::erase(sounding, token - performance_off) > 0);
+  }
+  CHECK(piece == write_piano(model, s.language(), prompt, {.tokens = 500, .top_p = 1}));
+  CHECK(piece != write_piano(model, s.language(), prompt, {.tokens = 500, .top_p = 1, .seed = 2}));
+}
+
+TEST_CASE("settings of piano music are refused by name", "[examples][piano]") {
+  const auto refusal = [](const std::string& tokens, auto change) {
+    PianoSettings s = tiny(tokens);
+    change(s);
+    return error_of<UsageError>([&] { s.check(); });
+  };
+  using S = PianoSettings&;
+  CHECK(refusal("remi", [](S s) { s.features = 7; }) == "--features 7: come in pairs");
+  CHECK(refusal("remi", [](S s) { s.stretch = 1; }) == "--stretch: goes with --tokens performance");
+  CHECK(refusal("remi", [](S s) { s.pedal = true; }) == "--pedal: goes with --tokens performance");
+  CHECK(refusal("performance", [](S s) { s.pedal = true; }) == "(nothing thrown)");
+  CHECK(refusal("remi", [](S s) { s.norm = "none"; }) == "--norm none: accepted are post, pre");
+  CHECK(refusal("remi", [](S s) {
+          s.position = "rope";
+          s.d_model = 6;
+        }) == "--position rope: turns pairs, and a head has 3 numbers");
+  CHECK(error_of<UsageError>([] { piano_tokens("words"); }) ==
+        "--tokens words: accepted are performance and remi");
+  CHECK(error_of<UsageError>([] { piano_settings("large", "remi", "ape"); }) ==
+        "--preset large: accepted are published, small");
+}

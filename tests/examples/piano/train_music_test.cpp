@@ -1,0 +1,244 @@
+// train_music as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
+
+#include <algorithm>
+
+#include "examples/chorales/chorale.h"
+#include "examples/common/settings.h"
+#include "examples/midi/midi.h"
+#include "examples/piano/piano_settings.h"
+#include "tests/examples/tiny_run.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+/// Learns from a folder of six songs and a file that is none.
+class TinyMusic : public TinyRun {
+ public:
+  TinyMusic()
+      : TinyRun("train_music", {"--every",
+                                "3",
+                                "--layers",
+                                "1",
+                                "--d-model",
+                                "16",
+                                "--heads",
+                                "2",
+                                "--d-hidden",
+                                "32",
+                                "--features",
+                                "8",
+                                "--redraw",
+                                "5",
+                                "--length",
+                                "32",
+                                "--batch",
+                                "2",
+                                "--warmup",
+                                "5",
+                                "--steps",
+                                "60",
+                                "--save-every",
+                                "7",
+                                "--validation-windows",
+                                "4",
+                                "--eval-windows",
+                                "4",
+                                "--picture-length",
+                                "20",
+                                "--generate",
+                                "40"}) {
+    const auto chorales = generate_chorales(5, 6, 1, 1).train;
+    std::filesystem::create_directory(file("midi"));
+    for (size_t i = 0; i < chorales.size(); ++i)
+      write_midi(file("midi/" + std::to_string(i) + ".mid"), to_song(chorales[i]));
+    write_file(file("midi/x.mid"), "none");
+    settings.insert(settings.end(), {"--data", file("midi")});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("train_music --help names every option", "[examples]") {
+  NEEDS_PROGRAM("train_music");
+  check_help("train_music", settings_to_notes(PianoSettings()),
+             {"data",
+              "split",
+              "every",
+              "preset",
+              "out",
+              "resume",
+              "minutes",
+              "threads",
+              "device",
+              "save-every",
+              "parameters",
+              "evaluate-every",
+              "anomaly",
+              "evaluate",
+              "eval-length",
+              "eval-windows",
+              "eval-batch",
+              "picture-layers",
+              "picture-heads",
+              "picture-length",
+              "generate",
+              "bars",
+              "temperature",
+              "top-p",
+              "grammar",
+              "help",
+              "validation-windows"});
+}
+
+TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
+  NEEDS_PROGRAM("train_music");
+  const TinyMusic tiny;
+  for (const Arguments& more : std::vector<Arguments>{
+           {}, {"--tokens", "performance", "--attention", "softmax", "--position", "relative"}}) {
+    const Ended ended = tiny.run(more);
+    INFO(ended.err);
+    REQUIRE(ended.status == 0);
+    CHECK_THAT(ended.out, Containing("Read 2 pieces of ") &&
+                              Containing(" tokens to learn from, 2 to validate by and 2 to test "
+                                         "by; skipped 1, the first: " +
+                                         tiny.file("midi/x.mid") + ": byte "));
+    for (const char* told : {"\n  unigram  ", "\n  bigram  ", "\n  model, positions 1 to 32  ",
+                             "\n  model, positions 33 to 48  ", "generated.mid: "})
+      CHECK_THAT(ended.out, Containing(told));
+    CHECK(count_lines(read_file(tiny.out("metrics.csv"))) == 21);
+    CHECK(count_lines(read_file(tiny.out("evaluation.csv"))) == 2);
+    CHECK(count_lines(read_file(tiny.out("position_loss.csv"))) == 1 + 48 / 2);
+    for (const char* told : {"translation invariance", "\n  1 to 16      < 2 ",
+                             "\n  17 to 32     < 8 ", "\n  33 to 48     < 16 "})
+      CHECK_THAT(ended.out, Containing(told));
+    CHECK(count_lines(read_file(tiny.out("position_measures.csv"))) == 1 + 9);
+    for (const char* name : {"loss.png", "position_loss.png", "attention.png", "generated.png"})
+      CHECK(read_file(tiny.out(name)).rfind("\x89PNG", 0) == 0);
+    CHECK(read_file(tiny.out("generated.mid")).rfind("MThd", 0) == 0);
+    const bool stochastic = std::count(more.begin(), more.end(), "sine") > 0;
+    CHECK(std::filesystem::exists(tiny.out("templates.png")) == stochastic);
+
+    // The checkpoint alone gives the same numbers and music, and stays as it is.
+    const auto results = [](const std::string& text) {
+      return text.substr(text.find("Loss of"), text.find("Wrote") - text.find("Loss of"));
+    };
+    const auto before = contents(tiny.out());
+    Arguments evaluate = more;
+    evaluate.insert(evaluate.end(), {"--evaluate", "--out", tiny.file("again")});
+    const Ended again = tiny.resume(evaluate);
+    INFO(again.err);
+    CHECK(again.status == 0);
+    CHECK(results(again.out) == results(ended.out));
+    CHECK(contents(tiny.out()) == before);
+    CHECK(read_file(tiny.file("again/generated.mid")) == read_file(tiny.out("generated.mid")));
+    CHECK(!std::filesystem::exists(tiny.file("again/checkpoint.safetensors")));
+  }
+}
+
+TEST_CASE("train_music composes its own pieces, and goes by the clock", "[examples]") {
+  NEEDS_PROGRAM("train_music");
+  const TempDir folder;
+  const Ended ended = run(find_program("train_music"), {"--minutes",
+                                                        "0.005",
+                                                        "--layers",
+                                                        "1",
+                                                        "--d-model",
+                                                        "16",
+                                                        "--heads",
+                                                        "2",
+                                                        "--d-hidden",
+                                                        "16",
+                                                        "--length",
+                                                        "32",
+                                                        "--eval-windows",
+                                                        "4",
+                                                        "--generate",
+                                                        "0",
+                                                        "--picture-length",
+                                                        "20",
+                                                        "--picture-layers",
+                                                        "1",
+                                                        "--out",
+                                                        folder.file("out")});
+  INFO(ended.err);
+  CHECK(ended.status == 0);
+  CHECK_THAT(ended.out, Containing("Generated 200 pieces of ") &&
+                            Containing(" tokens to learn from, 25 to validate by and 25 to "
+                                       "test by. remi, attention performer, position ape, "));
+  CHECK(!std::filesystem::exists(folder.file("out/generated.mid")));
+}
+
+TEST_CASE("train_music --parameters counts and stops", "[examples]") {
+  NEEDS_PROGRAM("train_music");
+  const auto count = [](const Arguments& arguments) {
+    return printed_parameters("train_music", arguments);
+  };
+  CHECK(count({"--preset", "published"}) == "75998541");
+  CHECK(count({"--preset", "published", "--position", "none"}) == "75998541");
+  CHECK(count({"--preset", "published", "--tokens", "performance"}) == "76056966");
+  CHECK(count({"--preset", "published", "--position", "sine"}) == "76018509");
+  CHECK(count({"--preset", "published", "--position", "conv-ungated"}) == "76522829");
+}
+
+TEST_CASE("train_music, stopped, goes on where it was, bit for bit", "[examples]") {
+  NEEDS_PROGRAM("train_music");
+  const std::string position = GENERATE("ape", "sine", "conv");
+  const Arguments longer{"--position", position, "--realizations", "8",   "--taps",           "9",
+                         "--steps",    "1000",   "--save-every",   "300", "--evaluate-every", "250",
+                         "--generate", "0"};
+  check_stopped_run_goes_on<TinyMusic>(longer);
+}
+
+TEST_CASE("train_music refuses what it cannot use in one line", "[examples]") {
+  NEEDS_PROGRAM("train_music");
+  const TinyMusic tiny;
+  REQUIRE(tiny.run({"--steps", "3"}).status == 0);
+  write_file(tiny.file("bad.tsv"), "name\tsplit\n");
+  const std::string checkpoint = tiny.out("checkpoint.safetensors");
+  const TempDir folder;
+  const Ended split = run(
+      tiny.path, {"--split", tiny.file("bad.tsv"), "--steps", "1", "--out", folder.file("out")});
+  CHECK(split.status == 2);
+  CHECK(split.complaint() == "train_music: --split: goes with --data DIR");
+  check_refusals(
+      tiny,
+      {
+          {{"--tokens", "words"}, "--tokens words: accepted are performance and remi"},
+          {{"--preset", "big"}, "--preset big: accepted are published, small"},
+          {{"--attention", "none"},
+           "--attention none: accepted are linear-elu, linear-relu, performer, softmax"},
+          {{"--position", "relative"},
+           "--position relative: needs --attention softmax; linear attention has no scores"},
+          {{"--data", tiny.file("none")}, "--data " + tiny.file("none") + ": is not a folder"},
+          {{"--split", tiny.file("bad.tsv")},
+           tiny.file("bad.tsv") + ": its first line has no column \"file\""},
+          {{"--data", ""}, "--data: its value is empty"},
+          {{"--every", "1"}, "--every 1: accepted are 2 to 9223372036854775807"},
+          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3"},
+          {{"--length", "100000"}, "--length 100000: no piece to validate by has so many tokens"},
+          {{"--eval-length", "100000"},
+           "--eval-length 100000: no piece to judge by has so many tokens"},
+          {{"--position", "learned", "--eval-length", "65"},
+           "--position learned: has 64 rows, twice --length; --eval-length 65 is too long"},
+          {{"--position", "learned", "--generate", "65"},
+           "--position learned: has 64 rows, twice --length; --generate 65 is too long"},
+          {{"--picture-layers", "1,2"}, "--picture-layers 2: accepted are 1 to 1"},
+          {{"--picture-layers", "1,"},
+           "--picture-layers 1,: must be whole numbers with commas between them"},
+          {{"--generate", "65537"}, "--generate 65537: accepted are 0 to 65536"},
+          {{"--top-p", "0"}, "--top-p 0: must be above 0 and at most 1"},
+          {{"--evaluate"}, "--evaluate: needs --resume FILE"},
+          {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
+          {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
+           "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+          {{"--steps", "3", "--resume", checkpoint, "--tokens", "performance"},
+           "--tokens performance: the run of " + checkpoint +
+               " has remi; it can only go on with that"},
+          {{"--steps", "3", "--resume", checkpoint, "--every", "2"},
+           checkpoint +
+               ": was trained on other music than that of --data (or of --seed without it)"},
+      });
+}

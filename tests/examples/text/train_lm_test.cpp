@@ -1,0 +1,231 @@
+// train_lm as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
+
+#include "examples/common/settings.h"
+#include "examples/text/grammar.h"
+#include "examples/text/lm_settings.h"
+#include "examples/training/metrics.h"
+#include "nn/training/checkpoint.h"
+#include "tests/examples/tiny_run.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+/// Learns a generated text, text.txt in the folder.
+class TinyText : public TinyRun {
+ public:
+  TinyText()
+      : TinyRun("train_lm",
+                {"--layers", "1", "--d-model", "16", "--heads", "2", "--d-hidden", "32", "--length",
+                 "16", "--batch", "2", "--warmup", "5", "--steps", "60", "--save-every", "7"}) {
+    write_file(file("text.txt"), generate_text(2, 3000));
+    settings.insert(settings.end(), {"--data", file("text.txt")});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("train_lm --help names every option", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  check_help("train_lm", settings_to_notes(LmSettings()),
+             {"data",        "validation",     "preset",      "out",
+              "resume",      "minutes",        "threads",     "device",
+              "save-every",  "evaluate-every", "anomaly",     "evaluate",
+              "eval-length", "eval-memory",    "eval-stride", "eval-clamp",
+              "eval-batch",  "generate",       "prompt",      "temperature",
+              "top-p",       "parameters",     "help",        "eval-same-length"});
+}
+
+TEST_CASE("train_lm learns, scores, draws and writes", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TinyText tiny;
+  const Ended ended = tiny.run(
+      {"--eval-length", "16,64", "--eval-memory", "0,16", "--generate", "50", "--prompt", "with "});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  CHECK_THAT(ended.out, Containing(" bytes to learn from and "));
+  CHECK_THAT(ended.out, Containing("Held-out bits per character, "));
+  for (const char* name :
+       {"unigram ", "bigram ", "xl, length 16, sees 8.", "xl, length 64, sees ",
+        "xl, length 16, memory 16, sees 17.7", "xl, length 64, memory 16, sees "})
+    CHECK_THAT(ended.out, Containing(std::string("\n  ") + name));
+  const std::string table = read_file(tiny.out("evaluation.csv"));
+  CHECK(table.rfind(
+            "length,memory,stride,context,tokens,nats_per_token,tokens_per_second\n16,0,16,", 0) ==
+        0);
+  CHECK(count_lines(table) == 5);
+  CHECK(count_lines(read_file(tiny.out("position_loss.csv"))) == 1 + 2 * (16 + 64));
+  CHECK(count_lines(read_file(tiny.out("metrics.csv"))) == 21);
+  for (const char* name : {"loss.png", "position_loss.png"})
+    CHECK(read_file(tiny.out(name)).rfind("\x89PNG", 0) == 0);
+  const std::string written = read_file(tiny.out("generated.txt"));
+  CHECK(written.rfind("with ", 0) == 0);
+  CHECK(written.size() == 5 + 50 + 1);
+
+  // The checkpoint alone gives the same numbers, and stays as it is.
+  const auto before = contents(tiny.out());
+  const Ended again = tiny.resume({"--evaluate", "--eval-length", "16,64", "--eval-memory", "0,16",
+                                   "--out", tiny.file("again")});
+  INFO(again.err);
+  CHECK(again.status == 0);
+  const auto results = [](const std::string& text) { return text.substr(text.find("Held-out")); };
+  CHECK(results(ended.out).rfind(results(again.out), 0) == 0);
+  CHECK(contents(tiny.out()) == before);
+  CHECK(!std::filesystem::exists(tiny.file("again/metrics.csv")));
+  CHECK(!std::filesystem::exists(tiny.file("again/checkpoint.safetensors")));
+}
+
+TEST_CASE("train_lm takes words and characters, another validation text and a preset",
+          "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TinyText tiny;
+  write_file(tiny.file("v.txt"), "with something new:\nend something\n");
+  const Ended words =
+      tiny.run({"--tokens", "words", "--validation", tiny.file("v.txt"), "--vocabulary", "50",
+                "--cutoffs", "10,30", "--div", "2", "--generate", "5", "--prompt", "with"});
+  INFO(words.err);
+  CHECK(words.status == 0);
+  CHECK_THAT(words.out, Containing("7 to judge by, 50 different"));
+  CHECK_THAT(words.out, Containing("Held-out perplexity, 6 tokens:"));
+  CHECK(read_file(tiny.out("generated.txt")).rfind("with", 0) == 0);
+
+  const Ended chars = run(
+      tiny.path, {"--preset", "nano", "--steps", "2", "--tokens", "chars", "--position", "rope",
+                  "--data", tiny.file("text.txt"), "--batch", "4", "--out", tiny.file("chars")});
+  INFO(chars.err);
+  CHECK(chars.status == 0);
+  CHECK_THAT(chars.out, Containing("rope, length 64, sees "));
+}
+
+TEST_CASE("train_lm --evaluate may choose what lies beyond the table", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TinyText tiny;
+  REQUIRE(tiny.run({"--position", "music", "--reach", "4"}).status == 0);
+  const auto nats = [&](const std::string& beyond) {
+    CHECK(tiny.resume({"--evaluate", "--beyond", beyond}).status == 0);
+    return MetricsCsv::resume(tiny.out("evaluation.csv"),
+                              {"length", "memory", "stride", "context", "tokens", "nats_per_token",
+                               "tokens_per_second"},
+                              INT64_MAX)
+        .rows()[0][5];
+  };
+  CHECK(nats("zero") == nats("zero"));
+  CHECK(nats("zero") != nats("clip"));
+  const Ended ended = tiny.resume({"--beyond", "clip"});  // training may not
+  CHECK(ended.status == 2);
+  CHECK(ended.err == "train_lm: --beyond clip: the run of " + tiny.out("checkpoint.safetensors") +
+                         " has zero; it can only go on with that\n");
+}
+
+TEST_CASE("train_lm --parameters counts and stops", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const auto count = [](const Arguments& arguments) {
+    return printed_parameters("train_lm", arguments);
+  };
+  CHECK(count({"--preset", "enwik8-12l"}) == "41055436");
+  CHECK(count({"--preset", "text8-12l"}) == "40964635");
+  CHECK(count({"--preset", "enwik8-24l"}) == "277231820");
+  CHECK(count({"--preset", "wt103-base"}) == "151107538");
+  CHECK(count({"--preset", "wt103-base", "--untied-biases"}) == "151119838");
+  CHECK(count({"--preset", "enwik8-12l", "--layers", "11"}) == "37642956");
+}
+
+TEST_CASE("train_lm, stopped, goes on where it was, bit for bit", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const std::string memory = GENERATE("0", "24");
+  // An epoch has about 85 segments.
+  const Arguments longer{"--steps",
+                         "2000",
+                         "--save-every",
+                         "300",
+                         "--memory",
+                         memory,
+                         "--preset",
+                         "nano",
+                         "--evaluate-every",
+                         "1000",
+                         "--validation-tokens",
+                         "100"};
+  check_stopped_run_goes_on<TinyText>(longer);
+}
+
+TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TinyText tiny;
+  REQUIRE(tiny.run({"--steps", "3"}).status == 0);
+  write_file(tiny.file("empty"), "");
+  write_file(tiny.file("short"), "a short text\n");
+  write_file(tiny.file("one"), std::string(1000, 'a'));
+  write_file(tiny.file("odd"), std::string(100, '~'));
+  write_file(tiny.file("bad"), "caf\xC3\xA9 caf\xE9 and so on");
+  const std::string checkpoint = tiny.out("checkpoint.safetensors");
+  const auto file = [&](const char* name) { return tiny.file(name); };
+  check_refusals(
+      tiny,
+      {
+          {{"--data", file("none")},
+           "cannot read '" + file("none") + "': No such file or directory"},
+          {{"--data", file("out")}, "cannot read '" + file("out") + "': Is a directory"},
+          {{"--data", file("empty")}, file("empty") + ": is empty"},
+          {{"--validation", file("empty")}, file("empty") + ": is empty"},
+          {{"--data", file("bad"), "--tokens", "chars"},
+           file("bad") + ": is not UTF-8 at byte 9; --tokens bytes takes any file"},
+          {{"--validation", file("bad"), "--tokens", "words"},
+           file("bad") + ": is not UTF-8 at byte 9; --tokens bytes takes any file"},
+          {{"--data", file("short")},
+           file("short") + ": 11 tokens to learn from are too few; 34 are one segment of --length "
+                           "16 for each row "
+                           "of --batch 2"},
+          {{"--data", file("short"), "--tokens", "words"},
+           file("short") + ": is too short to hold out 0.1 of it in whole lines"},
+          {{"--data", file("one"), "--held-out", "0.001"},
+           file("one") + ": 1 token to judge by is too few; 2 are needed"},
+          {{"--tokens", "letters"}, "--tokens letters: accepted are bytes, chars and words"},
+          {{"--preset", "huge"},
+           "--preset huge: accepted are enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and "
+           "small"},
+          {{"--norm", "none"}, "--norm none: accepted are post and pre"},
+          {{"--beyond", "error"}, "--beyond error: accepted are zero and clip"},
+          {{"--held-out", "1"}, "--held-out 1: must be above 0 and below 1"},
+          {{"--vocabulary", "9"}, "--vocabulary: only --tokens words has a limit"},
+          {{"--tokens", "words", "--vocabulary", "2"},
+           "--vocabulary 2: <eos> and <unk> leave no room for words"},
+          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
+          {{"--length", "0"}, "--length 0: accepted are 1 to 1048576"},
+          {{"--memory", "-1"}, "--memory -1: accepted are 0 to 1048576"},
+          {{"--dropout", "1"}, "--dropout 1: must be at least 0 and below 1"},
+          {{"--cutoffs", "9,x"}, "--cutoffs 9,x: must be whole numbers with commas between them"},
+          {{"--cutoffs", "9,999"},
+           "--cutoffs 9,999: must be below the vocabulary, which has 41 tokens"},
+          {{"--eval-length", "0"}, "--eval-length 0: accepted are 1 to 1048576"},
+          {{"--eval-memory", "1,,2"},
+           "--eval-memory 1,,2: must be whole numbers with commas between them"},
+          {{"--position", "sinusoid", "--eval-memory", "16"},
+           "--eval-memory 16: --position sinusoid has no use for a memory"},
+          {{"--prompt", "\x01"}, "--prompt: byte 0x01 is not in the vocabulary"},
+          {{"--prompt", "\xFF", "--tokens", "chars"}, "--prompt: is not UTF-8"},
+          {{"--prompt", " ", "--tokens", "words"}, "--prompt: has no word"},
+          {{"--top-p", "0"}, "--top-p 0: must be above 0 and at most 1"},
+          {{"--evaluate"}, "--evaluate: needs --resume FILE"},
+          {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
+          {{"--device", "tpu"}, "[Device] \"tpu\" is not a device; accepted: cpu, cuda, cuda:N"},
+          {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
+           "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+          {{"--steps", "3", "--resume", checkpoint, "--preset", "wt103-base"},
+           "--cutoffs 20000,40000,200000: the run of " + checkpoint +
+               " has none; it can only go on with that"},
+          {{"--steps", "3", "--resume", checkpoint, "--data", file("odd")},
+           file("odd") + ": byte 0x7E ('~') is not in the vocabulary of the checkpoint"},
+          {{"--steps", "3", "--resume", checkpoint, "--data", file("one")},
+           checkpoint +
+               ": was trained on other text than that of --data (or of --seed without it)"},
+          {{"--steps", "3", "--resume", checkpoint, "--validation", file("text.txt")},
+           checkpoint +
+               ": was trained on other text than that of --data (or of --seed without it)"},
+          {{"--resume", file("text.txt")},
+           "[safetensors] " + file("text.txt") +
+               ": header of 7593462736100813175 bytes; at most 100000000 allowed"},
+      });
+}

@@ -1,0 +1,129 @@
+#include "examples/training/metrics.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "examples/common/error.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+TEST_CASE("each metrics row is on disk when row() returns", "[examples][metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv");
+  write_file(path, "an older run\n");
+  MetricsCsv csv(path, {"step", "loss"});
+  CHECK(read_file(path) == "step,loss\n");
+  csv.row({10, 0.1});
+  CHECK(read_file(path) == "step,loss\n10,0.1\n");
+  csv.row({20, std::numeric_limits<double>::quiet_NaN()});
+  csv.row({1e6, 1.0 / 3});
+  CHECK(read_file(path) == "step,loss\n10,0.1\n20,nan\n1e+06,0.3333333333333333\n");
+  CHECK(std::stod("0.3333333333333333") == 1.0 / 3);
+}
+
+TEST_CASE("resumed metrics keep the rows up to the step", "[examples][metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv");
+  write_file(path, "step,loss\n0,4\n10,3\n1e2,nan\n101,1\n102,0.");
+  {
+    MetricsCsv csv = MetricsCsv::resume(path, {"step", "loss"}, 100);
+    CHECK(read_file(path) == "step,loss\n0,4\n10,3\n1e2,nan\n");
+    csv.row({101, 2});
+  }
+  CHECK(read_file(path) == "step,loss\n0,4\n10,3\n1e2,nan\n101,2\n");
+  // A line that a crash cut short goes even if its step is early enough.
+  write_file(path, "step,loss\n0,4\n10,3");
+  MetricsCsv::resume(path, {"step", "loss"}, 100);
+  CHECK(read_file(path) == "step,loss\n0,4\n");
+  CHECK(entries(folder.str()) == 1);
+}
+
+TEST_CASE("metrics read back, those of earlier runs too", "[examples][metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv");
+  CHECK(MetricsCsv(path, {"step", "loss"}).rows().empty());
+  MetricsCsv(path, {"step", "loss"}).row({1, 0.1});
+  MetricsCsv csv = MetricsCsv::resume(path, {"step", "loss"}, 1);
+  csv.row({2, 1.0 / 3});
+  CHECK(csv.rows() == std::vector<std::vector<double>>{{1, 0.1}, {2, 1.0 / 3}});
+}
+
+TEST_CASE("resuming without metrics starts them", "[examples][metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv");
+  MetricsCsv::resume(path, {"step", "loss"}, 5).row({6, 1});
+  CHECK(read_file(path) == "step,loss\n6,1\n");
+  write_file(path, "");
+  MetricsCsv::resume(path, {"step", "loss"}, 5);
+  CHECK(read_file(path) == "step,loss\n");
+  write_file(path, "step,lo");
+  MetricsCsv::resume(path, {"step", "loss"}, 5);
+  CHECK(read_file(path) == "step,loss\n");
+}
+
+TEST_CASE("resuming other metrics is refused and changes nothing", "[examples][metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv");
+  const auto refusal = [&](const std::string& text) {
+    write_file(path, text);
+    const std::string message = error_of<UsageError>([&] {
+      MetricsCsv::resume(path, {"step", "loss"}, 5);
+    });
+    CHECK(read_file(path) == text);
+    return message;
+  };
+  CHECK(refusal("step,accuracy\n1,2\n") ==
+        "cannot resume '" + path + "': its columns are not 'step,loss'");
+  for (const std::string row : {"2", "2,3,4", "2,x", "", "2,3x", " 2,3"}) {
+    CHECK(refusal("step,loss\n1,2\n" + row + "\n") ==
+          "cannot resume '" + path + "': line 3 is not a row of 2 numbers");
+  }
+}
+
+TEST_CASE("metrics that cannot be written are an error", "[examples][metrics]") {
+  const TempDir folder;
+  CHECK(error_of<UsageError>([&] { MetricsCsv(folder.str(), {"step"}); }) ==
+        "cannot write '" + folder.str() + "': Is a directory");
+  CHECK(error_of<UsageError>([&] {
+          MetricsCsv::resume(folder.str(), {"step"}, 0);
+        }).find("cannot read '" + folder.str() + "'") == 0);
+  CHECK(error_of<std::runtime_error>([] { MetricsCsv("/dev/full", {"step"}); }) ==
+        "cannot write '/dev/full': No space left on device");
+  CHECK_THROWS_AS(MetricsCsv(folder.file("x"), {}), std::invalid_argument);
+  CHECK_THROWS_AS(MetricsCsv(folder.file("x"), {"a,b"}), std::invalid_argument);
+  MetricsCsv csv(folder.file("x"), {"step", "loss"});
+  CHECK_THROWS_AS(csv.row({1}), std::invalid_argument);
+}
+
+TEST_CASE("a metrics row that does not fit is an error", "[examples][metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv");
+  MetricsCsv csv(path, {"step", "loss"});
+  // A limit on the size of files stands in for a full disk.
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  rlimit small = before;
+  small.rlim_cur = 12;
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  const std::string message = error_of<std::runtime_error>([&] { csv.row({1000, 0.125}); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, handler);
+  CHECK(message == "cannot write '" + path + "': File too large");
+  CHECK(read_file(path).size() == 12);
+  MetricsCsv::resume(path, {"step", "loss"}, 2000).row({1, 2});
+  CHECK(read_file(path) == "step,loss\n1,2\n");
+}
+
+}  // namespace

@@ -1,0 +1,199 @@
+#include "examples/training/progress.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include "examples/common/interrupt.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto::examples;  // NOLINT
+
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// A progress display on a string, with a clock that the test sets.
+struct Fixture {
+  std::ostringstream out;
+  double now = 0;
+
+  ProgressOptions options(bool terminal, int columns = 120) {
+    ProgressOptions options;
+    options.out = &out;
+    options.terminal = terminal;
+    options.columns = columns;
+    options.clock = [this] { return now; };
+    return options;
+  }
+  /// What was written since the last call.
+  std::string taken() {
+    const std::string text = out.str();
+    out.str("");
+    return text;
+  }
+};
+
+TEST_CASE("durations are short and readable", "[examples][progress]") {
+  CHECK(duration_text(0) == "0s");
+  CHECK(duration_text(59.4) == "59s");
+  CHECK(duration_text(59.6) == "1m00s");
+  CHECK(duration_text(185) == "3m05s");
+  CHECK(duration_text(7620) == "2h07m");
+  CHECK(duration_text(356400) == "4d03h");
+  CHECK(duration_text(kNan) == "?");
+  CHECK(duration_text(std::numeric_limits<double>::infinity()) == "?");
+}
+
+TEST_CASE("a log gets a plain line every few seconds", "[examples][progress]") {
+  Fixture f;
+  Progress progress(1000, f.options(false));
+  f.now = 1;
+  progress.update(10, 0.01, 3.5, 1234);
+  CHECK(f.taken() == "  1.0%  step 10/1000  loss 3.5000  1234 tok/s  1s  left 1m39s\n");
+  f.now = 5.9;
+  progress.update(20, 0.02, 3.4, 1234);
+  CHECK(f.taken().empty());
+  f.now = 6;
+  progress.update(250, 0.25, 3.25, 45678);
+  CHECK(f.taken() == " 25.0%  step 250/1000  loss 3.2500  45.7k tok/s  6s  left 18s\n");
+  progress.message("saved");
+  CHECK(f.taken() == "saved\n");
+  f.now = 8;
+  progress.update(1000, 1, 3, 2.5e6);
+  CHECK(f.taken().empty());
+  progress.finish();
+  CHECK(f.taken() == "100.0%  step 1000/1000  loss 3.0000  2.50M tok/s  8s  left 0s\n");
+  progress.finish();
+  progress.update(1001, 1, 3, 1);
+  CHECK(f.taken().empty());
+}
+
+TEST_CASE("a terminal gets one line that is redrawn", "[examples][progress]") {
+  Fixture f;
+  Progress progress(100, f.options(true));
+  f.now = 10;
+  progress.update(50, 0.5, 1.5, 100);
+  CHECK(f.taken() ==
+        "\r[============>-----------]  50% step 50/100  loss 1.5000  100 tok/s  10s  left 10s"
+        "\x1b[K");
+  f.now = 10.05;
+  progress.update(51, 0.51, 1.5, 100);
+  CHECK(f.taken().empty());  // too soon to redraw
+  progress.message("note");
+  const std::string text = f.taken();
+  CHECK(text.rfind("\r\x1b[Knote\n\r[", 0) == 0);
+  CHECK(text.find("step 51/100") != std::string::npos);
+  progress.finish();
+  CHECK(f.taken() == "\n");
+  progress.message("after");
+  CHECK(f.taken() == "after\n");
+}
+
+TEST_CASE("a progress line never wraps", "[examples][progress]") {
+  for (const int columns : {1, 10, 40, 64, 80, 200}) {
+    Fixture f;
+    {
+      Progress progress(123456789, f.options(true, columns));
+      f.now = 90000;
+      progress.update(12345678, 0.1, 1.23456, 123456);
+    }
+    const std::string text = f.taken();
+    const std::string end = "\x1b[K\n";  // the destructor ends the open line
+    REQUIRE(text.size() >= end.size() + 1);
+    CHECK(text.substr(text.size() - end.size()) == end);
+    CHECK(static_cast<int>(text.size() - end.size() - 1) <= columns - 1);
+  }
+}
+
+TEST_CASE("what is not known is left out", "[examples][progress]") {
+  Fixture f;
+  Progress progress(0, f.options(false));
+  progress.update(3, 0, kNan, kNan);
+  CHECK(f.taken() == "  0.0%  step 3  0s  left ?\n");
+  f.now = 10;
+  progress.update(4, kNan, 2, kNan);
+  CHECK(f.taken() == "  0.0%  step 4  loss 2.0000  10s  left ?\n");
+}
+
+TEST_CASE("the time left of a resumed run counts only its own share", "[examples][progress]") {
+  Fixture f;
+  ProgressOptions options = f.options(false);
+  options.starting_fraction = 0.5;
+  Progress progress(100, options);
+  f.now = 10;
+  progress.update(60, 0.6, 1, 1);
+  CHECK(f.taken().find("left 40s") != std::string::npos);
+}
+
+TEST_CASE("nothing is shown before the first update", "[examples][progress]") {
+  Fixture f;
+  { Progress progress(10, f.options(true)); }
+  CHECK(f.taken().empty());
+  Progress progress(10, f.options(true));
+  progress.finish();
+  CHECK(f.taken().empty());
+}
+
+/// The wait status of a child process that runs `body`, whose result is its exit code.
+template <typename Body>
+int status_of(const Body& body) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(body());
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST_CASE("signals ask to stop, and a second interrupt stops", "[examples][interrupt]") {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    const int status = status_of([&] {
+      ::signal(signal, SIG_DFL);  // nohup may have left it ignored
+      install_interrupt_handlers();
+      if (interrupted()) return 1;
+      ::raise(signal);
+      return interrupted() ? interrupted_exit_code() : 2;
+    });
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 128 + signal);
+  }
+  const int twice = status_of([] {
+    install_interrupt_handlers();
+    ::raise(SIGTERM);
+    ::raise(SIGTERM);
+    ::raise(SIGINT);
+    if (!interrupted()) return 1;
+    ::raise(SIGINT);
+    for (;;) ::pause();
+  });
+  REQUIRE(WIFEXITED(twice));
+  CHECK(WEXITSTATUS(twice) == 130);
+}
+
+TEST_CASE("a signal ends the process where nothing is to be finished", "[examples][interrupt]") {
+  const int ended = status_of([] {
+    ::signal(SIGHUP, SIG_DFL);
+    install_interrupt_handlers();
+    end_on_signal("The end.");
+    ::raise(SIGHUP);
+    for (;;) ::pause();
+    return 0;
+  });
+  REQUIRE(WIFEXITED(ended));
+  CHECK(WEXITSTATUS(ended) == 128 + SIGHUP);
+  // One that came before and was not heeded yet.
+  const int late = status_of([] {
+    install_interrupt_handlers();
+    ::raise(SIGTERM);
+    end_on_signal("The end.");
+    return 0;
+  });
+  REQUIRE(WIFEXITED(late));
+  CHECK(WEXITSTATUS(late) == 128 + SIGTERM);
+}
+
+}  // namespace

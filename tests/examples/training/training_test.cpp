@@ -1,0 +1,213 @@
+#include <cmath>
+
+#include "core/parallel.h"
+#include "core/storage.h"
+#include "examples/chorales/chorale_training.h"
+#include "examples/common/error.h"
+#include "ops/create.h"
+#include "tests/examples/chorales/train_chorales.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace {
+
+using namespace stretto;                     // NOLINT
+using namespace stretto::examples;           // NOLINT
+using namespace stretto::examples::testing;  // NOLINT
+
+ChoraleSettings tiny_settings() {
+  ChoraleSettings s;
+  s.layers = 1;
+  s.d_model = 16;
+  s.heads = 2;
+  s.d_hidden = 32;
+  s.length = 32;
+  s.batch = 2;
+  s.learning_rate = 0.01;
+  s.warmup = 5;
+  s.steps = 40;
+  return s;
+}
+
+/// The bytes of the checkpoint after some steps.
+std::string trained(const ChoraleSettings& settings, int steps) {
+  const TempDir folder;
+  ChoraleTraining training(settings, tiny_chorales().train, cpu);
+  for (int i = 0; i < steps; ++i) training.train_step(0);
+  training.save(folder.file("c"), {});
+  return read_file(folder.file("c"));
+}
+
+}  // namespace
+
+TEST_CASE("training lowers the loss", "[examples]") {
+  ChoraleSettings settings = tiny_settings();
+  settings.attention = GENERATE("relative", "absolute");
+  settings.transpose = 0;
+  settings.steps = 150;
+  ChoraleTraining training(settings, tiny_chorales().train, cpu);
+  const double first = training.train_step(0).loss;
+  CHECK(first == Approx(std::log(double(chorale_vocabulary))).margin(0.7));  // it knows nothing
+  double last = 0;
+  while (training.step() < 150) last = training.train_step(0).loss;
+  CHECK(last < 0.6 * first);
+}
+
+TEST_CASE("the loss of pieces that fit into the length is the same for all strides", "[examples]") {
+  ChoraleTraining training(tiny_settings(), tiny_chorales().train, cpu);
+  for (int i = 0; i < 5; ++i) training.train_step(0);
+  std::vector<Chorale> fitting = tiny_chorales().train;
+  for (Chorale& piece : fitting) piece.steps.resize(8);  // 32 tokens
+  const auto loss = [&](const std::vector<Chorale>& pieces, int64_t stride, int64_t batch) {
+    return validation_loss(training.model, pieces, 32, stride, batch);
+  };
+  const double whole = loss(fitting, 32, 4);
+  for (const int64_t stride : {1, 7, 16}) CHECK(loss(fitting, stride, 4) == whole);
+  CHECK(loss(fitting, 32, 1) == Approx(whole).epsilon(1e-6));  // other shapes, other roundings
+  CHECK(loss(tiny_chorales().train, 1, 4) != loss(tiny_chorales().train, 32, 4));
+  CHECK(training.model.training());  // as before
+}
+
+TEST_CASE("training has the same bits with one thread and two", "[examples]") {
+  ChoraleSettings settings = tiny_settings();
+  settings.d_model = 96, settings.d_hidden = 300, settings.length = 128, settings.batch = 3;
+  settings.attention_dropout = 0.1;
+  const int before = num_threads();
+  set_num_threads(1);
+  const std::string alone = trained(settings, 4);
+  set_num_threads(2);
+  const std::string together = trained(settings, 4);
+  set_num_threads(before);
+  CHECK(alone == together);
+}
+
+TEST_CASE("every training step gives back the memory it takes", "[examples]") {
+  ChoraleTraining training(tiny_settings(), tiny_chorales().train, cpu);
+  training.train_step(0);  // makes gradients and moments
+  const int64_t live = memory_stats().live;
+  for (int i = 0; i < 5; ++i) {
+    training.train_step(0);
+    CHECK(memory_stats().live == live);
+  }
+  validation_loss(training.model, tiny_chorales().valid, 32, 4, 2);
+  continue_chorale(training.model, {}, 4, 32, 1, 0.9, 1);
+  CHECK(memory_stats().live == live);
+}
+
+TEST_CASE("the least memory is no more than a training takes", "[examples]") {
+  ChoraleSettings settings = tiny_settings();
+  settings.d_model = 64, settings.d_hidden = 256, settings.length = 256, settings.layers = 2;
+  settings.attention = GENERATE("relative", "absolute");
+  const int64_t before = memory_stats().live;
+  reset_peak_memory();
+  ChoraleTraining training(settings, tiny_chorales().train, cpu);
+  training.train_step(0);
+  training.train_step(0);
+  const double taken = double(memory_stats().peak - before);
+  CHECK(settings.least_memory() < taken);
+  CHECK(settings.least_memory() > taken / 10);
+}
+
+TEST_CASE("a training goes on from its checkpoint bit for bit", "[examples]") {
+  const TempDir folder;
+  ChoraleSettings settings = tiny_settings();
+  settings.steps = GENERATE(40, 0);  // 0: by the clock
+  ChoraleTraining first(settings, tiny_chorales().train, cpu);
+  for (int i = 0; i < 3; ++i) first.train_step(0.1);
+  first.save(folder.file("a"), {.seconds = 1.25});
+  for (int i = 0; i < 3; ++i) first.train_step(0.2);
+  first.save(folder.file("b"), {.seconds = 2.5});
+
+  ChoraleTraining second(settings, tiny_chorales().train, cpu);
+  second.train_step(0.5);
+  CHECK(second.load(folder.file("a")).seconds == (settings.steps == 0 ? 1.25 : 0));
+  CHECK(second.step() == 3);
+  validation_loss(second.model, tiny_chorales().valid, 32, 4, 2);  // draws nothing
+  for (int i = 0; i < 3; ++i) second.train_step(0.2);
+  second.save(folder.file("c"), {.seconds = 2.5});
+  CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
+}
+
+TEST_CASE("a training refuses checkpoints of other data and states that make no sense",
+          "[examples]") {
+  const TempDir folder;
+  ChoraleSettings settings = tiny_settings();
+  settings.steps = 0;
+  ChoraleTraining training(settings, tiny_chorales().train, cpu);
+  const std::string path = folder.file("c");
+  training.save(path, {.seconds = 3});
+  std::vector<Chorale> others = tiny_chorales().train;
+  others.pop_back();
+  ChoraleTraining other(settings, others, cpu);
+  CHECK(error_of<UsageError>([&] { other.load(path); }).rfind(path + ": was trained on other", 0) ==
+        0);
+
+  nn::TrainingState state = nn::load_training_state(path);
+  const auto refused = [&](const std::string& what) {
+    nn::save_checkpoint(path, training.model, nullptr, state);
+    CHECK_THAT(error_of<UsageError>([&] { training.load(path); }), Containing(what));
+  };
+  for (const char* name : {"train_loss.weight", "unmeasured.gradient_norm"}) {
+    state.notes[name] = "nan";
+    refused("its note \"" + std::string(name) + "\" is missing or malformed");
+    state.notes.erase(name);
+  }
+  state.notes["train_loss.weight"] = "0.5";
+  refused("its note \"train_loss.sum\" is missing or malformed");
+  state.notes.erase("train_loss.weight");
+  state.notes["seconds"] = "nan";
+  refused("its note \"seconds\" is missing or malformed");
+  state.notes.erase("seconds");
+  refused("its note \"seconds\" is missing or malformed");
+  state.step = -1;
+  refused("its step is -1");
+}
+
+TEST_CASE("a training with a broken parameter is not saved", "[examples]") {
+  const TempDir folder;
+  ChoraleTraining training(tiny_settings(), tiny_chorales().train, cpu);
+  const std::string path = folder.file("c");
+  training.save(path, {});
+  const std::string before = read_file(path);
+  training.train_step(0);
+  training.model.out->weight.data<float>()[5] = INFINITY;
+  CHECK(error_of<Error>([&] { training.save(path, {}); }) ==
+        "step 1: out.weight holds inf; not saved to " + path);
+  CHECK(error_of<Error>([&] { training.train_step(0); }).rfind("step 2: the loss is ", 0) == 0);
+  CHECK(training.step() == 1);
+  CHECK(read_file(path) == before);
+}
+
+TEST_CASE("settings survive their notes", "[examples]") {
+  ChoraleSettings settings = tiny_settings();
+  settings.learning_rate = 0.1 + 0.2;
+  settings.clip = INFINITY;
+  settings.seed = UINT64_MAX;
+  const auto chorale_settings = [](const nn::Metadata& notes, const std::string& path) {
+    return settings_from_notes<ChoraleSettings>(notes, path, "train_chorales");
+  };
+  CHECK(chorale_settings(settings_to_notes(settings), "f") == settings);
+  for (const auto& [name, value] : settings_to_notes(settings)) {
+    nn::Metadata notes = settings_to_notes(settings);
+    notes.erase(name);
+    CHECK_THAT(error_of<UsageError>([&] { chorale_settings(notes, "f"); }),
+               Containing("f: not a checkpoint of train_chorales (its setting \"" + name + "\""));
+    notes[name] = value + " ";
+    CHECK_THROWS_AS(chorale_settings(notes, "f"), UsageError);
+  }
+}
+
+TEST_CASE("a continuation begins with its opening and repeats by its seed", "[examples]") {
+  ChoraleTraining training(tiny_settings(), tiny_chorales().train, cpu);
+  const Chorale opening = tiny_chorales().valid[0];
+  const auto piece = [&](int64_t steps, uint64_t seed) {
+    return continue_chorale(training.model, opening, steps, 32, 1, 1, seed).steps;
+  };
+  const auto first = piece(6, 1);
+  CHECK(first.size() > opening.steps.size());
+  CHECK(first.size() <= opening.steps.size() + 6);
+  CHECK(std::equal(opening.steps.begin(), opening.steps.end(), first.begin()));
+  CHECK(first == piece(6, 1));
+  CHECK(first != piece(6, 2));
+  CHECK(piece(0, 1) == opening.steps);
+}

@@ -1,0 +1,154 @@
+// The house itself: who includes whom, and how much stands in one file.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "tests/support/catch.h"
+#include "tests/support/find_upwards.h"
+
+namespace fs = std::filesystem;
+using stretto::str;
+
+namespace {
+
+struct Source {
+  std::string path;  // from the root, with /
+  std::vector<std::string> lines;
+};
+
+const std::vector<std::string> folders{"core", "autograd", "ops",        "nn",
+                                       "cuda", "examples", "benchmarks", "tests"};
+
+std::vector<Source> sources() {
+  const fs::path root = stretto::testing::find_upwards("stretto.h").parent_path();
+  std::vector<Source> all;
+  for (const std::string& folder : folders)
+    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
+      const std::string kind = entry.path().extension().string();
+      if (kind != ".h" && kind != ".cpp" && kind != ".cu" && kind != ".cuh") continue;
+      Source source{fs::relative(entry.path(), root).generic_string(), {}};
+      std::ifstream file(entry.path());
+      for (std::string line; std::getline(file, line);) source.lines.push_back(line);
+      all.push_back(std::move(source));
+    }
+  return all;
+}
+
+struct Arrow {
+  std::string from, to;  // paths
+};
+
+// Includes of files of the house, by path from the root.
+std::vector<Arrow> arrows() {
+  std::vector<Arrow> all;
+  const std::vector<Source> files = sources();
+  std::set<std::string> paths{"stretto.h"};
+  for (const Source& file : files) paths.insert(file.path);
+  for (const Source& file : files)
+    for (const std::string& line : file.lines) {
+      if (line.rfind("#include ", 0) != 0) continue;
+      const std::string to = line.substr(10, line.size() - 11);
+      const std::string beside = fs::path(file.path).parent_path().generic_string() + "/" + to;
+      if (paths.count(to))
+        all.push_back({file.path, to});
+      else if (paths.count(beside))
+        all.push_back({file.path, beside});
+    }
+  return all;
+}
+
+std::string top_of(const std::string& path) { return path.substr(0, path.find('/')); }
+
+// What stands directly in `folder` on the way to `path`: a room, or the stem of a file (""
+// outside).
+std::string part_of(const std::string& folder, const std::string& path) {
+  if (path.rfind(folder + "/", 0) != 0) return "";
+  const std::string rest = path.substr(folder.size() + 1);
+  const size_t slash = rest.find('/');
+  if (slash != std::string::npos) return rest.substr(0, slash) + "/";
+  std::string stem = rest.substr(0, rest.find('.'));
+  if (const size_t at = stem.rfind("_test"); at != std::string::npos && at + 5 == stem.size())
+    stem.resize(at);
+  return stem;
+}
+
+using Graph = std::map<std::string, std::map<std::string, Arrow>>;
+
+// A way from `from` back to itself, as text; empty where there is none.
+std::string circle(const Graph& graph, const std::string& from) {
+  std::set<std::string> seen;
+  std::function<std::string(const std::string&)> walk = [&](const std::string& at) -> std::string {
+    const auto arrows_of = graph.find(at);
+    if (arrows_of == graph.end()) return "";
+    for (const auto& [to, arrow] : arrows_of->second) {
+      const std::string step = str("\n  ", arrow.from, " includes ", arrow.to);
+      if (to == from) return step;
+      if (!seen.insert(to).second) continue;
+      if (const std::string rest = walk(to); !rest.empty()) return step + rest;
+    }
+    return "";
+  };
+  return walk(from);
+}
+
+}  // namespace
+
+TEST_CASE("Folders include only what is below them", "[house]") {
+  const std::map<std::string, std::set<std::string>> below{
+      {"core", {"cuda"}},
+      {"cuda", {"core", "ops"}},
+      {"autograd", {"core"}},
+      {"ops", {"core", "autograd", "cuda"}},
+      {"nn", {"core", "autograd", "ops"}},
+      {"examples", {"core", "autograd", "ops", "nn", "stretto.h"}},
+      {"benchmarks", {"core", "autograd", "ops", "nn", "examples", "stretto.h"}}};
+  std::string wrong;
+  for (const auto& [from, to] : arrows()) {
+    const std::string folder = top_of(from);
+    if (folder == "tests" || folder == top_of(to) || below.at(folder).count(top_of(to))) continue;
+    wrong += str("\n  ", from, " includes ", to);
+  }
+  INFO(wrong);
+  CHECK(wrong.empty());
+}
+
+TEST_CASE("No include runs in a circle through a room", "[house]") {
+  const std::vector<Arrow> all = arrows();
+  REQUIRE(all.size() > 1000);
+  std::set<std::string> rooms;
+  for (const Source& file : sources())
+    for (fs::path at = fs::path(file.path).parent_path(); !at.empty(); at = at.parent_path())
+      rooms.insert(at.generic_string());
+  for (const std::string& folder : rooms) {
+    Graph graph;
+    for (const Arrow& arrow : all) {
+      const std::string from = part_of(folder, arrow.from), to = part_of(folder, arrow.to);
+      if (!from.empty() && !to.empty() && from != to) graph[from].insert({to, arrow});
+    }
+    for (const auto& [part, to] : graph) {
+      if (part.back() != '/') continue;  // files of one room may need each other
+      const std::string way = circle(graph, part);
+      INFO(folder << "/" << part << way);
+      CHECK(way.empty());
+    }
+  }
+}
+
+TEST_CASE("A file can be read at one sitting", "[house]") {
+  for (const Source& file : sources()) {
+    INFO(file.path);
+    CHECK(file.lines.size() <= 500);
+  }
+}
+
+TEST_CASE("A folder can be taken in at a glance", "[house]") {
+  std::map<std::string, int> files;
+  for (const Source& file : sources()) ++files[fs::path(file.path).parent_path().generic_string()];
+  CHECK(files["nn"] <= 26);
+}

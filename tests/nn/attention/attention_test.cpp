@@ -1,0 +1,298 @@
+#include "nn/attention/attention.h"
+
+#include "autograd/tape.h"
+#include "nn/positions/relative_table.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/reference/music_transformer.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using nn::KeyValueCache;
+using nn::MultiHeadAttention;
+using nn::Visibility;
+using testing::fixed_noise;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+std::vector<std::string> names(const nn::Module& m) {
+  std::vector<std::string> list;
+  for (const auto& [name, tensor] : m.named_parameters())
+    list.push_back(str(name, " ", tensor.shape()));
+  return list;
+}
+
+// In f64, evaluating, from a fixed seed.
+std::unique_ptr<MultiHeadAttention> make(MultiHeadAttention::Options options) {
+  manual_seed(11);
+  auto layer = std::make_unique<MultiHeadAttention>(std::move(options));
+  layer->to(f64);
+  layer->eval();
+  return layer;
+}
+
+// The layer by hand: project, cut into heads, attend by loops, join, project.
+Tensor by_hand(const MultiHeadAttention& m, const Tensor& x, const Tensor& context,
+               const AttentionOptions& o) {
+  auto heads = [](const Tensor& t, int64_t n) {
+    const int64_t size = t.size(2) / n;
+    Tensors list;
+    for (int64_t h = 0; h < n; ++h) list.push_back(t.slice(2, h * size, (h + 1) * size));
+    return stack(list, 1);
+  };
+  const Tensor y =
+      reference::attention(heads(linear(x, m.q.weight, m.q.bias), m.options.n_heads),
+                           heads(linear(context, m.k.weight, m.k.bias), m.options.n_key_heads),
+                           heads(linear(context, m.v.weight, m.v.bias), m.options.n_key_heads), o);
+  Tensors list;
+  for (int64_t h = 0; h < m.options.n_heads; ++h) list.push_back(y.select(1, h));
+  return linear(cat(list, 2), m.out.weight, m.out.bias);
+}
+
+RelativeTable table_of(const MultiHeadAttention& m, int64_t length, Beyond beyond) {
+  for (const auto& [name, tensor] : m.named_parameters())
+    if (name == "position.table") return {tensor.detach(), length - 1, beyond};
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("MultiHeadAttention: parameters") {
+  const auto plain = make({.d_model = 12, .n_heads = 3});
+  CHECK(names(*plain) == std::vector<std::string>{"q.weight [12, 12]", "q.bias [12]",
+                                                  "k.weight [12, 12]", "k.bias [12]",
+                                                  "v.weight [12, 12]", "v.bias [12]",
+                                                  "out.weight [12, 12]", "out.bias [12]"});
+  CHECK(plain->parameter_count() == 4 * (144 + 12));
+  CHECK(plain->label() == "MultiHeadAttention(3 heads)");
+  const auto full = make({.d_model = 10,
+                          .n_heads = 4,
+                          .n_key_heads = 2,
+                          .d_key = 3,
+                          .d_value = 5,
+                          .bias = false,
+                          .position = nn::music_relative({.length = 7})});
+  CHECK(names(*full) == std::vector<std::string>{"q.weight [12, 10]", "k.weight [6, 10]",
+                                                 "v.weight [10, 10]", "out.weight [10, 20]",
+                                                 "position.table [4, 7, 3]"});
+}
+
+TEST_CASE("MultiHeadAttention is project, attend, join, project") {
+  const Tensor x = fixed_noise({2, 9, 12}, 1);
+  struct Case {
+    MultiHeadAttention::Options options;
+    Visibility visible;
+    int64_t length;
+  };
+  const Tensor padding = tensor(std::vector<uint8_t>{0, 1, 0, 0, 0, 0, 1, 1, 0,  //
+                                                     0, 0, 0, 0, 0, 0, 0, 0, 0},
+                                {2, 9});
+  const Case cases[] = {
+      {{.d_model = 12, .n_heads = 3}, {}, 0},
+      {{.d_model = 12, .n_heads = 3}, {.causal = true, .key_padding = padding}, 0},
+      {{.d_model = 12,
+        .n_heads = 4,
+        .n_key_heads = 2,
+        .d_key = 5,
+        .d_value = 2,
+        .bias = false,
+        .position = nn::music_relative({.length = 4})},
+       {.causal = true},
+       4},
+      {{.d_model = 12, .n_heads = 2, .position = nn::music_relative({.length = 6})},
+       {.block = 3},
+       6},
+      {{.d_model = 12, .n_heads = 2, .position = nn::music_relative({.length = 6})},
+       {.causal = true, .window = 4},
+       6}};
+  for (const Case& c : cases)
+    for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed}) {
+      MultiHeadAttention::Options options = c.options;
+      options.kernel = nn::softmax_kernel(form);
+      const auto layer = make(options);
+      const AttentionOptions o{.causal = c.visible.causal,
+                               .window = c.visible.window,
+                               .block = c.visible.block,
+                               .key_padding = c.visible.key_padding,
+                               .keys = table_of(*layer, c.length, Beyond::zero)};
+      CHECK(worst_error((*layer)(x, c.visible), by_hand(*layer, x, x, o)) < 1e-13);
+      const Tensor w = layer->weights(x, c.visible);
+      CHECK(w.shape() == Shape{2, options.n_heads, 9, 9});
+      const Tensor totals = sum(w, {-1});
+      CHECK(worst_error(totals, ones(totals.shape(), {.dtype = f64})) < 1e-14);
+    }
+}
+
+TEST_CASE("MultiHeadAttention to a context of another length") {
+  const auto layer = make({.d_model = 6, .n_heads = 2});
+  const Tensor x = fixed_noise({2, 3, 6}, 1), context = fixed_noise({2, 7, 6}, 2);
+  Tensor padding = zeros({2, 7}, {.dtype = boolean});
+  padding[1].slice(0, 4).fill_(1);
+  CHECK(worst_error((*layer)(x, context, {.key_padding = padding}),
+                    by_hand(*layer, x, context, {.key_padding = padding})) < 1e-14);
+  // Padded context is as good as none.
+  const Tensor y = (*layer)(x, context, {.key_padding = padding});
+  context[1].slice(0, 4).fill_(99);
+  CHECK(same_bits((*layer)(x, context, {.key_padding = padding}), y));
+}
+
+TEST_CASE("MultiHeadAttention::weights are the weights used") {
+  const auto layer = make({.d_model = 4,
+                           .n_heads = 2,
+                           .d_key = 3,
+                           .d_value = 2,
+                           .position = nn::music_relative({.length = 5})});
+  const Tensor x = fixed_noise({1, 8, 4}, 1), w = layer->weights(x, {.causal = true});
+  const Tensor v = layer->v(x).reshape({1, 8, 2, 2}).transpose(1, 2);
+  const Tensor joined = matmul(w, v).transpose(1, 2).reshape({1, 8, 4});
+  CHECK(worst_error(layer->out(joined), (*layer)(x, {.causal = true})) < 1e-14);
+}
+
+TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
+  struct Case {
+    MultiHeadAttention::Options options;
+    Visibility visible;
+  };
+  const int64_t l = 23, d = 8;
+  const auto zero = nn::music_relative({.length = 6});
+  const auto clip = nn::music_relative({.length = 6, .beyond = Beyond::clip});
+  const auto whole = nn::music_relative({.length = l, .shared_by_heads = true});
+  const Case cases[] = {
+      {{.d_model = d, .n_heads = 2}, {.causal = true}},
+      {{.d_model = d, .n_heads = 2, .position = whole}, {.causal = true}},
+      {{.d_model = d, .n_heads = 2, .position = zero}, {.causal = true}},
+      {{.d_model = d, .n_heads = 2, .position = clip}, {.causal = true}},
+      {{.d_model = d, .n_heads = 4, .n_key_heads = 2, .d_key = 3, .d_value = 5, .position = zero},
+       {.causal = true}},
+      {{.d_model = d, .n_heads = 2, .position = zero}, {.block = 3}},
+      {{.d_model = d, .n_heads = 2, .position = clip}, {.block = 4}},
+      {{.d_model = d, .n_heads = 2, .position = zero}, {.causal = true, .window = 5}}};
+  NoGrad guard;
+  const Tensor x = fixed_noise({2, l, d}, 1);
+  for (const Case& c : cases)
+    for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed})
+      for (const std::vector<int64_t>& chunks :
+           {std::vector<int64_t>(size_t(l), 1), {7, 1, 1, 5, 9}, {23}, {1, 22}}) {
+        MultiHeadAttention::Options options = c.options;
+        options.kernel = nn::softmax_kernel(form);
+        const auto layer = make(options);
+        KeyValueCache cache;
+        Tensors parts;
+        int64_t at = 0;
+        for (const int64_t n : chunks) {
+          parts.push_back((*layer)(x.slice(1, at, at + n), c.visible, &cache));
+          at += n;
+        }
+        CHECK(cache.length() == l);
+        CHECK(worst_error(cat(parts, 1), (*layer)(x, c.visible)) < 1e-12);
+      }
+}
+
+TEST_CASE("MultiHeadAttention: a limited cache serves a window of that size") {
+  const auto layer =
+      make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.length = 4})});
+  const Tensor x = fixed_noise({1, 20, 8}, 1);
+  const Visibility visible{.causal = true, .window = 6};
+  KeyValueCache cache{.limit = 5};
+  Tensors parts;
+  for (int64_t at = 0; at < 20; at += 2) {
+    parts.push_back((*layer)(x.slice(1, at, at + 2), visible, &cache));
+    CHECK(cache.length() <= 5);
+  }
+  CHECK(worst_error(cat(parts, 1), (*layer)(x, visible)) < 1e-13);
+
+  // Where blocks begin is counted from the first position, which a limited cache forgets.
+  CHECK_THROWS_WITH((*layer)(x, {.block = 4}, &cache),
+                    "[MultiHeadAttention] a limited cache does not know where blocks begin; use a "
+                    "window instead of blocks, or no limit");
+}
+
+TEST_CASE("MultiHeadAttention: dropout in training only") {
+  manual_seed(1);
+  MultiHeadAttention layer({.d_model = 8, .n_heads = 2, .dropout = 0.5});
+  const Tensor x = fixed_noise({2, 6, 8}, 1, f32);
+  manual_seed(5);
+  const Tensor first = layer(x), second = layer(x);
+  CHECK(!same_bits(first, second));
+  manual_seed(5);
+  CHECK(same_bits(layer(x), first));
+  layer.eval();
+  const RandomState before = random_state();
+  const Tensor y = layer(x);
+  CHECK(same_bits(layer(x), y));
+  CHECK(random_state().next_stream == before.next_stream);
+  CHECK(!same_bits(y, first));
+}
+
+TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
+  for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed}) {
+    const auto m = make({.d_model = 4,
+                         .n_heads = 2,
+                         .n_key_heads = 1,
+                         .d_key = 3,
+                         .d_value = 1,
+                         .position = nn::music_relative({.length = 3, .beyond = Beyond::clip}),
+                         .kernel = nn::softmax_kernel(form)});
+    const Tensor x = fixed_noise({2, 5, 4}, 1).set_requires_grad();
+    const Tensor y = (*m)(x, {.causal = true});
+    sum(y * fixed_noise(y.shape(), 2)).backward();
+    for (const auto& [name, p] : m->named_parameters()) {
+      INFO(name);
+      REQUIRE(p.grad().defined());
+      // A bias of the keys adds one number to all scores of a query.
+      if (name != "k.bias") CHECK(max(abs(p.grad())).item() > 1e-6);
+    }
+    testing::gradcheck([&](const Tensors& in) { return (*m)(in[0], {.causal = true}); }, {x},
+                       false);
+  }
+}
+
+TEST_CASE("a position and a kernel of one's own") {
+  struct Shift : nn::Position {
+    Shift(nn::Module& parent, nn::HeadShape shape, double by_)
+        : Position(parent), weight(parameter("weight", full({shape.n_heads, 1}, by_))) {}
+    void apply(nn::AttentionCall& call) const override {
+      call.options.lag_bias = {weight, 0, Beyond::zero};
+    }
+    Tensor weight;
+  };
+  struct FirstValue : nn::Kernel {
+    using Kernel::Kernel;
+    Tensor operator()(const nn::AttentionCall& call) const override {
+      return call.v.slice(2, 0, 1).expand({call.v.size(0), call.v.size(1), call.n_queries(), -1});
+    }
+  };
+  const Tensor x = fixed_noise({1, 4, 6}, 1);
+  // So much weight on a query's own position that it is alone.
+  const auto own = make({.d_model = 6, .n_heads = 2, .position = nn::position<Shift>(1000.0)});
+  CHECK(names(*own).back() == "position.weight [2, 1]");
+  CHECK(worst_error((*own)(x), own->out(own->v(x))) < 1e-14);
+  const auto first =
+      make({.d_model = 6, .n_heads = 2, .kernel = [](nn::Module& parent, nn::HeadShape) {
+              return std::make_unique<FirstValue>(parent);
+            }});
+  CHECK(worst_error((*first)(x), first->out(first->v(x.slice(1, 0, 1).expand({1, 4, 6})))) < 1e-14);
+}
+
+TEST_CASE("MultiHeadAttention: errors") {
+  CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 10, .n_heads = 4}),
+                    "[MultiHeadAttention] d_model 10 is not a multiple of n_heads 4; give d_key "
+                    "and d_value");
+  CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 12, .n_heads = 4, .n_key_heads = 3}),
+                    "[MultiHeadAttention] n_heads 4 is not a multiple of n_key_heads 3");
+  CHECK_THROWS_WITH(MultiHeadAttention({}), Containing("d_model 0, n_heads 1"));
+  CHECK_NOTHROW(MultiHeadAttention({.d_model = 10, .n_heads = 4, .d_key = 3, .d_value = 2}));
+  const MultiHeadAttention layer({.d_model = 8, .n_heads = 2});
+  CHECK_THROWS_WITH(layer(zeros({2, 3, 7})),
+                    "[MultiHeadAttention] input f32 [2, 3, 7]; must be [B, L, 8]");
+  CHECK_THROWS_WITH(layer(zeros({3, 8})), Containing("input f32 [3, 8]; must be [B, L, 8]"));
+  CHECK_THROWS_WITH(layer(zeros({2, 3, 8}), zeros({2, 3, 6}), {}),
+                    Containing("input f32 [2, 3, 6]"));
+}

@@ -1,0 +1,301 @@
+// A call that fails leaves caches and states as they were: repeated, it gives the bits of a run in
+// which nothing failed.
+#include <functional>
+#include <memory>
+
+#include "autograd/tape.h"
+#include "nn/attention/linear_attention.h"
+#include "nn/models/music_transformer.h"
+#include "nn/models/sequence_to_sequence.h"
+#include "nn/models/transformer_xl.h"
+#include "nn/positions/dense_bias.h"
+#include "nn/positions/disentangled.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_sinusoid.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
+#include "nn/positions/spe.h"
+#include "ops/create.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/memory_failures.h"
+
+using namespace stretto;
+using testing::fail_until_it_fits;
+using testing::fixed_noise;
+using testing::same_bits;
+
+namespace {
+
+Tensor some_tokens(int64_t batch, int64_t length, int64_t vocabulary = 11) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < batch * length; ++i)
+    ids.push_back(int64_t(random_bits({.seed = 9}, uint64_t(i)) % uint64_t(vocabulary)));
+  return tensor(ids, {batch, length});
+}
+
+/// One call after another, each of which continues a state: `call(state, i)`.
+template <class State>
+struct Calls {
+  std::function<Tensor(State&, size_t)> call;
+  size_t count;
+
+  /// Every call runs out of memory wherever it can before it succeeds, and the results are those of
+  /// calls that never fail.
+  void check(const State& start = {}) const {
+    State calm = start, disturbed = start;
+    for (size_t i = 0; i < count; ++i) {
+      const Tensor want = call(calm, i);
+      Tensor got;
+      CHECK(fail_until_it_fits([&] { got = call(disturbed, i); }) > 2);
+      CHECK(same_bits(got, want));
+    }
+  }
+};
+
+/// Both with the tape and without, as caches then differ.
+template <class F>
+void with_and_without_tape(F&& f) {
+  f();
+  NoGrad guard;
+  f();
+}
+
+struct Kind {
+  const char* name;
+  nn::MusicTransformer::Options options;
+};
+
+std::vector<Kind> kinds() {
+  const nn::MusicTransformer::Options tiny{.vocabulary = 11,
+                                           .d_model = 8,
+                                           .n_layers = 2,
+                                           .n_heads = 2,
+                                           .d_hidden = 12,
+                                           .relative_length = 6};
+  std::vector<Kind> all{{"music", tiny}};
+  const auto add = [&](const char* name, auto change) {
+    all.push_back({name, tiny});
+    change(all.back().options);
+  };
+  const auto add_position = [&](const char* name, const nn::MakePosition& position,
+                                const nn::MakeKernel& kernel = {}) {
+    add(name, [&](auto& o) { o.position = position, o.kernel = kernel; });
+  };
+  add("blocks", [](auto& o) { o.block = 3; });
+  add("sinusoids", [](auto& o) { o.relative = false, o.sinusoid = nn::Sinusoid::interleaved; });
+  add("learned", [](auto& o) { o.relative = false, o.learned_length = 20; });
+  add("post-norm, tied", [](auto& o) { o.norm = nn::NormPlace::post, o.tied = true; });
+  add_position("shaw", nn::shaw_relative({.clip = 4}));
+  add_position("bert", nn::bert_relative({.length = 20}));
+  add_position("transformer-xl", nn::relative_sinusoid());
+  add_position("t5", nn::t5({.buckets = 6, .max_distance = 12}));
+  add_position("alibi", nn::alibi());
+  add_position("kerple", nn::kerple());
+  add_position("fire", nn::fire({.hidden = 4}));
+  add_position("deberta", nn::disentangled({.max_distance = 9, .buckets = 4}));
+  add_position("rotary", nn::rotary());
+  add_position("xpos", nn::rotary({.xpos = true}));
+  add("linear", [](auto& o) { o.relative = false, o.kernel = nn::linear_kernel(); });
+  add("favor", [](auto& o) {
+    o.relative = false, o.sinusoid = nn::Sinusoid::interleaved;
+    o.kernel = nn::linear_kernel(nn::favor({.features = 6}));
+  });
+  add("linear, composed", [](auto& o) {
+    o.relative = false,
+    o.kernel = nn::linear_kernel(nn::relu_plus(), {.form = LinearForm::composed});
+  });
+  add_position("rotary, linear", nn::rotary(), nn::linear_kernel());
+  const auto sine = nn::sine_spe({.realizations = 6, .sines = 2});
+  const auto conv = nn::conv_spe({.realizations = 6, .taps = {5}});
+  add_position("sine", sine);
+  add_position("conv", conv);
+  add_position("sine, linear", sine, nn::linear_kernel());
+  add_position("conv, linear", conv, nn::linear_kernel());
+  add_position("conv, shared draws",
+               nn::conv_spe({.realizations = 6, .taps = {5}, .shared = nn::SpeShare::draws}),
+               nn::linear_kernel());
+  return all;
+}
+
+template <class M, class Options = typename M::Options>
+std::unique_ptr<M> evaluating(const Options& options) {
+  manual_seed(31);
+  auto model = std::make_unique<M>(options);
+  model->eval();
+  return model;
+}
+
+const std::vector<std::pair<int64_t, int64_t>> pieces{{0, 4}, {4, 5}, {5, 6}, {6, 9}};
+
+}  // namespace
+
+TEST_CASE("failed calls: a MusicTransformer's cache") {
+  const Tensor tokens = some_tokens(2, 9);
+  for (const Kind& kind : kinds())
+    with_and_without_tape([&] {
+      INFO(kind.name << (grad_enabled() ? ", recorded" : ""));
+      const auto model = evaluating<nn::MusicTransformer>(kind.options);
+      Calls<nn::MusicTransformer::Cache>{
+          [&](auto& cache, size_t i) {
+            return (*model)(tokens.slice(1, pieces[i].first, pieces[i].second), &cache);
+          },
+          pieces.size()}
+          .check();
+    });
+}
+
+TEST_CASE("failed calls: too long once, then one that fits") {
+  const Tensor tokens = some_tokens(2, 20);
+  for (const bool learned : {false, true}) {
+    nn::MusicTransformer::Options o{
+        .vocabulary = 11, .d_model = 8, .n_layers = 2, .n_heads = 2, .d_hidden = 12};
+    o.relative = false;
+    if (learned)
+      o.learned_length = 8;
+    else
+      o.position = nn::bert_relative({.length = 8});
+    const auto model = evaluating<nn::MusicTransformer>(o);
+    nn::MusicTransformer::Cache cache;
+    (*model)(tokens.slice(1, 0, 5), &cache);
+    CHECK_THROWS_AS((*model)(tokens.slice(1, 5, 9), &cache), Error);
+    CHECK(cache.position == 5);
+    for (const auto& layer : cache.layers) CHECK(layer.length() == 5);
+    const Tensor y = (*model)(tokens.slice(1, 5, 8), &cache);
+    nn::MusicTransformer::Cache undisturbed;
+    (*model)(tokens.slice(1, 0, 5), &undisturbed);
+    CHECK(same_bits(y, (*model)(tokens.slice(1, 5, 8), &undisturbed)));
+  }
+}
+
+TEST_CASE("failed calls: a SequenceToSequence's cache") {
+  const Tensor source = some_tokens(2, 6), target = some_tokens(2, 9);
+  Tensor padding = zeros({2, 6}, {.dtype = boolean});
+  padding[1].slice(0, 4).fill_(1);
+  nn::SequenceToSequence::Options plain{.source_vocabulary = 11,
+                                        .target_vocabulary = 11,
+                                        .d_model = 8,
+                                        .n_encoder_layers = 1,
+                                        .n_decoder_layers = 2,
+                                        .n_heads = 2,
+                                        .d_hidden = 12};
+  nn::SequenceToSequence::Options relative = plain;
+  relative.sinusoid = {};
+  relative.decoder_position = nn::t5();
+  relative.share_position = true;
+  relative.norm = nn::NormPlace::pre;
+  for (const auto& options : {plain, relative})
+    with_and_without_tape([&] {
+      const auto model = evaluating<nn::SequenceToSequence>(options);
+      const Tensor context = model->encode(source, padding);
+      const auto decode = [&](auto& cache, size_t i) {
+        const Tensor part = target.slice(1, pieces[i].first, pieces[i].second);
+        return model->decode(part, i == 0 ? context : Tensor(), i == 0 ? padding : Tensor(),
+                             &cache);
+      };
+      Calls<nn::SequenceToSequence::Cache>{decode, pieces.size()}.check();
+    });
+}
+
+TEST_CASE("failed calls: a decoder begins again with another context") {
+  NoGrad guard;
+  const auto layer = evaluating<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 2});
+  const Tensor x = fixed_noise({2, 3, 8}, 1, f32), wrong = fixed_noise({2, 5, 8}, 2, f32),
+               right = fixed_noise({2, 6, 8}, 3, f32);
+  nn::KeyValueCache cache;
+  const Tensor padding = zeros({2, 6}, {.dtype = boolean});
+  CHECK_THROWS_AS((*layer)(x, wrong, {.key_padding = padding}, cache), Error);
+  CHECK(!cache.k.defined());
+  CHECK(same_bits((*layer)(x, right, {.key_padding = padding}, cache),
+                  (*layer)(x, right, {.key_padding = padding})));
+}
+
+TEST_CASE("failed calls: a TransformerXL's memory") {
+  const Tensor tokens = some_tokens(2, 9);
+  for (const int64_t extended : {0, 2})
+    for (const int what : {0, 1, 2})
+      with_and_without_tape([&] {
+        const auto model =
+            evaluating<nn::TransformerXL>({.vocabulary = 11,
+                                           .d_model = 8,
+                                           .n_layers = 2,
+                                           .n_heads = 2,
+                                           .d_hidden = 12,
+                                           .lengths = {.memory = 4, .extended = extended},
+                                           .cutoffs = {5}});
+        Calls<nn::TransformerXL::Memory>{
+            [&](auto& memory, size_t i) {
+              const Tensor part = tokens.slice(1, pieces[i].first, pieces[i].second);
+              return what == 0   ? model->hidden(part, &memory)
+                     : what == 1 ? model->nll(part, part, &memory)
+                                 : model->log_probabilities(part, &memory);
+            },
+            pieces.size()}
+            .check();
+      });
+}
+
+TEST_CASE("failed calls: caches of layers") {
+  const Tensor x = fixed_noise({2, 9, 8}, 1, f32), context = fixed_noise({2, 5, 8}, 2, f32);
+  const nn::Visibility window{.causal = true, .window = 4};
+  with_and_without_tape([&] {
+    for (const auto& position : {nn::music_relative({.length = 6}), nn::rotary(),
+                                 nn::sine_spe({.realizations = 6, .sines = 2})})
+      for (const int64_t limit : {0, 3}) {
+        const auto attention =
+            evaluating<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 2, .position = position});
+        const auto layer = evaluating<nn::EncoderLayer, nn::LayerOptions>(
+            {.d_model = 8, .n_heads = 2, .d_hidden = 12, .position = position});
+        const auto part = [&](size_t i) { return x.slice(1, pieces[i].first, pieces[i].second); };
+        Calls<nn::KeyValueCache>{
+            [&](auto& cache, size_t i) { return (*attention)(part(i), window, &cache); },
+            pieces.size()}
+            .check({.limit = limit});
+        Calls<nn::KeyValueCache>{
+            [&](auto& cache, size_t i) { return (*layer)(part(i), window, &cache); }, pieces.size()}
+            .check({.limit = limit});
+        const auto decoder = evaluating<nn::DecoderLayer, nn::LayerOptions>(
+            {.d_model = 8, .n_heads = 2, .d_hidden = 12, .position = position});
+        Calls<nn::DecoderCache>{
+            [&](auto& cache, size_t i) { return (*decoder)(part(i), context, window, {}, &cache); },
+            pieces.size()}
+            .check({.self = {.limit = limit}});
+      }
+    const auto stack = evaluating<nn::Decoder, nn::StackOptions>(
+        {.n_layers = 2, .layer = {.d_model = 8, .n_heads = 2, .d_hidden = 12}, .final_norm = true});
+    Calls<std::vector<nn::DecoderCache>>{[&](auto& cache, size_t i) {
+                                           return (*stack)(
+                                               x.slice(1, pieces[i].first, pieces[i].second),
+                                               context, {.causal = true}, {}, &cache);
+                                         },
+                                         pieces.size()}
+        .check();
+  });
+}
+
+TEST_CASE("failed calls: rows in another order") {
+  NoGrad guard;
+  const auto model = evaluating<nn::SequenceToSequence>({.source_vocabulary = 11,
+                                                         .target_vocabulary = 11,
+                                                         .d_model = 8,
+                                                         .n_encoder_layers = 1,
+                                                         .n_decoder_layers = 2,
+                                                         .n_heads = 2,
+                                                         .d_hidden = 12});
+  const Tensor source = some_tokens(3, 6), target = some_tokens(3, 9);
+  Tensor padding = zeros({3, 6}, {.dtype = boolean});
+  padding[1].slice(0, 4).fill_(1);
+  const Tensor context = model->encode(source, padding);
+  Calls<nn::SequenceToSequence::Cache>{
+      [&](auto& cache, size_t i) {
+        if (i % 2 == 1) {
+          cache.reorder(tensor<int64_t>({2, 0, 1}));
+          return cache.layers[1].self.k;
+        }
+        return model->decode(target.slice(1, pieces[i / 2].first, pieces[i / 2].second), context,
+                             padding, &cache);
+      },
+      2 * pieces.size()}
+      .check();
+}

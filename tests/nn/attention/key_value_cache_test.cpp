@@ -1,0 +1,166 @@
+// The memory that a cache grows in, and who sees it.
+#include "nn/attention/key_value_cache.h"
+
+#include <thread>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "nn/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using nn::KeyValueCache;
+using testing::fixed_noise;
+using testing::same_bits;
+
+namespace {
+
+// Keys [2, 3, n, 4] and values [2, 3, n, 5] of positions from `at` on, of one of several streams.
+struct Stream {
+  explicit Stream(uint64_t number)
+      : k(fixed_noise({2, 3, 400, 4}, number, f32)),
+        v(fixed_noise({2, 3, 400, 5}, number + 100, f32)) {}
+  void go_on(KeyValueCache& cache, int64_t from, int64_t to) const {
+    for (int64_t at = from; at < to; ++at)
+      cache.append(k.slice(2, at, at + 1), v.slice(2, at, at + 1));
+  }
+  bool is(const KeyValueCache& cache, int64_t from, int64_t to) const {
+    return same_bits(cache.k, k.slice(2, from, to)) && same_bits(cache.v, v.slice(2, from, to));
+  }
+  Tensor k, v;
+};
+
+}  // namespace
+
+TEST_CASE("KeyValueCache: copies go on apart, each with what it has seen") {
+  const Stream a(1), b(2);
+  for (const int64_t n : {1, 2, 30, 60, 200}) {
+    KeyValueCache cache;
+    a.go_on(cache, 0, n);
+    KeyValueCache copy = cache, third = cache;
+    const Tensor held = cache.k;
+    a.go_on(cache, n, n + 70);
+    b.go_on(copy, n, n + 70);
+    a.go_on(cache, n + 70, n + 90);
+    CHECK(a.is(cache, 0, n + 90));
+    CHECK(same_bits(copy.k, cat({a.k.slice(2, 0, n), b.k.slice(2, n, n + 70)}, 2)));
+    CHECK(same_bits(copy.v, cat({a.v.slice(2, 0, n), b.v.slice(2, n, n + 70)}, 2)));
+    CHECK(a.is(third, 0, n));
+    CHECK(same_bits(held, a.k.slice(2, 0, n)));
+    a.go_on(third, n, n + 1);
+    CHECK(a.is(third, 0, n + 1));
+    CHECK(a.is(cache, 0, n + 90));
+  }
+}
+
+TEST_CASE("KeyValueCache: threads go on from copies of one") {
+  const Stream a(1);
+  KeyValueCache start;
+  a.go_on(start, 0, 20);
+  std::vector<KeyValueCache> caches(4, start);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < caches.size(); ++i)
+    threads.emplace_back([&, i] {
+      NoGrad guard;
+      const Stream own(10 + i);
+      own.go_on(caches[i], 20, 120);
+    });
+  for (std::thread& t : threads) t.join();
+  for (size_t i = 0; i < caches.size(); ++i)
+    CHECK(
+        same_bits(caches[i].k, cat({a.k.slice(2, 0, 20), Stream(10 + i).k.slice(2, 20, 120)}, 2)));
+}
+
+TEST_CASE("KeyValueCache: grows in place, and takes a quarter more than it needs") {
+  const Stream a(1);
+  KeyValueCache cache;
+  a.go_on(cache, 0, 100);
+  int64_t moves = 0;
+  for (int64_t at = 100; at < 400; ++at) {
+    const void* before = cache.k.raw_data();
+    a.go_on(cache, at, at + 1);
+    moves += cache.k.raw_data() != before;
+    const int64_t n = at + 1, most = n + std::max<int64_t>(n / 4, 32);
+    CHECK(cache.k.storage().bytes <= 2 * 3 * 4 * 4 * most);
+    CHECK(cache.v.storage().bytes <= 2 * 3 * 5 * 4 * most);
+  }
+  CHECK(moves <= 7);
+}
+
+TEST_CASE("KeyValueCache: a limit forgets the oldest, and memory does not grow") {
+  const Stream a(1);
+  for (const int64_t limit : {1, 7, 50}) {
+    KeyValueCache cache{.limit = limit};
+    for (int64_t at = 0; at < 400; ++at) {
+      a.go_on(cache, at, at + 1);
+      cache.trim();
+      const int64_t n = std::min(at + 1, limit);
+      CHECK(cache.length() == n);
+      CHECK(cache.dropped == at + 1 - n);
+      CHECK(a.is(cache, at + 1 - n, at + 1));
+      if (at > 0) CHECK(cache.k.storage().bytes <= 2 * 3 * 4 * 4 * (limit + 1 + 32));
+    }
+  }
+}
+
+TEST_CASE("KeyValueCache: rows in another order") {
+  const Stream a(1);
+  const Tensor rows = tensor<int64_t>({1, 0, 1});
+  for (const int64_t limit : {0, 5})
+    for (const int64_t n : {1, 9, 60}) {
+      KeyValueCache cache{.limit = limit};
+      a.go_on(cache, 0, n);
+      cache.trim();
+      const Tensor k = index_select(cache.k, 0, rows), v = index_select(cache.v, 0, rows);
+      const Tensor before = cache.k.clone();
+      KeyValueCache other = cache;
+      other.reorder(rows);
+      CHECK(same_bits(other.k, k));
+      CHECK(same_bits(other.v, v));
+      CHECK(same_bits(cache.k, before));
+      const Tensor more = fixed_noise({3, 3, 2, 4}, 7, f32),
+                   values = fixed_noise({3, 3, 2, 5}, 8, f32);
+      other.append(more, values);
+      CHECK(same_bits(other.k, cat({k, more}, 2)));
+      CHECK(same_bits(other.v, cat({v, values}, 2)));
+      CHECK_THROWS_WITH(cache.reorder(tensor<int64_t>({2})), Containing("[index_select] index 2"));
+      CHECK(same_bits(cache.k, before));
+    }
+}
+
+TEST_CASE("KeyValueCache: what does not fit is an error, and changes nothing") {
+  const Stream a(1);
+  KeyValueCache cache;
+  a.go_on(cache, 0, 5);
+  for (const Tensor& k : {zeros({1, 3, 1, 4}), zeros({2, 3, 1, 5}),
+                          zeros({2, 3, 1, 4}, {.dtype = f64}), zeros({2, 3, 4})}) {
+    CHECK_THROWS_WITH(cache.append(k, a.v.slice(2, 5, 6)), Containing("[cat]"));
+    CHECK(a.is(cache, 0, 5));
+  }
+}
+
+TEST_CASE("KeyValueCache: the tape never sees it change") {
+  manual_seed(1);
+  nn::MultiHeadAttention layer({.d_model = 8, .n_heads = 2});
+  const Tensor x = fixed_noise({1, 9, 8}, 1, f32);
+  const nn::Visibility causal{.causal = true};
+  KeyValueCache cache;
+  {
+    NoGrad guard;
+    for (int64_t at = 0; at < 4; ++at) layer(x.slice(1, at, at + 1), causal, &cache);
+  }
+  const Tensor y = layer(x.slice(1, 4, 5), causal, &cache);  // saves its keys
+  KeyValueCache twin = cache;
+  {
+    NoGrad guard;
+    for (int64_t at = 5; at < 9; ++at) layer(x.slice(1, at, at + 1), causal, &twin);
+  }
+  sum(square(y)).backward();
+  CHECK(layer.q.weight.grad().defined());
+}

@@ -1,0 +1,367 @@
+#include "nn/models/music_transformer.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "nn/attention/linear_attention.h"
+#include "nn/init.h"
+#include "nn/models/generation.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/rotary.h"
+#include "nn/training/optim.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/loss.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/module_gradcheck.h"
+
+using namespace stretto;
+using nn::MusicTransformer;
+using nn::NormPlace;
+using nn::Sinusoid;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+MusicTransformer::Options tiny(int64_t relative_length = 6) {
+  return {.vocabulary = 11,
+          .d_model = 8,
+          .n_layers = 2,
+          .n_heads = 2,
+          .d_hidden = 12,
+          .relative_length = relative_length};
+}
+
+std::unique_ptr<MusicTransformer> make(const MusicTransformer::Options& options) {
+  manual_seed(31);
+  auto model = std::make_unique<MusicTransformer>(options);
+  model->to(f64);
+  model->eval();
+  return model;
+}
+
+Tensor some_tokens(int64_t b, int64_t l) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < b * l; ++i)
+    ids.push_back(random_bits({.seed = 9, .stream = 0}, uint64_t(i)) % 11);
+  return tensor(ids, {b, l});
+}
+
+}  // namespace
+
+TEST_CASE("MusicTransformer: parameters of Magenta's and the paper's piano models") {
+  // relative-attention notes, D2: t_rel_len2048_h384_att512_fs1024_n8, and the paper's Table 3.
+  MusicTransformer::Options o{.vocabulary = 310,
+                              .d_model = 384,
+                              .n_layers = 8,
+                              .n_heads = 8,
+                              .d_hidden = 1024,
+                              .d_key = 64,
+                              .d_value = 48,
+                              .relative_length = 1024,
+                              .sinusoid = Sinusoid::tensor2tensor};
+  CHECK(MusicTransformer(o).parameter_count() == 16'253'184);
+  o.d_model = 256;
+  o.n_layers = 6;
+  o.d_hidden = 2048;
+  o.d_value = 32;
+  const MusicTransformer paper(o);
+  CHECK(paper.parameter_count() == 11'975'680);
+  CHECK(paper.layers[0].parameter_count() == 1'969'408);
+}
+
+TEST_CASE("music_performer has the parameters of the published pop piano model, and its start") {
+  MusicTransformer::Options o = nn::music_performer(333);
+  CHECK(nn::count_parameters<MusicTransformer>(o) == 75'998'541);
+  o.vocabulary = 794;
+  CHECK(nn::count_parameters<MusicTransformer>(o) == 76'471'066);
+
+  o.n_layers = 1;
+  manual_seed(3);
+  const MusicTransformer model(o);
+  const auto deviation = [](const Tensor& x, double middle) {
+    return std::sqrt(mean(square(x - middle)).item());
+  };
+  for (const auto& [name, x] : model.named_parameters()) {
+    INFO(name);
+    // 4 standard errors of a normal's deviation.
+    const double tolerance = 0.01 * 4 / std::sqrt(2.0 * double(x.numel()));
+    const bool norm = name.find("norm") != name.npos;
+    if (name.ends_with("bias"))
+      CHECK(max(abs(x)).item() == 0);
+    else
+      CHECK(std::abs(deviation(x, norm ? 1 : 0) - 0.01) < tolerance);
+  }
+}
+
+TEST_CASE("MusicTransformer: names of its parameters") {
+  const auto model = make(tiny());
+  std::vector<std::string> names;
+  for (const auto& [name, p] : model->named_parameters()) names.push_back(name);
+  CHECK(names.size() == 1 + 2 * 13 + 3);
+  CHECK(names[0] == "embedding.weight");
+  CHECK(names[1] == "layers.0.self_attention.q.weight");
+  CHECK(names[5] == "layers.0.self_attention.position.table");
+  CHECK(names[13] == "layers.0.norm2.bias");
+  CHECK(names[14] == "layers.1.self_attention.q.weight");
+  CHECK(names[27] == "norm.weight");
+  CHECK(names[29] == "out.weight");
+  CHECK(model->label() == "MusicTransformer(relative, 2 layers)");
+  MusicTransformer::Options o = tiny();
+  o.relative = false;
+  o.relative_length = 0;
+  CHECK(make(o)->label() == "MusicTransformer(absolute, 2 layers)");
+  CHECK(make(o)->parameter_count() == model->parameter_count() - 2 * 2 * 6 * 4);
+}
+
+TEST_CASE("MusicTransformer is embed, layers, norm, project") {
+  const Tensor tokens = some_tokens(2, 9);
+  for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
+    for (const bool tied : {false, true})
+      for (const bool sinusoid : {false, true}) {
+        MusicTransformer::Options o = tiny();
+        o.norm = norm;
+        o.tied = tied;
+        if (sinusoid) o.sinusoid = Sinusoid::tensor2tensor;
+        if (tied) o.block = 2;
+        const auto m = make(o);
+        Tensor x = embedding(m->embedding.weight, tokens) * std::sqrt(8.0);
+        if (sinusoid) x = x + nn::sinusoids(9, 8, Sinusoid::tensor2tensor, 0, 1, {.dtype = f64});
+        for (int64_t i = 0; i < 2; ++i) x = m->layers[i](x, {.causal = true, .block = o.block});
+        if (norm == NormPlace::pre) x = (*m->norm)(x);
+        const Tensor y = linear(x, tied ? m->embedding.weight : m->out->weight);
+        CHECK((*m)(tokens).shape() == Shape{2, 9, 11});
+        CHECK(same_bits((*m)(tokens), y));
+        CHECK(m->layers[0].options.norm == norm);
+      }
+}
+
+TEST_CASE("MusicTransformer: embeddings start with deviation d_model^-1/2") {
+  manual_seed(3);
+  const MusicTransformer m({.vocabulary = 400, .d_model = 64, .n_layers = 1, .relative = false});
+  const double v = var(m.embedding.weight).item(), n = 400 * 64;
+  CHECK(std::fabs(v * 64 - 1) < 4 * std::sqrt(2 / n));
+}
+
+TEST_CASE("MusicTransformer: logits do not look ahead") {
+  for (const int64_t block : {0, 4}) {
+    MusicTransformer::Options o = tiny(8);
+    o.block = block;
+    const auto m = make(o);
+    NoGrad guard;
+    const Tensor tokens = some_tokens(2, 15), before = (*m)(tokens);
+    tokens.slice(1, 6).fill_(3);
+    CHECK(same_bits((*m)(tokens).slice(1, 0, 6), before.slice(1, 0, 6)));
+    CHECK(!same_bits((*m)(tokens).slice(1, 6), before.slice(1, 6)));
+  }
+}
+
+TEST_CASE("MusicTransformer: with a cache equals one pass, also beyond the table") {
+  const int64_t l = 25;
+  const Tensor tokens = some_tokens(2, l);
+  std::vector<MusicTransformer::Options> all(7, tiny());
+  all[1].beyond = Beyond::clip;
+  all[2].relative_length = 40;
+  all[3].relative = false;
+  all[3].sinusoid = Sinusoid::interleaved;
+  all[4].block = 4;
+  all[5].block = 5;
+  all[5].beyond = Beyond::clip;
+  all[5].sinusoid = Sinusoid::tensor2tensor;
+  all[6].norm = NormPlace::post;
+  all[6].d_key = 5;
+  all[6].d_value = 3;
+  all[6].shared_by_heads = all[6].tied = true;
+  NoGrad guard;
+  for (const MusicTransformer::Options& o : all) {
+    const auto m = make(o);
+    const Tensor want = (*m)(tokens);
+    for (const std::vector<int64_t>& chunks :
+         {std::vector<int64_t>(size_t(l), 1), {6, 1, 1, 8, 9}, {25}}) {
+      MusicTransformer::Cache cache;
+      Tensors parts;
+      for (const int64_t n : chunks) {
+        const int64_t at = cache.position;
+        parts.push_back((*m)(tokens.slice(1, at, at + n), &cache));
+      }
+      CHECK(cache.position == l);
+      CHECK(cache.layers[1].length() == l);
+      CHECK(worst_error(cat(parts, 1), want) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("MusicTransformer::attention_scores are those of the first layer's weights") {
+  for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
+    MusicTransformer::Options o = tiny(8);
+    o.norm = norm;
+    const auto m = make(o);
+    const Tensor tokens = some_tokens(2, 10);
+    const Tensor scores = m->attention_scores(tokens);
+    CHECK(scores.shape() == Shape{2, 2, 10, 10});
+    CHECK_FALSE(scores.requires_grad());
+    CHECK(testing::same_bits(softmax(scores, -1), m->attention_weights(tokens)[0]));
+  }
+}
+
+TEST_CASE("MusicTransformer::attention_weights are those of its layers") {
+  for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
+    MusicTransformer::Options o = tiny(8);
+    o.norm = norm;
+    o.block = norm == NormPlace::pre ? 0 : 4;
+    const auto m = make(o);
+    const Tensor tokens = some_tokens(2, 10);
+    const auto weights = m->attention_weights(tokens);
+    REQUIRE(weights.size() == 2);
+    Tensor x = m->embedding(tokens) * std::sqrt(8.0);
+    for (int64_t i = 0; i < 2; ++i) {
+      const Tensor& w = weights[size_t(i)];
+      REQUIRE(w.shape() == Shape{2, 2, 10, 10});
+      CHECK_FALSE(w.requires_grad());
+      const Tensor totals = sum(w, {-1});
+      CHECK(worst_error(totals, ones(totals.shape(), {.dtype = f64})) < 1e-14);
+      CHECK(w[0][0][3][4].item() == 0);
+      // The layer, with these weights in place of its own.
+      const nn::EncoderLayer& layer = m->layers[i];
+      const Tensor seen = norm == NormPlace::pre ? layer.norm1(x) : x;
+      const Tensor v = layer.self_attention.v(seen).reshape({2, 10, 2, 4}).transpose(1, 2);
+      const Tensor y = layer.self_attention.out(matmul(w, v).transpose(1, 2).reshape({2, 10, 8}));
+      const nn::Visibility visible{.causal = true, .block = o.block};
+      CHECK(worst_error(y, layer.self_attention(seen, visible)) < 1e-13);
+      x = layer(x, visible);
+    }
+  }
+}
+
+TEST_CASE("MusicTransformer: dropout in training only") {
+  MusicTransformer::Options o = tiny();
+  o.dropout = 0.3;
+  o.attention_dropout = 0.2;
+  const auto m = make(o);
+  const Tensor tokens = some_tokens(2, 7);
+  CHECK(same_bits((*m)(tokens), (*m)(tokens)));
+  m->train();
+  const uint64_t before = random_state().next_stream;
+  const Tensor y = (*m)(tokens);
+  CHECK(random_state().next_stream - before == 1 + 2 * 4);  // input; per layer as in transformer
+  CHECK(!same_bits(y, (*m)(tokens)));
+}
+
+TEST_CASE("MusicTransformer: a clone says the same") {
+  MusicTransformer::Options o = tiny();
+  o.block = 4;
+  const auto m = make(o);
+  const auto other = nn::clone(*m);
+  CHECK(same_bits((*other)(some_tokens(1, 9)), (*m)(some_tokens(1, 9))));
+}
+
+TEST_CASE("MusicTransformer: every parameter gets its gradient, in every setting") {
+  for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
+    for (const bool tied : {false, true})
+      for (const bool relative : {false, true})
+        for (const bool absolute : {false, true}) {
+          MusicTransformer::Options o = tiny();
+          o.norm = norm;
+          o.tied = tied;
+          o.relative = relative;
+          if (absolute) o.sinusoid = Sinusoid::interleaved;
+
+          const auto m = make(o);
+          INFO((tied ? "tied " : "")
+               << (relative ? "relative " : "") << (absolute ? "absolute" : ""));
+          testing::check_parameter_gradients(
+              *m, [&] { return cross_entropy((*m)(some_tokens(2, 9)), some_tokens(2, 9)); });
+        }
+}
+
+TEST_CASE("MusicTransformer: other positions and kernels") {
+  struct Setup {
+    const char* name;
+    nn::MakePosition position;
+    int64_t learned;
+    nn::MakeKernel kernel;
+  };
+  const auto performer = nn::linear_kernel(nn::favor({.features = 12}), {.eps = 1e-6, .chunk = 3});
+  for (const Setup& s : {Setup{"alibi", nn::alibi(), 0, {}}, Setup{"learned", {}, 9, {}},
+                         Setup{"learned, linear", {}, 9, performer},
+                         Setup{"rope, linear", nn::rotary(), 0, performer}}) {
+    INFO(s.name);
+    MusicTransformer::Options o = tiny(0);
+    o.relative = false;
+    o.position = s.position;
+    o.learned_length = s.learned;
+    o.kernel = s.kernel;
+    const auto m = make(o);
+    const Tensor tokens = some_tokens(2, 9), whole = (*m)(tokens);
+    MusicTransformer::Cache cache;
+    for (int64_t i = 0; i < 9; ++i)
+      CHECK(worst_error((*m)(tokens.slice(1, i, i + 1), &cache), whole.slice(1, i, i + 1)) < 1e-12);
+    CHECK(worst_error((*m)(tokens.slice(1, 4)), whole.slice(1, 4)) > 1e-3);  // positions matter
+    testing::check_parameter_gradients(
+        *m, [&] { return cross_entropy((*m)(tokens), some_tokens(2, 9)); });
+  }
+}
+
+TEST_CASE("MusicTransformer: errors") {
+  CHECK_THROWS_WITH(MusicTransformer({}), Containing("[MusicTransformer] sizes must be at least 1: "
+                                                     "vocabulary 0"));
+  CHECK_THROWS_WITH(MusicTransformer({.vocabulary = 4}),
+                    "[MusicTransformer] relative attention needs relative_length, the number of "
+                    "distances with a row");
+  const auto m = make(tiny());
+  CHECK_THROWS_WITH((*m)(zeros({5}, {.dtype = i64})),
+                    "[MusicTransformer] tokens i64 [5]; must be i64 or i32 [B, L]");
+  CHECK_THROWS_WITH((*m)(full({1, 2}, 11, {.dtype = i64})), Containing("[embedding]"));
+  CHECK_THROWS_WITH((*m)(zeros({1, 2})), Containing("[embedding]"));
+  MusicTransformer::Options o = tiny(4);
+  o.learned_length = 4;
+  CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)),
+                    "[MusicTransformer] positions 0 to 4, but only 4 are learned");
+  o.learned_length = -1;
+  CHECK_THROWS_WITH(MusicTransformer(o), Containing("learned_length -1"));
+  o.learned_length = 0;
+  o.beyond = Beyond::error;
+  CHECK_NOTHROW((*make(o))(some_tokens(1, 4)));
+  CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)), Containing("key table reaches from -3 to 0"));
+}
+
+TEST_CASE("a tiny MusicTransformer learns a periodic sequence and goes on with it") {
+  // Period 5 with a repeated token: what comes next depends on more than the token before.
+  const std::vector<int64_t> theme{3, 1, 3, 0, 2};
+  std::vector<int64_t> sequence;
+  for (size_t i = 0; i < 41; ++i) sequence.push_back(theme[i % 5]);
+  for (const int64_t block : {0, 8}) {
+    manual_seed(5);
+    MusicTransformer model({.vocabulary = 4,
+                            .d_model = 16,
+                            .n_layers = 2,
+                            .n_heads = 2,
+                            .d_hidden = 32,
+                            .relative_length = 16,
+                            .block = block,
+                            .dropout = 0});
+    nn::Adam optimizer(model.parameters(), {.lr = 1e-2});
+    const Tensor all = tensor(sequence, {1, 41});
+    double loss = 0;
+    for (int step = 0; step < 60; ++step) {
+      optimizer.zero_grad();
+      const Tensor l = cross_entropy(model(all.slice(1, 0, 40)), all.slice(1, 1));
+      l.backward();
+      optimizer.step();
+      loss = l.item();
+    }
+    CHECK(loss < 0.1);
+    model.eval();
+    MusicTransformer::Cache cache;
+    const auto tokens =
+        nn::generate([&](const Tensor& t) { return model(t, &cache); }, {3, 1, 3, 0, 2, 3},
+                     {.max_tokens = 24, .sampling = {.temperature = 0}});
+    for (size_t i = 0; i < tokens.size(); ++i) CHECK(tokens[i] == theme[(i + 6) % 5]);
+  }
+}

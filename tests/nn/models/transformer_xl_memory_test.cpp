@@ -1,0 +1,370 @@
+// Segments and memory of Transformer-XL: what is kept, seen, and given gradients.
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "core/storage.h"
+#include "nn/models/generation.h"
+#include "ops/reduce.h"
+#include "tests/nn/models/transformer_xl.h"
+#include "tests/support/catch.h"
+
+using namespace stretto;
+using nn::NormPlace;
+using nn::TransformerXL;
+using reference::Matrix;
+using testing::fixed_noise;
+using testing::hidden_by_loops;
+using testing::in_segments;
+using testing::make_xl;
+using testing::same_bits;
+using testing::some_tokens;
+using testing::tiny_xl;
+using testing::worst_error;
+
+using Memory = TransformerXL::Memory;
+using SameLength = TransformerXL::SameLength;
+
+TEST_CASE("segments with memory equal one long pass") {
+  const Tensor tokens = some_tokens(2, 17);
+  for (const NormPlace norm : {NormPlace::post, NormPlace::pre})
+    for (const int64_t extended : {0, 1, 3, 6, 40})
+      for (const int64_t segment : {1, 2, 5, 16, 17}) {
+        TransformerXL::Options o = tiny_xl({.memory = 17, .extended = extended});
+        o.norm = norm;
+        const auto model = make_xl(o);
+        const Tensor once = model->hidden(tokens);
+        REQUIRE(once.shape() == Shape{2, 17, 8});
+        INFO("extended " << extended << ", segment " << segment);
+        CHECK(worst_error(in_segments(*model, tokens, segment), once) < 1e-10);
+      }
+}
+
+TEST_CASE("segments of changing lengths") {
+  const auto model = make_xl(tiny_xl({.memory = 30, .extended = 2}));
+  const Tensor tokens = some_tokens(1, 17);
+  Memory memory;
+  Tensors all;
+  int64_t at = 0;
+  for (const int64_t n : {3, 1, 1, 7, 2, 3}) {
+    all.push_back(model->hidden(tokens.slice(1, at, at + n), &memory));
+    CHECK(all.back().size(1) == n);
+    at += n;
+  }
+  CHECK(worst_error(cat(all, 1), model->hidden(tokens)) < 1e-10);
+}
+
+TEST_CASE("memory shorter than the history: exactly its rows are seen") {
+  // The inputs of the layers, kept by hand, against the model's memory, at every length.
+  for (const int64_t length : {0, 1, 2, 5, 6, 9}) {
+    const auto model = make_xl(tiny_xl({.memory = length}));
+    const Tensor tokens = some_tokens(1, 14);
+    Memory memory;
+    std::vector<Matrix> kept;
+    for (int64_t t = 0; t < 14; t += 4) {
+      const Tensor segment = tokens.slice(1, t, t + 4);
+      std::vector<Matrix> inputs;
+      const Tensor expected = hidden_by_loops(*model, segment, kept, {}, &inputs);
+      CHECK(worst_error(model->hidden(segment, &memory), expected) < 1e-11);
+      CHECK(memory.length() == std::min(length, t + segment.size(1)));
+      REQUIRE(memory.layers.size() == 3);
+      kept.resize(3, Matrix{0, 8});
+      for (size_t i = 0; i < 3; ++i) {
+        const Tensor all = cat({reference::tensor(kept[i]), reference::tensor(inputs[i])});
+        const Tensor last = all.slice(0, std::max<int64_t>(all.size(0) - length, 0));
+        CHECK(worst_error(memory.layers[i][0], last) < 1e-11);
+        kept[i] = reference::matrix(last);
+      }
+    }
+  }
+}
+
+TEST_CASE("extended context: seen again, not kept") {
+  const auto model = make_xl(tiny_xl({.memory = 6, .extended = 3}));
+  const Tensor tokens = some_tokens(1, 12);
+  Memory memory;
+  model->hidden(tokens.slice(1, 0, 4), &memory);
+  CHECK(memory.length() == 1);
+  CHECK(same_bits(memory.context, tokens.slice(1, 1, 4)));
+  // The second segment is run after one row of memory, on the last 3 tokens and its own.
+  std::vector<Matrix> rows;
+  for (const Tensor& m : memory.layers) rows.push_back(reference::matrix(m[0]));
+  const Tensor expected = hidden_by_loops(*model, tokens.slice(1, 1, 8), rows);
+  const Tensor y = model->hidden(tokens.slice(1, 4, 8), &memory);
+  CHECK(worst_error(y, expected.slice(1, 3)) < 1e-11);
+  CHECK(memory.length() == 5);
+  CHECK(same_bits(memory.context, tokens.slice(1, 5, 8)));
+  // Gradients reach the embeddings of the extended context.
+  const Tensor only = some_tokens(1, 1, 3);
+  model->zero_grad();
+  sum(model->hidden(only, &memory)).backward();
+  const Tensor g = model->embedding.weights[0].grad();
+  for (const int64_t word : tokens.slice(1, 5, 8).to_vector<int64_t>())
+    CHECK(sum(abs(g[word])).item() > 0);
+  CHECK(memory.length() == 6);
+}
+
+TEST_CASE("nll continues a memory as hidden does, and leaves it alone when it throws") {
+  const auto model = make_xl(tiny_xl({.memory = 6, .extended = 2}));
+  const Tensor tokens = some_tokens(2, 11), inputs = tokens.slice(1, 0, 10);
+  const Tensor targets = tokens.slice(1, 1);
+  Memory a, b;
+  for (int64_t t = 0; t < 10; t += 5) {
+    const Tensor x = inputs.slice(1, t, t + 5), y = targets.slice(1, t, t + 5);
+    const Tensor log_p = model->log_probabilities(x, &a);
+    CHECK(worst_error(model->nll(x, y, &b), -gather(log_p, 2, y.unsqueeze(2)).squeeze(2)) < 1e-13);
+    for (size_t i = 0; i < 3; ++i) CHECK(same_bits(a.layers[i], b.layers[i]));
+    CHECK(same_bits(a.context, b.context));
+  }
+  const Tensor before = b.layers[2];
+  CHECK_THROWS(model->nll(inputs, targets + 20, &b));
+  CHECK_THROWS(model->nll(inputs + 20, targets, &b));
+  CHECK(b.layers[2].same(before));
+}
+
+TEST_CASE("zero start: rows of zeros that take part, unlike no rows") {
+  for (const NormPlace norm : {NormPlace::post, NormPlace::pre}) {
+    TransformerXL::Options o = tiny_xl({.memory = 5});
+    o.norm = norm;
+    const auto empty_start = make_xl(o);
+    o.zero_start = true;
+    const auto zero_start = make_xl(o);
+    const Tensor tokens = some_tokens(2, 12);
+    Memory zero;
+    zero.layers.assign(3, zeros({2, 5, 8}, {.dtype = f64}));
+    Memory start;
+    const Tensor first = zero_start->hidden(tokens.slice(1, 0, 4), &start);
+    CHECK(start.length() == 5);
+    CHECK(same_bits(first, empty_start->hidden(tokens.slice(1, 0, 4), &zero)));
+    CHECK(same_bits(in_segments(*zero_start, tokens.slice(1, 4), 4, &start),
+                    in_segments(*empty_start, tokens.slice(1, 4), 4, &zero)));
+    CHECK(worst_error(first, empty_start->hidden(tokens.slice(1, 0, 4))) > 1e-2);
+    // Without a Memory there is nothing to start.
+    CHECK(same_bits(zero_start->hidden(tokens), empty_start->hidden(tokens)));
+    const Matrix nothing{5, 8};
+    CHECK(worst_error(first.slice(0, 0, 1),
+                      hidden_by_loops(*zero_start, tokens.slice(0, 0, 1).slice(1, 0, 4),
+                                      {nothing, nothing, nothing})) < 1e-11);
+  }
+}
+
+TEST_CASE("gradients reach the projections through memory, and stop at the memory") {
+  const auto model = make_xl(tiny_xl({.memory = 4}));
+  const nn::TransformerXLLayer& layer = model->layers[0];
+  const Tensor x = testing::fixed_leaf({1, 3, 8}, 1), memory = testing::fixed_leaf({1, 4, 8}, 2);
+  const nn::Visibility causal{.causal = true};
+  const nn::LagSinusoids sinusoids;
+  const Tensor rows = sinusoids(6, 0, 8, {.dtype = f64});
+
+  const Tensor weights = fixed_noise({1, 3, 8}, 3);
+  auto gradients = [&](auto&& run) {
+    model->zero_grad();
+    sum(run() * weights).backward();
+    return Tensors{layer.self_attention.k.weight.grad(), layer.self_attention.v.weight.grad()};
+  };
+  const Tensors got = gradients([&] { return layer(x, memory, causal, rows); });
+  CHECK_FALSE(memory.grad().defined());
+  CHECK(x.grad().defined());
+  // The same layer, told that memory and x are one input: its last rows, and their gradients, with
+  // the projections of all rows recorded.
+  const Tensors all = gradients([&] {
+    const Tensor joined = cat({memory.detach(), x.detach()}, 1);
+    nn::AttentionCall call = layer.self_attention.project(x.detach(), joined, causal);
+    call.position_rows = rows;
+    const Tensor y = layer.norm1(x.detach() + layer.self_attention.attend(call));
+    return layer.norm2(y + layer.feed_forward(y));
+  });
+  for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], all[i]) < 1e-13);
+  // Without the memory's columns on the tape they are others.
+  const Tensors less = gradients([&] {
+    const Tensor rest = x.detach();
+    nn::AttentionCall call = layer.self_attention.project(rest, rest, causal);
+    const nn::AttentionCall old =
+        layer.self_attention.project(memory.detach(), memory.detach(), causal);
+    call.k = cat({old.k.detach(), call.k}, 2);
+    call.v = cat({old.v.detach(), call.v}, 2);
+    call.position_rows = rows;
+    const Tensor y = layer.norm1(rest + layer.self_attention.attend(call));
+    return layer.norm2(y + layer.feed_forward(y));
+  });
+  for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], less[i]) > 1e-3);
+}
+
+TEST_CASE("a memory is off the tape") {
+  const auto model = make_xl(tiny_xl({.memory = 4}));
+  Memory memory;
+  const Tensor y = model->hidden(some_tokens(1, 3), &memory);
+  CHECK(y.requires_grad());
+  for (const Tensor& m : memory.layers) CHECK_FALSE(m.requires_grad());
+}
+
+TEST_CASE("same length: every position sees as far back, in both conventions") {
+  const Tensor tokens = some_tokens(1, 16);
+  for (const SameLength same : {SameLength::on, SameLength::original})
+    for (const int64_t memory_length : {1, 3, 5, 20})
+      for (const int64_t segment : {1, 3, 4}) {
+        const auto model = make_xl(tiny_xl({.memory = memory_length, .same_length = same}));
+        // The authors' mask: keys j ≤ i − (memory_length − m) are hidden once there are more keys
+        // than memory_length; the other convention shows one more.
+        const int64_t more = same == SameLength::on ? 1 : 0;
+        auto hidden_key = [&](int64_t i, int64_t j, int64_t m) {
+          return j <= i - (memory_length + more - m);
+        };
+        Memory memory;
+        std::vector<Matrix> rows;
+        for (int64_t t = 0; t < 16; t += segment) {
+          const Tensor part = tokens.slice(1, t, std::min<int64_t>(t + segment, 16));
+          const Tensor expected = hidden_by_loops(*model, part, rows, hidden_key);
+          CHECK(worst_error(model->hidden(part, &memory), expected) < 1e-11);
+          rows.clear();
+          for (const Tensor& m : memory.layers) rows.push_back(reference::matrix(m[0]));
+        }
+      }
+}
+
+TEST_CASE("same length: segments of any length give the same, where memory suffices") {
+  // With one lag fewer than the memory has rows, what a position sees does not depend on where the
+  // segments begin.
+  const Tensor tokens = some_tokens(2, 15);
+  const auto model = make_xl(tiny_xl({.memory = 4, .same_length = SameLength::on}));
+  const Tensor once = model->hidden(tokens);
+  for (const int64_t segment : {1, 2, 7})
+    CHECK(worst_error(in_segments(*model, tokens, segment), once) < 1e-10);
+}
+
+TEST_CASE("clamp below, at and above the keys, with memory") {
+  const Tensor tokens = some_tokens(1, 12);
+  for (const int64_t clamp : {1, 4, 7, 8, 9}) {
+    const auto model = make_xl(tiny_xl({.memory = 5, .clamp = clamp}));
+    Memory memory;
+    std::vector<Matrix> rows;
+    for (int64_t t = 0; t < 12; t += 4) {
+      const Tensor part = tokens.slice(1, t, t + 4);
+      const Tensor expected = hidden_by_loops(*model, part, rows);
+      CHECK(worst_error(model->hidden(part, &memory), expected) < 1e-11);
+      rows.clear();
+      for (const Tensor& m : memory.layers) rows.push_back(reference::matrix(m[0]));
+    }
+  }
+}
+
+TEST_CASE("lengths may change between training and evaluation") {
+  const auto model = make_xl(tiny_xl({.memory = 2}));
+  const Tensor tokens = some_tokens(1, 15);
+  const Tensor once = model->hidden(tokens);
+  CHECK(worst_error(in_segments(*model, tokens, 5), once) > 1e-3);
+  model->lengths.memory = 15;
+  CHECK(worst_error(in_segments(*model, tokens, 5), once) < 1e-10);
+  CHECK(model->options.lengths.memory == 2);
+  // A memory that is longer than it now may be is still seen once, then cut.
+  Memory memory;
+  in_segments(*model, tokens.slice(1, 0, 10), 5, &memory);
+  model->lengths.memory = 3;
+  CHECK(worst_error(model->hidden(tokens.slice(1, 10), &memory), once.slice(1, 10)) < 1e-10);
+  CHECK(memory.length() == 3);
+  model->lengths.extended = -1;
+  CHECK_THROWS_WITH(model->hidden(tokens), Containing("memory 3, extended -1"));
+}
+
+TEST_CASE("a memory that does not fit is refused") {
+  const auto model = make_xl(tiny_xl({.memory = 4, .extended = 1}));
+  Memory memory;
+  model->hidden(some_tokens(2, 3), &memory);
+  CHECK_THROWS_WITH(model->hidden(some_tokens(3, 3), &memory),
+                    "[TransformerXL] the memory is of 2 streams, tokens i64 [3, 3] of 3; every "
+                    "batch of streams needs a Memory of its own");
+  auto refused = [&](auto change, const std::string& text) {
+    Memory bad = memory;
+    change(bad);
+    CHECK_THROWS_WITH(model->hidden(some_tokens(2, 3), &bad), Containing(text));
+  };
+  refused([](Memory& m) { m.layers.pop_back(); }, "the memory has 2 layers, the model 3");
+  refused(
+      [](Memory& m) {
+        m.layers[1] = zeros({2, 2, 8});
+      },
+      "a layer's memory is f32 [2, 2, 8]; must be [B, 2, 8] of f64");
+  refused([](Memory& m) { m.layers[1] = zeros({2, 3, 8}, {.dtype = f64}); }, "f64 [2, 3, 8]");
+  refused([](Memory& m) { m.layers[1] = zeros({2, 2, 7}, {.dtype = f64}); }, "f64 [2, 2, 7]");
+  refused([](Memory& m) { m.layers[2] = {}; }, "a layer's memory is");
+  refused(
+      [](Memory& m) {
+        m.context = zeros({3, 1}, {.dtype = i64});
+      },
+      "extended context is i64 [3, 1]; must be [2, e]");
+}
+
+TEST_CASE("live memory does not grow from segment to segment") {
+  // With two threads a peak depends on whether both have something to work with at one time.
+  const int threads = num_threads();
+  set_num_threads(1);
+  for (const int64_t extended : {0, 2}) {
+    const auto model = make_xl(tiny_xl({.memory = 6, .extended = extended}));
+    const Tensor tokens = some_tokens(2, 40);
+    Memory memory;
+    std::vector<int64_t> live, peak;
+    for (int64_t t = 0; t < 40; t += 4) {
+      reset_peak_memory();
+      const Tensor part = tokens.slice(1, t, t + 4);
+      sum(model->nll(part, part, &memory)).backward();
+      live.push_back(memory_stats().live);
+      peak.push_back(memory_stats().peak);
+    }
+    for (size_t i = 4; i < live.size(); ++i) {
+      CHECK(live[i] == live[3]);
+      CHECK(peak[i] == peak[4]);
+    }
+    // A memory holds its rows and nothing behind them.
+    for (const Tensor& m : memory.layers) CHECK(m.storage().bytes == 2 * 6 * 8 * 8);
+  }
+  set_num_threads(threads);
+}
+
+TEST_CASE("generation token by token equals one pass") {
+  const auto model = make_xl(tiny_xl({.memory = 40}));
+  Memory memory;
+  const auto tokens =
+      nn::generate([&](const Tensor& t) { return model->log_probabilities(t, &memory); }, {1, 2, 3},
+                   {.max_tokens = 12, .sampling = {.temperature = 0}});
+  REQUIRE(tokens.size() == 12);
+  std::vector<int64_t> all{1, 2, 3};
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  const Tensor log_p = model->log_probabilities(tensor(all, {1, 15}));
+  for (int64_t t = 2; t < 14; ++t)
+    CHECK(argmax(log_p[0][t], 0).item() == double(all[size_t(t + 1)]));
+}
+
+TEST_CASE("a memory follows the model's dtype, and a clone continues it") {
+  const auto model = make_xl(tiny_xl({.memory = 5, .extended = 1}));
+  const Tensor tokens = some_tokens(2, 12);
+  Memory memory;
+  in_segments(*model, tokens.slice(1, 0, 8), 4, &memory);
+  Memory copy = memory;
+  const auto twin = nn::clone(*model);
+  CHECK(same_bits(twin->hidden(tokens.slice(1, 8), &copy),
+                  model->hidden(tokens.slice(1, 8), &memory)));
+
+  const Tensor exact = in_segments(*model, tokens, 4);
+  model->to(f32);
+  CHECK_THROWS_WITH(model->hidden(tokens, &memory), Containing("of f32 on cpu, as the model"));
+  Memory single;
+  const Tensor y = in_segments(*model, tokens, 4, &single);
+  CHECK(y.dtype() == f32);
+  CHECK(single.layers[0].dtype() == f32);
+  CHECK(worst_error(y, exact) < 1e-4);
+  model->to(bf16);
+  Memory half;
+  CHECK(in_segments(*model, tokens, 4, &half).dtype() == bf16);
+  CHECK(half.layers[2].dtype() == bf16);
+  CHECK(model->nll(tokens, tokens).dtype() == bf16);
+}
+
+TEST_CASE("a clone has the lengths that were set") {
+  const auto model = make_xl(tiny_xl({.memory = 5}));
+  model->lengths = {.memory = 7, .extended = 2, .clamp = 3, .same_length = SameLength::on};
+  const auto twin = nn::clone(*model);
+  CHECK(twin->lengths.memory == 7);
+  CHECK(twin->lengths.extended == 2);
+  CHECK(twin->lengths.clamp == 3);
+  CHECK(twin->lengths.same_length == SameLength::on);
+  const Tensor tokens = some_tokens(2, 20);
+  CHECK(same_bits(in_segments(*twin, tokens, 4), in_segments(*model, tokens, 4)));
+}

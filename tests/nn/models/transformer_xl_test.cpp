@@ -1,0 +1,370 @@
+#include "nn/models/transformer_xl.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "nn/init.h"
+#include "nn/models/transformer_xl_presets.h"
+#include "nn/positions/relative_table.h"
+#include "nn/training/optim.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/nn/models/transformer_xl.h"
+#include "tests/support/catch.h"
+#include "tests/support/module_gradcheck.h"
+
+using namespace stretto;
+using nn::NormPlace;
+using nn::Sinusoid;
+using nn::TransformerXL;
+using testing::fixed_noise;
+using testing::hidden_by_loops;
+using testing::make_xl;
+using testing::same_bits;
+using testing::some_tokens;
+using testing::tiny_xl;
+using testing::worst_error;
+
+using SameLength = TransformerXL::SameLength;
+
+TEST_CASE("TransformerXL: names of its parameters") {
+  const auto model = make_xl(tiny_xl());
+  std::vector<std::string> names;
+  for (const auto& [name, p] : model->named_parameters()) names.push_back(name);
+  REQUIRE(names.size() == 1 + 2 + 3 * 13 + 1);
+  CHECK(names[0] == "embedding.weight0");
+  CHECK(names[1] == "u");
+  CHECK(names[2] == "v");
+  CHECK(names[3] == "layers.0.self_attention.q.weight");
+  CHECK(names[6] == "layers.0.self_attention.out.weight");
+  CHECK(names[7] == "layers.0.self_attention.position.r.weight");
+  CHECK(names[8] == "layers.0.norm1.weight");
+  CHECK(names[10] == "layers.0.feed_forward.linear1.weight");
+  CHECK(names[41] == "layers.2.norm2.bias");
+  CHECK(names[42] == "output.bias");
+  CHECK(model->u.shape() == Shape{2, 3});
+  CHECK(model->label() == "TransformerXL(3 layers, memory 0)");
+  CHECK(model->layers[0].label() == "TransformerXLLayer(post-norm)");
+  CHECK(model->describe().find("position: RelativeSinusoid(shared u, v)") != std::string::npos);
+
+  TransformerXL::Options o = tiny_xl({.memory = 5});
+  o.tied_biases = false;
+  o.tied = false;
+  o.norm = NormPlace::pre;
+  const auto other = make_xl(o);
+  CHECK_FALSE(other->u.defined());
+  CHECK(other->parameter_count() == model->parameter_count() + 2 * 2 * 6 + 11 * 8);
+  CHECK(other->label() == "TransformerXL(3 layers, memory 5)");
+  CHECK(other->layers[0].label() == "TransformerXLLayer(pre-norm)");
+}
+
+TEST_CASE("TransformerXL: first weights are the authors'") {
+  TransformerXL::Options o = tiny_xl();
+  o.vocabulary = 300;
+  o.d_model = o.d_hidden = 64;
+  o.d_head = 32;
+  o.tied_biases = false;
+  o.init_std = 0.05;
+  manual_seed(7);
+  const TransformerXL model(o);
+  for (const auto& [name, p] : model.named_parameters()) {
+    INFO(name);
+    const std::vector<double> values = p.to_vector<double>();
+    if (name.ends_with("bias")) {
+      CHECK(values == std::vector<double>(values.size(), 0.0));
+      continue;
+    }
+    const double center = name.find("norm") == std::string::npos ? 0 : 1;
+    double total = 0, squares = 0;
+    for (const double x : values) {
+      total += x - center;
+      squares += (x - center) * (x - center);
+    }
+    const auto n = double(values.size());
+    const double variance = o.init_std * o.init_std;
+    CHECK(std::fabs(total / n) < 4.5 * std::sqrt(variance / n));
+    CHECK(std::fabs(squares / n - variance) < 4.5 * variance * std::sqrt(2 / n));
+  }
+}
+
+TEST_CASE("TransformerXL: the published models' parameters, to the last") {
+  auto count = [](nn::TransformerXLPreset p, bool tied_biases = true) {
+    p.model.tied_biases = tied_biases;
+    return nn::count_parameters<TransformerXL>(p.model);
+  };
+  CHECK(count(nn::enwik8_12l()) == 41'055'436);
+  CHECK(count(nn::text8_12l()) == 40'964'635);
+  CHECK(count(nn::enwik8_24l()) == 277'231'820);
+  CHECK(count(nn::text8_24l()) == 277'050'395);
+  CHECK(count(nn::wt103_base()) == 151'107'538);
+  CHECK(count(nn::wt103_base(), false) == 151'119'838);
+  CHECK(count(nn::wt103_large()) == 285'170'506);
+  CHECK(count(nn::wt103_large(), false) == 285'205'322);
+  CHECK(count(nn::lm1b_base()) == 357'812'082);
+  CHECK(count(nn::lm1b_large()) == 841'295'982);
+}
+
+TEST_CASE("TransformerXL: counting equals making, whatever is tied, cut or narrowed") {
+  for (const int64_t d_embedding : {0, 4})
+    for (const int64_t div : {1, 2})
+      for (const bool tied : {false, true})
+        for (const bool cut : {false, true}) {
+          TransformerXL::Options o = tiny_xl();
+          o.d_embedding = d_embedding;
+          o.div = div;
+          o.tied = tied;
+          o.tied_biases = cut;
+          if (cut) o.cutoffs = {3, 7};
+          if (cut) o.tied_projections = {false, div == 2 || d_embedding == 4, false};
+          if (div == 1 && d_embedding == 0) o.tied_projections = {};
+          CHECK(nn::count_parameters<TransformerXL>(o) == TransformerXL(o).parameter_count());
+        }
+}
+
+TEST_CASE("presets: the lengths of the scripts") {
+  for (const auto& p : {nn::enwik8_12l(), nn::text8_12l(), nn::enwik8_24l(), nn::text8_24l(),
+                        nn::wt103_base(), nn::wt103_large(), nn::lm1b_base(), nn::lm1b_large()}) {
+    CHECK(p.model.lengths.memory == p.segment);
+    CHECK(p.model.lengths.same_length == SameLength::off);
+    CHECK(p.evaluation.same_length == SameLength::original);
+    CHECK(p.evaluation.memory > p.model.lengths.memory);
+    CHECK(p.evaluation_segment <= p.segment);
+    CHECK(p.warmup < p.steps);
+  }
+}
+
+TEST_CASE("TransformerXL starts as the authors' code does") {
+  manual_seed(5);
+  const TransformerXL model({.vocabulary = 300,
+                             .d_model = 64,
+                             .n_layers = 2,
+                             .n_heads = 4,
+                             .d_hidden = 256,
+                             .cutoffs = {100},
+                             .div = 2,
+                             .tied = false});
+  for (const auto& [name, p] : model.named_parameters()) {
+    INFO(name);
+    const double n = double(p.numel());
+    if (name.ends_with("bias")) {
+      CHECK(same_bits(p, zeros(p.shape())));
+      continue;
+    }
+    const bool norm = name.find("norm") != std::string::npos;
+    const double std = name.find("projection") != std::string::npos ? 0.01 : 0.02;
+    CHECK(std::fabs(mean(p).item() - norm) < 4 * std / std::sqrt(n));
+    CHECK(std::fabs(mean(square(p - double(norm))).item() / (std * std) - 1) <
+          4 * std::sqrt(2 / n));
+  }
+}
+
+TEST_CASE("TransformerXL: options that are refused") {
+  auto error = [](auto change, const std::string& text) {
+    TransformerXL::Options o = tiny_xl();
+    change(o);
+    CHECK_THROWS_WITH(TransformerXL(o), Containing(text));
+  };
+  error([](auto& o) { o.vocabulary = 0; }, "sizes must be at least 1: vocabulary 0");
+  error([](auto& o) { o.n_layers = 0; }, "n_layers 0");
+  error([](auto& o) { o.d_head = 0, o.n_heads = 3; }, "d_model 8 is not a multiple of n_heads 3");
+  error([](auto& o) { o.lengths.memory = -1; }, "must not be negative: memory -1, extended 0");
+  error([](auto& o) { o.lengths.same_length = SameLength::original; },
+        "with memory 0 that is none");
+  error([](auto& o) { o.cutoffs = {7, 4}; }, "cutoff 1 is 4 after 7");
+  error([](auto& o) { o.d_model = 9; }, "d_model 9; must be even");
+  const auto model = make_xl(tiny_xl());
+  CHECK_THROWS_WITH(model->hidden(tensor<int64_t>({1, 2})),
+                    "[TransformerXL] tokens i64 [2]; must be i64 or i32 [B, T] with T at least 1");
+  CHECK_THROWS_WITH(model->hidden(zeros({2, 0}, {.dtype = i64})), Containing("tokens i64 [2, 0]"));
+  CHECK_THROWS_WITH(model->hidden(tensor<int64_t>({11}).unsqueeze(0)), Containing("index 11"));
+  CHECK_THROWS_WITH(model->nll(some_tokens(2, 3), some_tokens(2, 4)),
+                    "[TransformerXL] targets i64 [2, 4] for tokens i64 [2, 3]; shapes must agree");
+}
+
+TEST_CASE("TransformerXL is the paper's procedure") {
+  for (const NormPlace norm : {NormPlace::post, NormPlace::pre})
+    for (const bool tied_biases : {true, false})
+      for (const int64_t clamp : {0, 2, 6, 7, 20})
+        for (const int64_t length : {1, 7}) {
+          TransformerXL::Options o = tiny_xl({.clamp = clamp});
+          o.norm = norm;
+          o.tied_biases = tied_biases;
+          const auto model = make_xl(o);
+          const Tensor tokens = some_tokens(1, length);
+          const Tensor y = model->hidden(tokens);
+          CHECK(worst_error(y, hidden_by_loops(*model, tokens, {})) < 1e-12);
+          CHECK(same_bits(model->hidden(tokens.to(i32)), y));
+        }
+}
+
+TEST_CASE("TransformerXL: the output layers") {
+  for (const bool cut : {false, true}) {
+    TransformerXL::Options o = tiny_xl();
+    if (cut) {
+      o.cutoffs = {3, 7};
+      o.div = 2;
+    }
+    const auto model = make_xl(o);
+    const Tensor tokens = some_tokens(2, 5), targets = some_tokens(2, 5, 1);
+    const Tensor log_p = model->log_probabilities(tokens), nll = model->nll(tokens, targets);
+    REQUIRE(log_p.shape() == Shape{2, 5, 11});
+    REQUIRE(nll.shape() == Shape{2, 5});
+    CHECK(worst_error(sum(exp(log_p), {2}), ones({2, 5}, {.dtype = f64})) < 1e-13);
+    CHECK(worst_error(-gather(log_p, 2, targets.unsqueeze(2)).squeeze(2), nll) < 1e-13);
+    if (!cut) {
+      const Tensor logits =
+          linear(model->hidden(tokens), model->embedding.weights[0], model->output.bias);
+      CHECK(worst_error(log_p, logits - logsumexp(logits, 2, true)) < 1e-13);
+    }
+  }
+}
+
+TEST_CASE("TransformerXL: gradients") {
+  for (const NormPlace norm : {NormPlace::post, NormPlace::pre}) {
+    TransformerXL::Options o = tiny_xl({.memory = 3, .clamp = 4});
+    o.norm = norm;
+    o.n_layers = 2;
+    const auto model = make_xl(o);
+    const Tensor tokens = some_tokens(2, 4), targets = some_tokens(2, 4, 1);
+    TransformerXL::Memory start;
+    model->hidden(some_tokens(2, 3, 2), &start);
+    testing::check_parameter_gradients(*model, [&] {
+      TransformerXL::Memory memory = start;
+      return mean(model->nll(tokens, targets, &memory));
+    });
+  }
+}
+
+TEST_CASE("TransformerXL: every batch element by itself") {
+  const auto model = make_xl(tiny_xl({.memory = 4}));
+  const Tensor tokens = some_tokens(3, 11);
+  const Tensor all = testing::in_segments(*model, tokens, 4);
+  for (int64_t b = 0; b < 3; ++b)
+    CHECK(worst_error(testing::in_segments(*model, tokens.slice(0, b, b + 1), 4),
+                      all.slice(0, b, b + 1)) < 1e-13);
+}
+
+TEST_CASE("TransformerXL: later tokens change nothing before them") {
+  const auto model = make_xl(tiny_xl({.memory = 3}));
+  const Tensor tokens = some_tokens(1, 12), other = tokens.clone();
+  other.slice(1, 9).copy_(some_tokens(1, 3, 5));
+  const Tensor a = testing::in_segments(*model, tokens, 5);
+  const Tensor b = testing::in_segments(*model, other, 5);
+  CHECK(same_bits(a.slice(1, 0, 9), b.slice(1, 0, 9)));
+  CHECK_FALSE(same_bits(a.slice(1, 9), b.slice(1, 9)));
+}
+
+TEST_CASE("TransformerXL: dropout in training") {
+  TransformerXL::Options o = tiny_xl({.memory = 4});
+  o.dropout = 0.3;
+  const auto model = make_xl(o);
+  const Tensor tokens = some_tokens(2, 5);
+  const Tensor quiet = model->hidden(tokens);
+  model->train();
+  auto run = [&](uint64_t seed) {
+    manual_seed(seed);
+    TransformerXL::Memory memory;
+    return testing::in_segments(*model, tokens, 3, &memory);
+  };
+  CHECK(same_bits(run(1), run(1)));
+  CHECK_FALSE(same_bits(run(1), run(2)));
+  CHECK_FALSE(same_bits(model->hidden(tokens), quiet));
+  model->eval();
+  CHECK(same_bits(model->hidden(tokens), quiet));
+}
+
+TEST_CASE("TransformerXL: one dropout mask on the sinusoids, for all layers and the batch") {
+  // Layers of the model, run by hand with one mask of rows, give its result; with a mask for each
+  // layer they do not. The other dropouts are kept out by p in the rows alone.
+  TransformerXL::Options o = tiny_xl();
+  o.dropout = 0.5;
+  const auto model = make_xl(o);
+  model->eval();
+  model->dropout.train();  // embedding, rows, output; not the layers'
+  const Tensor tokens = some_tokens(2, 5);
+  manual_seed(8);
+  const Tensor got = model->hidden(tokens);
+
+  auto by_hand = [&](bool one_mask) {
+    manual_seed(8);
+    const Tensor rows = nn::sinusoids(5, 8, Sinusoid::concatenated, 4, -1, {.dtype = f64});
+    Tensor dropped = model->dropout(rows);
+    Tensor x = model->dropout(model->embedding(tokens) * std::sqrt(8.0));
+    for (int64_t i = 0; i < 3; ++i) {
+      x = model->layers[i](x, {}, {.causal = true}, dropped);
+      if (!one_mask) dropped = model->dropout(rows);
+    }
+    return model->dropout(x);
+  };
+  CHECK(same_bits(got, by_hand(true)));
+  CHECK_FALSE(same_bits(got, by_hand(false)));
+}
+
+TEST_CASE("TransformerXL: another position, absolute positions, or none of the relative ones") {
+  TransformerXL::Options o = tiny_xl({.memory = 16});
+  const Tensor tokens = some_tokens(2, 13);
+  SECTION("a table of relative positions works with memory") {
+    o.position = nn::music_relative({.length = 20});
+    const auto model = make_xl(o);
+    CHECK_FALSE(model->u.defined());
+    CHECK(worst_error(testing::in_segments(*model, tokens, 4), model->hidden(tokens)) < 1e-12);
+  }
+  SECTION("so does a RelativeSinusoid of one's own, which is the default with untied biases") {
+    o.tied_biases = false;
+    const auto usual = make_xl(o);
+    o.position = nn::relative_sinusoid();
+    const auto model = make_xl(o);
+    CHECK(same_bits(model->hidden(tokens), usual->hidden(tokens)));
+  }
+  SECTION("recurrence breaks absolute positions") {
+    o.sinusoid = Sinusoid::interleaved;
+    const auto model = make_xl(o);
+    CHECK_FALSE(model->u.defined());
+    const Tensor x = model->embedding(tokens) * std::sqrt(8.0) +
+                     nn::sinusoids(13, 8, Sinusoid::interleaved, 0, 1, {.dtype = f64});
+    Tensor y = x;
+    for (int64_t i = 0; i < 3; ++i) y = model->layers[i](y, {}, {.causal = true});
+    CHECK(same_bits(model->hidden(tokens), y));
+    const Tensor z = testing::in_segments(*model, tokens, 4);
+    CHECK(same_bits(z.slice(1, 0, 4), model->hidden(tokens.slice(1, 0, 4))));
+    CHECK(worst_error(z, y) > 1e-2);
+  }
+}
+
+TEST_CASE("TransformerXL learns to copy from its memory") {
+  // Segments of 4 of a sequence of period 6: within a segment nothing tells what comes next at its
+  // first tokens, but the memory does.
+  manual_seed(2);
+  TransformerXL::Options o = tiny_xl({.memory = 8});
+  o.d_model = 16;
+  o.d_head = 8;
+  o.n_layers = 2;
+  TransformerXL model(o);
+  nn::Adam optimizer(model.parameters(), {.lr = 0.01});
+  auto batch = [](uint64_t stream) {
+    const Tensor period = some_tokens(8, 6, stream);
+    return cat({period, period, period, period, period}, 1);
+  };
+  auto late_loss = [&](const Tensor& tokens, bool learn, bool remember) {
+    TransformerXL::Memory memory;
+    double total = 0;
+    for (int64_t t = 0; t + 4 < 29; t += 4) {
+      if (!remember) memory = {};
+      const Tensor loss =
+          mean(model.nll(tokens.slice(1, t, t + 4), tokens.slice(1, t + 1, t + 5), &memory));
+      if (learn) {
+        model.zero_grad();
+        loss.backward();
+        optimizer.step();
+      }
+      if (t >= 12) total += loss.item() / 4;
+    }
+    return total;
+  };
+  for (uint64_t i = 0; i < 150; ++i) late_loss(batch(i), true, true);
+  model.eval();
+  NoGrad guard;
+  const double with = late_loss(batch(1000), false, true);
+  const double without = late_loss(batch(1000), false, false);
+  CHECK(with < 0.5 * without);
+}

@@ -1,0 +1,249 @@
+#include "nn/positions/relative_sinusoid.h"
+
+#include "nn/attention/attention.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/sinusoid.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/matmul.h"
+#include "tests/reference/transformer_xl.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/position_check.h"
+#include "tests/support/stand_in.h"
+
+using namespace stretto;
+using nn::RelativeSinusoid;
+using reference::matrix;
+using testing::fixed_noise;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+struct Parent : nn::Module {};
+
+constexpr stretto::Options doubles{.dtype = f64};
+
+// A position for `heads` with noise for u and v.
+struct Made : Parent {
+  RelativeSinusoid position;
+  Made(nn::HeadShape heads, int64_t clamp = 0) : position(*this, heads, {.clamp = clamp}) {
+    to(f64);
+    position.u.detach().copy_(fixed_noise(position.u.shape(), 11));
+    position.v.detach().copy_(fixed_noise(position.v.shape(), 12));
+  }
+};
+
+// Attention of the definition for one batch entry, head by head: q, k, v [1, H, ., D].
+Tensor by_loops(const Made& made, const nn::AttentionCall& call) {
+  const nn::HeadShape s = made.position.shape;
+  const int64_t m = call.n_queries(), n = call.n_keys();
+  Tensors heads;
+  for (int64_t h = 0; h < s.n_heads; ++h) {
+    auto of_head = [&](const Tensor& x) { return matrix(x[0][h]); };
+    const auto terms = reference::xl_terms(
+        of_head(call.q), of_head(call.k),
+        matrix(made.position.r.weight.slice(0, h * s.d_key, (h + 1) * s.d_key)),
+        matrix(made.position.u.slice(0, h, h + 1)), matrix(made.position.v.slice(0, h, h + 1)),
+        made.position.options.clamp);
+    heads.push_back(reference::tensor(reference::xl_attention(
+        terms, of_head(call.v), s.d_key,
+        [&](int64_t i, int64_t j) { return call.options.causal && j > i + n - m; })));
+  }
+  return stack(heads).unsqueeze(0);
+}
+
+nn::AttentionCall noisy_call(nn::HeadShape s, int64_t m, int64_t n, bool causal) {
+  nn::AttentionCall call{fixed_noise({1, s.n_heads, m, s.d_key}, 1),
+                         fixed_noise({1, s.n_heads, n, s.d_key}, 2),
+                         fixed_noise({1, s.n_heads, n, s.d_value}, 3),
+                         {}};
+  call.options.causal = causal;
+  return call;
+}
+
+Tensor run(const RelativeSinusoid& position, nn::AttentionCall call,
+           AttentionForm form = AttentionForm::automatic) {
+  position.apply(call);
+  call.options.form = form;
+  return attention(call.q, call.k, call.v, call.options);
+}
+
+}  // namespace
+
+TEST_CASE("LagSinusoids: rows of falling lags, the same however often they are asked for") {
+  const nn::LagSinusoids rows;
+  auto expected = [](int64_t past, int64_t future) {
+    return nn::sinusoids(past + future + 1, 6, nn::Sinusoid::concatenated, past, -1, doubles);
+  };
+  for (const auto& [past, future] : std::vector<std::pair<int64_t, int64_t>>{
+           {3, 0}, {5, 0}, {2, 0}, {9, 0}, {40, 0}, {4, 3}, {39, 2}, {0, 0}, {1, 7}}) {
+    CHECK(rows(past, future, 6, doubles).shape() == Shape{past + future + 1, 6});
+    CHECK(same_bits(rows(past, future, 6, doubles), expected(past, future)));
+  }
+  CHECK(worst_error(rows(2, 0, 6, doubles)[2],
+                    reference::tensor(reference::lag_sinusoid(0, 6))[0]) == 0);
+  CHECK(rows(2, 0, 8, {}).dtype() == f32);
+  CHECK(rows(2, 0, 8, {}).shape() == Shape{3, 8});
+  CHECK_THROWS_WITH(rows(-1, 0, 8, {}), Containing("lags -1 to 0; both ends"));
+}
+
+TEST_CASE("RelativeSinusoid: parameters") {
+  constexpr nn::HeadShape heads{.n_heads = 3, .d_key = 4, .d_value = 5, .d_model = 10};
+  Parent parent;
+  const RelativeSinusoid position(parent, heads, {});
+  const auto named = parent.named_parameters();
+  REQUIRE(named.size() == 3);
+  CHECK(named[0].name == "position.r.weight");
+  CHECK(named[0].tensor.shape() == Shape{12, 10});
+  CHECK(named[1].name == "position.u");
+  CHECK(named[2].name == "position.v");
+  CHECK(same_bits(position.u, zeros({3, 4})));
+  CHECK(same_bits(position.v, zeros({3, 4})));
+  CHECK(parent.parameter_count() == 120 + 24);
+  CHECK(position.label() == "RelativeSinusoid(own u, v)");
+
+  Parent other;
+  const RelativeSinusoid sharing(other, heads, {.clamp = 7, .u = position.u, .v = position.v});
+  CHECK(sharing.u.same(position.u));
+  CHECK(sharing.label() == "RelativeSinusoid(clamp 7, shared u, v)");
+  CHECK(other.parameter_count() == 120 + 24);
+
+  Parent bad;
+  CHECK_THROWS_WITH(RelativeSinusoid(bad, heads, {.clamp = -1}), Containing("clamp -1"));
+  CHECK_THROWS_WITH(RelativeSinusoid(bad, {1, 4, 4, 9}, {}), Containing("d_model 9; must be even"));
+  CHECK_THROWS_WITH(RelativeSinusoid(bad, heads, {.u = position.u}),
+                    Containing("give both or neither"));
+  CHECK_THROWS_WITH(
+      RelativeSinusoid(bad, heads, {.u = zeros({4, 3}).set_requires_grad(), .v = position.v}),
+      Containing("u f32 [4, 3]; must be [3, 4]"));
+}
+
+TEST_CASE("RelativeSinusoid is the paper's attention, with and without memory") {
+  const int64_t m = GENERATE(1, 3, 6), memory = GENERATE(0, 1, 7), n = m + memory;
+  const int64_t size = GENERATE(1, 4, 41);
+  const nn::HeadShape heads{2, size, 3, 6};
+  const Made made(heads);
+  const nn::AttentionCall call = noisy_call(heads, m, n, true);
+  const Tensor expected = by_loops(made, call);
+  CHECK(worst_error(run(made.position, call, AttentionForm::composed), expected) < 1e-12);
+  CHECK(worst_error(run(made.position, call, AttentionForm::fused), expected) < 1e-12);
+}
+
+TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multiple of one") {
+  const int64_t m = GENERATE(1, 65), memory = GENERATE(63, 130);
+  const nn::HeadShape heads{1, 3, 3, 4};
+  const Made made(heads);
+  const nn::AttentionCall call = noisy_call(heads, m, m + memory, true);
+  const Tensor expected = by_loops(made, call);
+  CHECK(worst_error(run(made.position, call, AttentionForm::composed), expected) < 1e-12);
+  CHECK(worst_error(run(made.position, call, AttentionForm::fused), expected) < 1e-12);
+}
+
+TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest lag") {
+  const nn::HeadShape heads{2, 4, 4, 6};
+  const nn::AttentionCall call = noisy_call(heads, 4, 9, true);
+  const Tensor unclamped = run(Made(heads).position, call);
+  for (const int64_t clamp : {1, 3, 7, 8, 9, 100}) {
+    const Made made(heads, clamp);
+    made.position.r.weight.detach().copy_(fixed_noise({8, 6}, 5));
+    const Made plain(heads);
+    plain.position.r.weight.detach().copy_(fixed_noise({8, 6}, 5));
+    for (const AttentionForm form : {AttentionForm::composed, AttentionForm::fused}) {
+      const Tensor y = run(made.position, call, form);
+      CHECK(worst_error(y, by_loops(made, call)) < 1e-12);
+      CHECK(same_bits(y, run(plain.position, call, form)) == (clamp >= 8));
+    }
+  }
+}
+
+TEST_CASE("RelativeSinusoid without a causal mask: lags of both signs") {
+  const int64_t clamp = GENERATE(0, 2), m = GENERATE(1, 5), n = GENERATE(5, 8);
+  const nn::HeadShape heads{2, 4, 4, 6};
+  const Made made(heads, clamp);
+  const nn::AttentionCall call = noisy_call(heads, m, n, false);
+  for (const AttentionForm form : {AttentionForm::composed, AttentionForm::fused})
+    CHECK(worst_error(run(made.position, call, form), by_loops(made, call)) < 1e-12);
+}
+
+TEST_CASE("RelativeSinusoid in a decoder, with a cache of keys and values") {
+  testing::check_causal_position(nn::relative_sinusoid());
+  testing::check_causal_position(nn::relative_sinusoid({.clamp = 4}));
+}
+
+TEST_CASE("RelativeSinusoid: special cases") {
+  const nn::HeadShape heads{2, 4, 4, 6};
+  const nn::AttentionCall call = noisy_call(heads, 3, 8, true);
+  SECTION("no projection and no content bias: plain attention with memory") {
+    const Made made(heads);
+    made.position.r.weight.detach().zero_();
+    made.position.u.detach().zero_();
+    CHECK(worst_error(run(made.position, call),
+                      attention(call.q, call.k, call.v, {.causal = true})) < 1e-14);
+  }
+  SECTION("no biases: the Music Transformer's with the projected sinusoids as its table") {
+    const Made made(heads);
+    made.position.u.detach().zero_();
+    made.position.v.detach().zero_();
+    const nn::AttentionCall whole = noisy_call(heads, 5, 5, true);
+    Parent parent;
+    const nn::MusicRelative music(parent, heads, {.length = 5});
+    parent.to(f64);
+    const Tensor rows = nn::sinusoids(5, 6, nn::Sinusoid::concatenated, 4, -1, doubles);
+    music.table.detach().copy_(
+        linear(rows, made.position.r.weight).reshape({5, 2, 4}).transpose(0, 1));
+    nn::AttentionCall other = whole;
+    music.apply(other);
+    CHECK(worst_error(run(made.position, whole),
+                      attention(other.q, other.k, other.v, other.options)) < 1e-14);
+  }
+}
+
+TEST_CASE("RelativeSinusoid uses the rows that a model made") {
+  const nn::HeadShape heads{2, 4, 4, 6};
+  const Made made(heads);
+  nn::AttentionCall call = noisy_call(heads, 3, 8, true);
+  const Tensor own = run(made.position, call);
+  const nn::LagSinusoids rows;
+  call.position_rows = rows(7, 0, 6, doubles);
+  CHECK(same_bits(run(made.position, call), own));
+  call.position_rows = call.position_rows * 2.0;
+  CHECK(worst_error(run(made.position, call), own) > 1e-3);
+
+  // Fewer rows: the lags further back share the first.
+  call.position_rows = rows(4, 0, 6, doubles);
+  const Made clamped(heads, 4);
+  clamped.position.r.weight.detach().copy_(made.position.r.weight);
+  CHECK(same_bits(run(made.position, call), run(clamped.position, noisy_call(heads, 3, 8, true))));
+
+  call.position_rows = zeros({5, 8}, doubles);
+  CHECK_THROWS_WITH(run(made.position, call), Containing("f64 [5, 8]; must be [lags, 6]"));
+  call.options.causal = false;
+  CHECK_THROWS_WITH(run(made.position, call), Containing("attention must be causal"));
+}
+
+TEST_CASE("RelativeSinusoid: gradients") {
+  const int64_t m = GENERATE(1, 3), n = GENERATE(3, 5), clamp = GENERATE(0, 2);
+  const nn::HeadShape heads{2, 2, 2, 4};
+  Made made(heads, clamp);
+  const nn::AttentionCall call = noisy_call(heads, m, n, true);
+  for (const AttentionForm form : {AttentionForm::composed, AttentionForm::fused})
+    testing::gradcheck(
+        [&](const Tensors& x) {
+          nn::AttentionCall c = call;
+          c.q = x[0];
+          c.k = x[1];
+          c.v = x[2];
+          testing::stand_in(x[3], made.position.r.weight);
+          testing::stand_in(x[4], made.position.u);
+          testing::stand_in(x[5], made.position.v);
+          return run(made.position, c, form);
+        },
+        {testing::fixed_leaf(call.q.shape(), 1), testing::fixed_leaf(call.k.shape(), 2),
+         testing::fixed_leaf(call.v.shape(), 3), testing::fixed_leaf({4, 4}, 4),
+         testing::fixed_leaf({2, 2}, 5), testing::fixed_leaf({2, 2}, 6)},
+        form == AttentionForm::composed);
+}

@@ -1,0 +1,279 @@
+#include "nn/positions/relative_table.h"
+
+#include <cmath>
+
+#include "nn/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "tests/reference/disentangled.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using nn::BertRelative;
+using nn::MusicRelative;
+using nn::ShawRelative;
+using testing::fixed_noise;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+struct Parent : nn::Module {};
+
+constexpr nn::HeadShape heads{.n_heads = 3, .d_key = 4, .d_value = 5};
+
+// A call in f64 for `heads`, with `groups` key heads.
+nn::AttentionCall make_call(int64_t m, int64_t n, int64_t groups = 3) {
+  return {fixed_noise({2, 3, m, 4}, 1),
+          fixed_noise({2, groups, n, 4}, 2),
+          fixed_noise({2, groups, n, 5}, 3),
+          {}};
+}
+
+Tensor output(const nn::AttentionCall& call) {
+  return attention(call.q, call.k, call.v, call.options);
+}
+
+}  // namespace
+
+TEST_CASE("MusicRelative: shape of the table") {
+  Parent parent;
+  const MusicRelative past(parent, heads, {.length = 6});
+  CHECK(past.table.shape() == Shape{3, 6, 4});
+  CHECK(past.table.requires_grad());
+  CHECK(past.label() == "MusicRelative(length 6)");
+  REQUIRE(parent.named_parameters().size() == 1);
+  CHECK(parent.named_parameters()[0].name == "position.table");
+
+  Parent other, third;
+  const MusicRelative both(other, heads, {.length = 6, .shared_by_heads = true, .two_sided = true});
+  CHECK(both.table.shape() == Shape{1, 11, 4});
+  CHECK(both.label() == "MusicRelative(length 6, two-sided, shared by heads)");
+  CHECK_THROWS_WITH(MusicRelative(third, heads, {}), "[MusicRelative] length 0; needs at least 1");
+}
+
+TEST_CASE("MusicRelative starts normal with deviation D^-1/2") {
+  manual_seed(4);
+  Parent parent;
+  const MusicRelative position(parent, {.n_heads = 8, .d_key = 64, .d_value = 48}, {.length = 128});
+  double total = 0, squares = 0;
+  const auto values = position.table.to_vector<double>();
+  for (const double x : values) {
+    total += x;
+    squares += x * x;
+  }
+  const double n = double(values.size()), variance = 1.0 / 64;
+  CHECK(std::fabs(total / n) < 4 * std::sqrt(variance / n));
+  CHECK(std::fabs(squares / n - variance) < 4 * variance * std::sqrt(2 / n));
+}
+
+TEST_CASE("MusicRelative adds its table to a call") {
+  for (const bool two_sided : {false, true})
+    for (const Beyond beyond : {Beyond::zero, Beyond::clip, Beyond::error}) {
+      Parent parent;
+      const MusicRelative position(parent, heads,
+                                   {.length = 6, .two_sided = two_sided, .beyond = beyond});
+      nn::AttentionCall call{zeros({1, 3, 2, 4}), zeros({1, 3, 7, 4}), zeros({1, 3, 7, 5}), {}};
+      CHECK(call.n_queries() == 2);
+      CHECK(call.n_keys() == 7);
+      call.options.window = 5;
+      position.apply(call);
+      CHECK(call.options.keys.rows.same(position.table));
+      CHECK(call.options.keys.zero_row == 5);
+      CHECK(call.options.keys.beyond == beyond);
+      CHECK(call.options.window == 5);
+      CHECK_FALSE(call.options.values.defined());
+    }
+}
+
+TEST_CASE("MusicRelative: the last row is a query's own position, the first the furthest back") {
+  // One head of size 1 with q = 1, k = 0: the scores are the table's rows.
+  Parent parent;
+  const MusicRelative position(parent, {1, 1, 1}, {.length = 3});
+  position.table.detach().copy_(tensor<float>({-2, -1, 0}).reshape({1, 3, 1}));
+  nn::AttentionCall call{ones({1, 1, 4, 1}), zeros({1, 1, 4, 1}), zeros({1, 1, 4, 1}), {}};
+  call.options.causal = true;
+  position.apply(call);
+  const auto w = attention_weights(call.q, call.k, call.options)[0][0].select(0, 3);
+  // Scores of the last query: 0 beyond the table, −2, −1, 0.
+  const double e[] = {1, std::exp(-2.0), std::exp(-1.0), 1};
+  const double total = e[0] + e[1] + e[2] + e[3];
+  for (int64_t j = 0; j < 4; ++j) CHECK(w[j].item() == Approx(e[j] / total).epsilon(1e-6));
+}
+
+TEST_CASE("MusicRelative: a policy matters only beyond the table") {
+  const Tensor x = fixed_noise({1, 9, 8}, 1, f32);
+  auto run = [&](int64_t length, Beyond beyond, int64_t l) {
+    manual_seed(2);
+    const nn::MultiHeadAttention layer(
+        {.d_model = 8,
+         .n_heads = 2,
+         .position = nn::music_relative({.length = length, .beyond = beyond})});
+    return layer(x.slice(1, 0, l), {.causal = true});
+  };
+  for (const int64_t l : {1, 5, 6})
+    for (const Beyond beyond : {Beyond::clip, Beyond::error})
+      CHECK(same_bits(run(6, beyond, l), run(6, Beyond::zero, l)));
+  CHECK(!same_bits(run(6, Beyond::clip, 7), run(6, Beyond::zero, 7)));
+  // Positions before the end of the table are the same all the same.
+  CHECK(worst_error(run(6, Beyond::clip, 9).slice(1, 0, 6), run(6, Beyond::zero, 6)) < 1e-6);
+  CHECK_THROWS_WITH(run(6, Beyond::error, 7),
+                    Containing("key table reaches from -5 to 0, but relative positions from -6"));
+}
+
+TEST_CASE("MusicRelative follows the module's dtype") {
+  nn::MultiHeadAttention layer(
+      {.d_model = 8, .n_heads = 2, .position = nn::music_relative({.length = 4})});
+  layer.to(f64);
+  const Tensor y = layer(fixed_noise({1, 5, 8}, 1), {.causal = true});
+  CHECK(y.dtype() == f64);
+  y.backward(ones_like(y));
+  const Tensor table = layer.named_parameters().back().tensor;
+  CHECK(table.dtype() == f64);
+  CHECK(table.grad().shape() == Shape{2, 4, 4});
+}
+
+TEST_CASE("ShawRelative: shape of the tables") {
+  Parent parent;
+  const ShawRelative base(parent, heads, {.clip = 6});
+  CHECK(base.keys.shape() == Shape{3, 13, 4});
+  CHECK(base.values.shape() == Shape{3, 13, 5});
+  CHECK(base.label() == "ShawRelative(clip 6)");
+  REQUIRE(parent.named_parameters().size() == 2);
+  CHECK(parent.named_parameters()[0].name == "position.keys");
+  CHECK(parent.named_parameters()[1].name == "position.values");
+
+  Parent other, third, fourth;
+  const ShawRelative keys(other, heads, {.clip = 0, .values = false, .shared_by_heads = true});
+  CHECK(keys.keys.shape() == Shape{1, 1, 4});
+  CHECK_FALSE(keys.values.defined());
+  CHECK(keys.label() == "ShawRelative(clip 0, keys only, shared by heads)");
+  CHECK(other.parameter_count() == 4);
+  CHECK_THROWS_WITH(ShawRelative(third, heads, {.clip = -1}),
+                    "[ShawRelative] clip -1; must not be negative");
+  // The paper's base and big models: six layers each for encoder and decoder.
+  CHECK(12 * ShawRelative(third, {8, 64, 64}, {}).parameter_count() == 405'504);
+  CHECK(12 * ShawRelative(fourth, {16, 64, 64}, {.clip = 8, .shared_by_heads = true})
+                 .parameter_count() ==
+        26'112);
+}
+
+TEST_CASE("ShawRelative starts as xavier_uniform_ for each head's [2k + 1, D]") {
+  manual_seed(4);
+  Parent parent;
+  const ShawRelative position(parent, {.n_heads = 32, .d_key = 6, .d_value = 54}, {.clip = 5});
+  for (const Tensor& table : {position.keys, position.values}) {
+    const double bound = std::sqrt(6.0 / double(11 + table.size(2)));
+    CHECK(max(abs(table)).item() <= bound);
+    CHECK(max(abs(table)).item() > 0.99 * bound);
+    // The variance of a uniform's square is 4/45 of its bound to the fourth.
+    CHECK(std::fabs(mean(square(table)).item() - bound * bound / 3) <
+          4 * bound * bound * std::sqrt(4.0 / 45 / double(table.numel())));
+  }
+  CHECK(!same_bits(position.keys[0], position.keys[1]));
+}
+
+TEST_CASE("ShawRelative adds its tables to a call") {
+  for (const bool values : {false, true}) {
+    Parent parent;
+    const ShawRelative position(parent, heads, {.clip = 2, .values = values});
+    nn::AttentionCall call = make_call(2, 7);
+    call.options.window = 5;
+    position.apply(call);
+    CHECK(call.options.keys.rows.same(position.keys));
+    CHECK(call.options.keys.zero_row == 2);
+    CHECK(call.options.keys.beyond == Beyond::clip);
+    CHECK(call.options.values.defined() == values);
+    CHECK(call.options.window == 5);
+    if (!values) continue;
+    CHECK(call.options.values.rows.same(position.values));
+    CHECK(call.options.values.zero_row == 2);
+    CHECK(call.options.values.beyond == Beyond::clip);
+  }
+}
+
+TEST_CASE("BertRelative: shape of the table, and where it ends") {
+  manual_seed(4);
+  Parent parent, other, third;
+  const BertRelative position(parent, {.n_heads = 2, .d_key = 64, .d_value = 64}, {.length = 70});
+  CHECK(position.table.shape() == Shape{1, 139, 64});
+  CHECK(parent.named_parameters().at(0).name == "position.table");
+  CHECK(position.label() == "BertRelative(length 70)");
+  const double n = double(position.table.numel()), variance = 0.02 * 0.02;
+  CHECK(std::fabs(mean(position.table).item()) < 4 * std::sqrt(variance / n));
+  CHECK(std::fabs(var(position.table).item() - variance) < 4 * variance * std::sqrt(2 / n));
+
+  const BertRelative both(other, heads, {.length = 6, .keys_too = true});
+  other.to(f64);
+  CHECK(both.label() == "BertRelative(length 6, keys too)");
+  CHECK_THROWS_WITH(BertRelative(third, heads, {}), "[BertRelative] length 0; needs at least 1");
+  nn::AttentionCall fits = make_call(6, 6), longer = make_call(7, 7), past = make_call(1, 7);
+  both.apply(fits);
+  CHECK(output(fits).shape() == Shape{2, 3, 6, 5});
+  both.apply(longer);
+  CHECK_THROWS_WITH(output(longer), Containing("key table reaches from -5 to 5, but relative "
+                                               "positions from -6 to 6 occur"));
+  both.apply(past);
+  past.options.causal = true;
+  CHECK_THROWS_WITH(output(past), Containing("relative positions from -6 to 0 occur"));
+}
+
+TEST_CASE("BertRelative is the formula with loops, on both sides of the score") {
+  for (const bool keys_too : {false, true}) {
+    Parent parent;
+    const BertRelative position(parent, heads, {.length = 9, .keys_too = keys_too});
+    parent.to(f64);
+    position.table.detach().copy_(fixed_noise({1, 17, 4}, 5));
+    // Hugging Face's index: l − r + P − 1 for query l and key r, in a table of reverse order.
+    auto row = [](int64_t distance) { return 8 - distance; };
+    for (const auto& [m, n] : {std::pair{1, 1}, {2, 2}, {9, 9}, {3, 9}, {1, 9}, {9, 4}})
+      for (const int64_t groups : {1, 3})
+        for (const double scale : {0.0, 0.7}) {
+          nn::AttentionCall call = make_call(m, n, groups);
+          if (scale > 0) call.options.scale = scale;
+          call.options.bias = fixed_noise({m, n}, 4);
+          AttentionOptions o = call.options;
+          o.bias = o.bias + reference::disentangled_bias(call.q, call.k, position.table, row,
+                                                         keys_too ? position.table : Tensor(), row,
+                                                         o.scale.value_or(0.5));
+          position.apply(call);
+          CHECK(worst_error(output(call), reference::attention(call.q, call.k, call.v, o)) < 1e-13);
+        }
+  }
+}
+
+TEST_CASE("add_key_side_term: gradients, also second ones") {
+  for (const int64_t tables : {1, 3}) {
+    const nn::AttentionCall made = make_call(2, 4, 1);
+    for (Tensor x : {made.q, made.k, made.v}) x.set_requires_grad();
+    testing::gradcheck(
+        [](const Tensors& x) {
+          nn::AttentionCall call{x[0], x[1], x[2], {}};
+          call.options.keys = {x[3], 2, Beyond::clip};
+          nn::add_key_side_term(call, call.options.keys);
+          return output(call);
+        },
+        {made.q, made.k, made.v, testing::fixed_leaf({tables, 4, 4}, 5)});
+  }
+}
+
+TEST_CASE("add_key_side_term: policies, tables per head, errors") {
+  for (const int64_t tables : {1, 3})
+    for (const Beyond beyond : {Beyond::zero, Beyond::clip, Beyond::error})
+      for (const int64_t groups : {1, 3}) {
+        const Tensor rows = fixed_noise({tables, 4, 4}, 6);  // relative positions −2 … 1
+        nn::AttentionCall call = make_call(6, 8, groups);
+        nn::add_key_side_term(call, {rows, 2, beyond});
+        const Tensor wide = relative_rows({rows, 2, beyond}, -7, 13);
+        const Tensor want = reference::disentangled_bias(
+            call.q, call.k, Tensor(), {}, wide, [](int64_t d) { return 7 - d; }, 0.5);
+        CHECK(worst_error(call.options.bias, want) < 1e-14);
+      }
+  nn::AttentionCall call = make_call(2, 2);
+  CHECK_THROWS_WITH(nn::add_key_side_term(call, {zeros({2, 3, 4}, {.dtype = f64}), 1}),
+                    "[add_key_side_term] table f64 [2, 3, 4]; must be [3 or 1, R, 4]");
+  CHECK_FALSE(call.options.bias.defined());
+}

@@ -1,0 +1,299 @@
+#include "nn/positions/rotary.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "nn/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/reference/music_transformer.h"
+#include "tests/reference/rotary.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/position_check.h"
+
+using namespace stretto;
+using nn::RotaryOptions;
+using nn::RotaryPairing;
+using nn::RotaryPart;
+using nn::rotate;
+using testing::fixed_leaf;
+using testing::fixed_noise;
+using testing::gradcheck;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+struct Parent : nn::Module {};
+
+constexpr RotaryPairing pairings[] = {RotaryPairing::half, RotaryPairing::interleaved};
+
+// The products of turned queries and keys.
+Tensor scores(const Tensor& q, const Tensor& k, int64_t first, const RotaryOptions& o) {
+  const Tensor keys = rotate(k, first, o, RotaryPart::key);
+  return matmul(rotate(q, first + k.size(2) - q.size(2), o), keys.transpose(2, 3));
+}
+
+}  // namespace
+
+TEST_CASE("rotate equals its formula") {
+  for (const RotaryPairing pairing : pairings)
+    for (const RotaryOptions& o : {RotaryOptions{.pairing = pairing},
+                                   {.dims = 2, .pairing = pairing},
+                                   {.dims = 4, .base = 500, .pairing = pairing},
+                                   {.pairing = pairing, .scale = 2.5},
+                                   {.pairing = pairing, .scale = 0.5, .ntk = 3},
+                                   {.dims = 2, .pairing = pairing, .ntk = 8}})
+      for (const int64_t first : {0, 3, -7, 1000000})
+        for (const int64_t l : {1, 9}) {
+          const Tensor x = fixed_noise({2, 3, l, 6}, 1);
+          // Either angle, at most |t| / scale, is rounded three times.
+          const double angle = double(std::abs(first) + l) / o.scale;
+          CHECK(worst_error(rotate(x, first, o), reference::rotated(x, first, o)) <
+                1e-14 + 6 * 0x1p-53 * std::sqrt(2.0) * angle);
+        }
+  // Heads of 41 numbers, the last of which cannot turn.
+  const Tensor x = fixed_noise({1, 2, 5, 41}, 1);
+  CHECK(worst_error(rotate(x, 8, {.dims = 40}), reference::rotated(x, 8, {.dims = 40})) < 1e-13);
+  CHECK(rotate(zeros({2, 1, 0, 4}), 5).shape() == Shape{2, 1, 0, 4});
+}
+
+TEST_CASE("rotate: position 0 and the numbers that do not turn stay as they are") {
+  for (const RotaryPairing pairing : pairings)
+    for (const DType dtype : {f64, f32, bf16}) {
+      const Tensor x = fixed_noise({2, 1, 4, 10}, 1, dtype);
+      const Tensor y = rotate(x, 0, {.dims = 6, .pairing = pairing});
+      CHECK(same_bits(y.slice(3, 6), x.slice(3, 6)));
+      CHECK(same_bits(y.select(2, 0), x.select(2, 0)));
+      CHECK(!same_bits(y.select(2, 1), x.select(2, 1)));
+      CHECK(y.dtype() == dtype);
+    }
+}
+
+TEST_CASE("rotate: lengths stay, turns add up") {
+  const Tensor x = fixed_noise({2, 2, 5, 8}, 1);
+  const Tensor y = rotate(x, 12);
+  CHECK(worst_error(sum(square(y), {3}), sum(square(x), {3})) < 1e-14);
+  // At t, then at u: one turn at t + u. Row by row, as `rotate` moves on with the rows.
+  const Tensor row = x.slice(2, 0, 1);
+  CHECK(worst_error(rotate(rotate(row, 12), -5), rotate(row, 7)) < 1e-14);
+  CHECK(worst_error(rotate(rotate(row, 12), -12), row) < 1e-14);
+}
+
+TEST_CASE("rotate: scores do not change when both positions shift") {
+  const Tensor q = fixed_noise({2, 2, 4, 6}, 1), k = fixed_noise({2, 2, 9, 6}, 2);
+  for (const RotaryPairing pairing : pairings)
+    for (const bool xpos : {false, true}) {
+      const RotaryOptions o{.dims = 4, .pairing = pairing, .xpos = xpos};
+      const Tensor here = scores(q, k, 0, o);
+      for (const int64_t shift : {-3, 5, 700})
+        CHECK(worst_error(scores(q, k, shift, o), here) < 1e-12);
+      CHECK(worst_error(here, reference::rotary_scores(q, k, o)) < 1e-13);
+    }
+}
+
+TEST_CASE("rotate: halves and neighbours are one up to the order of the numbers") {
+  const int64_t d = 10, dims = 8;
+  std::vector<int64_t> order;  // where the interleaved pairs lie in halves
+  for (int64_t i = 0; i < dims; ++i) order.push_back(i % 2 * (dims / 2) + i / 2);
+  for (int64_t i = dims; i < d; ++i) order.push_back(i);
+  const Tensor index = tensor(order, {d}), x = fixed_noise({2, 2, 7, d}, 1);
+  const Tensor halves = rotate(x, 3, {.dims = dims});
+  const Tensor neighbours =
+      rotate(index_select(x, 3, index), 3, {.dims = dims, .pairing = RotaryPairing::interleaved});
+  CHECK(same_bits(index_select(halves, 3, index), neighbours));
+}
+
+TEST_CASE("rotate: stretched positions") {
+  const Tensor x = fixed_noise({1, 1, 1, 8}, 1);
+  // Linear interpolation: position 12 of a text three times as long is position 4.
+  CHECK(worst_error(rotate(x, 12, {.scale = 3}), rotate(x, 4)) < 1e-14);
+  // NTK: so it is for the slowest pair, while the fastest one turns as before.
+  const Tensor y = rotate(x, 12, {.ntk = 3}), slow = rotate(x, 4), fast = rotate(x, 12);
+  CHECK(worst_error(y.slice(3, 3, 8, 4), slow.slice(3, 3, 8, 4)) < 1e-14);
+  CHECK(worst_error(y.slice(3, 0, 8, 4), fast.slice(3, 0, 8, 4)) < 1e-14);
+  CHECK(worst_error(y.slice(3, 1, 8, 4), fast.slice(3, 1, 8, 4)) > 1e-3);
+}
+
+TEST_CASE("rotate: angles are exact at far positions in every dtype") {
+  const int64_t far = 1000003;
+  const Tensor x = fixed_noise({1, 1, 1, 8}, 1, bf16);  // exact in all of them
+  const Tensor want = reference::rotated(x, far, {});
+  // Cosine, sine, two products and a sum, each rounded once, of numbers up to √2.
+  const double in_f32 = 5 * 0x1p-24 * std::sqrt(2.0);
+  CHECK(worst_error(rotate(x.to(f32), far).to(f64), want) < in_f32);
+  // bf16 turns in f32; then one rounding of a number below 2.
+  CHECK(worst_error(rotate(x, far).to(f64), want) < in_f32 + 0x1p-8);
+}
+
+TEST_CASE("xPos is RoPE times a decay by the lag") {
+  // With one pair the decay is ζ^(lag / scale_base), ζ = 0.4 / 1.4.
+  const Tensor q = fixed_noise({1, 1, 6, 2}, 1), k = fixed_noise({1, 1, 6, 2}, 2);
+  const Tensor rope = scores(q, k, 0, {}), xpos = scores(q, k, 0, {.xpos = true});
+  for (int64_t i = 0; i < 6; ++i)
+    for (int64_t j = 0; j < 6; ++j)
+      CHECK(std::fabs(xpos[0][0][i][j].item() -
+                      rope[0][0][i][j].item() * std::pow(0.4 / 1.4, double(i - j) / 512)) < 1e-14);
+  // A scale base without end is no decay.
+  CHECK(worst_error(scores(q, k, 0, {.xpos = true, .xpos_scale_base = 1e18}), rope) < 1e-14);
+}
+
+TEST_CASE("rotate: gradients") {
+  for (const RotaryPairing pairing : pairings)
+    for (const RotaryOptions& o : {RotaryOptions{.pairing = pairing},
+                                   {.dims = 4, .pairing = pairing},
+                                   {.pairing = pairing, .xpos = true, .xpos_scale_base = 3}})
+      for (const RotaryPart part : {RotaryPart::query, RotaryPart::key})
+        gradcheck([&](const Tensors& in) { return rotate(in[0], -2, o, part); },
+                  {fixed_leaf({2, 1, 3, 6}, 1)});
+}
+
+TEST_CASE("rotate: what it does not take") {
+  CHECK_THROWS_WITH(rotate(zeros({3, 4}), 0),
+                    "[rotate] x f32 [3, 4]; must be floating [B, H, L, D]");
+  const Tensor x = zeros({1, 1, 3, 41});
+  CHECK_THROWS_WITH(rotate(x, 0),
+                    "[rotate] dims 0 of heads with 41 numbers; accepted: an even "
+                    "number up to 41, or 0 for all of an even number");
+  for (const int64_t dims : {-2, 3, 42})
+    CHECK_THROWS_WITH(rotate(x, 0, {.dims = dims}), Containing(str("dims ", dims, " of heads")));
+  for (const RotaryOptions& o : {RotaryOptions{.dims = 4, .base = 0},
+                                 {.dims = 4, .scale = 0},
+                                 {.dims = 4, .ntk = -1},
+                                 {.dims = 4, .xpos_scale_base = 0}})
+    CHECK_THROWS_WITH(rotate(x, 0, o), Containing("all must be positive"));
+}
+
+TEST_CASE("xPos: positions whose factor the dtype does not hold") {
+  const RotaryOptions o{.xpos = true, .xpos_scale_base = 10};
+  const Tensor x = ones({1, 1, 2, 4});
+  // 10 · 30 ln 10 / ln 3.5
+  CHECK_THROWS_WITH(rotate(x, 551, o),
+                    "[rotate] xPos at positions 551 to 552 has factors beyond f32; accepted: -551 "
+                    "to 551; a larger xpos_scale_base reaches further");
+  CHECK_THROWS_WITH(rotate(x, -552, o), Containing("accepted: -551 to 551"));
+  for (const RotaryPart part : {RotaryPart::query, RotaryPart::key})
+    for (const int64_t first : {-551, 550}) {
+      const double most = max(abs(rotate(x, first, o, part))).item();
+      CHECK(std::isfinite(most));
+    }
+  CHECK(rotate(x.to(f64), 552, o).dtype() == f64);
+  CHECK_THROWS_WITH(rotate(x.to(f64), 5520, o), Containing("beyond f64"));
+}
+
+TEST_CASE("Rotary: no parameters; label; errors") {
+  Parent parent, other;
+  const nn::Rotary position(parent, {.n_heads = 2, .d_key = 8}, {});
+  CHECK(parent.parameter_count() == 0);
+  CHECK(position.label() == "Rotary(RoPE, half)");
+  CHECK(nn::Rotary(other, {.n_heads = 2, .d_key = 41},
+                   {.dims = 40, .pairing = RotaryPairing::interleaved, .xpos = true})
+            .label() == "Rotary(xPos, interleaved, 40 dims)");
+  Parent third;
+  CHECK_THROWS_WITH(nn::Rotary(third, {.n_heads = 2, .d_key = 41}, {}),
+                    Containing("[Rotary] dims 0 of heads with 41 numbers"));
+  const auto xpos = testing::layer_with(nn::rotary({.xpos = true}));
+  CHECK_THROWS_WITH(
+      (*xpos)(fixed_noise({1, 5, 8}, 1)),
+      "[Rotary] xPos in a call that is not causal: its factors grow into the future; "
+      "make the call causal, or use Rotary without xpos, Alibi or a two-sided T5Bias");
+  CHECK((*xpos)(fixed_noise({1, 5, 8}, 1), {.block = 2}).shape() == Shape{1, 5, 8});
+}
+
+TEST_CASE("Rotary equals attention with its scores as a bias") {
+  struct Size {
+    int64_t m, n;
+  };
+  for (const RotaryPairing pairing : pairings)
+    for (const bool xpos : {false, true})
+      for (const Size size : {Size{1, 1}, {7, 7}, {3, 9}, {1, 9}, {9, 3}, {33, 70}})
+        for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::composed})
+          for (const bool causal : {false, true}) {
+            if ((causal && size.m > size.n) || (xpos && !causal)) continue;
+            Parent parent;
+            const RotaryOptions o{.dims = 4, .pairing = pairing, .xpos = xpos};
+            const nn::Rotary position(parent, {.n_heads = 4, .d_key = 6}, o);
+            nn::AttentionCall call{fixed_noise({2, 4, size.m, 6}, 1),
+                                   fixed_noise({2, 2, size.n, 6}, 2),
+                                   fixed_noise({2, 2, size.n, 3}, 3),
+                                   {}};
+            call.options.causal = causal;
+            call.options.form = form;
+            const Tensor bias = reference::rotary_scores(call.q, call.k, o) * (1 / std::sqrt(6.0));
+            const Tensor want = reference::attention(zeros_like(call.q), call.k, call.v,
+                                                     {.causal = causal, .bias = bias});
+            position.apply(call);
+            CHECK(worst_error(attention(call.q, call.k, call.v, call.options), want) < 1e-12);
+          }
+}
+
+TEST_CASE("Rotary: gradients through attention") {
+  Parent parent;
+  const Tensor v = fixed_noise({1, 1, 7, 3}, 3);
+  for (const bool xpos : {false, true})
+    for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::composed}) {
+      Parent owner;
+      const nn::Rotary position(owner, {.n_heads = 2, .d_key = 4}, {.xpos = xpos});
+      gradcheck(
+          [&](const Tensors& in) {
+            nn::AttentionCall call{in[0], in[1], v, {}};
+            call.options.causal = true;
+            call.options.form = form;
+            position.apply(call);
+            return attention(call.q, call.k, call.v, call.options);
+          },
+          {fixed_leaf({1, 2, 3, 4}, 1), fixed_leaf({1, 1, 7, 4}, 2)},
+          form == AttentionForm::composed);
+    }
+}
+
+TEST_CASE("Rotary: a cache keeps turned keys, for xPos the keys as they were") {
+  NoGrad guard;
+  const Tensor x = fixed_noise({2, 9, 8}, 1);
+  for (const bool xpos : {false, true})
+    for (const int64_t limit : {0, 4}) {
+      nn::MultiHeadAttention attention(
+          {.d_model = 8, .n_heads = 2, .position = nn::rotary({.xpos = xpos})});
+      attention.to(f64);
+      const Tensor keys = attention.k(x).reshape({2, 9, 2, 4}).transpose(1, 2);
+      nn::KeyValueCache cache;
+      cache.limit = limit;
+      const nn::Visibility visible{.causal = true, .window = 4};
+      const Tensor y = attention(x, visible);
+      CHECK(worst_error(attention(x.slice(1, 0, 6), visible, &cache), y.slice(1, 0, 6)) < 1e-14);
+      for (int64_t at = 6; at < 9; ++at)
+        CHECK(worst_error(attention(x.slice(1, at, at + 1), visible, &cache),
+                          y.slice(1, at, at + 1)) < 1e-13);
+      const Tensor want = xpos ? keys : rotate(keys, 0);
+      CHECK(worst_error(cache.k, limit > 0 ? want.slice(2, -limit) : want) < 1e-15);
+    }
+}
+
+TEST_CASE("Rotary in a decoder") {
+  for (const RotaryPairing pairing : pairings)
+    for (const bool xpos : {false, true})
+      for (const int64_t dims : {0, 4})
+        testing::check_causal_position(
+            nn::rotary({.dims = dims, .pairing = pairing, .xpos = xpos}));
+}
+
+TEST_CASE("xPos over a long text in f32") {
+  // The last query of 40,000 positions: factors up to 3.5^39, products with a decay of 3.5^−78.
+  const int64_t n = 40000;
+  Parent parent;
+  const nn::Rotary position(parent, {.n_heads = 1, .d_key = 4}, {.xpos = true});
+  nn::AttentionCall call{fixed_noise({1, 1, 1, 4}, 1, f32),
+                         fixed_noise({1, 1, n, 4}, 2, f32),
+                         fixed_noise({1, 1, n, 4}, 3, f32),
+                         {}};
+  call.options.causal = true;
+  const Tensor bias = reference::rotary_scores(call.q, call.k, {.xpos = true}) * 0.5;
+  const Tensor want = reference::attention(zeros_like(call.q), call.k, call.v, {.bias = bias});
+  position.apply(call);
+  CHECK(worst_error(attention(call.q, call.k, call.v, call.options).to(f64), want) < 1e-5);
+}

@@ -1,0 +1,151 @@
+// Hostile numbers on their way through SPE, feature maps and linear attention: a NaN reaches the
+// queries that see it and no others; parameters far out leave numbers.
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "nn/attention/feature_map.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "tests/nn/positions/spe.h"
+
+namespace {
+
+constexpr int64_t length = 9;
+
+struct Named {
+  std::string name;
+  nn::MakePosition position;
+};
+std::vector<Named> positions(SpeForm form) {
+  std::vector<Named> all{{"none", {}}};
+  for (const bool gated : {false, true}) {
+    all.push_back({gated ? "sine, gated" : "sine",
+                   nn::sine_spe({.realizations = 6, .sines = 2, .gated = gated, .form = form})});
+    all.push_back({gated ? "conv, gated" : "conv",
+                   nn::conv_spe({.realizations = 6, .taps = {4}, .gated = gated, .form = form})});
+  }
+  return all;
+}
+
+std::vector<nn::MakeFeatureMap> maps() {
+  std::vector<nn::MakeFeatureMap> all{nn::elu_plus_one(), nn::relu_plus(), nn::relu_plus(0)};
+  for (const auto kind : {nn::FavorKind::positive, nn::FavorKind::hyperbolic,
+                          nn::FavorKind::trigonometric, nn::FavorKind::generalised})
+    for (const auto stabiliser : {nn::Stabiliser::none, nn::Stabiliser::max})
+      all.push_back(nn::favor({.features = 8, .kind = kind, .stabiliser = stabiliser}));
+  return all;
+}
+
+// One position and one kernel, without projections.
+struct Path : nn::Module {
+  Path(const nn::MakePosition& make, const nn::MakeFeatureMap& map, LinearForm form) {
+    manual_seed(3);
+    nn::HeadShape shape{2, 4, 3, 8};
+    if (make) position = make(*this, shape);
+    if (position) shape.d_key = position->key_width(shape);
+    kernel = nn::linear_kernel(map, {.eps = 1e-6, .chunk = 4, .form = form})(*this, shape);
+    to(f64);
+    eval();
+  }
+  Tensor operator()(const Tensor& q, const Tensor& k) const {
+    nn::AttentionCall call{q, k, fixed_noise({2, 2, length, 3}, 3), {.causal = true}};
+    if (position) position->apply(call);
+    return (*kernel)(call);
+  }
+  std::string map_label() const {
+    return dynamic_cast<const nn::LinearKernel&>(*kernel).feature_map().label();
+  }
+  std::unique_ptr<nn::Position> position;
+  std::unique_ptr<nn::Kernel> kernel;
+};
+
+Tensor queries() { return fixed_noise({2, 2, length, 4}, 1); }
+Tensor keys() { return fixed_noise({2, 2, length, 4}, 2); }
+
+// Rows of entry 0, head 1 from `first` to `last` have a NaN, and all others are those of `clean`.
+void check_rows(const Tensor& y, const Tensor& clean, int64_t first, int64_t last) {
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t h = 0; h < 2; ++h)
+      for (int64_t i = 0; i < length; ++i) {
+        INFO("entry " << b << ", head " << h << ", row " << i);
+        const bool reached = b == 0 && h == 1 && first <= i && i <= last;
+        if (reached)
+          CHECK(std::isnan(sum(y[b][h][i]).item()));
+        else
+          CHECK(same_bits(y[b][h][i], clean[b][h][i]));
+      }
+}
+
+void on_every_path(const std::function<void(const Path&)>& body) {
+  for (const bool fast : {false, true}) {
+    const auto spe_form = fast ? SpeForm::streamed : SpeForm::composed;
+    const auto form = fast ? LinearForm::chunked : LinearForm::composed;
+    for (const Named& at : positions(spe_form))
+      for (const nn::MakeFeatureMap& map : maps()) {
+        const Path path(at.position, map, form);
+        INFO(at.name << ", " << (fast ? "fast" : "composed") << ", " << path.map_label());
+        body(path);
+      }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a NaN in a query reaches its own row, through SPE, features and sums") {
+  on_every_path([](const Path& path) {
+    const Tensor q = queries(), clean = path(q, keys());
+    q[0][1][3][2].fill_(NAN);
+    check_rows(path(q, keys()), clean, 3, 3);
+  });
+}
+
+TEST_CASE("a NaN in a key reaches the queries from there on, through SPE, features and sums") {
+  on_every_path([](const Path& path) {
+    const Tensor k = keys(), clean = path(queries(), k);
+    k[0][1][5][0].fill_(NAN);
+    check_rows(path(queries(), k), clean, 5, length - 1);
+  });
+}
+
+TEST_CASE("Spe: parameters far out give numbers, and so do their gradients") {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  for (const DType dtype : {f32, f64})
+    for (const SpeForm form : {SpeForm::composed, SpeForm::streamed})
+      for (const bool conv : {false, true}) {
+        nn::Module parent;
+        const nn::MakePosition make = conv ? nn::conv_spe({.taps = {3}, .form = form})
+                                           : nn::sine_spe({.sines = 2, .form = form});
+        const auto position = make(parent, {2, 4, 3, 8});
+        parent.to(dtype);
+        const auto try_value = [&](Tensor parameter, double value) {
+          const Tensor before = parameter.detach().clone();
+          {
+            NoGrad guard;
+            parameter.fill_(value);
+          }
+          parent.zero_grad();
+          nn::AttentionCall call{
+              queries().to(dtype), keys().to(dtype), fixed_noise({2, 2, length, 3}, 3, dtype), {}};
+          position->apply(call);
+          const Tensor y = sum(square(call.q)) + sum(call.q * call.k);
+          y.backward();
+          CHECK(std::isfinite(y.item()));
+          for (const nn::NamedTensor& each : parent.named_parameters()) {
+            INFO("the gradient of " << each.name);
+            CHECK(std::isfinite(sum(abs(each.tensor.grad())).item()));
+          }
+          NoGrad guard;
+          parameter.copy_(before);
+        };
+        for (const nn::NamedTensor& p : parent.named_parameters())
+          for (const double far : {-inf, -1e30, -1000., -110., -20., 20., 110., 1000., 1e30, inf}) {
+            // Of the parameters without bounds only gains, and they only downwards.
+            const bool bounded = p.name.ends_with("gate") || p.name.ends_with("freqs");
+            if (!bounded && !(p.name.ends_with("gains") && far < 0)) continue;
+            INFO(str(p.name, " = ", far, ", ", dtype, ", form ", int(form)));
+            try_value(p.tensor, far);
+          }
+      }
+}

@@ -1,0 +1,459 @@
+// Stochastic positional encoding in models: generation, training, checkpoint().
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "nn/init.h"
+#include "nn/models/music_transformer.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/loss.h"
+#include "ops/reduce.h"
+#include "tests/nn/positions/spe.h"
+#include "tests/support/module_gradcheck.h"
+
+using testing::Layers;
+using testing::layers_of;
+using testing::spe_codes;
+using testing::spe_kernels;
+
+namespace {
+
+using Caches = std::vector<nn::KeyValueCache>;
+
+// x through the model piece by piece.
+Tensor generated(const Layers& model, const Tensor& x, const nn::Visibility& visible,
+                 const std::vector<int64_t>& pieces, const nn::KeyValueCache& empty = {}) {
+  Caches caches(3, empty);
+  Tensors parts;
+  int64_t at = 0;
+  for (const int64_t n : pieces) {
+    parts.push_back(model(x.slice(1, at, at + n), visible, &caches));
+    at += n;
+  }
+  return cat(parts, 1);
+}
+
+Tensor loss_of(const Tensor& y) { return sum(y * fixed_noise(y.shape(), 2)); }
+
+Tensors gradients(const nn::Module& model) {
+  Tensors all;
+  for (const Tensor& p : model.parameters()) {
+    REQUIRE(p.grad().defined());
+    all.push_back(p.grad().clone());
+    p.set_grad({});
+  }
+  return all;
+}
+
+void check_equal(const Tensors& a, const Tensors& b) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) CHECK(worst_error(a[i], b[i]) < 1e-11);
+}
+
+}  // namespace
+
+TEST_CASE("Spe: token by token equals one pass, with every kernel") {
+  NoGrad guard;
+  const int64_t l = 23;
+  const Tensor x = fixed_noise({2, l, 8}, 1), other = fixed_noise({2, l, 8}, 2);
+  const nn::Visibility causal{.causal = true};
+  const std::vector<int64_t> steps(size_t(l), 1);
+  for (const auto& code : spe_codes())
+    for (const auto& kernel : spe_kernels())
+      for (const bool training : {false, true}) {
+        INFO(code.name << ", " << kernel.name << (training ? ", training" : ""));
+        manual_seed(4);
+        const auto model = layers_of(code.make, kernel.make);
+        model->train(training);
+        // In training the pieces go on with the draw of their first call.
+        const auto drawn = [&](auto&& f) {
+          manual_seed(7);
+          return f();
+        };
+        const Tensor y = drawn([&] { return (*model)(x, causal); });
+        for (const auto& pieces : {steps, {7, 1, 1, 5, 9}, {1, 22}})
+          CHECK(worst_error(drawn([&] { return generated(*model, x, causal, pieces); }), y) <
+                1e-11);
+        const Tensor changed = cat({x.slice(1, 0, 9), other.slice(1, 9)}, 1);
+        CHECK(worst_error(drawn([&] { return (*model)(changed, causal); }).slice(1, 0, 9),
+                          y.slice(1, 0, 9)) < 1e-13);
+      }
+}
+
+TEST_CASE("Spe: generation makes some positions at a time, and notices what changes") {
+  // The composed form makes each position anew.
+  const auto codes = spe_codes(), plain = spe_codes(SpeForm::composed);
+  const Tensor x = fixed_noise({2, 90, 8}, 1);
+  const nn::Visibility causal{.causal = true};
+  for (size_t i = 0; i < codes.size(); ++i) {
+    INFO(codes[i].name);
+    const auto outputs = [&](const nn::MakePosition& make) {
+      manual_seed(4);
+      const auto model = layers_of(make, nn::linear_kernel());
+      model->eval();
+      Tensors all;
+      Caches caches(3), others(3);
+      const auto steps = [&](Caches& to, std::vector<int64_t> pieces) {
+        for (const int64_t n : pieces) {
+          const int64_t at = to[0].length();
+          all.push_back((*model)(x.slice(1, at, at + n), causal, &to));
+        }
+      };
+      const std::vector<int64_t> ones(40, 1);
+      {
+        NoGrad guard;
+        steps(caches, {3});
+        steps(caches, ones);
+        steps(others, {50, 1, 1});  // another sequence, elsewhere
+        steps(caches, {1, 5, 1});
+        for (auto [name, p] : model->named_parameters())
+          if (name.find("freqs") != name.npos || name.find("filter_k") != name.npos)
+            p.copy_(p + 0.1);
+        steps(caches, {1, 1});
+        Caches wider(3);
+        for (const int64_t r : {9, 6}) {
+          for (int64_t layer = 0; layer < 3; ++layer) model->spe(layer)->set_realizations(r);
+          if (r == 9) steps(wider, {2, 1, 1});
+        }
+      }
+      steps(caches, {1, 1});  // with a graph
+      all.push_back(grad({sum(square(all.back()))}, {model->spe(0)->parameters().front()})[0]);
+      return all;
+    };
+    check_equal(outputs(codes[i].make), outputs(plain[i].make));
+  }
+}
+
+TEST_CASE("Spe: what generation keeps ahead is small, and given back") {
+  NoGrad guard;
+  const Tensor x = fixed_noise({1, 50, 8}, 1);
+  manual_seed(4);
+  const auto model =
+      layers_of(nn::conv_spe({.realizations = 64, .taps = {100}}), nn::linear_kernel());
+  model->eval();
+  Caches caches(3);
+  const nn::Visibility causal{.causal = true};
+  (*model)(x.slice(1, 0, 10), causal, &caches);
+  const int64_t state = memory_stats().live;
+  (*model)(x.slice(1, 10, 11), causal, &caches);
+  // H·D·R·32 numbers for keys and for queries, in three layers, and both filters.
+  const int64_t kept = 3 * 2 * 4 * 2 * (64 * 32 + 100) * int64_t(sizeof(double));
+  CHECK(memory_stats().live - state >= kept);
+  CHECK(memory_stats().live - state <= kept + 4096);
+  (*model)(x, causal);  // a pass of its own
+  CHECK(memory_stats().live - state <= kept + 4096);
+  caches.clear();
+  CHECK(memory_stats().live < state);
+}
+
+TEST_CASE("Spe: a limited cache knows where its keys stand") {
+  NoGrad guard;
+  const Tensor x = fixed_noise({2, 23, 8}, 1);
+  const nn::Visibility window{.causal = true, .window = 6};
+  for (const auto& code : spe_codes()) {
+    INFO(code.name);
+    manual_seed(4);
+    const auto model = layers_of(code.make);
+    model->eval();
+    const Tensor y = (*model)(x, window);
+    nn::KeyValueCache limited;
+    limited.limit = 5;
+    for (const auto& pieces : {std::vector<int64_t>(23, 1), {7, 1, 1, 5, 9}})
+      CHECK(worst_error(generated(*model, x, window, pieces, limited), y) < 1e-11);
+  }
+}
+
+TEST_CASE("Spe: memory does not grow with the tokens") {
+  NoGrad guard;
+  const Tensor x = fixed_noise({1, 300, 8}, 1);
+  for (const auto& code : spe_codes())
+    for (const bool training : {false, true}) {
+      INFO(code.name);
+      manual_seed(4);
+      const auto model = layers_of(code.make, nn::linear_kernel());
+      model->train(training);
+      Caches caches(3);
+      const auto live_after = [&](int64_t begin, int64_t end) {
+        (*model)(x.slice(1, begin, end), {.causal = true}, &caches);
+        return memory_stats().live;
+      };
+      live_after(0, 20);
+      const int64_t live = live_after(20, 21);
+      for (int64_t at = 21; at < 300; ++at) CHECK(live_after(at, at + 1) == live);
+    }
+}
+
+TEST_CASE("Spe: memory of a pass is given back after it") {
+  const Tensor x = fixed_noise({1, 40, 8}, 1);
+  for (const auto& code : spe_codes()) {
+    INFO(code.name);
+    manual_seed(4);
+    const auto model = layers_of(code.make, nn::linear_kernel());
+    { const Tensor y = (*model)(x); }
+    const int64_t live = memory_stats().live;
+    for (const bool training : {true, false}) {
+      model->train(training);
+      (*model)(x);
+      NoGrad guard;
+      (*model)(x);
+    }
+    CHECK(memory_stats().live == live);
+    // Also after checkpoint() ran it again, layer by layer from the last.
+    model->train();
+    Tensor y = x;
+    for (int64_t i = 0; i < 3; ++i)
+      y = checkpoint([&, i](const Tensors& in) { return model->layers[i](in[0]); }, {y});
+    sum(y).backward();
+    y = {};
+    for (const Tensor& p : model->parameters()) p.set_grad({});
+    CHECK(memory_stats().live == live);
+  }
+}
+
+TEST_CASE("Spe: both forms of a pass agree, gradients too") {
+  const Tensor x = fixed_noise({2, 9, 8}, 1);
+  const auto automatic = spe_codes(), composed = spe_codes(SpeForm::composed);
+  for (size_t i = 0; i < automatic.size(); ++i) {
+    INFO(automatic[i].name);
+    const auto result = [&](const nn::MakePosition& make) {
+      manual_seed(4);
+      const auto model = layers_of(make);
+      Tensors all;
+      for (int pass = 0; pass < 2; ++pass) {
+        const Tensor y = (*model)(x);
+        all.push_back(y.detach());
+        loss_of(y).backward();
+      }
+      for (const Tensor& g : gradients(*model)) all.push_back(g);
+      return all;
+    };
+    check_equal(result(automatic[i].make), result(composed[i].make));
+  }
+}
+
+TEST_CASE("Spe: gradients reach every parameter, in training") {
+  const Tensor x = fixed_noise({2, 7, 8}, 1);
+  for (const auto& code : spe_codes())
+    for (const auto& kernel : spe_kernels()) {
+      if (kernel.name == "relu" || kernel.name == "generalised") continue;  // corners
+      INFO(code.name << ", " << kernel.name);
+      manual_seed(4);
+      const auto model = layers_of(code.make, kernel.make);
+      testing::check_parameter_gradients(*model, [&] {
+        manual_seed(7);  // the same draws
+        return loss_of((*model)(x));
+      });
+    }
+}
+
+TEST_CASE("Spe: checkpoint() finds the draws of the first run") {
+  const Tensor x = fixed_noise({2, 7, 8}, 1), other = fixed_noise({1, 9, 8}, 3);
+  for (const auto& code : spe_codes())
+    for (const std::string how : {"layer by layer", "whole", "layers 0 and 2"}) {
+      INFO(code.name << ", " << how);
+      const auto result = [&](bool again) {
+        manual_seed(4);
+        const auto model = layers_of(code.make, nn::linear_kernel());
+        const auto layer = [&](int64_t i, const Tensor& y) {
+          const auto f = [&, i](const Tensors& t) {
+            return t[0] + model->layers[i](t[0], {.causal = true});
+          };
+          const bool here = again && (how == "layer by layer" || (how != "whole" && i != 1));
+          return here ? checkpoint(f, {y}) : f({y});
+        };
+        const auto all = [&](const Tensors& t) { return layer(2, layer(1, layer(0, t[0]))); };
+        const auto pass = [&](const Tensor& in) {
+          return again && how == "whole" ? checkpoint(all, {in}) : all({in});
+        };
+        Tensors results;
+        for (int step = 0; step < 2; ++step) {
+          // Two passes before one backward, which runs them again in reverse order.
+          const Tensor a = pass(x), b = pass(other);
+          results.push_back(a.detach());
+          results.push_back(b.detach());
+          (loss_of(a) + loss_of(b)).backward();
+          for (const Tensor& g : gradients(*model)) results.push_back(g);
+        }
+        return results;
+      };
+      check_equal(result(true), result(false));
+    }
+}
+
+TEST_CASE("Spe: layers of a pass may be left out, and every pass has gradients") {
+  const Tensor x = fixed_noise({2, 7, 8}, 1);
+  using Pass = std::vector<int64_t>;
+  const std::vector<std::vector<Pass>> steps = {
+      {{0, 1}, {1, 2}}, {{0, 1}, {2}}, {{2}, {0}}, {{0}, {1}, {2}}, {{1}, {0, 1, 2}, {0, 2}}};
+  for (const auto& code : spe_codes()) {
+    if (code.share != SpeShare::draws) continue;
+    for (const auto& step : steps) {
+      INFO(code.name);
+      manual_seed(4);
+      const auto model = layers_of(code.make, nn::linear_kernel());
+      uint64_t next = random_state().next_stream;
+      for (const Pass& pass : step) {
+        Tensor y = x;
+        for (const int64_t i : pass) y = y + model->layers[i](y, {.causal = true});
+        for (const Tensor& p : model->parameters()) p.set_grad({});
+        sum(y * y).backward();
+        // One draw for the pass, and one of each layer's gate.
+        const bool gated = model->spe(0)->gate.defined();
+        next += 1 + (gated ? pass.size() : 0);
+        CHECK(random_state().next_stream == next);
+        double total = 0;
+        for (const Tensor& p : model->parameters())
+          if (p.grad().defined()) total += sum(square(p.grad())).item();
+        CHECK(total > 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("Spe: two streams in turns take no more codes than one after the other") {
+  NoGrad guard;
+  const int64_t l = 40;
+  const Tensor x[] = {fixed_noise({1, l, 8}, 1), fixed_noise({1, l, 8}, 2)};
+  for (const auto& code : spe_codes()) {
+    INFO(code.name);
+    manual_seed(4);
+    const auto model = layers_of(code.make, nn::linear_kernel());
+    model->eval();
+    // The second is 11 positions ahead, so that the two never need the same codes at once.
+    const auto run = [&](bool in_turns, Tensors& all) {
+      Caches caches[] = {Caches(3), Caches(3)};
+      int64_t at[] = {0, 0};
+      const auto step = [&](int s, int64_t n) {
+        all.push_back((*model)(x[s].slice(1, at[s], at[s] + n), {.causal = true}, &caches[s]));
+        at[s] += n;
+      };
+      step(0, 1);
+      step(1, 12);
+      const int64_t before = memory_stats().allocations;
+      for (int s : {0, 1})
+        for (int64_t i = 0; i < 28; ++i) step(in_turns ? int(i) % 2 : s, 1);
+      return memory_stats().allocations - before;
+    };
+    Tensors turns, alone;
+    const int64_t in_turns = run(true, turns), one_by_one = run(false, alone);
+    // A code that is made anew for each token takes many times the memory requests.
+    CHECK(double(in_turns) < 1.02 * double(one_by_one));
+    const Tensor whole[] = {(*model)(x[0].slice(1, 0, 29)), (*model)(x[1])};
+    Tensors pieces[2];
+    Caches caches[] = {Caches(3), Caches(3)};
+    for (int64_t i = 0; i < l; ++i)
+      for (int s : {0, 1})
+        pieces[s].push_back((*model)(x[s].slice(1, i, i + 1), {.causal = true}, &caches[s]));
+    CHECK(worst_error(cat(pieces[1], 1), whole[1]) < 1e-11);
+    CHECK(worst_error(cat(pieces[0], 1).slice(1, 0, 29), whole[0]) < 1e-11);
+  }
+}
+
+TEST_CASE("Spe: in training too each cache goes on with its own draw") {
+  NoGrad guard;
+  const Tensor x = fixed_noise({1, 9, 8}, 1), z = fixed_noise({1, 9, 8}, 2);
+  for (const auto& code : spe_codes()) {
+    INFO(code.name);
+    const auto run = [&](bool other) {
+      manual_seed(4);
+      const auto model = layers_of(code.make, nn::linear_kernel());
+      Caches a(3), b(3);
+      Tensors parts;
+      for (int64_t i = 0; i < 9; ++i) {
+        parts.push_back((*model)(x.slice(1, i, i + 1), {.causal = true}, &a));
+        if (other) (*model)(z.slice(1, i, i + 1), {.causal = true}, &b);
+      }
+      return cat(parts, 1);
+    };
+    CHECK(worst_error(run(true), run(false)) < 1e-12);
+  }
+}
+
+TEST_CASE("Spe: a plane of positions") {
+  NoGrad guard;
+  const Tensor x = fixed_noise({2, 20, 8}, 1);
+  for (const SpeShare share : {SpeShare::nothing, SpeShare::draws}) {
+    manual_seed(4);
+    const auto model = layers_of(
+        nn::conv_spe({.realizations = 6, .taps = {3, 2}, .shape = {4, 5}, .shared = share}),
+        nn::linear_kernel());
+    model->eval();
+    const Tensor y = (*model)(x);
+    CHECK(worst_error(generated(*model, x, {.causal = true}, std::vector<int64_t>(20, 1)), y) <
+          1e-11);
+    CHECK_THROWS_WITH((*model)(fixed_noise({2, 21, 8}, 1)), Containing("20"));
+  }
+}
+
+TEST_CASE("Spe: queries from another sequence") {
+  NoGrad guard;
+  manual_seed(4);
+  nn::MultiHeadAttention cross({.d_model = 8, .n_heads = 2, .position = nn::sine_spe()});
+  cross.to(f64);
+  const Tensor x = fixed_noise({2, 5, 8}, 1), context = fixed_noise({2, 9, 8}, 2);
+  for (const bool training : {false, true}) {
+    cross.train(training);
+    manual_seed(7);
+    const Tensor y = cross(x, context, {});
+    manual_seed(7);
+    nn::KeyValueCache cache;
+    const Tensor first = cross(x, context, {}, cache);
+    CHECK(same_bits(first, y));
+    CHECK(worst_error(cross(x, context, {}, cache), y) < 1e-13);  // no new draw
+    CHECK(same_bits(cross(x, context, {}), y) == !training);
+  }
+}
+
+TEST_CASE("MusicTransformer with SPE: published counts, generation, gradients") {
+  // The published programs shared codes and draws, each layer had a gate.
+  struct Published {
+    int64_t vocabulary;
+    nn::MakePosition position;
+    int64_t count;
+  };
+  const auto sine = [](int64_t k, bool gated) {
+    return nn::sine_spe({.sines = k, .gated = gated, .shared = SpeShare::draws});
+  };
+  const auto conv = [](int64_t p, bool gated) {
+    return nn::conv_spe({.taps = {p}, .gated = gated, .shared = SpeShare::draws});
+  };
+  for (const Published& p : {Published{333, sine(5, true), 76'018'509},
+                             {333, sine(5, false), 76'006'221},
+                             {333, conv(128, true), 76'141'901},
+                             {333, conv(512, false), 76'522'829},
+                             {794, sine(8, true), 76'495'642},
+                             {794, conv(128, true), 76'614'426}}) {
+    nn::MusicTransformer::Options o = nn::music_performer(p.vocabulary);
+    o.position = p.position;
+    CHECK(nn::count_parameters<nn::MusicTransformer>(o) == p.count);
+  }
+  nn::MusicTransformer::Options own = nn::music_performer(333);
+  own.position = nn::sine_spe({.sines = 5});
+  CHECK(nn::count_parameters<nn::MusicTransformer>(own) == 76'018'509 + 23 * 7680);
+
+  for (const nn::MakePosition& position : {sine(2, true), conv(4, true)}) {
+    nn::MusicTransformer::Options o = nn::music_performer(11);
+    o.d_model = 8;
+    o.n_layers = 2;
+    o.n_heads = 2;
+    o.d_hidden = 12;
+    o.position = position;
+    o.dropout = 0;
+    manual_seed(4);
+    nn::MusicTransformer model(o);
+    model.to(f64);
+    const Tensor tokens = tensor<int64_t>({3, 1, 4, 1, 5, 9, 2, 6, 5}, {1, 9});
+    testing::check_parameter_gradients(model, [&] {
+      manual_seed(7);
+      return cross_entropy(model(tokens.slice(1, 0, 8)), tokens.slice(1, 1));
+    });
+    model.eval();
+    NoGrad guard;
+    const Tensor whole = model(tokens);
+    nn::MusicTransformer::Cache cache;
+    for (int64_t i = 0; i < 9; ++i)
+      CHECK(worst_error(model(tokens.slice(1, i, i + 1), &cache), whole.slice(1, i, i + 1)) <
+            1e-11);
+  }
+}

@@ -1,0 +1,422 @@
+// What attention promises besides numbers: memory, empty inputs, errors, and identities between
+// its options.
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "core/storage.h"
+#include "ops/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+#include "tests/ops/attention/attention_setup.h"
+#include "tests/reference/music_transformer.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using testing::AttentionInputs;
+using testing::AttentionSetup;
+using testing::fixed_noise;
+using testing::make_inputs;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+constexpr AttentionForm forms[] = {AttentionForm::composed, AttentionForm::fused};
+
+// Bytes that forward and backward take above what was in use, for one sequence of n.
+int64_t peak(const AttentionSetup& s, AttentionForm form) {
+  AttentionInputs in = make_inputs(s, f32);
+  for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
+  const int64_t before = memory_stats().live;
+  reset_peak_memory();
+  {
+    const Tensor y = in(form);
+    y.backward(ones(y.shape()));
+  }
+  return memory_stats().peak - before;
+}
+
+}  // namespace
+
+TEST_CASE("attention memory: fused is linear in the length, composed is not") {
+  const int threads = num_threads();
+  set_num_threads(2);
+  const int64_t h = 2, d = 16;
+  auto setup = [&](int64_t n) {
+    return AttentionSetup{
+        .batch = 1, .heads = h, .queries = n, .d = d, .causal = true, .table = n, .lag_bias = true};
+  };
+  for (const int64_t n : {2048, 4096}) {
+    const int64_t fused = peak(setup(n), AttentionForm::fused);
+    // Output and its gradient, gradients of q, k, v and of the rows per head and in total; and per
+    // thread 32 queries' weights, their gradient and the band of lags.
+    const int64_t tensors = 4 * h * n * d * (2 + 3 + 2), vectors = 4 * h * n * 4;
+    const int64_t strips = 2 * 4 * 32 * (n + n + (n + 31));
+    INFO("N " << n << ": " << fused << " bytes");
+    CHECK(fused <= tensors + vectors + strips + 65536);
+  }
+  const int64_t n = 1024, scores = 4 * h * n * n;
+  CHECK(peak(setup(n), AttentionForm::composed) >= 2 * scores);
+  CHECK(peak(setup(n), AttentionForm::fused) < scores);
+  const double growth = double(peak(setup(4096), AttentionForm::fused)) /
+                        double(peak(setup(2048), AttentionForm::fused));
+  CHECK(growth < 2.1);
+  set_num_threads(threads);
+}
+
+TEST_CASE("attention memory: local blocks need strips of two blocks only") {
+  const int threads = num_threads();
+  set_num_threads(1);
+  const AttentionSetup s{
+      .batch = 1, .heads = 1, .queries = 2048, .d = 1, .block = 64, .table = 128};
+  const int64_t strip = 4 * 32 * (4 * 64 + 32), vectors = 4 * 2048 * 8;
+  CHECK(peak(s, AttentionForm::fused) <= 3 * strip + vectors + 65536);
+  set_num_threads(threads);
+}
+
+TEST_CASE("attention memory: everything is given back") {
+  const int64_t before = memory_stats().live;
+  for (const AttentionForm form : forms) peak({.queries = 100, .table = 20}, form);
+  CHECK(memory_stats().live == before);
+}
+
+TEST_CASE("attention of nothing") {
+  struct Sizes {
+    int64_t b, m, n;
+  };
+  for (const auto& [b, m, n] : {Sizes{0, 4, 4}, Sizes{2, 0, 4}, Sizes{2, 4, 0}, Sizes{2, 0, 0}})
+    for (const AttentionForm form : forms)
+      for (const bool masked : {false, true}) {
+        INFO("B " << b << ", M " << m << ", N " << n << (masked ? ", causal" : ""));
+        AttentionInputs in = make_inputs({.table = 3, .two_sided = true, .lag_bias = true});
+        const Options leaf{.dtype = f64, .requires_grad = true};
+        in.q = ones({b, 2, m, 8}, leaf);
+        in.k = ones({b, 2, n, 8}, leaf);
+        in.v = ones({b, 2, n, 5}, leaf);
+        in.options.causal = masked;
+        in.options.key_padding = zeros({b, n}, {.dtype = boolean});
+        const Tensor y = in(form);
+        CHECK(same_bits(y, zeros({b, 2, m, 5}, {.dtype = f64})));
+        sum(y).backward();
+        for (const Tensor& x : in.leaves())
+          if (x.grad().defined()) CHECK(same_bits(x.grad(), zeros_like(x)));
+        CHECK(attention_weights(in.q, in.k, in.options).shape() == Shape{b, 2, m, n});
+      }
+}
+
+TEST_CASE("attention identities: a block as long as the sequence is no block") {
+  for (const int64_t block : {50, 51, 1000})
+    for (const AttentionForm form : forms) {
+      const AttentionInputs local = make_inputs({.queries = 50, .block = block, .table = 60});
+      AttentionInputs global = local;
+      global.options.block = 0;
+      global.options.causal = true;
+      CHECK(same_bits(local(form), global(form)));
+    }
+}
+
+TEST_CASE("attention identities: a table long enough is the same under every policy") {
+  for (const int64_t table : {50, 51, 90})
+    for (const AttentionForm form : forms) {
+      AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = table});
+      const Tensor y = in(form);
+      for (const Beyond beyond : {Beyond::clip, Beyond::error}) {
+        in.options.keys.beyond = beyond;
+        CHECK(same_bits(in(form), y));
+      }
+      // Rows that nothing reaches say nothing.
+      in.options.keys.rows.slice(1, 0, table - 50).detach().fill_(1e30);
+      CHECK(same_bits(in(form), y));
+    }
+}
+
+TEST_CASE("attention identities: zero beyond the table is a longer table of zeros") {
+  for (const AttentionForm form : forms) {
+    AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = 20});
+    const Tensor y = in(form);
+    in.options.keys = {pad(in.options.keys.rows, 1, 30, 0), 49, Beyond::error};
+    CHECK(same_bits(in(form), y));
+  }
+}
+
+TEST_CASE(
+    "attention identities: Shaw's clip beyond the sequence is the two-sided Music Transformer") {
+  for (const AttentionForm form : forms) {
+    AttentionInputs in =
+        make_inputs({.queries = 20, .table = 31, .two_sided = true, .beyond = Beyond::clip});
+    const Tensor y = in(form);
+    in.options.keys.rows = in.options.keys.rows.slice(1, 11, 50);  // −19 … 19
+    in.options.keys.zero_row = 19;
+    in.options.keys.beyond = Beyond::zero;
+    CHECK(worst_error(in(form), y) < 1e-14);
+    // Causal, the rows of the future do not matter.
+    in.options.causal = true;
+    const Tensor causal = in(form);
+    in.options.keys.rows = in.options.keys.rows.slice(1, 0, 20);
+    CHECK(worst_error(in(form), causal) < 1e-14);
+  }
+}
+
+TEST_CASE("attention identities: Transformer-XL's u and v") {
+  // ((q + u)·k + (q + v)·r) / √D: the content query is q + u, the position query q + v.
+  const int64_t m = 9, n = 23, d = 6;
+  const Tensor q = fixed_noise({2, 2, m, d}, 1), k = fixed_noise({2, 2, n, d}, 2);
+  const Tensor u = fixed_noise({2, 1, d}, 3), v = fixed_noise({2, 1, d}, 4);
+  const Tensor r = fixed_noise({2, n, d}, 5), values = fixed_noise({2, 2, n, d}, 6);
+  std::vector<double> scores;
+  auto at = [](const Tensor& x, int64_t b, int64_t h, int64_t i, int64_t c) {
+    return x[b][h][i][c].item();
+  };
+  for (int64_t b = 0; b < 2; ++b)
+    for (int64_t h = 0; h < 2; ++h)
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          const int64_t lag = i + n - m - j;
+          double s = -INFINITY;
+          for (int64_t c = 0; c < d && lag >= 0; ++c) {
+            if (c == 0) s = 0;
+            s += (at(q, b, h, i, c) + u[h][0][c].item()) * at(k, b, h, j, c) +
+                 (at(q, b, h, i, c) + v[h][0][c].item()) * r[h][n - 1 - lag][c].item();
+          }
+          scores.push_back(s / std::sqrt(double(d)));
+        }
+  // The scores as a dense bias of queries that say nothing themselves.
+  const Tensor want = attention(zeros_like(q), k, values, {.bias = tensor(scores, {2, 2, m, n})});
+  for (const AttentionForm form : forms) {
+    const Tensor got =
+        attention(q + u, k, values,
+                  {.causal = true, .position_query = q + v, .keys = {r, n - 1}, .form = form});
+    CHECK(worst_error(got, want) < 1e-14);
+  }
+}
+
+TEST_CASE("attention identities: a bias per lag is a dense bias") {
+  const int64_t m = 7, n = 11, h = 2;
+  const AttentionInputs in = make_inputs({.queries = m, .keys = n});
+  const Tensor lags = fixed_noise({h, m + n - 1}, 7);  // −(N − 1) … M − 1
+  std::vector<double> dense;
+  for (int64_t head = 0; head < h; ++head)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) dense.push_back(lags[head][j - (i + n - m) + n - 1].item());
+  const Tensor want = attention(in.q, in.k, in.v, {.bias = tensor(dense, {h, m, n})});
+  for (const AttentionForm form : forms) {
+    AttentionOptions o{.form = form};
+    o.lag_bias = {lags, n - 1, Beyond::error};
+    CHECK(worst_error(attention(in.q, in.k, in.v, o), want) < 1e-14);
+  }
+}
+
+TEST_CASE("attention identities: a table of equal rows") {
+  // On the keys' side it adds a constant to each query's scores, which softmax does not see; on the
+  // values' side that row is added to every output.
+  const AttentionInputs in = make_inputs({.queries = 9});
+  const Tensor row = fixed_noise({2, 1, 8}, 8), rows = row.expand({2, 5, 8});
+  const Tensor plain = attention(in.q, in.k, in.v);
+  for (const AttentionForm form : forms)
+    CHECK(worst_error(attention(in.q, in.k, in.v, {.keys = {rows, 2, Beyond::clip}, .form = form}),
+                      plain) < 1e-14);
+  CHECK(worst_error(attention(in.q, in.k, in.v, {.values = {rows, 2, Beyond::clip}}), plain + row) <
+        1e-14);
+}
+
+TEST_CASE("attention identities: shared key heads are repeated key heads") {
+  for (const AttentionForm form : forms) {
+    AttentionInputs in =
+        make_inputs({.heads = 6, .key_heads = 2, .queries = 9, .causal = true, .table = 5});
+    const Tensor y = in(form);
+    const Tensor index = tensor<int64_t>({0, 0, 0, 1, 1, 1});
+    in.k = index_select(in.k, 1, index);
+    in.v = index_select(in.v, 1, index);
+    CHECK(worst_error(in(form), y) < 1e-14);
+  }
+}
+
+TEST_CASE("attention_weights are the weights used") {
+  for (uint64_t number = 4000; number < 4040; ++number) {
+    AttentionSetup s = testing::random_setup(number);
+    s.values = false;
+    INFO(testing::describe(s));
+    AttentionInputs in = make_inputs(s);
+    const Tensor w = attention_weights(in.q, in.k, in.options);
+    const int64_t n = in.k.size(2);
+    const Tensor totals = sum(w, {-1});
+    for (const double total : totals.to_vector<double>())
+      if (total != 0) CHECK(std::fabs(total - 1) < 1e-13);
+    // With the identity for values the output is the weights.
+    in.v = eye(n, {.dtype = f64}).unsqueeze(0).unsqueeze(0).expand({s.batch, in.k.size(1), n, n});
+    CHECK(worst_error(in(AttentionForm::automatic), w) < 1e-13);
+    CHECK(worst_error(softmax(attention_scores(in.q, in.k, in.options), -1), w) == 0);
+  }
+}
+
+TEST_CASE("attention_scores: scaled products and biases, −∞ where nothing is seen") {
+  const Tensor q = fixed_noise({1, 2, 3, 4}, 1), k = fixed_noise({1, 2, 5, 4}, 2);
+  const Tensor bias = fixed_noise({2, 3, 5}, 3);
+  const Tensor s = attention_scores(q, k, {.causal = true, .scale = 0.3, .bias = bias});
+  for (int64_t h = 0; h < 2; ++h)
+    for (int64_t i = 0; i < 3; ++i)
+      for (int64_t j = 0; j < 5; ++j) {
+        const double score = s[0][h][i][j].item();
+        if (j > i + 2)
+          CHECK(score == -std::numeric_limits<double>::infinity());
+        else
+          CHECK(score == Approx(0.3 * sum(q[0][h][i] * k[0][h][j]).item() + bias[h][i][j].item()));
+      }
+}
+
+TEST_CASE("attention_mask shows what is hidden") {
+  auto text = [](const Tensor& mask) {
+    std::string rows;
+    for (int64_t i = 0; i < mask.size(0); ++i) {
+      for (int64_t j = 0; j < mask.size(1); ++j) rows += mask[i][j].item() ? 'x' : '.';
+      rows += i + 1 < mask.size(0) ? "/" : "";
+    }
+    return rows;
+  };
+  CHECK_FALSE(attention_mask(3, 3, {}).defined());
+  CHECK(text(attention_mask(3, 3, {.causal = true})) == ".xx/..x/...");
+  CHECK(text(attention_mask(2, 4, {.causal = true})) == "...x/....");
+  CHECK(text(attention_mask(4, 4, {.causal = true, .window = 2})) == ".xxx/..xx/x..x/xx..");
+  CHECK(text(attention_mask(3, 4, {.window = 1})) == "x.../xx../xxx.");
+  CHECK(text(attention_mask(5, 5, {.block = 2})) == ".xxxx/..xxx/...xx/....x/xx...");
+  CHECK(text(attention_mask(2, 6, {.block = 2})) == "xx...x/xx....");
+  CHECK(text(attention_mask(3, 3, {.block = 1})) == ".xx/..x/x..");
+}
+
+TEST_CASE("relative_rows follow the table's policy") {
+  const Tensor rows = tensor<double>({10, 20, 30}).reshape({1, 3, 1});  // −1, 0, 1
+  auto values = [&](Beyond beyond, int64_t first, int64_t count) {
+    return relative_rows({rows, 1, beyond}, first, count).to_vector<double>();
+  };
+  using List = std::vector<double>;
+  CHECK(values(Beyond::zero, -1, 3) == List{10, 20, 30});
+  CHECK(values(Beyond::zero, -3, 7) == List{0, 0, 10, 20, 30, 0, 0});
+  CHECK(values(Beyond::clip, -3, 7) == List{10, 10, 10, 20, 30, 30, 30});
+  CHECK(values(Beyond::clip, -9, 3) == List{10, 10, 10});
+  CHECK(values(Beyond::clip, 5, 2) == List{30, 30});
+  CHECK(values(Beyond::zero, -9, 3) == List{0, 0, 0});
+  CHECK(values(Beyond::zero, 5, 2) == List{0, 0});
+  CHECK(values(Beyond::zero, 0, 0).empty());
+  testing::gradcheck(
+      [](const Tensors& in) {
+        return relative_rows({in[0], 2, Beyond::clip}, -5, 9);
+      },
+      {testing::fixed_leaf({2, 4, 2}, 9)});
+}
+
+TEST_CASE("attention: errors") {
+  const Tensor q = zeros({2, 4, 3, 8}), k = zeros({2, 2, 5, 8}), v = zeros({2, 2, 5, 6});
+  auto error = [&](const AttentionOptions& o) {
+    try {
+      attention(q, k, v, o);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  const std::string shapes =
+      "; accepted: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] with H a "
+      "multiple of G";
+  CHECK_THROWS_WITH(
+      attention(q, zeros({2, 3, 5, 8}), zeros({2, 3, 5, 6})),
+      "[attention] q f32 [2, 4, 3, 8], k f32 [2, 3, 5, 8], v f32 [2, 3, 5, 6]" + shapes);
+  for (const auto& [bad_k, bad_v] :
+       std::vector<std::pair<Shape, Shape>>{{{1, 2, 5, 8}, {1, 2, 5, 6}},
+                                            {{2, 2, 5, 7}, {2, 2, 5, 6}},
+                                            {{2, 2, 5, 8}, {2, 4, 5, 6}},
+                                            {{2, 2, 5, 8}, {2, 2, 4, 6}},
+                                            {{2, 0, 5, 8}, {2, 0, 5, 6}},
+                                            {{2, 5, 8}, {2, 5, 6}}})
+    CHECK_THROWS_WITH(attention(q, zeros(bad_k), zeros(bad_v)), Containing(shapes));
+  CHECK_THROWS_WITH(attention(q, k.to(f64), v),
+                    "[attention] q f32 [2, 4, 3, 8], k f64 [2, 2, 5, 8], v f32 [2, 2, 5, 6]; all "
+                    "must have one floating dtype");
+  CHECK_THROWS_WITH(attention(q.to(i64), k.to(i64), v.to(i64)),
+                    Containing("all must have one floating dtype"));
+  CHECK(error({.window = -1}) == "[attention] window -1, block 0; must not be negative");
+  CHECK(error({.block = -2}) == "[attention] window 0, block -2; must not be negative");
+  CHECK(error({.window = 3, .block = 2}) ==
+        "[attention] window and block are both set; choose one");
+  CHECK(error({.key_padding = zeros({2, 4}, {.dtype = boolean})}) ==
+        "[attention] key_padding bool [2, 4]; must be bool or u8 [2, 5]");
+  CHECK(error({.key_padding = zeros({2, 5})}) ==
+        "[attention] key_padding f32 [2, 5]; must be bool or u8 [2, 5]");
+  CHECK(error({.dropout = 1.5}) == "[attention] dropout 1.5; accepted: 0 to 1");
+  CHECK(error({.dropout = -0.1}) == "[attention] dropout -0.1; accepted: 0 to 1");
+  CHECK(error({.dropout = NAN}) == "[attention] dropout nan; accepted: 0 to 1");
+  CHECK(error({.position_query = k}) ==
+        "[attention] position_query f32 [2, 2, 5, 8] for q f32 [2, 4, 3, 8]; shapes must agree");
+  CHECK(error({.keys = {zeros({2, 5, 8}), 0}}) ==
+        "[attention] key table f32 [2, 5, 8]; must be [4 or 1, R, 8]");
+  CHECK(error({.keys = {zeros({4, 5, 6}), 0}}) ==
+        "[attention] key table f32 [4, 5, 6]; must be [4 or 1, R, 8]");
+  CHECK(error({.values = {zeros({4, 5, 8}), 0}}) ==
+        "[attention] value table f32 [4, 5, 8]; must be [4 or 1, R, 6]");
+  CHECK(error({.lag_bias = {zeros({4, 5, 1}), 0}}) ==
+        "[attention] bias table f32 [4, 5, 1]; must be [4 or 1, R]");
+  CHECK(error({.keys = {zeros({4, 5, 8}), 5}}) ==
+        "[attention] key table has 5 rows, but its row of relative position 0 is 5");
+  CHECK(error({.keys = {zeros({4, 5, 8}), -1}}) ==
+        "[attention] key table has 5 rows, but its row of relative position 0 is -1");
+  CHECK(error({.causal = true, .keys = {zeros({1, 4, 8}), 3, Beyond::error}}) ==
+        "[attention] key table reaches from -3 to 0, but relative positions from -4 to 0 occur; "
+        "make the table longer, or let `beyond` be zero or clip");
+  CHECK(error({.keys = {zeros({1, 5, 8}), 4, Beyond::error}}) ==
+        "[attention] key table reaches from -4 to 0, but relative positions from -4 to 2 occur; "
+        "make the table longer, or let `beyond` be zero or clip");
+  CHECK(error({.causal = true, .window = 4, .keys = {zeros({1, 4, 8}), 3, Beyond::error}}) ==
+        "no error");
+  CHECK(
+      error({.bias = zeros({3, 3, 5})}) ==
+      "[attention] shapes [3, 3, 5] and [2, 4, 3, 5] do not broadcast: sizes 4 and 3 at dimension "
+      "1; each pair of sizes, aligned at the right, must be equal or contain a 1");
+  CHECK(error({.bias = zeros({7, 2, 4, 3, 5})}) ==
+        "[attention] bias f32 [7, 2, 4, 3, 5]; must broadcast to [2, 4, 3, 5]");
+  const std::string no_fused =
+      "[attention] no fused form for these options (a value table, a dense "
+      "bias, or CUDA tensors); use AttentionForm::composed";
+  CHECK(error({.values = {zeros({1, 5, 6}), 0}, .form = AttentionForm::fused}) == no_fused);
+  CHECK(error({.bias = zeros({1}), .form = AttentionForm::fused}) == no_fused);
+  for (const AttentionForm form : forms) {
+    CHECK(error({.keys = {zeros({1, 5, 8}, {.dtype = f64}), 4}, .form = form}) ==
+          "[attention] key table f64 [1, 5, 8] for q f32 [2, 4, 3, 8]; dtypes must agree");
+    CHECK(error({.lag_bias = {zeros({1, 5}, {.dtype = f64}), 4}, .form = form}) ==
+          "[attention] bias table f64 [1, 5] for q f32 [2, 4, 3, 8]; dtypes must agree");
+    CHECK(error({.position_query = q.to(f64), .keys = {zeros({1, 5, 8}), 4}, .form = form}) ==
+          "[attention] position_query f64 [2, 4, 3, 8] for q f32 [2, 4, 3, 8]; dtypes must agree");
+  }
+  CHECK(error({.bias = zeros({1}, {.dtype = f64})}) ==
+        "[attention] bias f64 [1] for q f32 [2, 4, 3, 8]; dtypes must agree");
+}
+
+TEST_CASE("attention: a position query without rows to meet is refused") {
+  const Tensor x = fixed_noise({1, 2, 3, 4}, 1, f32);
+  const AttentionOptions o{.position_query = x};
+  for (const AttentionForm form : forms) {
+    AttentionOptions with_form = o;
+    with_form.form = form;
+    CHECK_THROWS_WITH(attention(x, x, x, with_form),
+                      Containing("[attention] position_query without a key table"));
+  }
+  CHECK_THROWS_WITH(attention_scores(x, x, o), Containing("position_query without a key table"));
+}
+
+TEST_CASE("attention: heads of size 0 have scores of 0") {
+  const Tensor q = zeros({1, 2, 3, 0}), v = fixed_noise({1, 2, 5, 4}, 2, f32);
+  const Tensor k = zeros({1, 2, 5, 0});
+  for (const AttentionForm form : forms)
+    for (const bool table : {false, true}) {
+      AttentionOptions o{.form = form};
+      if (table) o.keys = {.rows = zeros({1, 9, 0}), .zero_row = 4};
+      const Tensor y = attention(q, k, v, o);
+      CHECK(worst_error(y, mean(v, {2}, true).expand(y.shape())) < 1e-6);
+    }
+  for (const double w : attention_weights(q, k).to_vector<double>()) CHECK(w == Approx(0.2));
+}

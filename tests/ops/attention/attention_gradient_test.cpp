@@ -1,0 +1,299 @@
+// Gradients of attention: fused against composed, both against differences, and what must be zero.
+#include <algorithm>
+
+#include "autograd/tape.h"
+#include "ops/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "tests/ops/attention/attention_setup.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using testing::AttentionInputs;
+using testing::AttentionSetup;
+using testing::fixed_noise;
+using testing::make_inputs;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+constexpr AttentionForm forms[] = {AttentionForm::composed, AttentionForm::fused};
+
+Tensors gradients(const AttentionInputs& in, AttentionForm form) {
+  const Tensor y = in(form);
+  Tensors all = grad({y}, in.leaves(), {fixed_noise(y.shape(), 9)});
+  const Tensors leaves = in.leaves();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (!all[i].defined()) all[i] = zeros_like(leaves[i]);
+  return all;
+}
+
+double largest(const Tensor& x) {
+  double most = 0;
+  for (const double v : x.to_vector<double>()) most = std::max(most, std::fabs(v));
+  return most;
+}
+
+// Attention as a function of its leaves, in their order.
+testing::TensorFunction function(const AttentionInputs& in, AttentionForm form) {
+  return [in, form](const Tensors& x) {
+    AttentionInputs moved = in;
+    size_t next = 0;
+    for (Tensor* t :
+         {&moved.q, &moved.k, &moved.v, &moved.options.position_query, &moved.options.keys.rows,
+          &moved.options.values.rows, &moved.options.lag_bias.rows, &moved.options.bias})
+      if (t->defined()) *t = x[next++];
+    return moved(form);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("attention gradients: fused equals composed under random options") {
+  double worst = 0;
+  for (uint64_t number = 3000; number < 3150; ++number) {
+    AttentionSetup s = testing::random_setup(number);
+    s.values = s.bias = false;
+    s.dropout = number % 4 == 0 ? 0.25 : 0;
+    INFO(testing::describe(s));
+    const AttentionInputs in = make_inputs(s);
+    const Tensors fused = gradients(in, AttentionForm::fused);
+    const Tensors composed = gradients(in, AttentionForm::composed);
+    for (size_t i = 0; i < fused.size(); ++i) {
+      INFO("input " << i << " of q, k, v, position query, key table, lag bias");
+      const double error = worst_error(fused[i], composed[i]);
+      CHECK(error <= 1e-12);
+      worst = std::max(worst, error);
+    }
+  }
+  INFO("worst " << worst);
+  CHECK(worst <= 1e-12);
+}
+
+TEST_CASE("attention gradients: against differences") {
+  const AttentionSetup setups[] = {
+      {.batch = 2,
+       .heads = 2,
+       .queries = 4,
+       .d = 2,
+       .d_value = 3,
+       .causal = true,
+       .table = 3,
+       .lag_bias = true},
+      {.batch = 1,
+       .heads = 4,
+       .key_heads = 2,
+       .queries = 3,
+       .keys = 5,
+       .d = 2,
+       .causal = true,
+       .table = 9,
+       .shared = true,
+       .position_query = true},
+      {.batch = 2,
+       .heads = 1,
+       .queries = 4,
+       .d = 3,
+       .padded = 3,
+       .table = 2,
+       .two_sided = true,
+       .beyond = Beyond::clip,
+       .lag_bias = true},
+      {.batch = 1, .heads = 2, .queries = 7, .d = 2, .block = 3, .table = 6},
+      {.batch = 2,
+       .heads = 1,
+       .queries = 5,
+       .d = 1,
+       .causal = true,
+       .window = 2,
+       .padded = -1,
+       .table = 1},
+      {.batch = 1,
+       .heads = 2,
+       .queries = 5,
+       .d = 2,
+       .causal = true,
+       .table = 5,
+       .scale = 1,
+       .dropout = 0.3}};
+  for (const AttentionSetup& s : setups)
+    for (const AttentionForm form : forms) {
+      INFO(testing::describe(s) << (form == AttentionForm::fused ? ", fused" : ", composed"));
+      const AttentionInputs in = make_inputs(s);
+      testing::gradcheck(function(in, form), in.leaves(), false);
+    }
+  const AttentionSetup values[] = {
+      {.queries = 4, .d = 2, .table = 2, .two_sided = true, .beyond = Beyond::clip, .values = true},
+      {.queries = 3, .keys = 4, .d = 2, .causal = true, .table = 3, .values = true, .bias = true}};
+  for (const AttentionSetup& s : values) {
+    INFO(testing::describe(s));
+    const AttentionInputs in = make_inputs(s);
+    testing::gradcheck(function(in, AttentionForm::composed), in.leaves(), false);
+  }
+}
+
+TEST_CASE("attention gradients: the composed form can be differentiated twice") {
+  const AttentionInputs in = make_inputs({.batch = 1,
+                                          .heads = 2,
+                                          .key_heads = 1,
+                                          .queries = 3,
+                                          .d = 2,
+                                          .causal = true,
+                                          .table = 2,
+                                          .shared = true,
+                                          .lag_bias = true});
+  testing::gradcheck(function(in, AttentionForm::composed), in.leaves());
+}
+
+TEST_CASE("attention gradients: the fused form says that it is for one time") {
+  const AttentionInputs in = make_inputs({.queries = 3, .causal = true});
+  CHECK_THROWS_WITH(grad({sum(in(AttentionForm::fused))}, {in.q}, {}, {.create_graph = true}),
+                    "[attention] this fused op can be differentiated once only; use its composed "
+                    "form for gradients of gradients");
+}
+
+TEST_CASE("attention gradients: rows out of reach have exactly none, the others have some") {
+  struct Reach {
+    AttentionSetup setup;
+    int64_t past, future;  // the furthest relative positions seen
+  };
+  const int64_t l = 70;
+  const Reach all[] = {
+      {{.queries = l, .causal = true, .table = 100}, 69, 0},
+      {{.queries = l, .causal = true, .table = 100, .two_sided = true}, 69, 0},
+      {{.queries = l, .causal = true, .table = 100, .two_sided = true, .beyond = Beyond::clip},
+       69,
+       0},
+      {{.queries = l, .table = 100, .two_sided = true}, 69, 69},
+      {{.queries = 5, .keys = l, .table = 100, .two_sided = true}, 69, 4},
+      {{.queries = l, .causal = true, .window = 9, .table = 100}, 8, 0},
+      {{.queries = l, .window = 9, .table = 100, .two_sided = true}, 8, 69},
+      {{.queries = l, .block = 8, .table = 32}, 15, 0},  // 4 blocks of rows, as in tensor2tensor
+      {{.queries = l, .block = 32, .table = 128}, 63, 0},
+      {{.queries = l, .block = 100, .table = 128}, 69, 0}};
+  for (const Reach& reach : all)
+    for (const AttentionForm form : forms) {
+      AttentionSetup s = reach.setup;
+      s.lag_bias = true;
+      INFO(testing::describe(s) << (form == AttentionForm::fused ? ", fused" : ", composed"));
+      const AttentionInputs in = make_inputs(s);
+      const Tensors g = gradients(in, form);
+      const int64_t zero_row = in.options.keys.zero_row;
+      for (const Tensor& table : {g[3], g[4]})
+        for (int64_t row = 0; row < table.size(1); ++row) {
+          const int64_t r = row - zero_row;
+          const bool reached = r >= -reach.past && r <= reach.future;
+          if ((largest(table.select(1, row)) != 0) != reached) {
+            CAPTURE(r);
+            FAIL_CHECK("reached: " << reached << ", but gradient "
+                                   << largest(table.select(1, row)));
+          }
+        }
+    }
+  CHECK(true);
+}
+
+TEST_CASE("attention gradients: those of all rows add up to zero where every key has a row") {
+  const AttentionSetup setups[] = {
+      {.queries = 67, .causal = true, .table = 67},
+      {.queries = 67, .causal = true, .table = 10, .beyond = Beyond::clip},
+      {.queries = 67, .table = 4, .two_sided = true, .beyond = Beyond::clip},
+      {.queries = 67, .block = 16, .table = 32},
+      {.queries = 30, .keys = 67, .causal = true, .table = 67, .shared = true}};
+  for (const AttentionSetup& s : setups)
+    for (const AttentionForm form : forms) {
+      INFO(testing::describe(s));
+      const Tensors g = gradients(make_inputs(s), form);
+      CHECK(largest(sum(g[3], {1})) < 1e-13 * 67);
+      CHECK(largest(g[3]) > 1e-3);
+    }
+}
+
+TEST_CASE("attention gradients: the outermost rows of a clipped table collect all beyond") {
+  // A long table whose outer rows repeat the last ones has the same result; its gradients, added
+  // up, are the clipped rows'.
+  const int64_t l = 12, clip = 3;
+  const AttentionInputs in =
+      make_inputs({.queries = l, .table = clip + 1, .two_sided = true, .beyond = Beyond::clip});
+  for (const AttentionForm form : forms) {
+    const Tensor y = in(form), weights = fixed_noise(y.shape(), 9);
+    const Tensor got = grad({y}, {in.options.keys.rows}, {weights})[0];
+    AttentionInputs longer = in;
+    Tensor rows = relative_rows(in.options.keys, -(l - 1), 2 * l - 1).detach();
+    longer.options.keys = {rows.set_requires_grad(), l - 1, Beyond::error};
+    const Tensor z = longer(form);
+    CHECK(same_bits(y, z));
+    const Tensor g = grad({z}, {rows}, {weights})[0];
+    const int64_t first = l - 1 - clip, last = l - 1 + clip;
+    CHECK(worst_error(got.select(1, 0), sum(g.slice(1, 0, first + 1), {1})) < 1e-14);
+    CHECK(worst_error(got.select(1, 2 * clip), sum(g.slice(1, last), {1})) < 1e-14);
+    CHECK(worst_error(got.slice(1, 1, 2 * clip), g.slice(1, first + 1, last)) < 1e-14);
+  }
+}
+
+TEST_CASE("attention gradients: only what is asked for, in place changes are noticed") {
+  AttentionInputs in = make_inputs({.queries = 6, .causal = true, .table = 4}, f32);
+  in.options.keys.rows.set_requires_grad();
+  for (const AttentionForm form : forms) {
+    const Tensor y = in(form);
+    y.backward(ones(y.shape()));
+    CHECK(in.options.keys.rows.grad().defined());
+    CHECK_FALSE(in.q.grad().defined());
+    in.options.keys.rows.set_grad({});
+  }
+  const Tensor y = in(AttentionForm::fused);
+  in.k.fill_(1);
+  CHECK_THROWS_WITH(y.backward(ones(y.shape())), Containing("changed in place"));
+}
+
+TEST_CASE("attention dropout: both forms draw the same mask, forwards and backwards") {
+  const AttentionSetup setups[] = {
+      {.queries = 67, .causal = true, .table = 20},
+      {.heads = 4, .key_heads = 2, .queries = 70, .keys = 131, .table = 9, .two_sided = true},
+      {.queries = 67, .block = 5, .table = 10}};
+  for (const double p : {0.1, 0.5, 0.9, 1.0})
+    for (AttentionSetup s : setups) {
+      s.dropout = p;
+      INFO(testing::describe(s));
+      const AttentionInputs in = make_inputs(s);
+      CHECK(worst_error(in(AttentionForm::fused), in(AttentionForm::composed)) < 1e-13);
+      const Tensors fused = gradients(in, AttentionForm::fused);
+      const Tensors composed = gradients(in, AttentionForm::composed);
+      for (size_t i = 0; i < fused.size(); ++i) CHECK(worst_error(fused[i], composed[i]) < 1e-12);
+      if (p == 1) CHECK(largest(in(AttentionForm::fused)) == 0);
+    }
+}
+
+TEST_CASE("attention dropout: weights are kept with probability 1 − p and scaled") {
+  // With v the identity the output is the dropped weights themselves; equal keys make them 1/N.
+  const int64_t n = 100, heads = 8;
+  for (const AttentionForm form : forms) {
+    const Tensor q = zeros({1, heads, n, 4});
+    const Tensor v = eye(n).unsqueeze(0).unsqueeze(0).expand({1, heads, n, n});
+    const auto w =
+        attention(q, q, v, {.dropout = 0.25, .dropout_key = RandomKey{1, 2}, .form = form})
+            .to_vector<double>();
+    int64_t kept = 0;
+    for (const double x : w) {
+      if (x == 0) continue;
+      ++kept;
+      CHECK(std::fabs(x - 0.01 / 0.75) < 1e-8);
+    }
+    const double total = double(w.size());
+    CHECK(std::fabs(double(kept) / total - 0.75) < 4 * std::sqrt(0.25 * 0.75 / total));
+  }
+}
+
+TEST_CASE("attention dropout: without a key every call draws another mask") {
+  const AttentionInputs in = make_inputs({.queries = 20}, f32);
+  AttentionOptions o{.dropout = 0.5};
+  manual_seed(3);
+  const Tensor first = attention(in.q, in.k, in.v, o), second = attention(in.q, in.k, in.v, o);
+  CHECK(!same_bits(first, second));
+  manual_seed(3);
+  CHECK(same_bits(attention(in.q, in.k, in.v, o), first));
+}

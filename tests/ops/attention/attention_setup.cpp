@@ -1,0 +1,121 @@
+#include "tests/ops/attention/attention_setup.h"
+
+#include <cmath>
+
+#include "ops/create.h"
+#include "tests/support/gradcheck.h"
+
+namespace stretto::testing {
+
+std::string describe(const AttentionSetup& s) {
+  const char* beyond = s.beyond == Beyond::zero ? "zero" : "clip";
+  return str("B ", s.batch, ", H ", s.heads, ", G ", s.key_heads, ", M ", s.queries, ", N ", s.keys,
+             ", D ", s.d, ", Dv ", s.d_value, s.causal ? ", causal" : "", ", window ", s.window,
+             ", block ", s.block, ", padded ", s.padded, ", table ", s.table, " ", beyond,
+             s.two_sided ? " two-sided" : "", s.shared ? " shared" : "",
+             s.position_query ? ", position query" : "", s.lag_bias ? ", lag bias" : "",
+             s.values ? ", value table" : "", s.bias ? ", bias" : "", ", scale ", s.scale,
+             ", dropout ", s.dropout);
+}
+
+AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream) {
+  const int64_t n = s.keys > 0 ? s.keys : s.queries, groups = s.key_heads ? s.key_heads : s.heads;
+  const int64_t d_value = s.d_value > 0 ? s.d_value : s.d;
+  auto leaf = [&](const Shape& shape) {
+    Tensor x = fixed_noise(shape, stream++, dtype);
+    return dtype == f64 ? x.set_requires_grad() : x;
+  };
+  auto table = [&](int64_t length, int64_t last) {
+    Shape shape{s.shared ? 1 : s.heads, s.two_sided ? 2 * length - 1 : length};
+    if (last > 0) shape.push_back(last);
+    return RelativeTable{leaf(shape), length - 1, s.beyond};
+  };
+  AttentionInputs in;
+  in.q = leaf({s.batch, s.heads, s.queries, s.d});
+  in.k = leaf({s.batch, groups, n, s.d});
+  in.v = leaf({s.batch, groups, n, d_value});
+  AttentionOptions& o = in.options;
+  o.causal = s.causal;
+  o.window = s.window;
+  o.block = s.block;
+  if (s.scale > 0) o.scale = s.scale;
+  if (s.position_query && s.table > 0) o.position_query = leaf(in.q.shape());
+  if (s.table > 0) o.keys = table(s.table, s.d);
+  if (s.values) o.values = table(s.table > 0 ? s.table : 7, d_value);
+  if (s.lag_bias) o.lag_bias = table(s.table > 0 ? s.table : 7, 0);
+  if (s.bias) o.bias = leaf({s.heads, 1, n});
+  if (s.dropout > 0) {
+    o.dropout = s.dropout;
+    o.dropout_key = RandomKey{5, stream};
+  }
+  if (s.padded != 0) {
+    o.key_padding = zeros({s.batch, n}, {.dtype = boolean});
+    bool* at = o.key_padding.data<bool>();
+    for (int64_t i = 0; i < s.padded; ++i)
+      at[random_bits({3, stream}, uint64_t(i)) % uint64_t(s.batch * n)] = true;
+    for (int64_t j = 0; j < n && s.padded < 0; ++j) at[j] = true;
+  }
+  return in;
+}
+
+Tensor AttentionInputs::operator()(AttentionForm form) const {
+  AttentionOptions o = options;
+  o.form = form;
+  return attention(q, k, v, o);
+}
+
+Tensors AttentionInputs::leaves() const {
+  Tensors all{q, k, v};
+  for (const Tensor& x : {options.position_query, options.keys.rows, options.values.rows,
+                          options.lag_bias.rows, options.bias})
+    if (x.defined()) all.push_back(x);
+  return all;
+}
+
+AttentionSetup random_setup(uint64_t number) {
+  uint64_t index = 0;
+  auto pick = [&](std::initializer_list<int64_t> choices) {
+    const uint32_t draw = random_bits({.seed = 41, .stream = number}, index++);
+    return choices.begin()[draw % choices.size()];
+  };
+  AttentionSetup s;
+  s.batch = pick({1, 2, 3});
+  s.heads = pick({1, 2, 4});
+  s.key_heads = s.heads / std::min(s.heads, pick({1, 1, 2, 4}));
+  s.queries = pick({1, 5, 63, 64, 65, 130});
+  s.keys = std::max<int64_t>(1, s.queries + pick({0, 0, 0, 1, 7, 65, -1, -60}));
+  s.d = pick({1, 8, 41});
+  s.d_value = pick({s.d, s.d, 1, 6, 48});
+  s.causal = pick({0, 1, 1});
+  switch (pick({0, 0, 1, 2})) {
+    case 1:
+      s.window = pick({1, 2, 9, 64, 200});
+      break;
+    case 2:
+      s.block = pick({1, 4, 33, 64, 100, 300});
+      break;
+    default:
+      break;
+  }
+  s.padded = pick({0, 0, 3, 50, -1});
+  s.table = pick({0, 1, 4, 64, s.keys - 1, s.keys, s.keys + 1, 300});
+  s.two_sided = pick({0, 1});
+  s.shared = pick({0, 1});
+  s.beyond = pick({0, 1}) ? Beyond::clip : Beyond::zero;
+  s.position_query = pick({0, 0, 1});
+  s.lag_bias = pick({0, 0, 1});
+  s.values = pick({0, 0, 0, 1});
+  s.bias = pick({0, 0, 0, 1});
+  s.scale = pick({0, 0, 1});
+  return s;
+}
+
+double attention_rounding(const AttentionSetup& s, DType dtype) {
+  const double unit = dtype == f64 ? 0x1p-53 : 0x1p-24, d = double(s.d);
+  const double scale = s.scale > 0 ? s.scale : 1 / std::sqrt(d);
+  const double size = 2 * d * scale + 2;                      // of a score at most
+  const double score = (2 * d * (d + 2) * scale + 4 * size);  // its error, in units
+  return unit * 2 * (2 * score + double(std::max(s.keys, s.queries)) + 16);
+}
+
+}  // namespace stretto::testing

@@ -1,0 +1,278 @@
+// Both forms of attention against loops straight from the definition.
+#include "ops/attention/attention.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/ops/attention/attention_setup.h"
+#include "tests/reference/music_transformer.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using testing::AttentionInputs;
+using testing::AttentionSetup;
+using testing::fixed_noise;
+using testing::make_inputs;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+constexpr AttentionForm forms[] = {AttentionForm::composed, AttentionForm::fused};
+const char* name(AttentionForm form) { return form == AttentionForm::fused ? "fused" : "composed"; }
+
+void check_setup(const AttentionSetup& s, DType dtype) {
+  INFO(testing::describe(s));
+  const AttentionInputs in = make_inputs(s, dtype);
+  const Tensor want = reference::attention(in.q, in.k, in.v, in.options);
+  const double tolerance = testing::attention_rounding(s, dtype);
+  for (const AttentionForm form : forms) {
+    if (form == AttentionForm::fused && !s.fused()) continue;
+    INFO(name(form) << ", tolerance " << tolerance);
+    const Tensor got = in(form);
+    CHECK(got.dtype() == dtype);
+    CHECK(worst_error(got, want) <= tolerance);
+  }
+  const Tensor weights = attention_weights(in.q, in.k, in.options);
+  CHECK(worst_error(weights, reference::attention_weights(in.q, in.k, in.options)) <= tolerance);
+}
+
+}  // namespace
+
+TEST_CASE("attention: random options, f64") {
+  for (uint64_t number = 0; number < 300; ++number) check_setup(testing::random_setup(number), f64);
+}
+
+TEST_CASE("attention: random options, f32") {
+  for (uint64_t number = 1000; number < 1150; ++number)
+    check_setup(testing::random_setup(number), f32);
+}
+
+TEST_CASE("attention: schemes of the papers") {
+  const DType dtype = GENERATE(f64, f32);
+  const int64_t length = GENERATE(1, 5, 63, 64, 65, 130);
+  const AttentionSetup music{.queries = length, .d = 4, .d_value = 6, .causal = true, .table = 65};
+  std::vector<AttentionSetup> setups{
+      {.queries = length, .d = 8},
+      {.queries = length, .d = 41, .causal = true},
+      {.heads = 4, .key_heads = 2, .queries = length, .keys = length + 3, .d = 4, .causal = true},
+      {.heads = 4, .key_heads = 1, .queries = length, .d = 4, .causal = true, .table = 9},
+      {.queries = length, .d = 4, .causal = true, .window = 1},
+      {.queries = length, .d = 4, .window = 7, .table = 5, .two_sided = true},
+      {.queries = length, .d = 4, .padded = -1, .table = 5, .two_sided = true},
+      {.queries = length, .d = 4, .causal = true, .table = 17, .beyond = Beyond::clip},
+      {.queries = length,
+       .d = 4,
+       .table = 17,
+       .two_sided = true,
+       .beyond = Beyond::clip,
+       .values = true},  // Shaw
+      {.queries = length,
+       .keys = 2 * length,
+       .d = 4,
+       .causal = true,
+       .table = 2 * length,
+       .position_query = true},  // Transformer-XL
+      {.queries = length, .d = 4, .two_sided = true, .lag_bias = true, .scale = 1},  // T5
+      {.queries = length, .d = 4, .causal = true, .lag_bias = true, .bias = true},
+      music};
+  for (const int64_t block : {1, 3, 64, 65, 100, 1000}) {  // with L < 2 block among them
+    setups.push_back(music);
+    setups.back().causal = false;  // implied
+    setups.back().block = block;
+    setups.back().table = 2 * block;
+  }
+  for (const AttentionSetup& s : setups) check_setup(s, dtype);
+}
+
+TEST_CASE("attention: more queries than keys") {
+  // The first queries then stand before the first key; under a causal mask they see nothing.
+  for (const int64_t window : {0, 3})
+    for (const int64_t block : {0, 2})
+      for (const bool causal : {false, true})
+        for (const Beyond beyond : {Beyond::zero, Beyond::clip}) {
+          if (window > 0 && block > 0) continue;
+          AttentionSetup s{.queries = 70,
+                           .keys = 5,
+                           .causal = causal,
+                           .window = window,
+                           .block = block,
+                           .table = 6,
+                           .two_sided = !causal && block == 0,
+                           .beyond = beyond,
+                           .lag_bias = true};
+          check_setup(s, f64);
+        }
+}
+
+TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gradients") {
+  for (const AttentionForm form : forms) {
+    INFO(name(form));
+    const AttentionInputs in = make_inputs({.queries = 9,
+                                            .causal = true,
+                                            .padded = -1,
+                                            .table = 4,
+                                            .position_query = true,
+                                            .lag_bias = true});
+    const Tensor y = in(form);
+    CHECK(same_bits(y[0], zeros(y[0].shape(), {.dtype = f64})));
+    sum(y * fixed_noise(y.shape(), 1)).backward();
+    const Tensor nothing = zeros({2, 9, 8}, {.dtype = f64});
+    for (const Tensor& x : {in.q, in.k, in.v, in.options.position_query}) {
+      CHECK(worst_error(x.grad()[0], nothing) == 0);
+      CHECK(max(abs(x.grad()[1])).item() > 0);
+    }
+    for (const Tensor& x : {in.options.keys.rows, in.options.lag_bias.rows})
+      CHECK(std::isfinite(max(abs(x.grad())).item()));
+  }
+  // Rows before the first key that is no padding.
+  AttentionInputs in = make_inputs({.batch = 1, .queries = 4, .causal = true});
+  in.options.key_padding = tensor<bool>({true, true, false, false}, {1, 4});
+  for (const AttentionForm form : forms) {
+    const Tensor y = in(form);
+    CHECK(same_bits(y.slice(2, 0, 2), zeros({1, 2, 2, 8}, {.dtype = f64})));
+    CHECK(worst_error(y[0].slice(1, 2, 3), in.v[0].slice(1, 2, 3)) < 1e-15);
+  }
+}
+
+TEST_CASE("attention: bf16 follows f32") {
+  for (uint64_t number = 2000; number < 2030; ++number) {
+    const AttentionSetup s = testing::random_setup(number);
+    INFO(testing::describe(s));
+    const AttentionInputs in = make_inputs(s, bf16);
+    const Tensor want = reference::attention(in.q, in.k, in.v, in.options);
+    if (s.fused()) {
+      const Tensor y = in(AttentionForm::fused);
+      CHECK(y.dtype() == bf16);
+      // Computed in f32: only the result is rounded, to 8 bits.
+      CHECK(worst_error(y, want) <= 0x1p-8 + testing::attention_rounding(s, f32));
+    }
+    const Tensor y = in(AttentionForm::composed);
+    CHECK(y.dtype() == bf16);
+    CHECK(worst_error(y, want) <= 6e-2);  // every op rounds
+  }
+}
+
+TEST_CASE("attention: the automatic form is the fused one where that covers the options") {
+  const AttentionInputs plain = make_inputs({.causal = true, .table = 5});
+  CHECK(same_bits(plain(AttentionForm::automatic), plain(AttentionForm::fused)));
+  const AttentionInputs shaw = make_inputs({.table = 5, .values = true});
+  CHECK(same_bits(shaw(AttentionForm::automatic), shaw(AttentionForm::composed)));
+  const AttentionInputs dense = make_inputs({.bias = true});
+  CHECK(same_bits(dense(AttentionForm::automatic), dense(AttentionForm::composed)));
+}
+
+TEST_CASE("attention: views give what contiguous tensors give") {
+  const AttentionSetup s{.batch = 3,
+                         .queries = 67,
+                         .d = 5,
+                         .causal = true,
+                         .table = 40,
+                         .position_query = true,
+                         .lag_bias = true};
+  const AttentionInputs in = make_inputs(s);
+  // One projection of q, k, v [B, L, 3, H, D], seen as three [B, H, L, D].
+  const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous();
+  auto part = [&](int64_t i) { return packed.select(2, i).transpose(1, 2); };
+  const Tensor rows = in.options.keys.rows;
+  for (const AttentionForm form : forms) {
+    INFO(name(form));
+    const Tensor want = in(form);
+    AttentionOptions o = in.options;
+    o.form = form;
+    REQUIRE(!part(0).is_contiguous());
+    CHECK(worst_error(attention(part(0), part(1), part(2), o), want) < 1e-14);
+    o.position_query = testing::strided_copy(o.position_query);
+    o.keys.rows = rows.transpose(1, 2).contiguous().transpose(1, 2);
+    o.lag_bias.rows = testing::strided_copy(o.lag_bias.rows);
+    using testing::strided_copy;
+    CHECK(worst_error(attention(strided_copy(in.q), strided_copy(in.k), strided_copy(in.v), o),
+                      want) < 1e-14);
+    // One sequence for the whole batch, one key for all positions.
+    AttentionOptions e = in.options;
+    e.form = form;
+    const Tensor q = in.q[0].unsqueeze(0).expand(in.q.shape());
+    const Tensor k = in.k[0].unsqueeze(0).expand(in.k.shape());
+    const Tensor v = in.v.slice(2, 0, 1).expand(in.v.shape());
+    CHECK(worst_error(attention(q, k, v, e),
+                      attention(q.contiguous(), k.contiguous(), v.contiguous(), e)) < 1e-14);
+  }
+}
+
+TEST_CASE("attention: same bits for any number of threads and every time") {
+  const int threads = num_threads();
+  const AttentionSetup setups[] = {{.heads = 4,
+                                    .key_heads = 2,
+                                    .queries = 130,
+                                    .keys = 195,
+                                    .d = 41,
+                                    .causal = true,
+                                    .table = 100,
+                                    .position_query = true,
+                                    .lag_bias = true,
+                                    .dropout = 0.3},
+                                   {.queries = 150, .block = 40, .table = 80, .shared = true}};
+  for (const AttentionForm form : forms)
+    for (const AttentionSetup& s : setups) {
+      INFO(name(form) << ": " << testing::describe(s));
+      std::vector<Tensors> runs;
+      for (const int n : {1, 2, 2}) {
+        set_num_threads(n);
+        const AttentionInputs in = make_inputs(s);
+        const Tensor y = in(form);
+        sum(y * y).backward();
+        runs.push_back({y});
+        for (const Tensor& x : in.leaves()) runs.back().push_back(x.grad());
+      }
+      for (size_t i = 0; i < runs[0].size(); ++i) {
+        CHECK(same_bits(runs[0][i], runs[1][i]));
+        CHECK(same_bits(runs[1][i], runs[2][i]));
+      }
+    }
+  set_num_threads(threads);
+}
+
+TEST_CASE("attention: the future changes nothing, bit for bit") {
+  const AttentionSetup setups[] = {
+      {.queries = 130, .causal = true, .table = 50, .beyond = Beyond::clip},
+      {.queries = 130, .causal = true, .window = 20, .lag_bias = true},
+      {.queries = 130, .block = 32, .table = 64},
+      {.queries = 70, .keys = 130, .causal = true, .table = 130}};
+  for (const AttentionSetup& s : setups)
+    for (const AttentionForm form : forms) {
+      INFO(name(form) << ": " << testing::describe(s));
+      NoGrad guard;
+      AttentionInputs in = make_inputs(s, f32);
+      const Tensor before = in(form);
+      const int64_t m = s.queries, n = in.k.size(2);
+      for (const int64_t t : {m - 1, int64_t(64), int64_t(63), int64_t(1)}) {  // from query t on
+        in.q.slice(2, t).fill_(7);
+        in.k.slice(2, t + n - m).fill_(-5);
+        in.v.slice(2, t + n - m).fill_(1000);
+        CHECK(same_bits(in(form).slice(2, 0, t), before.slice(2, 0, t)));
+        CHECK(!same_bits(in(form).slice(2, t), before.slice(2, t)));
+      }
+    }
+}
+
+TEST_CASE("attention: entries of a batch know nothing of each other") {
+  for (const AttentionForm form : forms) {
+    AttentionInputs in = make_inputs(
+        {.batch = 3, .queries = 70, .causal = true, .padded = 40, .table = 20, .lag_bias = true},
+        f32);
+    const Tensor before = in(form);
+    for (const Tensor& x : {in.q, in.k, in.v}) x[1].fill_(3);
+    in.options.key_padding[1].fill_(1);
+    const Tensor after = in(form);
+    for (const int64_t other : {0, 2}) CHECK(same_bits(after[other], before[other]));
+    CHECK(!same_bits(after[1], before[1]));
+  }
+}

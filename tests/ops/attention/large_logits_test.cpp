@@ -1,0 +1,157 @@
+// Scores and logits far from 0: a softmax knows only their differences, so what is computed around
+// the maximum must not be put back on it and taken off again. f32 against f64 of the same values.
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "nn/adaptive.h"
+#include "ops/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/loss.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+namespace stretto::testing {
+namespace {
+
+constexpr double magnitudes[] = {0, 1e4, -1e4, 1e6, 1e8, -1e8};
+
+// Rows about `middle`, on the grid of f32 there, so that f32 and f64 have the same numbers.
+Tensor rows_about(double middle, const Shape& shape) {
+  return (fixed_noise(shape, 21) * 3.0 + middle).to(f32);
+}
+
+struct Result {
+  Tensor y, g;
+};
+
+Result value_and_gradient(const std::function<Tensor(const Tensor&)>& f, const Tensor& x) {
+  const Tensor leaf = x.detach().set_requires_grad();
+  const Tensor y = f(leaf);
+  return {y.detach(), grad({y}, {leaf}, {fixed_noise(y.shape(), 22, f32).to(y.dtype())})[0]};
+}
+
+double largest_row_sum(const Tensor& g) { return max(abs(sum(g.to(f64), {-1}))).item(); }
+
+}  // namespace
+
+TEST_CASE("losses of large logits are those of their differences", "[ops]") {
+  const Tensor targets = tensor<int64_t>({0, 3, 36, -100, 5, 20});
+  for (const double middle : magnitudes)
+    for (const double smoothing : {0.0, 0.1})
+      for (const Reduction reduction : {Reduction::none, Reduction::mean}) {
+        INFO("about " << middle << ", smoothing " << smoothing);
+        const auto loss = [&](const Tensor& x) {
+          return cross_entropy(x, targets, {.label_smoothing = smoothing, .reduction = reduction});
+        };
+        const Tensor x = rows_about(middle, {6, 37});
+        const Result narrow = value_and_gradient(loss, x),
+                     wide = value_and_gradient(loss, x.to(f64));
+        CHECK(worst_error(narrow.y, wide.y) < 1e-6);
+        CHECK(worst_error(narrow.g, wide.g) < 1e-6);
+        CHECK(largest_row_sum(narrow.g) < 1e-6);
+      }
+}
+
+TEST_CASE("two equal logits cost log 2, wherever they lie", "[ops]") {
+  for (const double m : magnitudes) {
+    INFO(m);
+    const Tensor x = full({1, 2}, m).set_requires_grad();
+    const Tensor loss = cross_entropy(x, tensor<int64_t>({0}));
+    loss.backward();
+    CHECK(loss.item() == Approx(std::log(2.0)).epsilon(1e-6));
+    CHECK(x.grad().to_vector<double>() == std::vector<double>{-0.5, 0.5});
+    for (const double y : log_softmax(x.detach()).to_vector<double>())
+      CHECK(y == Approx(-std::log(2.0)).epsilon(1e-6));
+  }
+}
+
+TEST_CASE("log_softmax of large values is that of their differences", "[ops]") {
+  for (const double middle : magnitudes)
+    for (const int64_t d : {-1, 0}) {
+      INFO("about " << middle << " along " << d);
+      const auto f = [d](const Tensor& x) { return log_softmax(x, d); };
+      const Tensor x = rows_about(middle, {5, 37});
+      const Result narrow = value_and_gradient(f, x), wide = value_and_gradient(f, x.to(f64));
+      CHECK(worst_error(narrow.y, wide.y) < 1e-6);
+      CHECK(worst_error(narrow.g, wide.g) < 1e-6);
+      CHECK(worst_error(sum(exp(narrow.y), {d}), ones_like(sum(wide.y, {d}))) < 2e-6);
+    }
+}
+
+TEST_CASE("logsumexp is off by the rounding of its one number", "[ops]") {
+  for (const double middle : magnitudes) {
+    INFO(middle);
+    const auto f = [](const Tensor& x) { return logsumexp(x, -1); };
+    const Tensor x = rows_about(middle, {5, 37});
+    const Result narrow = value_and_gradient(f, x), wide = value_and_gradient(f, x.to(f64));
+    CHECK(max(abs(narrow.y.to(f64) - wide.y)).item() <= std::fabs(middle) * 0x1p-24 + 1e-6);
+    CHECK(worst_error(narrow.g, wide.g) < 1e-6);
+  }
+}
+
+TEST_CASE("classes in clusters with large logits cost what their differences say", "[ops]") {
+  const Tensor targets = tensor<int64_t>({0, 2, 4, 9, 7, 5});
+  for (const double middle : magnitudes) {
+    INFO(middle);
+    // Logits are the biases, exactly.
+    const auto clusters = [&](const Tensor& bias) {
+      const auto cluster = [&](int64_t from, int64_t to) {
+        return nn::AdaptiveCluster{.weight = zeros({to - from, 3}, options_of(bias)),
+                                   .bias = bias.slice(0, from, to)};
+      };
+      return std::vector{cluster(0, 6), cluster(6, 8), cluster(8, 12)};
+    };
+    const Tensor bias = rows_about(middle, {12});
+    for (const bool all : {false, true}) {
+      const auto nll = [&](const Tensor& b) {
+        const Tensor hidden = ones({6, 3}, options_of(b));
+        return all ? nn::adaptive_log_probabilities(hidden, clusters(b))
+                   : nn::adaptive_nll(hidden, targets, clusters(b));
+      };
+      const Result narrow = value_and_gradient(nll, bias);
+      const Result wide = value_and_gradient(nll, bias.to(f64));
+      CHECK(worst_error(narrow.y, wide.y) < 1e-6);
+      CHECK(worst_error(narrow.g, wide.g) < 2e-6);
+    }
+  }
+}
+
+TEST_CASE("attention with large scores weighs keys by their differences", "[ops]") {
+  const int64_t b = 2, h = 2, m = 9, n = 70;
+  for (const double middle : {0.0, 1e4, 1e6, 1e8})
+    for (const bool causal : {false, true}) {
+      INFO("about " << middle << (causal ? ", causal" : ""));
+      // One column of ones beside D − 1 of zeros: scores are the keys' first column, exactly.
+      Tensor q = zeros({b, h, m, 4});
+      q.slice(3, 0, 1).fill_(1);
+      Tensor k = fixed_noise({b, h, n, 4}, 23, f32);
+      k.slice(3, 0, 1).copy_(rows_about(middle, {b, h, n, 1}));
+      const Tensor v = fixed_noise({b, h, n, 5}, 24, f32);
+      const auto run = [&](DType dtype, AttentionForm form) {
+        Tensors x;
+        for (const Tensor& t : Tensors{q, k, v})
+          x.push_back(t.to(dtype).clone().set_requires_grad());
+        const Tensor y =
+            attention(x[0], x[1], x[2], {.causal = causal, .scale = 1.0, .form = form});
+        Tensors all = grad({y}, x, {fixed_noise(y.shape(), 25, f32).to(dtype)});
+        all.push_back(y.detach());
+        return all;
+      };
+      const Tensors want = run(f64, AttentionForm::composed);
+      for (const AttentionForm form : {AttentionForm::composed, AttentionForm::fused}) {
+        const Tensors got = run(f32, form);
+        for (size_t i = 0; i < got.size(); ++i) {
+          INFO("tensor " << i << (form == AttentionForm::fused ? ", fused" : ", composed"));
+          // dq is Σ ds k with Σ ds = 0: terms of `middle` that cancel, each rounded.
+          if (i == 0 && middle > 0) continue;
+          CHECK(worst_error(got[i], want[i]) < 2e-6);
+        }
+      }
+    }
+}
+
+}  // namespace stretto::testing

@@ -1,0 +1,472 @@
+// Both forms of linear attention against loops straight from the definition, and its state.
+#include "ops/attention/linear_attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+#include "tests/reference/linear_attention.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using testing::fixed_noise;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+constexpr LinearForm forms[] = {LinearForm::composed, LinearForm::chunked};
+const char* name(LinearForm form) { return form == LinearForm::chunked ? "chunked" : "composed"; }
+
+struct Setup {
+  int64_t batch = 2, heads = 2, key_heads = 2;
+  int64_t queries = 5, keys = 5;
+  int64_t f = 4, d_value = 3;
+  bool causal = true;
+  int64_t padded = 0;  // every so-manieth key is; −1: all of entry 0
+  double eps = 0;
+  int64_t chunk = 64;
+};
+
+std::string describe(const Setup& s) {
+  return str("B ", s.batch, ", H ", s.heads, ", G ", s.key_heads, ", M ", s.queries, ", N ", s.keys,
+             ", F ", s.f, ", Dv ", s.d_value, s.causal ? ", causal" : "", ", padded ", s.padded,
+             ", eps ", s.eps, ", chunk ", s.chunk);
+}
+
+// Features in [0.1, 2.1), values in [−1, 1).
+struct Call {
+  Tensor q, k, v;
+  LinearAttentionOptions options;
+
+  explicit Call(const Setup& s, DType dtype = f64) {
+    auto positive = [dtype](const Shape& shape, uint64_t stream) {
+      return (fixed_noise(shape, stream) + 1.1).to(dtype);
+    };
+    q = positive({s.batch, s.heads, s.queries, s.f}, 1);
+    k = positive({s.batch, s.key_heads, s.keys, s.f}, 2);
+    v = fixed_noise({s.batch, s.key_heads, s.keys, s.d_value}, 3, dtype);
+    options = {.causal = s.causal, .eps = s.eps, .chunk = s.chunk};
+    if (s.padded == 0) return;
+    options.key_padding = zeros({s.batch, s.keys}, {.dtype = boolean});
+    bool* at = options.key_padding.data<bool>();
+    for (int64_t i = 0; i < s.batch * s.keys; ++i)
+      at[i] = s.padded < 0 ? i < s.keys : i % s.padded == 0;
+  }
+  Tensor operator()(LinearForm form) const {
+    LinearAttentionOptions o = options;
+    o.form = form;
+    return linear_attention(q, k, v, o);
+  }
+  Call& with_gradients() {
+    for (Tensor* x : {&q, &k, &v}) x->set_requires_grad();
+    return *this;
+  }
+};
+
+// Numerator and denominator are sums over N keys of products of F features, all positive up to the
+// value: either has a relative error of N + F roundings, in whatever order, and y is at most 1.
+double rounding(const Setup& s, DType dtype) {
+  const double unit = dtype == f64 ? 0x1p-53 : 0x1p-24;
+  return 2 * unit * double(s.keys + s.f + 4) * (dtype == f64 ? 2 : 1);  // f64: the loops round too
+}
+
+void check_setup(const Setup& s, DType dtype = f64) {
+  const Call call(s, dtype);
+  const Tensor want = reference::linear_attention(call.q, call.k, call.v, call.options);
+  for (const LinearForm form : forms) {
+    INFO(name(form) << ", " << describe(s));
+    const Tensor got = call(form);
+    CHECK(got.dtype() == dtype);
+    CHECK(worst_error(got, want) <= rounding(s, dtype));
+  }
+}
+
+std::vector<Setup> some_setups() {
+  return {{},
+          {.causal = false},
+          {.queries = 7, .keys = 7, .chunk = 3},
+          {.queries = 7, .keys = 7, .causal = false, .chunk = 3},
+          {.queries = 7, .keys = 7, .chunk = 1},
+          {.queries = 4, .keys = 9, .chunk = 3},
+          {.queries = 9, .keys = 4, .chunk = 3},
+          {.queries = 9, .keys = 4, .causal = false, .chunk = 3},
+          {.heads = 4, .key_heads = 2, .queries = 7, .keys = 8, .chunk = 3},
+          {.heads = 3, .key_heads = 1, .queries = 5, .keys = 5, .causal = false, .chunk = 2},
+          {.queries = 8, .keys = 8, .padded = 3, .eps = 0.01, .chunk = 3},
+          {.queries = 8, .keys = 8, .padded = -1, .eps = 0.01, .chunk = 3},
+          {.queries = 8, .keys = 8, .causal = false, .padded = 3, .chunk = 3},
+          {.queries = 1, .keys = 1, .f = 1, .d_value = 1},
+          {.queries = 6, .keys = 6, .f = 2, .d_value = 7, .chunk = 4}};
+}
+
+}  // namespace
+
+TEST_CASE("linear_attention equals its loops") {
+  for (const Setup& s : some_setups()) {
+    check_setup(s, f64);
+    check_setup(s, f32);
+  }
+  for (const int64_t m : {1, 5, 63, 64, 65, 130})
+    for (const int64_t extra : {0, 7, -1, -60})
+      for (const int64_t chunk : {1, 3, 64})
+        for (const bool causal : {false, true}) {
+          Setup s{.batch = 1, .queries = m, .keys = std::max<int64_t>(1, m + extra), .f = 5};
+          s.causal = causal;
+          s.chunk = chunk;
+          s.padded = m > 1 ? 4 : 0;
+          check_setup(s, f64);
+          check_setup(s, f32);
+        }
+  for (const DType dtype : {f64, f32})
+    check_setup({.batch = 1, .queries = 1000, .keys = 1000, .f = 41, .d_value = 20, .eps = 1e-6},
+                dtype);
+}
+
+TEST_CASE("linear_attention: gradients") {
+  for (Setup s : some_setups()) {
+    if (s.padded == 0) s.batch = 1;
+    Call call(s);
+    call.with_gradients();
+    for (const LinearForm form : forms) {
+      INFO(name(form) << ", " << describe(s));
+      const bool twice = form == LinearForm::composed && s.queries <= 5;
+      LinearAttentionOptions o = call.options;
+      o.form = form;
+      testing::gradcheck(
+          [&](const Tensors& in) { return linear_attention(in[0], in[1], in[2], o); },
+          {call.q, call.k, call.v}, twice);
+    }
+  }
+}
+
+TEST_CASE("linear_attention: both forms have the same gradients") {
+  for (const int64_t chunk : {1, 3, 64})
+    for (const bool causal : {false, true}) {
+      const Setup s{.heads = 4,
+                    .key_heads = 2,
+                    .queries = 130,
+                    .keys = 150,
+                    .f = 9,
+                    .d_value = 6,
+                    .causal = causal,
+                    .padded = 7,
+                    .eps = 0.1,
+                    .chunk = chunk};
+      INFO(describe(s));
+      Tensors gradients[2];
+      for (const LinearForm form : forms) {
+        Call call(s);
+        call.with_gradients();
+        const Tensor y = call(form);
+        y.backward(fixed_noise(y.shape(), 4));
+        gradients[int(form) - 1] = {call.q.grad(), call.k.grad(), call.v.grad()};
+      }
+      for (size_t i = 0; i < 3; ++i) CHECK(worst_error(gradients[1][i], gradients[0][i]) < 1e-12);
+    }
+}
+
+TEST_CASE("linear_attention: a query with nothing to attend to gives zeros, and no gradient") {
+  for (const LinearForm form : forms)
+    for (const bool causal : {false, true}) {
+      INFO(name(form));
+      Call call({.queries = 9, .keys = 7, .causal = causal, .chunk = 3});
+      call.options.key_padding = zeros({2, 7}, {.dtype = boolean});
+      call.options.key_padding[0].fill_(1);
+      // Nor has one without any feature in common with the keys.
+      call.q[1][0][5].fill_(0);
+      call.with_gradients();
+      const Tensor y = call(form);
+      CHECK(same_bits(y[0], zeros(y[0].shape(), {.dtype = f64})));
+      CHECK(same_bits(y[1][0][5], zeros({3}, {.dtype = f64})));
+      if (causal) CHECK(max(abs(y.slice(2, 0, 2))).item() == 0);
+      CHECK(max(abs(y[1][0][4])).item() > 0);
+      sum(y * fixed_noise(y.shape(), 4)).backward();
+      for (const Tensor& x : {call.q, call.k, call.v}) {
+        CHECK(max(abs(x.grad()[0])).item() == 0);
+        CHECK(max(abs(x.grad()[1])).item() > 0);
+        CHECK(std::isfinite(max(abs(x.grad())).item()));
+      }
+      CHECK(max(abs(call.q.grad()[1][0][5])).item() == 0);
+    }
+}
+
+TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold") {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const LinearForm form : forms)
+    for (const bool causal : {false, true})
+      for (const double junk : {1e9, infinity, std::numeric_limits<double>::quiet_NaN()}) {
+        const Setup s{.batch = 2, .queries = 11, .keys = 11, .causal = causal, .chunk = 4};
+        const Call whole(s);
+        Call some(s);
+        some.options.key_padding = zeros({2, 11}, {.dtype = u8});
+        some.options.key_padding.slice(1, 3, 6).fill_(1);
+        some.k.slice(2, 3, 6).fill_(junk);
+        some.v.slice(2, 3, 6).fill_(junk);
+        some.with_gradients();
+        const Tensor y = some(form);
+        CHECK(max(abs(y)).item() < 1);
+        // Without a mask only the queries tell positions apart.
+        Call fewer = whole;
+        auto rest = [](const Tensor& x) { return cat({x.slice(2, 0, 3), x.slice(2, 6)}, 2); };
+        fewer.k = rest(whole.k);
+        fewer.v = rest(whole.v);
+        fewer.q = causal ? rest(whole.q) : whole.q;
+        CHECK(worst_error(causal ? rest(y) : y, fewer(form)) < 1e-14);
+        y.backward(fixed_noise(y.shape(), 4));
+        for (const Tensor& x : {some.k, some.v}) {
+          CHECK(max(abs(x.grad().slice(2, 3, 6))).item() == 0);
+          CHECK(std::isfinite(max(abs(x.grad())).item()));
+        }
+      }
+}
+
+TEST_CASE("linear_attention: the future changes nothing, bit for bit") {
+  for (const LinearForm form : forms)
+    for (const int64_t extra : {0, 30}) {
+      Call call({.batch = 1, .queries = 130, .keys = 130 + extra, .f = 7}, f32);
+      const Tensor before = call(form);
+      for (const int64_t t : {129, 64, 63, 1}) {
+        call.q.slice(2, t).fill_(7);
+        call.k.slice(2, t + extra).fill_(5);
+        call.v.slice(2, t + extra).fill_(1000);
+        const Tensor after = call(form);
+        CHECK(same_bits(after.slice(2, 0, t), before.slice(2, 0, t)));
+        CHECK(!same_bits(after.slice(2, t), before.slice(2, t)));
+      }
+    }
+}
+
+TEST_CASE("linear_attention: entries of a batch know nothing of each other") {
+  for (const LinearForm form : forms) {
+    Call call({.batch = 3, .queries = 70, .keys = 70, .padded = 5}, f32);
+    const Tensor before = call(form);
+    for (const Tensor& x : {call.q, call.k, call.v}) x[1].fill_(3);
+    call.options.key_padding[1].fill_(1);
+    const Tensor after = call(form);
+    for (const int64_t other : {0, 2}) CHECK(same_bits(after[other], before[other]));
+    CHECK(!same_bits(after[1], before[1]));
+  }
+}
+
+TEST_CASE("linear_attention: a NaN stays with the queries that see it") {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  auto rows = [](const Tensor& y) {  // those of head 0 with a NaN
+    std::vector<int64_t> found;
+    for (int64_t i = 0; i < y.size(2); ++i)
+      if (std::isnan(sum(y[0][0][i]).item())) found.push_back(i);
+    return found;
+  };
+  const Setup s{.batch = 1, .queries = 9, .keys = 9, .chunk = 4};
+  for (const LinearForm form : forms) {
+    Call query(s), key(s), value(s);
+    query.q[0][0][3].fill_(nan);
+    CHECK(rows(query(form)) == std::vector<int64_t>{3});
+    key.k[0][0][5].fill_(nan);
+    CHECK(rows(key(form)) == std::vector<int64_t>{5, 6, 7, 8});
+    CHECK(!std::isnan(sum(key(form)[0][1]).item()));
+    // The product of its chunk, positions 4 to 7, has it times 0.
+    value.v[0][0][5].fill_(nan);
+    if (form == LinearForm::chunked)
+      CHECK(rows(value(form)) == std::vector<int64_t>{4, 5, 6, 7, 8});
+  }
+}
+
+TEST_CASE("linear_attention: same bits for any number of threads and every time") {
+  const int threads = num_threads();
+  for (const LinearForm form : forms)
+    for (const bool causal : {false, true}) {
+      std::vector<Tensors> runs;
+      for (const int n : {1, 2, 2}) {
+        set_num_threads(n);
+        Call call({.heads = 4, .queries = 130, .keys = 195, .f = 41, .causal = causal}, f32);
+        call.with_gradients();
+        const Tensor y = call(form);
+        sum(y * y).backward();
+        runs.push_back({y, call.q.grad(), call.k.grad(), call.v.grad()});
+      }
+      for (size_t i = 0; i < runs[0].size(); ++i) {
+        CHECK(same_bits(runs[0][i], runs[1][i]));
+        CHECK(same_bits(runs[1][i], runs[2][i]));
+      }
+    }
+  set_num_threads(threads);
+}
+
+TEST_CASE("linear_attention: views give what contiguous tensors give") {
+  for (const LinearForm form : forms) {
+    Call call({.batch = 3, .queries = 67, .keys = 67, .f = 5, .d_value = 5});
+    const Tensor want = call(form);
+    const Tensor packed = stack({call.q, call.k, call.v}, 2).transpose(1, 3).contiguous();
+    auto part = [&](int64_t i) { return packed.select(2, i).transpose(1, 2); };
+    Call views = call;
+    views.q = part(0);
+    views.k = part(1);
+    views.v = part(2);
+    REQUIRE(!views.q.is_contiguous());
+    CHECK(worst_error(views(form), want) < 1e-14);
+    views.q = testing::strided_copy(call.q);
+    views.k = testing::strided_copy(call.k);
+    views.v = testing::strided_copy(call.v);
+    CHECK(worst_error(views(form), want) < 1e-14);
+    views.k = call.k.slice(2, 0, 1).expand(call.k.shape());
+    views.v = call.v[0].unsqueeze(0).expand(call.v.shape());
+    Call copies = views;
+    copies.k = views.k.contiguous();
+    copies.v = views.v.contiguous();
+    CHECK(worst_error(views(form), copies(form)) < 1e-14);
+  }
+}
+
+TEST_CASE("linear_attention: identities") {
+  const Setup s{.queries = 70, .keys = 70, .f = 6, .d_value = 4};
+  for (const LinearForm form : forms)
+    for (const bool causal : {false, true}) {
+      Call call(s);
+      call.options.causal = causal;
+      const Tensor y = call(form);
+      // An average of equal values.
+      Call constant = call;
+      constant.v = full(call.v.shape(), 0.75, {.dtype = f64});
+      CHECK(worst_error(constant(form), full(y.shape(), 0.75, {.dtype = f64})) < 1e-13);
+      // Factors of the queries and keys cancel; those of two in every bit.
+      Call scaled = call;
+      scaled.q = call.q * 0x1p60;
+      scaled.k = call.k * 0x1p-90;
+      CHECK(same_bits(scaled(form), y));
+      scaled.q = call.q * fixed_noise({2, 2, 70, 1}, 9);
+      CHECK(worst_error(scaled(form), y) < 1e-12);
+      // Equal keys: the mean of what is seen.
+      Call equal = call;
+      equal.k = ones(call.k.shape(), {.dtype = f64});
+      const Tensor counts = arange(70, {.dtype = f64}) + 1;
+      const Tensor mean_seen = causal ? cumsum(call.v, 2) / counts.unsqueeze(1)
+                                      : mean(call.v, {2}, true).expand(call.v.shape());
+      CHECK(worst_error(equal(form), mean_seen) < 1e-13);
+      // Key heads shared by groups are key heads repeated.
+      Call grouped({.heads = 6, .key_heads = 2, .queries = 10, .keys = 10, .causal = causal});
+      Call repeated = grouped;
+      const Tensor which = tensor<int64_t>({0, 0, 0, 1, 1, 1});
+      repeated.k = index_select(grouped.k, 1, which);
+      repeated.v = index_select(grouped.v, 1, which);
+      CHECK(worst_error(grouped(form), repeated(form)) < 1e-14);
+    }
+  // The last query sees all keys, masked or not.
+  Call call(s);
+  const Tensor causal = call(LinearForm::chunked);
+  call.options.causal = false;
+  const Tensor whole = call(LinearForm::chunked);
+  CHECK(worst_error(causal.slice(2, 69), whole.slice(2, 69)) < 1e-14);
+}
+
+TEST_CASE("linear_attention: large numbers") {
+  for (const LinearForm form : forms) {
+    const Setup s{.queries = 65, .keys = 65, .f = 8, .chunk = 16};
+    Call small(s, f32), large(s, f32);
+    large.q = small.q * 0x1p44;
+    large.k = small.k * 0x1p40;
+    large.v = small.v * 0x1p20;
+    CHECK(same_bits(large(form), small(form) * 0x1p20));
+    large.with_gradients();
+    large(form).backward(ones({2, 2, 65, 3}));
+    for (const Tensor& x : {large.q, large.k, large.v})
+      CHECK(std::isfinite(max(abs(x.grad())).item()));
+  }
+}
+
+TEST_CASE("linear_attention: bf16 is computed in f32") {
+  for (const LinearForm form : forms) {
+    const Setup s{.queries = 70, .keys = 80, .f = 8, .padded = 9};
+    const Call call(s, bf16);
+    const Tensor y = call(form);
+    CHECK(y.dtype() == bf16);
+    const Tensor want = reference::linear_attention(call.q, call.k, call.v, call.options);
+    CHECK(worst_error(y, want) <= 0x1p-8 + rounding(s, f32));
+  }
+}
+
+TEST_CASE("linear_attention: empty inputs") {
+  for (const LinearForm form : forms)
+    for (const bool causal : {false, true}) {
+      auto run = [&](int64_t b, int64_t m, int64_t n, int64_t f, int64_t dv) {
+        const Tensor q = ones({b, 2, m, f}).set_requires_grad();
+        const Tensor k = ones({b, 2, n, f}).set_requires_grad();
+        const Tensor v = ones({b, 2, n, dv}).set_requires_grad();
+        const Tensor y = linear_attention(q, k, v, {.causal = causal, .form = form});
+        CHECK(y.shape() == Shape{b, 2, m, dv});
+        sum(y).backward();
+        CHECK(q.grad().shape() == q.shape());
+        CHECK(v.grad().shape() == v.shape());
+        return y;
+      };
+      run(0, 3, 3, 2, 2);
+      run(1, 0, 3, 2, 2);
+      run(1, 3, 3, 2, 0);
+      CHECK(max(abs(run(1, 3, 0, 2, 2))).item() == 0);
+      CHECK(max(abs(run(1, 3, 3, 0, 2))).item() == 0);
+    }
+}
+
+TEST_CASE("linear_attention: errors") {
+  const Tensor x = ones({2, 4, 3, 5});
+  auto call = [](const Tensor& q, const Tensor& k, const Tensor& v,
+                 const LinearAttentionOptions& o = {}) { return linear_attention(q, k, v, o); };
+  CHECK_THROWS_WITH(call(x, ones({2, 3, 3, 5}), ones({2, 3, 3, 5})),
+                    "[linear_attention] q f32 [2, 4, 3, 5], k f32 [2, 3, 3, 5], v f32 [2, 3, 3, "
+                    "5]; accepted: q [B, H, M, F], k [B, G, N, F], v [B, G, N, Dv] with H a "
+                    "multiple of G");
+  for (const Shape& wrong : {Shape{2, 4, 3, 4}, Shape{1, 4, 3, 5}, Shape{4, 3, 5}})
+    CHECK_THROWS_WITH(call(x, ones(wrong), ones(wrong)), Containing("accepted: q [B, H, M, F]"));
+  CHECK_THROWS_WITH(call(x, x, ones({2, 4, 4, 5})), Containing("accepted: q [B, H, M, F]"));
+  CHECK_THROWS_WITH(call(x, x, x.to(f64)), Containing("all must have one floating dtype"));
+  CHECK_THROWS_WITH(call(x, x, x, {.key_padding = ones({2, 4}, {.dtype = boolean})}),
+                    "[linear_attention] key_padding bool [2, 4]; must be bool or u8 [2, 3]");
+  CHECK_THROWS_WITH(call(x, x, x, {.key_padding = ones({2, 3})}),
+                    Containing("must be bool or u8 [2, 3]"));
+  CHECK_THROWS_WITH(call(x, x, x, {.eps = -1}), "[linear_attention] eps -1; must be 0 or more");
+  CHECK_THROWS_WITH(call(x, x, x, {.chunk = 0}), "[linear_attention] chunk 0; must be at least 1");
+  const Tensor leaf = ones({2, 4, 3, 5}).set_requires_grad();
+  const Tensor y = sum(call(leaf, x, x, {.form = LinearForm::chunked}));
+  CHECK_THROWS_WITH(grad({y}, {leaf}, {}, {.create_graph = true}), Containing("linear_attention"));
+}
+
+TEST_CASE("linear_attention memory: chunked is linear in the length, composed is not") {
+  const int threads = num_threads();
+  set_num_threads(2);
+  const int64_t h = 2, f = 24, dv = 16, chunk = 64;
+  auto peak = [&](int64_t n, LinearForm form) {
+    Call call({.batch = 1,
+               .heads = h,
+               .key_heads = h,
+               .queries = n,
+               .keys = n,
+               .f = f,
+               .d_value = dv,
+               .chunk = chunk},
+              f32);
+    call.with_gradients();
+    const int64_t before = memory_stats().live;
+    reset_peak_memory();
+    {
+      const Tensor y = call(form);
+      y.backward(ones(y.shape()));
+    }
+    return memory_stats().peak - before;
+  };
+  for (const int64_t n : {2048, 4096}) {
+    // Per position: the output, its gradient, the denominator; the gradients of q, k and v, and the
+    // leaves' copies of them. Per thread: V' and its gradient, G', the products, the state.
+    const int64_t position = 2 * dv + 1 + 2 * (2 * f + dv);
+    const int64_t thread = 3 * chunk * (dv + 1) + chunk * chunk + f * (dv + 1);
+    CHECK(peak(n, LinearForm::chunked) <= 4 * (n * h * position + 2 * thread) + 4096);
+  }
+  CHECK(peak(2048, LinearForm::composed) > 4 * h * 2048 * 2048);
+  set_num_threads(threads);
+}

@@ -1,0 +1,266 @@
+// The state of linear attention: a sequence in pieces, down to one token at a time.
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "ops/attention/linear_attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/memory_failures.h"
+
+using namespace stretto;
+using testing::fail_until_it_fits;
+using testing::fixed_noise;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+constexpr LinearForm forms[] = {LinearForm::composed, LinearForm::chunked};
+
+struct Sequence {
+  Tensor q, k, v, padding;
+
+  explicit Sequence(int64_t length, DType dtype = f64, int64_t heads = 4, int64_t key_heads = 2)
+      : q((fixed_noise({2, heads, length, 5}, 1) + 1.1).to(dtype)),
+        k((fixed_noise({2, key_heads, length, 5}, 2) + 1.1).to(dtype)),
+        v(fixed_noise({2, key_heads, length, 3}, 3, dtype)) {}
+
+  Tensor piece(int64_t at, int64_t n, LinearState& state, LinearAttentionOptions o) const {
+    auto cut = [&](const Tensor& x) { return x.slice(2, at, at + n); };
+    if (padding.defined()) o.key_padding = padding.slice(1, at, at + n);
+    return linear_attention(cut(q), cut(k), cut(v), state, o);
+  }
+  Tensor in_pieces(const std::vector<int64_t>& sizes, LinearState& state,
+                   const LinearAttentionOptions& o) const {
+    Tensors parts;
+    int64_t at = 0;
+    for (const int64_t n : sizes) {
+      parts.push_back(piece(at, n, state, o));
+      at += n;
+    }
+    return cat(parts, 2);
+  }
+  Tensor whole(LinearAttentionOptions o) const {
+    o.key_padding = padding;
+    return linear_attention(q, k, v, o);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("LinearState: pieces equal one pass") {
+  NoGrad guard;
+  const int64_t l = 23;
+  for (const bool padded : {false, true})
+    for (const LinearForm form : forms)
+      for (const std::vector<int64_t>& sizes :
+           {std::vector<int64_t>(size_t(l), 1), {7, 1, 1, 0, 5, 9}, {23}, {1, 22}}) {
+        Sequence x(l);
+        if (padded) {
+          x.padding = zeros({2, l}, {.dtype = boolean});
+          x.padding[1].slice(0, 0, 9).fill_(1);
+        }
+        const LinearAttentionOptions o{.causal = true, .eps = 1e-3, .chunk = 4, .form = form};
+        LinearState state;
+        CHECK(worst_error(x.in_pieces(sizes, state, o), x.whole(o)) < 1e-14);
+        CHECK(state.length == l);
+        CHECK(state.sums.shape() == Shape{2, 2, 5, 4});
+      }
+}
+
+TEST_CASE("LinearState: s and z are the sums over the keys") {
+  NoGrad guard;
+  const Sequence x(9);
+  for (const LinearForm form : forms) {
+    LinearState state;
+    x.in_pieces({4, 5}, state, {.causal = true, .form = form});
+    CHECK(worst_error(state.s(), matmul(x.k.transpose(2, 3), x.v)) < 1e-14);
+    CHECK(worst_error(state.z(), sum(x.k, {2})) < 1e-14);
+  }
+}
+
+TEST_CASE("LinearState: a context, read by queries without keys") {
+  NoGrad guard;
+  const Sequence context(11), reader(6);
+  const Tensor none = zeros({2, 2, 0, 5}, {.dtype = f64});
+  const Tensor no_values = zeros({2, 2, 0, 3}, {.dtype = f64});
+  const Tensor want = linear_attention(reader.q, context.k, context.v);
+  for (const LinearForm form : forms)
+    for (const bool causal : {false, true}) {
+      LinearState state;
+      // No queries either: the keys join the state and nothing comes out.
+      const Tensor nothing = linear_attention(context.q.slice(2, 0, 0), context.k, context.v, state,
+                                              {.causal = causal, .form = form});
+      CHECK(nothing.shape() == Shape{2, 4, 0, 3});
+      const LinearAttentionOptions o{.causal = causal, .form = form};
+      const Tensor y = linear_attention(reader.q, none, no_values, state, o);
+      CHECK(worst_error(y, want) < 1e-14);
+      CHECK(state.length == 11);
+      // Not causal: queries see all new keys too.
+      const Tensor more = linear_attention(reader.q, reader.k, reader.v, state, {.form = form});
+      CHECK(worst_error(more, linear_attention(reader.q, cat({context.k, reader.k}, 2),
+                                               cat({context.v, reader.v}, 2))) < 1e-14);
+    }
+}
+
+TEST_CASE("LinearState: its bytes do not grow") {
+  NoGrad guard;
+  const Sequence x(600, f32, 2, 2);
+  LinearState state;
+  auto live_after = [&](int64_t at) {
+    const Tensor y = x.piece(at, 1, state, {.causal = true});
+    return memory_stats().live;
+  };
+  live_after(0);
+  const int64_t bytes = state.sums.storage().bytes, live = live_after(1);
+  CHECK(bytes == 2 * 2 * 5 * 4 * 4);
+  const void* const memory = state.sums.raw_data();
+  for (int64_t at = 2; at < 600; ++at) CHECK(live_after(at) == live);
+  CHECK(state.sums.storage().bytes == bytes);
+  CHECK(state.sums.raw_data() == memory);  // it is changed in place
+}
+
+TEST_CASE("LinearState: a copy stays as it is") {
+  NoGrad guard;
+  for (const LinearForm form : forms) {
+    const LinearAttentionOptions o{.causal = true, .form = form};
+    const Sequence x(12);
+    LinearState state;
+    x.in_pieces({5}, state, o);
+    LinearState copy = state;
+    const Tensor s = state.s(), before = s.clone();
+    const Tensor y = x.piece(5, 7, state, o);
+    CHECK(same_bits(s, before));
+    CHECK(copy.length == 5);
+    CHECK(same_bits(x.piece(5, 7, copy, o), y));
+  }
+}
+
+TEST_CASE("LinearState: rows in another order") {
+  NoGrad guard;
+  const Sequence x(8);
+  const LinearAttentionOptions o{.causal = true};
+  LinearState state;
+  state.reorder(tensor<int64_t>({1, 0}));  // empty stays empty
+  CHECK(!state.sums.defined());
+  x.in_pieces({5}, state, o);
+  state.reorder(tensor<int64_t>({1, 1, 0}));
+  CHECK(state.length == 5);
+  auto rows = [](const Tensor& t) {
+    return index_select(t.slice(2, 5), 0, tensor<int64_t>({1, 1, 0}));
+  };
+  const Tensor y = linear_attention(rows(x.q), rows(x.k), rows(x.v), state, o);
+  CHECK(worst_error(y, rows(x.whole(o))) < 1e-14);
+}
+
+TEST_CASE("LinearState: gradients flow through it, in the composed form") {
+  Sequence x(9, f64, 2, 1);
+  auto gradients = [&](auto&& f) {
+    for (Tensor* t : {&x.q, &x.k, &x.v}) *t = t->detach().clone().set_requires_grad();
+    const Tensor y = f();
+    y.backward(fixed_noise(y.shape(), 5));
+    return Tensors{y, x.q.grad(), x.k.grad(), x.v.grad()};
+  };
+  const LinearAttentionOptions o{.causal = true};
+  const Tensors whole = gradients([&] { return x.whole(o); });
+  const Tensors pieces = gradients([&] {
+    LinearState state;
+    return x.in_pieces({4, 1, 4}, state, o);
+  });
+  for (size_t i = 0; i < whole.size(); ++i) CHECK(worst_error(pieces[i], whole[i]) < 1e-13);
+
+  // Cut off the tape, the past is a constant.
+  LinearState state;
+  const Tensors cut = gradients([&] {
+    x.piece(0, 4, state, o);
+    state.sums = state.sums.detach();
+    return x.piece(4, 5, state, o);
+  });
+  CHECK(max(abs(cut[2].slice(2, 0, 4))).item() == 0);
+  CHECK(max(abs(cut[2].slice(2, 4))).item() > 0);
+  testing::gradcheck(
+      [&](const Tensors& in) {
+        LinearState from{in[3], 4};
+        return linear_attention(in[0], in[1], in[2], from, {.causal = true, .eps = 0.1});
+      },
+      {fixed_noise({1, 2, 3, 2}, 1) + 1.5, fixed_noise({1, 1, 3, 2}, 2) + 1.5,
+       testing::fixed_leaf({1, 1, 3, 2}, 3),
+       (fixed_noise({1, 1, 2, 3}, 4) + 2).set_requires_grad()});
+}
+
+TEST_CASE("LinearState: bf16 keeps it in f32") {
+  NoGrad guard;
+  const Sequence x(40, bf16);
+  LinearState state;
+  const LinearAttentionOptions o{.causal = true};
+  const Tensor y = x.in_pieces(std::vector<int64_t>(40, 1), state, o);
+  CHECK(y.dtype() == bf16);
+  CHECK(state.sums.dtype() == f32);
+  CHECK(worst_error(y, x.whole(o)) <= 0x1p-8);  // neighbours: either is rounded once
+}
+
+TEST_CASE("LinearState: errors leave it as it was") {
+  NoGrad guard;
+  const Sequence x(6);
+  LinearState state;
+  x.in_pieces({4}, state, {.causal = true});
+  const Tensor before = state.sums.clone();
+  auto with_keys = [&](int64_t n) {
+    return linear_attention(x.q, x.k.slice(2, 0, n), x.v.slice(2, 0, n), state, {.causal = true});
+  };
+  CHECK_THROWS_WITH(with_keys(5),
+                    "[linear_attention] 6 queries and 5 keys continue a state, causal; it needs a "
+                    "key for each query (or none at all), as a query cannot stand before keys "
+                    "that the state has taken in");
+  CHECK_THROWS_WITH(linear_attention(x.q, x.k, x.v.slice(3, 0, 2), state, {}),
+                    Containing("[linear_attention] the state is f64 [2, 2, 5, 4]; for k f64 [2, 2, "
+                               "6, 5] and v f64 [2, 2, 6, 2] it must be f64 [2, 2, 5, 3]"));
+  CHECK_THROWS_WITH(linear_attention(x.q.to(f32), x.k.to(f32), x.v.to(f32), state, {}),
+                    Containing("it must be f32 [2, 2, 5, 4]"));
+  GradMode on(true);
+  const Tensor leaf = x.v.clone().set_requires_grad();
+  CHECK_THROWS_WITH(
+      linear_attention(x.q, x.k, leaf, state, {.causal = true, .form = LinearForm::chunked}),
+      Containing("the chunked form has no gradient through its state; use "
+                 "LinearForm::composed, or a NoGrad guard"));
+  CHECK(same_bits(state.sums, before));
+  CHECK(state.length == 4);
+}
+
+TEST_CASE("LinearState: a call that runs out of memory leaves it as it was") {
+  const int threads = num_threads();
+  NoGrad guard;
+  for (const DType dtype : {f64, f32, bf16})
+    for (const LinearForm form : {LinearForm::chunked, LinearForm::composed})
+      for (const bool copied : {false, true})
+        for (int repeat = 0; repeat < (form == LinearForm::chunked ? 20 : 1); ++repeat) {
+          set_num_threads(repeat == 0 ? 1 : 4);
+          const Tensor q = fixed_noise({2, 6, 9, 5}, 1, dtype),
+                       k = fixed_noise({2, 6, 9, 5}, 2, dtype),
+                       v = fixed_noise({2, 6, 9, 4}, 3, dtype);
+          LinearState calm, disturbed;
+          for (int64_t at = 0; at < 9; at += 3) {
+            const auto call = [&](LinearState& state) {
+              const auto part = [&](const Tensor& x) { return x.slice(2, at, at + 3); };
+              return linear_attention(part(q), part(k), part(v), state,
+                                      {.causal = true, .chunk = 2, .form = form});
+            };
+            const Tensor want = call(calm);
+            Tensor got;
+            LinearState before = copied ? disturbed : LinearState{};
+            CHECK(fail_until_it_fits([&] { got = call(disturbed); }, 64) > 2);
+            CHECK(same_bits(got, want));
+            CHECK(same_bits(disturbed.sums, calm.sums));
+            CHECK(disturbed.length == calm.length);
+            CHECK((!copied || before.length == at));
+          }
+        }
+  set_num_threads(threads);
+}

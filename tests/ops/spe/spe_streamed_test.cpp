@@ -1,0 +1,275 @@
+// Gradients of spe() in all its forms, codes kept for several calls, memory and threads.
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "ops/spe/spe.h"
+#include "tests/ops/spe/spe_setup.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using testing::CodeKind;
+using testing::fixed_noise;
+using testing::same_bits;
+using testing::spe_ways;
+using testing::SpeCall;
+using testing::SpeSetup;
+using testing::SpeWay;
+using testing::worst_error;
+
+namespace {
+
+constexpr CodeKind kinds[] = {CodeKind::sine, CodeKind::conv, CodeKind::image};
+
+Tensors leaves(const SpeCall& call) {
+  Tensors all;
+  for (const Tensor& x : call.inputs)
+    if (x.defined() && x.requires_grad()) all.push_back(x);
+  return all;
+}
+
+// A sum of the results with fixed weights, so that gradients of calls can be added.
+Tensor weighted(const SpePair& y, uint64_t stream) {
+  return sum(y.q * fixed_noise(y.q.shape(), stream, y.q.dtype())) +
+         sum(y.k * fixed_noise(y.k.shape(), stream + 1, y.k.dtype()));
+}
+
+// Zeros where there is no gradient.
+Tensors gradients(const SpeCall& call, SpeWay way) {
+  const Tensors wanted = leaves(call);
+  Tensors all = grad({weighted(call(way), 50)}, wanted);
+  for (size_t i = 0; i < all.size(); ++i)
+    if (!all[i].defined()) all[i] = zeros_like(wanted[i]);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("spe: gradients of everything") {
+  for (const CodeKind kind : kinds) {
+    std::vector<SpeSetup> setups = {
+        {.kind = kind, .queries = 4, .keys = 5, .first = 1},
+        {.kind = kind, .batch = 1, .heads = 1, .d = 5, .r = 1, .gated = false, .given = true},
+        {.kind = kind, .batch = 5, .heads = 1, .queries = 2, .keys = 2, .sines = 1, .taps = 5}};
+    for (const SpeSetup& s : setups)
+      for (const SpeWay way : spe_ways) {
+        INFO(name(way) << ", " << describe(s));
+        SpeCall call(s);
+        call.with_gradients();
+        const bool twice = way == SpeWay::composed && s.batch == 1;
+        testing::gradcheck([&](const Tensors& in) { return testing::joined(call(way, in)); },
+                           call.inputs, twice);
+      }
+  }
+}
+
+TEST_CASE("spe: all forms have the same gradients") {
+  for (const SpeSetup& s : testing::spe_setups()) {
+    SpeCall call(s);
+    call.with_gradients();
+    const Tensors want = gradients(call, SpeWay::composed);
+    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept, SpeWay::kept_some}) {
+      INFO(name(way) << ", " << describe(s));
+      const Tensors got = gradients(call, way);
+      for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) <= 1e-12);
+    }
+  }
+}
+
+TEST_CASE("spe: gradients of some inputs alone") {
+  for (const CodeKind kind : kinds)
+    for (const SpeWay way : spe_ways) {
+      SpeCall call({.kind = kind});
+      call.with_gradients();
+      const Tensors want = gradients(call, SpeWay::composed);
+      CHECK_FALSE(SpeCall(call.s)(way).q.requires_grad());
+      for (size_t i = 0; i < call.inputs.size(); ++i) {
+        INFO(name(way) << ", kind " << int(kind) << ", input " << i);
+        SpeCall one(call.s);
+        one.inputs[i].set_requires_grad();
+        CHECK(worst_error(gradients(one, way)[0], want[i]) <= 1e-13);
+      }
+    }
+}
+
+TEST_CASE("spe: gradients of one result alone") {
+  for (const CodeKind kind : kinds)
+    for (const SpeWay way : spe_ways) {
+      SpeCall call({.kind = kind});
+      call.with_gradients();
+      auto of_keys = [&](SpeWay by) { return grad({sum(call(by).k)}, leaves(call)); };
+      const Tensors want = of_keys(SpeWay::composed), got = of_keys(way);
+      for (size_t i = 0; i < want.size(); ++i)
+        CHECK(worst_error(got[i].defined() ? got[i] : zeros_like(call.inputs[i]),
+                          want[i].defined() ? want[i] : zeros_like(call.inputs[i])) <= 1e-13);
+    }
+}
+
+TEST_CASE("a kept spe code has the summed gradients of all calls") {
+  for (const CodeKind kind : kinds) {
+    // Three layers: gates of their own, one without; other lengths, positions and batches.
+    std::vector<SpeCall> calls;
+    for (const SpeSetup& s :
+         {SpeSetup{.kind = kind}, SpeSetup{.kind = kind, .queries = 2, .keys = 4, .first = 5},
+          SpeSetup{.kind = kind, .batch = 1, .gated = false}})
+      calls.emplace_back(s).with_gradients();
+    for (SpeCall& call : calls) {
+      std::copy(calls[0].inputs.begin() + 2, calls[0].inputs.end() - 1, call.inputs.begin() + 2);
+      if (call.s.gated) call.inputs.back() = fixed_noise({2, 3}, 70).set_requires_grad();
+    }
+    auto total = [&](const SpeCode& code, SpeForm form) {
+      Tensor sum;
+      for (size_t i = 0; i < calls.size(); ++i) {
+        const Tensors& in = calls[i].inputs;
+        const Tensor term =
+            weighted(spe(in[0], in[1], code, calls[i].options(in, form)), 80 + 2 * i);
+        sum = sum.defined() ? sum + term : term;
+      }
+      return sum;
+    };
+    Tensors wanted;
+    for (const SpeCall& call : calls)
+      for (const Tensor& x : leaves(call)) wanted.push_back(x);
+    const Tensors want = grad({total(calls[0].code(), SpeForm::composed)}, wanted);
+    const SpeCode kept = calls[0].code().kept(9);
+    const Tensor y = total(kept, SpeForm::automatic);
+    const Tensors got = grad({y}, wanted, {}, {.retain_graph = true});
+    for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) <= 1e-13);
+    // The graph again, in one pass and with another in between.
+    grad({calls[0](SpeWay::streamed).q}, {wanted[2]}, {fixed_noise({2, 2, 6, 4}, 3)});
+    const Tensors again = grad({y}, wanted, {}, {.retain_graph = true});
+    for (size_t i = 0; i < want.size(); ++i) CHECK(same_bits(again[i], got[i]));
+
+    // A pass that did not come to its end leaves nothing in the next.
+    bool fails = true;
+    const SpeCode fresh = calls[0].code().kept(9);
+    const Tensor q = calls[0].inputs[0] * 1.0;  // its hook runs before the code's backward
+    q.register_hook([&](const Tensor&) {
+      if (fails) throw Error("stop");
+    });
+    const Tensor first = weighted(spe(q, calls[0].inputs[1], fresh), 90);
+    CHECK_THROWS_WITH(grad({first}, {wanted[2]}, {}, {.retain_graph = true}), "stop");
+    fails = false;
+    const Tensor once = grad({first}, {wanted[2]}, {}, {.retain_graph = true})[0];
+    const Tensor alone =
+        grad({weighted(spe(q, calls[0].inputs[1], calls[0].code()), 90)}, {wanted[2]})[0];
+    CHECK(worst_error(once, alone) <= 1e-13);
+
+    // A code that nobody uses, kept again, longer; gradients of gradients by the composed form.
+    CHECK_FALSE(grad({sum(calls[0].inputs[0])}, {wanted[2]})[0].defined());
+    CHECK(worst_error(total(kept.kept(6).kept(12), SpeForm::automatic), y) <= 1e-14);
+    CHECK_NOTHROW(grad({total(kept, SpeForm::composed)}, {wanted[2]}, {}, {.create_graph = true}));
+    CHECK_THROWS_WITH(
+        grad({total(kept, SpeForm::automatic)}, {wanted[2]}, {}, {.create_graph = true}),
+        Containing("can be differentiated once only; use its composed form"));
+  }
+}
+
+TEST_CASE("spe: the same bits again, and for any number of threads") {
+  const int before = num_threads();
+  for (const CodeKind kind : kinds)
+    for (const SpeWay way : spe_ways) {
+      INFO(name(way) << ", kind " << int(kind));
+      SpeCall call(
+          {.kind = kind, .queries = 280, .keys = 300, .d = 18, .r = 17, .rows = 20, .columns = 15},
+          f32);
+      call.with_gradients();
+      set_num_threads(1);
+      const SpePair y = call(way);
+      const Tensors g = gradients(call, way);
+      for (const int threads : {1, 2, 5}) {
+        set_num_threads(threads);
+        const SpePair again = call(way);
+        CHECK(same_bits(again.q, y.q));
+        CHECK(same_bits(again.k, y.k));
+        const Tensors more = gradients(call, way);
+        for (size_t i = 0; i < g.size(); ++i) CHECK(same_bits(more[i], g[i]));
+      }
+    }
+  set_num_threads(before);
+}
+
+TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
+  const int before = num_threads();
+  set_num_threads(2);
+  for (const CodeKind kind : {CodeKind::sine, CodeKind::conv, CodeKind::image}) {
+    SpeCall call({.kind = kind,
+                  .batch = 1,
+                  .heads = 4,
+                  .queries = 2048,
+                  .keys = 2048,
+                  .d = 32,
+                  .r = 32,
+                  .taps = 9,
+                  .tap_rows = 9,
+                  .rows = 32,
+                  .columns = 64},
+                 f32);
+    call.with_gradients();
+    const int64_t operand = 4 * 2048 * 32 * 4, code = operand * 32;
+    const int64_t without = memory_stats().live;
+    const SpeCode kept = call.code().kept(2048);
+    CHECK(memory_stats().live - without < 2 * code + code / 4);
+    const int64_t with_both = memory_stats().live;
+    const SpeCode some = call.code().kept(2048, 0.5);
+    CHECK(memory_stats().live - with_both < code * 3 / 2 + code / 4);
+    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept, SpeWay::kept_some}) {
+      INFO(name(way) << ", kind " << int(kind));
+      auto peak_of = [&](auto f) {
+        reset_peak_memory();
+        const int64_t live = memory_stats().live;
+        f();
+        return memory_stats().peak - live;
+      };
+      SpePair y;
+      const SpeOptions options = call.options(call.inputs);
+      const int64_t forward = peak_of([&] {
+        y = spe(call.inputs[0], call.inputs[1],
+                way == SpeWay::kept        ? kept
+                : way == SpeWay::kept_some ? some
+                                           : call.code(),
+                options);
+      });
+      // Results, two operands' worth, and what the two threads work with.
+      CHECK(forward < 2 * operand + code / 4);
+      const Tensor gq = ones_like(y.q), gk = ones_like(y.k);
+      const int64_t back = peak_of([&] {
+        grad({y.q, y.k}, leaves(call), {gq, gk}, {.retain_graph = true});
+      });
+      CHECK(back < 2 * operand + code / 4);
+    }
+  }
+  set_num_threads(before);
+}
+
+TEST_CASE("spe: what follows keeps neither result") {
+  for (const CodeKind kind : kinds)
+    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept, SpeWay::kept_some}) {
+      INFO(name(way) << ", kind " << int(kind));
+      SpeCall call(
+          {.kind = kind, .queries = 200, .keys = 300, .d = 8, .r = 64, .rows = 20, .columns = 15});
+      call.with_gradients();
+      // Squares, whose backward needs what they are of.
+      auto loss = [&](SpeWay how) {
+        const SpePair y = call(how);
+        return sum(square(y.q)) + sum(square(y.k));
+      };
+      const Tensors want = grad({loss(SpeWay::composed)}, leaves(call));
+      const int64_t before = memory_stats().live;
+      const Tensor y = loss(way);
+      const int64_t code = 2 * 8 * 300 * 64 * 8, both = 2 * 2 * (200 + 300) * 64 * 8;
+      const int64_t codes = way == SpeWay::kept        ? 2 * code
+                            : way == SpeWay::kept_some ? code * 3 / 2
+                                                       : 0;
+      CHECK(memory_stats().live - before - codes < both / 2);
+      const Tensors got = grad({y}, leaves(call));
+      for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) < 1e-12);
+      CHECK_THROWS_WITH(grad({loss(way)}, leaves(call), {}, {.create_graph = true}),
+                        Containing("[spe] this fused op can be differentiated once only"));
+    }
+}
