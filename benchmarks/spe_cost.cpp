@@ -18,7 +18,7 @@
 #include "core/parallel.h"
 #include "core/storage.h"
 #include "examples/common/command_line.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 #include "nn/positions/spe.h"
 #include "nn/training/optim.h"
 #include "ops/create.h"
@@ -61,13 +61,13 @@ nn::MakePosition spe(const std::string& name, const Settings& o) {
                        .shared = nn::SpeShare::draws});
 }
 
-nn::MusicTransformer::Options model_options(const std::string& name, const Settings& o) {
-  nn::MusicTransformer::Options options = nn::music_performer(vocabulary);
+nn::LanguageModel::Options model_options(const std::string& name, const Settings& o) {
+  nn::LanguageModel::Options options = nn::music_performer(vocabulary);
   options.n_layers = o.layers;
   if (name == "ape") {
-    options.sinusoid = nn::Sinusoid::interleaved;
+    options.input.sinusoid = nn::Sinusoid::interleaved;
   } else {
-    options.position = spe(name, o);
+    options.layer.position = spe(name, o);
   }
   return options;
 }
@@ -82,7 +82,7 @@ class Run {
   Run(const Variant& variant, const Settings& o) : paper(variant) {
     const int64_t before = memory_stats().live;
     manual_seed(1);
-    model_ = std::make_unique<nn::MusicTransformer>(model_options(variant.name, o));
+    model_ = std::make_unique<nn::LanguageModel>(model_options(variant.name, o));
     optimizer_ = std::make_unique<nn::Adam>(model_->parameters(), nn::Adam::Options{.lr = 1e-4});
     inputs_ = randint(0, vocabulary, {o.batch, o.length});
     targets_ = randint(0, vocabulary, {o.batch, o.length});
@@ -118,7 +118,7 @@ class Run {
     optimizer_->zero_grad();
   }
 
-  std::unique_ptr<nn::MusicTransformer> model_;
+  std::unique_ptr<nn::LanguageModel> model_;
   std::unique_ptr<nn::Adam> optimizer_;
   Tensor inputs_, targets_;
   int64_t held_ = 0, peak_ = 0;

@@ -12,7 +12,8 @@
 #include "core/blas.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
+#include "nn/positions/relative_table.h"
 #include "nn/training/optim.h"
 #include "ops/create.h"
 #include "ops/loss.h"
@@ -38,16 +39,20 @@ double now() {
 int run(const Settings& o) {
   set_num_threads(o.threads);
   manual_seed(1);
-  nn::MusicTransformer::Options options{.vocabulary = o.vocabulary,
-                                        .d_model = o.d_model,
-                                        .n_layers = o.layers,
-                                        .n_heads = o.heads,
-                                        .d_hidden = o.d_hidden,
-                                        .relative = o.attention == "relative",
-                                        .relative_length = o.length,
-                                        .dropout = o.dropout};
-  if (!options.relative) options.sinusoid = nn::Sinusoid::interleaved;
-  nn::MusicTransformer model(options);
+  nn::LanguageModel::Options options{
+      .vocabulary = o.vocabulary,
+      .n_layers = o.layers,
+      .layer = {.d_model = o.d_model,
+                .n_heads = o.heads,
+                .d_hidden = o.d_hidden,
+                .dropout = o.dropout,
+                .attention_bias = false,
+                .position = nn::music_relative({.length = o.length})}};
+  if (o.attention != "relative") {
+    options.layer.position = {};
+    options.input.sinusoid = nn::Sinusoid::interleaved;
+  }
+  nn::LanguageModel model(options);
   nn::AdamW optimizer(model.parameters(), {.lr = 1e-3});
   const Tensor inputs = randint(0, o.vocabulary, {o.batch, o.length});
   const Tensor targets = randint(0, o.vocabulary, {o.batch, o.length});

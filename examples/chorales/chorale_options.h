@@ -9,7 +9,6 @@ struct ChoraleModelSettings : ModelSettings {
   ChoraleModelSettings(int64_t n_layers, int64_t crop)
       : ModelSettings{.layers = n_layers, .learning_rate = 2e-3}, length(crop) {}
 
-  double attention_dropout = 0;
   int64_t length;
   int64_t transpose = 5;
   double weight_decay = 0.01;
@@ -17,7 +16,6 @@ struct ChoraleModelSettings : ModelSettings {
   template <class S, class F>
   static void each_of_chorales(S& s, F&& f) {
     each_of_model(s, f);
-    f("attention_dropout", s.attention_dropout);
     f("length", s.length);
     f("transpose", s.transpose);
     f("weight_decay", s.weight_decay);
@@ -29,7 +27,6 @@ struct ChoraleModelSettings : ModelSettings {
     check_model();
     require_range("--length", length, least_length, 1 << 20);
     require_range("--transpose", transpose, 0, 24);
-    require_share("--attention-dropout", attention_dropout);
     require_not_negative("--weight-decay", weight_decay);
   }
 };
@@ -40,7 +37,6 @@ template <class App>
 void describe_chorales(App& app, ChoraleModelSettings& s) {
   describe_model(app, s);
   app.get_option("--batch")->description("Crops per step");
-  app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
   app.add_option("--transpose", s.transpose, "Crops are moved by up to so many semitones");
   app.add_option("--weight-decay", s.weight_decay, "Decoupled weight decay");
 }

@@ -12,39 +12,31 @@
 namespace stretto::examples {
 
 void ChoraleSettings::check() const {
-  require(attention == "relative" || attention == "absolute",
-          "--attention " + attention + ": accepted are relative and absolute");
   check_chorales(4);
   require(length % 4 == 0,
           "--length " + as_text(length) + ": must be a multiple of 4, the voices of a sixteenth");
+  check_position(positions());
+}
+
+nn::PositionSettings ChoraleSettings::positions() const {
+  nn::PositionSettings p = position_settings(length);
+  p.longest = 2 * length;
+  return p;
 }
 
 double ChoraleSettings::least_memory() const {
-  const double d = double(d_model), hidden = double(d_hidden), vocabulary = chorale_vocabulary;
-  const double table = attention == "relative" ? double(length) * d : 0;
-  const double parameters =
-      double(layers) * (4 * d * d + 2 * d * hidden + table) + 2 * vocabulary * d;
-  const double activations =
-      double(batch) * double(length) * (double(layers) * (6 * d + hidden) + vocabulary);
-  return sizeof(float) * (4 * parameters + activations);
+  return least_memory_of<nn::LanguageModel>(model(), double(batch * length), chorale_vocabulary);
 }
 
-nn::MusicTransformer::Options ChoraleSettings::model() const {
-  nn::MusicTransformer::Options o{.vocabulary = chorale_vocabulary,
-                                  .d_model = d_model,
-                                  .n_layers = layers,
-                                  .n_heads = heads,
-                                  .d_hidden = d_hidden,
-                                  .relative = attention == "relative",
-                                  .relative_length = length,
-                                  .dropout = dropout,
-                                  .attention_dropout = attention_dropout};
-  if (!o.relative) o.sinusoid = nn::Sinusoid::interleaved;
+nn::LanguageModel::Options ChoraleSettings::model() const {
+  nn::LanguageModel::Options o{
+      .vocabulary = chorale_vocabulary, .n_layers = layers, .layer = layer()};
+  nn::add_position(position, positions(), o.layer, o.input);
   return o;
 }
 
-double validation_loss(nn::MusicTransformer& model, const std::vector<Chorale>& pieces,
-                       int64_t length, int64_t stride, int64_t batch) {
+double validation_loss(nn::LanguageModel& model, const std::vector<Chorale>& pieces, int64_t length,
+                       int64_t stride, int64_t batch) {
   NoGrad guard;
   const bool was_training = model.training();
   model.eval();
@@ -85,13 +77,13 @@ StepResult ChoraleTraining::train_step(double progress) {
   });
 }
 
-Chorale continue_chorale(nn::MusicTransformer& model, const Chorale& opening, int64_t steps,
+Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
                          int64_t context, double temperature, double top_p, uint64_t seed) {
   model.eval();
   std::vector<int64_t> tokens = to_tokens(opening);
   std::vector<int64_t> prompt = {start_token};
   prompt.insert(prompt.end(), tokens.begin(), tokens.end());
-  nn::MusicTransformer::Cache cache;
+  nn::LanguageModel::Cache cache;
   cache.layers.resize(size_t(model.options.n_layers));
   for (auto& layer : cache.layers) layer.limit = context;
   const std::vector<int64_t> drawn = nn::generate(

@@ -9,7 +9,7 @@
 #include "examples/chorales/chorale_options.h"
 #include "examples/chorales/chorale_tokens.h"
 #include "examples/training/model_training.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 #include "nn/training/checkpoint.h"
 #include "nn/training/optim.h"
 
@@ -20,28 +20,26 @@ namespace stretto::examples {
 struct ChoraleSettings : ChoraleModelSettings {
   ChoraleSettings() : ChoraleModelSettings(4, 512) {}
 
-  std::string attention = "relative";  // or "absolute": sinusoids added to the input
-
   bool operator==(const ChoraleSettings&) const = default;
 
   /// check_chorales(), and a length of whole sixteenths.
   void check() const;
-  /// A training takes more bytes than this: parameters with their gradients and moments, and of
-  /// the activations those that surely stay until the backward pass.
+  /// A training takes more bytes than this.
   double least_memory() const;
-  nn::MusicTransformer::Options model() const;
+  /// Positions that a sequence may have, where tables end: twice the length.
+  nn::PositionSettings positions() const;
+  nn::LanguageModel::Options model() const;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("attention", s.attention);
     ChoraleModelSettings::each_of_chorales(s, f);
   }
 };
 
 /// Mean negative log-likelihood in nats per token over all of `pieces` (scoring_batches). Throws
 /// Interrupted when the user stops the program.
-double validation_loss(nn::MusicTransformer& model, const std::vector<Chorale>& pieces,
-                       int64_t length, int64_t stride, int64_t batch);
+double validation_loss(nn::LanguageModel& model, const std::vector<Chorale>& pieces, int64_t length,
+                       int64_t stride, int64_t batch);
 
 /// A name for the data of a run.
 std::string fingerprint(const std::vector<Chorale>& pieces);
@@ -50,7 +48,7 @@ inline constexpr const char* other_chorales =
     "chorales than those of --data (or of --seed without it)";
 
 /// A Music Transformer with the pieces it learns from.
-class ChoraleTraining : public ModelTraining<nn::MusicTransformer, nn::AdamW, ChoraleSettings> {
+class ChoraleTraining : public ModelTraining<nn::LanguageModel, nn::AdamW, ChoraleSettings> {
  public:
   ChoraleTraining(const ChoraleSettings& settings, std::vector<Chorale> pieces, Device device);
 
@@ -64,7 +62,7 @@ class ChoraleTraining : public ModelTraining<nn::MusicTransformer, nn::AdamW, Ch
 
 /// A continuation of `opening` (may be empty) of up to `steps` further sixteenths, or fewer when
 /// the model ends the piece. Returns opening and continuation. Throws Interrupted as above.
-Chorale continue_chorale(nn::MusicTransformer& model, const Chorale& opening, int64_t steps,
+Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
                          int64_t context, double temperature, double top_p, uint64_t seed);
 
 }  // namespace stretto::examples

@@ -7,7 +7,6 @@
 #include "examples/common/interrupt.h"
 #include "examples/training/training_file.h"
 #include "nn/models/beam_search.h"
-#include "nn/positions/relative_table.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -16,40 +15,35 @@
 namespace stretto::examples {
 
 void HarmonySettings::check() const {
-  require(position == "none" || position == "sinusoid" || position == "music",
-          "--position " + position + ": accepted are none, sinusoid and music");
   require_share("--label-smoothing", label_smoothing);
   check_chorales(2);
+  for (const bool encoder : {true, false}) check_position(positions(encoder));
+}
+
+nn::PositionSettings HarmonySettings::positions(bool encoder) const {
+  nn::PositionSettings p = position_settings(encoder ? length : 3 * length);
+  p.two_sided = encoder;
+  p.longest = 3 * length;
+  return p;
 }
 
 double HarmonySettings::least_memory() const {
-  const double d = double(d_model), hidden = double(d_hidden), vocabulary = chorale_vocabulary;
-  const double tables = position == "music" ? 5 * double(length) * d : 0;
-  const double parameters =
-      double(layers) * (12 * d * d + 4 * d * hidden + tables) + 2 * vocabulary * d;
-  const double activations =
-      double(batch) * double(length) * (double(layers) * (36 * d + 4 * hidden) + 3 * vocabulary);
-  return sizeof(float) * (4 * parameters + activations);
+  return least_memory_of<nn::SequenceToSequence>(model(), double(batch) * 4 * double(length),
+                                                 0.75 * chorale_vocabulary);
 }
 
 nn::SequenceToSequence::Options HarmonySettings::model() const {
   nn::SequenceToSequence::Options o{.source_vocabulary = chorale_vocabulary,
                                     .target_vocabulary = chorale_vocabulary,
-                                    .d_model = d_model,
                                     .n_encoder_layers = layers,
                                     .n_decoder_layers = layers,
-                                    .n_heads = heads,
-                                    .d_hidden = d_hidden,
+                                    .layer = layer(),
                                     .source_step = 3,  // as many tokens are written per sixteenth
-                                    .norm = nn::NormPlace::pre,
-                                    .dropout = dropout,
-                                    .attention_dropout = attention_dropout,
                                     .shared_embedding = true};
-  if (position == "none") o.sinusoid = {};
-  if (position == "music") {
-    o.encoder_position = nn::music_relative({.length = length, .two_sided = true});
-    o.decoder_position = nn::music_relative({.length = 3 * length});
-  }
+  nn::LayerOptions encoder = o.layer;
+  nn::add_position(position, positions(true), encoder, o.input);
+  nn::add_position(position, positions(false), o.layer, o.input);
+  o.encoder_position = encoder.position;
   return o;
 }
 

@@ -15,10 +15,8 @@ namespace stretto::examples {
 
 /// What fixes a run, as ChoraleSettings do for the other program.
 struct HarmonySettings : ChoraleModelSettings {
-  HarmonySettings() : ChoraleModelSettings(2, 64) {}
+  HarmonySettings() : ChoraleModelSettings(2, 64) { position = "sinusoid+music"; }
 
-  /// none; sinusoid: added to both inputs; music: these, and relative tables in self-attention.
-  std::string position = "music";
   double label_smoothing = 0;
 
   bool operator==(const HarmonySettings&) const = default;
@@ -28,10 +26,11 @@ struct HarmonySettings : ChoraleModelSettings {
   /// A training takes more bytes than this.
   double least_memory() const;
   nn::SequenceToSequence::Options model() const;
+  /// Of the encoder, which sees `length` sixteenths, or of the decoder, which writes three voices.
+  nn::PositionSettings positions(bool encoder) const;
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("position", s.position);
     f("label_smoothing", s.label_smoothing);
     ChoraleModelSettings::each_of_chorales(s, f);
   }

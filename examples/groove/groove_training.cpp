@@ -14,11 +14,11 @@
 namespace stretto::examples {
 namespace {
 
-Device device_of(const nn::MusicTransformer& model) { return model.embedding.weight.device(); }
+Device device_of(const nn::LanguageModel& model) { return model.embedding.weight.device(); }
 
 }  // namespace
 
-double groove_loss(nn::MusicTransformer& model, const std::vector<GrooveSequence>& sequences,
+double groove_loss(nn::LanguageModel& model, const std::vector<GrooveSequence>& sequences,
                    int64_t batch, bool published_eos) {
   if (sequences.empty()) throw std::invalid_argument("groove_loss: no sequences");
   NoGrad guard;
@@ -43,7 +43,7 @@ double groove_loss(nn::MusicTransformer& model, const std::vector<GrooveSequence
 
 GrooveTraining::GrooveTraining(const GrooveSettings& s, std::vector<GrooveSource> songs,
                                Device device)
-    : ModelTraining(s, groove_model(s), {.lr = s.learning_rate, .weight_decay = s.weight_decay},
+    : ModelTraining(s, s.model(), {.lr = s.learning_rate, .weight_decay = s.weight_decay},
                     {fingerprint(songs), "songs than those of --data (or of --seed without it)"},
                     device),
       songs_(std::move(songs)) {}
@@ -57,14 +57,14 @@ StepResult GrooveTraining::train_step(double progress) {
   });
 }
 
-Groove continue_groove(nn::MusicTransformer& model, const Groove& prompt,
+Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
                        const GrooveSampling& options) {
   model.eval();
   const Device device = device_of(model);
   std::vector<int64_t> tokens = to_tokens(prompt);
   std::vector<int64_t> seen{groove_start};
   seen.insert(seen.end(), tokens.begin(), tokens.end());
-  nn::MusicTransformer::Cache cache;
+  nn::LanguageModel::Cache cache;
   cache.layers.resize(size_t(model.options.n_layers));
   for (auto& layer : cache.layers) layer.limit = options.context;
   GrooveGrammar grammar(options.shifts);

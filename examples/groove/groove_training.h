@@ -8,16 +8,16 @@
 #include "examples/groove/groove_grammar.h"
 #include "examples/groove/groove_settings.h"
 #include "examples/training/model_training.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 
 namespace stretto::examples {
 
 /// Mean negative log-likelihood in nats per token. Throws Interrupted when the user stops the
 /// program, std::invalid_argument for no sequences.
-double groove_loss(nn::MusicTransformer& model, const std::vector<GrooveSequence>& sequences,
+double groove_loss(nn::LanguageModel& model, const std::vector<GrooveSequence>& sequences,
                    int64_t batch, bool published_eos);
 
-class GrooveTraining : public ModelTraining<nn::MusicTransformer, nn::AdamW, GrooveSettings> {
+class GrooveTraining : public ModelTraining<nn::LanguageModel, nn::AdamW, GrooveSettings> {
  public:
   GrooveTraining(const GrooveSettings& settings, std::vector<GrooveSource> songs, Device device);
 
@@ -40,7 +40,7 @@ struct GrooveSampling {
 /// The prompt and what the model writes after it, one token at a time, as GrooveGrammar allows. The
 /// result has the prompt's instruments and tempo; notes that have no end when the tokens run out
 /// are lost. Throws Interrupted as above.
-Groove continue_groove(nn::MusicTransformer& model, const Groove& prompt,
+Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
                        const GrooveSampling& options);
 
 }  // namespace stretto::examples

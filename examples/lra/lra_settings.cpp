@@ -6,7 +6,6 @@
 #include "examples/common/settings.h"
 #include "examples/lra/image.h"
 #include "examples/training/training.h"
-#include "nn/init.h"
 
 namespace stretto::examples {
 namespace {
@@ -26,7 +25,6 @@ const char* name_of(nn::Pooling pooling) {
 
 void LraSettings::check() const {
   lra_task(task);
-  const bool scores = lra_attention(*this).scores, uses_scores = lra_position(*this).scores;
   pooling_of(pooling);
   require(schedule == "rsqrt" || schedule == "cycles" || schedule == "cosine",
           "--schedule " + schedule + ": accepted are rsqrt, cycles and cosine");
@@ -43,44 +41,37 @@ void LraSettings::check() const {
           "--max-length " + as_text(max_length) + ": an image has 1024 pixels");
   require_range("--d-hidden", d_hidden, 2, 1 << 20);
   require_range("--warmup", warmup, schedule == "cosine" ? 0 : 1, INT64_MAX);
-  check_model(false);
-  require_range("--d-qkv", d_qkv, 1, 65536);
-  require(d_qkv % heads == 0,
-          "--d-qkv " + as_text(d_qkv) + " is not a multiple of --heads " + as_text(heads));
-  require(scores || !uses_scores, "--position " + position +
-                                      ": is added to scores, which --attention " + attention +
-                                      " has not");
-  require(position != "rope" || d_qkv / heads % 2 == 0,
-          "--position rope: turns pairs, and a head has " + as_text(d_qkv / heads) + " numbers");
-  check_spe(1 << 20);
-  require_share("--attention-dropout", attention_dropout);
-  require(scores || attention_dropout == 0, "--attention-dropout " + as_text(attention_dropout) +
-                                                ": --attention " + attention +
-                                                " has no weights to drop; accepted is 0");
-  require_range("--redraw", redraw, 0, INT64_MAX);
+  check_model();
+  check_position(positions());
   require_range("--cycle", cycle, schedule == "cycles" ? 1 : 0, INT64_MAX);
   require_not_negative("--weight-decay", weight_decay);
 }
 
 nn::SequenceClassifier::Options LraSettings::model() const {
   const LraTask& t = lra_task(task);
-  const LraPosition p = lra_position(*this);
-  return {.vocabulary = t.vocabulary(*this),
-          .n_classes = t.n_classes,
-          .max_length = max_length,
-          .d_model = d_model,
-          .d_qkv = d_qkv,
-          .n_layers = layers,
-          .n_heads = heads,
-          .d_hidden = d_hidden,
-          .pooling = pooling_of(pooling),
-          .pairs = t.pairs,
-          .added = p.added,
-          .attend_to_padding = attend_to_padding,
-          .dropout = dropout,
-          .attention_dropout = attention_dropout,
-          .position = p.make,
-          .kernel = lra_attention(*this).make};
+  nn::SequenceClassifier::Options o{.vocabulary = t.vocabulary(*this),
+                                    .n_classes = t.n_classes,
+                                    .n_layers = layers,
+                                    .layer = layer(),
+                                    .input = {.scale = false},
+                                    .pooling = pooling_of(pooling),
+                                    .pairs = t.pairs,
+                                    .attend_to_padding = attend_to_padding};
+  o.layer.norm_eps = 1e-6;
+  // As Choromanski et al. 2021: linear-relu adds its epsilon to the features, not to denominators.
+  o.layer.kernel =
+      nn::find_kernel(attention).make({.features = features, .redraw = redraw, .relu_eps = 0});
+  nn::add_position(position, positions(), o.layer, o.input);
+  return o;
+}
+
+nn::PositionSettings LraSettings::positions() const {
+  nn::PositionSettings p = position_settings(max_length);
+  p.two_sided = true;
+  p.share_sine = nn::SpeShare::nothing;
+  p.share_conv = nn::SpeShare::parameters;
+  if (task == "image" && pooling != "cls") p.plane = {32, 32};
+  return p;
 }
 
 ListOpsOptions LraSettings::listops() const {
@@ -100,10 +91,7 @@ double LraSettings::rate(int64_t step, double progress) const {
 
 double LraSettings::least_memory(double length) const {
   const double rows = double(batch) * length * (lra_task(task).pairs ? 2 : 1);
-  const double activations =
-      rows * double(layers) * (4 * double(d_model) + 4 * double(d_qkv) + double(d_hidden));
-  const double parameters = double(nn::count_parameters<nn::SequenceClassifier>(model()));
-  return sizeof(float) * (4 * parameters + activations);
+  return least_memory_of<nn::SequenceClassifier>(model(), rows, 0);
 }
 
 namespace {
@@ -114,14 +102,16 @@ LraSettings published(const std::string& task) {
   s.task = task;
   s.realizations = task == "image" ? 32 : 64;
   s.pooling = name_of(p.model.pooling);
-  s.max_length = p.model.max_length;
+  s.max_length = p.max_length;
   s.layers = p.model.n_layers;
-  s.d_model = p.model.d_model;
-  s.d_qkv = p.model.d_qkv > 0 ? p.model.d_qkv : p.model.d_model;
-  s.heads = p.model.n_heads;
-  s.d_hidden = p.model.d_hidden;
-  s.dropout = p.model.dropout;
-  s.attention_dropout = p.model.attention_dropout;
+  const nn::LayerOptions& layer = p.model.layer;
+  s.d_model = layer.d_model;
+  s.heads = layer.n_heads;
+  s.d_head = layer.d_key;
+  s.d_hidden = layer.d_hidden;
+  s.dropout = layer.dropout;
+  s.attention_dropout = layer.attention_dropout;
+  s.position = p.model.input.learned_length > 0 ? "learned" : "sinusoid";
   s.attend_to_padding = p.model.attend_to_padding;
   s.batch = p.batch;
   s.warmup = p.warmup;
@@ -142,7 +132,8 @@ LraSettings lra_settings(const std::string& task, bool small) {
   const bool listops = task == "listops", image = task == "image";
   s.expressions = 20'000;
   s.layers = image ? 1 : 2;
-  s.d_model = s.d_qkv = 64;
+  s.d_model = 64;
+  s.d_head = 0;
   s.heads = listops ? 4 : 2;
   s.d_hidden = 128;
   s.dropout = 0.1;

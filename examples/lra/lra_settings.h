@@ -6,9 +6,7 @@
 #include <vector>
 
 #include "examples/lra/listops.h"
-#include "examples/training/kernels.h"
 #include "examples/training/model_settings.h"
-#include "examples/training/spe_settings.h"
 #include "nn/files/safetensors.h"
 #include "nn/models/classifier.h"
 
@@ -16,15 +14,19 @@ namespace stretto::examples {
 
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
-struct LraSettings : ModelSettings, SpeSettings {
+struct LraSettings : ModelSettings {
   LraSettings()
       : ModelSettings{.layers = 6,
                       .d_model = 512,
                       .heads = 8,
                       .d_hidden = 2048,
+                      .activation = "gelu_tanh",
+                      .features = 256,
+                      .redraw = 1,
+                      .position = "sinusoid",
+                      .sines = 10,
                       .learning_rate = 4e-4,
-                      .warmup = 1000},
-        SpeSettings{.sines = 10} {}
+                      .warmup = 1000} {}
 
   std::string task = "listops";  // lra_tasks()
   // ListOps that is generated: expressions to learn from, as many to validate as to test, and
@@ -35,13 +37,8 @@ struct LraSettings : ModelSettings, SpeSettings {
   bool strip_brackets = false;
   double held_out = 0.1;  // of --data, where there is no --validation
 
-  std::string attention = "softmax";  // kernel_names()
-  int64_t redraw = 1;                 // performer: steps that a projection is kept; 0: all
-  std::string position = "ape";       // lra_positions()
-  std::string pooling = "cls";        // cls, first, mean
-  int64_t max_length = 2000;          // texts are cut there
-  int64_t d_qkv = 512;
-  double attention_dropout = 0;
+  std::string pooling = "cls";  // cls, first, mean
+  int64_t max_length = 2000;    // texts are cut there
   bool attend_to_padding = true;
 
   std::string schedule = "rsqrt";  // rsqrt, cycles, cosine
@@ -59,15 +56,9 @@ struct LraSettings : ModelSettings, SpeSettings {
     f("max_args", s.max_args);
     f("strip_brackets", s.strip_brackets);
     f("held_out", s.held_out);
-    f("attention", s.attention);
-    f("redraw", s.redraw);
-    f("position", s.position);
-    SpeSettings::each_spe(s, f);
     f("pooling", s.pooling);
     f("max_length", s.max_length);
     ModelSettings::each_of_model(s, f);
-    f("d_qkv", s.d_qkv);
-    f("attention_dropout", s.attention_dropout);
     f("attend_to_padding", s.attend_to_padding);
     f("schedule", s.schedule);
     f("cycle", s.cycle);
@@ -78,6 +69,9 @@ struct LraSettings : ModelSettings, SpeSettings {
   /// Throws UsageError, naming option and value, for what cannot be trained.
   void check() const;
   nn::SequenceClassifier::Options model() const;
+  /// As published: sines of each layer's own; filters that all layers share, with draws of their
+  /// own. An image without a token in front of it is a plane.
+  nn::PositionSettings positions() const;
   ListOpsOptions listops() const;
   /// rsqrt and cycles: nn::LongRangePreset with this highest rate, the first step at 0. cosine:
   /// RunSchedule, over the steps or the share `progress` of the time. Steps count from 0.
@@ -93,10 +87,8 @@ struct LraSettings : ModelSettings, SpeSettings {
 /// that learns something on two cores in minutes. UsageError for an unknown task.
 LraSettings lra_settings(const std::string& task, bool small = false);
 
-/// The names of --task and --position. Their tables stand in lra_tables.cpp. Position ape is the
-/// absolute one that the task's published model has, learned for image and sinusoids for others.
+/// The names of --task. The table stands in lra_tables.cpp.
 std::vector<std::string> lra_tasks();
-std::vector<std::string> lra_positions();
 
 /// What a task's sequences are made of.
 struct LraTask {
@@ -107,12 +99,4 @@ struct LraTask {
 };
 /// UsageError for an unknown name, with the names that are known.
 const LraTask& lra_task(const std::string& name);
-Kernel lra_attention(const LraSettings& settings);
-struct LraPosition {
-  nn::AddedPosition added = nn::AddedPosition::none;
-  nn::MakePosition make = {};
-  bool scores = false;  // it is added to scores
-};
-LraPosition lra_position(const LraSettings& settings);
-
 }  // namespace stretto::examples

@@ -9,10 +9,10 @@
 
 namespace stretto::examples {
 
-std::vector<PositionMeasure> position_measures(nn::MusicTransformer& model, int64_t trained,
+std::vector<PositionMeasure> position_measures(nn::LanguageModel& model, int64_t trained,
                                                int64_t length, uint64_t seed) {
   const struct Drawing {
-    nn::MusicTransformer& model;
+    nn::LanguageModel& model;
     const bool before = model.training();
     const RandomState state = random_state();
     ~Drawing() {

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 
 namespace stretto::examples {
 
@@ -21,7 +21,7 @@ struct PositionMeasure {
 ///
 /// Stochastic positions draw anew for each token of the vocabulary, from `seed`; the random state
 /// is afterwards as before. Throws Interrupted when the user stops the program.
-std::vector<PositionMeasure> position_measures(nn::MusicTransformer& model, int64_t trained,
+std::vector<PositionMeasure> position_measures(nn::LanguageModel& model, int64_t trained,
                                                int64_t length, uint64_t seed);
 
 }  // namespace stretto::examples

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "examples/training/kernels.h"
 #include "examples/training/run_settings.h"
 
 namespace stretto::examples {
@@ -69,17 +68,8 @@ void describe(CLI::App& app, PianoOptions& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  app.add_option("--attention", s.attention, joined(kernel_names()));
-  app.add_option("--position", s.position, joined(piano_positions()));
-  app.add_option("--features", s.features, "Random features of performer");
-  app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");
-  app.add_option("--realizations", s.realizations, "Draws of sine and conv");
-  app.add_option("--sines", s.sines, "Sines of each template of sine");
-  app.add_option("--taps", s.taps, "Reach of each template of conv");
   describe_model(app, s);
-  app.get_option("--dropout")->description("Dropout on embeddings and residual branches");
   app.get_option("--batch")->description("Crops of a step");
-  app.add_option("--norm", s.norm, "pre or post: before or after each branch");
   app.add_option("--init-std", s.init_std, "Weights start with this deviation (0: each its own)");
   app.add_option("--length", s.length, "Tokens of a crop to learn from");
   app.add_option("--transpose", s.transpose, "Crops are moved by up to so many semitones");

@@ -10,7 +10,7 @@
 namespace stretto::examples {
 namespace {
 
-std::vector<int64_t> chosen_layers(const nn::MusicTransformer& model,
+std::vector<int64_t> chosen_layers(const nn::LanguageModel& model,
                                    const AttentionPictureOptions& o) {
   if (!o.layers.empty()) return o.layers;
   if (model.options.n_layers == 1) return {1};
@@ -67,7 +67,7 @@ Image song_roll(const Song& song, const std::string& title) {
   return piano_roll({.title = title, .steps_per_beat = steps}, {voice});
 }
 
-Image attention_picture(nn::MusicTransformer& model, const Tensor& tokens,
+Image attention_picture(nn::LanguageModel& model, const Tensor& tokens,
                         const AttentionPictureOptions& o) {
   model.eval();
   const std::vector<Tensor> weights = model.attention_weights(tokens);
@@ -77,7 +77,7 @@ Image attention_picture(nn::MusicTransformer& model, const Tensor& tokens,
   return heat_maps("Attention: query downwards, key to the right", maps, 0.4);
 }
 
-std::optional<Image> template_picture(const nn::MusicTransformer& model, int64_t n,
+std::optional<Image> template_picture(const nn::LanguageModel& model, int64_t n,
                                       const AttentionPictureOptions& o) {
   NoGrad guard;
   std::map<std::string, Tensor> of_any_layer;  // a shared code stands in one

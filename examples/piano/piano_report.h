@@ -7,7 +7,7 @@
 
 #include "examples/midi/midi.h"
 #include "examples/plot/chart.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 
 namespace stretto::examples {
 
@@ -34,13 +34,13 @@ struct AttentionPictureOptions {
 };
 
 /// Attention weights of the model over `tokens` [1, L]: query downwards, key to the right.
-Image attention_picture(nn::MusicTransformer& model, const Tensor& tokens,
+Image attention_picture(nn::LanguageModel& model, const Tensor& tokens,
                         const AttentionPictureOptions& options);
 
 /// The templates P_d (ops/spe/spe.h) of a model with stochastic positions, at lags 0 … n − 1: lag
 /// to the right, dimension downwards, a map for each of the first `heads` heads of each layer in
 /// `layers` (as above); layers that share a code differ by their gates. Nothing for other models.
-std::optional<Image> template_picture(const nn::MusicTransformer& model, int64_t n,
+std::optional<Image> template_picture(const nn::LanguageModel& model, int64_t n,
                                       const AttentionPictureOptions& options);
 
 }  // namespace stretto::examples

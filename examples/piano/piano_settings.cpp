@@ -1,61 +1,45 @@
 #include "examples/piano/piano_settings.h"
 
 #include "examples/common/settings.h"
-#include "examples/training/kernels.h"
-#include "nn/init.h"
 
 namespace stretto::examples {
 
 void PianoSettings::check() const {
   language();
-  require_name("--attention", attention, kernel_names());
-  require_name("--norm", norm, {"post", "pre"});
   check_model();
-  require_range("--features", features, 2, 65536);
-  require(features % 2 == 0, "--features " + as_text(features) + ": come in pairs");
-  require_range("--redraw", redraw, 0, INT64_MAX);
-  check_spe(65536);
+  check_position(positions());
   require_range("--length", length, 1, 1 << 20);
   require_range("--transpose", transpose, 0, 24);
   require_range("--stretch", stretch, 0, 50);
   require(tokens == "performance" || (stretch == 0 && !pedal),
           std::string(pedal ? "--pedal" : "--stretch") + ": goes with --tokens performance");
-  require(position != "rope" || d_model / heads % 2 == 0,
-          "--position rope: turns pairs, and a head has " + as_text(d_model / heads) + " numbers");
-  nn::MusicTransformer::Options unused;
-  add_position(unused, *this);
   require_not_negative("--init-std", init_std);
   require_not_negative("--weight-decay", weight_decay);
 }
 
-nn::MusicTransformer::Options PianoSettings::model() const {
-  nn::MusicTransformer::Options o = nn::music_performer(language().vocabulary);
-  o.d_model = d_model;
+nn::LanguageModel::Options PianoSettings::model() const {
+  nn::LanguageModel::Options o = nn::music_performer(language().vocabulary);
   o.n_layers = layers;
-  o.n_heads = heads;
-  o.d_hidden = d_hidden;
-  const nn::FavorOptions performer{
-      .features = features, .kind = nn::FavorKind::hyperbolic, .redraw = redraw};
-  o.kernel = kernel_of(attention, {.performer = performer}).make;
-  o.norm = norm == "post" ? nn::NormPlace::post : nn::NormPlace::pre;
-  o.dropout = dropout;
+  o.layer = layer();
+  o.layer.attention_bias = true;
   o.init_std = init_std;
-  add_position(o, *this);
+  nn::add_position(position, positions(), o.layer, o.input);
   return o;
 }
 
+nn::PositionSettings PianoSettings::positions() const {
+  nn::PositionSettings p = position_settings(length);
+  p.longest = 2 * length;
+  return p;
+}
+
 int64_t PianoSettings::longest() const {
-  return position == "learned" ? 2 * length : int64_t(1) << 20;
+  return has_position("learned") ? positions().longest : int64_t(1) << 20;
 }
 
 double PianoSettings::least_memory() const {
-  const double d = double(d_model);
-  const double vocabulary = double(language().vocabulary);
-  const double parameters =
-      double(layers) * (4 * d * d + 2 * d * double(d_hidden)) + 2 * vocabulary * d;
-  const double activations =
-      double(batch) * double(length) * (double(layers) * (6 * d + double(d_hidden)) + vocabulary);
-  return sizeof(float) * (4 * parameters + activations);
+  return least_memory_of<nn::LanguageModel>(model(), double(batch) * double(length),
+                                            double(language().vocabulary));
 }
 
 PianoSettings piano_settings(const std::string& preset, const std::string& tokens,
@@ -72,9 +56,9 @@ PianoSettings piano_settings(const std::string& preset, const std::string& token
   const auto model = nn::music_performer(1);
   s.features = 128;
   s.layers = model.n_layers;
-  s.d_model = model.d_model;
-  s.heads = model.n_heads;
-  s.d_hidden = model.d_hidden;
+  s.d_model = model.layer.d_model;
+  s.heads = model.layer.n_heads;
+  s.d_hidden = model.layer.d_hidden;
   s.norm = "post";
   s.init_std = model.init_std;
   s.length = 2048;

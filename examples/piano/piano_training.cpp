@@ -10,11 +10,11 @@
 
 namespace stretto::examples {
 
-std::vector<double> loss_by_position(nn::MusicTransformer& model,
+std::vector<double> loss_by_position(nn::LanguageModel& model,
                                      const std::vector<PianoWindow>& windows, int64_t length,
                                      int64_t batch) {
   const struct Evaluating {
-    nn::MusicTransformer& model;
+    nn::LanguageModel& model;
     const bool before = model.training();
     ~Evaluating() { model.train(before); }
   } guard{model};

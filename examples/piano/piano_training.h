@@ -14,7 +14,7 @@ namespace stretto::examples {
 /// Mean negative log-likelihood in nats at each of `length` positions, over `windows` (at least
 /// one); the model is evaluating meanwhile. Position i has i + 1 tokens to predict the next from.
 /// Throws Interrupted when the user stops the program.
-std::vector<double> loss_by_position(nn::MusicTransformer& model,
+std::vector<double> loss_by_position(nn::LanguageModel& model,
                                      const std::vector<PianoWindow>& windows, int64_t length,
                                      int64_t batch);
 
@@ -22,7 +22,7 @@ std::vector<double> loss_by_position(nn::MusicTransformer& model,
 double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last);
 
 /// A model with the pieces it learns from.
-class PianoTraining : public ModelTraining<nn::MusicTransformer, nn::AdamW, PianoSettings> {
+class PianoTraining : public ModelTraining<nn::LanguageModel, nn::AdamW, PianoSettings> {
  public:
   PianoTraining(const PianoSettings& settings, std::vector<PianoPiece> pieces, Device device);
 

@@ -9,7 +9,7 @@
 
 namespace stretto::examples {
 
-std::vector<int> write_piano(nn::MusicTransformer& model, const PianoTokens& tokens,
+std::vector<int> write_piano(nn::LanguageModel& model, const PianoTokens& tokens,
                              const std::vector<int>& prompt, const PianoWritingOptions& o) {
   model.eval();
   NoGrad guard;
@@ -23,7 +23,7 @@ std::vector<int> write_piano(nn::MusicTransformer& model, const PianoTokens& tok
   };
   for (const int token : piece) see(token);
 
-  nn::MusicTransformer::Cache cache;
+  nn::LanguageModel::Cache cache;
   const auto logits = [&](const Tensor& next) {
     std::vector<float> scores = model(next.to(device), &cache)[0][-1].to_vector<float>();
     if (o.grammar)

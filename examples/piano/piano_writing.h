@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "examples/piano/piano_tokens.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 
 namespace stretto::examples {
 
@@ -20,7 +20,7 @@ struct PianoWritingOptions {
 /// Continues `prompt`; with an empty one PianoTokens::first begins. Padding is never drawn. The
 /// result begins with the prompt. A kernel that keeps a state takes constant time and memory a
 /// token. Throws Interrupted when the user stops the program.
-std::vector<int> write_piano(nn::MusicTransformer& model, const PianoTokens& tokens,
+std::vector<int> write_piano(nn::LanguageModel& model, const PianoTokens& tokens,
                              const std::vector<int>& prompt, const PianoWritingOptions& options);
 
 }  // namespace stretto::examples

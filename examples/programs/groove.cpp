@@ -14,7 +14,6 @@
 #include "examples/groove/groove_report.h"
 #include "examples/groove/groove_tokens.h"
 #include "examples/groove/groove_training.h"
-#include "examples/training/kernels.h"
 #include "examples/training/model_run.h"
 #include "examples/training/progress.h"
 #include "examples/training/run_settings.h"
@@ -52,19 +51,11 @@ void describe(CLI::App& app, Options& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  app.add_option("--attention", s.attention, joined(kernel_names()));
-  app.add_option("--position", s.position, groove_positions());
-  app.add_option("--features", s.features, "Random features of performer");
-  app.add_option("--redraw", s.redraw, "Draw them again after so many steps (0: never)");
-  app.add_option("--realizations", s.realizations, "Draws of sine and conv");
-  app.add_option("--sines", s.sines, "Sines of each template of sine");
-  app.add_option("--taps", s.taps, "Reach of each template of conv");
   app.add_flag("--published-model", s.published_model,
                "Norms after the layers, biases everywhere, small first values");
   app.add_flag("--published-eos", s.published_eos,
                "Do not learn where songs end, as the published models");
   describe_model(app, s);
-  app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
   app.add_option("--length", s.length, "Sequences are cut to so many tokens");
   app.add_option("--weight-decay", s.weight_decay, "Decoupled weight decay");
 
@@ -124,7 +115,7 @@ class Run : public ModelRun<GrooveTraining> {
     n_train_ = int64_t(songs.train.size());
     if (o_.continuations > 0) find_prompts(songs.valid);
     baselines_ = counted_loss(songs.train, valid_, settings());
-    if (run_.report_only) return load_model(groove_model(settings()), device);
+    if (run_.report_only) return load_model(settings().model(), device);
     make_training(settings(), std::move(songs.train), device);
   }
 
@@ -153,7 +144,7 @@ class Run : public ModelRun<GrooveTraining> {
     require(!prompts_.empty(), bars + ": no note of " +
                                    (o_.prompt.empty() ? "the songs held out" : o_.prompt) +
                                    " ends within them");
-    if (settings().position != "learned") return;
+    if (!settings().has_position("learned")) return;
     for (const auto& [song, prompt] : prompts_) {
       const auto seen = int64_t(to_tokens(prompt).size());
       const int64_t room = settings().length - seen;
@@ -216,7 +207,7 @@ class Run : public ModelRun<GrooveTraining> {
   std::vector<Groove> continuations(const Groove& prompt) {
     std::vector<Groove> written;
     for (int64_t i = 0; i < o_.continuations; ++i) {
-      const bool keeps_keys = settings().attention == "softmax";
+      const bool keeps_keys = nn::find_kernel(settings().attention).scores;
       written.push_back(continue_groove(
           model(), prompt,
           {.tokens = o_.tokens,
@@ -278,8 +269,7 @@ int run(Options& options) {
   if (!options.compare.empty()) return compare(options);
   resolve(options);
   if (options.run.parameters) {
-    std::cout << nn::count_parameters<nn::MusicTransformer>(groove_model(options.settings))
-              << std::endl;
+    std::cout << nn::count_parameters<nn::LanguageModel>(options.settings.model()) << std::endl;
     return 0;
   }
   return Run(options)();

@@ -36,7 +36,6 @@ void describe(CLI::App& app, Options& o) {
       ->option_text("FILE");
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
-  app.add_option("--position", s.position, "none, sinusoid or music (sinusoids and tables)");
   app.add_option("--label-smoothing", s.label_smoothing,
                  "Share of the training target that is spread over all tokens");
   describe_chorales(app, s);

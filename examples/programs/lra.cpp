@@ -55,16 +55,6 @@ void describe(CLI::App& app, Options& o) {
   app.add_flag("--strip-brackets", s.strip_brackets,
                "listops: lose closing brackets, as the published results did");
 
-  app.add_option("--attention", s.attention, joined(kernel_names()));
-  app.add_option("--redraw", s.redraw,
-                 "performer: draw a new random projection after so many steps (0: never)");
-  app.add_option(
-      "--position", s.position,
-      joined(lra_positions()) + " (ape: as published, learned for image, else sinusoid)");
-  app.add_option("--realizations", s.realizations,
-                 "sine and conv: realizations of the random code, the width of its heads");
-  app.add_option("--sines", s.sines, "sine: sines of each dimension");
-  app.add_option("--taps", s.taps, "conv: taps of the filters, how far they reach");
   app.add_option("--pooling", s.pooling,
                  "cls, first or mean: the vector that stands for a sequence");
   app.add_option("--max-length", s.max_length, "Longest sequence; texts are cut there");
@@ -72,8 +62,6 @@ void describe(CLI::App& app, Options& o) {
   app.get_option("--d-hidden")->description("Width of the feed-forward networks and the head");
   app.get_option("--dropout")->description("Dropout on embeddings and residual branches");
   app.get_option("--clip")->description("Largest norm of a step's gradient (inf: any)");
-  app.add_option("--d-qkv", s.d_qkv, "Width of all heads together");
-  app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
   app.add_option("--attend-to-padding", s.attend_to_padding,
                  "1: pad to --max-length and see it, as the published; 0: do not see padding");
   app.add_option("--schedule", s.schedule, "After the warm-up: rsqrt, cycles (cosines) or cosine");
@@ -89,7 +77,8 @@ void describe(CLI::App& app, Options& o) {
 // with --small all of that.
 void resolve(Options& o) {
   nn::Metadata notes = settings_to_notes(lra_settings(o.settings.task, o.small));
-  if (!lra_attention(o.settings).scores) notes["attention_dropout"] = "0";
+  require_name("--attention", o.settings.attention, nn::kernel_names());
+  if (!nn::find_kernel(o.settings.attention).scores) notes["attention_dropout"] = "0";
   take_preset(o.settings, notes, o.run);
   if (!o.run.resume.empty())
     take_saved(o.settings, saved_settings<LraSettings>(o.run.resume, "lra"), o.run, o.small);

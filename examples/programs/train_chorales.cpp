@@ -38,7 +38,6 @@ void describe(CLI::App& app, Options& o) {
       ->option_text("FILE");
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
-  app.add_option("--attention", s.attention, "relative or absolute");
   describe_chorales(app, s);
   app.add_option("--length", s.length, "Tokens of context (4 per sixteenth)");
   app.add_option("--final-stride", o.final_stride,
@@ -69,7 +68,7 @@ class Run : public ModelRun<ChoraleTraining> {
   int print_parameters() {
     check_options();
     check_memory(o_.settings.least_memory(), smaller);
-    std::cout << nn::count_parameters<nn::MusicTransformer>(o_.settings.model()) << std::endl;
+    std::cout << nn::count_parameters<nn::LanguageModel>(o_.settings.model()) << std::endl;
     return 0;
   }
 
@@ -96,7 +95,7 @@ class Run : public ModelRun<ChoraleTraining> {
                   voice_bigram_loss(pieces_.train, pieces_.valid)};
     std::cout << (o_.data.empty() ? "Generated" : "Read") << " " << pieces_.train.size()
               << " chorales to learn from and " << pieces_.valid.size() << " to judge by. "
-              << o_.settings.attention << " attention, " << model_and_machine() << std::endl;
+              << o_.settings.position << " positions, " << model_and_machine() << std::endl;
   }
 
   double tokens_per_step() const override { return double(o_.settings.batch * o_.settings.length); }
@@ -124,9 +123,9 @@ class Run : public ModelRun<ChoraleTraining> {
               << duration_text(trained) << "):\n"
               << "  unigram           " << fixed(baselines_.unigram, 4) << "\n"
               << "  bigram per voice  " << fixed(baselines_.bigram, 4) << "\n"
-              << "  " << std::left << std::setw(18) << o_.settings.attention + " model"
+              << "  " << std::left << std::setw(18) << o_.settings.position + " model"
               << fixed(loss, 4) << std::endl;
-    draw_curve("Loss of the " + o_.settings.attention + " model", "nats per token", 1,
+    draw_curve("Loss of the " + o_.settings.position + " model", "nats per token", 1,
                {{"bigram per voice", baselines_.bigram}});
     draw_attention();
     if (o_.generate > 0) write_music();

@@ -16,6 +16,7 @@
 #include "examples/text/lm_training.h"
 #include "examples/training/model_run.h"
 #include "examples/training/progress.h"
+#include "nn/init.h"
 
 namespace stretto::examples {
 namespace {
@@ -49,18 +50,9 @@ void describe(CLI::App& app, Options& o) {
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  app.add_option("--position", s.position, joined(lm_positions()));
-  app.add_option("--reach", s.reach,
-                 "Lags that shaw, music and fire tell apart, or the block of music-local (0: "
-                 "follows)");
-  app.add_option("--beyond", s.beyond,
-                 "Lags that music has no row for: zero or clip; --evaluate may change it");
   describe_model(app, s);
   app.get_option("--batch")->description("Rows of a step, each a stream of its own");
   app.get_option("--learning-rate")->description("Highest learning rate of Adam");
-  app.add_option("--d-head", s.d_head, "Width of a head (0: d-model / heads)");
-  app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
-  app.add_option("--norm", s.norm, "post or pre");
   app.add_flag("--untied-biases", s.untied_biases, "xl: u and v of their own for each layer");
   app.add_option("--cutoffs", s.cutoffs, "Ends of the clusters of the vocabulary: 20000,40000");
   app.add_option("--div", s.div, "Each cluster is so many times narrower than the one before");
@@ -94,10 +86,9 @@ void check(const Options& o) {
     require_range("--eval-length", length, 1, 1 << 20);
   for (const int64_t memory : read_list("--eval-memory", o.eval_memory)) {
     require_range("--eval-memory", memory, 0, 1 << 20);
-    require(
-        memory == 0 || (o.settings.position != "sinusoid" && o.settings.position != "music-local"),
-        "--eval-memory " + as_text(memory) + ": --position " + o.settings.position +
-            " has no use for a memory");
+    require(memory == 0 || o.settings.has_memory(), "--eval-memory " + as_text(memory) +
+                                                        ": --position " + o.settings.position +
+                                                        " has no use for a memory");
   }
   require_range("--validation-tokens", o.validation_tokens, 0, INT64_MAX);
   require_range("--eval-stride", o.eval_stride, 0, INT64_MAX);
@@ -126,7 +117,7 @@ struct Resolver {
       if (it != preset.settings.end() && !given(name)) read_text(it->second, value);
     });
     if (!given("memory") && !preset.settings.contains("memory"))
-      s.memory = s.position == "xl" ? s.length : 0;
+      s.memory = s.own_position() ? s.length : 0;
     if (!o.run.resume.empty()) resume();
     if (o.eval_length.empty())
       o.eval_length = as_text(preset.eval_length > 0 ? preset.eval_length : s.length);
@@ -361,7 +352,7 @@ int print_parameters(const Options& o, const LmPreset& preset) {
                    .tokenizer.size();
   std::cout << "Position " << o.settings.position << ", " << o.settings.layers << " layers, "
             << n_tokens << " different tokens\n"
-            << parameter_count(o.settings.model(n_tokens)) << std::endl;
+            << nn::count_parameters<nn::TransformerXL>(o.settings.model(n_tokens)) << std::endl;
   return 0;
 }
 

@@ -144,7 +144,7 @@ class Run : public ModelRun<PianoTraining> {
 
   // Of the scores of softmax, which performers approximate.
   bool has_measures() const {
-    return settings().attention == "softmax" || settings().attention == "performer";
+    return settings().attention == "softmax" || settings().attention.starts_with("performer");
   }
 
   void measure_position() {
@@ -197,7 +197,7 @@ int run(PianoOptions& options) {
     const PianoSettings& s = options.settings;
     std::cout << "Tokens " << s.tokens << ", attention " << s.attention << ", position "
               << s.position << "\n"
-              << nn::count_parameters<nn::MusicTransformer>(s.model()) << std::endl;
+              << nn::count_parameters<nn::LanguageModel>(s.model()) << std::endl;
     return 0;
   }
   return Run(options)();

@@ -9,37 +9,21 @@ namespace stretto::examples {
 
 void LmSettings::check() const {
   token_kind(tokens);
-  require_name("--position", position, lm_positions());
-  require(beyond == "zero" || beyond == "clip",
-          "--beyond " + beyond + ": accepted are zero and clip");
-  require(norm == "post" || norm == "pre", "--norm " + norm + ": accepted are post and pre");
   require_range("--vocabulary", vocabulary, 0, 1 << 30);
   require(vocabulary == 0 || tokens == "words", "--vocabulary: only --tokens words has a limit");
   require(vocabulary != 1 && vocabulary != 2,
           "--vocabulary " + as_text(vocabulary) + ": <eos> and <unk> leave no room for words");
   require_number("--held-out", held_out, held_out > 0 && held_out < 1, "above 0 and below 1");
-  check_model(false);
-  require_range("--d-head", d_head, 0, 65536);
+  check_model();
   require_range("--div", div, 1, 1024);
   require_range("--length", length, 1, 1 << 20);
   require_range("--memory", memory, 0, 1 << 20);
-  require_range("--reach", reach, 0, 1 << 20);
-  require(d_head > 0 || d_model % heads == 0, "--d-model " + as_text(d_model) +
-                                                  " is not a multiple of --heads " +
-                                                  as_text(heads) + "; give --d-head");
-  require((position != "xl" && position != "sinusoid") || d_model % 2 == 0,
+  check_position(positions());
+  require(!own_position() || d_model % 2 == 0,
           "--d-model " + as_text(d_model) + ": sinusoids need an even number");
-  const int64_t head = d_head > 0 ? d_head : d_model / heads;
-  require((position != "rope" && position != "xpos") || head % 2 == 0,
-          "--position " + position + ": turns pairs, and a head has " + as_text(head) +
-              " numbers; give an even --d-head");
-  require(memory == 0 || position != "music-local",
-          "--memory " + as_text(memory) + ": blocks of music-local do not reach into a memory");
-  require(memory == 0 || position != "sinusoid",
-          "--memory " + as_text(memory) +
-              ": sinusoid counts from the start of each segment, which a memory breaks; choose "
-              "another --position");
-  require_share("--attention-dropout", attention_dropout);
+  require(memory == 0 || has_memory(),
+          "--memory " + as_text(memory) + ": --position " + position +
+              " counts from the start of each segment, which a memory breaks; choose another");
   const std::vector<int64_t> cuts = read_list("--cutoffs", cutoffs);
   for (size_t i = 0; i < cuts.size(); ++i)
     require(cuts[i] > (i == 0 ? 0 : cuts[i - 1]), "--cutoffs " + cutoffs + ": must rise from 1");
@@ -56,20 +40,13 @@ nn::TransformerXL::Options LmSettings::model(int64_t n_tokens) const {
                                                       ": must be below the vocabulary, which has " +
                                                       as_text(n_tokens) + " tokens");
   nn::TransformerXL::Options o{.vocabulary = n_tokens,
-                               .d_model = d_model,
                                .n_layers = layers,
-                               .n_heads = heads,
-                               .d_head = d_head > 0 ? d_head : d_model / heads,
-                               .d_hidden = d_hidden,
-                               .dropout = dropout,
-                               .attention_dropout = attention_dropout,
-                               .norm = norm == "pre" ? nn::NormPlace::pre : nn::NormPlace::post,
+                               .layer = layer(),
                                .lengths = {.memory = memory},
                                .tied_biases = !untied_biases,
                                .cutoffs = cuts,
-                               .div = div,
-                               .position = lm_position(*this)};
-  if (position == "sinusoid") o.sinusoid = nn::Sinusoid::concatenated;
+                               .div = div};
+  if (!own_position()) nn::add_position(position, positions(), o.layer, o.input);
   if (div > 1) {  // as the authors' WikiText-103: the clusters' own, the shortlist's not
     o.tied_projections.assign(cuts.size() + 1, true);
     o.tied_projections[0] = false;
@@ -77,49 +54,21 @@ nn::TransformerXL::Options LmSettings::model(int64_t n_tokens) const {
   return o;
 }
 
-int64_t parameter_count(const nn::TransformerXL::Options& o) {
-  const int64_t d = o.d_model, n = o.n_heads * o.d_head, f = o.d_hidden;
-  int64_t layer = 4 * d * n + 4 * d + 2 * d * f + f + d;  // projections, norms, feed-forward
-  int64_t all = 0;
-  if (!o.position && !o.sinusoid) {
-    layer += d * n;  // r
-    all += 2 * n * (o.tied_biases ? 1 : o.n_layers);
-  }
-  all += o.n_layers * layer;
-  if (o.position) {
-    nn::Module positions;
-    std::vector<std::unique_ptr<nn::Module>> made;
-    for (int64_t i = 0; i < o.n_layers; ++i) {
-      made.push_back(std::make_unique<nn::Module>(positions, std::to_string(i)));
-      nn::Module& parent = *made.back();
-      made.push_back(o.position(parent, {o.n_heads, o.d_head, o.d_head, d}));
-    }
-    all += positions.parameter_count();
-    while (!made.empty()) made.pop_back();  // children before their parents
-  }
+nn::PositionSettings LmSettings::positions() const {
+  nn::PositionSettings p = position_settings(length + memory);
+  p.layout = nn::Sinusoid::concatenated;
+  return p;
+}
 
-  nn::AdaptiveOptions v{.vocabulary = o.vocabulary,
-                        .d_model = d,
-                        .d_embedding = o.d_embedding > 0 ? o.d_embedding : d,
-                        .cutoffs = o.cutoffs,
-                        .div = o.div};
-  for (int64_t i = 0; i < v.n_clusters(); ++i)
-    all += (v.last(i) - v.first(i)) * v.width(i) * (o.tied ? 1 : 2);
-  all += o.vocabulary + (v.n_clusters() - 1) * (v.width(0) + 1);
-  if (v.projected()) {
-    for (int64_t i = 0; i < v.n_tables(); ++i) all += d * v.width(i);
-    for (int64_t i = 0; i < v.n_clusters(); ++i)
-      if (size_t(i) >= o.tied_projections.size() || !o.tied_projections[size_t(i)])
-        all += d * v.width(i);
-  }
-  return all;
+bool LmSettings::has_memory() const {
+  for (const nn::PositionEntry& p : nn::positions())
+    if (has_position(p.name) && !p.memory) return false;
+  return true;
 }
 
 double LmSettings::least_memory(int64_t n_tokens) const {
-  const double rows = double(batch) * double(length), d = double(d_model);
   const double shown = cutoffs.empty() ? double(n_tokens) : 0;  // logits of the shortlist differ
-  const double activations = rows * (double(layers) * (6 * d + double(d_hidden)) + shown);
-  return sizeof(float) * (4 * double(parameter_count(model(n_tokens))) + activations);
+  return least_memory_of<nn::TransformerXL>(model(n_tokens), double(batch) * double(length), shown);
 }
 
 namespace {
@@ -128,12 +77,12 @@ LmPreset from_paper(const nn::TransformerXLPreset& p, const std::string& tokens)
   LmSettings s;
   s.tokens = tokens;
   s.layers = p.model.n_layers;
-  s.d_model = p.model.d_model;
-  s.heads = p.model.n_heads;
-  s.d_head = p.model.d_head;
-  s.d_hidden = p.model.d_hidden;
-  s.dropout = p.model.dropout;
-  s.attention_dropout = p.model.attention_dropout;
+  s.d_model = p.model.layer.d_model;
+  s.heads = p.model.layer.n_heads;
+  s.d_head = p.model.layer.d_key;
+  s.d_hidden = p.model.layer.d_hidden;
+  s.dropout = p.model.layer.dropout;
+  s.attention_dropout = p.model.layer.attention_dropout;
   for (int64_t c : p.model.cutoffs) s.cutoffs += (s.cutoffs.empty() ? "" : ",") + as_text(c);
   s.div = p.model.div;
   s.length = p.segment;

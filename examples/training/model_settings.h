@@ -1,9 +1,13 @@
-// Settings that every training of a model has: their checks, options and names.
+// Settings that every training of a model has: its layers, its attention, its optimiser; their
+// options, checks and names.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "examples/common/settings.h"
+#include "nn/init.h"
+#include "nn/models/registry.h"
 
 namespace CLI {
 class App;
@@ -11,13 +15,34 @@ class App;
 
 namespace stretto::examples {
 
+/// Whether a position is a stochastic one: sine, sine-ungated, conv and conv-ungated.
+inline bool is_stochastic(const std::string& position) {
+  return position.starts_with("sine") || position.starts_with("conv");
+}
+
 /// A program's settings begin with these, and may start with other values.
 struct ModelSettings {
   int64_t layers = 4;
   int64_t d_model = 128;
   int64_t heads = 4;
+  int64_t d_head = 0;     // 0: d_model / heads
+  int64_t key_heads = 0;  // 0: as many as heads
   int64_t d_hidden = 512;
+  std::string activation = "relu";
+  bool gated = false;
+  std::string norm = "pre";  // or post
+  bool rms_norm = false;
   double dropout = 0.1;
+  double attention_dropout = 0;
+
+  std::string attention = "softmax";  // nn::kernel_names()
+  int64_t features = 64;              // of a performer
+  int64_t redraw = 0;                 // steps between its projections; 0: never
+  std::string position = "music";     // nn::position_names(), or two with a + between
+  int64_t reach = 0;                  // PositionSettings
+  std::string beyond = "zero";        // or clip
+  int64_t realizations = 64, sines = 5, taps = 128;
+
   int64_t batch = 8;
   double learning_rate = 1e-3;  // the highest
   int64_t warmup = 100;
@@ -30,8 +55,24 @@ struct ModelSettings {
     f("layers", s.layers);
     f("d_model", s.d_model);
     f("heads", s.heads);
+    f("d_head", s.d_head);
+    f("key_heads", s.key_heads);
     f("d_hidden", s.d_hidden);
+    f("activation", s.activation);
+    f("gated", s.gated);
+    f("norm", s.norm);
+    f("rms_norm", s.rms_norm);
     f("dropout", s.dropout);
+    f("attention_dropout", s.attention_dropout);
+    f("attention", s.attention);
+    f("features", s.features);
+    f("redraw", s.redraw);
+    f("position", s.position);
+    f("reach", s.reach);
+    f("beyond", s.beyond);
+    f("realizations", s.realizations);
+    f("sines", s.sines);
+    f("taps", s.taps);
     f("batch", s.batch);
     f("learning_rate", s.learning_rate);
     f("warmup", s.warmup);
@@ -41,9 +82,31 @@ struct ModelSettings {
   }
   bool operator==(const ModelSettings&) const = default;
 
-  /// Throws UsageError, naming option and value, for what cannot be trained; heads of d_model /
-  /// heads numbers must come out even.
-  void check_model(bool heads_of_d_model = true) const;
+  /// Throws UsageError, naming option and value, for what cannot be trained.
+  void check_model() const;
+  /// The same for positions in attention as `p` says: a program calls it for each that it has.
+  void check_position(const nn::PositionSettings& p) const;
+  /// Of a position by name, "learned" of "learned+rope" too.
+  bool has_position(const std::string& name) const;
+
+  /// Layers with this attention, but without a position.
+  nn::LayerOptions layer() const;
+  nn::PositionSettings position_settings(int64_t length) const;
+  int64_t width_of_head() const { return d_head > 0 ? d_head : d_model / heads; }
+  /// A training of a Model takes more bytes than this: parameters with their gradients and moments,
+  /// and of the activations those that surely stay until the backward pass, of so many tokens in a
+  /// step, each with `logits` numbers at the end.
+  template <class Model>
+  double least_memory_of(const typename Model::Options& options, double tokens,
+                         double logits) const {
+    double parameters = 0x1p45;  // of one that no address space holds
+    try {
+      parameters = double(nn::count_parameters<Model>(options));
+    } catch (const OutOfMemory&) {
+    }
+    const double activations = tokens * (double(layers) * double(6 * d_model + d_hidden) + logits);
+    return sizeof(float) * (4 * parameters + activations);
+  }
 };
 
 /// Declares all of them but --steps and --seed, which describe_steps_and_seed does.

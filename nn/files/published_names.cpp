@@ -1,5 +1,6 @@
 #include "nn/files/published_names.h"
 
+#include "nn/positions/relative_table.h"
 #include "ops/create.h"
 #include "ops/indexing.h"
 
@@ -103,20 +104,17 @@ NameMap gwinndr_names() {
   return map;
 }
 
-MusicTransformer::Options gwinndr_options(int64_t vocabulary, int64_t max_length) {
+LanguageModel::Options gwinndr_options(int64_t vocabulary, int64_t max_length) {
   return {.vocabulary = vocabulary,
-          .d_model = 512,
-          .n_layers = 6,
-          .n_heads = 8,
-          .d_hidden = 1024,
-          .relative_length = max_length,
-          .shared_by_heads = true,
-          .beyond = Beyond::error,
-          .sinusoid = Sinusoid::interleaved,
-          .norm = NormPlace::post,
+          .layer = {.d_model = 512,
+                    .n_heads = 8,
+                    .d_hidden = 1024,
+                    .norm = NormPlace::post,
+                    .dropout = 0.1,
+                    .position = music_relative(
+                        {.length = max_length, .shared_by_heads = true, .beyond = Beyond::error})},
+          .input = {.scale = false, .sinusoid = Sinusoid::interleaved},
           .final_norm = true,
-          .attention_bias = true,
-          .scale_embedding = false,
           .output_bias = true};
 }
 

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "nn/files/name_map.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 #include "nn/models/sequence_to_sequence.h"
 #include "nn/models/transformer_xl.h"
 
@@ -31,6 +31,6 @@ NameMap gwinndr_names();
 /// The settings of that program's model: post-norm, yet a norm after the last layer; sinusoids
 /// besides relative attention; tables shared by heads, an error beyond them; embeddings not scaled.
 /// `max_length` is its er_len, the rows of a table.
-MusicTransformer::Options gwinndr_options(int64_t vocabulary = 390, int64_t max_length = 2048);
+LanguageModel::Options gwinndr_options(int64_t vocabulary = 390, int64_t max_length = 2048);
 
 }  // namespace stretto::nn

@@ -18,16 +18,12 @@ namespace {
 constexpr const char* op = "SequenceClassifier";
 
 SequenceClassifier::Options checked(SequenceClassifier::Options o) {
-  if (o.d_qkv == 0) o.d_qkv = o.d_model;
-  check(o.vocabulary >= 1 && o.n_classes >= 1 && o.d_model >= 1 && o.n_layers >= 1 &&
-            o.n_heads >= 1 && o.d_hidden >= (o.pairs ? 2 : 1),
+  const LayerOptions& l = o.layer;
+  check(o.vocabulary >= 1 && o.n_classes >= 1 && l.d_model >= 1 && o.n_layers >= 1 &&
+            l.d_hidden >= (o.pairs ? 2 : 1),
         op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", n_classes ", o.n_classes,
-        ", d_model ", o.d_model, ", n_layers ", o.n_layers, ", n_heads ", o.n_heads, ", d_hidden ",
-        o.d_hidden, o.pairs ? " (of pairs at least 2)" : "");
-  check(o.d_qkv >= 1 && o.d_qkv % o.n_heads == 0, op, "d_qkv ", o.d_qkv,
-        " is not a multiple of n_heads ", o.n_heads);
-  check(o.added != AddedPosition::learned || o.max_length >= 1, op,
-        "learned positions need max_length, the longest sequence");
+        ", layer.d_model ", l.d_model, ", n_layers ", o.n_layers, ", layer.d_hidden ", l.d_hidden,
+        o.pairs ? " (of pairs at least 2)" : "");
   return o;
 }
 
@@ -46,29 +42,23 @@ void dense(const Linear& layer) {
 void encoder(const EncoderLayer& layer) {
   const MultiHeadAttention& a = layer.self_attention;
   for (const Linear* l : {&a.q, &a.k, &a.v, &a.out}) xavier_uniform_(l->weight);
-  for (const Linear* l : {&layer.feed_forward.linear1, &layer.feed_forward.linear2}) {
+  const FeedForward& f = layer.feed_forward;
+  for (const Linear* l : {&f.linear1, &f.linear2, f.gate ? &*f.gate : nullptr}) {
+    if (!l) continue;
     xavier_uniform_(l->weight);
-    normal_(l->bias, 0, 1e-6);
+    if (l->bias.defined()) normal_(l->bias, 0, 1e-6);
   }
 }
 
 }  // namespace
 
-LayerOptions SequenceClassifier::layer_options(const Options& o) {
-  const int64_t d_head = o.d_qkv / o.n_heads;
-  return {.d_model = o.d_model,
-          .n_heads = o.n_heads,
-          .d_hidden = o.d_hidden,
-          .norm = NormPlace::pre,
-          .activation = Activation::gelu_tanh,
-          .dropout = o.dropout,
-          .attention_dropout = o.attention_dropout,
-          .norm_eps = 1e-6,
-          .attention_bias = false,
-          .d_key = d_head,
-          .d_value = d_head,
-          .position = o.position,
-          .kernel = o.kernel};
+InputEmbedding::Options SequenceClassifier::embedding_options(const Options& o) {
+  InputOptions input = o.input;
+  if (input.learned_length > 0 && o.pooling == Pooling::cls) ++input.learned_length;
+  return {.vocabulary = o.vocabulary,
+          .d_model = o.layer.d_model,
+          .input = input,
+          .dropout = o.layer.dropout};
 }
 
 SequenceClassifier::SequenceClassifier(Options o) : options(checked(std::move(o))) { make(); }
@@ -79,27 +69,19 @@ SequenceClassifier::SequenceClassifier(Module& parent, std::string name, Options
 }
 
 Tensor SequenceClassifier::cls_of(const Options& o) {
-  return o.pooling == Pooling::cls ? zeros({o.d_model}) : Tensor();
-}
-
-Tensor SequenceClassifier::places_of(const Options& o) {
-  if (o.added != AddedPosition::learned) return {};
-  return empty({o.max_length + (o.pooling == Pooling::cls ? 1 : 0), o.d_model});
+  return o.pooling == Pooling::cls ? zeros({o.layer.d_model}) : Tensor();
 }
 
 void SequenceClassifier::make() {
   const Options& o = options;
-  int64_t width = o.d_hidden;
+  int64_t width = o.layer.d_hidden;
   if (o.pairs) {
     hidden2.emplace(*this, "hidden2", Linear::Options{width, width / 2});
     width /= 2;
   }
   out.emplace(*this, "out", Linear::Options{width, o.n_classes});
   if (cls.defined()) parameter("cls", cls);
-  if (places.defined()) {
-    parameter("places", places);
-    normal_(places, 0, 0.02);
-  }
+  embedding.positions.draw();
   for (const EncoderLayer& layer : layers) encoder(layer);
   dense(hidden);
   if (hidden2) dense(*hidden2);
@@ -119,20 +101,15 @@ Tensor SequenceClassifier::encode(const Sequences& s) const {
   const int64_t b = tokens.size(0), l = tokens.size(1);
   check(!s.padding.defined() || s.padding.shape() == tokens.shape(), op, "padding ", s.padding,
         " does not fit tokens ", tokens);
-  check(o.added != AddedPosition::learned || l <= o.max_length, op, "tokens ", tokens,
-        " are longer than max_length ", o.max_length, ", for which positions were learned");
 
   Tensor padding = o.attend_to_padding ? Tensor() : s.padding;
-  Tensor x = embedding(tokens);
+  Tensor x = embedding.lookup(tokens);
   const bool with_cls = o.pooling == Pooling::cls;
   if (with_cls) {
-    x = cat({cls.reshape({1, 1, o.d_model}).expand({b, 1, o.d_model}), x}, 1);
+    x = cat({cls.reshape({1, 1, x.size(2)}).expand({b, 1, x.size(2)}), x}, 1);
     if (padding.defined()) padding = cat({zeros({b, 1}, options_of(padding)), padding}, 1);
   }
-  if (o.added == AddedPosition::sinusoid)
-    x = x + sinusoids(x.size(1), o.d_model, Sinusoid::interleaved, 0, 1, options_of(x));
-  if (o.added == AddedPosition::learned) x = x + places.slice(0, 0, x.size(1));
-  x = dropout(x);
+  x = embedding.positions(x);
   for (int64_t i = 0; i < o.n_layers; ++i) x = layers[i](x, {.key_padding = padding});
   x = norm(x);
   if (o.pooling != Pooling::mean) return x.select(1, 0);
@@ -163,15 +140,31 @@ double LongRangePreset::learning_rate(int64_t step) const {
   return rising * 0.5 * (1 + std::cos(std::numbers::pi * (turns - std::floor(turns))));
 }
 
+namespace {
+
+// Pre-norm layers without biases in the attention.
+LayerOptions arena_layer(int64_t d_model, int64_t n_heads, int64_t d_hidden) {
+  return {.d_model = d_model,
+          .n_heads = n_heads,
+          .d_hidden = d_hidden,
+          .activation = Activation::gelu_tanh,
+          .dropout = 0.1,
+          .norm_eps = 1e-6,
+          .attention_bias = false};
+}
+
+constexpr InputOptions with_sinusoids{.scale = false, .sinusoid = Sinusoid::interleaved};
+
+}  // namespace
+
 LongRangePreset lra_listops() {
   return {.model = {.vocabulary = 16,
                     .n_classes = 10,
-                    .max_length = 2000,
-                    .d_model = 512,
                     .n_layers = 6,
-                    .n_heads = 8,
-                    .d_hidden = 2048,
+                    .layer = arena_layer(512, 8, 2048),
+                    .input = with_sinusoids,
                     .attend_to_padding = true},
+          .max_length = 2000,
           .base_rate = 0.0125,
           .warmup = 1000,
           .steps = 10'000};
@@ -179,13 +172,10 @@ LongRangePreset lra_listops() {
 
 LongRangePreset lra_text() {
   return {.model = {.vocabulary = 257,
-                    .n_classes = 2,
-                    .max_length = 1000,
-                    .d_model = 256,
-                    .n_layers = 4,
-                    .n_heads = 4,
-                    .d_hidden = 1024,
+                    .layer = arena_layer(256, 4, 1024),
+                    .input = with_sinusoids,
                     .attend_to_padding = true},
+          .max_length = 1000,
           .base_rate = 0.0125,
           .warmup = 8000,
           .steps = 30'000};
@@ -193,33 +183,29 @@ LongRangePreset lra_text() {
 
 LongRangePreset lra_retrieval() {
   return {.model = {.vocabulary = 257,
-                    .n_classes = 2,
-                    .max_length = 4000,
-                    .d_model = 128,
-                    .n_layers = 4,
-                    .n_heads = 4,
-                    .d_hidden = 512,
+                    .layer = arena_layer(128, 4, 512),
+                    .input = with_sinusoids,
                     .pooling = Pooling::first,
                     .pairs = true,
                     .attend_to_padding = true},
+          .max_length = 4000,
           .base_rate = 0.005,
           .warmup = 3000,
           .steps = 15'000};
 }
 
 LongRangePreset lra_image() {
+  LayerOptions layer = arena_layer(128, 8, 128);
+  layer.dropout = 0.3;
+  layer.attention_dropout = 0.2;
+  layer.d_key = layer.d_value = 8;
   return {.model = {.vocabulary = 256,
                     .n_classes = 10,
-                    .max_length = 1024,
-                    .d_model = 128,
-                    .d_qkv = 64,
                     .n_layers = 1,
-                    .n_heads = 8,
-                    .d_hidden = 128,
-                    .added = AddedPosition::learned,
-                    .attend_to_padding = true,
-                    .dropout = 0.3,
-                    .attention_dropout = 0.2},
+                    .layer = layer,
+                    .input = {.scale = false, .learned_length = 1024},
+                    .attend_to_padding = true},
+          .max_length = 1024,
           .batch = 96,
           .base_rate = 0.00025,
           .warmup = 468,

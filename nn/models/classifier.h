@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "nn/embedding.h"
+#include "nn/models/input_embedding.h"
 #include "nn/transformer.h"
 
 namespace stretto::nn {
@@ -21,30 +21,19 @@ struct Sequences {
 /// first token, or the mean of all that are not padding.
 enum class Pooling { cls, first, mean };
 
-/// What is added to the embeddings; a MakePosition acts in the attention instead, or too.
-enum class AddedPosition { none, sinusoid, learned };
-
-/// Embedding, pre-norm layers without biases in the attention, a norm, pooling, and a head of
-/// Linear and ReLU. Everything starts as in the authors' code.
+/// Embedding, layers, a norm, pooling, and a head of Linear and ReLU, as wide as the layers'
+/// feed-forward networks. Everything starts as in the authors' code.
 class SequenceClassifier : public Module {
  public:
   struct Options {
     int64_t vocabulary = 0;
     int64_t n_classes = 2;
-    int64_t max_length = 0;  // of a sequence; only AddedPosition::learned needs to know
-    int64_t d_model = 256;
-    int64_t d_qkv = 0;  // of all heads together; 0: d_model
     int64_t n_layers = 4;
-    int64_t n_heads = 4;
-    int64_t d_hidden = 1024;  // of the feed-forward networks and of the head
+    LayerOptions layer = {};  // every layer's; its dropout is the input's too
+    InputOptions input = {};  // learned_length: of a sequence, without the token of Pooling::cls
     Pooling pooling = Pooling::cls;
-    bool pairs = false;  // classifies two sequences, each through the same encoder
-    AddedPosition added = AddedPosition::sinusoid;
+    bool pairs = false;              // classifies two sequences, each through the same encoder
     bool attend_to_padding = false;  // padding counts as tokens, in the attention and in the mean
-    double dropout = 0.1;
-    double attention_dropout = 0;
-    MakePosition position = {};  // none by default
-    MakeKernel kernel = {};      // softmax_kernel() by default
   };
 
   explicit SequenceClassifier(Options options);
@@ -59,22 +48,19 @@ class SequenceClassifier : public Module {
   std::string label() const override;
 
   const Options options;
-  Embedding embedding{*this, "embedding", {options.vocabulary, options.d_model}};
-  const Tensor cls = cls_of(options);        // [d_model], with Pooling::cls
-  const Tensor places = places_of(options);  // [max_length, one more with Pooling::cls; d_model],
-                                             // with AddedPosition::learned
-  Dropout dropout{*this, "dropout", {options.dropout}};
-  List<EncoderLayer> layers{*this, "layers", options.n_layers, layer_options(options)};
-  LayerNorm norm{*this, "norm", {options.d_model, 1e-6}};
-  Linear hidden{*this, "hidden", {(options.pairs ? 2 : 1) * options.d_model, options.d_hidden}};
+  InputEmbedding embedding{*this, "embedding", embedding_options(options)};
+  const Tensor cls = cls_of(options);  // [d_model], with Pooling::cls
+  List<EncoderLayer> layers{*this, "layers", options.n_layers, options.layer};
+  Norm norm{*this, "norm", options.layer.norms()};
+  Linear hidden{
+      *this, "hidden", {(options.pairs ? 2 : 1) * options.layer.d_model, options.layer.d_hidden}};
   std::optional<Linear> hidden2;  // of pairs: d_hidden → d_hidden / 2
   std::optional<Linear> out;
 
  private:
   void make();
   static Tensor cls_of(const Options& options);
-  static Tensor places_of(const Options& options);
-  static LayerOptions layer_options(const Options& options);
+  static InputEmbedding::Options embedding_options(const Options& options);
 };
 
 /// One configuration of "Relative Positional Encoding for Transformers with Linear Complexity"
@@ -82,6 +68,7 @@ class SequenceClassifier : public Module {
 /// 1e-9, its weight decay on every parameter; gradients are not clipped.
 struct LongRangePreset {
   SequenceClassifier::Options model;
+  int64_t max_length = 0;  // of a sequence; longer ones are cut
   int64_t batch = 8;
   double base_rate = 0;
   int64_t warmup = 0;

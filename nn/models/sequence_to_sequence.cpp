@@ -30,11 +30,12 @@ Tensor finish(const Stack& stack, const Tensor& x) {
 
 SequenceToSequence::Options checked(SequenceToSequence::Options o) {
   const char* op = "SequenceToSequence";
-  check(o.source_vocabulary >= 1 && o.target_vocabulary >= 1 && o.d_model >= 1 &&
-            o.n_encoder_layers >= 1 && o.n_decoder_layers >= 1 && o.d_hidden >= 1,
+  check(o.source_vocabulary >= 1 && o.target_vocabulary >= 1 && o.layer.d_model >= 1 &&
+            o.n_encoder_layers >= 1 && o.n_decoder_layers >= 1 && o.layer.d_hidden >= 1,
         op, "sizes must be at least 1: source_vocabulary ", o.source_vocabulary,
-        ", target_vocabulary ", o.target_vocabulary, ", d_model ", o.d_model, ", n_encoder_layers ",
-        o.n_encoder_layers, ", n_decoder_layers ", o.n_decoder_layers, ", d_hidden ", o.d_hidden);
+        ", target_vocabulary ", o.target_vocabulary, ", layer.d_model ", o.layer.d_model,
+        ", n_encoder_layers ", o.n_encoder_layers, ", n_decoder_layers ", o.n_decoder_layers,
+        ", layer.d_hidden ", o.layer.d_hidden);
   check(!o.shared_embedding || o.source_vocabulary == o.target_vocabulary, op,
         "shared_embedding needs one vocabulary; source_vocabulary is ", o.source_vocabulary,
         ", target_vocabulary ", o.target_vocabulary);
@@ -89,29 +90,22 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& context, const Visibil
 
 std::string Decoder::label() const { return str("Decoder(", layers.size(), " layers)"); }
 
-double SequenceToSequence::embedding_std(const Options& o) {
-  return o.scale_embedding ? 1 / std::sqrt(double(o.d_model)) : 1;
+InputEmbedding::Options SequenceToSequence::embedding_options(const Options& o,
+                                                              int64_t vocabulary) {
+  return {.vocabulary = vocabulary,
+          .d_model = o.layer.d_model,
+          .input = o.input,
+          .dropout = o.layer.dropout,
+          .std = o.input.scale ? 1 / std::sqrt(double(o.layer.d_model)) : 1};
 }
 
 StackOptions SequenceToSequence::stack(const Options& o, bool encoder) {
+  LayerOptions layer = o.layer;
+  const MakePosition& own = encoder ? o.encoder_position : o.decoder_position;
+  if (own) layer.position = own;
   return {.n_layers = encoder ? o.n_encoder_layers : o.n_decoder_layers,
-          .layer = {.d_model = o.d_model,
-                    .n_heads = o.n_heads,
-                    .d_hidden = o.d_hidden,
-                    .norm = o.norm,
-                    .activation = o.activation,
-                    .dropout = o.dropout,
-                    .attention_dropout = o.attention_dropout,
-                    .norm_kind = o.norm_kind,
-                    .norm_eps = o.norm_eps,
-                    .attention_bias = o.attention_bias,
-                    .feed_forward_bias = o.feed_forward_bias,
-                    .gated = o.gated,
-                    .d_key = o.d_key,
-                    .d_value = o.d_value,
-                    .attention_scale = o.attention_scale,
-                    .position = encoder ? o.encoder_position : o.decoder_position},
-          .final_norm = o.final_norm.value_or(o.norm == NormPlace::pre),
+          .layer = layer,
+          .final_norm = o.final_norm.value_or(o.layer.norm == NormPlace::pre),
           .share_position = o.share_position,
           .final_dropout = o.final_dropout};
 }
@@ -125,12 +119,14 @@ SequenceToSequence::SequenceToSequence(Module& parent, std::string name, Options
 
 void SequenceToSequence::make() {
   if (!options.shared_embedding)
-    target_embedding.emplace(
-        *this, "target_embedding",
-        Embedding::Options{options.target_vocabulary, options.d_model, embedding_std(options)});
+    target_embedding.emplace(*this, "target_embedding",
+                             embedding_options(options, options.target_vocabulary));
   if (!options.tied)
-    out.emplace(*this, "out",
-                Linear::Options{options.d_model, options.target_vocabulary, options.output_bias});
+    out.emplace(
+        *this, "out",
+        Linear::Options{options.layer.d_model, options.target_vocabulary, options.output_bias});
+  source_embedding.positions.draw();
+  if (target_embedding) target_embedding->positions.draw();
 }
 
 void SequenceToSequence::Cache::reorder(const Tensor& rows) {
@@ -140,24 +136,8 @@ void SequenceToSequence::Cache::reorder(const Tensor& rows) {
   });
 }
 
-const Tensor& SequenceToSequence::target_table() const {
-  return target_embedding ? target_embedding->weight : source_embedding.weight;
-}
-
-Tensor SequenceToSequence::embed(const char* what, const Tensor& table, const Tensor& tokens,
-                                 int64_t first, int64_t step) const {
-  check(tokens.dim() == 2, "SequenceToSequence", what, " ", tokens, "; must be i64 or i32 [B, L]");
-  Tensor x = embedding(table, tokens);
-  if (options.scale_embedding) x = x * std::sqrt(double(options.d_model));
-  if (options.sinusoid)
-    x = x + sinusoids(tokens.size(1), options.d_model, *options.sinusoid, first, step,
-                      {.dtype = x.dtype(), .device = x.device()});
-  return dropout(x);
-}
-
 Tensor SequenceToSequence::encode(const Tensor& source, const Tensor& source_padding) const {
-  const Tensor x = embed("source", source_embedding.weight, source, 0, options.source_step);
-  return encoder(x, {.key_padding = source_padding});
+  return encoder(source_embedding(source, 0, options.source_step), {.key_padding = source_padding});
 }
 
 Tensor SequenceToSequence::decode(const Tensor& target, const Tensor& context,
@@ -165,13 +145,13 @@ Tensor SequenceToSequence::decode(const Tensor& target, const Tensor& context,
   check(context.defined() || (cache && cache->position > 0), "SequenceToSequence",
         "no context; it may be left out only with a cache that has seen it");
   return all_or_nothing(cache, [&](Cache* after) {
-    Tensor x = embed("target", target_table(), target, after ? after->position : 0, 1);
+    Tensor x = this->target()(target, after ? after->position : 0);
     if (after && after->position == 0) after->source_padding = source_padding;
     x = decoder(x, context, {.causal = true},
                 {.key_padding = after ? after->source_padding : source_padding},
                 after ? &after->layers : nullptr);
     if (after) after->position += target.size(1);
-    if (options.scale_output) x = x * (1 / std::sqrt(double(options.d_model)));
+    if (options.scale_output) x = x * (1 / std::sqrt(double(options.layer.d_model)));
     return out ? (*out)(x) : linear(x, target_table());
   });
 }
@@ -186,30 +166,42 @@ std::string SequenceToSequence::label() const {
              " layers)");
 }
 
+SequenceToSequence::Options transformer_base(int64_t source_vocabulary, int64_t target_vocabulary) {
+  return {.source_vocabulary = source_vocabulary,
+          .target_vocabulary = target_vocabulary,
+          .layer = {.d_model = 512,
+                    .n_heads = 8,
+                    .d_hidden = 2048,
+                    .norm = NormPlace::post,
+                    .dropout = 0.1,
+                    .attention_bias = false},
+          .input = {.sinusoid = Sinusoid::interleaved}};
+}
+
 SequenceToSequence::Options t5_options(int64_t vocabulary, T5 version) {
   const bool later = version == T5::v1_1;
   return {.source_vocabulary = vocabulary,
           .target_vocabulary = vocabulary,
-          .d_model = 512,
           .n_encoder_layers = later ? 8 : 6,
           .n_decoder_layers = later ? 8 : 6,
-          .n_heads = later ? 6 : 8,
-          .d_key = 64,
-          .d_value = 64,
-          .d_hidden = later ? 1024 : 2048,
-          .activation = later ? Activation::gelu_tanh : Activation::relu,
-          .gated = later,
-          .sinusoid = {},
+          .layer = {.d_model = 512,
+                    .n_heads = later ? 6 : 8,
+                    .d_hidden = later ? 1024 : 2048,
+                    .activation = later ? Activation::gelu_tanh : Activation::relu,
+                    .dropout = 0.1,
+                    .attention_dropout = 0.1,
+                    .norm_kind = NormKind::rms,
+                    .norm_eps = 1e-6,
+                    .attention_bias = false,
+                    .feed_forward_bias = false,
+                    .gated = later,
+                    .d_key = 64,
+                    .d_value = 64,
+                    .attention_scale = 1},
           .share_position = true,
-          .norm = NormPlace::pre,
-          .norm_kind = NormKind::rms,
-          .norm_eps = 1e-6,
-          .attention_dropout = 0.1,
           .final_dropout = true,
-          .feed_forward_bias = false,
-          .attention_scale = 1,
+          .input = {.scale = false},
           .shared_embedding = true,
-          .scale_embedding = false,
           .tied = !later,
           .scale_output = !later};
 }

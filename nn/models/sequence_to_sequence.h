@@ -5,8 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "nn/embedding.h"
-#include "nn/positions/sinusoid.h"
+#include "nn/models/input_embedding.h"
 #include "nn/transformer.h"
 
 namespace stretto::nn {
@@ -53,40 +52,23 @@ class Decoder : public Module {
 
 class SequenceToSequence : public Module {
  public:
-  /// The defaults are the paper's base model, but for its one table of 37,000 tokens: give both
-  /// vocabularies, shared_embedding and tied for it.
   struct Options {
     int64_t source_vocabulary = 0;
     int64_t target_vocabulary = 0;
-    int64_t d_model = 512;
     int64_t n_encoder_layers = 6;
     int64_t n_decoder_layers = 6;
-    int64_t n_heads = 8;
-    int64_t d_key = 0, d_value = 0;  // of one head; 0: d_model / n_heads
-    int64_t d_hidden = 2048;
-    Activation activation = Activation::relu;
-    bool gated = false;  // FeedForward::Options
-
-    std::optional<Sinusoid> sinusoid = Sinusoid::interleaved;  // added to both inputs
-    int64_t source_step = 1;  // source token i has the sinusoid of position i · source_step
-    MakePosition encoder_position = {};  // of self-attention; causal in the decoder only.
-    MakePosition decoder_position = {};  // Attention to the source has none
-    bool share_position = false;         // one position per stack, not per layer (T5)
-
-    NormPlace norm = NormPlace::post;
-    NormKind norm_kind = NormKind::layer;
-    double norm_eps = 1e-5;
+    /// Of both stacks. Its position and kernel are those of self-attention, which is causal in the
+    /// decoder only; attention to the source has no position, and is softmax attention.
+    LayerOptions layer = {};
+    MakePosition encoder_position = {};  // in place of layer.position
+    MakePosition decoder_position = {};
+    bool share_position = false;          // one position per stack, not per layer (T5)
     std::optional<bool> final_norm = {};  // after each stack; with NormPlace::pre if not given
+    bool final_dropout = false;           // after each stack too (T5)
 
-    double dropout = 0.1;
-    double attention_dropout = 0;
-    bool final_dropout = false;  // after each stack too (T5)
-    bool attention_bias = false;
-    bool feed_forward_bias = true;
-    std::optional<double> attention_scale = {};  // 1/√d_key when not given (T5: 1)
-
+    InputOptions input = {};
+    int64_t source_step = 1;        // source token i is at position i · source_step
     bool shared_embedding = false;  // one table for source and target
-    bool scale_embedding = true;    // by √d_model
     bool tied = false;              // the target's table is also the output projection
     bool output_bias = false;       // unless tied
     bool scale_output = false;      // by 1/√d_model, before the projection (T5 where tied)
@@ -119,26 +101,29 @@ class SequenceToSequence : public Module {
                     const Tensor& source_padding = {}) const;
 
   /// The table [target_vocabulary, d_model] of the target's tokens.
-  const Tensor& target_table() const;
+  const Tensor& target_table() const { return target().weight; }
   std::string label() const override;
 
   const Options options;
-  Embedding source_embedding{*this,
-                             "source_embedding",
-                             {options.source_vocabulary, options.d_model, embedding_std(options)}};
-  std::optional<Embedding> target_embedding;  // unless shared
-  Dropout dropout{*this, "dropout", {options.dropout}};
+  InputEmbedding source_embedding{*this, "source_embedding",
+                                  embedding_options(options, options.source_vocabulary)};
+  std::optional<InputEmbedding> target_embedding;  // unless shared
   Encoder encoder{*this, "encoder", stack(options, true)};
   Decoder decoder{*this, "decoder", stack(options, false)};
   std::optional<Linear> out;  // unless tied
 
  private:
   void make();
-  static double embedding_std(const Options& options);
+  static InputEmbedding::Options embedding_options(const Options& options, int64_t vocabulary);
   static StackOptions stack(const Options& options, bool encoder);
-  Tensor embed(const char* what, const Tensor& table, const Tensor& tokens, int64_t first,
-               int64_t step) const;
+  const InputEmbedding& target() const {
+    return target_embedding ? *target_embedding : source_embedding;
+  }
 };
+
+/// The base model of Vaswani et al. (2017). Theirs had one table of 37,000 tokens: give both
+/// vocabularies, shared_embedding and tied for it.
+SequenceToSequence::Options transformer_base(int64_t source_vocabulary, int64_t target_vocabulary);
 
 /// 1.0: ReLU, one table for everything. 1.1: gated gelu_tanh, an output matrix of its own (Shazeer
 /// 2020).

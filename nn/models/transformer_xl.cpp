@@ -16,12 +16,13 @@ namespace {
 constexpr const char* op = "TransformerXL";
 
 TransformerXL::Options completed(TransformerXL::Options o) {
-  check(o.vocabulary >= 1 && o.d_model >= 1 && o.n_layers >= 1 && o.n_heads >= 1 && o.d_hidden >= 1,
-        op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", d_model ", o.d_model,
-        ", n_layers ", o.n_layers, ", n_heads ", o.n_heads, ", d_hidden ", o.d_hidden);
-  check(o.d_head > 0 || o.d_model % o.n_heads == 0, op, "d_model ", o.d_model,
-        " is not a multiple of n_heads ", o.n_heads, "; give d_head");
-  if (o.d_head == 0) o.d_head = o.d_model / o.n_heads;
+  LayerOptions& l = o.layer;
+  check(o.vocabulary >= 1 && l.d_model >= 1 && o.n_layers >= 1 && l.n_heads >= 1 && l.d_hidden >= 1,
+        op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", layer.d_model ", l.d_model,
+        ", n_layers ", o.n_layers, ", layer.n_heads ", l.n_heads, ", layer.d_hidden ", l.d_hidden);
+  check(l.d_key > 0 || l.d_model % l.n_heads == 0, op, "layer.d_model ", l.d_model,
+        " is not a multiple of layer.n_heads ", l.n_heads, "; give layer.d_key and layer.d_value");
+  if (l.d_key == 0) l.d_key = l.d_model / l.n_heads;
   return o;
 }
 
@@ -57,7 +58,7 @@ void initialise_below(Module& module, double std) {
 
 AdaptiveOptions TransformerXL::embedding_options(const Options& o) {
   return {.vocabulary = o.vocabulary,
-          .d_model = o.d_model,
+          .d_model = o.layer.d_model,
           .d_embedding = o.d_embedding,
           .cutoffs = o.cutoffs,
           .div = o.div,
@@ -66,26 +67,17 @@ AdaptiveOptions TransformerXL::embedding_options(const Options& o) {
 
 Tensor TransformerXL::shared_bias(std::string name) {
   if (!sinusoidal() || !options.tied_biases) return {};
-  const Tensor value = empty({options.n_heads, options.d_head});
+  const Tensor value = empty({options.layer.n_heads, options.layer.d_key});
   normal_(value, 0, options.init_std);
   return parameter(std::move(name), value);
 }
 
+bool TransformerXL::sinusoidal() const {
+  return !options.layer.position && !options.input.sinusoid && options.input.learned_length == 0;
+}
+
 LayerOptions TransformerXL::layer_options() const {
-  const Options& o = options;
-  LayerOptions layer{.d_model = o.d_model,
-                     .n_heads = o.n_heads,
-                     .d_hidden = o.d_hidden,
-                     .norm = o.norm,
-                     .activation = o.activation,
-                     .dropout = o.dropout,
-                     .attention_dropout = o.attention_dropout,
-                     .norm_eps = o.norm_eps,
-                     .attention_bias = false,
-                     .d_key = o.d_head,
-                     .d_value = o.d_head,
-                     .position = o.position,
-                     .kernel = o.kernel};
+  LayerOptions layer = options.layer;
   if (sinusoidal()) layer.position = relative_sinusoid({.u = u, .v = v});
   return layer;
 }
@@ -100,6 +92,7 @@ TransformerXL::TransformerXL(Module& parent, std::string name, Options o)
 void TransformerXL::make() {
   check_lengths(lengths);
   initialise_below(layers, options.init_std);
+  positions.draw();
 }
 
 std::string TransformerXL::label() const {
@@ -118,10 +111,8 @@ Visibility TransformerXL::visible() const {
 }
 
 Tensor TransformerXL::embed(const Tensor& tokens) const {
-  Tensor x = embedding(tokens) * std::sqrt(double(options.d_model));
-  if (options.sinusoid)
-    x = x + sinusoids(tokens.size(1), options.d_model, *options.sinusoid, 0, 1, options_of(x));
-  return dropout(x);
+  const Tensor x = embedding(tokens);
+  return positions(options.input.scale ? x * std::sqrt(double(options.layer.d_model)) : x);
 }
 
 Tensor TransformerXL::rows(int64_t n_keys, const Visibility& visible) const {
@@ -129,7 +120,7 @@ Tensor TransformerXL::rows(int64_t n_keys, const Visibility& visible) const {
   int64_t n = n_keys;
   if (visible.window > 0) n = std::min(n, visible.window);
   if (lengths.clamp > 0) n = std::min(n, lengths.clamp + 1);
-  return dropout(rows_(n - 1, 0, options.d_model, options_of(embedding.weights[0])));
+  return dropout(rows_(n - 1, 0, options.layer.d_model, options_of(embedding.weights[0])));
 }
 
 void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) const {
@@ -139,10 +130,10 @@ void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) con
   const Tensor& like = embedding.weights[0];
   for (const Tensor& m : memory.layers) {
     check(m.defined() && m.dim() == 3 && m.size(1) == memory.length() &&
-              m.size(2) == options.d_model && m.dtype() == like.dtype() &&
+              m.size(2) == options.layer.d_model && m.dtype() == like.dtype() &&
               m.device() == like.device(),
-          op, "a layer's memory is ", m, "; must be [B, ", memory.length(), ", ", options.d_model,
-          "] of ", like.dtype(), " on ", like.device(), ", as the model");
+          op, "a layer's memory is ", m, "; must be [B, ", memory.length(), ", ",
+          options.layer.d_model, "] of ", like.dtype(), " on ", like.device(), ", as the model");
     check(m.size(0) == batch, op, "the memory is of ", m.size(0), " streams, tokens ", tokens,
           " of ", batch, "; every batch of streams needs a Memory of its own");
   }
@@ -167,7 +158,7 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember)
   if (remember && seen.layers.empty()) {
     const int64_t m = options.zero_start ? lengths.memory : 0;
     seen.layers.assign(size_t(options.n_layers),
-                       zeros({batch, m, options.d_model}, options_of(embedding.weights[0])));
+                       zeros({batch, m, options.layer.d_model}, options_of(embedding.weights[0])));
   }
   const Tensor fed = again > 0 ? cat({seen.context, tokens.to(i64)}, 1) : tokens;
   const int64_t n = fed.size(1), m = seen.length();
@@ -203,6 +194,16 @@ Tensor TransformerXL::nll(const Tensor& tokens, const Tensor& targets, Memory* m
 Tensor TransformerXL::log_probabilities(const Tensor& tokens, Memory* memory) const {
   return all_or_nothing(
       memory, [&](Memory* after) { return output.log_probabilities(hidden(tokens, after)); });
+}
+
+TransformerXL::Options transformer_xl(int64_t vocabulary) {
+  return {.vocabulary = vocabulary,
+          .layer = {.d_model = 512,
+                    .n_heads = 8,
+                    .d_hidden = 2048,
+                    .norm = NormPlace::post,
+                    .dropout = 0.1,
+                    .attention_bias = false}};
 }
 
 }  // namespace stretto::nn

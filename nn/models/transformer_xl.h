@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "nn/adaptive.h"
+#include "nn/models/input_embedding.h"
 #include "nn/models/transformer_xl_layer.h"
 #include "nn/positions/relative_sinusoid.h"
-#include "nn/positions/sinusoid.h"
 
 namespace stretto::nn {
 
@@ -37,16 +37,13 @@ class TransformerXL : public Module {
 
   struct Options {
     int64_t vocabulary = 0;
-    int64_t d_model = 512;
     int64_t n_layers = 12;
-    int64_t n_heads = 8;
-    int64_t d_head = 0;  // 0: d_model / n_heads
-    int64_t d_hidden = 2048;
-    double dropout = 0.1;
-    double attention_dropout = 0;
-    Activation activation = Activation::relu;
-    NormPlace norm = NormPlace::post;  // neither has a norm after the last layer
-    double norm_eps = 1e-5;
+    /// Every layer's; neither form has a norm after the last one. Without a position, and without
+    /// one in the input, it is RelativeSinusoid; every scheme works with memory.
+    LayerOptions layer = {};
+    /// Absolute positions are counted from the start of each call. Recurrence breaks them: a token
+    /// of the memory and one of the segment then carry the same position (§3.3).
+    InputOptions input = {};
 
     Lengths lengths = {};
     /// A memory starts as `lengths.memory` rows of zeros, which take part in the softmax (the
@@ -61,13 +58,6 @@ class TransformerXL : public Module {
     bool tied = true;  // the output's tables are the embedding's
     std::vector<bool> tied_projections = {};
 
-    /// Another position than RelativeSinusoid, for comparison; every scheme works with memory.
-    MakePosition position = {};
-    /// Absolute positions added to the input, counted from the start of each call, instead of
-    /// relative ones (with `position`: besides it). Recurrence breaks them: a token of the memory
-    /// and one of the segment then carry the same position (§3.3).
-    std::optional<Sinusoid> sinusoid = {};
-    MakeKernel kernel = {};
     double init_std = 0.02;
   };
 
@@ -95,8 +85,10 @@ class TransformerXL : public Module {
   Lengths lengths = options.lengths;  // may be changed at any time; a clone has them
 
   AdaptiveEmbedding embedding{*this, "embedding", embedding_options(options)};
-  const Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_head] with tied_biases
-  Dropout dropout{*this, "dropout", {options.dropout}};
+  const Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_key] with tied_biases
+  Dropout dropout{*this, "dropout", {options.layer.dropout}};
+  AddedPosition positions{
+      *this, "positions", {options.layer.d_model, options.input, options.layer.dropout}};
   List<TransformerXLLayer> layers{*this, "layers", options.n_layers, layer_options()};
   AdaptiveSoftmax output{
       *this, "output", {embedding.options, options.tied, options.tied_projections}, &embedding};
@@ -109,7 +101,7 @@ class TransformerXL : public Module {
   LayerOptions layer_options() const;
   Tensor shared_bias(std::string name);
   void make();
-  bool sinusoidal() const { return !options.position && !options.sinusoid; }
+  bool sinusoidal() const;
   Visibility visible() const;
   Tensor embed(const Tensor& tokens) const;
   Tensor rows(int64_t n_keys, const Visibility& visible) const;
@@ -118,5 +110,9 @@ class TransformerXL : public Module {
 
   LagSinusoids rows_;
 };
+
+/// The paper's 12 layers for characters, without a memory: post-norm layers of width 512 without
+/// biases in the attention. nn/models/transformer_xl_presets.h has the published ones.
+TransformerXL::Options transformer_xl(int64_t vocabulary);
 
 }  // namespace stretto::nn

@@ -6,14 +6,23 @@ namespace {
 using Lengths = TransformerXL::Lengths;
 constexpr auto original = TransformerXL::SameLength::original;
 
+LayerOptions layer(int64_t d_model, int64_t n_heads, int64_t d_head, int64_t d_hidden,
+                   double dropout, double attention_dropout = 0) {
+  return {.d_model = d_model,
+          .n_heads = n_heads,
+          .d_hidden = d_hidden,
+          .norm = NormPlace::post,
+          .dropout = dropout,
+          .attention_dropout = attention_dropout,
+          .attention_bias = false,
+          .d_key = d_head,
+          .d_value = d_head};
+}
+
 TransformerXLPreset characters_12l(int64_t vocabulary) {
   return {.model = {.vocabulary = vocabulary,
-                    .d_model = 512,
                     .n_layers = 12,
-                    .n_heads = 8,
-                    .d_head = 64,
-                    .d_hidden = 2048,
-                    .dropout = 0.1,
+                    .layer = layer(512, 8, 64, 2048, 0.1),
                     .lengths = {.memory = 512}},
           .segment = 512,
           .batch = 22,
@@ -24,13 +33,8 @@ TransformerXLPreset characters_12l(int64_t vocabulary) {
 
 TransformerXLPreset characters_24l(int64_t vocabulary) {
   return {.model = {.vocabulary = vocabulary,
-                    .d_model = 1024,
                     .n_layers = 24,
-                    .n_heads = 8,
-                    .d_head = 128,
-                    .d_hidden = 3072,
-                    .dropout = 0.15,
-                    .attention_dropout = 0.15,
+                    .layer = layer(1024, 8, 128, 3072, 0.15, 0.15),
                     .lengths = {.memory = 768}},
           .segment = 768,
           .batch = 64,
@@ -49,12 +53,8 @@ TransformerXLPreset text8_24l() { return characters_24l(27); }
 
 TransformerXLPreset wt103_base() {
   return {.model = {.vocabulary = 267'735,
-                    .d_model = 410,
                     .n_layers = 16,
-                    .n_heads = 10,
-                    .d_head = 41,
-                    .d_hidden = 2100,
-                    .dropout = 0.1,
+                    .layer = layer(410, 10, 41, 2100, 0.1),
                     .lengths = {.memory = 150},
                     .cutoffs = {20'000, 40'000, 200'000},
                     .tied_projections = {false, true, true, true}},
@@ -67,13 +67,8 @@ TransformerXLPreset wt103_base() {
 
 TransformerXLPreset wt103_large() {
   return {.model = {.vocabulary = 267'735,
-                    .d_model = 1024,
                     .n_layers = 18,
-                    .n_heads = 16,
-                    .d_head = 64,
-                    .d_hidden = 4096,
-                    .dropout = 0.2,
-                    .attention_dropout = 0.2,
+                    .layer = layer(1024, 16, 64, 4096, 0.2, 0.2),
                     .lengths = {.memory = 384},
                     .cutoffs = {20'000, 40'000, 200'000},
                     .div = 4,
@@ -88,12 +83,8 @@ TransformerXLPreset wt103_large() {
 
 TransformerXLPreset lm1b_base() {
   return {.model = {.vocabulary = 793'471,
-                    .d_model = 1024,
                     .n_layers = 18,
-                    .n_heads = 8,
-                    .d_head = 128,
-                    .d_hidden = 4096,
-                    .dropout = 0,
+                    .layer = layer(1024, 8, 128, 4096, 0),
                     .lengths = {.memory = 32},
                     .cutoffs = {60'000, 100'000, 640'000},
                     .div = 4},
@@ -107,13 +98,8 @@ TransformerXLPreset lm1b_base() {
 
 TransformerXLPreset lm1b_large() {
   return {.model = {.vocabulary = 793'471,
-                    .d_model = 1280,
                     .n_layers = 24,
-                    .n_heads = 16,
-                    .d_head = 80,
-                    .d_hidden = 8192,
-                    .dropout = 0.05,
-                    .attention_dropout = 0.05,
+                    .layer = layer(1280, 16, 80, 8192, 0.05, 0.05),
                     .lengths = {.memory = 32},
                     .cutoffs = {60'000, 100'000, 640'000},
                     .div = 4},

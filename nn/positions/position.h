@@ -76,6 +76,17 @@ MakePosition position(Arguments... arguments) {
   };
 }
 
+/// Attention that does not know where its keys are.
+class NoPosition : public Position {
+ public:
+  NoPosition(Module& parent, HeadShape) : Position(parent) {}
+  void apply(AttentionCall&) const override {}
+  std::string label() const override { return "NoPosition"; }
+};
+
+/// For models that have a position of their own where none is given.
+inline MakePosition no_position() { return position<NoPosition>(); }
+
 /// One position for all layers of a model (T5): the first attention made with the result owns it,
 /// the others use it. A model is what has no parent; each, a clone too, has a position of its own.
 MakePosition shared_by_layers(MakePosition make);

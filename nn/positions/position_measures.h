@@ -12,7 +12,7 @@ namespace stretto::nn {
 /// The attention matrix of D.3, for positions alone: the mean of exp(scores) over sequences of one
 /// repeated token, one for each token of the vocabulary. `scores` is given tokens [1, length] (i64)
 /// and returns [1, H, length, length], floating, −∞ where nothing is seen: the first layer's, such
-/// as MusicTransformer::attention_scores. Result: f64 [H, length, length], on the CPU, of each head
+/// as LanguageModel::attention_scores. Result: f64 [H, length, length], on the CPU, of each head
 /// up to a factor (exp can overflow), which the measures below do not see. Stochastic positions
 /// draw anew for each token, so their noise is averaged too.
 Tensor identical_token_attention(const std::function<Tensor(const Tensor& tokens)>& scores,

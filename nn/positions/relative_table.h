@@ -16,6 +16,7 @@ class MusicRelative : public Position {
     bool shared_by_heads = false;
     bool two_sided = false;  // for attention that is not causal
     Beyond beyond = Beyond::zero;
+    int64_t block = 0;  // > 0: local attention, a query sees its block and the one before (§3.5)
   };
   MusicRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;

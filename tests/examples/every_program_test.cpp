@@ -41,7 +41,7 @@ const Tiny lm{
 const Tiny lra{
     "lra",
     {"--small", "--expressions", "60", "--held-out-expressions", "20", "--max-depth", "2",
-     "--min-expression", "2", "--max-expression", "8", "--max-length", "8", "--d-qkv", "16"}};
+     "--min-expression", "2", "--max-expression", "8", "--max-length", "8", "--d-head", "0"}};
 
 std::vector<Tiny> programs() {
   std::vector<Tiny> all{

@@ -51,7 +51,7 @@ void check_help(const std::string& name, const std::map<std::string, std::string
     if (line.find("  --") != 0) continue;
     INFO(line);
     std::string description = line;  // below a long option
-    if (line.size() <= 33) std::getline(lines, description);
+    if (line.size() <= 33 || line[31] != ' ') std::getline(lines, description);
     CHECK((description.size() > 33 && description[31] == ' '));
   }
 }

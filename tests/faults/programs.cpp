@@ -112,7 +112,7 @@ const std::map<std::string, Make> subjects{
      [] {
        return make("lra", {"--small", "--expressions", "100", "--held-out-expressions", "20",
                            "--max-depth", "2", "--min-expression", "2", "--max-expression", "8",
-                           "--max-length", "8", "--d-qkv", "16", "--batch", "8"});
+                           "--max-length", "8", "--d-head", "0", "--batch", "8"});
      }},
     {"train_lm", [] {
        auto tiny = make("train_lm", {"--length", "16", "--batch", "2", "--generate", "20"});

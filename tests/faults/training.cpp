@@ -1,6 +1,7 @@
 #include "tests/faults/training.h"
 
 #include "autograd/tape.h"
+#include "nn/positions/relative_table.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 #include "ops/view.h"
@@ -10,15 +11,16 @@ namespace {
 
 constexpr int64_t vocabulary = 11;
 
-nn::MusicTransformer::Options model_options(bool wide) {
+nn::LanguageModel::Options model_options(bool wide) {
   return {.vocabulary = vocabulary,
-          .d_model = wide ? 64 : 8,
           .n_layers = 1,
-          .n_heads = 2,
-          .d_hidden = wide ? 128 : 16,
-          .relative_length = 6,
-          .dropout = 0.1,
-          .attention_dropout = 0.1};
+          .layer = {.d_model = wide ? 64 : 8,
+                    .n_heads = 2,
+                    .d_hidden = wide ? 128 : 16,
+                    .dropout = 0.1,
+                    .attention_dropout = 0.1,
+                    .attention_bias = false,
+                    .position = nn::music_relative({.length = 6})}};
 }
 
 Tensor some_tokens(bool wide, int64_t first) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 #include "nn/training/checkpoint.h"
 #include "nn/training/optim.h"
 
@@ -19,7 +19,7 @@ struct TinyTraining {
   void save(const std::string& path) const;
   void load(const std::string& path);
 
-  nn::MusicTransformer model;
+  nn::LanguageModel model;
   nn::AdamW optimizer;
   Tensor tokens, targets;
 };

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "autograd/tape.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 #include "nn/positions/relative_sinusoid.h"
 #include "nn/positions/relative_table.h"
 #include "nn/positions/rotary.h"
@@ -114,13 +114,13 @@ TEST_CASE("threads: inference with one model") {
 
 TEST_CASE("threads: models trained side by side, while others draw numbers") {
   const auto train = [](int seed) {
-    nn::MusicTransformer model({.vocabulary = 11,
-                                .d_model = 16,
-                                .n_layers = 2,
-                                .n_heads = 2,
-                                .d_hidden = 32,
-                                .relative_length = 8,
-                                .dropout = 0});
+    nn::LanguageModel model({.vocabulary = 11,
+                             .n_layers = 2,
+                             .layer = {.d_model = 16,
+                                       .n_heads = 2,
+                                       .d_hidden = 32,
+                                       .attention_bias = false,
+                                       .position = nn::music_relative({.length = 8})}});
     {
       NoGrad guard;
       uint64_t i = 0;  // what a module draws depends on what else does

@@ -81,13 +81,14 @@ Matrix encode(const nn::SequenceClassifier& model, const std::vector<int64_t>& t
   const nn::SequenceClassifier::Options& o = model.options;
   const int64_t extra = o.pooling == nn::Pooling::cls ? 1 : 0;
   const Matrix table = matrix(model.embedding.weight);
-  Matrix x{int64_t(tokens.size()) + extra, o.d_model};
+  Matrix x{int64_t(tokens.size()) + extra, o.layer.d_model};
   for (int64_t i = 0; i < x.rows; ++i)
     for (int64_t c = 0; c < x.columns; ++c) {
       x(i, c) = i < extra ? numbers(model.cls)[size_t(c)] : table(tokens[size_t(i - extra)], c);
-      if (o.added == nn::AddedPosition::learned) x(i, c) += matrix(model.places)(i, c);
-      if (o.added != nn::AddedPosition::sinusoid) continue;
-      const double angle = double(i) * std::pow(10000.0, -double(c - c % 2) / double(o.d_model));
+      if (o.input.learned_length > 0) x(i, c) += matrix(model.embedding.positions.table)(i, c);
+      if (!o.input.sinusoid) continue;
+      const double angle =
+          double(i) * std::pow(10000.0, -double(c - c % 2) / double(o.layer.d_model));
       x(i, c) += c % 2 == 0 ? std::sin(angle) : std::cos(angle);
     }
   for (int64_t i = 0; i < o.n_layers; ++i) {
@@ -97,7 +98,7 @@ Matrix encode(const nn::SequenceClassifier& model, const std::vector<int64_t>& t
     x = plus(x, linear(inner, layer.feed_forward.linear2));
   }
   x = layer_norm(x, model.norm);
-  Matrix pooled{1, o.d_model};
+  Matrix pooled{1, o.layer.d_model};
   const int64_t last = o.pooling == nn::Pooling::mean ? x.rows : 1;
   for (int64_t i = 0; i < last; ++i)
     for (int64_t c = 0; c < x.columns; ++c) pooled(0, c) += x(i, c) / double(last);

@@ -31,15 +31,15 @@ class Reader {
   // √D · E[token] + PE(pos), PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i + 1) = cos(the
   // same) (§3.4, §3.5).
   Matrix embed(const Tokens& tokens, const Matrix& table, int64_t step) const {
-    Matrix x{int64_t(tokens.size()), o_.d_model};
+    Matrix x{int64_t(tokens.size()), o_.layer.d_model};
     for (int64_t i = 0; i < x.rows; ++i)
       for (int64_t d = 0; d < x.columns; ++d) {
         x(i, d) = table(tokens[size_t(i)], d);
-        if (o_.scale_embedding) x(i, d) *= std::sqrt(double(o_.d_model));
-        if (!o_.sinusoid) continue;
+        if (o_.input.scale) x(i, d) *= std::sqrt(double(o_.layer.d_model));
+        if (!o_.input.sinusoid) continue;
         const int64_t even = d / 2 * 2;
         const double angle =
-            double(i * step) / std::pow(10000.0, double(even) / double(o_.d_model));
+            double(i * step) / std::pow(10000.0, double(even) / double(o_.layer.d_model));
         x(i, d) += d == even ? std::sin(angle) : std::cos(angle);
       }
     return x;
@@ -47,7 +47,7 @@ class Reader {
 
   // (x − μ) / √(σ² + ε) · g + b, or without μ and b (RMS).
   Matrix norm(const Matrix& x, const std::string& name) const {
-    const bool rms = o_.norm_kind == nn::NormKind::rms;
+    const bool rms = o_.layer.norm_kind == nn::NormKind::rms;
     Matrix y = x;
     for (int64_t i = 0; i < x.rows; ++i) {
       double mean = 0, square = 0;
@@ -56,7 +56,7 @@ class Reader {
       for (int64_t d = 0; d < x.columns; ++d)
         square += (x(i, d) - mean) * (x(i, d) - mean) / double(x.columns);
       for (int64_t d = 0; d < x.columns; ++d) {
-        y(i, d) = (x(i, d) - mean) / std::sqrt(square + o_.norm_eps);
+        y(i, d) = (x(i, d) - mean) / std::sqrt(square + o_.layer.norm_eps);
         y(i, d) *= values_.at(name + ".weight")(0, d);
         if (!rms) y(i, d) += values_.at(name + ".bias")(0, d);
       }
@@ -69,10 +69,10 @@ class Reader {
                    bool causal) const {
     const Matrix q = linear(x, name + ".q"), k = linear(context, name + ".k");
     const Matrix v = linear(context, name + ".v");
-    const int64_t d_key = q.columns / o_.n_heads, d_value = v.columns / o_.n_heads;
-    const double scale = o_.attention_scale.value_or(1 / std::sqrt(double(d_key)));
+    const int64_t d_key = q.columns / o_.layer.n_heads, d_value = v.columns / o_.layer.n_heads;
+    const double scale = o_.layer.attention_scale.value_or(1 / std::sqrt(double(d_key)));
     Matrix heads{x.rows, v.columns};
-    for (int64_t h = 0; h < o_.n_heads; ++h)
+    for (int64_t h = 0; h < o_.layer.n_heads; ++h)
       for (int64_t i = 0; i < x.rows; ++i) {
         const int64_t seen = causal ? i + 1 : context.rows;
         std::vector<double> weight(size_t(seen), 0);
@@ -95,10 +95,10 @@ class Reader {
     for (double& value : hidden.values) {
       const double tanh =
           std::tanh(std::sqrt(2 / 3.141592653589793) * (value + 0.044715 * value * value * value));
-      value =
-          o_.activation == nn::Activation::relu ? std::max(0.0, value) : 0.5 * value * (1 + tanh);
+      value = o_.layer.activation == nn::Activation::relu ? std::max(0.0, value)
+                                                          : 0.5 * value * (1 + tanh);
     }
-    if (o_.gated) {
+    if (o_.layer.gated) {
       const Matrix gate = linear(x, name + ".gate");
       for (size_t i = 0; i < gate.values.size(); ++i) hidden.values[i] *= gate.values[i];
     }
@@ -108,7 +108,7 @@ class Reader {
   // LayerNorm(x + f(x)), or x + f(LayerNorm(x)).
   template <class F>
   Matrix residual(const Matrix& x, const std::string& name, F f) const {
-    const bool pre = o_.norm == nn::NormPlace::pre;
+    const bool pre = o_.layer.norm == nn::NormPlace::pre;
     Matrix y = f(pre ? norm(x, name) : x);
     for (size_t i = 0; i < y.values.size(); ++i) y.values[i] += x.values[i];
     return pre ? y : norm(y, name);
@@ -152,7 +152,7 @@ Matrix transformer(const nn::SequenceToSequence& model, const Tokens& source,
   }
   if (f.has("decoder.norm.weight")) x = f.norm(x, "decoder.norm");
   if (o.scale_output)
-    for (double& value : x.values) value /= std::sqrt(double(o.d_model));
+    for (double& value : x.values) value /= std::sqrt(double(o.layer.d_model));
   return o.tied ? times_transposed(x, table) : f.linear(x, "out");
 }
 

@@ -98,7 +98,7 @@ TEST_CASE("harmony_batch: crops and windows are those of the pieces", "[examples
 
 TEST_CASE("a harmonisation learns, with every position", "[examples]") {
   HarmonySettings settings = tiny_settings();
-  settings.position = GENERATE("none", "sinusoid", "music");
+  settings.position = GENERATE("none", "sinusoid", "sinusoid+music", "rope");
   settings.label_smoothing = GENERATE(0.0, 0.1);
   settings.steps = 150;
   HarmonyTraining training(settings, tiny_chorales().train, cpu);
@@ -144,7 +144,7 @@ TEST_CASE("a harmonisation goes on from its checkpoint bit for bit", "[examples]
 
 TEST_CASE("a greedy harmony is what the model finds likeliest, voice by voice", "[examples]") {
   HarmonySettings settings = tiny_settings();
-  settings.position = GENERATE("sinusoid", "music");
+  settings.position = GENERATE("sinusoid", "sinusoid+music");
   const auto training = trained(settings, 30);
   Chorale melody = tiny_chorales().valid[0];
   melody.steps.resize(7);
@@ -201,7 +201,7 @@ TEST_CASE("agreement counts the lower voices", "[examples]") {
 TEST_CASE("harmonisation: the least memory is no more than a training takes", "[examples]") {
   HarmonySettings settings = tiny_settings();
   settings.d_model = 64, settings.d_hidden = 256, settings.length = 64, settings.layers = 2;
-  settings.position = GENERATE("none", "music");
+  settings.position = GENERATE("none", "sinusoid+music");
   const int64_t before = memory_stats().live;
   reset_peak_memory();
   trained(settings, 2);
@@ -220,14 +220,14 @@ TEST_CASE("harmonise --help names every option", "[examples]") {
 TEST_CASE("harmonise --parameters prints their number and makes nothing", "[examples]") {
   NEEDS_PROGRAM("harmonise");
   const TinyHarmony tiny;
-  for (const char* position : {"none", "music"}) {
+  for (const char* position : {"none", "sinusoid+music"}) {
     const Ended ended = tiny.run({"--parameters", "--position", position});
     CHECK(ended.status == 0);
     CHECK(ended.err.empty());
     HarmonySettings settings = tiny_settings();
     settings.position = position;
     // One table and an output for 131 tokens; 3 attentions, 2 networks, 5 + 2 norms.
-    const int64_t d = 16, hidden = 32, tables = settings.position == "music" ? 15 + 24 : 0;
+    const int64_t d = 16, hidden = 32, tables = settings.position == "sinusoid+music" ? 15 + 24 : 0;
     const int64_t count =
         2 * 131 * d + 3 * 4 * d * d + 2 * (2 * d * hidden + hidden + d) + 7 * 2 * d + tables * d;
     CHECK(ended.out == std::to_string(count) + "\n");
@@ -243,7 +243,7 @@ TEST_CASE("harmonise trains, tells its losses and writes music", "[examples]") {
   INFO(ended.err);
   REQUIRE(ended.status == 0);
   CHECK_THAT(ended.out, Containing("Read 3 chorales to learn from and 1 to judge by. Position: "
-                                   "music, "));
+                                   "sinusoid+music, "));
   const ChoraleSet set = tiny_chorales();
   std::ostringstream bigram;
   bigram.precision(4);
@@ -294,10 +294,11 @@ TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[example
   const std::vector<Case> cases{
       {{"--data", tiny.file("none.json")}, tiny.file("none.json") + ": no such file"},
       {{"--data", tiny.file("bad.json")}, "malformed JSON at byte 11 (line 1)"},
-      {{"--position", "left"}, "--position left: accepted are none, sinusoid and music"},
+      {{"--position", "xpos"},
+       "--position xpos is for attention that looks back only; accepted here are none, sinusoid, "},
       {{"--label-smoothing", "1"}, "--label-smoothing 1: must be at least 0 and below 1"},
       {{"--length", "1"}, "--length 1: accepted are 2 to 1048576"},
-      {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3"},
+      {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
       {{"--beam", "0"}, "--beam 0: accepted are 1 to 64"},
       {{"--pieces", "-1"}, "--pieces -1: accepted are 0 to 1000"},
       {{"--minutes", "1"}, "--minutes: this run takes 20 steps"},
@@ -309,7 +310,7 @@ TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[example
       {{"--resume", tiny.file("tiny.json")}, tiny.file("tiny.json")},
       {{"--resume", checkpoint}, "--steps 20: the run of " + checkpoint + " has 3;"},
       {{"--resume", checkpoint, "--steps", "3", "--position", "none"},
-       "--position none: the run of " + checkpoint + " has music;"},
+       "--position none: the run of " + checkpoint + " has sinusoid+music;"},
   };
   const auto before = contents(tiny.file(""));
   for (const Case& c : cases) {

@@ -94,11 +94,13 @@ TEST_CASE("train_chorales refuses options out of range", "[examples]") {
     const char* told;
   };
   const std::vector<Case> cases{
-      {{"--d-model", "30", "--heads", "4"}, "--d-model 30 is not a multiple of --heads 4"},
+      {{"--d-model", "30", "--heads", "4"},
+       "--d-model 30 is not a multiple of --heads 4; give --d-head"},
       {{"--layers", "0"}, "--layers 0: accepted are 1 to 1000"},
       {{"--layers", "-1"}, "--layers -1: accepted are 1 to 1000"},
       {{"--d-model", "0"}, "--d-model 0: accepted are 1 to 65536"},
-      {{"--heads", "17"}, "--heads 17: accepted are 1 to 16"},
+      {{"--heads", "17"}, "--d-model 16 is not a multiple of --heads 17; give --d-head"},
+      {{"--heads", "0"}, "--heads 0: accepted are 1 to 65536"},
       {{"--d-hidden", "0"}, "--d-hidden 0: accepted"},
       {{"--length", "6"}, "--length 6: must be a multiple of 4"},
       {{"--length", "0"}, "--length 0: accepted"},
@@ -109,7 +111,9 @@ TEST_CASE("train_chorales refuses options out of range", "[examples]") {
       {{"--warmup", "-1"}, "--warmup -1: accepted"},
       {{"--steps", "-1"}, "--steps -1: accepted"},
       {{"--seed", "-1"}, "--seed -1: must be a whole number of 64 bits, not negative"},
-      {{"--attention", "absent"}, "--attention absent: accepted are relative and absolute"},
+      {{"--attention", "absent"},
+       "--attention absent: accepted are softmax, performer, performer-hyperbolic, linear-elu, "
+       "linear-relu"},
       {{"--dropout", "1"}, "--dropout 1: must be at least 0 and below 1"},
       {{"--attention-dropout", "nan"}, "--attention-dropout nan: must be"},
       {{"--learning-rate", "0"}, "--learning-rate 0: must be a number above 0"},
@@ -217,7 +221,8 @@ TEST_CASE("train_chorales refuses what is no checkpoint of its own", "[examples]
   };
   refuse_with("layers", "2", "not in the file");
   refuse_with("d_hidden", "64", "file has f32 [");
-  refuse_with("d_model", "15", bad + ": --d-model 15 is not a multiple of --heads 2");
+  refuse_with("d_model", "15",
+              bad + ": --d-model 15 is not a multiple of --heads 2; give --d-head");
   refuse_with(
       "batch", "x",
       bad + ": not a checkpoint of train_chorales (its setting \"batch\" is missing or malformed");
@@ -244,7 +249,7 @@ TEST_CASE("train_chorales refuses to resume with other settings or data", "[exam
   };
   refuse({"--layers", "2"}, "--layers 2" + has("1;"));
   refuse({"--learning-rate", "0.5"}, "--learning-rate 0.5" + has("0.002;"));
-  refuse({"--attention", "absolute"}, "--attention absolute" + has("relative;"));
+  refuse({"--position", "sinusoid"}, "--position sinusoid" + has("music;"));
   refuse({"--seed", "9"}, "--seed 9" + has("1;"));
   refuse({"--steps", "4"}, "--steps 4" + has("3;"));
   refuse({"--steps", "0"}, "--steps 0" + has("3;"));

@@ -27,8 +27,9 @@ TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
   const Ended ended = tiny.run({"--steps", "40", "--generate", "24", "--prime", "4"});
   INFO(ended.err);
   REQUIRE(ended.status == 0);
-  CHECK_THAT(ended.out, Containing("Read 3 chorales to learn from and 1 to judge by. relative"));
-  for (const char* name : {"\n  unigram  ", "\n  bigram per voice  ", "\n  relative model  "})
+  CHECK_THAT(ended.out,
+             Containing("Read 3 chorales to learn from and 1 to judge by. music positions"));
+  for (const char* name : {"\n  unigram  ", "\n  bigram per voice  ", "\n  music model  "})
     CHECK_THAT(ended.out, Containing(name));
 
   for (const char* name : {"loss.png", "attention.png", "generated.png", "primed.png"})
@@ -69,7 +70,7 @@ TEST_CASE("train_chorales --parameters prints their number and makes nothing", "
   const int64_t absolute = 2 * chorale_vocabulary * 128 + 4 * layer + 2 * 128;
   CHECK(run(find_program("train_chorales"), {"--parameters"}).out ==
         std::to_string(absolute + 4 * 4 * 512 * 32) + "\n");
-  CHECK(run(find_program("train_chorales"), {"--parameters", "--attention", "absolute"}).out ==
+  CHECK(run(find_program("train_chorales"), {"--parameters", "--position", "sinusoid"}).out ==
         std::to_string(absolute) + "\n");
 }
 

@@ -155,7 +155,7 @@ TEST_CASE("groove composes its own songs, and goes by the clock", "[examples][gr
                                                    "--heads",         "2",
                                                    "--d-hidden",      "16",
                                                    "--length",        "32",
-                                                   "--attention",     "performer",
+                                                   "--attention",     "performer-hyperbolic",
                                                    "--position",      "learned",
                                                    "--prompt-bars",   "1",
                                                    "--continuations", "0",
@@ -163,7 +163,7 @@ TEST_CASE("groove composes its own songs, and goes by the clock", "[examples][gr
   INFO(ended.err);
   CHECK(ended.status == 0);
   CHECK_THAT(ended.out, Containing("Generated 200 songs to learn from and 20 to judge by. "
-                                   "Attention performer, position learned, "));
+                                   "Attention performer-hyperbolic, position learned, "));
 }
 
 TEST_CASE("groove, stopped, goes on where it was, bit for bit", "[examples][groove]") {

@@ -53,7 +53,7 @@ std::unique_ptr<GrooveTraining> trained(const GrooveSettings& settings, int step
 }
 
 int64_t parameters(const GrooveSettings& settings) {
-  return nn::count_parameters<nn::MusicTransformer>(groove_model(settings));
+  return nn::count_parameters<nn::LanguageModel>(settings.model());
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ TEST_CASE("groove models have the parameters they should", "[examples][groove]")
   const int64_t d = 16;
   const int64_t none = 2 * 794 * d + 4 * d * d + 2 * d * 32 + 32 + d + 3 * 2 * d;
   CHECK(parameters(s) == none);
-  for (const char* attention : {"performer", "linear-elu", "linear-relu"}) {
+  for (const char* attention : {"performer-hyperbolic", "linear-elu", "linear-relu"}) {
     s.attention = attention;
     for (const char* position : {"none", "sinusoid", "rope"}) {
       s.position = position;
@@ -101,22 +101,21 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
   CHECK_NOTHROW(tiny_settings().check());
   CHECK_NOTHROW(published_groove().check());
   CHECK(told(&S::attention, "x") ==
-        "--attention x: accepted are linear-elu, linear-relu, performer, softmax");
-  CHECK(told(&S::position, "x") ==
-        "--position x: accepted are alibi, conv, conv-ungated, learned, music, none, rope, sine, "
-        "sine-ungated, sinusoid");
+        "--attention x: accepted are softmax, performer, performer-hyperbolic, linear-elu, "
+        "linear-relu");
+  CHECK_THAT(told(&S::position, "x"), Containing("--position x: accepted are none, sinusoid, "));
   CHECK(told(&S::attention, "performer") ==
-        "--position music: acts on scores, which --attention performer does not have; accepted "
-        "with it are conv, conv-ungated, learned, none, rope, sine, sine-ungated, sinusoid");
+        "--position music acts on scores, which performer attention does not have; accepted here "
+        "are none, sinusoid, learned, rope, sine, sine-ungated, conv, conv-ungated");
+  CHECK_THAT(told(&S::position, "grid"), Containing("--position grid is for attention to both"));
   CHECK(told(&S::held_out, 1.0) == "--held-out 1: must be above 0 and below 1");
   CHECK(told(&S::skip_bars, -1) == "--skip-bars -1: accepted are 0 to 1000");
   CHECK(told(&S::layers, 0) == "--layers 0: accepted are 1 to 1000");
-  CHECK(told(&S::heads, 3) == "--d-model 16 is not a multiple of --heads 3");
-  CHECK(told(&S::features, 7) == "--features 7: come in pairs, so their number must be even");
+  CHECK(told(&S::heads, 3) == "--d-model 16 is not a multiple of --heads 3; give --d-head");
   CHECK(told(&S::redraw, -1) == "--redraw -1: accepted are 0 to 9223372036854775807");
   CHECK(told(&S::realizations, 0) == "--realizations 0: accepted are 1 to 65536");
   CHECK(told(&S::sines, 65537) == "--sines 65537: accepted are 1 to 65536");
-  CHECK(told(&S::taps, 0) == "--taps 0: accepted are 1 to 65536");
+  CHECK(told(&S::taps, 0) == "--taps 0: accepted are 1 to 1048576");
   CHECK(told(&S::length, 1) == "--length 1: accepted are 2 to 1048576");
   CHECK(told(&S::batch, 0) == "--batch 0: accepted are 1 to 1048576");
   CHECK(told(&S::dropout, 1.0) == "--dropout 1: must be at least 0 and below 1");
@@ -125,17 +124,19 @@ TEST_CASE("groove settings that cannot be are refused", "[examples][groove]") {
   GrooveSettings s = tiny_settings();
   s.position = "rope";
   s.heads = 16;
-  CHECK(error_of<UsageError>([&] { s.check(); }) ==
-        "--position rope: turns pairs, and a head has 1 numbers");
-  s.position = "sinusoid";
-  s.d_model = s.heads = 15;
-  CHECK(error_of<UsageError>([&] { s.check(); }) == "--d-model 15: sinusoids need an even number");
+  CHECK_THAT(error_of<UsageError>([&] { s.check(); }),
+             Containing("--position rope turns pairs of numbers, and a head has 1; accepted"));
+  s = tiny_settings();
+  s.attention = "performer-hyperbolic";
+  s.position = "none";
+  s.features = 7;
+  CHECK(error_of<UsageError>([&] { s.check(); }) == "--features 7: hyperbolic ones come in pairs");
   s = tiny_settings();
   s.attention = "linear-elu";
   s.position = "none";
   s.attention_dropout = 0.5;
   CHECK(error_of<UsageError>([&] { s.check(); }) ==
-        "--attention-dropout 0.5: only softmax attention has it");
+        "--attention-dropout 0.5: --attention linear-elu has no weights to drop; accepted is 0");
 }
 
 TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[examples][groove]") {
@@ -143,9 +144,9 @@ TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[exam
   std::tie(s.attention, s.position) =
       GENERATE(table<std::string, std::string>({{"softmax", "music"},
                                                 {"softmax", "learned"},
-                                                {"performer", "sinusoid"},
-                                                {"performer", "rope"},
-                                                {"performer", "sine"},
+                                                {"performer-hyperbolic", "sinusoid"},
+                                                {"performer-hyperbolic", "rope"},
+                                                {"performer-hyperbolic", "sine"},
                                                 {"softmax", "conv-ungated"},
                                                 {"linear-relu", "none"},
                                                 {"linear-elu", "sinusoid"}}));
@@ -201,9 +202,9 @@ TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[ex
   GrooveSettings s = tiny_settings();
   std::tie(s.attention, s.position) =
       GENERATE(table<std::string, std::string>({{"softmax", "music"},
-                                                {"performer", "sinusoid"},
+                                                {"performer-hyperbolic", "sinusoid"},
                                                 {"linear-elu", "rope"},
-                                                {"performer", "conv"},
+                                                {"performer-hyperbolic", "conv"},
                                                 {"linear-relu", "sine-ungated"},
                                                 {"softmax", "sine"}}));
   const auto training = trained(s, 20);

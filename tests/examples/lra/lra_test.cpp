@@ -18,7 +18,7 @@ class TinyLra : public TinyRun {
                         "40",      "--max-depth",      "2",   "--min-expression",
                         "2",       "--max-expression", "8",   "--max-length",
                         "8",       "--layers",         "1",   "--d-model",
-                        "16",      "--d-qkv",          "16",  "--heads",
+                        "16",      "--d-head",         "0",   "--heads",
                         "2",       "--d-hidden",       "32",  "--batch",
                         "8",       "--warmup",         "5",   "--steps",
                         "60",      "--save-every",     "7"}) {}
@@ -40,8 +40,9 @@ TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]
   const Ended ended = tiny.run({"--write-data"});
   INFO(ended.err);
   REQUIRE(ended.status == 0);
-  CHECK_THAT(ended.out, Containing("Generated 200 examples to learn from, 40 to validate by and 40 "
-                                   "to test by. Task listops, attention softmax, position ape, "));
+  CHECK_THAT(ended.out,
+             Containing("Generated 200 examples to learn from, 40 to validate by and 40 "
+                        "to test by. Task listops, attention softmax, position sinusoid, "));
   CHECK_THAT(ended.out, Containing("\nValidation accuracy "));
   CHECK_THAT(ended.out, Containing("\nTest accuracy "));
   CHECK_THAT(ended.out, Containing(") of 40; the most frequent answer gets "));
@@ -97,9 +98,7 @@ TEST_CASE("lra --parameters counts and stops", "[examples]") {
     Arguments all{"--attention", "performer", "--task"};
     all.insert(all.end(), p.task.begin(), p.task.end());
     CHECK(count(all) == p.plain);
-    all.insert(all.end(), {"--position", "ape"});
-    CHECK(count(all) == p.plain);
-    all.back() = "sine";
+    all.insert(all.end(), {"--position", "sine"});
     CHECK(count(all) == p.sine);
     all.back() = "conv";
     CHECK(count(all) == p.conv);
@@ -128,7 +127,8 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
       {
           {{"--task", "path"}, "--task path: accepted are image, listops, retrieval, text"},
           {{"--attention", "none"},
-           "--attention none: accepted are linear-elu, linear-relu, performer, softmax"},
+           "--attention none: accepted are softmax, performer, performer-hyperbolic, linear-elu, "
+           "linear-relu"},
           {{"--data", tiny.file("none")},
            "cannot read '" + tiny.file("none") + "': No such file or directory"},
           {{"--data", tiny.file("bad.tsv")},
@@ -138,7 +138,7 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
                ", line 2: its target is \" [2J 7 \", and the expression comes to 7"},
           {{"--task", "text"}, "--task text: needs --data FILE"},
           {{"--validation", tiny.file("bad.tsv")}, "--validation: goes with --data FILE"},
-          {{"--heads", "3"}, "--d-qkv 16 is not a multiple of --heads 3"},
+          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
           {{"--validation-examples", "-1"},
            "--validation-examples -1: accepted are 0 to 9223372036854775807"},
           {{"--evaluate"}, "--evaluate: needs --resume FILE"},

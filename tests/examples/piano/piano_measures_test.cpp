@@ -11,17 +11,18 @@ using examples::PositionMeasure;
 
 namespace {
 
-nn::MusicTransformer model(nn::MakePosition position, std::optional<nn::Sinusoid> sinusoid = {}) {
+nn::LanguageModel model(nn::MakePosition position, std::optional<nn::Sinusoid> sinusoid = {}) {
   manual_seed(3);
-  return nn::MusicTransformer({.vocabulary = 9,
-                               .d_model = 16,
-                               .n_layers = 1,
-                               .n_heads = 2,
-                               .d_hidden = 8,
-                               .position = std::move(position),
-                               .relative = false,
-                               .sinusoid = sinusoid,
-                               .norm = nn::NormPlace::post});
+  return nn::LanguageModel({.vocabulary = 9,
+                            .n_layers = 1,
+                            .layer = {.d_model = 16,
+                                      .n_heads = 2,
+                                      .d_hidden = 8,
+                                      .norm = nn::NormPlace::post,
+                                      .dropout = 0.1,
+                                      .attention_bias = false,
+                                      .position = std::move(position)},
+                            .input = {.sinusoid = sinusoid}});
 }
 
 }  // namespace

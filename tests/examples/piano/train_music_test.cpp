@@ -97,7 +97,7 @@ TEST_CASE("train_music learns, measures, draws and writes", "[examples]") {
   NEEDS_PROGRAM("train_music");
   const TinyMusic tiny;
   for (const Arguments& more : std::vector<Arguments>{
-           {}, {"--tokens", "performance", "--attention", "softmax", "--position", "relative"}}) {
+           {}, {"--tokens", "performance", "--attention", "softmax", "--position", "music"}}) {
     const Ended ended = tiny.run(more);
     INFO(ended.err);
     REQUIRE(ended.status == 0);
@@ -165,9 +165,10 @@ TEST_CASE("train_music composes its own pieces, and goes by the clock", "[exampl
                                                         folder.file("out")});
   INFO(ended.err);
   CHECK(ended.status == 0);
-  CHECK_THAT(ended.out, Containing("Generated 200 pieces of ") &&
-                            Containing(" tokens to learn from, 25 to validate by and 25 to "
-                                       "test by. remi, attention performer, position ape, "));
+  CHECK_THAT(ended.out,
+             Containing("Generated 200 pieces of ") &&
+                 Containing(" tokens to learn from, 25 to validate by and 25 to "
+                            "test by. remi, attention performer-hyperbolic, position sinusoid, "));
   CHECK(!std::filesystem::exists(folder.file("out/generated.mid")));
 }
 
@@ -185,7 +186,7 @@ TEST_CASE("train_music --parameters counts and stops", "[examples]") {
 
 TEST_CASE("train_music, stopped, goes on where it was, bit for bit", "[examples]") {
   NEEDS_PROGRAM("train_music");
-  const std::string position = GENERATE("ape", "sine", "conv");
+  const std::string position = GENERATE("sinusoid", "sine", "conv");
   const Arguments longer{"--position", position, "--realizations", "8",   "--taps",           "9",
                          "--steps",    "1000",   "--save-every",   "300", "--evaluate-every", "250",
                          "--generate", "0"};
@@ -209,15 +210,18 @@ TEST_CASE("train_music refuses what it cannot use in one line", "[examples]") {
           {{"--tokens", "words"}, "--tokens words: accepted are performance and remi"},
           {{"--preset", "big"}, "--preset big: accepted are published, small"},
           {{"--attention", "none"},
-           "--attention none: accepted are linear-elu, linear-relu, performer, softmax"},
-          {{"--position", "relative"},
-           "--position relative: needs --attention softmax; linear attention has no scores"},
+           "--attention none: accepted are softmax, performer, performer-hyperbolic, linear-elu, "
+           "linear-relu"},
+          {{"--position", "music"},
+           "--position music acts on scores, which performer-hyperbolic attention does not have; "
+           "accepted here are none, sinusoid, learned, rope, sine, sine-ungated, conv, "
+           "conv-ungated"},
           {{"--data", tiny.file("none")}, "--data " + tiny.file("none") + ": is not a folder"},
           {{"--split", tiny.file("bad.tsv")},
            tiny.file("bad.tsv") + ": its first line has no column \"file\""},
           {{"--data", ""}, "--data: its value is empty"},
           {{"--every", "1"}, "--every 1: accepted are 2 to 9223372036854775807"},
-          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3"},
+          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
           {{"--length", "100000"}, "--length 100000: no piece to validate by has so many tokens"},
           {{"--eval-length", "100000"},
            "--eval-length 100000: no piece to judge by has so many tokens"},

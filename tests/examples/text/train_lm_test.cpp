@@ -186,8 +186,8 @@ TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
           {{"--preset", "huge"},
            "--preset huge: accepted are enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and "
            "small"},
-          {{"--norm", "none"}, "--norm none: accepted are post and pre"},
-          {{"--beyond", "error"}, "--beyond error: accepted are zero and clip"},
+          {{"--norm", "none"}, "--norm none: accepted are post, pre"},
+          {{"--beyond", "error"}, "--beyond error: accepted are clip, zero"},
           {{"--held-out", "1"}, "--held-out 1: must be above 0 and below 1"},
           {{"--vocabulary", "9"}, "--vocabulary: only --tokens words has a limit"},
           {{"--tokens", "words", "--vocabulary", "2"},

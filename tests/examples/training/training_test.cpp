@@ -42,7 +42,7 @@ std::string trained(const ChoraleSettings& settings, int steps) {
 
 TEST_CASE("training lowers the loss", "[examples]") {
   ChoraleSettings settings = tiny_settings();
-  settings.attention = GENERATE("relative", "absolute");
+  settings.position = GENERATE("music", "sinusoid");
   settings.transpose = 0;
   settings.steps = 150;
   ChoraleTraining training(settings, tiny_chorales().train, cpu);
@@ -97,7 +97,7 @@ TEST_CASE("every training step gives back the memory it takes", "[examples]") {
 TEST_CASE("the least memory is no more than a training takes", "[examples]") {
   ChoraleSettings settings = tiny_settings();
   settings.d_model = 64, settings.d_hidden = 256, settings.length = 256, settings.layers = 2;
-  settings.attention = GENERATE("relative", "absolute");
+  settings.position = GENERATE("music", "sinusoid");
   const int64_t before = memory_stats().live;
   reset_peak_memory();
   ChoraleTraining training(settings, tiny_chorales().train, cpu);

@@ -5,7 +5,7 @@
 
 #include "autograd/tape.h"
 #include "nn/attention/linear_attention.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 #include "nn/models/sequence_to_sequence.h"
 #include "nn/models/transformer_xl.h"
 #include "nn/positions/dense_bias.h"
@@ -64,16 +64,18 @@ void with_and_without_tape(F&& f) {
 
 struct Kind {
   const char* name;
-  nn::MusicTransformer::Options options;
+  nn::LanguageModel::Options options;
 };
 
 std::vector<Kind> kinds() {
-  const nn::MusicTransformer::Options tiny{.vocabulary = 11,
-                                           .d_model = 8,
-                                           .n_layers = 2,
-                                           .n_heads = 2,
-                                           .d_hidden = 12,
-                                           .relative_length = 6};
+  const nn::LanguageModel::Options tiny{.vocabulary = 11,
+                                        .n_layers = 2,
+                                        .layer = {.d_model = 8,
+                                                  .n_heads = 2,
+                                                  .d_hidden = 12,
+                                                  .dropout = 0.1,
+                                                  .attention_bias = false,
+                                                  .position = nn::music_relative({.length = 6})}};
   std::vector<Kind> all{{"music", tiny}};
   const auto add = [&](const char* name, auto change) {
     all.push_back({name, tiny});
@@ -81,12 +83,13 @@ std::vector<Kind> kinds() {
   };
   const auto add_position = [&](const char* name, const nn::MakePosition& position,
                                 const nn::MakeKernel& kernel = {}) {
-    add(name, [&](auto& o) { o.position = position, o.kernel = kernel; });
+    add(name, [&](auto& o) { o.layer.position = position, o.layer.kernel = kernel; });
   };
   add("blocks", [](auto& o) { o.block = 3; });
-  add("sinusoids", [](auto& o) { o.relative = false, o.sinusoid = nn::Sinusoid::interleaved; });
-  add("learned", [](auto& o) { o.relative = false, o.learned_length = 20; });
-  add("post-norm, tied", [](auto& o) { o.norm = nn::NormPlace::post, o.tied = true; });
+  add("sinusoids",
+      [](auto& o) { o.layer.position = {}, o.input.sinusoid = nn::Sinusoid::interleaved; });
+  add("learned", [](auto& o) { o.layer.position = {}, o.input.learned_length = 20; });
+  add("post-norm, tied", [](auto& o) { o.layer.norm = nn::NormPlace::post, o.tied = true; });
   add_position("shaw", nn::shaw_relative({.clip = 4}));
   add_position("bert", nn::bert_relative({.length = 20}));
   add_position("transformer-xl", nn::relative_sinusoid());
@@ -97,14 +100,14 @@ std::vector<Kind> kinds() {
   add_position("deberta", nn::disentangled({.max_distance = 9, .buckets = 4}));
   add_position("rotary", nn::rotary());
   add_position("xpos", nn::rotary({.xpos = true}));
-  add("linear", [](auto& o) { o.relative = false, o.kernel = nn::linear_kernel(); });
+  add("linear", [](auto& o) { o.layer.position = {}, o.layer.kernel = nn::linear_kernel(); });
   add("favor", [](auto& o) {
-    o.relative = false, o.sinusoid = nn::Sinusoid::interleaved;
-    o.kernel = nn::linear_kernel(nn::favor({.features = 6}));
+    o.layer.position = {}, o.input.sinusoid = nn::Sinusoid::interleaved;
+    o.layer.kernel = nn::linear_kernel(nn::favor({.features = 6}));
   });
   add("linear, composed", [](auto& o) {
-    o.relative = false,
-    o.kernel = nn::linear_kernel(nn::relu_plus(), {.form = LinearForm::composed});
+    o.layer.position = {},
+    o.layer.kernel = nn::linear_kernel(nn::relu_plus(), {.form = LinearForm::composed});
   });
   add_position("rotary, linear", nn::rotary(), nn::linear_kernel());
   const auto sine = nn::sine_spe({.realizations = 6, .sines = 2});
@@ -131,13 +134,13 @@ const std::vector<std::pair<int64_t, int64_t>> pieces{{0, 4}, {4, 5}, {5, 6}, {6
 
 }  // namespace
 
-TEST_CASE("failed calls: a MusicTransformer's cache") {
+TEST_CASE("failed calls: a LanguageModel's cache") {
   const Tensor tokens = some_tokens(2, 9);
   for (const Kind& kind : kinds())
     with_and_without_tape([&] {
       INFO(kind.name << (grad_enabled() ? ", recorded" : ""));
-      const auto model = evaluating<nn::MusicTransformer>(kind.options);
-      Calls<nn::MusicTransformer::Cache>{
+      const auto model = evaluating<nn::LanguageModel>(kind.options);
+      Calls<nn::LanguageModel::Cache>{
           [&](auto& cache, size_t i) {
             return (*model)(tokens.slice(1, pieces[i].first, pieces[i].second), &cache);
           },
@@ -149,21 +152,24 @@ TEST_CASE("failed calls: a MusicTransformer's cache") {
 TEST_CASE("failed calls: too long once, then one that fits") {
   const Tensor tokens = some_tokens(2, 20);
   for (const bool learned : {false, true}) {
-    nn::MusicTransformer::Options o{
-        .vocabulary = 11, .d_model = 8, .n_layers = 2, .n_heads = 2, .d_hidden = 12};
-    o.relative = false;
+    nn::LanguageModel::Options o{
+        .vocabulary = 11,
+        .n_layers = 2,
+        .layer = {
+            .d_model = 8, .n_heads = 2, .d_hidden = 12, .dropout = 0.1, .attention_bias = false}};
+    o.layer.position = {};
     if (learned)
-      o.learned_length = 8;
+      o.input.learned_length = 8;
     else
-      o.position = nn::bert_relative({.length = 8});
-    const auto model = evaluating<nn::MusicTransformer>(o);
-    nn::MusicTransformer::Cache cache;
+      o.layer.position = nn::bert_relative({.length = 8});
+    const auto model = evaluating<nn::LanguageModel>(o);
+    nn::LanguageModel::Cache cache;
     (*model)(tokens.slice(1, 0, 5), &cache);
     CHECK_THROWS_AS((*model)(tokens.slice(1, 5, 9), &cache), Error);
     CHECK(cache.position == 5);
     for (const auto& layer : cache.layers) CHECK(layer.length() == 5);
     const Tensor y = (*model)(tokens.slice(1, 5, 8), &cache);
-    nn::MusicTransformer::Cache undisturbed;
+    nn::LanguageModel::Cache undisturbed;
     (*model)(tokens.slice(1, 0, 5), &undisturbed);
     CHECK(same_bits(y, (*model)(tokens.slice(1, 5, 8), &undisturbed)));
   }
@@ -175,16 +181,20 @@ TEST_CASE("failed calls: a SequenceToSequence's cache") {
   padding[1].slice(0, 4).fill_(1);
   nn::SequenceToSequence::Options plain{.source_vocabulary = 11,
                                         .target_vocabulary = 11,
-                                        .d_model = 8,
                                         .n_encoder_layers = 1,
                                         .n_decoder_layers = 2,
-                                        .n_heads = 2,
-                                        .d_hidden = 12};
+                                        .layer = {.d_model = 8,
+                                                  .n_heads = 2,
+                                                  .d_hidden = 12,
+                                                  .norm = nn::NormPlace::post,
+                                                  .dropout = 0.1,
+                                                  .attention_bias = false},
+                                        .input = {.sinusoid = nn::Sinusoid::interleaved}};
   nn::SequenceToSequence::Options relative = plain;
-  relative.sinusoid = {};
+  relative.input.sinusoid = {};
   relative.decoder_position = nn::t5();
   relative.share_position = true;
-  relative.norm = nn::NormPlace::pre;
+  relative.layer.norm = nn::NormPlace::pre;
   for (const auto& options : {plain, relative})
     with_and_without_tape([&] {
       const auto model = evaluating<nn::SequenceToSequence>(options);
@@ -218,10 +228,13 @@ TEST_CASE("failed calls: a TransformerXL's memory") {
       with_and_without_tape([&] {
         const auto model =
             evaluating<nn::TransformerXL>({.vocabulary = 11,
-                                           .d_model = 8,
                                            .n_layers = 2,
-                                           .n_heads = 2,
-                                           .d_hidden = 12,
+                                           .layer = {.d_model = 8,
+                                                     .n_heads = 2,
+                                                     .d_hidden = 12,
+                                                     .norm = nn::NormPlace::post,
+                                                     .dropout = 0.1,
+                                                     .attention_bias = false},
                                            .lengths = {.memory = 4, .extended = extended},
                                            .cutoffs = {5}});
         Calls<nn::TransformerXL::Memory>{
@@ -276,13 +289,18 @@ TEST_CASE("failed calls: caches of layers") {
 
 TEST_CASE("failed calls: rows in another order") {
   NoGrad guard;
-  const auto model = evaluating<nn::SequenceToSequence>({.source_vocabulary = 11,
-                                                         .target_vocabulary = 11,
-                                                         .d_model = 8,
-                                                         .n_encoder_layers = 1,
-                                                         .n_decoder_layers = 2,
-                                                         .n_heads = 2,
-                                                         .d_hidden = 12});
+  const auto model =
+      evaluating<nn::SequenceToSequence>({.source_vocabulary = 11,
+                                          .target_vocabulary = 11,
+                                          .n_encoder_layers = 1,
+                                          .n_decoder_layers = 2,
+                                          .layer = {.d_model = 8,
+                                                    .n_heads = 2,
+                                                    .d_hidden = 12,
+                                                    .norm = nn::NormPlace::post,
+                                                    .dropout = 0.1,
+                                                    .attention_bias = false},
+                                          .input = {.sinusoid = nn::Sinusoid::interleaved}});
   const Tensor source = some_tokens(3, 6), target = some_tokens(3, 9);
   Tensor padding = zeros({3, 6}, {.dtype = boolean});
   padding[1].slice(0, 4).fill_(1);

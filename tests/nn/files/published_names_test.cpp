@@ -63,12 +63,14 @@ constexpr int64_t words = 11, width = 8, hidden = 12, heads = 2, per_head = 3, n
 
 nn::TransformerXL::Options xl_options() {
   return {.vocabulary = words,
-          .d_model = width,
           .n_layers = n_layers,
-          .n_heads = heads,
-          .d_head = per_head,
-          .d_hidden = hidden,
-          .dropout = 0};
+          .layer = {.d_model = width,
+                    .n_heads = heads,
+                    .d_hidden = hidden,
+                    .norm = nn::NormPlace::post,
+                    .attention_bias = false,
+                    .d_key = per_head,
+                    .d_value = per_head}};
 }
 
 // The names of kimiyoung/transformer-xl; with a prefix those of Hugging Face.
@@ -296,10 +298,10 @@ TEST_CASE("T5's weights as Hugging Face names them") {
   for (const nn::T5 version : {nn::T5::v1_0, nn::T5::v1_1}) {
     const bool gated = version == nn::T5::v1_1;
     nn::SequenceToSequence::Options o = nn::t5_options(13, version);
-    o.d_model = 6;
-    o.n_heads = 2;
-    o.d_key = o.d_value = 4;
-    o.d_hidden = 10;
+    o.layer.d_model = 6;
+    o.layer.n_heads = 2;
+    o.layer.d_key = o.layer.d_value = 4;
+    o.layer.d_hidden = 10;
     o.n_encoder_layers = 2;
     o.n_decoder_layers = 2;
     o.encoder_position = nn::t5({.buckets = 8, .max_distance = 20, .two_sided = true});
@@ -369,14 +371,14 @@ TEST_CASE("T5's weights as Hugging Face names them") {
 
 TEST_CASE("the Music Transformer of gwinndr") {
   // Its count of parameters with relative attention, at its sizes.
-  CHECK(nn::MusicTransformer(nn::gwinndr_options()).parameter_count() == 13'803'910);
+  CHECK(nn::LanguageModel(nn::gwinndr_options()).parameter_count() == 13'803'910);
 
-  nn::MusicTransformer::Options o = nn::gwinndr_options(9, 5);
-  o.d_model = 6;
+  nn::LanguageModel::Options o = nn::gwinndr_options(9, 5);
+  o.layer.d_model = 6;
   o.n_layers = 2;
-  o.n_heads = 2;
-  o.d_hidden = 10;
-  nn::MusicTransformer model(o);
+  o.layer.n_heads = 2;
+  o.layer.d_hidden = 10;
+  nn::LanguageModel model(o);
   File file;
   file.add("embedding.weight", {9, 6});
   file.add("positional_encoding.pe", {5, 1, 6});

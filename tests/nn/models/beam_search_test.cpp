@@ -268,11 +268,15 @@ TEST_CASE("beam_search: a model with its cache equals one that reads everything 
   manual_seed(6);
   nn::SequenceToSequence model({.source_vocabulary = 6,
                                 .target_vocabulary = 6,
-                                .d_model = 8,
                                 .n_encoder_layers = 1,
                                 .n_decoder_layers = 2,
-                                .n_heads = 2,
-                                .d_hidden = 12});
+                                .layer = {.d_model = 8,
+                                          .n_heads = 2,
+                                          .d_hidden = 12,
+                                          .norm = nn::NormPlace::post,
+                                          .dropout = 0.1,
+                                          .attention_bias = false},
+                                .input = {.sinusoid = nn::Sinusoid::interleaved}});
   model.to(f64);
   model.eval();
   for (const Tensor& p : model.parameters()) p.detach().mul_(2);  // opinions

@@ -13,7 +13,6 @@
 #include "tests/support/module_gradcheck.h"
 
 using namespace stretto;
-using nn::AddedPosition;
 using nn::Pooling;
 using nn::SequenceClassifier;
 using testing::same_bits;
@@ -25,13 +24,20 @@ namespace {
 SequenceClassifier::Options tiny() {
   return {.vocabulary = 11,
           .n_classes = 3,
-          .max_length = 9,
-          .d_model = 6,
-          .d_qkv = 4,
           .n_layers = 2,
-          .n_heads = 2,
-          .d_hidden = 5};
+          .layer = {.d_model = 6,
+                    .n_heads = 2,
+                    .d_hidden = 5,
+                    .activation = nn::Activation::gelu_tanh,
+                    .dropout = 0.1,
+                    .norm_eps = 1e-6,
+                    .attention_bias = false,
+                    .d_key = 2,
+                    .d_value = 2},
+          .input = {.scale = false, .sinusoid = nn::Sinusoid::interleaved}};
 }
+
+nn::InputOptions learned(int64_t length) { return {.scale = false, .learned_length = length}; }
 
 // With values that leave nothing at 0 or 1.
 std::unique_ptr<SequenceClassifier> make(const SequenceClassifier::Options& options) {
@@ -50,11 +56,11 @@ std::unique_ptr<SequenceClassifier> make(const SequenceClassifier::Options& opti
 std::vector<SequenceClassifier::Options> all_kinds() {
   std::vector<SequenceClassifier::Options> all;
   for (const Pooling pooling : {Pooling::cls, Pooling::first, Pooling::mean})
-    for (const AddedPosition added :
-         {AddedPosition::none, AddedPosition::sinusoid, AddedPosition::learned}) {
+    for (const nn::InputOptions& input :
+         {nn::InputOptions{.scale = false}, tiny().input, learned(9)}) {
       all.push_back(tiny());
       all.back().pooling = pooling;
-      all.back().added = added;
+      all.back().input = input;
     }
   return all;
 }
@@ -85,7 +91,7 @@ TEST_CASE("SequenceClassifier: parameters of the published models") {
   CHECK(count(nn::lra_retrieval()) == 1'087'618);
   nn::LongRangePreset image = nn::lra_image();
   CHECK(count(image) == 248'458);
-  image.model.added = AddedPosition::none;
+  image.model.input = {.scale = false};
   CHECK(count(image) == 117'258);
   nn::LongRangePreset brackets = nn::lra_listops();
   brackets.model.vocabulary = 17;
@@ -113,20 +119,20 @@ TEST_CASE("SequenceClassifier: learning rates of the published models") {
 
 TEST_CASE("SequenceClassifier: names of its parameters") {
   SequenceClassifier::Options o = tiny();
-  o.added = AddedPosition::learned;
+  o.input = learned(9);
   o.pairs = true;
   std::vector<std::string> names;
   const auto model = make(o);
   for (const auto& [name, p] : model->named_parameters()) names.push_back(name);
   REQUIRE(names.size() == 1 + 2 * 12 + 2 + 6 + 2);
   CHECK(names[0] == "embedding.weight");
-  CHECK(names[1] == "layers.0.self_attention.q.weight");
-  CHECK(names[25] == "norm.weight");
-  CHECK(names[27] == "hidden.weight");
-  CHECK(names[29] == "hidden2.weight");
-  CHECK(names[32] == "out.bias");
-  CHECK(names[33] == "cls");
-  CHECK(names[34] == "places");
+  CHECK(names[1] == "embedding.positions.table");
+  CHECK(names[2] == "layers.0.self_attention.q.weight");
+  CHECK(names[26] == "norm.weight");
+  CHECK(names[28] == "hidden.weight");
+  CHECK(names[30] == "hidden2.weight");
+  CHECK(names[33] == "out.bias");
+  CHECK(names[34] == "cls");
   CHECK(model->label() == "SequenceClassifier(2 layers, 3 classes of pairs)");
   CHECK(make(tiny())->label() == "SequenceClassifier(2 layers, 3 classes)");
 }
@@ -195,13 +201,13 @@ TEST_CASE("SequenceClassifier: the mean over nothing is zero") {
 TEST_CASE("SequenceClassifier takes any position and kernel") {
   const Tensor tokens = ids({{1, 2, 3, 4, 5}}), turned = ids({{1, 3, 2, 4, 5}});
   SequenceClassifier::Options o = tiny();
-  o.added = AddedPosition::none;
+  o.input = {.scale = false};
   // Without positions the order of the tokens is lost behind the pooled one.
   CHECK(worst_error((*make(o))(turned), (*make(o))(tokens)) < 1e-12);
-  o.position = nn::rotary();
+  o.layer.position = nn::rotary();
   CHECK(worst_error((*make(o))(turned), (*make(o))(tokens)) > 1e-4);
   const Tensor fused = (*make(o))(tokens);
-  o.kernel = nn::softmax_kernel(AttentionForm::composed);
+  o.layer.kernel = nn::softmax_kernel(AttentionForm::composed);
   CHECK(worst_error((*make(o))(tokens), fused) < 1e-12);
 }
 
@@ -211,10 +217,9 @@ TEST_CASE("SequenceClassifier: gradients of all parameters") {
   const Tensor labels = tensor<int64_t>({2, 0});
   for (const Pooling pooling : {Pooling::cls, Pooling::mean}) {
     SequenceClassifier::Options o = tiny();
-    o.added = AddedPosition::learned;
+    o.input = learned(4);
     o.pooling = pooling;
-    o.max_length = 4;
-    o.d_hidden = 16;  // enough for some to be above 0 in each ReLU
+    o.layer.d_hidden = 16;  // enough for some to be above 0 in each ReLU
     const auto single = make(o);
     testing::check_parameter_gradients(*single, [&] {
       return cross_entropy((*single)({tokens, padding}), labels);
@@ -229,10 +234,10 @@ TEST_CASE("SequenceClassifier: gradients of all parameters") {
 
 TEST_CASE("SequenceClassifier: where dropout acts") {
   SequenceClassifier::Options o = tiny();
-  o.dropout = 0.5;
-  o.attention_dropout = 0.25;
+  o.layer.dropout = 0.5;
+  o.layer.attention_dropout = 0.25;
   const auto model = make(o);
-  CHECK(model->dropout.options.p == 0.5);
+  CHECK(model->embedding.positions.dropout.options.p == 0.5);
   CHECK(model->layers[1].dropout.options.p == 0.5);
   CHECK(model->layers[1].feed_forward.dropout.options.p == 0.5);
   CHECK(model->layers[1].self_attention.options.dropout == 0.25);
@@ -246,14 +251,18 @@ TEST_CASE("SequenceClassifier: where dropout acts") {
 TEST_CASE("SequenceClassifier starts as the authors' code does") {
   manual_seed(9);
   SequenceClassifier::Options o{.vocabulary = 300,
-                                .max_length = 200,
-                                .d_model = 128,
-                                .d_qkv = 64,
                                 .n_layers = 1,
-                                .n_heads = 4,
-                                .d_hidden = 256,
-                                .pairs = true,
-                                .added = AddedPosition::learned};
+                                .layer = {.d_model = 128,
+                                          .n_heads = 4,
+                                          .d_hidden = 256,
+                                          .activation = nn::Activation::gelu_tanh,
+                                          .dropout = 0.1,
+                                          .norm_eps = 1e-6,
+                                          .attention_bias = false,
+                                          .d_key = 16,
+                                          .d_value = 16},
+                                .input = {.scale = false, .learned_length = 200},
+                                .pairs = true};
   const SequenceClassifier m(o);
   // Deviations of thousands of draws, within five of their standard errors.
   const auto check = [](const Tensor& x, double want, double kurtosis = 3) {
@@ -261,7 +270,7 @@ TEST_CASE("SequenceClassifier starts as the authors' code does") {
     CHECK(deviation(x) == Approx(want).epsilon(5 * error));
   };
   check(m.embedding.weight, 1);
-  check(m.places, 0.02);
+  check(m.embedding.positions.table, 0.02);
   CHECK(largest(m.cls) == 0);
   const nn::EncoderLayer& layer = m.layers[0];
   for (const nn::Linear* l : {&layer.self_attention.q, &layer.self_attention.out}) {
@@ -294,14 +303,10 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
   };
   using O = SequenceClassifier::Options;
   CHECK(refused([](O& o) { o.vocabulary = 0; }) ==
-        "[SequenceClassifier] sizes must be at least 1: vocabulary 0, n_classes 3, d_model 6, "
-        "n_layers 2, n_heads 2, d_hidden 5");
-  CHECK_THAT(refused([](O& o) { o.pairs = true, o.d_hidden = 1; }),
+        "[SequenceClassifier] sizes must be at least 1: vocabulary 0, n_classes 3, "
+        "layer.d_model 6, n_layers 2, layer.d_hidden 5");
+  CHECK_THAT(refused([](O& o) { o.pairs = true, o.layer.d_hidden = 1; }),
              Containing("d_hidden 1 (of pairs at least 2)"));
-  CHECK(refused([](O& o) { o.d_qkv = 5; }) ==
-        "[SequenceClassifier] d_qkv 5 is not a multiple of n_heads 2");
-  CHECK(refused([](O& o) { o.added = AddedPosition::learned, o.max_length = 0; }) ==
-        "[SequenceClassifier] learned positions need max_length, the longest sequence");
 
   const auto model = make(tiny());
   const Tensor tokens = ids({{1, 2, 3}});
@@ -315,11 +320,8 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
                     "[SequenceClassifier] classifies single sequences, and a pair was given; "
                     "option pairs");
   O o = tiny();
-  o.added = AddedPosition::learned;
-  o.max_length = 2;
-  CHECK_THROWS_WITH((*make(o))(tokens),
-                    "[SequenceClassifier] tokens i64 [1, 3] are longer than max_length 2, for "
-                    "which positions were learned");
+  o.input = learned(2);
+  CHECK_THROWS_WITH((*make(o))(tokens), "[AddedPosition] positions 0 to 3, but only 3 are learned");
   o = tiny();
   o.pairs = true;
   const auto pairs = make(o);

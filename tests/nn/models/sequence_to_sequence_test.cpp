@@ -27,18 +27,22 @@ namespace {
 SequenceToSequence::Options tiny() {
   return {.source_vocabulary = 7,
           .target_vocabulary = 9,
-          .d_model = 6,
           .n_encoder_layers = 2,
           .n_decoder_layers = 3,
-          .n_heads = 2,
-          .d_hidden = 10};
+          .layer = {.d_model = 6,
+                    .n_heads = 2,
+                    .d_hidden = 10,
+                    .norm = nn::NormPlace::post,
+                    .dropout = 0.1,
+                    .attention_bias = false},
+          .input = {.sinusoid = nn::Sinusoid::interleaved}};
 }
 
 // T5 of that size.
 SequenceToSequence::Options tiny_t5(nn::T5 version) {
   SequenceToSequence::Options o = nn::t5_options(9, version);
-  o.d_model = 6, o.n_encoder_layers = 2, o.n_decoder_layers = 3, o.n_heads = 2;
-  o.d_key = o.d_value = 4, o.d_hidden = 10;
+  o.layer.d_model = 6, o.n_encoder_layers = 2, o.n_decoder_layers = 3, o.layer.n_heads = 2;
+  o.layer.d_key = o.layer.d_value = 4, o.layer.d_hidden = 10;
   return o;
 }
 
@@ -99,6 +103,13 @@ TEST_CASE("SequenceToSequence: parameters of the paper's base model") {
   static_assert(vocabulary * d == 18'944'000 && encoder == 18'902'016 && decoder == 25'199'616);
   const SequenceToSequence base({.source_vocabulary = vocabulary,
                                  .target_vocabulary = vocabulary,
+                                 .layer = {.d_model = 512,
+                                           .n_heads = 8,
+                                           .d_hidden = 2048,
+                                           .norm = nn::NormPlace::post,
+                                           .dropout = 0.1,
+                                           .attention_bias = false},
+                                 .input = {.sinusoid = nn::Sinusoid::interleaved},
                                  .shared_embedding = true,
                                  .tied = true});
   CHECK(base.parameter_count() == 63'045'632);
@@ -133,11 +144,11 @@ TEST_CASE("SequenceToSequence: names") {
   CHECK(count(list, "coder.norm.") == 0);
 
   o.share_position = true;
-  o.norm = NormPlace::pre;
+  o.layer.norm = NormPlace::pre;
   o.target_vocabulary = 7;
   o.shared_embedding = o.tied = true;
-  o.attention_bias = true;
-  o.feed_forward_bias = false;
+  o.layer.attention_bias = true;
+  o.layer.feed_forward_bias = false;
   const auto other = names(*make(o));
   CHECK(count(other, "embedding") == 1);
   CHECK(count(other, "out.") == count(other, "attention.out."));
@@ -148,7 +159,7 @@ TEST_CASE("SequenceToSequence: names") {
   CHECK(count(other, "self_attention.q.bias") == 5);
   CHECK(count(other, "linear1.bias") == 0);
 
-  o.norm = NormPlace::post;  // as PyTorch's nn.Transformer
+  o.layer.norm = NormPlace::post;  // as PyTorch's nn.Transformer
   o.final_norm = true;
   CHECK(count(names(*make(o)), "coder.norm.") == 4);
   CHECK(count(names(*make(tiny_t5(nn::T5::v1_1))), "bias") == 0);
@@ -156,11 +167,12 @@ TEST_CASE("SequenceToSequence: names") {
 
 TEST_CASE("SequenceToSequence equals the paper's formulas") {
   SequenceToSequence::Options wide = tiny();
-  wide.d_key = 5, wide.d_value = 2, wide.attention_bias = true, wide.output_bias = true;
-  wide.norm = NormPlace::pre, wide.source_step = 3;
+  wide.layer.d_key = 5, wide.layer.d_value = 2, wide.layer.attention_bias = true,
+  wide.output_bias = true;
+  wide.layer.norm = NormPlace::pre, wide.source_step = 3;
   SequenceToSequence::Options shared = tiny();
   shared.target_vocabulary = 7, shared.shared_embedding = true, shared.tied = true;
-  shared.sinusoid = {}, shared.final_norm = true;
+  shared.input.sinusoid = {}, shared.final_norm = true;
   for (const auto& options : {tiny(), wide, shared, tiny_t5(nn::T5::v1_0), tiny_t5(nn::T5::v1_1)}) {
     const auto model = make(options);
     for (const auto& [n, m] : {std::pair<int64_t, int64_t>{1, 1}, {5, 3}, {4, 8}}) {
@@ -209,9 +221,9 @@ TEST_CASE("SequenceToSequence: the encoder looks both ways, the decoder only bac
 
 TEST_CASE("SequenceToSequence: with a cache, in pieces, equals one pass") {
   SequenceToSequence::Options none = tiny();
-  none.sinusoid = {};
+  none.input.sinusoid = {};
   SequenceToSequence::Options relative = with_tables(none);
-  relative.norm = NormPlace::pre;
+  relative.layer.norm = NormPlace::pre;
   SequenceToSequence::Options shared = with_tables(tiny());
   shared.share_position = true;
   for (const auto& options : {none, tiny(), relative, shared, tiny_t5(nn::T5::v1_1)}) {
@@ -252,13 +264,16 @@ TEST_CASE("SequenceToSequence: rows of a cache can be left out, repeated and mov
 
 TEST_CASE("SequenceToSequence: gradients of every parameter") {
   SequenceToSequence::Options o = tiny_t5(nn::T5::v1_1);
-  o.d_model = 4, o.n_encoder_layers = 1, o.n_decoder_layers = 2;
-  o.d_key = o.d_value = 2, o.d_hidden = 3, o.source_vocabulary = o.target_vocabulary = 4;
+  o.layer.d_model = 4, o.n_encoder_layers = 1, o.n_decoder_layers = 2;
+  o.layer.d_key = o.layer.d_value = 2, o.layer.d_hidden = 3,
+  o.source_vocabulary = o.target_vocabulary = 4;
   SequenceToSequence::Options base = o;
-  base.norm = NormPlace::post, base.norm_kind = nn::NormKind::layer, base.gated = false;
-  base.activation = nn::Activation::silu, base.attention_bias = base.feed_forward_bias = true;
-  base.sinusoid = nn::Sinusoid::interleaved, base.tied = base.scale_embedding = true;
-  base.attention_scale = {}, base.n_decoder_layers = 1;
+  base.layer.norm = NormPlace::post, base.layer.norm_kind = nn::NormKind::layer,
+  base.layer.gated = false;
+  base.layer.activation = nn::Activation::silu,
+  base.layer.attention_bias = base.layer.feed_forward_bias = true;
+  base.input.sinusoid = nn::Sinusoid::interleaved, base.tied = base.input.scale = true;
+  base.layer.attention_scale = {}, base.n_decoder_layers = 1;
   o = with_tables(o);
   const Tensor source = some_tokens(2, 3, 1, 4), target = some_tokens(2, 3, 2, 4);
   const Tensor mask = padding(3, {3, 2});
@@ -279,15 +294,13 @@ TEST_CASE("SequenceToSequence: gradients of every parameter") {
 TEST_CASE("SequenceToSequence learns to write its source backwards") {
   constexpr int64_t length = 6, symbols = 5, start = symbols, batch = 16;
   manual_seed(3);
-  SequenceToSequence model({.source_vocabulary = symbols,
-                            .target_vocabulary = symbols + 1,
-                            .d_model = 32,
-                            .n_encoder_layers = 1,
-                            .n_decoder_layers = 1,
-                            .n_heads = 4,
-                            .d_hidden = 64,
-                            .norm = NormPlace::pre,
-                            .dropout = 0});
+  SequenceToSequence model(
+      {.source_vocabulary = symbols,
+       .target_vocabulary = symbols + 1,
+       .n_encoder_layers = 1,
+       .n_decoder_layers = 1,
+       .layer = {.d_model = 32, .n_heads = 4, .d_hidden = 64, .attention_bias = false},
+       .input = {.sinusoid = nn::Sinusoid::interleaved}});
   nn::AdamW optimizer(model.parameters(), {.lr = 3e-3});
   // A uniform guess costs ln 5 = 1.61 nats; without the source nothing below is possible.
   const auto loss_of = [&](const Tensor& source) {
@@ -309,7 +322,7 @@ TEST_CASE("SequenceToSequence learns to write its source backwards") {
 
 TEST_CASE("SequenceToSequence: dropout in training only, at the places of the settings") {
   SequenceToSequence::Options o = tiny();
-  o.dropout = 0.3;
+  o.layer.dropout = 0.3;
   const auto draws = [](SequenceToSequence& model) {
     const uint64_t before = random_state().next_stream;
     model(some_tokens(1, 3, 1), some_tokens(1, 2, 2));
@@ -319,7 +332,7 @@ TEST_CASE("SequenceToSequence: dropout in training only, at the places of the se
   CHECK(draws(*model) == 0);
   model->train();
   CHECK(draws(*model) == 2 + 2 * 3 + 3 * 4);  // inputs, branches and hidden units of the layers
-  o.attention_dropout = 0.1;
+  o.layer.attention_dropout = 0.1;
   o.final_dropout = true;
   const auto more = make(o);
   more->train();
@@ -342,7 +355,8 @@ TEST_CASE("SequenceToSequence: a clone has its own parameters, a shared position
 
 TEST_CASE("t5_initialise: standard deviations, within 5 standard errors") {
   SequenceToSequence::Options o = nn::t5_options(300, nn::T5::v1_1);
-  o.d_model = 48, o.n_heads = 2, o.d_key = 40, o.d_value = 24, o.d_hidden = 64;
+  o.layer.d_model = 48, o.layer.n_heads = 2, o.layer.d_key = 40, o.layer.d_value = 24,
+  o.layer.d_hidden = 64;
   o.n_encoder_layers = o.n_decoder_layers = 1;
   manual_seed(2);
   const SequenceToSequence model(o);
@@ -376,16 +390,16 @@ TEST_CASE("SequenceToSequence: errors") {
     CHECK_THROWS_WITH(SequenceToSequence(o), Containing("[SequenceToSequence] " + told));
   };
   refused([](auto& o) { o.source_vocabulary = 0; },
-          "sizes must be at least 1: source_vocabulary 0, target_vocabulary 9, d_model 6");
+          "sizes must be at least 1: source_vocabulary 0, target_vocabulary 9, layer.d_model 6");
   refused([](auto& o) { o.n_decoder_layers = 0; }, "sizes must be at least 1: source_vocabulary 7");
   refused([](auto& o) { o.shared_embedding = true; },
           "shared_embedding needs one vocabulary; source_vocabulary is 7, target_vocabulary 9");
   refused([](auto& o) { o.source_step = 0; }, "source_step 0; must be at least 1");
   const auto model = make(tiny());
   CHECK_THROWS_WITH(model->encode(some_tokens(1, 4, 1)[0]),
-                    "[SequenceToSequence] source i64 [4]; must be i64 or i32 [B, L]");
+                    "[InputEmbedding] tokens i64 [4]; must be i64 or i32 [B, L]");
   CHECK_THROWS_WITH(model->decode(zeros({2, 3, 1}), model->encode(some_tokens(1, 4, 1))),
-                    "[SequenceToSequence] target f32 [2, 3, 1]; must be i64 or i32 [B, L]");
+                    "[InputEmbedding] tokens f32 [2, 3, 1]; must be i64 or i32 [B, L]");
   SequenceToSequence::Cache cache;
   for (SequenceToSequence::Cache* none : {&cache, static_cast<SequenceToSequence::Cache*>(nullptr)})
     CHECK_THROWS_WITH(model->decode(some_tokens(1, 2, 1), {}, {}, none),

@@ -16,12 +16,14 @@ namespace stretto::testing {
 
 inline nn::TransformerXL::Options tiny_xl(nn::TransformerXL::Lengths lengths = {}) {
   return {.vocabulary = 11,
-          .d_model = 8,
           .n_layers = 3,
-          .n_heads = 2,
-          .d_head = 3,
-          .d_hidden = 12,
-          .dropout = 0,
+          .layer = {.d_model = 8,
+                    .n_heads = 2,
+                    .d_hidden = 12,
+                    .norm = nn::NormPlace::post,
+                    .attention_bias = false,
+                    .d_key = 3,
+                    .d_value = 3},
           .lengths = lengths};
 }
 
@@ -78,7 +80,7 @@ inline Tensor hidden_by_loops(const nn::TransformerXL& model, const Tensor& toke
                               const std::function<bool(int64_t, int64_t, int64_t)>& hidden_key = {},
                               std::vector<reference::Matrix>* inputs = nullptr) {
   const Tensor embedded =
-      model.embedding(tokens)[0].detach() * std::sqrt(double(model.options.d_model));
+      model.embedding(tokens)[0].detach() * std::sqrt(double(model.options.layer.d_model));
   reference::Matrix x = reference::matrix(embedded);
   for (int64_t i = 0; i < model.options.n_layers; ++i) {
     reference::XLLayer layer = reference_layer(model.layers[i]);

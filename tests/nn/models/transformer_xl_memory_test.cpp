@@ -29,7 +29,7 @@ TEST_CASE("segments with memory equal one long pass") {
     for (const int64_t extended : {0, 1, 3, 6, 40})
       for (const int64_t segment : {1, 2, 5, 16, 17}) {
         TransformerXL::Options o = tiny_xl({.memory = 17, .extended = extended});
-        o.norm = norm;
+        o.layer.norm = norm;
         const auto model = make_xl(o);
         const Tensor once = model->hidden(tokens);
         REQUIRE(once.shape() == Shape{2, 17, 8});
@@ -123,7 +123,7 @@ TEST_CASE("nll continues a memory as hidden does, and leaves it alone when it th
 TEST_CASE("zero start: rows of zeros that take part, unlike no rows") {
   for (const NormPlace norm : {NormPlace::post, NormPlace::pre}) {
     TransformerXL::Options o = tiny_xl({.memory = 5});
-    o.norm = norm;
+    o.layer.norm = norm;
     const auto empty_start = make_xl(o);
     o.zero_start = true;
     const auto zero_start = make_xl(o);

@@ -50,7 +50,7 @@ TEST_CASE("TransformerXL: names of its parameters") {
   TransformerXL::Options o = tiny_xl({.memory = 5});
   o.tied_biases = false;
   o.tied = false;
-  o.norm = NormPlace::pre;
+  o.layer.norm = NormPlace::pre;
   const auto other = make_xl(o);
   CHECK_FALSE(other->u.defined());
   CHECK(other->parameter_count() == model->parameter_count() + 2 * 2 * 6 + 11 * 8);
@@ -61,8 +61,8 @@ TEST_CASE("TransformerXL: names of its parameters") {
 TEST_CASE("TransformerXL: first weights are the authors'") {
   TransformerXL::Options o = tiny_xl();
   o.vocabulary = 300;
-  o.d_model = o.d_hidden = 64;
-  o.d_head = 32;
+  o.layer.d_model = o.layer.d_hidden = 64;
+  o.layer.d_key = o.layer.d_value = 32;
   o.tied_biases = false;
   o.init_std = 0.05;
   manual_seed(7);
@@ -136,10 +136,13 @@ TEST_CASE("presets: the lengths of the scripts") {
 TEST_CASE("TransformerXL starts as the authors' code does") {
   manual_seed(5);
   const TransformerXL model({.vocabulary = 300,
-                             .d_model = 64,
                              .n_layers = 2,
-                             .n_heads = 4,
-                             .d_hidden = 256,
+                             .layer = {.d_model = 64,
+                                       .n_heads = 4,
+                                       .d_hidden = 256,
+                                       .norm = nn::NormPlace::post,
+                                       .dropout = 0.1,
+                                       .attention_bias = false},
                              .cutoffs = {100},
                              .div = 2,
                              .tied = false});
@@ -166,12 +169,13 @@ TEST_CASE("TransformerXL: options that are refused") {
   };
   error([](auto& o) { o.vocabulary = 0; }, "sizes must be at least 1: vocabulary 0");
   error([](auto& o) { o.n_layers = 0; }, "n_layers 0");
-  error([](auto& o) { o.d_head = 0, o.n_heads = 3; }, "d_model 8 is not a multiple of n_heads 3");
+  error([](auto& o) { o.layer.d_key = 0, o.layer.n_heads = 3; },
+        "layer.d_model 8 is not a multiple of layer.n_heads 3");
   error([](auto& o) { o.lengths.memory = -1; }, "must not be negative: memory -1, extended 0");
   error([](auto& o) { o.lengths.same_length = SameLength::original; },
         "with memory 0 that is none");
   error([](auto& o) { o.cutoffs = {7, 4}; }, "cutoff 1 is 4 after 7");
-  error([](auto& o) { o.d_model = 9; }, "d_model 9; must be even");
+  error([](auto& o) { o.layer.d_model = 9; }, "d_model 9; must be even");
   const auto model = make_xl(tiny_xl());
   CHECK_THROWS_WITH(model->hidden(tensor<int64_t>({1, 2})),
                     "[TransformerXL] tokens i64 [2]; must be i64 or i32 [B, T] with T at least 1");
@@ -187,7 +191,7 @@ TEST_CASE("TransformerXL is the paper's procedure") {
       for (const int64_t clamp : {0, 2, 6, 7, 20})
         for (const int64_t length : {1, 7}) {
           TransformerXL::Options o = tiny_xl({.clamp = clamp});
-          o.norm = norm;
+          o.layer.norm = norm;
           o.tied_biases = tied_biases;
           const auto model = make_xl(o);
           const Tensor tokens = some_tokens(1, length);
@@ -222,7 +226,7 @@ TEST_CASE("TransformerXL: the output layers") {
 TEST_CASE("TransformerXL: gradients") {
   for (const NormPlace norm : {NormPlace::post, NormPlace::pre}) {
     TransformerXL::Options o = tiny_xl({.memory = 3, .clamp = 4});
-    o.norm = norm;
+    o.layer.norm = norm;
     o.n_layers = 2;
     const auto model = make_xl(o);
     const Tensor tokens = some_tokens(2, 4), targets = some_tokens(2, 4, 1);
@@ -256,7 +260,7 @@ TEST_CASE("TransformerXL: later tokens change nothing before them") {
 
 TEST_CASE("TransformerXL: dropout in training") {
   TransformerXL::Options o = tiny_xl({.memory = 4});
-  o.dropout = 0.3;
+  o.layer.dropout = 0.3;
   const auto model = make_xl(o);
   const Tensor tokens = some_tokens(2, 5);
   const Tensor quiet = model->hidden(tokens);
@@ -277,10 +281,11 @@ TEST_CASE("TransformerXL: one dropout mask on the sinusoids, for all layers and 
   // Layers of the model, run by hand with one mask of rows, give its result; with a mask for each
   // layer they do not. The other dropouts are kept out by p in the rows alone.
   TransformerXL::Options o = tiny_xl();
-  o.dropout = 0.5;
+  o.layer.dropout = 0.5;
   const auto model = make_xl(o);
   model->eval();
-  model->dropout.train();  // embedding, rows, output; not the layers'
+  model->dropout.train();  // rows and output, not the layers'
+  model->positions.dropout.train();
   const Tensor tokens = some_tokens(2, 5);
   manual_seed(8);
   const Tensor got = model->hidden(tokens);
@@ -304,7 +309,7 @@ TEST_CASE("TransformerXL: another position, absolute positions, or none of the r
   TransformerXL::Options o = tiny_xl({.memory = 16});
   const Tensor tokens = some_tokens(2, 13);
   SECTION("a table of relative positions works with memory") {
-    o.position = nn::music_relative({.length = 20});
+    o.layer.position = nn::music_relative({.length = 20});
     const auto model = make_xl(o);
     CHECK_FALSE(model->u.defined());
     CHECK(worst_error(testing::in_segments(*model, tokens, 4), model->hidden(tokens)) < 1e-12);
@@ -312,12 +317,12 @@ TEST_CASE("TransformerXL: another position, absolute positions, or none of the r
   SECTION("so does a RelativeSinusoid of one's own, which is the default with untied biases") {
     o.tied_biases = false;
     const auto usual = make_xl(o);
-    o.position = nn::relative_sinusoid();
+    o.layer.position = nn::relative_sinusoid();
     const auto model = make_xl(o);
     CHECK(same_bits(model->hidden(tokens), usual->hidden(tokens)));
   }
   SECTION("recurrence breaks absolute positions") {
-    o.sinusoid = Sinusoid::interleaved;
+    o.input.sinusoid = Sinusoid::interleaved;
     const auto model = make_xl(o);
     CHECK_FALSE(model->u.defined());
     const Tensor x = model->embedding(tokens) * std::sqrt(8.0) +
@@ -336,8 +341,8 @@ TEST_CASE("TransformerXL learns to copy from its memory") {
   // first tokens, but the memory does.
   manual_seed(2);
   TransformerXL::Options o = tiny_xl({.memory = 8});
-  o.d_model = 16;
-  o.d_head = 8;
+  o.layer.d_model = 16;
+  o.layer.d_key = o.layer.d_value = 8;
   o.n_layers = 2;
   TransformerXL model(o);
   nn::Adam optimizer(model.parameters(), {.lr = 0.01});

@@ -3,7 +3,7 @@
 
 #include "autograd/tape.h"
 #include "nn/init.h"
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -405,7 +405,7 @@ TEST_CASE("Spe: queries from another sequence") {
   }
 }
 
-TEST_CASE("MusicTransformer with SPE: published counts, generation, gradients") {
+TEST_CASE("LanguageModel with SPE: published counts, generation, gradients") {
   // The published programs shared codes and draws, each layer had a gate.
   struct Published {
     int64_t vocabulary;
@@ -424,24 +424,24 @@ TEST_CASE("MusicTransformer with SPE: published counts, generation, gradients") 
                              {333, conv(512, false), 76'522'829},
                              {794, sine(8, true), 76'495'642},
                              {794, conv(128, true), 76'614'426}}) {
-    nn::MusicTransformer::Options o = nn::music_performer(p.vocabulary);
-    o.position = p.position;
-    CHECK(nn::count_parameters<nn::MusicTransformer>(o) == p.count);
+    nn::LanguageModel::Options o = nn::music_performer(p.vocabulary);
+    o.layer.position = p.position;
+    CHECK(nn::count_parameters<nn::LanguageModel>(o) == p.count);
   }
-  nn::MusicTransformer::Options own = nn::music_performer(333);
-  own.position = nn::sine_spe({.sines = 5});
-  CHECK(nn::count_parameters<nn::MusicTransformer>(own) == 76'018'509 + 23 * 7680);
+  nn::LanguageModel::Options own = nn::music_performer(333);
+  own.layer.position = nn::sine_spe({.sines = 5});
+  CHECK(nn::count_parameters<nn::LanguageModel>(own) == 76'018'509 + 23 * 7680);
 
   for (const nn::MakePosition& position : {sine(2, true), conv(4, true)}) {
-    nn::MusicTransformer::Options o = nn::music_performer(11);
-    o.d_model = 8;
+    nn::LanguageModel::Options o = nn::music_performer(11);
+    o.layer.d_model = 8;
     o.n_layers = 2;
-    o.n_heads = 2;
-    o.d_hidden = 12;
-    o.position = position;
-    o.dropout = 0;
+    o.layer.n_heads = 2;
+    o.layer.d_hidden = 12;
+    o.layer.position = position;
+    o.layer.dropout = 0;
     manual_seed(4);
-    nn::MusicTransformer model(o);
+    nn::LanguageModel model(o);
     model.to(f64);
     const Tensor tokens = tensor<int64_t>({3, 1, 4, 1, 5, 9, 2, 6, 5}, {1, 9});
     testing::check_parameter_gradients(model, [&] {
@@ -451,7 +451,7 @@ TEST_CASE("MusicTransformer with SPE: published counts, generation, gradients") 
     model.eval();
     NoGrad guard;
     const Tensor whole = model(tokens);
-    nn::MusicTransformer::Cache cache;
+    nn::LanguageModel::Cache cache;
     for (int64_t i = 0; i < 9; ++i)
       CHECK(worst_error(model(tokens.slice(1, i, i + 1), &cache), whole.slice(1, i, i + 1)) <
             1e-11);

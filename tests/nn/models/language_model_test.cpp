@@ -1,4 +1,4 @@
-#include "nn/models/music_transformer.h"
+#include "nn/models/language_model.h"
 
 #include <cmath>
 
@@ -7,6 +7,7 @@
 #include "nn/init.h"
 #include "nn/models/generation.h"
 #include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_table.h"
 #include "nn/positions/rotary.h"
 #include "nn/training/optim.h"
 #include "ops/create.h"
@@ -21,7 +22,7 @@
 #include "tests/support/module_gradcheck.h"
 
 using namespace stretto;
-using nn::MusicTransformer;
+using nn::LanguageModel;
 using nn::NormPlace;
 using nn::Sinusoid;
 using testing::same_bits;
@@ -29,18 +30,20 @@ using testing::worst_error;
 
 namespace {
 
-MusicTransformer::Options tiny(int64_t relative_length = 6) {
+LanguageModel::Options tiny(int64_t length = 6) {
   return {.vocabulary = 11,
-          .d_model = 8,
           .n_layers = 2,
-          .n_heads = 2,
-          .d_hidden = 12,
-          .relative_length = relative_length};
+          .layer = {.d_model = 8,
+                    .n_heads = 2,
+                    .d_hidden = 12,
+                    .dropout = 0.1,
+                    .attention_bias = false,
+                    .position = nn::music_relative({.length = length})}};
 }
 
-std::unique_ptr<MusicTransformer> make(const MusicTransformer::Options& options) {
+std::unique_ptr<LanguageModel> make(const LanguageModel::Options& options) {
   manual_seed(31);
-  auto model = std::make_unique<MusicTransformer>(options);
+  auto model = std::make_unique<LanguageModel>(options);
   model->to(f64);
   model->eval();
   return model;
@@ -55,36 +58,37 @@ Tensor some_tokens(int64_t b, int64_t l) {
 
 }  // namespace
 
-TEST_CASE("MusicTransformer: parameters of Magenta's and the paper's piano models") {
+TEST_CASE("LanguageModel: parameters of Magenta's and the paper's piano models") {
   // relative-attention notes, D2: t_rel_len2048_h384_att512_fs1024_n8, and the paper's Table 3.
-  MusicTransformer::Options o{.vocabulary = 310,
-                              .d_model = 384,
-                              .n_layers = 8,
-                              .n_heads = 8,
-                              .d_hidden = 1024,
-                              .d_key = 64,
-                              .d_value = 48,
-                              .relative_length = 1024,
-                              .sinusoid = Sinusoid::tensor2tensor};
-  CHECK(MusicTransformer(o).parameter_count() == 16'253'184);
-  o.d_model = 256;
+  LanguageModel::Options o{.vocabulary = 310,
+                           .n_layers = 8,
+                           .layer = {.d_model = 384,
+                                     .n_heads = 8,
+                                     .d_hidden = 1024,
+                                     .attention_bias = false,
+                                     .d_key = 64,
+                                     .d_value = 48,
+                                     .position = nn::music_relative({.length = 1024})},
+                           .input = {.sinusoid = Sinusoid::tensor2tensor}};
+  CHECK(LanguageModel(o).parameter_count() == 16'253'184);
+  o.layer.d_model = 256;
   o.n_layers = 6;
-  o.d_hidden = 2048;
-  o.d_value = 32;
-  const MusicTransformer paper(o);
+  o.layer.d_hidden = 2048;
+  o.layer.d_value = 32;
+  const LanguageModel paper(o);
   CHECK(paper.parameter_count() == 11'975'680);
   CHECK(paper.layers[0].parameter_count() == 1'969'408);
 }
 
 TEST_CASE("music_performer has the parameters of the published pop piano model, and its start") {
-  MusicTransformer::Options o = nn::music_performer(333);
-  CHECK(nn::count_parameters<MusicTransformer>(o) == 75'998'541);
+  LanguageModel::Options o = nn::music_performer(333);
+  CHECK(nn::count_parameters<LanguageModel>(o) == 75'998'541);
   o.vocabulary = 794;
-  CHECK(nn::count_parameters<MusicTransformer>(o) == 76'471'066);
+  CHECK(nn::count_parameters<LanguageModel>(o) == 76'471'066);
 
   o.n_layers = 1;
   manual_seed(3);
-  const MusicTransformer model(o);
+  const LanguageModel model(o);
   const auto deviation = [](const Tensor& x, double middle) {
     return std::sqrt(mean(square(x - middle)).item());
   };
@@ -100,7 +104,7 @@ TEST_CASE("music_performer has the parameters of the published pop piano model, 
   }
 }
 
-TEST_CASE("MusicTransformer: names of its parameters") {
+TEST_CASE("LanguageModel: names of its parameters") {
   const auto model = make(tiny());
   std::vector<std::string> names;
   for (const auto& [name, p] : model->named_parameters()) names.push_back(name);
@@ -112,23 +116,21 @@ TEST_CASE("MusicTransformer: names of its parameters") {
   CHECK(names[14] == "layers.1.self_attention.q.weight");
   CHECK(names[27] == "norm.weight");
   CHECK(names[29] == "out.weight");
-  CHECK(model->label() == "MusicTransformer(relative, 2 layers)");
-  MusicTransformer::Options o = tiny();
-  o.relative = false;
-  o.relative_length = 0;
-  CHECK(make(o)->label() == "MusicTransformer(absolute, 2 layers)");
+  CHECK(model->label() == "LanguageModel(2 layers)");
+  LanguageModel::Options o = tiny();
+  o.layer.position = {};
   CHECK(make(o)->parameter_count() == model->parameter_count() - 2 * 2 * 6 * 4);
 }
 
-TEST_CASE("MusicTransformer is embed, layers, norm, project") {
+TEST_CASE("LanguageModel is embed, layers, norm, project") {
   const Tensor tokens = some_tokens(2, 9);
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
     for (const bool tied : {false, true})
       for (const bool sinusoid : {false, true}) {
-        MusicTransformer::Options o = tiny();
-        o.norm = norm;
+        LanguageModel::Options o = tiny();
+        o.layer.norm = norm;
         o.tied = tied;
-        if (sinusoid) o.sinusoid = Sinusoid::tensor2tensor;
+        if (sinusoid) o.input.sinusoid = Sinusoid::tensor2tensor;
         if (tied) o.block = 2;
         const auto m = make(o);
         Tensor x = embedding(m->embedding.weight, tokens) * std::sqrt(8.0);
@@ -142,16 +144,17 @@ TEST_CASE("MusicTransformer is embed, layers, norm, project") {
       }
 }
 
-TEST_CASE("MusicTransformer: embeddings start with deviation d_model^-1/2") {
+TEST_CASE("LanguageModel: embeddings start with deviation d_model^-1/2") {
   manual_seed(3);
-  const MusicTransformer m({.vocabulary = 400, .d_model = 64, .n_layers = 1, .relative = false});
+  const LanguageModel m(
+      {.vocabulary = 400, .n_layers = 1, .layer = {.d_model = 64, .n_heads = 8, .d_hidden = 8}});
   const double v = var(m.embedding.weight).item(), n = 400 * 64;
   CHECK(std::fabs(v * 64 - 1) < 4 * std::sqrt(2 / n));
 }
 
-TEST_CASE("MusicTransformer: logits do not look ahead") {
+TEST_CASE("LanguageModel: logits do not look ahead") {
   for (const int64_t block : {0, 4}) {
-    MusicTransformer::Options o = tiny(8);
+    LanguageModel::Options o = tiny(8);
     o.block = block;
     const auto m = make(o);
     NoGrad guard;
@@ -162,29 +165,31 @@ TEST_CASE("MusicTransformer: logits do not look ahead") {
   }
 }
 
-TEST_CASE("MusicTransformer: with a cache equals one pass, also beyond the table") {
+TEST_CASE("LanguageModel: with a cache equals one pass, also beyond the table") {
   const int64_t l = 25;
   const Tensor tokens = some_tokens(2, l);
-  std::vector<MusicTransformer::Options> all(7, tiny());
-  all[1].beyond = Beyond::clip;
-  all[2].relative_length = 40;
-  all[3].relative = false;
-  all[3].sinusoid = Sinusoid::interleaved;
+  std::vector<LanguageModel::Options> all(7, tiny());
+  const nn::MakePosition clipped = nn::music_relative({.length = 6, .beyond = Beyond::clip});
+  all[1].layer.position = clipped;
+  all[2] = tiny(40);
+  all[3].layer.position = {};
+  all[3].input.sinusoid = Sinusoid::interleaved;
   all[4].block = 4;
   all[5].block = 5;
-  all[5].beyond = Beyond::clip;
-  all[5].sinusoid = Sinusoid::tensor2tensor;
-  all[6].norm = NormPlace::post;
-  all[6].d_key = 5;
-  all[6].d_value = 3;
-  all[6].shared_by_heads = all[6].tied = true;
+  all[5].layer.position = clipped;
+  all[5].input.sinusoid = Sinusoid::tensor2tensor;
+  all[6].layer.norm = NormPlace::post;
+  all[6].layer.d_key = 5;
+  all[6].layer.d_value = 3;
+  all[6].layer.position = nn::music_relative({.length = 6, .shared_by_heads = true});
+  all[6].tied = true;
   NoGrad guard;
-  for (const MusicTransformer::Options& o : all) {
+  for (const LanguageModel::Options& o : all) {
     const auto m = make(o);
     const Tensor want = (*m)(tokens);
     for (const std::vector<int64_t>& chunks :
          {std::vector<int64_t>(size_t(l), 1), {6, 1, 1, 8, 9}, {25}}) {
-      MusicTransformer::Cache cache;
+      LanguageModel::Cache cache;
       Tensors parts;
       for (const int64_t n : chunks) {
         const int64_t at = cache.position;
@@ -197,10 +202,10 @@ TEST_CASE("MusicTransformer: with a cache equals one pass, also beyond the table
   }
 }
 
-TEST_CASE("MusicTransformer::attention_scores are those of the first layer's weights") {
+TEST_CASE("LanguageModel::attention_scores are those of the first layer's weights") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
-    MusicTransformer::Options o = tiny(8);
-    o.norm = norm;
+    LanguageModel::Options o = tiny(8);
+    o.layer.norm = norm;
     const auto m = make(o);
     const Tensor tokens = some_tokens(2, 10);
     const Tensor scores = m->attention_scores(tokens);
@@ -210,16 +215,16 @@ TEST_CASE("MusicTransformer::attention_scores are those of the first layer's wei
   }
 }
 
-TEST_CASE("MusicTransformer::attention_weights are those of its layers") {
+TEST_CASE("LanguageModel::attention_weights are those of its layers") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
-    MusicTransformer::Options o = tiny(8);
-    o.norm = norm;
+    LanguageModel::Options o = tiny(8);
+    o.layer.norm = norm;
     o.block = norm == NormPlace::pre ? 0 : 4;
     const auto m = make(o);
     const Tensor tokens = some_tokens(2, 10);
     const auto weights = m->attention_weights(tokens);
     REQUIRE(weights.size() == 2);
-    Tensor x = m->embedding(tokens) * std::sqrt(8.0);
+    Tensor x = m->embedding(tokens);
     for (int64_t i = 0; i < 2; ++i) {
       const Tensor& w = weights[size_t(i)];
       REQUIRE(w.shape() == Shape{2, 2, 10, 10});
@@ -239,10 +244,10 @@ TEST_CASE("MusicTransformer::attention_weights are those of its layers") {
   }
 }
 
-TEST_CASE("MusicTransformer: dropout in training only") {
-  MusicTransformer::Options o = tiny();
-  o.dropout = 0.3;
-  o.attention_dropout = 0.2;
+TEST_CASE("LanguageModel: dropout in training only") {
+  LanguageModel::Options o = tiny();
+  o.layer.dropout = 0.3;
+  o.layer.attention_dropout = 0.2;
   const auto m = make(o);
   const Tensor tokens = some_tokens(2, 7);
   CHECK(same_bits((*m)(tokens), (*m)(tokens)));
@@ -253,24 +258,24 @@ TEST_CASE("MusicTransformer: dropout in training only") {
   CHECK(!same_bits(y, (*m)(tokens)));
 }
 
-TEST_CASE("MusicTransformer: a clone says the same") {
-  MusicTransformer::Options o = tiny();
+TEST_CASE("LanguageModel: a clone says the same") {
+  LanguageModel::Options o = tiny();
   o.block = 4;
   const auto m = make(o);
   const auto other = nn::clone(*m);
   CHECK(same_bits((*other)(some_tokens(1, 9)), (*m)(some_tokens(1, 9))));
 }
 
-TEST_CASE("MusicTransformer: every parameter gets its gradient, in every setting") {
+TEST_CASE("LanguageModel: every parameter gets its gradient, in every setting") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
     for (const bool tied : {false, true})
       for (const bool relative : {false, true})
         for (const bool absolute : {false, true}) {
-          MusicTransformer::Options o = tiny();
-          o.norm = norm;
+          LanguageModel::Options o = tiny();
+          o.layer.norm = norm;
           o.tied = tied;
-          o.relative = relative;
-          if (absolute) o.sinusoid = Sinusoid::interleaved;
+          if (!relative) o.layer.position = {};
+          if (absolute) o.input.sinusoid = Sinusoid::interleaved;
 
           const auto m = make(o);
           INFO((tied ? "tied " : "")
@@ -280,7 +285,7 @@ TEST_CASE("MusicTransformer: every parameter gets its gradient, in every setting
         }
 }
 
-TEST_CASE("MusicTransformer: other positions and kernels") {
+TEST_CASE("LanguageModel: other positions and kernels") {
   struct Setup {
     const char* name;
     nn::MakePosition position;
@@ -292,14 +297,13 @@ TEST_CASE("MusicTransformer: other positions and kernels") {
                          Setup{"learned, linear", {}, 9, performer},
                          Setup{"rope, linear", nn::rotary(), 0, performer}}) {
     INFO(s.name);
-    MusicTransformer::Options o = tiny(0);
-    o.relative = false;
-    o.position = s.position;
-    o.learned_length = s.learned;
-    o.kernel = s.kernel;
+    LanguageModel::Options o = tiny();
+    o.layer.position = s.position;
+    o.input.learned_length = s.learned;
+    o.layer.kernel = s.kernel;
     const auto m = make(o);
     const Tensor tokens = some_tokens(2, 9), whole = (*m)(tokens);
-    MusicTransformer::Cache cache;
+    LanguageModel::Cache cache;
     for (int64_t i = 0; i < 9; ++i)
       CHECK(worst_error((*m)(tokens.slice(1, i, i + 1), &cache), whole.slice(1, i, i + 1)) < 1e-12);
     CHECK(worst_error((*m)(tokens.slice(1, 4)), whole.slice(1, 4)) > 1e-3);  // positions matter
@@ -308,44 +312,42 @@ TEST_CASE("MusicTransformer: other positions and kernels") {
   }
 }
 
-TEST_CASE("MusicTransformer: errors") {
-  CHECK_THROWS_WITH(MusicTransformer({}), Containing("[MusicTransformer] sizes must be at least 1: "
-                                                     "vocabulary 0"));
-  CHECK_THROWS_WITH(MusicTransformer({.vocabulary = 4}),
-                    "[MusicTransformer] relative attention needs relative_length, the number of "
-                    "distances with a row");
+TEST_CASE("LanguageModel: errors") {
+  CHECK_THROWS_WITH(LanguageModel({}), Containing("[LanguageModel] sizes must be at least 1: "
+                                                  "vocabulary 0"));
+  CHECK_THROWS_WITH(make(tiny(0)), Containing("[MusicRelative] length 0"));
   const auto m = make(tiny());
   CHECK_THROWS_WITH((*m)(zeros({5}, {.dtype = i64})),
-                    "[MusicTransformer] tokens i64 [5]; must be i64 or i32 [B, L]");
+                    "[InputEmbedding] tokens i64 [5]; must be i64 or i32 [B, L]");
   CHECK_THROWS_WITH((*m)(full({1, 2}, 11, {.dtype = i64})), Containing("[embedding]"));
   CHECK_THROWS_WITH((*m)(zeros({1, 2})), Containing("[embedding]"));
-  MusicTransformer::Options o = tiny(4);
-  o.learned_length = 4;
+  LanguageModel::Options o = tiny(4);
+  o.input.learned_length = 4;
   CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)),
-                    "[MusicTransformer] positions 0 to 4, but only 4 are learned");
-  o.learned_length = -1;
-  CHECK_THROWS_WITH(MusicTransformer(o), Containing("learned_length -1"));
-  o.learned_length = 0;
-  o.beyond = Beyond::error;
+                    "[AddedPosition] positions 0 to 4, but only 4 are learned");
+  o.input.learned_length = -1;
+  CHECK_THROWS_WITH(LanguageModel(o), Containing("learned_length -1"));
+  o.input.learned_length = 0;
+  o.layer.position = nn::music_relative({.length = 4, .beyond = Beyond::error});
   CHECK_NOTHROW((*make(o))(some_tokens(1, 4)));
   CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)), Containing("key table reaches from -3 to 0"));
 }
 
-TEST_CASE("a tiny MusicTransformer learns a periodic sequence and goes on with it") {
+TEST_CASE("a tiny LanguageModel learns a periodic sequence and goes on with it") {
   // Period 5 with a repeated token: what comes next depends on more than the token before.
   const std::vector<int64_t> theme{3, 1, 3, 0, 2};
   std::vector<int64_t> sequence;
   for (size_t i = 0; i < 41; ++i) sequence.push_back(theme[i % 5]);
   for (const int64_t block : {0, 8}) {
     manual_seed(5);
-    MusicTransformer model({.vocabulary = 4,
-                            .d_model = 16,
-                            .n_layers = 2,
-                            .n_heads = 2,
-                            .d_hidden = 32,
-                            .relative_length = 16,
-                            .block = block,
-                            .dropout = 0});
+    LanguageModel model({.vocabulary = 4,
+                         .n_layers = 2,
+                         .layer = {.d_model = 16,
+                                   .n_heads = 2,
+                                   .d_hidden = 32,
+                                   .attention_bias = false,
+                                   .position = nn::music_relative({.length = 16})},
+                         .block = block});
     nn::Adam optimizer(model.parameters(), {.lr = 1e-2});
     const Tensor all = tensor(sequence, {1, 41});
     double loss = 0;
@@ -358,7 +360,7 @@ TEST_CASE("a tiny MusicTransformer learns a periodic sequence and goes on with i
     }
     CHECK(loss < 0.1);
     model.eval();
-    MusicTransformer::Cache cache;
+    LanguageModel::Cache cache;
     const auto tokens =
         nn::generate([&](const Tensor& t) { return model(t, &cache); }, {3, 1, 3, 0, 2, 3},
                      {.max_tokens = 24, .sampling = {.temperature = 0}});

@@ -1,0 +1,68 @@
+#include "nn/models/input_embedding.h"
+
+#include <cmath>
+
+#include "nn/init.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+
+namespace stretto::nn {
+
+AddedPosition::AddedPosition(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)),
+      options(o),
+      table(o.input.learned_length > 0
+                ? parameter("table", empty({o.input.learned_length, o.d_model}))
+                : Tensor()) {
+  check(o.input.learned_length >= 0, "AddedPosition", "learned_length ", o.input.learned_length,
+        "; cannot be negative");
+}
+
+void AddedPosition::draw() const {
+  if (table.defined()) normal_(table, 0, 0.02);
+}
+
+Tensor AddedPosition::operator()(const Tensor& x, int64_t first, int64_t step) const {
+  const InputOptions& o = options.input;
+  const int64_t n = x.size(1), last = first + (n - 1) * step;
+  Tensor y = o.dropout_before_position ? dropout(x) : x;
+  if (o.sinusoid) y = y + sinusoids(n, options.d_model, *o.sinusoid, first, step, options_of(x));
+  if (table.defined()) {
+    check(last < o.learned_length, "AddedPosition", "positions ", first, " to ", last,
+          ", but only ", o.learned_length, " are learned");
+    y = y + table.slice(0, first, last + 1, step);
+  }
+  return o.dropout_before_position ? y : dropout(y);
+}
+
+std::string AddedPosition::label() const {
+  return str("AddedPosition(",
+             options.input.sinusoid ? "sinusoids"
+             : table.defined()      ? "learned"
+                                    : "none",
+             ")");
+}
+
+InputEmbedding::InputEmbedding(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)),
+      options(o),
+      weight(parameter("weight", empty({o.vocabulary, o.d_model}))) {
+  normal_(weight, 0, o.std);
+}
+
+Tensor InputEmbedding::lookup(const Tensor& tokens) const {
+  check(tokens.dim() == 2, "InputEmbedding", "tokens ", tokens, "; must be i64 or i32 [B, L]");
+  const Tensor x = embedding(weight, tokens);
+  return options.input.scale ? x * std::sqrt(double(options.d_model)) : x;
+}
+
+Tensor InputEmbedding::operator()(const Tensor& tokens, int64_t first, int64_t step) const {
+  return positions(lookup(tokens), first, step);
+}
+
+std::string InputEmbedding::label() const {
+  return str("InputEmbedding(", options.vocabulary, " tokens)");
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,68 @@
+// What goes into the first layer of a model: vectors of tokens, and absolute positions added to
+// them.
+#pragma once
+
+#include <optional>
+
+#include "nn/dropout.h"
+#include "nn/module.h"
+#include "nn/positions/sinusoid.h"
+
+namespace stretto::nn {
+
+/// Settings of a model's input. Positions that act in the attention are LayerOptions::position
+/// instead, or too.
+struct InputOptions {
+  bool scale = true;                      // token vectors are multiplied by √d_model
+  std::optional<Sinusoid> sinusoid = {};  // added
+  int64_t learned_length = 0;  // > 0: a trained vector for each of so many positions, added
+  bool dropout_before_position = false;  // on the token vectors alone, not on what is added
+};
+
+/// Adds absolute positions to x [B, L, d_model], and applies dropout. Positions from learned_length
+/// on are an error.
+class AddedPosition : public Module {
+ public:
+  struct Options {
+    int64_t d_model = 0;
+    InputOptions input = {};
+    double dropout = 0;
+  };
+  AddedPosition(Module& parent, std::string name, Options options);
+
+  /// Row i of x is at position first + i · step.
+  Tensor operator()(const Tensor& x, int64_t first = 0, int64_t step = 1) const;
+  /// First values of the table, normal with standard deviation 0.02. Models draw them after all
+  /// others, so that one with learned positions starts, but for them, as one without.
+  void draw() const;
+  std::string label() const override;
+
+  const Options options;
+  const Tensor table;  // [learned_length, d_model]; undefined without
+  Dropout dropout{*this, "dropout", {options.dropout}};
+};
+
+/// Tokens [B, L] (i64 or i32, in [0, vocabulary)) → [B, L, d_model]. `weight` [vocabulary, d_model]
+/// starts normal with standard deviation `std`.
+class InputEmbedding : public Module {
+ public:
+  struct Options {
+    int64_t vocabulary = 0;
+    int64_t d_model = 0;
+    InputOptions input = {};
+    double dropout = 0;
+    double std = 1;
+  };
+  InputEmbedding(Module& parent, std::string name, Options options);
+
+  Tensor operator()(const Tensor& tokens, int64_t first = 0, int64_t step = 1) const;
+  /// The vectors alone, scaled: no position, no dropout.
+  Tensor lookup(const Tensor& tokens) const;
+  std::string label() const override;
+
+  const Options options;
+  const Tensor weight;
+  AddedPosition positions{*this, "positions", {options.d_model, options.input, options.dropout}};
+};
+
+}  // namespace stretto::nn

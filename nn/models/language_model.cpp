@@ -1,0 +1,146 @@
+#include "nn/models/language_model.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "core/all_or_nothing.h"
+#include "nn/attention/linear_attention.h"
+#include "nn/init.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+
+namespace stretto::nn {
+namespace {
+
+LanguageModel::Options checked(LanguageModel::Options o) {
+  check(o.vocabulary >= 1 && o.n_layers >= 1 && o.layer.d_model >= 1 && o.layer.d_hidden >= 1,
+        "LanguageModel", "sizes must be at least 1: vocabulary ", o.vocabulary, ", n_layers ",
+        o.n_layers, ", layer.d_model ", o.layer.d_model, ", layer.d_hidden ", o.layer.d_hidden);
+  check(o.init_std >= 0, "LanguageModel", "init_std ", o.init_std, "; cannot be negative");
+  return o;
+}
+
+}  // namespace
+
+InputEmbedding::Options LanguageModel::input_options(const Options& o) {
+  return {.vocabulary = o.vocabulary,
+          .d_model = o.layer.d_model,
+          .input = o.input,
+          .dropout = o.layer.dropout,
+          .std = 1 / std::sqrt(double(o.layer.d_model))};
+}
+
+LanguageModel::LanguageModel(Options o) : options(checked(std::move(o))) { make(); }
+
+LanguageModel::LanguageModel(Module& parent, std::string name, Options o)
+    : Module(parent, std::move(name)), options(checked(std::move(o))) {
+  make();
+}
+
+void LanguageModel::make() {
+  const LayerOptions& layer = options.layer;
+  if (options.final_norm.value_or(layer.norm == NormPlace::pre))
+    norm.emplace(*this, "norm", layer.norms());
+  if (!options.tied)
+    out.emplace(*this, "out",
+                Linear::Options{layer.d_model, options.vocabulary, options.output_bias});
+  embedding.positions.draw();
+  if (options.init_std > 0) start_as(options.init_std);
+}
+
+void LanguageModel::start_as(double std) {
+  for (const auto& [name, x] : named_parameters()) {
+    const auto has = [&name = name](const char* part) { return name.find(part) != name.npos; };
+    if (has(".position.") || has(".kernel.")) continue;
+    if (name.ends_with("bias"))
+      constant_(x, 0);
+    else
+      normal_(x, has("norm") ? 1 : 0, std);
+  }
+}
+
+std::string LanguageModel::label() const {
+  return str("LanguageModel(", options.n_layers, " layers)");
+}
+
+Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache) const {
+  return all_or_nothing(cache, [&](Cache* after) {
+    Tensor x = embedding(tokens, after ? after->position : 0);
+    if (after) {
+      after->layers.resize(size_t(options.n_layers));
+      after->position += tokens.size(1);
+    }
+    for (int64_t i = 0; i < options.n_layers; ++i)
+      x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr);
+    if (norm) x = (*norm)(x);
+    return out ? (*out)(x) : linear(x, embedding.weight);
+  });
+}
+
+// What the attention of a layer is given.
+Tensor LanguageModel::attended(const EncoderLayer& layer, const Tensor& x) const {
+  return options.layer.norm == NormPlace::pre ? layer.norm1(x) : x;
+}
+
+Tensor LanguageModel::attention_scores(const Tensor& tokens) const {
+  NoGrad guard;
+  return layers[0].self_attention.scores(attended(layers[0], embedding(tokens)), visible());
+}
+
+std::vector<Tensor> LanguageModel::attention_weights(const Tensor& tokens) const {
+  NoGrad guard;
+  std::vector<Tensor> weights;
+  Tensor x = embedding(tokens);
+  for (int64_t i = 0; i < options.n_layers; ++i) {
+    const EncoderLayer& layer = layers[i];
+    weights.push_back(layer.self_attention.weights(attended(layer, x), visible()));
+    x = layer(x, visible());
+  }
+  return weights;
+}
+
+LanguageModel::Options music_transformer(int64_t vocabulary, int64_t length) {
+  return {.vocabulary = vocabulary,
+          .layer = {.d_model = 256,
+                    .n_heads = 8,
+                    .d_hidden = 1024,
+                    .dropout = 0.1,
+                    .attention_bias = false,
+                    .position = music_relative({.length = length})}};
+}
+
+LanguageModel::Options music_performer(int64_t vocabulary) {
+  return {.vocabulary = vocabulary,
+          .n_layers = 24,
+          .layer = {.d_model = 512,
+                    .n_heads = 8,
+                    .d_hidden = 2048,
+                    .norm = NormPlace::post,
+                    .dropout = 0.1,
+                    .kernel = linear_kernel(favor({.features = 128, .kind = FavorKind::hyperbolic}),
+                                            {.eps = 1e-6})},
+          .input = {.dropout_before_position = true},
+          .output_bias = true,
+          .init_std = 0.01};
+}
+
+LanguageModel::Options llama(int64_t vocabulary) {
+  return {.vocabulary = vocabulary,
+          .n_layers = 32,
+          .layer = {.d_model = 4096,
+                    .n_heads = 32,
+                    .d_hidden = 11008,
+                    .activation = Activation::silu,
+                    .norm_kind = NormKind::rms,
+                    .norm_eps = 1e-6,
+                    .attention_bias = false,
+                    .feed_forward_bias = false,
+                    .gated = true,
+                    .position = rotary()},
+          .input = {.scale = false},
+          .init_std = 0.02};
+}
+
+}  // namespace stretto::nn

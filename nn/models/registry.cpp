@@ -1,0 +1,352 @@
+#include "nn/models/registry.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "nn/attention/linear_attention.h"
+#include "nn/positions/dense_bias.h"
+#include "nn/positions/disentangled.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_sinusoid.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
+
+namespace stretto::nn {
+namespace {
+
+using Settings = PositionSettings;
+
+int64_t reach(const Settings& s, int64_t otherwise) { return s.reach > 0 ? s.reach : otherwise; }
+int64_t longest(const Settings& s) { return s.longest > 0 ? s.longest : s.length; }
+
+template <bool gated>
+void add_sine(const Settings& s, LayerOptions& layer, InputOptions&) {
+  layer.position = sine_spe(
+      {.realizations = s.realizations, .sines = s.sines, .gated = gated, .shared = s.share_sine});
+}
+
+template <bool gated>
+void add_conv(const Settings& s, LayerOptions& layer, InputOptions&) {
+  layer.position = conv_spe(
+      {.realizations = s.realizations, .taps = {s.taps}, .gated = gated, .shared = s.share_conv});
+}
+
+std::vector<PositionEntry> make_positions() {
+  const std::string yes = "yes", no = "–", computed = "computed";
+  using L = LayerOptions;
+  using I = InputOptions;
+  return {
+      {.name = "none",
+       .makes = "order by the mask alone: `no_position`",
+       .scores = false,
+       .fused = yes,
+       .beyond = no,
+       .add = [](const Settings&, L& l, I&) { l.position = no_position(); }},
+      {.name = "sinusoid",
+       .makes = "sinusoids added to the input, three layouts: `InputOptions::sinusoid` (Vaswani et "
+                "al. 2017)",
+       .scores = false,
+       .added = true,
+       .memory = false,
+       .fused = yes,
+       .beyond = computed,
+       .add = [](const Settings& s, L&, I& i) { i.sinusoid = s.layout; }},
+      {.name = "learned",
+       .makes = "a trained vector for each position, added to the input: "
+                "`InputOptions::learned_length`",
+       .scores = false,
+       .added = true,
+       .memory = false,
+       .fused = yes,
+       .beyond = "error",
+       .add = [](const Settings& s, L&, I& i) { i.learned_length = longest(s); }},
+      {.name = "music",
+       .makes = "`music_relative`: a table per head or shared (Huang et al. 2018)",
+       .fused = yes,
+       .beyond = "zero, clip or error",
+       .add =
+           [](const Settings& s, L& l, I&) {
+             l.position = music_relative(
+                 {.length = reach(s, s.length), .two_sided = s.two_sided, .beyond = s.beyond});
+           }},
+      {.name = "music-local",
+       .makes = "the same in blocks, of which a query sees its own and the one before (§3.5)",
+       .sides = Sides::causal,
+       .memory = false,
+       .fused = yes,
+       .beyond = "never: two blocks",
+       .add =
+           [](const Settings& s, L& l, I&) {
+             const int64_t block = reach(s, std::max<int64_t>(1, s.length / 2));
+             l.position = music_relative({.length = 2 * block, .block = block});
+           }},
+      {.name = "shaw",
+       .makes = "`shaw_relative`: tables on keys and values (Shaw et al. 2018)",
+       .fused = no,
+       .beyond = "clip",
+       .add = [](const Settings& s, L& l,
+                 I&) { l.position = shaw_relative({.clip = reach(s, 16)}); }},
+      {.name = "shaw-keys",
+       .makes = "`shaw_relative({.values = false})`: on keys alone",
+       .fused = yes,
+       .beyond = "clip",
+       .add = [](const Settings& s, L& l,
+                 I&) { l.position = shaw_relative({.clip = reach(s, 16), .values = false}); }},
+      {.name = "xl",
+       .makes = "`relative_sinusoid`: sinusoids of the lag, biases u and v shared or per layer "
+                "(Transformer-XL, Dai et al. 2019)",
+       .fused = yes,
+       .beyond = "computed; clamp",
+       .add = [](const Settings&, L& l, I&) { l.position = relative_sinusoid(); }},
+      {.name = "t5",
+       .makes = "`t5`: one bias per bucket of lags, one table for all layers (Raffel et al. 2020)",
+       .fused = yes,
+       .beyond = "last bucket",
+       .add = [](const Settings& s, L& l,
+                 I&) { l.position = shared_by_layers(t5({.two_sided = s.two_sided})); }},
+      {.name = "alibi",
+       .makes = "`alibi`: a fixed slope per head (Press et al. 2022)",
+       .fused = yes,
+       .beyond = computed,
+       .add = [](const Settings&, L& l, I&) { l.position = alibi(); }},
+      {.name = "kerple",
+       .makes = "`kerple`: a learned logarithm of the lag (Chi et al. 2022)",
+       .fused = yes,
+       .beyond = computed,
+       .add = [](const Settings&, L& l, I&) { l.position = kerple(); }},
+      {.name = "kerple-power",
+       .makes = "the same with a learned power",
+       .fused = yes,
+       .beyond = computed,
+       .add = [](const Settings&, L& l,
+                 I&) { l.position = kerple({.kind = Kerple::Kind::power}); }},
+      {.name = "fire",
+       .makes = "`fire`: a small network of the lag (Li et al. 2024)",
+       .fused = no,
+       .beyond = computed,
+       .add = [](const Settings& s, L& l,
+                 I&) { l.position = fire({.length = double(reach(s, s.length))}); }},
+      {.name = "rope",
+       .makes = "`rotary`: both pairings, partial, scaled (Su et al. 2021)",
+       .scores = false,
+       .pairs = true,
+       .fused = yes,
+       .beyond = computed,
+       .add = [](const Settings&, L& l, I&) { l.position = rotary(); }},
+      {.name = "xpos",
+       .makes = "`rotary({.xpos = true})` (Sun et al. 2023)",
+       .sides = Sides::causal,
+       .pairs = true,
+       .fused = yes,
+       .beyond = computed,
+       .add = [](const Settings&, L& l, I&) { l.position = rotary({.xpos = true}); }},
+      {.name = "bert",
+       .makes = "`bert_relative`: Hugging Face's relative_key_query; relative_key by "
+                "`keys_too = false` (Huang et al. 2020)",
+       .fused = "keys alone",
+       .beyond = "error",
+       .add =
+           [](const Settings& s, L& l, I&) {
+             l.position = bert_relative({.length = reach(s, longest(s)), .keys_too = true});
+           }},
+      {.name = "deberta",
+       .makes = "`disentangled`: content to position and back (He et al. 2021)",
+       .fused = no,
+       .beyond = "clip",
+       .add =
+           [](const Settings& s, L& l, I&) {
+             l.position = disentangled({.max_distance = reach(s, s.length), .buckets = 0});
+           }},
+      {.name = "window",
+       .makes = "`window_bias`: tokens of a window in a plane (Swin, Liu et al. 2021)",
+       .sides = Sides::two_sided,
+       .memory = false,
+       .plane = true,
+       .fused = no,
+       .beyond = "error: one window",
+       .add = [](const Settings& s, L& l,
+                 I&) { l.position = window_bias({.height = s.plane[0], .width = s.plane[1]}); }},
+      {.name = "grid",
+       .makes = "`grid_relative`: rows and columns of an image (Bello et al. 2019)",
+       .sides = Sides::two_sided,
+       .memory = false,
+       .plane = true,
+       .fused = no,
+       .beyond = "error: one image",
+       .add = [](const Settings& s, L& l,
+                 I&) { l.position = grid_relative({.height = s.plane[0], .width = s.plane[1]}); }},
+      {.name = "sine",
+       .makes = "`sine_spe`: stochastic sines, gated (Liutkus et al. 2021)",
+       .scores = false,
+       .memory = false,
+       .fused = yes,
+       .beyond = computed,
+       .add = add_sine<true>},
+      {.name = "sine-ungated",
+       .makes = "the same without gates",
+       .scores = false,
+       .memory = false,
+       .fused = yes,
+       .beyond = computed,
+       .add = add_sine<false>},
+      {.name = "conv",
+       .makes = "`conv_spe`: noise through filters, in one dimension or two, gated",
+       .scores = false,
+       .memory = false,
+       .fused = yes,
+       .beyond = "zero from the filter's length on",
+       .add = add_conv<true>},
+      {.name = "conv-ungated",
+       .makes = "the same without gates",
+       .scores = false,
+       .memory = false,
+       .fused = yes,
+       .beyond = "zero from the filter's length on",
+       .add = add_conv<false>},
+  };
+}
+
+template <FavorKind kind>
+MakeKernel performer(const KernelSettings& s) {
+  return linear_kernel(favor({.features = s.features, .kind = kind, .redraw = s.redraw}),
+                       {.eps = 1e-6});
+}
+
+std::vector<KernelEntry> make_kernels() {
+  return {
+      {.name = "softmax",
+       .makes = "`softmax_kernel` (Vaswani et al. 2017)",
+       .scores = true,
+       .make = [](const KernelSettings&) { return softmax_kernel(); }},
+      {.name = "performer",
+       .makes = "`linear_kernel(favor())`: FAVOR+, positive random features of the softmax "
+                "(Choromanski et al. 2021)",
+       .make = performer<FavorKind::positive>},
+      {.name = "performer-hyperbolic",
+       .makes = "the same with hyperbolic features, in pairs",
+       .make = performer<FavorKind::hyperbolic>},
+      {.name = "linear-elu",
+       .makes = "`linear_kernel(elu_plus_one())` (Katharopoulos et al. 2020)",
+       .make = [](const KernelSettings&) { return linear_kernel(elu_plus_one(), {.eps = 1e-6}); }},
+      {.name = "linear-relu",
+       .makes = "`linear_kernel(relu_plus())` (Choromanski et al. 2021, §4.1)",
+       .make =
+           [](const KernelSettings& s) { return linear_kernel(relu_plus(), {.eps = s.relu_eps}); }},
+  };
+}
+
+template <class Entry>
+std::vector<std::string> names_of(const std::vector<Entry>& entries,
+                                  const std::function<bool(const Entry&)>& wanted = {}) {
+  std::vector<std::string> names;
+  for (const Entry& entry : entries)
+    if (!wanted || wanted(entry)) names.push_back(entry.name);
+  return names;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all;
+}
+
+template <class Entry>
+const Entry& find(const char* what, const std::vector<Entry>& entries, const std::string& name) {
+  for (const Entry& entry : entries)
+    if (entry.name == name) return entry;
+  throw Error(str("[", what, "] ", name, ": accepted are ", listed(names_of(entries))));
+}
+
+// The positions of a name: of the input, of the attention, or both.
+std::vector<const PositionEntry*> parts_of(const std::string& name) {
+  const size_t plus = name.find('+');
+  if (plus == std::string::npos) return {&find_position(name)};
+  const PositionEntry& first = find_position(name.substr(0, plus));
+  const PositionEntry& second = find_position(name.substr(plus + 1));
+  check(first.added && !second.added, "position", name, ": needs one that is added to the input (",
+        "sinusoid, learned",
+        ") before the +, and one of "
+        "the attention behind it");
+  return {&first, &second};
+}
+
+bool fits(const PositionEntry& p, const KernelEntry& kernel, const Settings& s,
+          const LayerOptions& layer) {
+  const int64_t width = layer.d_key > 0 ? layer.d_key : layer.d_model / layer.n_heads;
+  return (kernel.scores || !p.scores) &&
+         (p.sides == Sides::both || (p.sides == Sides::two_sided) == s.two_sided) &&
+         (!p.plane || s.plane.dim() == 2) && (!p.pairs || width % 2 == 0);
+}
+
+}  // namespace
+
+const std::vector<PositionEntry>& positions() {
+  static const std::vector<PositionEntry> all = make_positions();
+  return all;
+}
+const std::vector<KernelEntry>& kernels() {
+  static const std::vector<KernelEntry> all = make_kernels();
+  return all;
+}
+std::vector<std::string> position_names() { return names_of(positions()); }
+std::vector<std::string> kernel_names() { return names_of(kernels()); }
+
+const PositionEntry& find_position(const std::string& name) {
+  return find("position", positions(), name);
+}
+const KernelEntry& find_kernel(const std::string& name) { return find("kernel", kernels(), name); }
+
+std::string refusal(const std::string& name, const std::string& kernel_name, const Settings& s,
+                    const LayerOptions& layer) {
+  const KernelEntry& kernel = find_kernel(kernel_name);
+  for (const PositionEntry* p : parts_of(name)) {
+    if (fits(*p, kernel, s, layer)) continue;
+    const int64_t width = layer.d_key > 0 ? layer.d_key : layer.d_model / layer.n_heads;
+    std::string why;
+    if (p->scores && !kernel.scores)
+      why = str("acts on scores, which ", kernel_name, " attention does not have");
+    else if (p->sides == Sides::causal && s.two_sided)
+      why = "is for attention that looks back only";
+    else if (p->sides == Sides::two_sided && !s.two_sided)
+      why = "is for attention to both sides";
+    else if (p->plane && s.plane.dim() != 2)
+      why = "is for tokens in a plane";
+    else
+      why = str("turns pairs of numbers, and a head has ", width);
+    return str(p->name, " ", why, "; accepted here are ",
+               listed(names_of<PositionEntry>(positions(), [&](const PositionEntry& other) {
+                 return fits(other, kernel, s, layer);
+               })));
+  }
+  return "";
+}
+
+void add_position(const std::string& name, const Settings& settings, LayerOptions& layer,
+                  InputOptions& input) {
+  const std::string why = refusal(name, "softmax", settings, layer);
+  check(why.empty(), "position", why);
+  for (const PositionEntry* p : parts_of(name)) p->add(settings, layer, input);
+}
+
+std::string position_table() {
+  std::string table =
+      "| `--position` | what it is | causal | two-sided | memory, cache | fused | linear kernels | "
+      "past the trained length |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  const auto yes = [](bool is) { return is ? "yes" : "–"; };
+  for (const PositionEntry& p : positions())
+    table += str("| `", p.name, "` | ", p.makes, " | ", yes(p.sides != Sides::two_sided), " | ",
+                 yes(p.sides != Sides::causal), " | ",
+                 p.memory                      ? "yes"
+                 : p.sides != Sides::two_sided ? "cache"
+                                               : "–",
+                 " | ", p.fused, " | ", yes(!p.scores), " | ", p.beyond, " |\n");
+  return table;
+}
+
+std::string kernel_table() {
+  std::string table = "| `--attention` | what it is |\n| --- | --- |\n";
+  for (const KernelEntry& k : kernels()) table += str("| `", k.name, "` | ", k.makes, " |\n");
+  return table;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,186 @@
+// Positions and kernels by name: each pair that may be, in each kind of model, and the others.
+#include "nn/models/registry.h"
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+
+#include "core/random.h"
+#include "nn/models/classifier.h"
+#include "nn/models/language_model.h"
+#include "nn/models/sequence_to_sequence.h"
+#include "nn/models/transformer_xl.h"
+#include "nn/training/optim.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/loss.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+#include "tests/support/find_upwards.h"
+
+using namespace stretto;
+
+namespace {
+
+constexpr int64_t length = 12;
+
+nn::LayerOptions layer(const nn::KernelEntry& kernel) {
+  return {.d_model = 16,
+          .n_heads = 2,
+          .d_hidden = 24,
+          .kernel = kernel.make({.features = 8, .redraw = 2})};
+}
+
+nn::PositionSettings settings(bool two_sided) {
+  return {.length = length,
+          .two_sided = two_sided,
+          .plane = two_sided ? Shape{3, 4} : Shape{},
+          .realizations = 6,
+          .sines = 2,
+          .taps = 4};
+}
+
+// Three steps of `loss`, which must be finite and change.
+template <class Model, class Loss>
+void train(Model& model, Loss&& loss) {
+  nn::Adam optimizer(model.parameters(), {.lr = 0.01});
+  std::vector<double> losses;
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    const Tensor l = loss();
+    l.backward();
+    optimizer.step();
+    losses.push_back(l.item());
+    CHECK(std::isfinite(losses.back()));
+  }
+  CHECK(losses[2] != losses[0]);
+  for (const Tensor& p : model.parameters())
+    for (const double value : p.to_vector<double>()) REQUIRE(std::isfinite(value));
+}
+
+Tensor tokens(int64_t batch, int64_t n) { return randint(0, 9, {batch, n}); }
+
+// Calls f for each pair that may be; the others must say why, and what may.
+template <class F>
+int pairs(bool two_sided, F&& f) {
+  int allowed = 0;
+  for (const nn::PositionEntry& position : nn::positions())
+    for (const nn::KernelEntry& kernel : nn::kernels()) {
+      INFO(position.name << ", " << kernel.name);
+      const nn::PositionSettings s = settings(two_sided);
+      const std::string why = nn::refusal(position.name, kernel.name, s, layer(kernel));
+      const bool fits = (kernel.scores || !position.scores) &&
+                        (position.sides == nn::Sides::both ||
+                         two_sided == (position.sides == nn::Sides::two_sided));
+      CHECK(why.empty() == fits);
+      if (!fits) {
+        CHECK_THAT(why, Containing(position.name + " "));
+        CHECK_THAT(why, Containing("; accepted here are none, sinusoid, learned"));
+        CHECK(why.find(position.name + ",", why.find(';')) == std::string::npos);
+        continue;
+      }
+      manual_seed(1);
+      f(position, kernel, s);
+      ++allowed;
+    }
+  return allowed;
+}
+
+}  // namespace
+
+TEST_CASE("registry: every position and kernel trains a language model") {
+  const int allowed = pairs(false, [](const auto& position, const auto& kernel, const auto& s) {
+    nn::LanguageModel::Options o{.vocabulary = 9, .n_layers = 2, .layer = layer(kernel)};
+    nn::add_position(position.name, s, o.layer, o.input);
+    nn::LanguageModel model(o);
+    const Tensor x = tokens(2, length), y = tokens(2, length);
+    train(model, [&] { return cross_entropy(model(x), y); });
+  });
+  CHECK(allowed > 50);
+}
+
+TEST_CASE("registry: every position and kernel trains an encoder") {
+  const int allowed = pairs(true, [](const auto& position, const auto& kernel, const auto& s) {
+    nn::SequenceClassifier::Options o{
+        .vocabulary = 9, .layer = layer(kernel), .pooling = nn::Pooling::mean};
+    nn::add_position(position.name, s, o.layer, o.input);
+    nn::SequenceClassifier model(o);
+    const Tensor x = tokens(2, length), y = randint(0, 2, {2});
+    train(model, [&] { return cross_entropy(model(x), y); });
+  });
+  CHECK(allowed > 50);
+}
+
+TEST_CASE("registry: every position and kernel trains an encoder and decoder") {
+  const int allowed = pairs(false, [](const auto& position, const auto& kernel, const auto& s) {
+    nn::SequenceToSequence::Options o{.source_vocabulary = 9,
+                                      .target_vocabulary = 9,
+                                      .n_encoder_layers = 1,
+                                      .n_decoder_layers = 2,
+                                      .layer = layer(kernel)};
+    nn::add_position(position.name, s, o.layer, o.input);
+    if (position.sides == nn::Sides::causal) {
+      o.encoder_position = nn::no_position();
+    } else {
+      nn::LayerOptions encoder = o.layer;
+      nn::PositionSettings both = s;
+      both.two_sided = true;
+      nn::add_position(position.name, both, encoder, o.input);
+      o.encoder_position = encoder.position;
+    }
+    nn::SequenceToSequence model(o);
+    const Tensor source = tokens(2, 7), x = tokens(2, length), y = tokens(2, length);
+    train(model, [&] { return cross_entropy(model(source, x), y); });
+  });
+  CHECK(allowed > 50);
+}
+
+TEST_CASE("registry: every position and kernel trains a TransformerXL, with memory where it may") {
+  pairs(false, [](const auto& position, const auto& kernel, const auto& s) {
+    nn::TransformerXL::Options o{.vocabulary = 9, .n_layers = 2, .layer = layer(kernel)};
+    o.lengths.memory = position.memory ? 4 : 0;
+    nn::PositionSettings longer = s;
+    longer.length += o.lengths.memory;
+    nn::add_position(position.name, longer, o.layer, o.input);
+    nn::TransformerXL model(o);
+    const Tensor x = tokens(2, length), y = tokens(2, length);
+    nn::TransformerXL::Memory memory;
+    train(model, [&] { return mean(model.nll(x, y, o.lengths.memory > 0 ? &memory : nullptr)); });
+  });
+}
+
+TEST_CASE("registry: two positions with a plus") {
+  nn::LayerOptions l = layer(nn::find_kernel("softmax"));
+  nn::InputOptions input;
+  nn::add_position("sinusoid+music", settings(false), l, input);
+  CHECK(input.sinusoid == nn::Sinusoid::interleaved);
+  CHECK(l.position);
+  CHECK(nn::refusal("learned+rope", "performer", settings(false), l).empty());
+  CHECK_THAT(nn::refusal("learned+music", "performer", settings(false), l),
+             Containing("music acts on scores, which performer attention does not have"));
+  for (const std::string wrong : {"music+sinusoid", "sinusoid+learned", "music+rope"})
+    CHECK_THROWS_WITH(nn::add_position(wrong, settings(false), l, input),
+                      Containing("needs one that is added to the input (sinusoid, learned)"));
+}
+
+TEST_CASE("registry: what is not in it is named") {
+  CHECK_THROWS_WITH(nn::find_position("spiral"),
+                    Containing("[position] spiral: accepted are none, sinusoid, learned, music"));
+  CHECK_THROWS_WITH(nn::find_kernel("fast"),
+                    "[kernel] fast: accepted are softmax, performer, "
+                    "performer-hyperbolic, linear-elu, linear-relu");
+  nn::LayerOptions odd = layer(nn::find_kernel("softmax"));
+  odd.d_key = 5;
+  CHECK_THAT(nn::refusal("rope", "softmax", settings(false), odd),
+             Containing("rope turns pairs of numbers, and a head has 5; accepted here are none"));
+  CHECK_THAT(nn::refusal("grid", "softmax", {.two_sided = true}, odd),
+             Containing("grid is for tokens in a plane"));
+}
+
+TEST_CASE("registry: the README has its tables") {
+  const auto path = testing::find_upwards("README.md");
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  CHECK_THAT(text, Containing(nn::position_table()));
+  CHECK_THAT(text, Containing(nn::kernel_table()));
+}
