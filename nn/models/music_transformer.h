@@ -1,5 +1,7 @@
 // The Music Transformer (Huang et al. 2018): a decoder-only Transformer over tokens whose
 // attention knows relative position.
+//
+// Reference: tests/reference/attention.cpp, local_logits(), attention()
 #pragma once
 
 #include <optional>
