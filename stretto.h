@@ -9,6 +9,7 @@
 #include "core/parallel.h"
 #include "core/random.h"
 #include "core/tensor.h"
+#include "core/version.h"
 #include "nn/adaptive.h"
 #include "nn/attention/attention.h"
 #include "nn/attention/feature_map.h"

@@ -115,7 +115,7 @@ bool recording(const Tensors& inputs);
 
 /// Ends an op: puts its outputs on the tape when one of `inputs` needs a gradient, else does
 /// nothing. `outputs` must be new tensors (views of inputs are fine). Returns the outputs.
-/// This is also the public way to give an op of your own a gradient (README, "A custom op").
+/// This is also the public way to give an op of your own a gradient (docs/add-an-op.md).
 Tensor record(const char* op, const Tensors& inputs, Tensor output, BackwardFn backward,
               Keep keep = Keep::nothing);
 Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardFn backward,

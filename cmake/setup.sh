@@ -5,6 +5,7 @@ readonly build_packages=(build-essential cmake ninja-build pkg-config nlohmann-j
   'libopenblas0-pthread|libopenblas-dev')
 readonly example_packages=(libcli11-dev libpng-dev)
 readonly test_packages=('catch2|libcatch2-dev' libbenchmark-dev)
+readonly check_packages=(clang clang-format-14 clang-tidy-14)
 
 jobs=${JOBS:-$(nproc)}
 

@@ -99,6 +99,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
   Tensor y =
       options.reduction == Reduction::none ? losses.reshape(targets.shape()) : sum(losses) * scale;
   y = y.to(x.dtype());
+  // Gradients: g · (softmax(x) · Σ want − want), want the wanted probability of each class.
   return record(op, {logits}, y, [=, x = Saved(logits)](Backward& b) {
     const Tensor g = options.reduction == Reduction::none
                          ? b.grad().reshape({count, 1})

@@ -132,6 +132,7 @@ Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Te
       }
     });
   });
+  // Gradients: scale · (ĝ − x̂ · mean(ĝ · x̂) [− mean(ĝ)]) with ĝ = g · weight, Σ g · x̂, Σ g.
   return record(op, {x, weight, bias}, y, [=, x = Saved(x), w = Saved(weight)](Backward& b) {
     return grad_enabled() ? composed_backward(b, x(), w(), eps, centre)
                           : fused_backward(b, x(), w(), shift, scale, centre);

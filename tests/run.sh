@@ -17,5 +17,6 @@ cmake --build --preset "$preset" --parallel "$jobs"
 status=0
 ctest --preset "$preset" --parallel "$jobs" || status=$?
 echo
+bash tests/sizes.sh
 awk -f tests/tally.awk "$build/Testing/Temporary/LastTest.log"
 exit "$status"

@@ -1,4 +1,6 @@
 // Multi-head attention. Its position and its kernel are chosen independently.
+//
+// Reference: tests/reference/attention.cpp, attention()
 #pragma once
 
 #include "nn/attention/key_value_cache.h"

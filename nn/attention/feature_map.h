@@ -5,6 +5,9 @@
 //   Favor        random features of e^(q·k/√D)  Choromanski et al. 2021, "FAVOR+"
 //
 // A map of your own derives from FeatureMap and is passed as nn::feature_map<MyMap>(arguments…).
+//
+// Reference: tests/reference/linear_attention.cpp, elu_plus_one(), relu_plus()
+// Reference: tests/reference/random_features.cpp, positive_features(), trigonometric_features()
 #pragma once
 
 #include <mutex>

@@ -1,4 +1,6 @@
 // What an attention layer keeps of the positions seen so far, for generation.
+//
+// Reference: none (a state; its tests compare with one pass over everything)
 #pragma once
 
 #include <memory>

@@ -6,6 +6,8 @@
 //
 // A KeyValueCache then holds a state of fixed size: generation takes constant time and memory per
 // token.
+//
+// Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
 
 #include "nn/attention/attention.h"

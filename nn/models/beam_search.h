@@ -1,4 +1,6 @@
 // The likeliest sequences of a model, sought with a beam.
+//
+// Reference: none (its tests try every sequence)
 #pragma once
 
 #include <functional>

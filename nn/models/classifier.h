@@ -1,5 +1,7 @@
 // A Transformer encoder that classifies whole sequences, or pairs of them: the model of the Long
 // Range Arena (Tay et al. 2021), and its four configurations.
+//
+// Reference: tests/reference/classifier.cpp, classify()
 #pragma once
 
 #include <optional>

@@ -1,4 +1,6 @@
 // Drawing tokens from a model, one after the other.
+//
+// Reference: none (drawing, not a formula)
 #pragma once
 
 #include <functional>

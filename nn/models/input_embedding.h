@@ -1,5 +1,7 @@
 // What goes into the first layer of a model: vectors of tokens, and absolute positions added to
 // them.
+//
+// Reference: tests/reference/classifier.cpp, encode()
 #pragma once
 
 #include <optional>

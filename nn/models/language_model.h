@@ -1,5 +1,7 @@
 // Decoder-only Transformers over tokens, of text or of music: layers of self-attention that look
 // back. Any position and any kernel; the Music Transformer, the Performer and LLaMA are settings.
+//
+// Reference: tests/reference/attention.cpp, local_logits(), attention()
 #pragma once
 
 #include <optional>

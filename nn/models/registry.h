@@ -7,6 +7,8 @@
 //     nn::add_position("sine", {.length = 512}, layer, input);
 //
 // A new scheme is an entry in registry.cpp.
+//
+// Reference: none (names; the positions' own headers have theirs)
 #pragma once
 
 #include <string>
@@ -87,7 +89,7 @@ std::string refusal(const std::string& name, const std::string& kernel,
 void add_position(const std::string& name, const PositionSettings& settings, LayerOptions& layer,
                   InputOptions& input);
 
-/// The README's table of positions, and of kernels, in Markdown.
+/// The README's table of positions and that of kernels in docs/attention.md, in Markdown.
 std::string position_table();
 std::string kernel_table();
 

@@ -1,5 +1,7 @@
 // The Transformer of Vaswani et al. (2017): an encoder reads one sequence, a decoder writes
 // another. T5 (Raffel et al. 2020) is a setting of it.
+//
+// Reference: tests/reference/sequence_to_sequence.cpp, transformer()
 #pragma once
 
 #include <optional>

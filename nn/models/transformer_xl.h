@@ -6,6 +6,8 @@
 //       const Tensor loss = mean(model.nll(tokens, targets, &memory));
 //
 // For evaluation it may look further back than in training: model.lengths = {.memory = 2100, …}.
+//
+// Reference: tests/reference/transformer_xl.cpp, xl_layer()
 #pragma once
 
 #include <optional>

@@ -1,4 +1,6 @@
 // A layer of Transformer-XL: it also attends to a memory of what it saw before.
+//
+// Reference: tests/reference/transformer_xl.cpp, xl_layer()
 #pragma once
 
 #include "nn/transformer.h"

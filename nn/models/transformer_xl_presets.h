@@ -1,6 +1,8 @@
 // The published Transformer-XL models, with the lengths and optimiser settings of the authors'
 // scripts. Numbers of parameters are the scripts'; the paper's table has others for the largest
 // model of WikiText-103 (257 M) and the base model of One Billion Word (0.46 B).
+//
+// Reference: none (settings)
 #pragma once
 
 #include "nn/models/transformer_xl.h"

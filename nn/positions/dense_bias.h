@@ -1,5 +1,7 @@
 // Positions whose bias is no function of the lag alone, added to the scores as a whole matrix:
 // FIRE, and windows of two dimensions.
+//
+// Reference: tests/reference/dense_bias.cpp, fire_bias(), window_bias(), grid_logits()
 #pragma once
 
 #include "nn/linear.h"

@@ -1,5 +1,7 @@
 // Disentangled attention: content against content, content against position, position against
 // content.
+//
+// Reference: tests/reference/disentangled.cpp, disentangled_bias()
 #pragma once
 
 #include <optional>

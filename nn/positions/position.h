@@ -7,6 +7,8 @@
 //         {.d_model = 256, .n_heads = 8, .position = nn::music_relative({.length = 512})}};
 //
 // A scheme of your own derives from Position and is passed as nn::position<MyScheme>(arguments…).
+//
+// Reference: none (what all positions have in common)
 #pragma once
 
 #include <functional>

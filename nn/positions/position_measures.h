@@ -1,6 +1,8 @@
 // How far attention depends on distance alone, and how far it falls with distance: the measures of
 // Liutkus et al. (ICML 2021), appendix D.3 and Table 7, for attention matrices before softmax's
 // division or after it.
+//
+// Reference: none (its tests count by loops)
 #pragma once
 
 #include <functional>

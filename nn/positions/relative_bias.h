@@ -4,6 +4,8 @@
 // Each is a function that makes the table `lag_bias` of ops/attention/attention.h, and a module
 // that owns the parameters. The tables cover the relative positions −(N − 1) … M − 1, all that M
 // queries and N keys can meet; a causal call needs no more than n_queries = 1 gives.
+//
+// Reference: tests/reference/relative_bias.cpp, t5_bias(), alibi_bias(), kerple_log_bias()
 #pragma once
 
 #include <vector>

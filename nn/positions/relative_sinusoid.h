@@ -1,4 +1,6 @@
 // The positions of Transformer-XL: sinusoids of relative positions, projected, and two biases.
+//
+// Reference: tests/reference/transformer_xl.cpp, xl_terms()
 #pragma once
 
 #include <mutex>

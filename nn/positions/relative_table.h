@@ -1,4 +1,7 @@
 // Positions that are learned tables over relative positions.
+//
+// Reference: tests/reference/relative_table.cpp, shaw_attention()
+// Reference: tests/reference/attention.cpp, relative_logits_by_gather()
 #pragma once
 
 #include "nn/positions/position.h"

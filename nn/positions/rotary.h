@@ -1,4 +1,6 @@
 // Positions that turn queries and keys: RoPE and xPos.
+//
+// Reference: tests/reference/rotary.cpp, rotated(), rotary_scores()
 #pragma once
 
 #include "nn/positions/position.h"

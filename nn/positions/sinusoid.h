@@ -1,4 +1,6 @@
 // Tables of sines and cosines: the fixed positions of the Transformer and its relatives.
+//
+// Reference: tests/reference/transformer_xl.cpp, lag_sinusoid()
 #pragma once
 
 #include <vector>

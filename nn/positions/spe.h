@@ -5,6 +5,8 @@
 //     nn::MultiHeadAttention attention{*this, "attention",
 //         {.d_model = 512, .n_heads = 8, .position = nn::sine_spe(),
 //          .kernel = nn::linear_kernel(nn::favor())}};
+//
+// Reference: tests/reference/spe.cpp, sine_code(), conv_code(), gated_code()
 #pragma once
 
 #include "nn/positions/position.h"

@@ -7,6 +7,8 @@
 // M > N the first of them stand before all keys. r is the relative position of the key; the past is
 // negative. K, V and b are tables over r. What each paper calls its scheme is a setting of these
 // (README, "Attention").
+//
+// Reference: tests/reference/attention.cpp, attention()
 #pragma once
 
 #include <optional>

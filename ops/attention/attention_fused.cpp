@@ -375,6 +375,9 @@ Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
   const Tensor rescaling = empty({p.batch, p.heads, p.m, 2}, {.dtype = type});
   const Inputs in = inputs_of(q, k, v, position, rows, bias);
   type == f64 ? forward<double>(p, in, out, rescaling) : forward<float>(p, in, out, rescaling);
+  // Gradients: with O = P V and dS = P · (g Vᵀ − rowsum(g · O)): dq = scale · dS K, dk = scale ·
+  // dSᵀ Q, dv = Pᵀ g; with dS sheared to relative positions dp = scale · dS R, dR = scale · dSᵀ p,
+  // db = Σ dS.
   return record("attention", {q, k, v, position, rows, bias}, out,
                 [=, sq = Saved(q), sk = Saved(k), sv = Saved(v), sp = Saved(position),
                  sr = Saved(rows), sb = Saved(bias)](Backward& b) {

@@ -1,4 +1,6 @@
 // The fused form of attention, and what both forms share. Internal to ops/.
+//
+// Reference: tests/reference/attention.cpp, attention()
 #pragma once
 
 #include "ops/attention/attention.h"

@@ -1,5 +1,7 @@
 // [B, H, L, D] operands of the attention kernels: by pointer and strides, rows contiguous. Internal
 // to ops/.
+//
+// Reference: none (how operands lie in memory)
 #pragma once
 
 #include <algorithm>

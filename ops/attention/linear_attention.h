@@ -7,6 +7,8 @@
 // positive are in nn/attention/feature_map.h.
 //
 // Query i stands at key position i + N − M, as in ops/attention/attention.h.
+//
+// Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
 
 #include "core/tensor.h"

@@ -353,6 +353,7 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
   type == f64 ? forward<double>(p, in, sums, out, totals)
               : forward<float>(p, in, sums, out, totals);
   if (state) state->sums = sums.after;
+  // Gradients: G' Sᵀ + tril(G' V'ᵀ) K, V' Tᵀ + tril(G' V'ᵀ)ᵀ Q, K T + tril(Q Kᵀ)ᵀ G'.
   return record(
       "linear_attention", {q, k, v}, out,
       [=, sq = Saved(q), sk = Saved(k), sv = Saved(v)](Backward& b) {

@@ -1,4 +1,6 @@
 // The chunked form of linear attention. Internal to ops/.
+//
+// Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
 
 #include "ops/attention/linear_attention.h"

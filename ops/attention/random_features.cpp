@@ -280,6 +280,7 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
     places = empty({x.numel() / s.d}, {.dtype = type == f64 ? i64 : i32});
   type == f64 ? forward<double>(s, rows, w, y, places) : forward<float>(s, rows, w, y, places);
   const bool again = s.kind == Kind::generalised;
+  // Gradients: dx' = Σ_w du_w ω_w + (dless) x', du = ±g · y, dless = −Σ g · y.
   return record(
       op, {x}, y,
       [s, places, again, shape = x.shape(), type, x = s.keeps_x() ? Saved(x) : Saved(),

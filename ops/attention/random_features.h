@@ -2,6 +2,8 @@
 // softmax, e^(q·k/√D), or stand in its place (Choromanski et al. 2021, "Rethinking Attention with
 // Performers"). What linear attention (ops/attention/linear_attention.h) takes; the module is
 // nn::Favor.
+//
+// Reference: tests/reference/random_features.cpp, positive_features(), hyperbolic_features()
 #pragma once
 
 #include "core/tensor.h"

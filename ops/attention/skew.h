@@ -1,4 +1,6 @@
 // The relative shift behind all attention with relative positions.
+//
+// Reference: tests/reference/attention.cpp, skew(), skew_local(), skew_with_memory()
 #pragma once
 
 #include "core/tensor.h"

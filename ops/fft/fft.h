@@ -8,6 +8,8 @@
 // Lengths with no prime factor above 7 are fastest; the cost is O(n log n) for all, and the
 // rounding error grows as log n (bounds in ops/fft/fft_plan.h). Tables for the lengths asked for
 // last are kept, at most 32 MiB of them, which memory_stats() does not count.
+//
+// Reference: tests/reference/fft.cpp, dft(), real_dft(), inverse_real_dft()
 #pragma once
 
 #include "core/tensor.h"

@@ -1,5 +1,7 @@
 // The Fourier transforms of 2, 3, 4, 5, 7 and 8 numbers, from which longer ones are made
 // [fft_plan]. Straight-line code that is inlined into STRETTO_CLONES loops. Internal to ops/.
+//
+// Reference: tests/reference/fft.cpp, dft()
 #pragma once
 
 #include <type_traits>

@@ -334,6 +334,7 @@ Tensor computed(const Tensor& left, const Tensor& right, const Spans& spans, Con
 Tensor reversed(const Tensor& x) { return flip(flip(x, -1), -2); }
 
 Tensor convolve(const Tensor& x, const Tensor& w, const Spans& spans, ConvForm form) {
+  // Gradients: dx[s] = Σ_t g[t] w[t + offset − s], dw[p] = Σ_t g[t] x[t + offset − p].
   return record(
       "fft_conv", {x, w}, computed(x, w, spans, form),
       [x = Saved(x), w = Saved(w), spans, form](Backward& b) {

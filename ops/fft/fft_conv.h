@@ -1,4 +1,6 @@
 // Convolution with long filters, by the fast Fourier transform or directly.
+//
+// Reference: tests/reference/fft.cpp, convolution()
 #pragma once
 
 #include "core/tensor.h"

@@ -4,6 +4,8 @@
 // Element j of sequence l lies at j·lanes + l, real and imaginary parts apart, so that one
 // instruction does the same step for many sequences and none shuffles. The arithmetic on a sequence
 // is the same whatever its neighbours: results do not depend on how sequences are grouped.
+//
+// Reference: tests/reference/fft.cpp, dft()
 #pragma once
 
 #include <algorithm>

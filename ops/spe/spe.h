@@ -10,6 +10,8 @@
 //
 // so that what follows sees features of R numbers, whose products divided by √R are, in
 // expectation, the logits of a softmax with relative positions.
+//
+// Reference: tests/reference/spe.cpp, sine_code(), conv_code(), gated_code(), encoded()
 #pragma once
 
 #include <cstdint>

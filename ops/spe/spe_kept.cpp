@@ -89,6 +89,7 @@ SpeCode keep_on_cpu(const SpeCode& code, int64_t first, int64_t length, double q
   dtype == f64 ? make_codes<double>(*source, kept->inputs, *kept)
                : make_codes<float>(*source, kept->inputs, *kept);
   std::vector<Saved> saved(inputs.begin(), inputs.end());
+  // Gradients: those of the parameters from dC = Σ a x g over all calls that used the codes.
   const Tensor handle = record("spe_kept", inputs, zeros({1}, {.dtype = dtype}), [=](Backward& b) {
     once_differentiable("spe_kept");
     // One from each call of this pass; anything older is of a pass that did not end.

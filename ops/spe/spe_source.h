@@ -1,5 +1,7 @@
 // What a code of stochastic positional encoding is made from: as differentiable tensors for the
 // composed form, as rows for the streamed one. Internal to ops/.
+//
+// Reference: tests/reference/spe.cpp, sine_code(), conv_code()
 #pragma once
 
 #include "ops/spe/spe.h"

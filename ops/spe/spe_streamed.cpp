@@ -237,6 +237,7 @@ SpePair streamed_spe(const SpeOperand& q, const SpeOperand& k, const SpeCode& co
     for (const Saved& x : saved) again.push_back(x());
     return call_of(again);
   };
+  // Gradients: dx = a t + g Eᵀ, da = Σ x t, dE = Σ xᵀ g, dC = Σ a x g, t = Σ_r g C.
   out = record(op, inputs, out, [=](Backward& b) {
     const Call call = saved_call();
     const Tensors grads = {rows_contiguous(b.grad(0)), rows_contiguous(b.grad(1))};

@@ -1,4 +1,6 @@
 // The streamed form of stochastic positional encoding, and kept codes. Internal to ops/.
+//
+// Reference: tests/reference/spe.cpp, encoded()
 #pragma once
 
 #include <vector>

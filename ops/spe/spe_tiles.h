@@ -1,5 +1,7 @@
 // What the streamed form of stochastic positional encoding does in a segment of positions. Internal
 // to ops/.
+//
+// Reference: tests/reference/spe.cpp, encoded()
 #pragma once
 
 #include <algorithm>

@@ -1,10 +1,15 @@
-// What a project outside sees: a gradient through the installed library.
+// What a project outside sees: the version, and a gradient through the installed library.
 #include <stretto.h>
 
 #include <cstdio>
 
 int main() {
   using namespace stretto;
+  const std::string version =
+      str(STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, ".", STRETTO_VERSION_PATCH);
+  std::printf("consumer: stretto %s, package %s\n", version.c_str(), PACKAGE_VERSION);
+  if (version != PACKAGE_VERSION) return 1;
+
   Tensor x = tensor({1.0, 2.0, 3.0}).set_requires_grad();
   sum(square(x)).backward();
   const double slope = x.grad()[2].item();

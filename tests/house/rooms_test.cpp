@@ -1,7 +1,6 @@
 // The house itself: who includes whom, and how much stands in one file.
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
@@ -9,36 +8,15 @@
 #include <vector>
 
 #include "core/error.h"
+#include "tests/house/sources.h"
 #include "tests/support/catch.h"
-#include "tests/support/find_upwards.h"
 
 namespace fs = std::filesystem;
 using stretto::str;
+using stretto::testing::Source;
+using stretto::testing::sources;
 
 namespace {
-
-struct Source {
-  std::string path;  // from the root, with /
-  std::vector<std::string> lines;
-};
-
-const std::vector<std::string> folders{"core", "autograd", "ops",        "nn",
-                                       "cuda", "examples", "benchmarks", "tests"};
-
-std::vector<Source> sources() {
-  const fs::path root = stretto::testing::find_upwards("stretto.h").parent_path();
-  std::vector<Source> all;
-  for (const std::string& folder : folders)
-    for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-      const std::string kind = entry.path().extension().string();
-      if (kind != ".h" && kind != ".cpp" && kind != ".cu" && kind != ".cuh") continue;
-      Source source{fs::relative(entry.path(), root).generic_string(), {}};
-      std::ifstream file(entry.path());
-      for (std::string line; std::getline(file, line);) source.lines.push_back(line);
-      all.push_back(std::move(source));
-    }
-  return all;
-}
 
 struct Arrow {
   std::string from, to;  // paths

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "nn/models/classifier.h"
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 
 namespace stretto::reference {
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 
 namespace stretto::reference {
 

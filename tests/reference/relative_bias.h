@@ -4,16 +4,24 @@
 //   Raffel et al. 2020   T5: Exploring the Limits of Transfer Learning
 //   Press et al. 2022    ALiBi: Train Short, Test Long
 //   Chi et al. 2022      KERPLE: Kernelized Relative Positional Embedding
-//   Li et al. 2024       FIRE: Functional Interpolation for Relative Positions
-//   Liu et al. 2021      Swin Transformer
-//   Bello et al. 2019    Attention Augmented Convolutional Networks
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "core/tensor.h"
+#include "ops/create.h"
 
 namespace stretto::reference {
+
+/// f(head, position of the query, position of the key) for all of them → [H, M, N].
+template <class F>
+Tensor dense(int64_t heads, int64_t m, int64_t n, F f) {
+  std::vector<double> values;
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) values.push_back(f(h, i + n - m, j));
+  return stretto::tensor(values, {heads, m, n});
+}
 
 /// The bucket of a relative position, with logarithms as in the authors' code. Where a distance is
 /// exactly the first of a bucket rounding decides; with their 32 buckets and 128 it decides
@@ -30,21 +38,5 @@ Tensor alibi_bias(int64_t heads, int64_t m, int64_t n);
 /// p, a [H] → [H, M, N]: −p log(1 + a|i − j|) and −a|i − j|^p (Chi et al.).
 Tensor kerple_log_bias(const Tensor& p, const Tensor& a, int64_t m, int64_t n);
 Tensor kerple_power_bias(const Tensor& p, const Tensor& a, int64_t m, int64_t n);
-
-/// What FIRE learns, and L0.
-struct FireParameters {
-  double c = 0, multiplier = 0, length = 0;
-  Tensor weight1, bias1;  // [hidden, 1], [hidden]
-  Tensor weight2, bias2;  // [H, hidden], [H]
-};
-/// → [H, M, N] (Li et al.).
-Tensor fire_bias(const FireParameters& fire, int64_t m, int64_t n);
-
-/// table [(2h − 1)(2w − 1), H] → [H, hw, hw] (Liu et al., eq. 4).
-Tensor window_bias(const Tensor& table, int64_t h, int64_t w);
-
-/// q [B, H, hw, D], tables [H, 2h − 1, D] and [H, 2w − 1, D] → [B, H, hw, hw] (Bello et al., eq. 3
-/// and 4, without the scale).
-Tensor grid_logits(const Tensor& q, const Tensor& height, const Tensor& width);
 
 }  // namespace stretto::reference

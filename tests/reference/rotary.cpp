@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ops/create.h"
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 
 namespace stretto::reference {
 namespace {

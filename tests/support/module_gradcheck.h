@@ -13,8 +13,8 @@
 namespace stretto::testing {
 
 /// Holds the gradient of `loss` (0-d, f64, the same value in every call) for each parameter along a
-/// random direction against a central difference of steps ±h: short ones where the loss has corners.
-/// A parameter that gets none, or only zeros, fails.
+/// random direction against a central difference of steps ±h: short ones where the loss has
+/// corners. A parameter that gets none, or only zeros, fails.
 inline void check_parameter_gradients(const nn::Module& model, const std::function<Tensor()>& loss,
                                       double h = 1e-5) {
   for (const Tensor& p : model.parameters()) p.set_grad({});

@@ -7,7 +7,7 @@
 #include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"

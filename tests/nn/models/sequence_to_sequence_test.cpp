@@ -10,7 +10,7 @@
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/reduce.h"
-#include "tests/reference/transformer.h"
+#include "tests/reference/sequence_to_sequence.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"

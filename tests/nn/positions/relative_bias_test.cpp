@@ -6,7 +6,7 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 #include "tests/reference/relative_bias.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"

@@ -9,7 +9,7 @@
 #include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 #include "tests/reference/rotary.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"

@@ -13,7 +13,7 @@
 #include "ops/softmax.h"
 #include "ops/view.h"
 #include "tests/ops/attention/attention_setup.h"
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"

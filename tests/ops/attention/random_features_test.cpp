@@ -11,7 +11,7 @@
 #include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
-#include "tests/reference/linear_attention.h"
+#include "tests/reference/random_features.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"

@@ -4,7 +4,7 @@
 
 #include "core/parallel.h"
 #include "ops/create.h"
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"

@@ -9,7 +9,7 @@
 #include "ops/fft/fft.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
-#include "tests/reference/fourier.h"
+#include "tests/reference/fft.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"

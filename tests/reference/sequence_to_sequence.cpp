@@ -1,4 +1,4 @@
-#include "tests/reference/transformer.h"
+#include "tests/reference/sequence_to_sequence.h"
 
 #include <cmath>
 #include <map>

@@ -1,4 +1,4 @@
-#include "tests/reference/fourier.h"
+#include "tests/reference/fft.h"
 
 #include <cmath>
 #include <vector>

@@ -1,5 +1,5 @@
 // The three ways to compute Shaw's attention give what the library's two forms give.
-#include "tests/reference/shaw.h"
+#include "tests/reference/relative_table.h"
 
 #include <cmath>
 

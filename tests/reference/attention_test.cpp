@@ -1,5 +1,5 @@
 // The worked examples of the papers' notes, number by number, and the closed forms of every shift.
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 
 #include "ops/attention/skew.h"
 #include "tests/support/catch.h"

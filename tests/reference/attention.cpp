@@ -1,4 +1,4 @@
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 
 #include <algorithm>
 #include <cmath>

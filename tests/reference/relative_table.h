@@ -3,7 +3,7 @@
 // the paper's efficient form.
 #pragma once
 
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 
 namespace stretto::reference {
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "nn/models/sequence_to_sequence.h"
-#include "tests/reference/music_transformer.h"
+#include "tests/reference/attention.h"
 
 namespace stretto::reference {
 

@@ -1,4 +1,4 @@
-#include "tests/reference/shaw.h"
+#include "tests/reference/relative_table.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,58 @@
+#include <algorithm>
+#include <cmath>
+
+#include "benchmarks/ladders/ladder.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+
+using namespace stretto;
+
+namespace {
+
+double largest_difference(const Tensor& a, const Tensor& b) {
+  REQUIRE(a.shape() == b.shape());
+  const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
+  double largest = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    REQUIRE(std::isfinite(x[i]));
+    largest = std::max(largest, std::fabs(x[i] - y[i]));
+  }
+  return largest;
+}
+
+}  // namespace
+
+TEST_CASE("The steps of a ladder agree", "[ladders]") {
+  for (const ladders::Ladder& ladder : ladders::all())
+    for (const int64_t n : {1, 2, 31, 32, 67, 200}) {
+      const Tensors inputs = ladder.inputs(n);
+      const Tensor expected = ladder.steps[0].run(inputs);
+      for (const ladders::Step& step : ladder.steps) {
+        INFO(ladder.name << ", n = " << n << ": " << step.name);
+        CHECK(largest_difference(step.run(inputs), expected) <= ladder.tolerance(n));
+      }
+    }
+}
+
+TEST_CASE("The steps of a ladder see all their inputs", "[ladders]") {
+  for (const ladders::Ladder& ladder : ladders::all()) {
+    const Tensors inputs = ladder.inputs(67);
+    for (const ladders::Step& step : ladder.steps)
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        INFO(ladder.name << ": " << step.name << ", input " << i);
+        Tensors others = inputs;
+        others[i] = ladders::noise(inputs[i].shape(), 9, 0.2, 0.9);
+        CHECK(largest_difference(step.run(others), step.run(inputs)) > 1e-3);
+      }
+  }
+}
+
+TEST_CASE("The matrix products of the ladder but BLAS have the same bits", "[ladders]") {
+  const ladders::Ladder ladder = ladders::matmul();
+  const Tensors inputs = ladder.inputs(131);
+  const Tensor expected = ladder.steps[0].run(inputs);
+  for (size_t i = 1; i + 1 < ladder.steps.size(); ++i) {
+    INFO(ladder.steps[i].name);
+    CHECK(testing::same_bits(ladder.steps[i].run(inputs), expected));
+  }
+}

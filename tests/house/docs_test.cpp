@@ -1,0 +1,79 @@
+// What pages for readers promise: that the files they name are there, that the README is short, and
+// that the version is the one that the list of changes speaks of.
+#include <algorithm>
+#include <filesystem>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/version.h"
+#include "tests/house/sources.h"
+#include "tests/support/catch.h"
+#include "tests/support/find_upwards.h"
+
+namespace fs = std::filesystem;
+using namespace stretto;
+
+namespace {
+
+const fs::path root = testing::find_upwards("stretto.h").parent_path();
+
+std::vector<std::string> pages() {
+  std::vector<std::string> all{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"};
+  for (const auto& entry : fs::directory_iterator(root / "docs"))
+    all.push_back("docs/" + entry.path().filename().string());
+  return all;
+}
+
+// Paths in `text`: targets of links, and what has a folder and an ending, or ends with a slash, in
+// code. Patterns (with NAME, * or {}) and what is built or written are none.
+std::set<std::string> paths_of(const std::string& page) {
+  static const std::regex link(R"(\]\(([^)#:]+)\))"), code(R"(`([^`\s]+)`)"),
+      path(R"(([\w.-]+/)+([\w-]+\.(h|cpp|cu|cuh|md|sh|cmake|py|awk))?)"),
+      elsewhere(R"(^(build|out)/.*|.*\b(NAME|FILE|TASK)\b.*)");
+  const std::string text = std::regex_replace(page, std::regex("```[^`]*```"), "");  // programs
+  std::set<std::string> all;
+  for (std::sregex_iterator at(text.begin(), text.end(), link), end; at != end; ++at)
+    all.insert((*at)[1]);
+  for (std::sregex_iterator at(text.begin(), text.end(), code), end; at != end; ++at)
+    if (const std::string found = (*at)[1];
+        std::regex_match(found, path) && !std::regex_match(found, elsewhere))
+      all.insert(found);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("Files that pages name are there", "[house][docs]") {
+  size_t found = 0;
+  for (const std::string& page : pages())
+    for (const std::string& path : paths_of(testing::text_of(page))) {
+      INFO(page << " names " << path);
+      CHECK((fs::exists(root / path) || fs::exists((root / page).parent_path() / path)));
+      ++found;
+    }
+  CHECK(found > 100);
+}
+
+TEST_CASE("Paths are found in a page", "[house][docs]") {
+  CHECK(paths_of("see `a/b.h`, [c](d.md), `x / y`, `out/z.md`, `t/NAME.cpp`, `nn/` and `f(x)`") ==
+        std::set<std::string>{"a/b.h", "d.md", "nn/"});
+}
+
+TEST_CASE("The README has at most 200 lines, a page on how to add something 120", "[house][docs]") {
+  for (const std::string& page : pages()) {
+    const std::string text = testing::text_of(page);
+    const auto lines = std::count(text.begin(), text.end(), '\n');
+    INFO(page);
+    if (page == "README.md") CHECK(lines <= 200);
+    if (page.rfind("docs/add-", 0) == 0 || page == "docs/tour.md") CHECK(lines <= 120);
+  }
+}
+
+TEST_CASE("The list of changes begins with the version", "[house][docs]") {
+  const std::string version =
+      str(STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, ".", STRETTO_VERSION_PATCH);
+  CHECK(testing::text_of("CHANGELOG.md").rfind("# Changes\n\n## " + version, 0) == 0);
+}

@@ -1,0 +1,53 @@
+#include "tests/reference/dense_bias.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tests/reference/attention.h"
+#include "tests/reference/relative_bias.h"
+
+namespace stretto::reference {
+
+Tensor fire_bias(const FireParameters& fire, int64_t m, int64_t n) {
+  const Matrix w1 = matrix(fire.weight1), w2 = matrix(fire.weight2);
+  const auto b1 = fire.bias1.to_vector<double>(), b2 = fire.bias2.to_vector<double>();
+  return dense(w2.rows, m, n, [&](int64_t h, int64_t i, int64_t j) {
+    const double threshold = std::fabs(fire.multiplier * fire.length);
+    const double x = std::log(std::fabs(fire.c * double(i - j)) + 1) /
+                     (std::log(std::fabs(fire.c * std::max(double(i), threshold)) + 1) + 1e-6);
+    double y = b2[size_t(h)];
+    for (int64_t u = 0; u < w1.rows; ++u)
+      y += w2(h, u) * std::max(0.0, w1(u, 0) * x + b1[size_t(u)]);
+    return y;
+  });
+}
+
+Tensor window_bias(const Tensor& table, int64_t h, int64_t w) {
+  const Matrix t = matrix(table);
+  return dense(t.columns, h * w, h * w, [&](int64_t head, int64_t q, int64_t k) {
+    const int64_t dy = q / w - k / w, dx = q % w - k % w;
+    return t((dy + h - 1) * (2 * w - 1) + dx + w - 1, head);
+  });
+}
+
+Tensor grid_logits(const Tensor& q, const Tensor& height, const Tensor& width) {
+  const int64_t batch = q.size(0), heads = q.size(1);
+  const int64_t h = (height.size(1) + 1) / 2, w = (width.size(1) + 1) / 2;
+  std::vector<double> values;
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t head = 0; head < heads; ++head) {
+      const Matrix qs = matrix(q[b][head]), rh = matrix(height[head]), rw = matrix(width[head]);
+      for (int64_t i = 0; i < h * w; ++i)
+        for (int64_t j = 0; j < h * w; ++j) {
+          const int64_t dy = j / w - i / w, dx = j % w - i % w;
+          double sum = 0;
+          for (int64_t d = 0; d < qs.columns; ++d)
+            sum += qs(i, d) * (rh(dy + h - 1, d) + rw(dx + w - 1, d));
+          values.push_back(sum);
+        }
+    }
+  return stretto::tensor(values, {batch, heads, h * w, h * w});
+}
+
+}  // namespace stretto::reference
