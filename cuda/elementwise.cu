@@ -86,6 +86,14 @@ Tensor clamp(const Tensor& x, double low, double high) {
   return out;
 }
 
+void scale(const Tensor& x, double factor) {
+  dispatch_floating(x.dtype(), "mul_", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = compute_t<T>;
+    map<T, T, 1>("scale", x, {&x}, WithRight<em::Mul, C>{C(factor)});
+  });
+}
+
 void add_scaled(const Tensor& to, const Tensor& from, double scale) {
   dispatch_floating(to.dtype(), "add_", [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -36,5 +36,7 @@ STRETTO_SCALAR_FUNCTIONS(STRETTO_DECLARE)
 STRETTO_KERNEL(Tensor clamp(const Tensor& x, double low, double high));
 /// to += scale · from, `from` broadcast to the shape of `to`; one floating dtype.
 STRETTO_KERNEL(void add_scaled(const Tensor& to, const Tensor& from, double scale));
+/// x ← x · factor; floating.
+STRETTO_KERNEL(void scale(const Tensor& x, double factor));
 
 }  // namespace stretto::cuda

@@ -30,6 +30,7 @@ void synchronize(int) { none("cuda"); }
 #include "cuda/elementwise.h"
 #include "cuda/elementwise_masks.h"
 #include "cuda/matmul.h"
+#include "cuda/optim.h"
 #include "cuda/random.h"
 #include "cuda/reduce.h"
 #include "cuda/skew.h"

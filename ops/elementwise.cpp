@@ -392,6 +392,25 @@ void add_scaled(const Tensor& to, const Tensor& from, double scale) {
   });
 }
 
+template <class T>
+STRETTO_CLONES void scale_run(T* y, int64_t stride, int64_t n, compute_t<T> factor) {
+  if (stride == 1) {
+    for (int64_t i = 0; i < n; ++i) y[i] = T(compute_t<T>(y[i]) * factor);
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i * stride] = T(compute_t<T>(y[i * stride]) * factor);
+  }
+}
+
+void scale(const Tensor& x, double factor) {
+  const StridedLoop<1> loop(x.shape(), {x.strides()});
+  dispatch_floating(x.dtype(), "mul_", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* y = x.data<T>();
+    loop.run(
+        [&](auto at, int64_t n) { scale_run(y + at[0], loop.inner[0], n, compute_t<T>(factor)); });
+  });
+}
+
 }  // namespace
 
 Tensor Tensor::add_(const Tensor& other, double scale) const {
@@ -407,9 +426,14 @@ Tensor Tensor::add_(const Tensor& other, double scale) const {
 
 Tensor Tensor::mul_(double factor) const {
   check_in_place("mul_", *this);
+  if (is_floating(dtype())) {
+    on_device(*this, scale, cuda::scale, factor);
+    ++storage().version;
+    return *this;
+  }
   NoGrad guard;
   const Tensor product = mul(*this, factor);
-  check(is_floating(product.dtype()) == is_floating(dtype()), "mul_", *this, " times ", factor,
+  check(!is_floating(product.dtype()), "mul_", *this, " times ", factor,
         " is no longer whole; convert it first");
   return copy_(product);
 }
