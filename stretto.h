@@ -51,6 +51,7 @@
 #include "ops/attention/attention.h"
 #include "ops/attention/linear_attention.h"
 #include "ops/attention/random_features.h"
+#include "ops/attention/rotary.h"
 #include "ops/attention/skew.h"
 #include "ops/create.h"
 #include "ops/dropout.h"

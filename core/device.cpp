@@ -1,6 +1,6 @@
 #include "core/device.h"
 
-#include "cuda/device.h"
+#include "core/gpu_runtime.h"
 
 namespace stretto {
 

@@ -10,7 +10,7 @@
 #include <new>
 #include <vector>
 
-#include "cuda/device.h"
+#include "core/gpu_runtime.h"
 
 namespace stretto {
 namespace {

@@ -1,8 +1,8 @@
 #include <mutex>
 #include <vector>
 
+#include "core/gpu_runtime.h"
 #include "cuda/blas.cuh"
-#include "cuda/device.h"
 
 namespace stretto::cuda {
 

@@ -65,6 +65,30 @@ __device__ inline To cast(From from) {
   }
 }
 
+/// Calls f with the unsigned integer of the dtype's size: what moves bits needs no other type.
+template <class F>
+void dispatch_word(DType t, F&& f) {
+  switch (item_size(t)) {
+    case 1:
+      return f(TypeTag<uint8_t>{});
+    case 2:
+      return f(TypeTag<uint16_t>{});
+    case 4:
+      return f(TypeTag<uint32_t>{});
+    default:
+      return f(TypeTag<uint64_t>{});
+  }
+}
+
+/// Calls f with the C++ type of f32, f64 or bf16, or of i64 where integers are served too.
+template <bool integers = true, class F>
+void dispatch_number(DType t, const char* name, F&& f) {
+  if constexpr (integers) {
+    if (t == i64) return f(TypeTag<int64_t>{});
+  }
+  dispatch_floating(t, name, std::forward<F>(f));
+}
+
 struct Sum {
   template <class C>
   __device__ C operator()(C a, C b) const {

@@ -5,7 +5,7 @@
 #include <curand_kernel.h>
 
 #include "cuda/common.cuh"
-#include "cuda/kernels.h"
+#include "cuda/random.h"
 
 namespace stretto::cuda {
 namespace {

@@ -4,7 +4,8 @@
 // transpose: it computes outᵀ [N, M] = op(b)ᵀ · op(a)ᵀ, so b comes first and nothing is moved. The
 // same bits each time on one kind of GPU (one stream, no atomics).
 #include "cuda/blas.cuh"
-#include "cuda/kernels.h"
+#include "cuda/matmul.h"
+#include "cuda/view.h"
 
 namespace stretto::cuda {
 namespace {

@@ -4,7 +4,7 @@
 // which is four draws. Uniforms have the CPU's bits, also in bf16, where they are cut off, not
 // rounded, to stay below 1; normals agree to the rounding of log, sin and cos.
 #include "cuda/common.cuh"
-#include "cuda/kernels.h"
+#include "cuda/random.h"
 
 namespace stretto::cuda {
 namespace {

@@ -6,7 +6,8 @@
 // neighbouring outputs). A long range with few outputs is cut into chunks, each summed into its own
 // place and added in a second launch: one owner per accumulator, one order.
 #include "cuda/common.cuh"
-#include "cuda/kernels.h"
+#include "cuda/reduce.h"
+#include "cuda/view.h"
 
 namespace stretto::cuda {
 namespace {
@@ -90,7 +91,7 @@ Tensor sum(const Tensor& x, const Shape& sorted_dims, bool keepdim) {
 
   const SumPlan plan = plan_sum(x.shape(), x.strides(), sorted_dims);
   const int device = x.device().index;
-  dispatch_floating(x.dtype(), "sum", [&](auto tag) {
+  dispatch_number(x.dtype(), "sum", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
     if (plan.splits == 1) return run(plan, out.data<T>(), x.data<T>(), device);

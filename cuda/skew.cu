@@ -3,7 +3,7 @@
 // out [rows, out_width] = moved in [rows, in_width], row r = (.., i) with i = r mod M. A warp moves
 // a row; reads and writes are coalesced, every element of out is written once.
 #include "cuda/common.cuh"
-#include "cuda/kernels.h"
+#include "cuda/skew.h"
 
 namespace stretto::cuda {
 namespace {

@@ -6,7 +6,8 @@
 
 #include "autograd/tape.h"
 #include "core/parallel.h"
-#include "cuda/kernels.h"
+#include "cuda/random.h"
+#include "ops/on_device.h"
 
 namespace stretto {
 namespace {
@@ -111,6 +112,9 @@ void fill_random(const Tensor& x, RandomKey key, Run run, bool below_one) {
     }
   });
 }
+
+void fill_uniform_cpu(const Tensor& x, RandomKey key) { fill_random(x, key, uniform_run, true); }
+void fill_normal_cpu(const Tensor& x, RandomKey key) { fill_random(x, key, normal_run, false); }
 
 void check_floating(const char* op, DType dtype) {
   check(is_floating(dtype), op, "got ", dtype, "; accepted: f32, f64, bf16");
@@ -232,7 +236,7 @@ Tensor rand(const Shape& shape, RandomKey key, Options options) {
   check_sizes("rand", shape);
   check_floating("rand", options.dtype);
   Tensor x = empty(shape, options);
-  x.device().is_cpu() ? fill_random(x, key, uniform_run, true) : cuda::fill_uniform(x, key);
+  on_device(x, fill_uniform_cpu, cuda::fill_uniform, key);
   return x;
 }
 
@@ -244,7 +248,7 @@ Tensor randn(const Shape& shape, RandomKey key, Options options) {
   check_sizes("randn", shape);
   check_floating("randn", options.dtype);
   Tensor x = empty(shape, options);
-  x.device().is_cpu() ? fill_random(x, key, normal_run, false) : cuda::fill_normal(x, key);
+  on_device(x, fill_normal_cpu, cuda::fill_normal, key);
   return x;
 }
 

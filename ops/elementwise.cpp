@@ -1,4 +1,4 @@
-// Elementwise ops on the CPU. Order: unary functions, scalars, functions of two tensors, changes in
+// Elementwise ops. Order: unary functions, scalars, functions of two tensors, changes in
 // place. Comparisons and selection by mask are in elementwise_masks.cpp.
 #include "ops/elementwise.h"
 
@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "autograd/tape.h"
-#include "cuda/kernels.h"
+#include "cuda/elementwise.h"
 #include "ops/create.h"
 #include "ops/elementwise_loops.h"
 #include "ops/elementwise_math.h"
@@ -54,8 +54,7 @@ void mend_far(const T* x, const T* g, T* y, int64_t n, double (*f)(double)) {
 // y = f(x) over a contiguous copy of x; `far` is f again, for sines.
 template <class F>
 Tensor map(const char* op, const Tensor& input, F f, double (*far)(double) = nullptr) {
-  check_cpu(op, {&input});
-  const Tensor x = input.detach().contiguous();
+  const Tensor x = input.contiguous();
   Tensor y = empty_like(x);
   dispatch_floating(x.dtype(), op, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -72,8 +71,7 @@ Tensor map(const char* op, const Tensor& input, F f, double (*far)(double) = nul
 // g · F′, in one pass; `at` is x or y, whichever the derivative reads.
 template <class F>
 Tensor chain_rule(const char* op, const Tensor& at, const Tensor& grad) {
-  check_cpu(op, {&at, &grad});
-  const Tensor x = at.detach().contiguous(), g = grad.contiguous();
+  const Tensor x = at.contiguous(), g = grad.contiguous();
   Tensor y = empty_like(x);
   dispatch_floating(x.dtype(), op, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -93,17 +91,25 @@ Tensor chain_rule(const char* op, const Tensor& at, const Tensor& grad) {
 template <class F>
 Tensor unary(const char* op, const Tensor& input) {
   const Tensor x = floating(input);
-  double (*far)(double) = nullptr;
-  if constexpr (requires { F::far; }) far = F::far;
-  Tensor y = map(
-      op, x, [](auto v) { return F::value(v); }, far);
+  Tensor y = on_device(
+      x.detach(),
+      [op](const Tensor& v) {
+        double (*far)(double) = nullptr;
+        if constexpr (requires { F::far; }) far = F::far;
+        return map(
+            op, v, [](auto e) { return F::value(e); }, far);
+      },
+      [](const Tensor& v) { return cuda::unary(F(), v); });
   constexpr bool from_x = F::needs == em::Needs::x;
   return record(
       op, {x}, y,
       [op, saved = from_x ? Saved(x) : Saved()](Backward& b) {
         const Tensor at = from_x ? saved() : b.output();
-        return Tensors{grad_enabled() ? b.grad() * F::derivative(at, at)
-                                      : chain_rule<F>(op, at, b.grad())};
+        if (grad_enabled()) return Tensors{b.grad() * F::derivative(at, at)};
+        return Tensors{on_device(
+            at.detach(), [op](const Tensor& v, const Tensor& g) { return chain_rule<F>(op, v, g); },
+            [](const Tensor& v, const Tensor& g) { return cuda::chain_rule(F(), v, g); },
+            b.grad())};
       },
       from_x ? Keep::nothing : Keep::outputs);
 }
@@ -128,50 +134,48 @@ Tensor rsqrt(const Tensor& x) { return unary<em::Rsqrt>("rsqrt", x); }
 
 namespace {
 
-// Integers keep their dtype through f, which is computed in i64.
 template <class F>
-Tensor map_any(const char* op, const Tensor& input, F f) {
-  if (is_floating(input.dtype())) return map(op, input, f);
-  check_cpu(op, {&input});
-  const Tensor x = input.to(i64).contiguous(), y = empty_like(x);
+Tensor map_integers(const Tensor& input, F f) {
+  const Tensor x = input.contiguous(), y = empty_like(x);
   const int64_t* from = x.data<int64_t>();
   int64_t* to = y.data<int64_t>();
   parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = f(from[i]);
   });
-  return y.to(input.dtype());
+  return y;
+}
+
+// y = f(x), on CUDA kernel(x). Integers keep their dtype; f and the kernel see i64.
+template <class F, class Kernel>
+Tensor map_any(const char* op, const Tensor& x, F f, Kernel kernel) {
+  if (is_floating(x.dtype()))
+    return on_device(
+        x.detach(), [&](const Tensor& v) { return map(op, v, f); }, kernel);
+  return on_device(
+             x.to(i64), [&](const Tensor& v) { return map_integers(v, f); }, kernel)
+      .to(x.dtype());
+}
+
+template <class F>
+Tensor piecewise(const char* op, const Tensor& x) {
+  return map_any(
+      op, x, [](auto v) { return F::value(v); },
+      [](const Tensor& v) { return cuda::unary(F(), v); });
 }
 
 }  // namespace
 
 Tensor abs(const Tensor& x) {
-  Tensor y = map_any("abs", x, [](auto v) {
-    if constexpr (std::is_integral_v<decltype(v)>)
-      return v < 0 ? math::wrapping_sub(decltype(v)(0), v) : v;
-    else
-      return em::Abs::value(v);
-  });
-  return record("abs", {x}, y,
+  return record("abs", {x}, piecewise<em::Abs>("abs", x),
                 [x = Saved(x)](Backward& b) { return Tensors{b.grad() * sign(x())}; });
 }
 
-Tensor step(const Tensor& x) {
-  return map_any("step", x, [](auto v) { return em::step(v); });
-}
-
-Tensor sign(const Tensor& x) {
-  return map_any("sign", x, [](auto v) { return em::sign(v); });
-}
+Tensor step(const Tensor& x) { return piecewise<em::Step>("step", x); }
+Tensor sign(const Tensor& x) { return piecewise<em::Sign>("sign", x); }
 
 // ---------------------------------------------------------------------------- scalars
 
 namespace {
-
-// The CUDA kernels of arithmetic are for floating types.
-void check_floating_on_cuda(const char* op, const Tensor& x) {
-  check(x.device().is_cpu() || is_floating(x.dtype()), op, "no CUDA kernel yet for ", x.dtype(),
-        "; move the tensor to the CPU: x.to(cpu)");
-}
 
 // The dtype of x ∘ c: x's own, but f32 where an integer tensor meets what is no i64.
 Tensor for_scalar(const Tensor& x, double c) {
@@ -180,23 +184,25 @@ Tensor for_scalar(const Tensor& x, double c) {
   return x.dtype() == boolean ? x.to(i64) : x;
 }
 
+// F(x, c).
+template <class F>
+Tensor with_number(const char* op, const Tensor& x, double c) {
+  return map_any(
+      op, x, [c](auto v) { return F::value(v, decltype(v)(c)); },
+      [c](const Tensor& v) { return cuda::binary(F(), v, c); });
+}
+
 }  // namespace
 
 Tensor add(const Tensor& input, double c) {
   const Tensor x = for_scalar(input, c);
-  check_floating_on_cuda("add", x);
-  Tensor y = x.device().is_cuda()
-                 ? cuda::add_scalar(x.detach().contiguous(), c)
-                 : map_any("add", x, [c](auto v) { return em::Add::value(v, decltype(v)(c)); });
+  Tensor y = with_number<em::Add>("add", x, c);
   return record("add", {x}, y, [](Backward& b) { return Tensors{b.grad()}; });
 }
 
 Tensor mul(const Tensor& input, double c) {
   const Tensor x = for_scalar(input, c);
-  check_floating_on_cuda("mul", x);
-  Tensor y = x.device().is_cuda()
-                 ? cuda::mul_scalar(x.detach().contiguous(), c)
-                 : map_any("mul", x, [c](auto v) { return em::Mul::value(v, decltype(v)(c)); });
+  Tensor y = with_number<em::Mul>("mul", x, c);
   return record("mul", {x}, y, [c](Backward& b) { return Tensors{b.grad() * c}; });
 }
 
@@ -204,14 +210,15 @@ Tensor neg(const Tensor& x) { return mul(x, -1.0); }
 
 Tensor div(const Tensor& input, double c) {
   const Tensor x = floating(input);
-  Tensor y = x.device().is_cuda() ? cuda::div_scalar(x.detach().contiguous(), c)
-                                  : map("div", x, [c](auto v) { return v / decltype(v)(c); });
+  Tensor y = with_number<em::Div>("div", x, c);
   return record("div", {x}, y, [c](Backward& b) { return Tensors{b.grad() / c}; });
 }
 
 Tensor div(double c, const Tensor& input) {
   const Tensor x = floating(input);
-  Tensor y = map("div", x, [c](auto v) { return decltype(v)(c) / v; });
+  Tensor y = map_any(
+      "div", x, [c](auto v) { return em::Div::value(decltype(v)(c), v); },
+      [c](const Tensor& v) { return cuda::binary(em::Div(), c, v); });
   return record(
       "div", {x}, y,
       [x = Saved(x)](Backward& b) { return Tensors{-(b.grad() * (b.output() / x()))}; },
@@ -220,7 +227,7 @@ Tensor div(double c, const Tensor& input) {
 
 Tensor pow(const Tensor& input, double p) {
   const Tensor x = floating(input);
-  Tensor y = map("pow", x, [p](auto v) { return decltype(v)(std::pow(v, decltype(v)(p))); });
+  Tensor y = with_number<em::Pow>("pow", x, p);
   return record("pow", {x}, y, [p, x = Saved(x)](Backward& b) {
     if (p == 0) return Tensors{zeros_like(x())};
     return Tensors{b.grad() * (pow(x(), p - 1) * p)};
@@ -242,10 +249,9 @@ Tensor clamp_integers(const Tensor& x, double low, double high) {
   });
   check(least <= most && low < 0x1p63 && high >= -0x1p63, "clamp", "no ", x.dtype(),
         " lies between ", low, " and ", high);
-  return map_any("clamp", x, [=](auto v) {
-    using T = decltype(v);
-    return std::clamp(v, T(least), T(most));
-  });
+  check_cpu("clamp", {&x});
+  return map_integers(x.to(i64), [=](int64_t v) { return std::clamp(v, least, most); })
+      .to(x.dtype());
 }
 
 }  // namespace
@@ -253,7 +259,12 @@ Tensor clamp_integers(const Tensor& x, double low, double high) {
 Tensor clamp(const Tensor& x, double low, double high) {
   check(low <= high, "clamp", "low ", low, " is above high ", high);
   if (!is_floating(x.dtype())) return clamp_integers(x, low, high);
-  Tensor y = map("clamp", x, [=](auto v) { return em::clamp(v, low, high); });
+  Tensor y = on_device(
+      x.detach(),
+      [=](const Tensor& v) {
+        return map("clamp", v, [=](auto e) { return em::clamp(e, low, high); });
+      },
+      [=](const Tensor& v) { return cuda::clamp(v, low, high); });
   return record("clamp", {x}, y, [=, x = Saved(x)](Backward& b) {
     return Tensors{
         where(logical_and(ge(x(), low), le(x(), high)), b.grad(), scalar(0, options_of(x())))};
@@ -265,9 +276,7 @@ Tensor clamp(const Tensor& x, double low, double high) {
 namespace {
 
 template <class F>
-Tensor arithmetic(const char* op, const Tensor& a, const Tensor& b) {
-  const Shape shape = broadcast_shapes(op, a.shape(), b.shape());
-  check_cpu(op, {&a, &b});
+Tensor arithmetic_cpu(const Tensor& a, const Tensor& b, const Shape& shape) {
   Tensor y = empty(shape, options_of(a));
   dispatch(a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -277,19 +286,24 @@ Tensor arithmetic(const char* op, const Tensor& a, const Tensor& b) {
   return y;
 }
 
+// The kernels for integers are for i64; what narrower ones wrap to is the same.
 template <class F>
-Tensor arithmetic(const char* op, cuda::Binary kernel, const Tensor& a, const Tensor& b) {
-  if (a.device().is_cpu()) return arithmetic<F>(op, a, b);
-  broadcast_shapes(op, a.shape(), b.shape());
-  check_floating_on_cuda(op, a);
-  return cuda::binary(kernel, a.detach(), b.detach());
+Tensor arithmetic_cuda(const Tensor& a, const Tensor& b, const Shape&) {
+  if (is_floating(a.dtype())) return cuda::binary(F(), a, b);
+  return cuda::binary(F(), a.to(i64), b.to(i64)).to(a.dtype());
+}
+
+template <class F>
+Tensor arithmetic(const char* op, const Tensor& a, const Tensor& b) {
+  return on_device(a.detach(), arithmetic_cpu<F>, arithmetic_cuda<F>, b.detach(),
+                   broadcast_shapes(op, a.shape(), b.shape()));
 }
 
 }  // namespace
 
 Tensor add(const Tensor& x, const Tensor& z) {
   const auto [a, b] = promoted("add", x, z);
-  return record("add", {a, b}, arithmetic<em::Add>("add", cuda::Binary::add, a, b),
+  return record("add", {a, b}, arithmetic<em::Add>("add", a, b),
                 [sa = a.shape(), sb = b.shape()](Backward& g) {
                   return Tensors{g.needs(0) ? sum_to(g.grad(), sa) : Tensor(),
                                  g.needs(1) ? sum_to(g.grad(), sb) : Tensor()};
@@ -298,7 +312,7 @@ Tensor add(const Tensor& x, const Tensor& z) {
 
 Tensor sub(const Tensor& x, const Tensor& z) {
   const auto [a, b] = promoted("sub", x, z);
-  return record("sub", {a, b}, arithmetic<em::Sub>("sub", cuda::Binary::sub, a, b),
+  return record("sub", {a, b}, arithmetic<em::Sub>("sub", a, b),
                 [sa = a.shape(), sb = b.shape()](Backward& g) {
                   return Tensors{g.needs(0) ? sum_to(g.grad(), sa) : Tensor(),
                                  g.needs(1) ? -sum_to(g.grad(), sb) : Tensor()};
@@ -307,7 +321,7 @@ Tensor sub(const Tensor& x, const Tensor& z) {
 
 Tensor mul(const Tensor& x, const Tensor& z) {
   const auto [a, b] = promoted("mul", x, z);
-  return record("mul", {a, b}, arithmetic<em::Mul>("mul", cuda::Binary::mul, a, b),
+  return record("mul", {a, b}, arithmetic<em::Mul>("mul", a, b),
                 [a = Saved(a), b = Saved(b)](Backward& g) {
                   return Tensors{g.needs(0) ? sum_to(g.grad() * b(), a().shape()) : Tensor(),
                                  g.needs(1) ? sum_to(g.grad() * a(), b().shape()) : Tensor()};
@@ -316,7 +330,7 @@ Tensor mul(const Tensor& x, const Tensor& z) {
 
 Tensor div(const Tensor& x, const Tensor& z) {
   const auto [a, b] = promoted("div", x, z, true);
-  return record("div", {a, b}, arithmetic<em::Div>("div", cuda::Binary::div, a, b),
+  return record("div", {a, b}, arithmetic<em::Div>("div", a, b),
                 [a = Saved(a), b = Saved(b)](Backward& g) {
                   const Tensor ga = g.grad() / b();
                   return Tensors{g.needs(0) ? sum_to(ga, a().shape()) : Tensor(),
@@ -366,6 +380,37 @@ STRETTO_CLONES void add_run(T* y, int64_t sy, const T* x, int64_t sx, int64_t n,
   }
 }
 
+void add_scaled(const Tensor& to, const Tensor& from, double scale) {
+  const StridedLoop<2> loop(to.shape(), {to.strides(), from.strides()});
+  dispatch_floating(to.dtype(), "add_", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* y = to.data<T>();
+    const T* x = from.data<T>();
+    loop.run([&](auto at, int64_t n) {
+      add_run(y + at[0], loop.inner[0], x + at[1], loop.inner[1], n, compute_t<T>(scale));
+    });
+  });
+}
+
+template <class T>
+STRETTO_CLONES void scale_run(T* y, int64_t stride, int64_t n, compute_t<T> factor) {
+  if (stride == 1) {
+    for (int64_t i = 0; i < n; ++i) y[i] = T(compute_t<T>(y[i]) * factor);
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i * stride] = T(compute_t<T>(y[i * stride]) * factor);
+  }
+}
+
+void scale(const Tensor& x, double factor) {
+  const StridedLoop<1> loop(x.shape(), {x.strides()});
+  dispatch_floating(x.dtype(), "mul_", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* y = x.data<T>();
+    loop.run(
+        [&](auto at, int64_t n) { scale_run(y + at[0], loop.inner[0], n, compute_t<T>(factor)); });
+  });
+}
+
 }  // namespace
 
 Tensor Tensor::add_(const Tensor& other, double scale) const {
@@ -374,28 +419,21 @@ Tensor Tensor::add_(const Tensor& other, double scale) const {
   check(is_floating(dtype()), "add_", "needs a floating tensor, got ", *this);
   const Tensor from =
       broadcast_to(readable_while_writing(*this, other.detach().to(dtype())), shape());
-  if (device().is_cuda()) {
-    cuda::add_scaled(*this, from, scale);
-  } else {
-    const StridedLoop<2> loop(shape(), {strides(), from.strides()});
-    dispatch_floating(dtype(), "add_", [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      T* y = data<T>();
-      const T* x = from.data<T>();
-      loop.run([&](auto at, int64_t n) {
-        add_run(y + at[0], loop.inner[0], x + at[1], loop.inner[1], n, compute_t<T>(scale));
-      });
-    });
-  }
+  on_device(*this, add_scaled, cuda::add_scaled, from, scale);
   ++storage().version;
   return *this;
 }
 
 Tensor Tensor::mul_(double factor) const {
   check_in_place("mul_", *this);
+  if (is_floating(dtype())) {
+    on_device(*this, scale, cuda::scale, factor);
+    ++storage().version;
+    return *this;
+  }
   NoGrad guard;
   const Tensor product = mul(*this, factor);
-  check(is_floating(product.dtype()) == is_floating(dtype()), "mul_", *this, " times ", factor,
+  check(!is_floating(product.dtype()), "mul_", *this, " times ", factor,
         " is no longer whole; convert it first");
   return copy_(product);
 }

@@ -1,4 +1,6 @@
-// Comparisons, truths and selection by mask, on the CPU.
+// Comparisons, truths and selection by mask.
+#include "cuda/elementwise_masks.h"
+
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -17,16 +19,27 @@ namespace em = elementwise;
 namespace {
 
 template <class F>
-Tensor compare(const char* op, const Tensor& x, const Tensor& z) {
-  const auto [a, b] = promoted(op, x, z);
-  check_cpu(op, {&a, &b});
-  Tensor y = empty(broadcast_shapes(op, a.shape(), b.shape()), {.dtype = boolean});
-  dispatch(a.dtype(), [&, &a = a, &b = b](auto tag) {
+Tensor compare_cpu(const Tensor& a, const Tensor& b, const Shape& shape) {
+  Tensor y = empty(shape, {.dtype = boolean});
+  dispatch(a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!std::is_same_v<T, bool>)
       binary_loop<T, bool>(a, b, y, [](auto u, auto v) { return F::value(u, v); });
   });
   return y;
+}
+
+template <class F>
+Tensor compare_cuda(const Tensor& a, const Tensor& b, const Shape&) {
+  if (is_floating(a.dtype())) return cuda::compare(F(), a, b);
+  return cuda::compare(F(), a.to(i64), b.to(i64));
+}
+
+template <class F>
+Tensor compare(const char* op, const Tensor& x, const Tensor& z) {
+  const auto [a, b] = promoted(op, x, z);
+  return on_device(a.detach(), compare_cpu<F>, compare_cuda<F>, b.detach(),
+                   broadcast_shapes(op, a.shape(), b.shape()));
 }
 
 // x ∘ c. An integer tensor is compared with a whole number that lies as c does to every integer:
@@ -35,12 +48,11 @@ Tensor compare(const char* op, const Tensor& x, const Tensor& z) {
 template <class F>
 Tensor compare(const char* op, const Tensor& x, double c, bool up) {
   if (is_floating(x.dtype())) return compare<F>(op, x, scalar(c, options_of(x)));
-  check_cpu(op, {&x});
   const bool equality = std::is_same_v<F, em::Eq> || std::is_same_v<F, em::Ne>;
   const double whole = equality ? c : up ? std::ceil(c) : std::floor(c);
   if (!has_value(i64, whole))
     return full(x.shape(), F::value(0.0, c), {.dtype = boolean, .device = x.device()});
-  return compare<F>(op, x, tensor<int64_t>({int64_t(whole)}).view({}));
+  return compare<F>(op, x, scalar(whole, {.dtype = i64, .device = x.device()}));
 }
 
 }  // namespace
@@ -66,15 +78,25 @@ void check_mask(const char* op, const Tensor& mask) {
   check(is_mask(mask.dtype()), op, "mask is ", mask, "; accepted: bool, u8");
 }
 
-// f of two truths.
+// f of two truths, "and" or "or".
 template <class F>
 Tensor combine(const char* op, const Tensor& a, const Tensor& b, F f) {
   check_mask(op, a);
   check_mask(op, b);
-  check_cpu(op, {&a, &b});
-  Tensor y = empty(broadcast_shapes(op, a.shape(), b.shape()), {.dtype = boolean});
-  binary_loop<bool, bool>(a.to(boolean), b.to(boolean), y, f);
-  return y;
+  check_same_device(op, {&a, &b});
+  const Shape shape = broadcast_shapes(op, a.shape(), b.shape());
+  return on_device(
+      a.to(boolean),
+      [&](const Tensor& u, const Tensor& v) {
+        Tensor y = empty(shape, {.dtype = boolean});
+        binary_loop<bool, bool>(u, v, y, f);
+        return y;
+      },
+      [&](const Tensor& u, const Tensor& v) {
+        auto truth = [&](bool value) { return scalar(value, options_of(u)); };
+        return cuda::where(u, f(true, false) ? truth(true) : v, f(false, true) ? v : truth(false));
+      },
+      b.to(boolean));
 }
 
 }  // namespace
@@ -92,23 +114,17 @@ Tensor logical_not(const Tensor& a) {
   return eq(a, 0.0);
 }
 
-Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
-  check_mask("where", mask);
-  check_same_device("where", {&x, &z});
-  const DType type = promote(x.dtype(), z.dtype());
-  const Tensor a = x.to(type), b = z.to(type);
-  check_cpu("where", {&mask, &a, &b});
-  const Tensor choose = mask.to(u8);
-  const Shape shape =
-      broadcast_shapes("where", broadcast_shapes("where", a.shape(), b.shape()), choose.shape());
+namespace {
+
+Tensor where_cpu(const Tensor& mask, const Tensor& a, const Tensor& b, const Shape& shape) {
   Tensor y = empty(shape, options_of(a));
-  const StridedLoop<4> loop(
-      shape, {y.strides(), broadcast_strides(choose.shape(), choose.strides(), shape),
-              broadcast_strides(a.shape(), a.strides(), shape),
-              broadcast_strides(b.shape(), b.strides(), shape)});
-  dispatch(type, [&](auto tag) {
+  const StridedLoop<4> loop(shape,
+                            {y.strides(), broadcast_strides(mask.shape(), mask.strides(), shape),
+                             broadcast_strides(a.shape(), a.strides(), shape),
+                             broadcast_strides(b.shape(), b.strides(), shape)});
+  dispatch(a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const uint8_t* m = choose.data<uint8_t>();
+    const uint8_t* m = mask.data<uint8_t>();
     const T *pa = a.data<T>(), *pb = b.data<T>();
     T* to = y.data<T>();
     const auto& s = loop.inner;
@@ -117,6 +133,23 @@ Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
         to[at[0] + i * s[0]] = m[at[1] + i * s[1]] ? pa[at[2] + i * s[2]] : pb[at[3] + i * s[3]];
     });
   });
+  return y;
+}
+
+Tensor where_cuda(const Tensor& mask, const Tensor& a, const Tensor& b, const Shape&) {
+  return cuda::where(mask, a, b);
+}
+
+}  // namespace
+
+Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
+  check_mask("where", mask);
+  check_same_device("where", {&mask, &x, &z});
+  const DType type = promote(x.dtype(), z.dtype());
+  const Tensor a = x.to(type), b = z.to(type);
+  const Shape shape =
+      broadcast_shapes("where", broadcast_shapes("where", a.shape(), b.shape()), mask.shape());
+  Tensor y = on_device(mask.to(u8), where_cpu, where_cuda, a.detach(), b.detach(), shape);
   return record("where", {a, b}, y,
                 [mask = Saved(mask), sa = a.shape(), sb = b.shape()](Backward& g) {
                   const Tensor zero = scalar(0, options_of(g.grad()));

@@ -3,15 +3,17 @@
 // `derivative` is a template over its argument type. With numbers it is the kernel of the backward
 // pass, on CPU and GPU; with Tensors, whose functions of the same names are found by argument
 // dependent lookup, it is a differentiable expression, from which gradients of gradients follow.
-// `k<T>(c)` is a constant for either. `needs` says whether the derivative reads x, y = f(x), or
-// both.
+// `k<T>(c)` is a constant for either. `needs` says whether the derivative reads x or y = f(x).
+//
+// The lists at the end name all functions: for each the GPU's kernels are made
+// (cuda/elementwise.h).
 #pragma once
 
 #include "core/math.h"
 
 namespace stretto::elementwise {
 
-enum class Needs { x, y, both };
+enum class Needs { x, y };
 
 template <class T>
 STRETTO_HD inline auto k(double constant) {
@@ -35,18 +37,6 @@ template <class T>
 STRETTO_HD inline T clamp(T x, double low, double high) {
   return x < T(low) ? T(low) : (x > T(high) ? T(high) : x);
 }
-
-struct Neg {
-  static constexpr Needs needs = Needs::y;
-  template <class T>
-  STRETTO_HD static T value(T x) {
-    return -x;
-  }
-  template <class T>
-  STRETTO_HD static T derivative(const T&, const T& y) {
-    return y * k<T>(0) - k<T>(1);
-  }
-};
 
 struct Exp {
   static constexpr Needs needs = Needs::y;
@@ -137,18 +127,6 @@ struct Erf {
   STRETTO_HD static T derivative(const T& x, const T&) {
     using math::exp;
     return exp(-(x * x)) * k<T>(1.1283791670955126);  // 2/√π
-  }
-};
-
-struct Abs {
-  static constexpr Needs needs = Needs::x;
-  template <class T>
-  STRETTO_HD static T value(T x) {
-    return math::abs(x);
-  }
-  template <class T>
-  STRETTO_HD static T derivative(const T& x, const T&) {
-    return sign(x);
   }
 };
 
@@ -259,6 +237,29 @@ struct Rsqrt {
   }
 };
 
+// Functions that integers have too; the derivative of abs is sign, the others have none.
+struct Abs {
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    if constexpr (std::is_integral_v<T>)
+      return x < 0 ? math::wrapping_sub(T(0), x) : x;
+    else
+      return math::abs(x);
+  }
+};
+struct Step {
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    return step(x);
+  }
+};
+struct Sign {
+  template <class T>
+  STRETTO_HD static T value(T x) {
+    return sign(x);
+  }
+};
+
 // Values of the functions of two tensors; their derivatives stand in elementwise.cpp.
 struct Add {
   template <class T>
@@ -282,6 +283,12 @@ struct Div {
   template <class T>
   STRETTO_HD static T value(T a, T b) {
     return T(a / b);
+  }
+};
+struct Pow {
+  template <class T>
+  STRETTO_HD static T value(T x, T exponent) {
+    return T(std::pow(x, exponent));
   }
 };
 struct Maximum {
@@ -332,5 +339,26 @@ struct Ge {
     return a >= b;
   }
 };
+
+#define STRETTO_UNARY_FUNCTIONS(X) \
+  X(Exp)                           \
+  X(Log)                           \
+  X(Sin)                           \
+  X(Cos)                           \
+  X(Tanh)                          \
+  X(Sigmoid)                       \
+  X(Erf)                           \
+  X(Relu)                          \
+  X(Gelu)                          \
+  X(GeluTanh)                      \
+  X(Silu)                          \
+  X(Softplus)                      \
+  X(Square)                        \
+  X(Sqrt)                          \
+  X(Rsqrt)
+#define STRETTO_PIECEWISE_FUNCTIONS(X) X(Abs) X(Step) X(Sign)
+#define STRETTO_BINARY_FUNCTIONS(X) X(Add) X(Sub) X(Mul) X(Div) X(Maximum) X(Minimum)
+#define STRETTO_SCALAR_FUNCTIONS(X) X(Add) X(Mul) X(Div) X(Pow)
+#define STRETTO_COMPARISONS(X) X(Eq) X(Ne) X(Lt) X(Le) X(Gt) X(Ge)
 
 }  // namespace stretto::elementwise

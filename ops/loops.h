@@ -7,15 +7,9 @@
 #include "core/math.h"
 #include "core/parallel.h"
 #include "core/tensor.h"
+#include "ops/on_device.h"
 
 namespace stretto {
-
-/// Throws unless every tensor is on the CPU: for ops that have no CUDA kernel.
-inline void check_cpu(const char* op, std::initializer_list<const Tensor*> tensors) {
-  for (const Tensor* x : tensors)
-    check(!x->defined() || x->device().is_cpu(), op,
-          "no CUDA kernel yet; move the tensor to the CPU: x.to(cpu)");
-}
 
 /// N operands of one shape. `run(f)` calls f(offsets, n) for runs of n elements; operand k's
 /// element i of the run lies at offsets[k] + i · inner[k].

@@ -5,7 +5,7 @@
 #include "autograd/tape.h"
 #include "core/blas.h"
 #include "core/parallel.h"
-#include "cuda/kernels.h"
+#include "cuda/matmul.h"
 #include "ops/elementwise.h"
 #include "ops/loops.h"
 #include "ops/reduce.h"
@@ -122,7 +122,7 @@ Tensor matmul(const Tensor& left, const Tensor& right) {
   const Shape batch = broadcast_shapes("matmul", Shape(left.shape().begin(), left.dim() - 2),
                                        Shape(right.shape().begin(), right.dim() - 2));
   const Tensor a = left.detach(), b = right.detach();
-  Tensor y = a.device().is_cpu() ? product(a, b, batch) : product_cuda(a, b, batch);
+  Tensor y = on_device(a, product, product_cuda, b, batch);
   return record("matmul", {left, right}, y, [a = Saved(left), b = Saved(right)](Backward& g) {
     return Tensors{
         g.needs(0) ? sum_to(matmul(g.grad(), b().transpose(-1, -2)), a().shape()) : Tensor(),

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "autograd/tape.h"
-#include "cuda/kernels.h"
+#include "cuda/reduce.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -120,7 +120,7 @@ void sum_middle(const T* x, A* y, int64_t outer, int64_t n, int64_t inner) {
 // scale · Σ x over the reduced dimensions: one pass for each run of neighbouring ones, from the
 // right, rounded to the result's dtype once at the end.
 template <class T>
-Tensor sum_cpu(const Tensor& x, const Plan& plan, double scale) {
+Tensor sum_row_major(const Tensor& x, const Plan& plan, double scale) {
   using A = sum_t<T>;
   using R = sum_result_t<T>;
   Tensor sums;
@@ -155,20 +155,22 @@ Tensor sum_cpu(const Tensor& x, const Plan& plan, double scale) {
   return y;
 }
 
+Tensor sum_cpu(const Tensor& x, const Plan& plan, double scale) {
+  const Tensor row_major = x.contiguous();
+  return dispatch(x.dtype(), [&](auto tag) {
+    return sum_row_major<typename decltype(tag)::type>(row_major, plan, scale);
+  });
+}
+
+Tensor sum_cuda(const Tensor& x, const Plan& plan, double scale) {
+  const Tensor y = cuda::sum(is_floating(x.dtype()) ? x : x.to(i64), plan.sorted, true);
+  return scale == 1 ? y : y * scale;
+}
+
 Tensor scaled_sum(const char* op, const Tensor& x, const Dims& dims, bool keepdim, bool average) {
   const Plan plan(op, x, dims);
   const double scale = average ? 1.0 / double(plan.count) : 1.0;
-  Tensor y;
-  if (x.device().is_cpu()) {
-    const Tensor row_major = x.detach().contiguous();
-    y = dispatch(x.dtype(), [&](auto tag) {
-      return sum_cpu<typename decltype(tag)::type>(row_major, plan, scale);
-    });
-  } else {
-    check_floating(op, x);
-    y = cuda::sum(x.detach(), plan.sorted, true);
-    if (average) y = y * scale;
-  }
+  Tensor y = on_device(x.detach(), sum_cpu, sum_cuda, plan, scale);
   if (!keepdim) y = y.view(plan.dropped);
   return record(op, {x}, y, [kept = plan.kept, shape = x.shape(), scale](Backward& b) {
     const Tensor g = b.grad().reshape(kept);

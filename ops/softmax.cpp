@@ -1,7 +1,7 @@
 #include "ops/softmax.h"
 
 #include "autograd/tape.h"
-#include "cuda/kernels.h"
+#include "cuda/softmax.h"
 #include "ops/elementwise.h"
 #include "ops/loops.h"
 #include "ops/reduce.h"
@@ -40,10 +40,7 @@ STRETTO_CLONES void softmax_backward_row(const T* y, const T* g, T* dx, int64_t 
   }
 }
 
-Tensor forward(const Tensor& input, bool logarithm) {
-  const Tensor x = input.detach().contiguous();
-  if (x.device().is_cuda() && !logarithm) return cuda::softmax(x);
-  check_cpu("log_softmax", {&x});
+Tensor softmax_cpu(const Tensor& x, bool logarithm) {
   Tensor y = empty_like(x);
   const int64_t n = x.size(-1);
   dispatch_floating(x.dtype(), "softmax", [&](auto tag) {
@@ -57,9 +54,7 @@ Tensor forward(const Tensor& input, bool logarithm) {
   return y;
 }
 
-Tensor backward_fused(const Tensor& y, const Tensor& grad, bool logarithm) {
-  const Tensor g = grad.contiguous();
-  if (y.device().is_cuda() && !logarithm) return cuda::softmax_backward(y, g);
+Tensor softmax_backward_cpu(const Tensor& y, const Tensor& g, bool logarithm) {
   Tensor dx = empty_like(y);
   const int64_t n = y.size(-1);
   dispatch_floating(y.dtype(), "softmax", [&](auto tag) {
@@ -80,10 +75,12 @@ Tensor along(const char* op, const Tensor& x, int64_t d, bool logarithm) {
   d = wrap_dim(op, d, x.dim());
   if (d != x.dim() - 1) return along(op, x.transpose(d, -1), -1, logarithm).transpose(d, -1);
   return record(
-      op, {x}, forward(x, logarithm),
+      op, {x}, on_device(x.detach().contiguous(), softmax_cpu, cuda::softmax, logarithm),
       [logarithm](Backward& b) {
         const Tensor y = b.output();
-        if (!grad_enabled()) return Tensors{backward_fused(y, b.grad(), logarithm)};
+        if (!grad_enabled())
+          return Tensors{on_device(y, softmax_backward_cpu, cuda::softmax_backward,
+                                   b.grad().contiguous(), logarithm)};
         if (logarithm) return Tensors{b.grad() - exp(y) * sum(b.grad(), {-1}, true)};
         return Tensors{y * (b.grad() - sum(b.grad() * y, {-1}, true))};
       },

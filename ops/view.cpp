@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "cuda/kernels.h"
+#include "cuda/view.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/loops.h"
@@ -86,10 +86,22 @@ void strided_copy(const Tensor& to, const Tensor& from) {
   });
 }
 
+void fill(const Tensor& x, double value) {
+  const StridedLoop<1> loop(x.shape(), {x.strides()});
+  dispatch(x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* y = x.data<T>();
+    const T v = static_cast<T>(value);
+    loop.run([&](auto at, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) y[at[0] + i * loop.inner[0]] = v;
+    });
+  });
+}
+
 // to = from, where both may lie anywhere.
 void copy_elements(const Tensor& to, const Tensor& from) {
   if (to.device() == from.device()) {
-    to.device().is_cpu() ? strided_copy(to, from) : cuda::strided_copy(to, from);
+    on_device(to, strided_copy, cuda::strided_copy, from);
     return;
   }
   NoGrad guard;
@@ -281,19 +293,7 @@ Tensor Tensor::copy_(const Tensor& from) const {
 Tensor Tensor::fill_(double value) const {
   check_in_place("fill_", *this);
   check_value("fill_", dtype(), value);
-  if (device().is_cuda()) {
-    cuda::fill(*this, value);
-  } else {
-    const StridedLoop<1> loop(shape(), {strides()});
-    dispatch(dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      T* y = data<T>();
-      const T v = static_cast<T>(value);
-      loop.run([&](auto at, int64_t n) {
-        for (int64_t i = 0; i < n; ++i) y[at[0] + i * loop.inner[0]] = v;
-      });
-    });
-  }
+  on_device(*this, fill, cuda::fill, value);
   ++storage().version;
   return *this;
 }

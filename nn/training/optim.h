@@ -11,7 +11,8 @@
 //
 // A step is one fused pass over each parameter, in f64 for f64 parameters, else in f32. bf16
 // parameters have f32 master copies here, as an update is often smaller than half a bf16 step. What
-// is kept between steps lives on the CPU: parameters on a GPU travel there and back.
+// is kept between steps lies beside its parameter, on the same device. The steps themselves are ops
+// (ops/optim.h).
 #pragma once
 
 #include <optional>
@@ -71,7 +72,7 @@ class Optimizer {
  protected:
   Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay);
 
-  /// One parameter's step: contiguous tensors on the CPU.
+  /// One parameter's step: contiguous tensors on its device.
   struct Update {
     Tensor weight, gradient;
     Tensor master;  // undefined unless the weight is bf16

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "autograd/tape.h"
-#include "cuda/kernels.h"
+#include "cuda/skew.h"
 #include "ops/loops.h"
 
 namespace stretto {
@@ -13,8 +13,7 @@ namespace {
 // Rows of [.., M, from] to rows of [.., M, to], each moved by shift(i) columns; both directions of
 // the skew are this, with opposite signs.
 template <class Shift>
-Tensor move_rows(const Tensor& input, int64_t width, Shift shift) {
-  const Tensor x = input.detach().contiguous();
+Tensor move_rows(const Tensor& x, int64_t width, Shift shift) {
   Shape shape = x.shape();
   shape.back() = width;
   Tensor y = empty(shape, options_of(x));
@@ -39,6 +38,14 @@ Tensor move_rows(const Tensor& input, int64_t width, Shift shift) {
   return y;
 }
 
+Tensor skew_cpu(const Tensor& x, int64_t n_keys) {
+  return move_rows(x, n_keys, [m = x.size(-2)](int64_t i) { return m - 1 - i; });
+}
+
+Tensor unskew_cpu(const Tensor& y, int64_t width) {
+  return move_rows(y, width, [m = y.size(-2)](int64_t i) { return i - m + 1; });
+}
+
 void check_arguments(const char* op, const Tensor& x, int64_t width) {
   check(x.dim() >= 2 && is_floating(x.dtype()), op, "got ", x,
         "; needs a floating tensor of at least 2 dimensions");
@@ -49,18 +56,14 @@ void check_arguments(const char* op, const Tensor& x, int64_t width) {
 
 Tensor skew(const Tensor& x, Int n_keys) {
   check_arguments("skew", x, n_keys);
-  const int64_t m = x.size(-2);
-  Tensor y = x.device().is_cuda() ? cuda::skew(x.detach().contiguous(), n_keys)
-                                  : move_rows(x, n_keys, [m](int64_t i) { return m - 1 - i; });
+  Tensor y = on_device(x.detach().contiguous(), skew_cpu, cuda::skew, n_keys);
   return record("skew", {x}, y,
                 [width = x.size(-1)](Backward& b) { return Tensors{unskew(b.grad(), width)}; });
 }
 
 Tensor unskew(const Tensor& y, Int width) {
   check_arguments("unskew", y, width);
-  const int64_t m = y.size(-2);
-  Tensor x = y.device().is_cuda() ? cuda::unskew(y.detach().contiguous(), width)
-                                  : move_rows(y, width, [m](int64_t i) { return i - m + 1; });
+  Tensor x = on_device(y.detach().contiguous(), unskew_cpu, cuda::unskew, width);
   return record("unskew", {y}, x,
                 [n = y.size(-1)](Backward& b) { return Tensors{skew(b.grad(), n)}; });
 }

@@ -231,17 +231,17 @@ void kerple_module(const Tensors& x, const Config& config, AttentionCall& call) 
 
 // ------------------------------------------------------------------- rotation
 
-nn::RotaryOptions rotary_options(const Config& config) {
+RotaryOptions rotary_options(const Config& config) {
   return {.base = config.number("base", 10000),
           .pairing = config.choice("pairing", {"half", "interleaved"}) == "half"
-                         ? nn::RotaryPairing::half
-                         : nn::RotaryPairing::interleaved};
+                         ? RotaryPairing::half
+                         : RotaryPairing::interleaved};
 }
 
 void rope(const Tensors&, const Config& config, AttentionCall& call) {
-  const nn::RotaryOptions o = rotary_options(config);
-  call.q = nn::rotate(call.q, call.n_keys() - call.n_queries(), o);
-  call.k = nn::rotate(call.k, 0, o);
+  const RotaryOptions o = rotary_options(config);
+  call.q = rotate(call.q, call.n_keys() - call.n_queries(), o);
+  call.k = rotate(call.k, 0, o);
 }
 
 void rope_module(const Tensors&, const Config& config, AttentionCall& call) {

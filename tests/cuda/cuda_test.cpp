@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "core/gpu_runtime.h"
 #include "core/random.h"
-#include "cuda/device.h"
-#include "cuda/kernels.h"
+#include "cuda/random.h"
 #include "ops/attention/skew.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

@@ -1,9 +1,11 @@
 // Copies, conversions and elementwise kernels: CPU against CUDA.
 #include <vector>
 
-#include "cuda/kernels.h"
+#include "cuda/elementwise.h"
+#include "cuda/view.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/cuda/gpu.h"
 
@@ -76,13 +78,8 @@ TEST_CASE("fill", "[cuda]") {
 
 TEST_CASE("binary operations have the CPU's bits", "[cuda]") {
   NEEDS_GPU();
-  const struct {
-    cuda::Binary op;
-    Tensor (*reference)(const Tensor&, const Tensor&);
-  } operations[] = {{cuda::Binary::add, add},
-                    {cuda::Binary::sub, sub},
-                    {cuda::Binary::mul, mul},
-                    {cuda::Binary::div, div}};
+  using Function = Tensor (*)(const Tensor&, const Tensor&);
+  const Function operations[] = {add, sub, mul, div, maximum, minimum, eq, ne, lt, le, gt, ge};
   const std::vector<std::pair<Shape, Shape>> shapes = {{{}, {}},
                                                        {{0}, {1}},
                                                        {{1}, {1}},
@@ -98,9 +95,9 @@ TEST_CASE("binary operations have the CPU's bits", "[cuda]") {
   for (const auto& [sa, sb] : shapes) {
     for (const DType t : floating) {
       const Tensor a = noise(sa, ++stream, t), b = noise(sb, ++stream, t);
-      for (const auto& o : operations) {
-        CAPTURE(str(sa), str(sb), name(t), int(o.op));
-        check_equal(o.reference(a, b), cuda::binary(o.op, a.to(gpu), b.to(gpu)));
+      for (const Function& f : operations) {
+        CAPTURE(str(sa), str(sb), name(t), &f - operations);
+        check_equal(f(a, b), f(a.to(gpu), b.to(gpu)));
       }
     }
   }
@@ -110,33 +107,81 @@ TEST_CASE("binary operations have the CPU's bits", "[cuda]") {
        {base.transpose(0, 1), base.slice(1, 1, 36, 2).transpose(0, 1),
         base.select(1, 3).unsqueeze(1).expand({24, 24}), base.flatten().slice(0, 1, 577)}) {
     const Tensor b = noise(a.shape(), ++stream);
-    for (const auto& o : operations) {
-      check_equal(o.reference(a, b), cuda::binary(o.op, on_gpu(a), b.to(gpu)));
-      check_equal(o.reference(b, a), cuda::binary(o.op, b.to(gpu), on_gpu(a)));
-      check_equal(o.reference(a, a), cuda::binary(o.op, on_gpu(a), on_gpu(a)));
+    for (const Function& f : operations) {
+      check_equal(f(a, b), f(on_gpu(a), b.to(gpu)));
+      check_equal(f(b, a), f(b.to(gpu), on_gpu(a)));
+      check_equal(f(a, a), f(on_gpu(a), on_gpu(a)));
     }
   }
   const Tensor x = tensor(std::vector<double>{0, -0.0, inf, -inf, std::nan(""), 1}, {6}).to(f32);
-  for (const auto& o : operations)
-    check_equal(o.reference(x.unsqueeze(1), x),
-                cuda::binary(o.op, x.to(gpu).unsqueeze(1), x.to(gpu)));
+  for (const Function& f : operations)
+    check_equal(f(x.unsqueeze(1), x), f(x.to(gpu).unsqueeze(1), x.to(gpu)));
+}
+
+TEST_CASE("integers and masks on the GPU are those on the CPU", "[cuda]") {
+  NEEDS_GPU();
+  using Function = Tensor (*)(const Tensor&, const Tensor&);
+  const Function operations[] = {add, sub, mul, div, maximum, minimum, eq, ne, lt, le, gt, ge};
+  const Tensor whole = tensor<int64_t>({0, 1, -1, 7, 255, 256, INT32_MAX, INT64_MIN, INT64_MAX});
+  for (const DType s : {i64, i32, u8, boolean, f32}) {
+    for (const DType t : {i64, i32, u8, boolean}) {
+      const Tensor a = whole.to(s), b = flip(whole, 0).unsqueeze(1).to(t);
+      for (const Function& f : operations) {
+        CAPTURE(name(s), name(t), &f - operations);
+        check_equal(f(a, b), f(a.to(gpu), b.to(gpu)));
+      }
+    }
+    const Tensor a = whole.to(s), there = a.to(gpu);
+    check_equal(abs(a), abs(there));
+    check_equal(step(a), step(there));
+    check_equal(sign(a), sign(there));
+    if (!is_floating(s)) check_equal(sum(a), sum(there));
+    for (const double c : {0.0, 3.0, -300.0, 2.5, 1e30}) {
+      CAPTURE(name(s), c);
+      check_equal(a + c, there + c);
+      check_equal(a * c, there * c);
+      check_equal(a / c, there / c);
+      check_equal(eq(a, c), eq(there, c));
+      check_equal(lt(a, c), lt(there, c));
+    }
+  }
+  const Tensor a = tensor<bool>({false, false, true, true}), b = tensor<bool>({false, true});
+  for (const DType t : {boolean, u8}) {
+    const Tensor u = a.to(t).unsqueeze(1), v = b.to(t);
+    check_equal(logical_and(u, v), logical_and(u.to(gpu), v.to(gpu)));
+    check_equal(logical_or(u, v), logical_or(u.to(gpu), v.to(gpu)));
+    check_equal(logical_not(u), logical_not(u.to(gpu)));
+    for (const DType values : {f32, f64, bf16, i64, i32, u8, boolean}) {
+      const Tensor x = whole.slice(0, 0, 8).view({4, 2}).to(values),
+                   y = whole.slice(0, 7).to(values);
+      check_equal(where(u, x, y), where(u.to(gpu), x.to(gpu), y.to(gpu)));
+      check_equal(
+          where(u.transpose(0, 1), x.transpose(0, 1), y.unsqueeze(1)),
+          where(on_gpu(u).transpose(0, 1), on_gpu(x).transpose(0, 1), on_gpu(y).unsqueeze(1)));
+      check_equal(masked_fill(x, u, 1), masked_fill(x.to(gpu), u.to(gpu), 1));
+    }
+  }
+  REQUIRE_THROWS_WITH(where(a, whole.slice(0, 0, 4).to(gpu), whole.slice(0, 0, 4).to(gpu)),
+                      Containing("[where] tensors on different devices"));
 }
 
 TEST_CASE("more elements than the grid has threads", "[cuda][large]") {
   NEEDS_GPU();
   for (const Tensor& a : {noise({4200003}, 150), noise({1100, 1000}, 151).transpose(0, 1)})
-    check_equal(a + a, cuda::binary(cuda::Binary::add, on_gpu(a), on_gpu(a)));
+    check_equal(a + a, on_gpu(a) + on_gpu(a));
 }
 
-TEST_CASE("add_scalar, mul_scalar, div_scalar and add_scaled", "[cuda]") {
+TEST_CASE("functions with a number, and add_scaled", "[cuda]") {
   NEEDS_GPU();
   for (const DType t : floating) {
     for (const Shape& shape : {Shape{}, Shape{0}, Shape{13}, Shape{70001}, Shape{19, 23}}) {
       CAPTURE(name(t), str(shape));
       const Tensor x = noise(shape, 200, t);
-      check_equal(add(x, 0.3), cuda::add_scalar(x.to(gpu), 0.3));
-      check_equal(mul(x, -1.7), cuda::mul_scalar(x.to(gpu), -1.7));
-      check_equal(div(x, 3), cuda::div_scalar(x.to(gpu), 3));
+      check_equal(x + 0.3, x.to(gpu) + 0.3);
+      check_equal(x * -1.7, x.to(gpu) * -1.7);
+      check_equal(x / 3, x.to(gpu) / 3);
+      check_equal(3 / x, 3 / x.to(gpu));
+      check_equal(clamp(x, -0.3, 0.7), clamp(x.to(gpu), -0.3, 0.7));
     }
     const Tensor to = noise({19, 23}, 201, t), from = noise({23}, 202, t);
     const Tensor a = to.clone(), b = to.to(gpu);

@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "cuda/device.h"
+#include "core/gpu_runtime.h"
 #include "ops/create.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"

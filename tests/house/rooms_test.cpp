@@ -79,7 +79,7 @@ std::string circle(const Graph& graph, const std::string& from) {
 
 TEST_CASE("Folders include only what is below them", "[house]") {
   const std::map<std::string, std::set<std::string>> below{
-      {"core", {"cuda"}},
+      {"core", {}},
       {"cuda", {"core", "ops"}},
       {"autograd", {"core"}},
       {"ops", {"core", "autograd", "cuda"}},
@@ -94,6 +94,35 @@ TEST_CASE("Folders include only what is below them", "[house]") {
   }
   INFO(wrong);
   CHECK(wrong.empty());
+}
+
+// Kernels are called by ops and use its formulas: of ops they may see only what stands on core.
+TEST_CASE("cuda sees the formulas of ops, not ops", "[house]") {
+  const std::vector<Arrow> all = arrows();
+  std::set<std::string> formulas;
+  for (const Arrow& arrow : all)
+    if (top_of(arrow.from) == "cuda" && top_of(arrow.to) == "ops") formulas.insert(arrow.to);
+  CHECK(formulas.size() >= 1);
+  for (const Arrow& arrow : all) {
+    INFO(arrow.from << " includes " << arrow.to);
+    CHECK((!formulas.count(arrow.from) || top_of(arrow.to) == "core"));
+  }
+}
+
+TEST_CASE("A build without CUDA has a body for every kernel", "[house]") {
+  std::set<std::string> kernels, with_body;
+  for (const Source& file : sources())
+    for (const std::string& line : file.lines)
+      if (top_of(file.path) == "cuda" && line.find("STRETTO_KERNEL(") != std::string::npos)
+        kernels.insert(file.path);
+  for (const Arrow& arrow : arrows())
+    if (arrow.from == "cuda/none.cpp") with_body.insert(arrow.to);
+  for (const char* other : {"cuda/kernel.h", "cuda/none.cpp"}) kernels.erase(other);
+  CHECK(kernels.size() >= 8);
+  for (const std::string& file : kernels) {
+    INFO(file);
+    CHECK(with_body.count(file) == 1);
+  }
 }
 
 TEST_CASE("No include runs in a circle through a room", "[house]") {

@@ -12,25 +12,25 @@ namespace {
 
 using Complex = std::complex<double>;
 
-int64_t turning(const nn::RotaryOptions& o, int64_t size) { return o.dims > 0 ? o.dims : size; }
+int64_t turning(const RotaryOptions& o, int64_t size) { return o.dims > 0 ? o.dims : size; }
 
 // Where pair n of d numbers has its real and its imaginary part.
 struct Pair {
-  Pair(int64_t n, int64_t d, nn::RotaryPairing pairing)
-      : real(pairing == nn::RotaryPairing::half ? n : 2 * n),
-        imaginary(pairing == nn::RotaryPairing::half ? n + d / 2 : 2 * n + 1) {}
+  Pair(int64_t n, int64_t d, RotaryPairing pairing)
+      : real(pairing == RotaryPairing::half ? n : 2 * n),
+        imaginary(pairing == RotaryPairing::half ? n + d / 2 : 2 * n + 1) {}
   int64_t real, imaginary;
 };
 
 // θ_n, with the base and the positions stretched.
-double rate(int64_t n, int64_t d, const nn::RotaryOptions& o) {
+double rate(int64_t n, int64_t d, const RotaryOptions& o) {
   const double base = o.base * std::pow(o.ntk, double(d) / double(d - 2));
   return std::pow(base, -2.0 * double(n) / double(d)) / o.scale;
 }
 
 }  // namespace
 
-Tensor rotated(const Tensor& x, int64_t first, const nn::RotaryOptions& o) {
+Tensor rotated(const Tensor& x, int64_t first, const RotaryOptions& o) {
   const int64_t length = x.size(2), size = x.size(3), d = turning(o, size);
   std::vector<double> values = x.to_vector<double>();
   for (int64_t row = 0; row < x.size(0) * x.size(1) * length; ++row)
@@ -46,7 +46,7 @@ Tensor rotated(const Tensor& x, int64_t first, const nn::RotaryOptions& o) {
   return stretto::tensor(values, x.shape());
 }
 
-Tensor rotary_scores(const Tensor& q, const Tensor& k, const nn::RotaryOptions& o) {
+Tensor rotary_scores(const Tensor& q, const Tensor& k, const RotaryOptions& o) {
   const int64_t batch = q.size(0), heads = q.size(1), groups = k.size(1);
   const int64_t m = q.size(2), keys = k.size(2), size = q.size(3), d = turning(o, size);
   std::vector<double> scores;

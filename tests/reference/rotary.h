@@ -7,18 +7,18 @@
 #include <cstdint>
 
 #include "core/tensor.h"
-#include "nn/positions/rotary.h"
+#include "ops/attention/rotary.h"
 
 namespace stretto::reference {
 
 /// Each pair of x [B, H, L, D] as a complex number, multiplied by e^(i t θ), row l at position
 /// t = first + l (Su et al., eq. 12 and 15). Without xpos.
-Tensor rotated(const Tensor& x, int64_t first, const nn::RotaryOptions& options);
+Tensor rotated(const Tensor& x, int64_t first, const RotaryOptions& options);
 
 /// q·k of turned queries q [B, H, M, D] and keys k [B, G, N, D] without turning either: with the
 /// lag l = i + N − M − j, Σ Re(q_n k̄_n e^(i l θ_n)) · ζ_n^(l / scale_base) over the pairs n, plus
 /// the products of what does not turn (Su et al., eq. 12; Sun et al.; ζ = 1 without xpos).
 /// → [B, H, M, N].
-Tensor rotary_scores(const Tensor& q, const Tensor& k, const nn::RotaryOptions& options);
+Tensor rotary_scores(const Tensor& q, const Tensor& k, const RotaryOptions& options);
 
 }  // namespace stretto::reference

@@ -1,4 +1,7 @@
 // Products, normalisation and the loss [ops/matmul.h, norm.h, loss.h].
+#include <cmath>
+
+#include "ops/attention/rotary.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"
@@ -273,9 +276,47 @@ Op cross_entropy_op(const std::string& name, CrossEntropyOptions options) {
   return op;
 }
 
+// Pairs of numbers turned by t · 10000^(−2i/dims), t = 3 + row.
+Op rotate_op(RotaryPairing pairing, int64_t dims) {
+  const bool half = pairing == RotaryPairing::half;
+  Op op = {
+      .name = str("rotate ", dims, half ? ", half" : ", interleaved"),
+      .call = [=](const Tensors& x) { return rotate(x[0], 3, {.dims = dims, .pairing = pairing}); },
+      .reference =
+          [=](const Arrays& x) {
+            return build(x[0].shape, [&](const Shape& index) {
+              const int64_t n = index[3], t = 3 + index[2];
+              if (n >= dims) return x[0].at(index);
+              const int64_t i = half ? n % (dims / 2) : n / 2;
+              const bool first = half ? n < dims / 2 : n % 2 == 0;
+              const int64_t other = n + (first ? 1 : -1) * (half ? dims / 2 : 1);
+              const double angle = double(t) * std::pow(10000, -2 * double(i) / double(dims));
+              const Number turned = x[0].at(with_entry(index, 3, other)) * Number(std::sin(angle));
+              const Number along = x[0].at(index) * Number(std::cos(angle));
+              return first ? along - turned : along + turned;
+            });
+          },
+      .large = {{{3, 5, 77, 66}}},
+      .on_cuda = true};
+  for (const Shape& shape : {Shape{1, 1, 1, 6}, Shape{1, 2, 2, 6}, Shape{2, 3, 5, 9},
+                             Shape{2, 0, 5, 6}, Shape{1, 1, 7, 38}})
+    op.samples.push_back({{shape}});
+  op.errors = {{[] {
+                  rotate(ones({2, 3, 4}), 0);
+                },
+                "[rotate] x f32 [2, 3, 4]; must be floating"},
+               {[] {
+                  rotate(ones({1, 1, 2, 5}), 0);
+                },
+                "[rotate] dims 0 of heads with 5 numbers"}};
+  return op;
+}
+
 }  // namespace
 
 void add_model_ops(std::vector<Op>& table) {
+  table.push_back(rotate_op(RotaryPairing::half, 6));
+  table.push_back(rotate_op(RotaryPairing::interleaved, 4));
   table.push_back(matmul_op());
   table.push_back(linear_op(false));
   table.push_back(linear_op(true));

@@ -28,16 +28,12 @@ Op unary(std::string name, Call call, F f, Domain domain = Domain::any) {
               },
           .samples = unary_samples(domain),
           .large = {{{259, 283}, domain}},
-          .elementwise = true};
+          .elementwise = true,
+          .on_cuda = true};
 }
 
 Op constant_slope(Op op) {
   op.differentiable = false;
-  return op;
-}
-
-Op on_cuda(Op op) {
-  op.on_cuda = true;
   return op;
 }
 
@@ -62,6 +58,7 @@ Op dropout_op(double p, RandomKey key) {
       return dropped ? Number() : x[0].at(index) * Number(1 / (1 - p));
     });
   };
+  op.on_cuda = false;
   op.elementwise = false;  // 0 · NaN is not what dropping gives
   op.errors = {
       {[] { dropout(ones({2}), -0.1); }, "[dropout] probability -0.1; accepted: 0 to 1"},
@@ -93,24 +90,24 @@ void add_unary_ops(std::vector<Op>& table) {
   table.push_back(unary("square", stretto::square, [](N x) { return x * x; }));
   table.push_back(unary("sqrt", stretto::sqrt, testing::sqrt, positive));
   table.push_back(unary("rsqrt", stretto::rsqrt, testing::rsqrt, positive));
-  table.push_back(on_cuda(unary("neg", stretto::neg, [](N x) { return -x; })));
+  table.push_back(unary("neg", stretto::neg, [](N x) { return -x; }));
   table.push_back(constant_slope(unary(
       "step", stretto::step, [](N x) { return std::isnan(x.value) ? x : Number(x.value > 0); })));
   table.push_back(constant_slope(unary("sign", stretto::sign, [](N x) {
     return std::isnan(x.value) ? x : Number((x.value > 0) - (x.value < 0));
   })));
 
-  table.push_back(on_cuda(unary(
-      "x + 0.3", [](const Tensor& x) { return x + 0.3; }, [](N x) { return x + Number(0.3); })));
-  table.push_back(on_cuda(unary(
-      "x - 2", [](const Tensor& x) { return x - 2.0; }, [](N x) { return x - Number(2); })));
-  table.push_back(on_cuda(unary(
-      "1 - x", [](const Tensor& x) { return 1.0 - x; }, [](N x) { return Number(1) - x; })));
-  table.push_back(on_cuda(unary(
-      "x * -0.7", [](const Tensor& x) { return x * -0.7; }, [](N x) { return x * Number(-0.7); })));
-  table.push_back(on_cuda(unary(
+  table.push_back(unary(
+      "x + 0.3", [](const Tensor& x) { return x + 0.3; }, [](N x) { return x + Number(0.3); }));
+  table.push_back(unary(
+      "x - 2", [](const Tensor& x) { return x - 2.0; }, [](N x) { return x - Number(2); }));
+  table.push_back(unary(
+      "1 - x", [](const Tensor& x) { return 1.0 - x; }, [](N x) { return Number(1) - x; }));
+  table.push_back(unary(
+      "x * -0.7", [](const Tensor& x) { return x * -0.7; }, [](N x) { return x * Number(-0.7); }));
+  table.push_back(unary(
       "x / 3", [](const Tensor& x) { return x / 3.0; },
-      [](N x) { return x * (Number(1) / Number(3)); })));
+      [](N x) { return x * (Number(1) / Number(3)); }));
   table.push_back(unary(
       "3 / x", [](const Tensor& x) { return 3.0 / x; }, [](N x) { return Number(3) / x; }));
 

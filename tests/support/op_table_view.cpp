@@ -268,7 +268,6 @@ void add_copies(std::vector<Op>& table) {
     };
     table.push_back(triangle("tril", tril, true));
     table.push_back(triangle("triu", triu, false));
-    for (size_t i = table.size() - 2; i < table.size(); ++i) table[i].on_cuda = false;
   }
   table.back().errors = {
       {[] { tril(ones({3})); }, "[tril] needs at least 2 dimensions, got f32 [3]"},

@@ -17,10 +17,6 @@
 #include "tests/support/position_check.h"
 
 using namespace stretto;
-using nn::RotaryOptions;
-using nn::RotaryPairing;
-using nn::RotaryPart;
-using nn::rotate;
 using testing::fixed_leaf;
 using testing::fixed_noise;
 using testing::gradcheck;

@@ -429,25 +429,3 @@ TEST_CASE("an optimiser's step is taken by all parameters or by none") {
       CHECK(taken(*disturbed) == before);
     }
 }
-
-TEST_CASE("parameters on a GPU take the same steps") {
-  if (!cuda_available()) STRETTO_SKIP(cuda_description());
-  for (DType dtype : {f32, bf16}) {
-    const Tensor a = weight(dtype), b = a.detach().to("cuda").set_requires_grad();
-    nn::AdamW on_cpu({a}, {.lr = 0.01}), on_gpu({b}, {.lr = 0.01});
-    for (int t = 1; t <= 5; ++t) {
-      const Tensor g = fixed_noise({size}, 100 + uint64_t(t), dtype);
-      a.set_grad(g);
-      b.set_grad(g.to("cuda"));
-      on_cpu.step();
-      on_gpu.step();
-    }
-    CHECK(b.device().is_cuda());
-    CHECK(a.to_vector<float>() == b.to_vector<float>());
-    a.set_grad(a.detach().clone());
-    b.set_grad(b.detach().clone());
-    const double norm = nn::clip_grad_norm({a}, 0.5);
-    CHECK(nn::clip_grad_norm({b}, 0.5) == norm);
-    CHECK(nn::clip_grad_norm({b}, 10) == Approx(0.5).epsilon(dtype == bf16 ? 0x1p-8 : 0x1p-22));
-  }
-}

@@ -2,8 +2,8 @@
 //
 // Copies within a device are queued on its stream. Copies from the host return when the source may
 // be reused, copies to the host when the values are there.
+#include "core/gpu_runtime.h"
 #include "cuda/common.cuh"
-#include "cuda/device.h"
 
 namespace stretto::cuda {
 namespace {

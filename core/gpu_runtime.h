@@ -1,5 +1,6 @@
-// The CUDA runtime as the rest of the library sees it: plain functions, no CUDA header.
-// With the toolkit cuda/device.cu implements them, without it cuda/none.cpp.
+// The GPU's runtime, as the rest of the library sees it: devices, memory, copies. Plain functions,
+// no CUDA header. cuda/gpu_runtime.cu implements them, cuda/none.cpp in a build without the CUDA
+// Toolkit.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,42 @@
+// Elementwise functions on the device: those of ops/elementwise_math.h, each a value of its type.
+// Any strides. f32, f64 or bf16; what integers have too (not div, pow or the functions of
+// analysis), also i64.
+#pragma once
+
+#include "cuda/kernel.h"
+#include "ops/elementwise_math.h"
+
+namespace stretto::cuda {
+
+/// F(x).
+#define STRETTO_DECLARE(F) STRETTO_KERNEL(Tensor unary(elementwise::F, const Tensor& x));
+STRETTO_UNARY_FUNCTIONS(STRETTO_DECLARE)
+STRETTO_PIECEWISE_FUNCTIONS(STRETTO_DECLARE)
+#undef STRETTO_DECLARE
+
+/// g · F′, where the derivative reads `at`, x or F(x) as F::needs says; of one shape.
+#define STRETTO_DECLARE(F) \
+  STRETTO_KERNEL(Tensor chain_rule(elementwise::F, const Tensor& at, const Tensor& g));
+STRETTO_UNARY_FUNCTIONS(STRETTO_DECLARE)
+#undef STRETTO_DECLARE
+
+/// F(a, b) of one dtype, with broadcasting.
+#define STRETTO_DECLARE(F) \
+  STRETTO_KERNEL(Tensor binary(elementwise::F, const Tensor& a, const Tensor& b));
+STRETTO_BINARY_FUNCTIONS(STRETTO_DECLARE)
+#undef STRETTO_DECLARE
+
+/// F(x, c) and F(c, x); c in the type that x is computed in.
+#define STRETTO_DECLARE(F)                                                  \
+  STRETTO_KERNEL(Tensor binary(elementwise::F, const Tensor& x, double c)); \
+  STRETTO_KERNEL(Tensor binary(elementwise::F, double c, const Tensor& x));
+STRETTO_SCALAR_FUNCTIONS(STRETTO_DECLARE)
+#undef STRETTO_DECLARE
+
+STRETTO_KERNEL(Tensor clamp(const Tensor& x, double low, double high));
+/// to += scale · from, `from` broadcast to the shape of `to`; one floating dtype.
+STRETTO_KERNEL(void add_scaled(const Tensor& to, const Tensor& from, double scale));
+/// x ← x · factor; floating.
+STRETTO_KERNEL(void scale(const Tensor& x, double factor));
+
+}  // namespace stretto::cuda

@@ -1,0 +1,156 @@
+#include "ops/attention/rotary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "core/math.h"
+#include "core/parallel.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/on_device.h"
+#include "ops/view.h"
+
+namespace stretto {
+namespace {
+
+// log ζ_i / xpos_scale_base: the logarithm of what xPos multiplies a query by per position.
+double decay(const RotaryOptions& o, int64_t i, double d) {
+  return std::log((2 * double(i) + 0.4 * d) / (1.4 * d)) / o.xpos_scale_base;
+}
+
+void check_reach(const RotaryOptions& o, int64_t first, int64_t count, int64_t dims, DType dtype) {
+  const double largest = dtype == f64 ? 1e300 : 1e30;  // leaves room for the products
+  const auto reach = int64_t(std::min(std::log(largest) / -decay(o, 0, double(dims)), 1e18));
+  const int64_t last = first + count - 1;
+  check(first >= -reach && last <= reach, "rotate", "xPos at positions ", first, " to ", last,
+        " has factors beyond ", dtype, "; accepted: ", -reach, " to ", reach,
+        "; a larger xpos_scale_base reaches further");
+}
+
+// A turn as x·along + partner(x)·across, tables [L, dims] in f64. Its transpose, which the gradient
+// takes, is the same with −across.
+struct Turn {
+  Tensor along, across;
+};
+
+Turn turn(int64_t first, int64_t count, int64_t dims, const RotaryOptions& o, RotaryPart part) {
+  const auto d = double(dims);
+  const bool half = o.pairing == RotaryPairing::half;
+  const double base = o.base * std::pow(o.ntk, d / (d - 2));
+  std::vector<double> rates, decays;
+  for (int64_t i = 0; i < dims / 2; ++i) {
+    rates.push_back(std::pow(base, -2 * double(i) / d));
+    decays.push_back(o.xpos ? decay(o, i, d) * (part == RotaryPart::key ? -1 : 1) : 0);
+  }
+  const Tensor along = empty({count, dims}, {.dtype = f64}), across = empty_like(along);
+  double* const c = along.data<double>();
+  double* const s = across.data<double>();
+  parallel_for(count, rows_per_chunk(16 * dims), [&](int64_t begin, int64_t end) {
+    for (int64_t l = begin; l < end; ++l) {
+      const auto t = double(first + l);
+      for (int64_t i = 0; i < dims / 2; ++i) {
+        const double angle = t / o.scale * rates[size_t(i)];
+        const double factor = o.xpos ? std::exp(t * decays[size_t(i)]) : 1;
+        const int64_t a = l * dims + (half ? i : 2 * i), b = a + (half ? dims / 2 : 1);
+        c[a] = c[b] = factor * std::cos(angle);
+        s[b] = factor * std::sin(angle);
+        s[a] = -s[b];
+      }
+    }
+  });
+  return {along, across};
+}
+
+// y = x·along + partner(x)·across for one row, whose numbers beyond `dims` stay.
+template <class T>
+STRETTO_CLONES void turn_row(const T* x, T* __restrict y, const compute_t<T>* along,
+                             const compute_t<T>* across, int64_t dims, int64_t size,
+                             RotaryPairing pairing) {
+  using C = compute_t<T>;
+  if (pairing == RotaryPairing::half) {
+    const int64_t half = dims / 2;
+    for (int64_t i = 0; i < half; ++i) {
+      const C a = C(x[i]), b = C(x[i + half]);
+      y[i] = T(a * along[i] + b * across[i]);
+      y[i + half] = T(b * along[i + half] + a * across[i + half]);
+    }
+  } else {
+    for (int64_t i = 0; i < dims; i += 2) {
+      const C a = C(x[i]), b = C(x[i + 1]);
+      y[i] = T(a * along[i] + b * across[i]);
+      y[i + 1] = T(b * along[i + 1] + a * across[i + 1]);
+    }
+  }
+  for (int64_t i = dims; i < size; ++i) y[i] = x[i];
+}
+
+Tensor turned_cpu(const Tensor& input, const Turn& by, RotaryPairing pairing) {
+  const Tensor x = input.contiguous(), y = empty_like(x);
+  const int64_t length = x.size(2), size = x.size(3), dims = by.along.size(1);
+  dispatch_floating(x.dtype(), "rotate", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = compute_t<T>;
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    const C *along = by.along.data<C>(), *across = by.across.data<C>();
+    parallel_for(x.numel() / size, rows_per_chunk(size), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row)
+        turn_row(from + row * size, to + row * size, along + row % length * dims,
+                 across + row % length * dims, dims, size, pairing);
+    });
+  });
+  return y;
+}
+
+// Both numbers of each pair change places.
+Tensor partner(const Tensor& x, RotaryPairing pairing) {
+  const int64_t last = x.dim() - 1, half = x.size(last) / 2;
+  Shape pairs = x.shape();
+  pairs[last] = pairing == RotaryPairing::half ? 2 : half;
+  pairs.push_back(pairing == RotaryPairing::half ? half : 2);
+  const int64_t d = pairing == RotaryPairing::half ? last : last + 1;
+  return flip(x.reshape(pairs), d).reshape(x.shape());
+}
+
+Tensor turned_cuda(const Tensor& x, const Turn& by, RotaryPairing pairing) {
+  const int64_t dims = by.along.size(1);
+  const Tensor y = x.slice(3, 0, dims).to(by.along.dtype());
+  const Tensor z = (y * by.along + partner(y, pairing) * by.across).to(x.dtype());
+  return dims == x.size(3) ? z : cat({z, x.slice(3, dims)}, 3);
+}
+
+Tensor turned(const Tensor& x, const Turn& by, RotaryPairing pairing) {
+  return record("rotate", {x}, on_device(x.detach(), turned_cpu, turned_cuda, by, pairing),
+                [by, pairing](Backward& b) {
+                  return Tensors{turned(b.grad(), {by.along, -by.across}, pairing)};
+                });
+}
+
+}  // namespace
+
+int64_t rotary_dims(const char* op, const RotaryOptions& o, int64_t d_key) {
+  const int64_t dims = o.dims > 0 ? o.dims : d_key;
+  check(o.dims >= 0 && dims <= d_key && dims % 2 == 0, op, "dims ", o.dims, " of heads with ",
+        d_key, " numbers; accepted: an even number up to ", d_key, ", or 0 for all of an even ",
+        "number");
+  check(o.base > 0 && o.scale > 0 && o.ntk > 0 && o.xpos_scale_base > 0, op, "base ", o.base,
+        ", scale ", o.scale, ", ntk ", o.ntk, ", xpos_scale_base ", o.xpos_scale_base,
+        "; all must be positive");
+  return dims;
+}
+
+Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, RotaryPart part) {
+  const char* op = "rotate";
+  check(x.dim() == 4 && is_floating(x.dtype()), op, "x ", x, "; must be floating [B, H, L, D]");
+  const int64_t l = x.size(2), dims = rotary_dims(op, o, x.size(3));
+  if (x.numel() == 0 || dims == 0) return x;
+  if (o.xpos) check_reach(o, first_position, l, dims, x.dtype());
+  const Turn by = turn(first_position, l, dims, o, part);
+  const DType dtype = x.dtype() == f64 ? f64 : f32;
+  return turned(x, {by.along.to(dtype).to(x.device()), by.across.to(dtype).to(x.device())},
+                o.pairing);
+}
+
+}  // namespace stretto

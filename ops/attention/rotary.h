@@ -1,0 +1,40 @@
+// Rotary positions: pairs of numbers turned by an angle that grows with the position.
+// reference: tests/reference/rotary.h
+#pragma once
+
+#include "core/tensor.h"
+
+namespace stretto {
+
+/// Which two numbers of a head turn together, d = dims: i with i + d/2 (GPT-NeoX, LLaMA) or 2i with
+/// 2i + 1 (Su et al. 2021, GPT-J). The same up to the order of the rows of the projections.
+enum class RotaryPairing { half, interleaved };
+
+struct RotaryOptions {
+  int64_t dims = 0;  // the first `dims` numbers of a head turn, an even number; 0: all
+  double base = 10000;
+  RotaryPairing pairing = RotaryPairing::half;
+  double scale = 1;  // positions are divided by it (linear interpolation, Chen et al. 2023)
+  double ntk = 1;  // base is multiplied by ntk^(d/(d − 2)), which stretches the slowest pair by it
+  bool xpos = false;
+  double xpos_scale_base = 512;
+};
+
+/// xPos treats queries and keys differently.
+enum class RotaryPart { query, key };
+
+/// x [B, H, L, D], row l at position t = first_position + l → the same, with pair i turned by the
+/// angle t / scale · base^(−2i/d) (Su et al. 2021, eq. 15). The product of a query and a key then
+/// depends on the difference of their positions only. With xpos pair i of a query is also
+/// multiplied by ζ_i^(t / xpos_scale_base), of a key by its inverse, ζ_i = (2i + 0.4d) / 1.4d (Sun
+/// et al. 2023): products fall with the distance into the past, and grow into the future. Positions
+/// so far from 0 that x's dtype cannot hold their factor are an error. Angles are computed in f64,
+/// bf16 turns in f32. Differentiable any number of times.
+Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& options = {},
+              RotaryPart part = RotaryPart::query);
+
+/// How many of the d_key numbers of a head turn. Throws, naming `op`, for options that no head of
+/// this size has.
+int64_t rotary_dims(const char* op, const RotaryOptions& options, int64_t d_key);
+
+}  // namespace stretto

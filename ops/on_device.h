@@ -1,0 +1,23 @@
+// Where an op is computed: where its tensors are. Internal to ops/.
+#pragma once
+
+#include <utility>
+
+#include "core/tensor.h"
+
+namespace stretto {
+
+/// on_cpu(x, args...) or on_cuda(x, args...), by the device of x.
+template <class Cpu, class Cuda, class... Args>
+decltype(auto) on_device(const Tensor& x, Cpu&& on_cpu, Cuda&& on_cuda, const Args&... args) {
+  return x.device().is_cpu() ? on_cpu(x, args...) : on_cuda(x, args...);
+}
+
+/// Throws unless every tensor is on the CPU: for ops that have no CUDA kernel.
+inline void check_cpu(const char* op, std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* x : tensors)
+    check(!x->defined() || x->device().is_cpu(), op,
+          "no CUDA kernel yet; move the tensor to the CPU: x.to(cpu)");
+}
+
+}  // namespace stretto
