@@ -70,32 +70,27 @@ struct ConvSource : SpeSource {
   SpeRowsPtr<double> rows(const Tensors& in, const Tensors& gradients, double) const override;
 };
 
-// The noise of one head and dimension as [ny, nx, R]: of `given` [H, D, R, n1, n2] if that is
-// defined, else of the key.
+// The noise of one head and dimension as [ny, nx, R]: of `given` [H, D, n1, n2, R], contiguous, if
+// that is defined, else of the key.
 template <class T>
 void ConvSource::read_noise(const Tensor& given, int64_t h, int64_t at_d, Window w, T* to) const {
-  const int64_t r = realizations;
-  if (given.defined()) {
-    const Shape& s = given.strides();
-    const T* from = given.data<T>() + h * s[0] + at_d * s[1] + w.y0 * s[3] + w.x0 * s[4];
-    for (int64_t y = 0; y < w.ny; ++y)
-      for (int64_t i = 0; i < r; ++i)
-        for (int64_t x = 0; x < w.nx; ++x)
-          to[(y * w.nx + x) * r + i] = from[i * s[2] + y * s[3] + x * s[4]];
-    return;
-  }
+  const int64_t index = h * d + at_d, n = w.nx * realizations;
   const int64_t pitch = plane.image ? plane.columns + plane.taps - 1 : 0;
-  for (int64_t y = 0; y < w.ny; ++y) {
-    const int64_t first = (h * d + at_d) * draws_apart + ((w.y0 + y) * pitch + w.x0) * r;
-    T* const row = to + y * w.nx * r;
+  for (int64_t y = w.y0; y < w.y0 + w.ny; ++y, to += n) {
+    if (given.defined()) {
+      const int64_t row = (index * given.size(2) + y) * given.size(3) + w.x0;
+      std::copy_n(given.data<T>() + row * realizations, n, to);
+      continue;
+    }
+    const int64_t first = index * draws_apart + (y * pitch + w.x0) * realizations;
     if constexpr (std::is_same_v<T, float>) {
-      normal_draws(noise.key, first, w.nx * r, row);
+      normal_draws(noise.key, first, n, to);
     } else {
       float values[256];
-      for (int64_t i = 0; i < w.nx * r; i += 256) {
-        const int64_t count = std::min<int64_t>(256, w.nx * r - i);
+      for (int64_t i = 0; i < n; i += 256) {
+        const int64_t count = std::min<int64_t>(256, n - i);
         normal_draws(noise.key, first + i, count, values);
-        std::copy_n(values, count, row + i);
+        std::copy_n(values, count, to + i);
       }
     }
   }
@@ -263,7 +258,11 @@ class ConvRows : public SpeRows<T> {
 
 // [H, D, R, ny, nx].
 Tensor ConvSource::noise_in(const Tensors& inputs, Window w) const {
-  if (inputs.size() == 3) return inputs[2].slice(3, w.y0, w.y0 + w.ny).slice(4, w.x0, w.x0 + w.nx);
+  if (inputs.size() == 3)
+    return inputs[2]
+        .slice(2, w.y0, w.y0 + w.ny)
+        .slice(3, w.x0, w.x0 + w.nx)
+        .permute({0, 1, 4, 2, 3});
   const Tensor z = empty({heads, d, w.ny, w.nx, realizations}, {.dtype = inputs[0].dtype()});
   parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -276,13 +275,12 @@ Tensor ConvSource::noise_in(const Tensors& inputs, Window w) const {
   return z.to(inputs[0].device()).permute({0, 1, 4, 2, 3});
 }
 
-// The filters of queries and of keys [H, D, P1, P2], and the noise [H, D, R, n1, n2] if it is
-// given.
+// The filters of queries and of keys [H, D, P1, P2], and given noise [H, D, n1, n2, R].
 Tensors ConvSource::inputs(DType dtype) const {
   Tensors all = {filter(Side::query, dtype) * scale(), filter(Side::key, dtype) * scale()};
-  if (noise.given.defined())
+  if (const Tensor& z = noise.given; z.defined())
     all.push_back(
-        (plane.image ? noise.given : noise.given.unsqueeze(3)).to(all[0].device()).to(dtype));
+        (plane.image ? z : z.unsqueeze(3)).to(all[0].device()).to(dtype).permute({0, 1, 3, 4, 2}));
   return all;
 }
 

@@ -15,15 +15,24 @@ struct KeptSource : SpeSource {
     uint64_t pass;
     SpeCall call;
   };
-  using Calls = std::shared_ptr<std::vector<Pending>>;
 
-  KeptSource(std::shared_ptr<const SpeSource> from, SpeSpan span, bool every, const Tensors& plain,
-             Tensors behind, Calls calls);
-  // Where a head's code is in `kept`; −1 where it was left out.
-  int64_t place(Side side, int64_t h) const {
-    if (side == Side::key || every_query) return h;
-    return h % 2 == 0 ? h / 2 : -1;
+  KeptSource(std::shared_ptr<const SpeSource> from, SpeSpan span, bool every)
+      : SpeSource(from->heads, from->d, from->realizations, from->parameter,
+                  every ? 32 : from->segment, every ? most_dims : from->dims, span,
+                  str("the kept code has positions ", span.p0, " to ", span.p1 - 1)),
+        base(std::move(from)),
+        every_query(every) {}
+
+  // The rows of a head and dimension from position p0 on; null where they were left out.
+  template <class T>
+  T* kept_rows(Side side, int64_t h, int64_t at_d, int64_t p0) const {
+    const bool all = side == Side::key || every_query;
+    if (!all && h % 2 == 1) return nullptr;
+    const int64_t place = ((all ? h : h / 2) * d + at_d) * reach.size() + p0 - reach.p0;
+    return kept[int(side)].data<T>() + place * realizations;
   }
+  template <class T>
+  void make(const Tensors& plain);
 
   Tensors inputs(DType) const override { return behind_node; }
   Tensor codes(const Tensors& in, Side side, int64_t p0, int64_t n) const override {
@@ -41,23 +50,22 @@ struct KeptSource : SpeSource {
   const std::shared_ptr<const SpeSource> base;
   const bool every_query;
   Tensor kept[2];  // [H, D, positions, R]; of queries maybe half of the heads
-  const Tensors behind_node;
-  const Calls pending;
+  Tensors behind_node;
+  const std::shared_ptr<std::vector<Pending>> pending = std::make_shared<std::vector<Pending>>();
 };
 
 // Read where they are kept, else made.
 template <class T>
 class KeptRows : public SpeRows<T> {
  public:
-  KeptRows(const KeptSource& s, SpeRowsPtr<T> anew) : s_(s), anew_(std::move(anew)) {}
+  KeptRows(const KeptSource& s, const Tensors& inputs)
+      : s_(s), anew_(s.every_query ? nullptr : s.base->rows(inputs, {}, T())) {}
   void prepare(int64_t h, int64_t d, SpeSpan span) override {
     h_ = h, d_ = d, span_ = span;
     prepared_ = false;
   }
   const T* rows(Side side, SpeSpan span) override {
-    if (const int64_t place = s_.place(side, h_); place >= 0)
-      return s_.kept[int(side)].template data<T>() +
-             ((place * s_.d + d_) * s_.reach.size() + span.p0 - s_.reach.p0) * s_.realizations;
+    if (const T* kept = s_.kept_rows<T>(side, h_, d_, span.p0)) return kept;
     if (!prepared_) anew_->prepare(h_, d_, span_);
     prepared_ = true;
     return anew_->rows(side, span);
@@ -74,45 +82,29 @@ class KeptRows : public SpeRows<T> {
 };
 
 SpeRowsPtr<float> KeptSource::rows(const Tensors& in, const Tensors&, float) const {
-  return std::make_unique<KeptRows<float>>(*this, every_query ? nullptr : base->rows(in, {}, 0.0f));
+  return std::make_unique<KeptRows<float>>(*this, in);
 }
 SpeRowsPtr<double> KeptSource::rows(const Tensors& in, const Tensors&, double) const {
-  return std::make_unique<KeptRows<double>>(*this, every_query ? nullptr : base->rows(in, {}, 0.0));
+  return std::make_unique<KeptRows<double>>(*this, in);
 }
 
 template <class T>
-void make_codes(const KeptSource& s, const Tensors& inputs) {
-  const SpeSource& base = *s.base;
-  const SpeSpan all = s.reach;
-  parallel_for(s.heads * s.d, 1, [&](int64_t begin, int64_t end) {
-    const SpeRowsPtr<T> rows = base.rows(inputs, {}, T());
+void KeptSource::make(const Tensors& plain) {
+  for (const Side side : both_sides) {
+    const int64_t n = side == Side::key || every_query ? heads : (heads + 1) / 2;
+    kept[int(side)] = empty({n, d, reach.size(), realizations}, {.dtype = dtype_of<T>()});
+  }
+  parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
+    const SpeRowsPtr<T> rows = base->rows(plain, {}, T());
     for (int64_t i = begin; i < end; ++i)
-      for (int64_t p0 = all.p0; p0 < all.p1; p0 += base.segment) {
-        const SpeSpan span = SpeSpan{p0, p0 + base.segment} & all;
-        rows->prepare(i / s.d, i % s.d, span);
+      for (int64_t p0 = reach.p0; p0 < reach.p1; p0 += base->segment) {
+        const SpeSpan span = SpeSpan{p0, p0 + base->segment} & reach;
+        rows->prepare(i / d, i % d, span);
         for (const Side side : both_sides)
-          if (const int64_t place = s.place(side, i / s.d); place >= 0)
-            std::copy_n(rows->rows(side, span), span.size() * s.realizations,
-                        s.kept[int(side)].data<T>() +
-                            ((place * s.d + i % s.d) * all.size() + p0 - all.p0) * s.realizations);
+          if (T* to = kept_rows<T>(side, i / d, i % d, p0))
+            std::copy_n(rows->rows(side, span), span.size() * realizations, to);
       }
   });
-}
-
-KeptSource::KeptSource(std::shared_ptr<const SpeSource> from, SpeSpan span, bool every,
-                       const Tensors& plain, Tensors behind, Calls calls)
-    : SpeSource(from->heads, from->d, from->realizations, from->parameter,
-                every ? 32 : from->segment, every ? most_dims : from->dims, span,
-                str("the kept code has positions ", span.p0, " to ", span.p1 - 1)),
-      base(std::move(from)),
-      every_query(every),
-      behind_node(std::move(behind)),
-      pending(std::move(calls)) {
-  for (const Side side : both_sides) {
-    const int64_t n = side == Side::key || every ? heads : (heads + 1) / 2;
-    kept[int(side)] = empty({n, d, span.size(), realizations}, {.dtype = own_dtype()});
-  }
-  own_dtype() == f64 ? make_codes<double>(*this, plain) : make_codes<float>(*this, plain);
 }
 
 }  // namespace
@@ -126,12 +118,12 @@ SpeCode SpeCode::kept(int64_t length, int64_t first, bool every_query) const {
   const SpeSpan span{first, first + length};
   base->check_reach(op, span);
   if (!base->parameter.device().is_cpu()) return SpeCode(base);  // no kernels there yet
+  const auto code = std::make_shared<KeptSource>(base, span, every_query);
   const Tensors inputs = base->inputs(base->own_dtype()), plain = plain_tensors(inputs);
+  base->own_dtype() == f64 ? code->make<double>(plain) : code->make<float>(plain);
+
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
-  const auto pending = std::make_shared<std::vector<KeptSource::Pending>>();
-  Tensors behind;
-  for (const Tensor& x : inputs) behind.push_back(x.detach());
-  behind = record("spe_kept", inputs, behind, [=](Backward& b) {
+  const auto backward = [base, saved, pending = code->pending](Backward& b) {
     std::vector<SpeCall> calls;  // of this pass; others are of passes that did not end
     for (KeptSource::Pending& left : *pending)
       if (left.pass == b.pass()) calls.push_back(std::move(left.call));
@@ -139,13 +131,15 @@ SpeCode SpeCode::kept(int64_t length, int64_t first, bool every_query) const {
     Tensors again;
     for (const Saved& x : saved) again.push_back(x());
     again = plain_tensors(again);
-    const Tensors sums = zeros_of(again);
-    spe_backward(*base, again, calls, sums);
-    Tensors gradients;
-    for (size_t i = 0; i < sums.size(); ++i) gradients.push_back(sums[i] + b.grad(i));
+    Tensors gradients = zeros_of(again);
+    spe_backward(*base, again, calls, gradients);
+    for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradients[i] + b.grad(i);
     return gradients;
-  });
-  return SpeCode(std::make_shared<KeptSource>(base, span, every_query, plain, behind, pending));
+  };
+  Tensors behind;
+  for (const Tensor& x : inputs) behind.push_back(x.detach());
+  code->behind_node = record("spe_kept", inputs, behind, backward);
+  return SpeCode(code);
 }
 
 }  // namespace stretto
