@@ -58,6 +58,7 @@
 #include "ops/elementwise.h"
 #include "ops/fft/fft.h"
 #include "ops/fft/fft_conv.h"
+#include "ops/form.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"

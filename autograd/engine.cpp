@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <mutex>
 
@@ -79,6 +80,11 @@ bool finite(const Tensors& tensors) {
 }
 
 }  // namespace
+
+uint64_t Engine::next_pass() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
 
 void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
   if (!entry->node) return arrive_at_leaf(entry, g);

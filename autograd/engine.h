@@ -14,6 +14,7 @@ void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn 
             Keep keep);
 
 struct Engine {
+  const uint64_t pass = next_pass();
   BackwardOptions options;
   /// For grad(): the gradients of the tensors asked for; nothing arrives in leaves.
   bool capture = false;
@@ -34,6 +35,7 @@ struct Engine {
       return a->number < b->number;
     }
   };
+  static uint64_t next_pass();
   void send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void finish_leaf(TapeEntry& entry, Tensor g);

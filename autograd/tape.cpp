@@ -147,6 +147,8 @@ Tensor Backward::output(size_t i) const {
 
 bool Backward::needs(size_t i) const { return node_.inputs[i] != nullptr; }
 
+uint64_t Backward::pass() const { return engine_.pass; }
+
 bool recording(std::initializer_list<Tensor> inputs) {
   if (!grad_enabled()) return false;
   for (const Tensor& x : inputs)

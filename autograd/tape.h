@@ -88,6 +88,8 @@ class Backward {
   Tensor output(size_t i = 0) const;
   /// Whether the gradient of input i is wanted; others may be left undefined.
   bool needs(size_t i) const;
+  /// A number that only the closures of this backward pass see.
+  uint64_t pass() const;
   /// True inside a closure.
   static bool running() { return thread_state.backward_op != nullptr; }
 

@@ -16,30 +16,12 @@ namespace {
 
 constexpr int64_t at_a_time = 32;  // positions, in generation
 
-SpeModels models_of(SpeShare shared) {
+Spe::Models models_of(SpeShare shared) {
   if (shared == SpeShare::nothing) return {};
-  return std::make_shared<PerModel<std::weak_ptr<SpeShared>>>();
-}
-
-const SineSpeOptions& checked(const SineSpeOptions& o) {
-  check(o.sines >= 1, "SineSpe", o.sines, " sines; must be at least 1");
-  return o;
-}
-
-const ConvSpeOptions& checked(const ConvSpeOptions& o) {
-  const bool line = o.taps.dim() == 1 && o.shape.empty();
-  const bool plane = o.taps.dim() == 2 && o.shape.dim() == 2;
-  bool positive = true;
-  for (const Shape& sizes : {o.taps, o.shape})
-    for (const int64_t n : sizes) positive = positive && n >= 1;
-  check((line || plane) && positive, "ConvSpe", "taps ", o.taps, ", shape ", o.shape,
-        "; accepted: taps {P}, or taps {P1, P2} with a shape {h, w}, all of them at least 1");
-  return o;
+  return std::make_shared<PerModel<std::weak_ptr<Spe::Draws>>>();
 }
 
 }  // namespace
-
-// ---------------------------------------------------------------------------------- both codes
 
 // A code whose values at some positions are kept, and what it was made from.
 struct Spe::Made {
@@ -63,11 +45,12 @@ struct Spe::Memory : PositionMemory {
   std::shared_ptr<const Made> made;
 };
 
-// Where the noise of a code comes from: that of one layer, or of all that share it.
-struct Spe::Drawn {
-  Drawn(int64_t r, const Tensor& f) : realizations(r), frozen(f) {}
-  int64_t realizations;
-  const Tensor frozen;  // i64 [2]: the key in evaluation
+// The parameters of a code and where its noise comes from: of one layer, or of all that share it.
+struct Spe::Draws {
+  HeadShape shape;
+  Tensors parameters;
+  int64_t realizations = 0;
+  Tensor frozen;  // i64 [2]: the key in evaluation
   int64_t layers = 0;
 
   // Of one thread, through the layers.
@@ -102,65 +85,66 @@ struct Spe::Drawn {
     passes.erase(std::this_thread::get_id());
   }
 
-  // One that fits, made for any cache by any layer; or nothing.
-  template <class Fits>
-  std::shared_ptr<const Made> find(Fits fits) {
+  // One that fits, made for any cache by any layer; or a new one.
+  template <class Fits, class Make>
+  std::shared_ptr<const Made> of_cache(Fits fits, Make make) {
     const std::lock_guard lock(mutex);
     for (const auto& candidate : of_caches)
       if (auto made = candidate.lock(); made && fits(*made)) return made;
-    return {};
-  }
-  void remember(const std::shared_ptr<const Made>& made) {
-    const std::lock_guard lock(mutex);
     std::erase_if(of_caches, [](const auto& candidate) { return candidate.expired(); });
+    const std::shared_ptr<const Made> made = make();
     of_caches.push_back(made);
+    return made;
   }
 };
 
-struct SpeShared {
-  HeadShape shape;
-  Tensors parameters;
-  std::shared_ptr<void> drawn;  // Spe::Drawn, with SpeShare::draws
-};
-
-Spe::Spe(Module& parent, const char* op, HeadShape shape, Common common, const SpeModels& models,
-         const std::function<std::vector<Parameter>()>& parameters)
+Spe::Spe(Module& parent, HeadShape shape, const Kind& kind, const Models& models)
     : Position(parent),
-      gate(common.gated ? empty({shape.n_heads, shape.d_key}) : Tensor()),
-      op_(op),
-      shape_(shape),
-      common_(common) {
-  check(common.realizations >= 1, op, common.realizations, " realizations; must be at least 1");
-  const bool shares_draws = common.shared == SpeShare::draws;
-  if (models) shared_ = (*models)(parent).lock();
-  if (shared_) {
-    const HeadShape& first = shared_->shape;
-    check(first.n_heads == shape.n_heads && first.d_key == shape.d_key, op, shape.n_heads,
-          " heads of ", shape.d_key, " numbers share the code of ", first.n_heads, " heads of ",
-          first.d_key, "; all layers that share must have one shape");
-    parameters_ = shared_->parameters;
-    drawn_ = std::static_pointer_cast<Drawn>(shared_->drawn);
+      gate(kind.gated ? empty({shape.n_heads, shape.d_key}) : Tensor()),
+      kind_(kind),
+      shape_(shape) {
+  check(kind.realizations >= 1, kind.name, kind.realizations, " realizations; must be at least 1");
+  if (models) first_ = (*models)(parent).lock();
+  if (first_)
+    check(first_->shape.n_heads == shape.n_heads && first_->shape.d_key == shape.d_key, kind.name,
+          shape.n_heads, " heads of ", shape.d_key, " numbers share the code of ",
+          first_->shape.n_heads, " heads of ", first_->shape.d_key,
+          "; all layers that share must have one shape");
+  if (first_ && kind.shared == SpeShare::draws) {
+    draws_ = first_;
   } else {
-    for (const Parameter& p : parameters()) parameters_.push_back(parameter(p.name, p.value));
+    draws_ = std::make_shared<Draws>();
+    draws_->shape = shape;
+    draws_->realizations = kind.realizations;
+    if (first_) draws_->parameters = first_->parameters;
+    for (const auto& [name, value] : first_ ? std::vector<NamedTensor>() : kind.parameters(shape))
+      draws_->parameters.push_back(parameter(name, value));
+    draws_->frozen = frozen_key("draw");
   }
-  if (!drawn_) drawn_ = std::make_shared<Drawn>(common.realizations, frozen_key("draw"));
-  if (models && !shared_) {
-    shared_ = std::make_shared<SpeShared>(SpeShared{shape, parameters_, {}});
-    if (shares_draws) shared_->drawn = drawn_;
-    (*models)(parent) = shared_;
-  }
-  layer_ = drawn_->layers++;
-  if (!common.gated) return;
+  if (!first_) first_ = draws_;
+  if (models) (*models)(parent) = first_;
+  layer_ = draws_->layers++;
+  if (!kind.gated) return;
   normal_(gate);
   parameter("gate", gate);
   frozen_gate_ = frozen_key("gate_draw");
 }
 
-int64_t Spe::realizations() const { return drawn_->realizations; }
+std::string Spe::label() const {
+  constexpr const char* shared[] = {"", ", parameters shared", ", draws shared"};
+  return str(kind_.name, "(", realizations(), " realizations, ", kind_.size,
+             kind_.gated ? ", gated" : "", shared[int(kind_.shared)], ")");
+}
+
+int64_t Spe::realizations() const { return draws_->realizations; }
 
 void Spe::set_realizations(int64_t r) {
-  check(r >= 1, op_, r, " realizations; must be at least 1");
-  drawn_->realizations = r;
+  check(r >= 1, kind_.name, r, " realizations; must be at least 1");
+  draws_->realizations = r;
+}
+
+void Spe::copy_settings(const Module& from) {
+  set_realizations(static_cast<const Spe&>(from).realizations());
 }
 
 Tensor Spe::frozen_key(const char* name) {
@@ -173,10 +157,10 @@ Tensor Spe::frozen_key(const char* name) {
 
 Spe::Keys Spe::keys_of(const AttentionCall& call) const {
   return replayed("the draws of Spe", [&]() -> Keys {
-    Drawn& d = *drawn_;
+    Draws& d = *draws_;
     if (training() && call.continued) {
       const auto* memory = call.memory ? dynamic_cast<const Memory*>(call.memory->get()) : nullptr;
-      check(memory, op_,
+      check(memory, kind_.name,
             "the call goes on, but what its cache began with is not there; accepted: "
             "AttentionCall::memory as the call before left it");
       return memory->keys;
@@ -195,10 +179,6 @@ Spe::Keys Spe::keys_of(const AttentionCall& call) const {
   });
 }
 
-void Spe::copy_settings(const Module& from) {
-  set_realizations(static_cast<const Spe&>(from).realizations());
-}
-
 // A code is kept in two cases. For a pass of layers that share it, from the first layer to the
 // last; not in what checkpoint() runs again: each layer of that has a backward pass of its own. And
 // in generation, which asks for one position after another, where a filter needs the noise of P
@@ -206,53 +186,48 @@ void Spe::copy_settings(const Module& from) {
 // belong to the cache that they were made for; others at the same positions use them too.
 SpeCode Spe::code_of(const AttentionCall& call, const Keys& keys,
                      std::shared_ptr<const Made>& made) const {
-  Drawn& d = *drawn_;
-  const auto anew = [&] { return code(parameters_, SpeNoise(keys.code, keys.realizations)); };
+  Draws& d = *draws_;
+  const auto anew = [&] {
+    return kind_.code(d.parameters, SpeNoise(keys.code, keys.realizations));
+  };
   if (running_again()) return anew();
   const int64_t n = call.n_keys(), end = call.first + n;
-  const bool own_dtype = (call.q.dtype() == f64) == (parameters_[0].dtype() == f64);
-  const bool pass = common_.keep && own_dtype && d.layers > 1 && !call.continued && n > 0;
-  const bool generation = common_.ahead && own_dtype && call.continued && call.memory &&
+  const bool own_dtype = (call.q.dtype() == f64) == (d.parameters[0].dtype() == f64);
+  const bool pass = kind_.keep && own_dtype && d.layers > 1 && !call.continued && n > 0;
+  const bool generation = kind_.ahead && own_dtype && call.continued && call.memory &&
                           n <= at_a_time && !training() && !grad_enabled();
   if (!pass && !generation) return anew();
 
   decltype(Made::parameters) parameters;
-  for (const Tensor& p : parameters_) parameters.emplace_back(&p.storage(), p.storage().version);
+  for (const Tensor& p : d.parameters) parameters.emplace_back(&p.storage(), p.storage().version);
   const auto fits = [&](const Made& m) {
     return m.key.seed == keys.code.seed && m.key.stream == keys.code.stream &&
            m.code.realizations() == keys.realizations && m.first <= call.first && m.end >= end &&
            m.recorded == grad_enabled() && m.parameters == parameters;
   };
-  const auto make = [&](int64_t length, double queries) {
-    return std::make_shared<const Made>(Made{anew().kept(length, queries, call.first), keys.code,
-                                             call.first, call.first + length, grad_enabled(),
-                                             parameters});
+  const auto make = [&](int64_t length, bool every_query) {
+    return std::make_shared<const Made>(Made{anew().kept(length, call.first, every_query),
+                                             keys.code, call.first, call.first + length,
+                                             grad_enabled(), parameters});
   };
-  if (pass) {
-    Drawn::Pass& p = d.pass();
-    if (p.first_layer == layer_ && layer_ < d.layers - 1) p.made = make(n, 0.5);
-    return p.made && fits(*p.made) ? p.made->code : anew();
-  }
-  if (!made || !fits(*made)) made = d.find(fits);
-  if (!made) {
-    made = make(at_a_time, 1);
-    d.remember(made);
-  }
-  return made->code;
+  if (!pass) return (made = d.of_cache(fits, [&] { return make(at_a_time, true); }))->code;
+  Draws::Pass& p = d.pass();
+  if (p.first_layer == layer_ && layer_ < d.layers - 1) p.made = make(n, false);
+  return p.made && fits(*p.made) ? p.made->code : anew();
 }
 
 void Spe::apply(AttentionCall& call) const {
   const int64_t heads = call.q.size(1), key_heads = call.k.size(1);
-  check(heads == key_heads, op_, key_heads, " key heads for ", heads,
+  check(heads == key_heads, kind_.name, key_heads, " key heads for ", heads,
         " heads; each head has a code of its own for its keys; accepted: n_key_heads 0 or ", heads);
   const Keys keys = keys_of(call);
   const auto* before = call.memory ? dynamic_cast<const Memory*>(call.memory->get()) : nullptr;
   auto made = before ? before->made : nullptr;
-  SpeOptions o{.first = call.first, .form = common_.form};
+  SpeOptions o{.first = call.first, .form = kind_.form};
   const SpeCode code = code_of(call, keys, made);
   if (gate.defined()) o.gate = SpeGate{gate, SpeNoise(keys.gate, keys.realizations)};
   const SpePair encoded = spe(call.q, call.k, code, o);
-  if (layer_ == drawn_->layers - 1 && layer_ > 0 && !running_again()) drawn_->end_pass();
+  if (layer_ == draws_->layers - 1 && layer_ > 0 && !running_again()) draws_->end_pass();
   if (call.memory && (!call.continued || !before || before->made != made))
     *call.memory = std::make_shared<const Memory>(keys, made);
   if (call.options.scale)
@@ -261,85 +236,64 @@ void Spe::apply(AttentionCall& call) const {
   call.k = encoded.k;
 }
 
-std::string Spe::described(const std::string& what) const {
-  constexpr const char* shared[] = {"", ", parameters shared", ", draws shared"};
-  return str(op_, "(", realizations(), " realizations, ", what, common_.gated ? ", gated" : "",
-             shared[int(common_.shared)], ")");
-}
-
-// ---------------------------------------------------------------------------------------- sine
-
 // A shared code is not kept for the pass: a query or key takes 2K·D·R products, K = 5 to 10, where
 // a kept code takes D·R products and as many numbers from memory, and 2·H·D·L·R of memory.
-SineSpe::SineSpe(Module& parent, HeadShape shape, Options o, const SpeModels& models)
-    : Spe(parent, "SineSpe", shape,
-          {.realizations = checked(o).realizations,
-           .gated = o.gated,
-           .shared = o.shared,
-           .form = o.form,
-           .ahead = o.form != SpeForm::composed},
-          models,
-          [&]() -> std::vector<Parameter> {
-            const Shape size{shape.n_heads, shape.d_key, o.sines};
-            Tensor freqs = empty(size), offsets = empty(size), gains = empty(size);
-            for (const Tensor& x : {freqs, offsets, gains}) normal_(x);
-            if (!SkipInit::active()) {
-              const Tensor norm = sqrt(sum(square(gains), {2}, true));
-              freqs.copy_(freqs - 4);
-              gains.copy_(gains * 2 / sqrt(norm));
-            }
-            return {{"freqs", freqs}, {"offsets", offsets}, {"gains", gains}};
-          }),
-      options(o) {}
-
-SpeCode SineSpe::code(const Tensors& p, SpeNoise noise) const {
-  return SpeCode::sine(p[0], p[1], p[2], std::move(noise));
+MakePosition sine_spe(SineSpeOptions o) {
+  check(o.sines >= 1, "SineSpe", o.sines, " sines; must be at least 1");
+  Spe::Kind kind{.name = "SineSpe",
+                 .size = str(o.sines, " sines"),
+                 .realizations = o.realizations,
+                 .gated = o.gated,
+                 .shared = o.shared,
+                 .form = o.form,
+                 .keep = false,
+                 .ahead = o.form != Form::composed};
+  kind.parameters = [o](HeadShape shape) -> std::vector<NamedTensor> {
+    const Shape size{shape.n_heads, shape.d_key, o.sines};
+    Tensor freqs = empty(size), offsets = empty(size), gains = empty(size);
+    for (const Tensor& x : {freqs, offsets, gains}) normal_(x);
+    if (!SkipInit::active()) {
+      freqs.copy_(freqs - 4);
+      gains.copy_(gains * 2 / sqrt(sqrt(sum(square(gains), {2}, true))));
+    }
+    return {{"freqs", freqs}, {"offsets", offsets}, {"gains", gains}};
+  };
+  kind.code = [](const Tensors& p, const SpeNoise& noise) {
+    return SpeCode::sine(p[0], p[1], p[2], noise);
+  };
+  return position<Spe>(kind, models_of(o.shared));
 }
-
-std::string SineSpe::label() const { return described(str(options.sines, " sines")); }
-
-MakePosition sine_spe(SineSpeOptions options) {
-  return position<SineSpe>(options, models_of(options.shared));
-}
-
-// ---------------------------------------------------------------------------------------- conv
 
 // A shared code is kept for the pass: a query or key takes P·D·R products without, P = 128 and
 // more. For the queries of every other head it is not: that would save time again, a fifth of a
 // step of the published model, and cost H·D·L·R / 2 of memory.
-ConvSpe::ConvSpe(Module& parent, HeadShape shape, Options o, const SpeModels& models)
-    : Spe(parent, "ConvSpe", shape,
-          {.realizations = checked(o).realizations,
-           .gated = o.gated,
-           .shared = o.shared,
-           .form = o.form,
-           .keep = o.form != SpeForm::composed,
-           .ahead = o.form != SpeForm::composed && o.shape.empty()},
-          models,
-          [&]() -> std::vector<Parameter> {
-            Shape size{shape.n_heads, shape.d_key};
-            double taps = 1;
-            for (const int64_t n : o.taps) {
-              size.push_back(n);
-              taps *= double(n);
-            }
-            std::vector<Parameter> filters;
-            for (const char* name : {"filter_q", "filter_k"}) {
-              filters.push_back({name, empty(size)});
-              uniform_(filters.back().value, 0, std::sqrt(2 / taps));
-            }
-            return filters;
-          }),
-      options(o) {}
-
-SpeCode ConvSpe::code(const Tensors& p, SpeNoise noise) const {
-  return SpeCode::conv(p[0], p[1], std::move(noise), options.shape);
-}
-
-std::string ConvSpe::label() const { return described(str("taps ", options.taps)); }
-
-MakePosition conv_spe(ConvSpeOptions options) {
-  return position<ConvSpe>(options, models_of(options.shared));
+MakePosition conv_spe(ConvSpeOptions o) {
+  const bool line = o.taps.dim() == 1 && o.shape.empty();
+  const bool plane = o.taps.dim() == 2 && o.shape.dim() == 2;
+  bool positive = true;
+  for (const Shape& sizes : {o.taps, o.shape})
+    for (const int64_t n : sizes) positive = positive && n >= 1;
+  check((line || plane) && positive, "ConvSpe", "taps ", o.taps, ", shape ", o.shape,
+        "; accepted: taps {P}, or taps {P1, P2} with a shape {h, w}, all of them at least 1");
+  Spe::Kind kind{.name = "ConvSpe",
+                 .size = str("taps ", o.taps),
+                 .realizations = o.realizations,
+                 .gated = o.gated,
+                 .shared = o.shared,
+                 .form = o.form,
+                 .keep = o.form != Form::composed,
+                 .ahead = o.form != Form::composed && line};
+  kind.parameters = [o](HeadShape shape) -> std::vector<NamedTensor> {
+    Shape size{shape.n_heads, shape.d_key};
+    for (const int64_t n : o.taps) size.push_back(n);
+    const Tensor q = empty(size), k = empty(size);
+    for (const Tensor& x : {q, k}) uniform_(x, 0, std::sqrt(2 / double(o.taps.numel())));
+    return {{"filter_q", q}, {"filter_k", k}};
+  };
+  kind.code = [shape = o.shape](const Tensors& p, const SpeNoise& noise) {
+    return SpeCode::conv(p[0], p[1], noise, shape);
+  };
+  return position<Spe>(kind, models_of(o.shared));
 }
 
 }  // namespace stretto::nn

@@ -27,7 +27,7 @@ struct SineSpeOptions {
   int64_t sines = 10;         // K
   bool gated = true;
   SpeShare shared = SpeShare::nothing;
-  SpeForm form = SpeForm::automatic;
+  Form form = Form::automatic;
 };
 
 struct ConvSpeOptions {
@@ -36,16 +36,20 @@ struct ConvSpeOptions {
   Shape shape = {};           // {h, w} of the plane
   bool gated = true;
   SpeShare shared = SpeShare::nothing;
-  SpeForm form = SpeForm::automatic;
+  Form form = Form::automatic;
 };
 
-/// What layers share, by model.
-struct SpeShared;
-using SpeModels = std::shared_ptr<PerModel<std::weak_ptr<SpeShared>>>;
+/// sineSPE: `freqs`, `offsets`, `gains` [H, D, K] (SpeCode::sine), as the authors start them: all
+/// N(0, 1), then freqs − 4, and the gains of each dimension divided by half the root of their norm.
+MakePosition sine_spe(SineSpeOptions options = {});
 
-/// What both codes have in common: q and k of a call become q̂ and k̂ with R numbers a head (spe(),
-/// ops/spe/spe.h), whose products have the mean √(R/D) Σ_d q_d k_d P_d(lag). A scale that the call
-/// has is multiplied by √(D/R); its default, 1/√R, is right as it is.
+/// convSPE: `filter_q`, `filter_k` [H, D, P…] (SpeCode::conv), uniform in [0, √(2/P)) at the start,
+/// P = P1·P2 in a plane. Its template reaches to both sides, P − 1 positions far.
+MakePosition conv_spe(ConvSpeOptions options = {});
+
+/// What both make: q and k of a call become q̂ and k̂ with R numbers a head (spe(), ops/spe/spe.h),
+/// whose products have the mean √(R/D) Σ_d q_d k_d P_d(lag). A scale that the call has is
+/// multiplied by √(D/R); its default, 1/√R, is right as it is.
 ///
 /// Queries and keys may differ in number, as spe() has them; key heads must be as many as query
 /// heads. In training every call has new noise, but one that continues a cache or a state has what
@@ -57,9 +61,29 @@ using SpeModels = std::shared_ptr<PerModel<std::weak_ptr<SpeShared>>>;
 /// A cache or state goes on in the mode it began in, and with as many realizations.
 class Spe : public Position {
  public:
+  /// Sine or conv, with its options.
+  struct Kind {
+    const char* name;
+    std::string size;  // for the label
+    int64_t realizations;
+    bool gated;
+    SpeShare shared;
+    Form form;
+    bool keep;   // a code that is shared is kept for the pass
+    bool ahead;  // and some positions at a time in generation
+    /// The code's parameters [H, D, …] by name, with their first values.
+    std::function<std::vector<NamedTensor>(HeadShape)> parameters = {};
+    std::function<SpeCode(const Tensors& parameters, const SpeNoise&)> code = {};
+  };
+  /// What a call and those that continue it draw from; what layers share, by model.
+  struct Draws;
+  using Models = std::shared_ptr<PerModel<std::weak_ptr<Draws>>>;
+  Spe(Module& parent, HeadShape shape, const Kind& kind, const Models& models);
+
   void apply(AttentionCall& call) const override;
   int64_t key_width(HeadShape) const override { return realizations(); }
   bool encodes_keys() const override { return true; }
+  std::string label() const override;
 
   /// R: no parameter depends on it, and more are closer to the mean. Layers that share draws have
   /// one. A kernel with a projection (Favor) keeps the width it was made with; others, and the
@@ -71,77 +95,23 @@ class Spe : public Position {
       gate;  // [H, D], where gated: sigmoid(gate) is the share of the noise without positions
 
  protected:
-  struct Common {
-    int64_t realizations = 0;
-    bool gated = true;
-    SpeShare shared = SpeShare::nothing;
-    SpeForm form = SpeForm::automatic;
-    bool keep = false;   // a code that is shared is kept for the pass
-    bool ahead = false;  // and some positions at a time in generation
-  };
-  /// One of the code's parameters, [H, D, …].
-  struct Parameter {
-    const char* name = "";
-    Tensor value;
-  };
-
-  /// `parameters` makes them with their first values; it is called where there are none to share.
-  Spe(Module& parent, const char* op, HeadShape shape, Common common, const SpeModels& models,
-      const std::function<std::vector<Parameter>()>& parameters);
-  /// Of its parameters, in their order.
-  virtual SpeCode code(const Tensors& parameters, SpeNoise noise) const = 0;
   void copy_settings(const Module& from) override;
-  std::string described(const std::string& what) const;
 
  private:
-  struct Drawn;
   struct Made;
   struct Keys;
   struct Memory;
-  Keys keys_of(const AttentionCall& call) const;
   Tensor frozen_key(const char* name);
+  Keys keys_of(const AttentionCall& call) const;
   SpeCode code_of(const AttentionCall& call, const Keys& keys,
                   std::shared_ptr<const Made>& made) const;
 
-  const char* op_;
+  const Kind kind_;
   const HeadShape shape_;
-  const Common common_;
-  std::shared_ptr<SpeShared> shared_;  // keeps it for the next layers
-  Tensors parameters_;
-  std::shared_ptr<Drawn> drawn_;
-  int64_t layer_ = 0;   // among those that share draws
-  Tensor frozen_gate_;  // i64 [2]: the key of the gate's noise in evaluation
+  std::shared_ptr<Draws> draws_;  // its own, or shared
+  std::shared_ptr<Draws> first_;  // of the first layer, whose parameters the others take
+  int64_t layer_ = 0;             // among those that share draws
+  Tensor frozen_gate_;            // i64 [2]: the key of the gate's noise in evaluation
 };
-
-/// sineSPE: `freqs`, `offsets`, `gains` [H, D, K] (SpeCode::sine), as the authors start them: all
-/// N(0, 1), then freqs − 4, and the gains of each dimension divided by half the root of their norm.
-class SineSpe : public Spe {
- public:
-  using Options = SineSpeOptions;
-  SineSpe(Module& parent, HeadShape shape, Options options, const SpeModels& models = {});
-  std::string label() const override;
-
-  const Options options;
-
- private:
-  SpeCode code(const Tensors& parameters, SpeNoise noise) const override;
-};
-
-/// convSPE: `filter_q`, `filter_k` [H, D, P…] (SpeCode::conv), uniform in [0, √(2/P)) at the start,
-/// P = P1·P2 in a plane. Its template reaches to both sides, P − 1 positions far.
-class ConvSpe : public Spe {
- public:
-  using Options = ConvSpeOptions;
-  ConvSpe(Module& parent, HeadShape shape, Options options, const SpeModels& models = {});
-  std::string label() const override;
-
-  const Options options;
-
- private:
-  SpeCode code(const Tensors& parameters, SpeNoise noise) const override;
-};
-
-MakePosition sine_spe(SineSpeOptions options = {});
-MakePosition conv_spe(ConvSpeOptions options = {});
 
 }  // namespace stretto::nn

@@ -11,6 +11,10 @@
 
 namespace stretto {
 
+/// The two operands of a score.
+enum class Side { query, key };
+inline constexpr Side both_sides[] = {Side::query, Side::key};
+
 /// A [B, H, L, D] tensor by pointer and strides.
 template <class T>
 struct Heads {

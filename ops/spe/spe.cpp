@@ -1,157 +1,190 @@
-// Stochastic positional encoding: checks, and the composed form as the paper writes it.
+// Stochastic positional encoding: checks, the composed form as the paper writes it, and the op of
+// the fused one.
 #include "ops/spe/spe.h"
 
-#include <cmath>
-
+#include "autograd/tape.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
-#include "ops/spe/spe_streamed.h"
+#include "ops/spe/spe_fused.h"
 
 namespace stretto {
 namespace {
 
 constexpr const char* op = "spe";
 
-// Where queries and keys stand, and from where to where there are any.
+// Positions of the first query and the first key.
 struct Places {
-  int64_t queries, keys, begin, end;
+  int64_t queries, keys;
 };
-
-Places places_of(const Tensor& q, const Tensor& k, int64_t first) {
-  const int64_t m = q.size(2), n = k.size(2);
-  const int64_t query = n == 0 ? first : first + n - m;
-  return {query, first, m == 0 ? first : std::min(query, first), std::max(query + m, first + n)};
-}
 
 void check_gate(const Tensor& gate, const SpeNoise& noise, const SpeSource& s) {
   const Shape shape{s.heads, s.d}, draws{s.heads, s.d, s.realizations};
   check(gate.defined() && gate.shape() == shape && is_floating(gate.dtype()), op, "gate ", gate,
         "; must be floating ", shape);
-  if (noise.given().defined())
-    check(noise.given().shape() == draws && is_floating(noise.given().dtype()), op,
-          "noise of the gate ", noise.given(), "; must be floating ", draws);
+  if (noise.given.defined())
+    check(noise.given.shape() == draws && is_floating(noise.given.dtype()), op,
+          "noise of the gate ", noise.given, "; must be floating ", draws);
   else
-    check(noise.realizations() == s.realizations, op,
-          "noise of the gate with R = ", noise.realizations(),
+    check(noise.realizations == s.realizations, op,
+          "noise of the gate with R = ", noise.realizations,
           " for a code with R = ", s.realizations);
 }
 
-Places check_arguments(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOptions& o) {
-  const SpeSource& s = SpeAccess::source(code);
+Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, const SpeOptions& o) {
   check(q.dim() == 4 && k.dim() == 4 && q.size(0) == k.size(0) && q.size(1) == s.heads &&
             k.size(1) == s.heads && q.size(3) == s.d && k.size(3) == s.d,
         op, "q ", q, ", k ", k, "; accepted for this code: q [B, ", s.heads, ", M, ", s.d,
         "], k [B, ", s.heads, ", N, ", s.d, "]");
   check(is_floating(q.dtype()) && q.dtype() == k.dtype(), op, "q ", q, ", k ", k,
         "; both must have one floating dtype");
-  check_same_device(op, {&q, &k, &s.parameter()});
+  check_same_device(op, {&q, &k, &s.parameter});
   check(o.first >= 0, op, "first is ", o.first, "; must be 0 or more");
-  const Places at = places_of(q, k, o.first);
-  check(at.queries >= 0, op, q.size(2), " queries and ", k.size(2), " keys from position ", o.first,
+  const int64_t m = q.size(2), n = k.size(2);
+  const Places at{n == 0 ? o.first : o.first + n - m, o.first};
+  check(at.queries >= 0, op, m, " queries and ", n, " keys from position ", o.first,
         " on: the first query would stand at position ", at.queries);
-  if (const auto& kept = SpeAccess::kept(code))
-    check(at.begin >= at.end || (kept->first <= at.begin && at.end <= kept->end()), op,
-          "the kept code has positions ", kept->first, " to ", kept->end() - 1, ", the call needs ",
-          at.begin, " to ", at.end - 1);
-  else
-    s.check_reach(op, at.end);
+  s.check_reach(op, SpeSpan{at.queries, at.queries + m} | SpeSpan{at.keys, at.keys + n});
   if (o.gate) {
     check_gate(o.gate->gate, o.gate->noise, s);
     check_same_device(op, {&q, &o.gate->gate});
   }
-  check(o.form != SpeForm::streamed || q.device().is_cpu(), op,
-        "no streamed form for CUDA tensors; use SpeForm::composed");
+  check(o.form != Form::fused || q.device().is_cpu(), op,
+        "no fused form for CUDA tensors; use Form::composed");
   return at;
-}
-
-Tensor draws_of(const SpeGate& gate, const SpeSource& s, const Tensor& like) {
-  const Tensor& given = gate.noise.given();
-  return given.defined()
-             ? given.to(like.device()).to(like.dtype())
-             : randn({s.heads, s.d, s.realizations}, gate.noise.key(), options_of(like));
 }
 
 // √(1−δ) = e^(−softplus(gate)/2) and √δ = e^(−softplus(−gate)/2) have gradients where δ is 0 or 1.
 Tensor root_of_sigmoid(const Tensor& x) { return exp(-0.5 * softplus(-x)); }
 
-SpeGateTerms terms_of(const SpeOptions& o, const SpeSource& s, const Tensor& like) {
-  if (!o.gate) return {};
-  const Tensor gate = o.gate->gate.to(like.dtype());
-  return {root_of_sigmoid(-gate),
-          root_of_sigmoid(gate).unsqueeze(-1) * draws_of(*o.gate, s, like) * s.scale()};
+// What the ops below are functions of: q, k, the gate's √(1−δ) [H, D] and √δ ε (RD)^(−¼) [H, D, R],
+// both undefined without one, and the inputs of the code.
+Tensors inputs_of(const Tensor& q, const Tensor& k, const SpeSource& s,
+                  const std::optional<SpeGate>& o) {
+  Tensors all = {q, k, {}, {}};
+  if (o) {
+    const Tensor gate = o->gate.to(q.dtype()), &given = o->noise.given;
+    const Tensor noise = given.defined()
+                             ? given.to(q.device()).to(q.dtype())
+                             : randn({s.heads, s.d, s.realizations}, o->noise.key, options_of(q));
+    all[2] = root_of_sigmoid(-gate);
+    all[3] = root_of_sigmoid(gate).unsqueeze(-1) * noise * s.scale();
+  }
+  for (const Tensor& x : s.inputs(q.dtype())) all.push_back(x);
+  return all;
 }
+Tensors of_code(const Tensors& inputs) { return {inputs.begin() + 4, inputs.end()}; }
 
-Tensor composed(SpeSide side, const SpeOperand& operand, const SpeCode& code,
-                const SpeGateTerms& gate) {
-  const SpeSource& s = SpeAccess::source(code);
-  const Tensor& x = operand.x;
-  const int64_t n = x.size(2);
-  const auto& kept = SpeAccess::kept(code);
-  Tensor codes =
-      kept && !x.device().is_cpu()
-          ? kept->codes[int(side)].slice(2, operand.at - kept->first, operand.at - kept->first + n)
-          : s.codes(side, operand.at, n, x.dtype());
-  if (gate.factors.defined())  // (24, 25)
-    codes = gate.factors.reshape({s.heads, s.d, 1, 1}) * codes + gate.rows.unsqueeze(2);
+Tensor composed(const SpeSource& s, Side side, int64_t at, const Tensors& inputs) {
+  const Tensor& x = inputs[size_t(side)];
+  Tensor codes = s.codes(of_code(inputs), side, at, x.size(2));
+  if (inputs[2].defined())  // (24, 25)
+    codes = inputs[2].reshape({s.heads, s.d, 1, 1}) * codes + inputs[3].unsqueeze(2);
   // (16, 17): a product [B, D] · [D, R] for each head and position.
   return matmul(x.permute({1, 2, 0, 3}), codes.transpose(1, 2)).permute({2, 0, 1, 3});
 }
 
+Tensor plain(const Tensor& x) { return x.defined() ? x.detach().contiguous() : x; }
+
+SpeCall call_of(const Places& at, const Tensors& in) {
+  return {{{rows_contiguous(in[0]), at.queries}, {rows_contiguous(in[1]), at.keys}},
+          plain(in[2]),
+          plain(in[3])};
+}
+
+// [B, H, n, width], uninitialised.
+Tensor like(const Tensor& x, int64_t width) {
+  return heads_inside(x.size(0), x.size(1), x.size(2), width, x.dtype(), false);
+}
+
+SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const Tensors& inputs) {
+  SpeCall now = call_of(at, inputs);
+  for (SpeOperand& o : now.sides) o.y = like(o.x, s->realizations);
+  spe_forward(*s, plain_tensors(of_code(inputs)), now);
+
+  const std::vector<Saved> saved(inputs.begin(), inputs.end());
+  const auto again = [saved] {
+    once_differentiable(op);
+    Tensors all;
+    for (const Saved& x : saved) all.push_back(x());
+    return all;
+  };
+  const auto differentiate = [=](Backward& b) {
+    const Tensors in = again(), code = plain_tensors(of_code(in));
+    SpeCall call = call_of(at, in);
+    for (const Side side : both_sides)
+      call.sides[int(side)].y = rows_contiguous(b.grad(size_t(side)));
+    bool parameters = false;
+    for (size_t i = 4; i < in.size(); ++i) parameters = parameters || b.needs(i);
+    const bool later = parameters && s->takes(call, b.pass());
+    const Tensors sums = parameters && !later ? zeros_of(code) : Tensors{};
+    Tensors result(4);
+    for (const Side side : both_sides) {
+      SpeOperand& o = call.sides[int(side)];
+      if (b.needs(size_t(side))) result[size_t(side)] = o.dx = like(o.x, s->d);
+    }
+    if (b.needs(2)) call.d_factors = zeros(in[2].shape(), {.dtype = f64});
+    if (b.needs(3)) result[3] = call.d_rows = zeros_like(in[3]);
+    spe_backward(*s, code, {call}, sums);
+    if (b.needs(2)) result[2] = call.d_factors.to(in[2].dtype());
+    result.insert(result.end(), sums.begin(), sums.end());
+    result.resize(in.size());
+    if (later) result[4] = zeros_like(code[0]);  // so that the node of what comes later is reached
+    return result;
+  };
+  // Gradients: dx = a t + g Eᵀ, da = Σ x t, dE = Σ xᵀ g, dC = Σ a x g, t = Σ_r g C.
+  const Tensors out = record(op, inputs, {now.sides[0].y, now.sides[1].y}, differentiate);
+  // What follows keeps no q̂ and k̂, which are as large as q and k.
+  for (const Side side : both_sides)
+    make_again(out[size_t(side)], [=] {
+      const Tensors in = again();
+      const NoGrad guard;
+      SpeCall call = call_of(at, in);
+      SpeOperand& o = call.sides[int(side)];
+      o.y = like(o.x, s->realizations);
+      spe_forward(*s, plain_tensors(of_code(in)), call);
+      return o.y;
+    });
+  return {out[0], out[1]};
+}
+
 }  // namespace
 
-SpeNoise::SpeNoise(RandomKey key, int64_t realizations) : key_(key), realizations_(realizations) {
-  check(realizations >= 1, "SpeNoise", "R = ", realizations, "; must be at least 1");
+SpeNoise::SpeNoise(RandomKey random_key, int64_t r) : key(random_key), realizations(r) {
+  check(r >= 1, "SpeNoise", "R = ", r, "; must be at least 1");
 }
 
-SpeNoise::SpeNoise(Tensor z) : z_(std::move(z)) {
-  check(z_.defined() && is_floating(z_.dtype()), "SpeNoise", "got ", z_,
+SpeNoise::SpeNoise(Tensor z) {
+  check(z.defined() && is_floating(z.dtype()), "SpeNoise", "got ", z,
         "; must be a floating tensor");
-  z_ = z_.detach();
+  given = z.detach();
 }
 
-double SpeSource::scale() const { return std::pow(double(realizations) * double(d), -0.25); }
-
-int64_t SpeCode::heads() const { return SpeAccess::source(*this).heads; }
-int64_t SpeCode::d() const { return SpeAccess::source(*this).d; }
-int64_t SpeCode::realizations() const { return SpeAccess::source(*this).realizations; }
-
-SpeCode SpeCode::kept(int64_t length, double queries, int64_t first) const {
-  const SpeSource& s = SpeAccess::source(*this);
-  check(length >= 0, "SpeCode::kept", "length is ", length, "; must be 0 or more");
-  check(first >= 0, "SpeCode::kept", "first is ", first, "; must be 0 or more");
-  check(queries >= 0 && queries <= 1, "SpeCode::kept", "queries is ", queries,
-        "; must be a share of heads, 0 to 1");
-  s.check_reach("SpeCode::kept", first + length);
-  const DType dtype = s.parameter().dtype() == f64 ? f64 : f32;
-  if (s.parameter().device().is_cpu()) return keep_on_cpu(*this, first, length, queries, dtype);
-  auto codes = std::make_shared<KeptCodes>();
-  codes->first = first;
-  codes->length = length;
-  codes->query_heads = s.heads;
-  for (const SpeSide side : spe_sides)
-    codes->codes[int(side)] = s.codes(side, first, length, dtype);
-  return SpeAccess::make_kept(*this, codes, {});
+const std::shared_ptr<const SpeSource>& SpeCode::source() const {
+  check(source_ != nullptr, "SpeCode", "the code is empty; make one with SpeCode::sine or conv");
+  return source_;
 }
+
+int64_t SpeCode::heads() const { return source()->heads; }
+int64_t SpeCode::d() const { return source()->d; }
+int64_t SpeCode::realizations() const { return source()->realizations; }
 
 SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOptions& options) {
-  const Places at = check_arguments(q, k, code, options);
+  const std::shared_ptr<const SpeSource>& s = code.source();
+  const Places at = check_arguments(q, k, *s, options);
   if (q.dtype() == bf16) {
     const SpePair wide = spe(q.to(f32), k.to(f32), code, options);
     return {wide.q.to(bf16), wide.k.to(bf16)};
   }
-  const bool streamed = options.form != SpeForm::composed && q.device().is_cpu();
-  if (const auto& kept = SpeAccess::kept(code); kept && (streamed || !q.device().is_cpu()))
-    check(kept->codes[1].dtype() == q.dtype(), op, "the kept code is ", kept->codes[1].dtype(),
-          ", as its parameters are; q ", q, " must have that dtype");
-  const SpeGateTerms gate = terms_of(options, SpeAccess::source(code), q);
-  const SpeOperand queries{q, at.queries}, keys{k, at.keys};
-  if (streamed) return streamed_spe(queries, keys, code, gate);
-  return {composed(SpeSide::query, queries, code, gate), composed(SpeSide::key, keys, code, gate)};
+  const Tensors inputs = inputs_of(q, k, *s, options.gate);
+  check(inputs[4].dtype() == q.dtype(), op, "the kept code is ", inputs[4].dtype(),
+        ", as its parameters are; q ", q, " must have that dtype");
+  if (options.form != Form::composed && q.device().is_cpu()) return fused(s, at, inputs);
+  return {composed(*s, Side::query, at.queries, inputs), composed(*s, Side::key, at.keys, inputs)};
 }
 
 Tensor spe_template(const SpeCode& code, int64_t n, const Tensor& gate) {
-  const SpeSource& s = SpeAccess::source(code);
+  const SpeSource& s = *code.source();
   check(n >= 1, "spe_template", "n is ", n, "; must be at least 1");
   const Tensor lags = s.lags(n);
   if (!gate.defined()) return lags;

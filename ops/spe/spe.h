@@ -20,6 +20,7 @@
 
 #include "core/random.h"
 #include "core/tensor.h"
+#include "ops/form.h"
 
 namespace stretto {
 
@@ -28,24 +29,15 @@ namespace stretto {
 ///
 /// From a key, draws depend on the key, R and their place in the code, not on the length that is
 /// asked for: position p has the same code in every call. They are f32 numbers in every dtype.
-class SpeNoise {
- public:
+struct SpeNoise {
   SpeNoise(RandomKey key, int64_t realizations);
-  SpeNoise(Tensor z);
-
-  RandomKey key() const { return key_; }
-  const Tensor& given() const { return z_; }  // undefined for a key
-  /// R for a key; 0 for a tensor, whose R is in its shape.
-  int64_t realizations() const { return realizations_; }
-
- private:
-  RandomKey key_;
-  int64_t realizations_ = 0;
-  Tensor z_;
+  SpeNoise(Tensor given);
+  RandomKey key;
+  int64_t realizations = 0;  // R for a key; that of a tensor is in its shape
+  Tensor given;              // undefined for a key
 };
 
-class SpeSource;  // ops/spe/spe_source.h
-class KeptCodes;  // ops/spe/spe_streamed.h
+struct SpeSource;  // ops/spe/spe_source.h
 
 /// One code: for each head and dimension the processes Q_d and K_d. A handle, cheap to copy.
 ///
@@ -71,26 +63,27 @@ class SpeCode {
   static SpeCode conv(Tensor filter_q, Tensor filter_k, SpeNoise noise, Shape shape = {});
 
   /// The same code with its values at positions first … first + length − 1 computed once and kept,
-  /// for layers that share a draw, or for calls that go on from position to position: it costs
-  /// memory, H·D·length·R numbers for keys and as many for queries, and saves time in every spe()
-  /// but the first. `queries` in [0, 1] is the share of heads whose values for queries are kept
-  /// too; every spe() makes the others'. Other devices than the CPU keep all.
+  /// for layers that share a draw, or for calls that go on from position to position: it takes
+  /// H·D·length·R numbers for queries and as many for keys, and saves time in every spe() but the
+  /// first. Without `every_query` every other head's queries are left out, and made by every spe().
   ///
-  /// Gradients stay exact: the backward of each spe() leaves its operands (q, k and the gradients
-  /// that arrived) behind, and after the last one the parameters' gradients are summed from them,
-  /// without gradients of the codes. So it costs no memory before backward. It can be
-  /// differentiated once; SpeForm::composed computes the code anew.
-  SpeCode kept(int64_t length, double queries = 1, int64_t first = 0) const;
+  /// Gradients stay exact, and there are none of the values kept: the backward of each spe() leaves
+  /// its operands (q, k and the gradients that arrived) behind, and after the last one of a pass
+  /// the parameters' gradients are summed from them. So it costs no memory before backward.
+  /// Form::composed computes the code anew.
+  SpeCode kept(int64_t length, int64_t first = 0, bool every_query = true) const;
 
   int64_t heads() const;
   int64_t d() const;
   int64_t realizations() const;
 
+  SpeCode() = default;
+  /// For the ops in this folder.
+  explicit SpeCode(std::shared_ptr<const SpeSource> source) : source_(std::move(source)) {}
+  const std::shared_ptr<const SpeSource>& source() const;
+
  private:
-  friend struct SpeAccess;
   std::shared_ptr<const SpeSource> source_;
-  std::shared_ptr<KeptCodes> kept_;
-  Tensor handle_;  // kept: what the gradients of all calls flow through
 };
 
 /// The gate (23–25): of the template, (1 − δ) P_d + δ with δ = sigmoid(gate), gate [H, D]. Its
@@ -100,16 +93,10 @@ struct SpeGate {
   SpeNoise noise;
 };
 
-/// How codes are applied. `composed` makes the whole code, H·L·D·R numbers for queries and as many
-/// for keys, in differentiable ops. `streamed` makes it in tiles that stay in the cache, on the
-/// CPU, forward and again backward, and can be differentiated once. `automatic` is streamed on the
-/// CPU.
-enum class SpeForm { automatic, composed, streamed };
-
 struct SpeOptions {
   std::optional<SpeGate> gate = {};
   int64_t first = 0;  // position of the first key
-  SpeForm form = SpeForm::automatic;
+  Form form = Form::automatic;
 };
 
 struct SpePair {
@@ -122,6 +109,10 @@ struct SpePair {
 /// Key j stands at position first + j and query i at first + i + N − M, so the last query stands
 /// with the last key; without keys (N = 0) query i stands at first + i. No position is below 0.
 /// The batch shares one draw. A NaN in q or k stays in its row.
+///
+/// Form::composed makes the whole code, H·L·D·R numbers for queries and as many for keys.
+/// Form::fused makes it in tiles that stay in the cache, on the CPU, forward and again backward,
+/// and can be differentiated once.
 SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOptions& options = {});
 
 /// P_d(τ) for τ = −(n − 1) … n − 1, query position minus key position → [H, D, 2n − 1]; with a gate

@@ -27,112 +27,157 @@ namespace {
 // Draws of one (head, dimension) start this far apart, so that a draw does not depend on L.
 constexpr int64_t draws_apart = int64_t(1) << 40;
 
-// Sizes along the two axes; a sequence is one row without end.
+// Positions and filters along two axes; a sequence is one row.
 struct Plane {
-  int64_t rows = 1, columns = 1;  // positions
+  int64_t rows = 1, columns = 1;
   int64_t tap_rows = 1, taps = 1;
   bool image = false;
-
-  int64_t noise_columns() const { return columns + taps - 1; }
 };
 
-// Where the noise of a code comes from.
-struct ConvNoise {
-  RandomKey key;
-  int64_t d, r;
-  Tensor given;  // [H, D, R, n1, n2], or undefined
-  Plane plane;
+// The noise that positions take: rows y0 … y0 + ny − 1, columns x0 … x0 + nx − 1 of the plane's.
+struct Window {
+  int64_t y0, ny, x0, nx;
+};
 
-  // Rows y0 …, columns x0 … of head h, dimension d as [ny, nx, R].
+struct ConvSource : SpeSource {
+  ConvSource(Tensor q, Tensor k, SpeNoise z, const Plane& p, int64_t r, const std::string& why)
+      : SpeSource(q.size(0), q.size(1), r, q, std::max<int64_t>(256, 2 * p.taps), 4,
+                  {0, p.rows * p.columns}, why),
+        filters{std::move(q), std::move(k)},
+        noise(std::move(z)),
+        plane(p) {}
+  const Tensor filters[2];  // of queries and of keys
+  const SpeNoise noise;
+  const Plane plane;
+
+  Window window(SpeSpan span) const {
+    if (!plane.image) return {0, 1, span.p0, span.size() + plane.taps - 1};
+    const int64_t y0 = span.p0 / plane.columns, y1 = std::max(span.p0, span.p1 - 1) / plane.columns;
+    return {y0, y1 - y0 + plane.tap_rows, 0, plane.columns + plane.taps - 1};
+  }
   template <class T>
-  void read(int64_t h, int64_t at_d, int64_t y0, int64_t ny, int64_t x0, int64_t nx, T* to) const {
-    if (given.defined()) {
-      const Shape& s = given.strides();
-      const T* from = given.data<T>() + h * s[0] + at_d * s[1] + y0 * s[3] + x0 * s[4];
-      for (int64_t y = 0; y < ny; ++y)
-        for (int64_t i = 0; i < r; ++i)
-          for (int64_t x = 0; x < nx; ++x)
-            to[(y * nx + x) * r + i] = from[i * s[2] + y * s[3] + x * s[4]];
-      return;
-    }
-    const int64_t pitch = plane.image ? plane.noise_columns() : 0;
-    const int64_t base = (h * d + at_d) * draws_apart;
-    for (int64_t y = 0; y < ny; ++y)
-      draw(base + ((y0 + y) * pitch + x0) * r, nx * r, to + y * nx * r);
+  void read_noise(const Tensor& given, int64_t h, int64_t d, Window w, T* to) const;
+  Tensor noise_in(const Tensors& inputs, Window w) const;
+  // [H, D, P1, P2].
+  Tensor filter(Side side, DType dtype) const {
+    return filters[int(side)].to(dtype).reshape({heads, d, plane.tap_rows, plane.taps});
   }
 
- private:
-  void draw(int64_t first, int64_t n, float* to) const { normal_draws(key, first, n, to); }
-  void draw(int64_t first, int64_t n, double* to) const {
-    float values[256];
-    for (int64_t i = 0; i < n; i += 256) {
-      const int64_t count = std::min<int64_t>(256, n - i);
-      normal_draws(key, first + i, count, values);
-      std::copy_n(values, count, to + i);
-    }
-  }
+  Tensors inputs(DType dtype) const override;
+  Tensor codes(const Tensors& inputs, Side side, int64_t p0, int64_t n) const override;
+  Tensor lags(int64_t n) const override;
+  SpeRowsPtr<float> rows(const Tensors& in, const Tensors& gradients, float) const override;
+  SpeRowsPtr<double> rows(const Tensors& in, const Tensors& gradients, double) const override;
 };
 
+// The noise of one head and dimension as [ny, nx, R]: of `given` [H, D, n1, n2, R], contiguous, if
+// that is defined, else of the key.
+template <class T>
+void ConvSource::read_noise(const Tensor& given, int64_t h, int64_t at_d, Window w, T* to) const {
+  const int64_t index = h * d + at_d, n = w.nx * realizations;
+  const int64_t pitch = plane.image ? plane.columns + plane.taps - 1 : 0;
+  for (int64_t y = w.y0; y < w.y0 + w.ny; ++y, to += n) {
+    if (given.defined()) {
+      const int64_t row = (index * given.size(2) + y) * given.size(3) + w.x0;
+      std::copy_n(given.data<T>() + row * realizations, n, to);
+      continue;
+    }
+    const int64_t first = index * draws_apart + (y * pitch + w.x0) * realizations;
+    if constexpr (std::is_same_v<T, float>) {
+      normal_draws(noise.key, first, n, to);
+    } else {
+      float values[256];
+      for (int64_t i = 0; i < n; i += 256) {
+        const int64_t count = std::min<int64_t>(256, n - i);
+        normal_draws(noise.key, first + i, count, values);
+        std::copy_n(values, count, to + i);
+      }
+    }
+  }
+}
+
+// What a transform costs for each number that goes in, in multiplications of the direct form.
+// Measured with segments of 2P: at P = 256 both need the same time.
+constexpr int64_t transform_cost = 190;
+bool transforms_are_faster(int64_t positions, int64_t taps) {
+  return positions * (taps + 31) > transform_cost * (positions + taps - 1);
+}
+
+Tensor valid_conv(const Tensor& x, const Tensor& w) {
+  return fft_conv(x, w, {.padding = Padding::valid, .form = ConvForm::fft});
+}
+
+// Each span by what is faster for it: bands, or in one dimension transforms of all of it.
 template <class T>
 class ConvRows : public SpeRows<T> {
  public:
   static constexpr int64_t block = 32;
 
-  ConvRows(const Tensors& inputs, const Tensors& gradients, const ConvNoise& noise, int64_t segment)
-      : noise_(noise), plane_(noise.plane), inputs_(inputs), gradients_(gradients) {
-    if (inputs.size() == 3) noise_.given = inputs[2];
+  ConvRows(const ConvSource& s, const Tensors& inputs, const Tensors& gradients)
+      : source_(s), plane_(s.plane), r_(s.realizations), inputs_(inputs), gradients_(gradients) {
+    if (inputs.size() == 3) given_ = inputs[2];
     const Options options{.dtype = dtype_of<T>()};
-    const int64_t image_rows = plane_.image ? (segment - 2) / plane_.columns + 2 : 1;
-    const int64_t width = plane_.image ? plane_.noise_columns() : segment + plane_.taps - 1;
-    z_ = empty({image_rows + plane_.tap_rows - 1, width, noise.r}, options);
-    rows_ = empty({segment, noise.r}, options);
-    for (const SpeSide side : spe_sides) {
+    int64_t directly = s.segment;
+    while (directly > 1 && by_transforms(directly)) --directly;
+    const int64_t image_rows = plane_.image ? (directly - 2) / plane_.columns + 2 : 1;
+    const int64_t width = s.window({0, directly}).nx;
+    z_ = empty({image_rows + plane_.tap_rows - 1, width, r_}, options);
+    rows_ = empty({directly, r_}, options);
+    for (const Side side : both_sides) {
       bands_[int(side)] = zeros({plane_.tap_rows, block, band_width()}, options);
-      if (!gradients.empty())
-        products_[int(side)] = zeros({plane_.tap_rows, block, band_width()}, options);
+      if (!gradients.empty()) products_[int(side)] = zeros_like(bands_[int(side)]);
     }
   }
 
-  void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
-    row0_ = plane_.image ? p0 / plane_.columns : 0;
-    column0_ = plane_.image ? 0 : p0;
-    const int64_t image_rows = plane_.image && p1 > p0 ? (p1 - 1) / plane_.columns - row0_ + 1 : 1;
-    const int64_t width = plane_.image ? plane_.noise_columns() : p1 - p0 + plane_.taps - 1;
-    const bool same = index_ == h * noise_.d + d;
+  void prepare(int64_t h, int64_t d, SpeSpan span) override {
+    const Window before = window_;
+    const bool same = index_ == h * source_.d + d;
+    // A span after the last one has the noise of its first P − 1 columns there already.
+    const bool goes_on = same && !plane_.image && !transformed_ && span.p0 == span_.p1;
+    index_ = h * source_.d + d;
+    span_ = span;
+    window_ = source_.window(span);
+    transformed_ = by_transforms(span.size());
+    if (transformed_) {
+      const Tensor z = empty({window_.nx, r_}, {.dtype = dtype_of<T>()});
+      source_.read_noise(given_, h, d, window_, z.data<T>());
+      transposed_ = z.transpose(0, 1).contiguous();
+      for (Tensor& code : codes_) code = {};
+      return;
+    }
     T* const z = z_.template data<T>();
-    // A segment after the last one has the noise of its first P − 1 columns there already.
-    const int64_t known = same && !plane_.image && p0 == end_ ? plane_.taps - 1 : 0;
-    std::copy_n(z + (z_width_ - known) * noise_.r, known * noise_.r, z);
-    noise_.read(h, d, row0_, image_rows + plane_.tap_rows - 1, column0_ + known, width - known,
-                z + known * noise_.r);
-    z_width_ = width;
-    end_ = p1;
-    if (same) return;
-    index_ = h * noise_.d + d;
-    for (const SpeSide side : spe_sides) fill_band(side);
+    const int64_t known = goes_on ? plane_.taps - 1 : 0;
+    std::copy_n(z + (before.nx - known) * r_, known * r_, z);
+    Window rest = window_;
+    rest.x0 += known, rest.nx -= known;
+    source_.read_noise(given_, h, d, rest, z + known * r_);
+    if (bands_index_ == index_) return;
+    bands_index_ = index_;
+    for (const Side side : both_sides) fill_band(side);
   }
 
-  const T* rows(SpeSide side, int64_t p0, int64_t p1) override {
+  const T* rows(Side side, SpeSpan span) override {
+    if (transformed_) return transformed_rows(side) + (span.p0 - span_.p0) * r_;
     T* const to = rows_.template data<T>();
-    each_block(p0, p1, [&](int64_t at, int64_t n, int64_t tap_row, const T* z) {
-      gemm(n, noise_.r, n + plane_.taps - 1, T(1),
+    each_block(span, [&](int64_t at, int64_t n, int64_t tap_row, const T* z) {
+      gemm(n, r_, n + plane_.taps - 1, T(1),
            {bands_[int(side)].template data<T>() + tap_row * block * band_width(), band_width()},
-           {z, noise_.r}, T(tap_row > 0), to + (at - p0) * noise_.r, noise_.r);
+           {z, r_}, T(tap_row > 0), to + (at - span.p0) * r_, r_);
     });
     return to;
   }
 
-  void add_gradient(SpeSide side, int64_t p0, int64_t p1, const T* g) override {
-    each_block(p0, p1, [&](int64_t at, int64_t n, int64_t tap_row, const T* z) {
-      gemm(n, n + plane_.taps - 1, noise_.r, T(1), {g + (at - p0) * noise_.r, noise_.r},
-           {z, noise_.r, true}, T(1),
+  void add_gradient(Side side, SpeSpan span, const T* g) override {
+    if (transformed_) return add_transformed(side, span, g);
+    each_block(span, [&](int64_t at, int64_t n, int64_t tap_row, const T* z) {
+      gemm(n, n + plane_.taps - 1, r_, T(1), {g + (at - span.p0) * r_, r_}, {z, r_, true}, T(1),
            products_[int(side)].template data<T>() + tap_row * block * band_width(), band_width());
     });
   }
 
   void finish_gradient() override {
     const int64_t taps = plane_.taps;
-    for (const SpeSide side : spe_sides) {
+    for (const Side side : both_sides) {
       T* product = products_[int(side)].template data<T>();
       T* to = gradients_[size_t(side)].template data<T>() + index_ * plane_.tap_rows * taps;
       for (int64_t row = 0; row < plane_.tap_rows; ++row)
@@ -144,9 +189,12 @@ class ConvRows : public SpeRows<T> {
   }
 
  private:
+  bool by_transforms(int64_t positions) const {
+    return !plane_.image && transforms_are_faster(positions, plane_.taps);
+  }
   int64_t band_width() const { return block + plane_.taps - 1; }
 
-  void fill_band(SpeSide side) {
+  void fill_band(Side side) {
     const int64_t taps = plane_.taps;
     const T* w = inputs_[size_t(side)].template data<T>() + index_ * plane_.tap_rows * taps;
     T* band = bands_[int(side)].template data<T>();
@@ -158,229 +206,113 @@ class ConvRows : public SpeRows<T> {
 
   // f(position, n, row of the filter, noise) for blocks of n positions in one row.
   template <class F>
-  void each_block(int64_t p0, int64_t p1, F&& f) const {
+  void each_block(SpeSpan span, F&& f) const {
     const T* z = z_.template data<T>();
-    for (int64_t at = p0, n = 0; at < p1; at += n) {
+    for (int64_t at = span.p0, n = 0; at < span.p1; at += n) {
       const int64_t row = plane_.image ? at / plane_.columns : 0;
       const int64_t column = at - row * plane_.columns;
-      n = std::min(block, p1 - at);
+      n = std::min(block, span.p1 - at);
       if (plane_.image) n = std::min(n, plane_.columns - column);
-      for (int64_t p = 0; p < plane_.tap_rows; ++p)
-        f(at, n, p,
-          z + ((row - row0_ + plane_.tap_rows - 1 - p) * z_width_ + column - column0_) * noise_.r);
+      for (int64_t p = 0; p < plane_.tap_rows; ++p) {
+        const int64_t noise_row = row - window_.y0 + plane_.tap_rows - 1 - p;
+        f(at, n, p, z + (noise_row * window_.nx + column - window_.x0) * r_);
+      }
     }
   }
 
-  ConvNoise noise_;
+  const T* transformed_rows(Side side) {
+    Tensor& code = codes_[int(side)];
+    if (!code.defined()) {
+      const Tensor w =
+          inputs_[size_t(side)].reshape({-1, plane_.taps}).slice(0, index_, index_ + 1);
+      code = valid_conv(transposed_, w).transpose(0, 1).contiguous();
+    }
+    return code.data<T>();
+  }
+
+  void add_transformed(Side side, SpeSpan span, const T* g) {
+    const Tensor rows = empty({span.size(), r_}, {.dtype = dtype_of<T>()});
+    std::copy_n(g, rows.numel(), rows.data<T>());
+    const int64_t at = span.p0 - span_.p0;
+    const Tensor z = transposed_.slice(1, at, at + span.size() + plane_.taps - 1);
+    const Tensor by_tap = sum(valid_conv(flip(z, 1), rows.transpose(0, 1)), {0});
+    T* to = gradients_[size_t(side)].template data<T>() + index_ * plane_.taps;
+    for (int64_t p = 0; p < plane_.taps; ++p) to[p] += by_tap.data<T>()[p];
+  }
+
+  const ConvSource& source_;
   const Plane plane_;
+  const int64_t r_;
   const Tensors inputs_, gradients_;
-  int64_t index_ = -1, row0_ = 0, column0_ = 0, z_width_ = 0, end_ = -1;
+  Tensor given_;
+  int64_t index_ = -1, bands_index_ = -1;  // (h, d) that it is about, and that the bands are of
+  SpeSpan span_;
+  Window window_{};
+  bool transformed_ = false;
   Tensor z_, rows_;
   Tensor bands_[2];     // [P1, 32, 31 + P2]
   Tensor products_[2];  // Σ dC Zᵀ, the same
+  Tensor transposed_;   // by transforms: the noise [R, positions + P − 1]
+  Tensor codes_[2];     // and [positions, R], when they have been asked for
 };
 
-// The same by transforms of a whole segment. One dimension.
-template <class T>
-class FftConvRows : public SpeRows<T> {
- public:
-  FftConvRows(const Tensors& inputs, const Tensors& gradients, const ConvNoise& noise)
-      : noise_(noise), taps_(noise.plane.taps), inputs_(inputs), gradients_(gradients) {
-    if (inputs.size() == 3) noise_.given = inputs[2];
-  }
-
-  void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
-    index_ = h * noise_.d + d;
-    p0_ = p0;
-    const Tensor z = empty({p1 - p0 + taps_ - 1, noise_.r}, {.dtype = dtype_of<T>()});
-    noise_.read(h, d, 0, 1, p0, z.size(0), z.data<T>());
-    z_ = z.transpose(0, 1).contiguous();
-    for (Tensor& code : codes_) code = {};
-  }
-
-  const T* rows(SpeSide side, int64_t p0, int64_t) override {
-    Tensor& code = codes_[int(side)];
-    if (!code.defined()) {
-      const Tensor w = inputs_[size_t(side)].reshape({-1, taps_}).slice(0, index_, index_ + 1);
-      code = valid(z_, w).transpose(0, 1).contiguous();
+// [H, D, R, ny, nx].
+Tensor ConvSource::noise_in(const Tensors& inputs, Window w) const {
+  if (inputs.size() == 3)
+    return inputs[2]
+        .slice(2, w.y0, w.y0 + w.ny)
+        .slice(3, w.x0, w.x0 + w.nx)
+        .permute({0, 1, 4, 2, 3});
+  const Tensor z = empty({heads, d, w.ny, w.nx, realizations}, {.dtype = inputs[0].dtype()});
+  parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto read = [&](auto* to) {
+        read_noise({}, i / d, i % d, w, to + i * w.ny * w.nx * realizations);
+      };
+      z.dtype() == f64 ? read(z.data<double>()) : read(z.data<float>());
     }
-    return code.data<T>() + (p0 - p0_) * noise_.r;
-  }
-
-  void add_gradient(SpeSide side, int64_t p0, int64_t p1, const T* g) override {
-    const Tensor rows = empty({p1 - p0, noise_.r}, {.dtype = dtype_of<T>()});
-    std::copy_n(g, rows.numel(), rows.data<T>());
-    const Tensor z = z_.slice(1, p0 - p0_, p1 - p0_ + taps_ - 1);
-    const Tensor by_tap = sum(valid(flip(z, 1), rows.transpose(0, 1)), {0});
-    T* to = gradients_[size_t(side)].template data<T>() + index_ * taps_;
-    for (int64_t p = 0; p < taps_; ++p) to[p] += by_tap.data<T>()[p];
-  }
-
-  void finish_gradient() override {}
-
- private:
-  static Tensor valid(const Tensor& x, const Tensor& w) {
-    return fft_conv(x, w, {.padding = Padding::valid, .form = ConvForm::fft});
-  }
-
-  ConvNoise noise_;
-  const int64_t taps_;
-  const Tensors inputs_, gradients_;
-  int64_t index_ = 0, p0_ = 0;
-  Tensor z_;         // [R, positions + P − 1]
-  Tensor codes_[2];  // [positions, R], when they have been asked for
-};
-
-// What a transform costs for each number that goes in, in multiplications of the direct form.
-// Measured with segments of 2P: at P = 256 both need the same time.
-constexpr int64_t transform_cost = 190;
-bool transforms_are_faster(int64_t positions, int64_t taps) {
-  return positions * (taps + 31) > transform_cost * (positions + taps - 1);
+  });
+  return z.to(inputs[0].device()).permute({0, 1, 4, 2, 3});
 }
 
-// Each segment by what is faster for it.
-template <class T>
-class LongConvRows : public SpeRows<T> {
- public:
-  LongConvRows(const Tensors& inputs, const Tensors& gradients, const ConvNoise& noise,
-               int64_t segment)
-      : taps_(noise.plane.taps),
-        fft_(inputs, gradients, noise),
-        direct_(inputs, gradients, noise, most_directly(segment, taps_)) {}
+// The filters of queries and of keys [H, D, P1, P2], and given noise [H, D, n1, n2, R].
+Tensors ConvSource::inputs(DType dtype) const {
+  Tensors all = {filter(Side::query, dtype) * scale(), filter(Side::key, dtype) * scale()};
+  if (const Tensor& z = noise.given; z.defined())
+    all.push_back(
+        (plane.image ? z : z.unsqueeze(3)).to(all[0].device()).to(dtype).permute({0, 1, 3, 4, 2}));
+  return all;
+}
 
-  void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
-    const bool fft = transforms_are_faster(p1 - p0, taps_);
-    used_directly_ = used_directly_ || !fft;
-    current_ = fft ? static_cast<SpeRows<T>*>(&fft_) : &direct_;
-    current_->prepare(h, d, p0, p1);
-  }
-  const T* rows(SpeSide side, int64_t p0, int64_t p1) override {
-    return current_->rows(side, p0, p1);
-  }
-  void add_gradient(SpeSide side, int64_t p0, int64_t p1, const T* g) override {
-    current_->add_gradient(side, p0, p1, g);
-  }
-  void finish_gradient() override {
-    if (used_directly_) direct_.finish_gradient();
-    used_directly_ = false;
-  }
+Tensor ConvSource::codes(const Tensors& inputs, Side side, int64_t p0, int64_t n) const {
+  if (n == 0) return zeros({heads, d, 0, realizations}, options_of(inputs[0]));
+  const Window w = window({p0, p0 + n});
+  const int64_t begin = plane.image ? p0 - w.y0 * plane.columns : 0;
+  return fft_conv(noise_in(inputs, w), inputs[size_t(side)].unsqueeze(2),
+                  {.axes = 2, .padding = Padding::valid})  // (22)
+      .reshape({heads, d, realizations, -1})
+      .slice(3, begin, begin + n)
+      .transpose(2, 3);
+}
 
- private:
-  static int64_t most_directly(int64_t segment, int64_t taps) {
-    while (segment > 1 && transforms_are_faster(segment, taps)) --segment;
-    return segment;
-  }
+Tensor ConvSource::lags(int64_t n) const {
+  check(!plane.image, "spe_template", "the code has shape ", Shape{plane.rows, plane.columns},
+        "; only codes of one dimension have a template over lags");
+  // Lag τ of the correlation is entry τ + P − 1 of a convolution.
+  const int64_t taps = plane.taps, more = std::max<int64_t>(0, n - taps);
+  const int64_t drop = std::max<int64_t>(0, taps - n);
+  const Tensor q = filter(Side::query, own_dtype()).squeeze(2);
+  const Tensor k = filter(Side::key, own_dtype()).squeeze(2);
+  const Tensor all = fft_conv(pad(q, 2, 0, taps - 1), flip(k, 2), {.form = ConvForm::direct});
+  return pad(all.slice(2, drop, 2 * taps - 1 - drop), 2, more, more);
+}
 
-  const int64_t taps_;
-  FftConvRows<T> fft_;
-  ConvRows<T> direct_;
-  SpeRows<T>* current_ = nullptr;
-  bool used_directly_ = false;  // since the last gradient was finished
-};
-
-class ConvSource : public SpeSource {
- public:
-  ConvSource(Tensor filter_q, Tensor filter_k, const Shape& shape, ConvNoise noise)
-      : SpeSource(filter_q.size(0), filter_q.size(1), noise.r),
-        filters_{std::move(filter_q), std::move(filter_k)},
-        shape_(shape),
-        noise_(std::move(noise)) {}
-
-  const Tensor& parameter() const override { return filters_[0]; }
-
-  void check_reach(const char* op, int64_t end) const override {
-    if (plane().image)
-      check(end <= plane().rows * plane().columns, op, "the code of shape ", shape_, " has ",
-            plane().rows * plane().columns, " positions, the call needs ", end);
-    else
-      check(end <= noise_.plane.columns, op, "the noise reaches ", noise_.plane.columns,
-            " positions, the call needs ", end);
-  }
-
-  Tensor codes(SpeSide side, int64_t p0, int64_t n, DType dtype) const override {
-    const Tensor w = filter(side, dtype);
-    if (n == 0) return zeros({heads, d, 0, realizations}, options_of(w));
-    const int64_t row0 = plane().image ? p0 / plane().columns : 0;
-    const int64_t rows = plane().image ? (p0 + n - 1) / plane().columns - row0 + 1 : 1;
-    const int64_t column0 = plane().image ? 0 : p0;
-    const int64_t columns = plane().image ? plane().columns : n;
-    const Tensor z =
-        noise(row0, rows + plane().tap_rows - 1, column0, columns + plane().taps - 1, dtype);
-    const int64_t begin = p0 - row0 * plane().columns - column0;
-    return fft_conv(z, w.unsqueeze(2), {.axes = 2, .padding = Padding::valid})  // (22)
-        .reshape({heads, d, realizations, rows * columns})
-        .slice(3, plane().image ? begin : 0, (plane().image ? begin : 0) + n)
-        .transpose(2, 3);
-  }
-
-  Tensor lags(int64_t n) const override {
-    check(!plane().image, "spe_template", "the code has shape ", shape_,
-          "; only codes of one dimension have a template over lags");
-    const DType dtype = own_dtype();
-    // Lag τ of the correlation is entry τ + P − 1 of a convolution.
-    const int64_t taps = plane().taps, more = std::max<int64_t>(0, n - taps);
-    auto sequence = [&](SpeSide side) {
-      return filters_[int(side)].to(dtype).reshape({heads, d, taps});
-    };
-    const Tensor q = pad(sequence(SpeSide::query), 2, 0, taps - 1);
-    const Tensor all = fft_conv(q, flip(sequence(SpeSide::key), 2), {.form = ConvForm::direct});
-    const int64_t drop = std::max<int64_t>(0, taps - n);
-    return pad(all.slice(2, drop, 2 * taps - 1 - drop), 2, more, more);
-  }
-
-  Tensors inputs(DType dtype) const override {
-    Tensors all = {filter(SpeSide::query, dtype), filter(SpeSide::key, dtype)};
-    if (noise_.given.defined()) all.push_back(noise_.given.to(dtype));
-    return all;
-  }
-
-  int64_t segment() const override { return std::max<int64_t>(256, 2 * plane().taps); }
-  int64_t dims() const override { return 4; }
-  std::unique_ptr<SpeRows<float>> rows_f32(const Tensors& inputs,
-                                           const Tensors& gradients) const override {
-    return rows_of<float>(inputs, gradients);
-  }
-  std::unique_ptr<SpeRows<double>> rows_f64(const Tensors& inputs,
-                                            const Tensors& gradients) const override {
-    return rows_of<double>(inputs, gradients);
-  }
-
- private:
-  template <class T>
-  std::unique_ptr<SpeRows<T>> rows_of(const Tensors& inputs, const Tensors& gradients) const {
-    if (!plane().image && transforms_are_faster(segment(), plane().taps))
-      return std::make_unique<LongConvRows<T>>(inputs, gradients, noise_, segment());
-    return std::make_unique<ConvRows<T>>(inputs, gradients, noise_, segment());
-  }
-  const Plane& plane() const { return noise_.plane; }
-  // [H, D, P1, P2].
-  Tensor filter(SpeSide side, DType dtype) const {
-    return filters_[int(side)].to(dtype).reshape({heads, d, plane().tap_rows, plane().taps}) *
-           scale();
-  }
-  // [H, D, R, ny, nx].
-  Tensor noise(int64_t y0, int64_t ny, int64_t x0, int64_t nx, DType dtype) const {
-    if (noise_.given.defined())
-      return noise_.given.to(filters_[0].device())
-          .to(dtype)
-          .slice(3, y0, y0 + ny)
-          .slice(4, x0, x0 + nx);
-    const Tensor z = empty({heads, d, ny, nx, realizations}, {.dtype = dtype});
-    parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        auto read = [&](auto* to) {
-          noise_.read(i / d, i % d, y0, ny, x0, nx, to + i * ny * nx * realizations);
-        };
-        dtype == f64 ? read(z.data<double>()) : read(z.data<float>());
-      }
-    });
-    return z.to(filters_[0].device()).permute({0, 1, 4, 2, 3});
-  }
-
-  Tensor filters_[2];
-  Shape shape_;
-  ConvNoise noise_;
-};
+SpeRowsPtr<float> ConvSource::rows(const Tensors& in, const Tensors& gradients, float) const {
+  return std::make_unique<ConvRows<float>>(*this, in, gradients);
+}
+SpeRowsPtr<double> ConvSource::rows(const Tensors& in, const Tensors& gradients, double) const {
+  return std::make_unique<ConvRows<double>>(*this, in, gradients);
+}
 
 }  // namespace
 
@@ -403,30 +335,31 @@ SpeCode SpeCode::conv(Tensor filter_q, Tensor filter_k, SpeNoise noise, Shape sh
     check(shape[0] >= 1 && shape[1] >= 1, op, "shape ", shape, "; both sizes must be at least 1");
     plane.rows = shape[0], plane.columns = shape[1], plane.tap_rows = filter_q.size(2);
   }
-  ConvNoise source{
-      .key = noise.key(), .d = d, .r = noise.realizations(), .given = {}, .plane = plane};
-  if (const Tensor& z = noise.given(); z.defined()) {
+  int64_t realizations = noise.realizations;
+  if (const Tensor& z = noise.given; z.defined()) {
     check(z.dim() == 3 + axes && z.size(0) == h && z.size(1) == d && z.size(2) >= 1, op, "noise ",
           z, "; must be [", h, ", ", d, ", R, n", axes == 1 ? "" : "1, n2", "] with R at least 1");
-    source.r = z.size(2);
-    source.given = axes == 1 ? z.unsqueeze(3) : z;
+    realizations = z.size(2);
     const int64_t rows = axes == 1 ? 1 : z.size(3) - plane.tap_rows + 1;
     const int64_t columns = std::max<int64_t>(0, z.size(-1) - plane.taps + 1);
     if (axes == 1)
-      source.plane.columns = columns;
+      plane.columns = columns;
     else
       check(rows >= plane.rows && columns >= plane.columns, op, "the noise ", z, " reaches ",
             std::max<int64_t>(0, rows), " rows of ", columns, " positions, the shape is ", shape);
   } else if (axes == 1) {
-    source.plane.columns = draws_apart / noise.realizations() - plane.taps;
+    plane.columns = draws_apart / realizations - plane.taps;
   } else {
     const double draws = double(plane.rows + plane.tap_rows) * double(plane.columns + plane.taps) *
-                         double(noise.realizations());
-    check(draws < double(draws_apart), op, "shape ", shape, " with R = ", noise.realizations(),
+                         double(realizations);
+    check(draws < double(draws_apart), op, "shape ", shape, " with R = ", realizations,
           " takes more draws than the 2^40 that a dimension has");
   }
-  return SpeAccess::make(std::make_shared<ConvSource>(std::move(filter_q), std::move(filter_k),
-                                                      shape, std::move(source)));
+  const int64_t n = plane.rows * plane.columns;
+  return SpeCode(std::make_shared<ConvSource>(
+      filter_q, filter_k, noise, plane, realizations,
+      axes == 2 ? str("the code of shape ", shape, " has ", n, " positions")
+                : str("the noise reaches ", n, " positions")));
 }
 
 }  // namespace stretto

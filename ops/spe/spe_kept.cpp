@@ -1,111 +1,146 @@
-// Kept codes: made once, read by several calls, and one backward for all of them. Each call's
-// backward leaves its operands behind (ops/spe/spe_streamed.cpp) and sends 1 to the handle's node,
-// which is older than every call and so runs after them all.
-#include <algorithm>
-#include <cmath>
-
+// Kept codes: made once, read by several calls, and one backward for all of them. What calls
+// differentiate by are the inputs of the code behind one node of the tape, "spe_kept". It is older
+// than every call, so it is reached after the backward of them all, with what that left behind.
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
 #include "ops/loops.h"
-#include "ops/spe/spe_tiles.h"
+#include "ops/spe/spe_fused.h"
 
 namespace stretto {
 namespace {
 
+struct KeptSource : SpeSource {
+  struct Pending {
+    uint64_t pass;
+    SpeCall call;
+  };
+
+  KeptSource(std::shared_ptr<const SpeSource> from, SpeSpan span, bool every)
+      : SpeSource(from->heads, from->d, from->realizations, from->parameter,
+                  every ? 32 : from->segment, every ? most_dims : from->dims, span,
+                  str("the kept code has positions ", span.p0, " to ", span.p1 - 1)),
+        base(std::move(from)),
+        every_query(every) {}
+
+  // The rows of a head and dimension from position p0 on; null where they were left out.
+  template <class T>
+  T* kept_rows(Side side, int64_t h, int64_t at_d, int64_t p0) const {
+    const bool all = side == Side::key || every_query;
+    if (!all && h % 2 == 1) return nullptr;
+    const int64_t place = ((all ? h : h / 2) * d + at_d) * reach.size() + p0 - reach.p0;
+    return kept[int(side)].data<T>() + place * realizations;
+  }
+  template <class T>
+  void make(const Tensors& plain);
+
+  Tensors inputs(DType) const override { return behind_node; }
+  Tensor codes(const Tensors& in, Side side, int64_t p0, int64_t n) const override {
+    return base->codes(in, side, p0, n);
+  }
+  Tensor lags(int64_t n) const override { return base->lags(n); }
+  SpeRowsPtr<float> rows(const Tensors& in, const Tensors&, float) const override;
+  SpeRowsPtr<double> rows(const Tensors& in, const Tensors&, double) const override;
+  bool takes(const SpeCall& call, uint64_t pass) const override {
+    const SpeOperand &q = call.sides[0], &k = call.sides[1];
+    pending->push_back({pass, {{{q.x, q.at, q.y}, {k.x, k.at, k.y}}, call.factors}});
+    return true;
+  }
+
+  const std::shared_ptr<const SpeSource> base;
+  const bool every_query;
+  Tensor kept[2];  // [H, D, positions, R]; of queries maybe half of the heads
+  Tensors behind_node;
+  const std::shared_ptr<std::vector<Pending>> pending = std::make_shared<std::vector<Pending>>();
+};
+
+// Read where they are kept, else made.
 template <class T>
-void make_codes(const SpeSource& s, const Tensors& inputs, const KeptCodes& kept) {
-  const int64_t segment = s.segment(), r = s.realizations;
-  parallel_for(s.heads * s.d, 1, [&](int64_t begin, int64_t end) {
-    const auto rows = s.rows<T>(inputs, {});
-    for (int64_t i = begin; i < end; ++i)
-      for (int64_t p0 = kept.first; p0 < kept.end(); p0 += segment) {
-        const int64_t p1 = std::min(kept.end(), p0 + segment);
-        rows->prepare(i / s.d, i % s.d, p0, p1);
-        for (const SpeSide side : spe_sides)
-          if (const int64_t place = kept.place(side, i / s.d); place >= 0)
-            std::copy_n(rows->rows(side, p0, p1), (p1 - p0) * r,
-                        kept.codes[int(side)].data<T>() +
-                            ((place * s.d + i % s.d) * kept.length + p0 - kept.first) * r);
-      }
-  });
+class KeptRows : public SpeRows<T> {
+ public:
+  KeptRows(const KeptSource& s, const Tensors& inputs)
+      : s_(s), anew_(s.every_query ? nullptr : s.base->rows(inputs, {}, T())) {}
+  void prepare(int64_t h, int64_t d, SpeSpan span) override {
+    h_ = h, d_ = d, span_ = span;
+    prepared_ = false;
+  }
+  const T* rows(Side side, SpeSpan span) override {
+    if (const T* kept = s_.kept_rows<T>(side, h_, d_, span.p0)) return kept;
+    if (!prepared_) anew_->prepare(h_, d_, span_);
+    prepared_ = true;
+    return anew_->rows(side, span);
+  }
+  void add_gradient(Side, SpeSpan, const T*) override {}
+  void finish_gradient() override {}
+
+ private:
+  const KeptSource& s_;
+  const SpeRowsPtr<T> anew_;
+  int64_t h_ = 0, d_ = 0;
+  SpeSpan span_;
+  bool prepared_ = false;  // anew_, for this
+};
+
+SpeRowsPtr<float> KeptSource::rows(const Tensors& in, const Tensors&, float) const {
+  return std::make_unique<KeptRows<float>>(*this, in);
+}
+SpeRowsPtr<double> KeptSource::rows(const Tensors& in, const Tensors&, double) const {
+  return std::make_unique<KeptRows<double>>(*this, in);
 }
 
-// Sums what the calls left behind into gradients of the inputs.
 template <class T>
-void kept_backward(const SpeSource& s, const Tensors& inputs, const Tensors& gradients,
-                   const std::vector<KeptCodes::Pending>& pending) {
-  SpeSpan all{0, 0};
-  for (const KeptCodes::Pending& call : pending) all = around(all, span_of(call.operand));
-  const SpeMaker maker{std::shared_ptr<const SpeSource>(std::shared_ptr<void>(), &s), nullptr};
-  const int64_t segment = s.segment(), chunks = (s.d + maker.dims() - 1) / maker.dims();
-  const int64_t r = s.realizations;
-  int64_t batch = 0;
-  for (const KeptCodes::Pending& call : pending) batch = std::max(batch, call.operand.x.size(0));
-  parallel_for(s.heads * chunks, 1, [&](int64_t begin, int64_t end) {
-    SpeMakers<T> makers(maker, inputs, gradients);
-    SpeGathered<T> rows(segment, batch, r);
-    const Tensor buffer = empty({maker.dims(), segment, r}, {.dtype = dtype_of<T>()});
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t h = unit / chunks, d0 = unit % chunks * maker.dims();
-      const int64_t n = std::min(maker.dims(), s.d - d0);
-      for (int64_t p0 = all.p0; p0 < all.p1; p0 += segment) {
-        const SpeSpan here = SpeSpan{p0, p0 + segment} & all;
-        makers.prepare(h, d0, n, here);
-        for (const SpeSide side : spe_sides) {
-          T* const sums = buffer.data<T>();
-          std::fill_n(sums, n * here.size() * r, T(0));
-          for (const KeptCodes::Pending& call : pending) {
-            const SpeSpan span = here & span_of(call.operand);
-            if (call.side != side || span.size() == 0) continue;
-            rows.load(call.operand, call.grad, h, d0, n, span);
-            const T* factors = spe_factors<T>(call.factors, h);
-            for (int64_t c = 0; c < n; ++c)
-              rows.add_code_gradient(c, factors ? factors[d0 + c] : T(1),
-                                     sums + (c * here.size() + span.p0 - here.p0) * r);
-          }
-          for (int64_t c = 0; c < n; ++c)
-            makers.at[size_t(c)]->add_gradient(side, here.p0, here.p1, sums + c * here.size() * r);
-        }
+void KeptSource::make(const Tensors& plain) {
+  for (const Side side : both_sides) {
+    const int64_t n = side == Side::key || every_query ? heads : (heads + 1) / 2;
+    kept[int(side)] = empty({n, d, reach.size(), realizations}, {.dtype = dtype_of<T>()});
+  }
+  parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
+    const SpeRowsPtr<T> rows = base->rows(plain, {}, T());
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t p0 = reach.p0; p0 < reach.p1; p0 += base->segment) {
+        const SpeSpan span = SpeSpan{p0, p0 + base->segment} & reach;
+        rows->prepare(i / d, i % d, span);
+        for (const Side side : both_sides)
+          if (T* to = kept_rows<T>(side, i / d, i % d, p0))
+            std::copy_n(rows->rows(side, span), span.size() * realizations, to);
       }
-      for (int64_t c = 0; c < n; ++c) makers.at[size_t(c)]->finish_gradient();
-    }
   });
 }
 
 }  // namespace
 
-SpeCode keep_on_cpu(const SpeCode& code, int64_t first, int64_t length, double queries,
-                    DType dtype) {
-  const auto source = SpeAccess::shared_source(code);
-  const Tensors inputs = source->inputs(dtype);
-  auto kept = std::make_shared<KeptCodes>();
-  kept->first = first;
-  kept->length = length;
-  kept->inputs = plain_tensors(inputs);
-  kept->query_heads = std::llround(queries * double(source->heads));
-  for (const SpeSide side : spe_sides) {
-    const int64_t heads = side == SpeSide::key ? source->heads : kept->query_heads;
-    kept->codes[int(side)] =
-        empty({heads, source->d, length, source->realizations}, {.dtype = dtype});
-  }
-  dtype == f64 ? make_codes<double>(*source, kept->inputs, *kept)
-               : make_codes<float>(*source, kept->inputs, *kept);
-  std::vector<Saved> saved(inputs.begin(), inputs.end());
-  // Gradients: those of the parameters from dC = Σ a x g over all calls that used the codes.
-  const Tensor handle = record("spe_kept", inputs, zeros({1}, {.dtype = dtype}), [=](Backward& b) {
-    once_differentiable("spe_kept");
-    // One from each call of this pass; anything older is of a pass that did not end.
-    const auto calls = std::min(2 * size_t(b.grad().item()), kept->pending.size());
-    const std::vector<KeptCodes::Pending> pending(kept->pending.end() - std::ptrdiff_t(calls),
-                                                  kept->pending.end());
-    kept->pending.clear();
+SpeCode SpeCode::kept(int64_t length, int64_t first, bool every_query) const {
+  constexpr const char* op = "SpeCode::kept";
+  check(length >= 0, op, "length is ", length, "; must be 0 or more");
+  check(first >= 0, op, "first is ", first, "; must be 0 or more");
+  const auto* already = dynamic_cast<const KeptSource*>(source().get());
+  const std::shared_ptr<const SpeSource> base = already ? already->base : source();
+  const SpeSpan span{first, first + length};
+  base->check_reach(op, span);
+  if (!base->parameter.device().is_cpu()) return SpeCode(base);  // no kernels there yet
+  const auto code = std::make_shared<KeptSource>(base, span, every_query);
+  const Tensors inputs = base->inputs(base->own_dtype()), plain = plain_tensors(inputs);
+  base->own_dtype() == f64 ? code->make<double>(plain) : code->make<float>(plain);
+
+  const std::vector<Saved> saved(inputs.begin(), inputs.end());
+  const auto backward = [base, saved, pending = code->pending](Backward& b) {
+    std::vector<SpeCall> calls;  // of this pass; others are of passes that did not end
+    for (KeptSource::Pending& left : *pending)
+      if (left.pass == b.pass()) calls.push_back(std::move(left.call));
+    pending->clear();
     Tensors again;
     for (const Saved& x : saved) again.push_back(x());
     again = plain_tensors(again);
-    const Tensors gradients = zeros_of(again);
-    dtype == f64 ? kept_backward<double>(*source, again, gradients, pending)
-                 : kept_backward<float>(*source, again, gradients, pending);
+    Tensors gradients = zeros_of(again);
+    spe_backward(*base, again, calls, gradients);
+    for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradients[i] + b.grad(i);
     return gradients;
-  });
-  return SpeAccess::make_kept(code, kept, handle);
+  };
+  Tensors behind;
+  for (const Tensor& x : inputs) behind.push_back(x.detach());
+  // Gradients: those of the parameters from dC = Σ a x g over all calls that used the codes.
+  code->behind_node = record("spe_kept", inputs, behind, backward);
+  return SpeCode(code);
 }
 
 }  // namespace stretto

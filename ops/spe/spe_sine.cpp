@@ -49,46 +49,47 @@ STRETTO_CLONES void times_position(const T* x, int64_t p0, int64_t count, T* y) 
 template <class T>
 class SineRows : public SpeRows<T> {
  public:
-  SineRows(const Tensors& inputs, const Tensors& gradients, int64_t segment)
-      : d_(inputs[0].size(1)),
+  SineRows(const SpeSource& s, const Tensors& inputs, const Tensors& gradients)
+      : d_(s.d),
         k_(inputs[0].size(2)),
-        r_(inputs[1].size(3)),
-        segment_(segment),
+        r_(s.realizations),
+        segment_(s.segment),
         inputs_(inputs),
         gradients_(gradients) {
     const Options options{.dtype = dtype_of<T>()};
     const bool gradient = !gradients.empty();
-    omega_ = empty({(gradient ? 4 : 2) * k_, segment}, options);
-    rows_ = empty({segment, r_}, options);
+    omega_ = empty({(gradient ? 4 : 2) * k_, segment_}, options);
+    rows_ = empty({segment_, r_}, options);
     for (Tensor& sums : sums_)
       if (gradient) sums = zeros({4 * k_, r_}, options);
   }
 
-  void prepare(int64_t h, int64_t d, int64_t p0, int64_t p1) override {
+  void prepare(int64_t h, int64_t d, SpeSpan span) override {
     index_ = h * d_ + d;
-    p0_ = p0;
+    p0_ = span.p0;
     T* omega = omega_.template data<T>();
     for (int64_t k = 0; k < k_; ++k)
-      wave(double(inputs_[0].data<T>()[index_ * k_ + k]), p0, p1 - p0, omega + 2 * k * segment_,
-           omega + (2 * k + 1) * segment_);
+      wave(double(inputs_[0].data<T>()[index_ * k_ + k]), p0_, span.size(),
+           omega + 2 * k * segment_, omega + (2 * k + 1) * segment_);
     for (int64_t k = 0; !gradients_.empty() && k < 2 * k_; ++k)
-      times_position(omega + k * segment_, p0, p1 - p0, omega + (2 * k_ + k) * segment_);
+      times_position(omega + k * segment_, p0_, span.size(), omega + (2 * k_ + k) * segment_);
   }
 
-  const T* rows(SpeSide side, int64_t p0, int64_t p1) override {
+  const T* rows(Side side, SpeSpan span) override {
     T* to = rows_.template data<T>();
-    gemm(p1 - p0, r_, 2 * k_, T(1), {omega_.template data<T>() + (p0 - p0_), segment_, true},
-         {weights(side), r_}, T(0), to, r_);
+    gemm(span.size(), r_, 2 * k_, T(1),
+         {omega_.template data<T>() + (span.p0 - p0_), segment_, true}, {weights(side), r_}, T(0),
+         to, r_);
     return to;
   }
 
-  void add_gradient(SpeSide side, int64_t p0, int64_t p1, const T* g) override {
-    gemm(4 * k_, r_, p1 - p0, T(1), {omega_.template data<T>() + (p0 - p0_), segment_}, {g, r_},
-         T(1), sums_[int(side)].template data<T>(), r_);
+  void add_gradient(Side side, SpeSpan span, const T* g) override {
+    gemm(4 * k_, r_, span.size(), T(1), {omega_.template data<T>() + (span.p0 - p0_), segment_},
+         {g, r_}, T(1), sums_[int(side)].template data<T>(), r_);
   }
 
   void finish_gradient() override {
-    for (const SpeSide side : spe_sides) {
+    for (const Side side : both_sides) {
       T* sums = sums_[int(side)].template data<T>();
       const T *w = weights(side), *v = sums + 2 * k_ * r_;
       std::copy_n(sums, 2 * k_ * r_,
@@ -106,7 +107,7 @@ class SineRows : public SpeRows<T> {
   }
 
  private:
-  const T* weights(SpeSide side) const {
+  const T* weights(Side side) const {
     return inputs_[1 + size_t(side)].template data<T>() + index_ * 2 * k_ * r_;
   }
 
@@ -118,72 +119,58 @@ class SineRows : public SpeRows<T> {
   Tensor sums_[2];  // [4K, R]: dW and V
 };
 
-class SineSource : public SpeSource {
- public:
-  SineSource(Tensor freqs, Tensor offsets, Tensor gains, SpeNoise noise, int64_t r)
-      : SpeSource(freqs.size(0), freqs.size(1), r),
-        freqs_(std::move(freqs)),
-        offsets_(std::move(offsets)),
-        gains_(std::move(gains)),
-        noise_(std::move(noise)) {}
+struct SineSource : SpeSource {
+  SineSource(Tensor f, Tensor o, Tensor g, SpeNoise z, int64_t r)
+      : SpeSource(f.size(0), f.size(1), r, f, 32, most_dims),
+        freqs(std::move(f)),
+        offsets(std::move(o)),
+        gains(std::move(g)),
+        noise(std::move(z)) {}
+  const Tensor freqs, offsets, gains;
+  const SpeNoise noise;
 
-  const Tensor& parameter() const override { return freqs_; }
-  void check_reach(const char*, int64_t) const override {}
+  int64_t sines() const { return freqs.size(2); }
+  Tensor frequencies(DType dtype) const { return sigmoid(freqs.to(dtype)) * 0.5; }
+  Tensor lambda(DType dtype) const { return softplus(gains.to(dtype)); }
 
-  Tensor codes(SpeSide side, int64_t p0, int64_t n, DType dtype) const override {
-    const Tensor at = (arange(n, {.dtype = f64, .device = freqs_.device()}) + double(p0));
-    Tensor phases = frequencies(dtype).to(f64).unsqueeze(2) * at.unsqueeze(-1) * turn;
-    if (side == SpeSide::query) phases = phases + offsets_.to(dtype).to(f64).unsqueeze(2);
-    const Tensor omega =
-        stack({cos(phases), sin(phases)}, -1).to(dtype).reshape({heads, d, n, 2 * sines()});
-    const Tensor twice = stack({lambda(dtype), lambda(dtype)}, -1).reshape({heads, d, -1, 1});
-    return matmul(omega, twice * draws(dtype) * factor());  // (20, 21)
-  }
-
-  Tensor lags(int64_t n) const override {
-    const DType dtype = own_dtype();
-    const Tensor tau = arange(2 * n - 1, {.dtype = f64, .device = freqs_.device()}) - double(n - 1);
-    const Tensor phases =
-        frequencies(dtype).to(f64).unsqueeze(-1) * tau * turn + offsets_.to(f64).unsqueeze(-1);
-    return sum(square(lambda(dtype)).unsqueeze(-1) * cos(phases).to(dtype), {2}) *
-           (0.5 / double(sines()));
-  }
-
+  // f [H, D, K], and W [H, D, 2K, R] of queries and of keys.
   Tensors inputs(DType dtype) const override {
-    const Tensor z = draws(dtype).reshape({heads, d, sines(), 2, realizations}) *
-                     (lambda(dtype).reshape({heads, d, sines(), 1, 1}) * factor());
-    const Tensor a = z.select(3, 0), b = z.select(3, 1);
-    const Tensor theta = offsets_.to(dtype).unsqueeze(-1);
-    const Tensor c = cos(theta), s = sin(theta);
     const Shape shape{heads, d, 2 * sines(), realizations};
+    const Tensor draws = noise.given.defined()
+                             ? noise.given.to(freqs.device()).to(dtype)
+                             : randn(shape, noise.key, {.dtype = dtype, .device = freqs.device()});
+    const double factor = scale() / std::sqrt(2 * double(sines()));
+    const Tensor z = draws.reshape({heads, d, sines(), 2, realizations}) *
+                     (lambda(dtype).reshape({heads, d, sines(), 1, 1}) * factor);
+    const Tensor a = z.select(3, 0), b = z.select(3, 1);
+    const Tensor theta = offsets.to(dtype).unsqueeze(-1);
+    const Tensor c = cos(theta), s = sin(theta);
     return {frequencies(dtype), stack({c * a + s * b, c * b - s * a}, 3).reshape(shape),
             z.reshape(shape)};
   }
 
-  int64_t segment() const override { return 32; }
-  int64_t dims() const override { return 16; }
-  std::unique_ptr<SpeRows<float>> rows_f32(const Tensors& inputs,
-                                           const Tensors& gradients) const override {
-    return std::make_unique<SineRows<float>>(inputs, gradients, segment());
-  }
-  std::unique_ptr<SpeRows<double>> rows_f64(const Tensors& inputs,
-                                            const Tensors& gradients) const override {
-    return std::make_unique<SineRows<double>>(inputs, gradients, segment());
+  Tensor codes(const Tensors& inputs, Side side, int64_t p0, int64_t n) const override {
+    const Tensor at = arange(n, {.dtype = f64, .device = freqs.device()}) + double(p0);
+    const Tensor phases = inputs[0].to(f64).unsqueeze(2) * at.unsqueeze(-1) * turn;
+    const Tensor omega = stack({cos(phases), sin(phases)}, -1).to(inputs[0].dtype());
+    return matmul(omega.reshape({heads, d, n, 2 * sines()}), inputs[1 + size_t(side)]);
   }
 
- private:
-  int64_t sines() const { return freqs_.size(2); }
-  double factor() const { return scale() / std::sqrt(2 * double(sines())); }
-  Tensor frequencies(DType dtype) const { return sigmoid(freqs_.to(dtype)) * 0.5; }
-  Tensor lambda(DType dtype) const { return softplus(gains_.to(dtype)); }
-  Tensor draws(DType dtype) const {
-    if (noise_.given().defined()) return noise_.given().to(freqs_.device()).to(dtype);
-    return randn({heads, d, 2 * sines(), realizations}, noise_.key(),
-                 {.dtype = dtype, .device = freqs_.device()});
+  Tensor lags(int64_t n) const override {
+    const DType dtype = own_dtype();
+    const Tensor tau = arange(2 * n - 1, {.dtype = f64, .device = freqs.device()}) - double(n - 1);
+    const Tensor phases =
+        frequencies(dtype).to(f64).unsqueeze(-1) * tau * turn + offsets.to(f64).unsqueeze(-1);
+    return sum(square(lambda(dtype)).unsqueeze(-1) * cos(phases).to(dtype), {2}) *
+           (0.5 / double(sines()));
   }
 
-  Tensor freqs_, offsets_, gains_;
-  SpeNoise noise_;
+  SpeRowsPtr<float> rows(const Tensors& in, const Tensors& gradients, float) const override {
+    return std::make_unique<SineRows<float>>(*this, in, gradients);
+  }
+  SpeRowsPtr<double> rows(const Tensors& in, const Tensors& gradients, double) const override {
+    return std::make_unique<SineRows<double>>(*this, in, gradients);
+  }
 };
 
 }  // namespace
@@ -198,15 +185,14 @@ SpeCode SpeCode::sine(Tensor freqs, Tensor offsets, Tensor gains, SpeNoise noise
         "; all must have one floating dtype");
   check_same_device(op, {&freqs, &offsets, &gains});
   check(freqs.numel() > 0, op, "freqs ", freqs, "; H, D and K must be at least 1");
-  int64_t realizations = noise.realizations();
-  if (const Tensor& z = noise.given(); z.defined()) {
+  int64_t realizations = noise.realizations;
+  if (const Tensor& z = noise.given; z.defined()) {
     const int64_t h = freqs.size(0), d = freqs.size(1), k = freqs.size(2);
     check(z.dim() == 4 && z.size(0) == h && z.size(1) == d && z.size(2) == 2 * k && z.size(3) >= 1,
           op, "noise ", z, "; must be [", h, ", ", d, ", ", 2 * k, ", R] with R at least 1");
     realizations = z.size(3);
   }
-  return SpeAccess::make(std::make_shared<SineSource>(
-      std::move(freqs), std::move(offsets), std::move(gains), std::move(noise), realizations));
+  return SpeCode(std::make_shared<SineSource>(freqs, offsets, gains, noise, realizations));
 }
 
 }  // namespace stretto

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <set>
 #include <thread>
 
 #include "core/parallel.h"
@@ -341,6 +342,25 @@ TEST_CASE("an op of several outputs has gradients of gradients when some are gon
     REQUIRE(slope.requires_grad());
     CHECK(grad({slope}, {x})[0].item() == Approx(4 * std::exp(0.6)));
   }
+}
+
+TEST_CASE("closures of one backward pass see one number, those of others another", "[autograd]") {
+  std::vector<uint64_t> passes;
+  const auto noted = [&](const Tensor& x) {
+    return record("noted", {x}, x.clone(), [&passes](Backward& b) {
+      passes.push_back(b.pass());
+      return Tensors{b.grad()};
+    });
+  };
+  const Tensor x = leaf({1, 2}), y = sum(noted(noted(x)));
+  grad({y}, {x}, {}, {.retain_graph = true});
+  y.backward();
+  // checkpoint() goes through what its function records in a pass inside the pass.
+  sum(noted(checkpoint([&](const Tensors& in) { return noted(in[0]); }, {x}))).backward();
+  REQUIRE(passes.size() == 6);
+  CHECK(passes[0] == passes[1]);
+  CHECK(passes[2] == passes[3]);
+  CHECK(std::set<uint64_t>(passes.begin(), passes.end()).size() == 4);
 }
 
 TEST_CASE("bodies of parallel_for record when their caller does", "[autograd]") {

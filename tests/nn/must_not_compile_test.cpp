@@ -162,8 +162,7 @@ TEST_CASE("a registered parameter is not assigned over") {
   STAYS(nn::Disentangled, rows);
   STAYS(nn::RelativeSinusoid, u);
   STAYS(nn::RelativeSinusoid, v);
-  STAYS(nn::SineSpe, gate);
-  STAYS(nn::ConvSpe, gate);
+  STAYS(nn::Spe, gate);
   STAYS(nn::Favor, projection);
   STAYS(nn::Favor, schedule);
   STAYS(nn::InputEmbedding, weight);

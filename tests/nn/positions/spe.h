@@ -28,7 +28,7 @@ struct NamedCode {
 
 /// Small codes in every setting. Calls of nn::sine_spe and nn::conv_spe, so that what is shared is
 /// shared within one of these.
-inline std::vector<NamedCode> spe_codes(SpeForm form = SpeForm::automatic) {
+inline std::vector<NamedCode> spe_codes(Form form = Form::automatic) {
   std::vector<NamedCode> all;
   for (const bool gated : {false, true})
     for (const SpeShare share : {SpeShare::nothing, SpeShare::parameters, SpeShare::draws}) {

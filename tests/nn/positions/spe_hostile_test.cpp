@@ -18,7 +18,7 @@ struct Named {
   std::string name;
   nn::MakePosition position;
 };
-std::vector<Named> positions(SpeForm form) {
+std::vector<Named> positions(Form form) {
   std::vector<Named> all{{"none", {}}};
   for (const bool gated : {false, true}) {
     all.push_back({gated ? "sine, gated" : "sine",
@@ -80,7 +80,7 @@ void check_rows(const Tensor& y, const Tensor& clean, int64_t first, int64_t las
 
 void on_every_path(const std::function<void(const Path&)>& body) {
   for (const bool fast : {false, true}) {
-    const auto spe_form = fast ? SpeForm::streamed : SpeForm::composed;
+    const auto spe_form = fast ? Form::fused : Form::composed;
     const auto form = fast ? LinearForm::chunked : LinearForm::composed;
     for (const Named& at : positions(spe_form))
       for (const nn::MakeFeatureMap& map : maps()) {
@@ -112,7 +112,7 @@ TEST_CASE("a NaN in a key reaches the queries from there on, through SPE, featur
 TEST_CASE("Spe: parameters far out give numbers, and so do their gradients") {
   constexpr double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : {f32, f64})
-    for (const SpeForm form : {SpeForm::composed, SpeForm::streamed})
+    for (const Form form : {Form::composed, Form::fused})
       for (const bool conv : {false, true}) {
         nn::Module parent;
         const nn::MakePosition make = conv ? nn::conv_spe({.taps = {3}, .form = form})

@@ -83,7 +83,7 @@ TEST_CASE("Spe: token by token equals one pass, with every kernel") {
 
 TEST_CASE("Spe: generation makes some positions at a time, and notices what changes") {
   // The composed form makes each position anew.
-  const auto codes = spe_codes(), plain = spe_codes(SpeForm::composed);
+  const auto codes = spe_codes(), plain = spe_codes(Form::composed);
   const Tensor x = fixed_noise({2, 90, 8}, 1);
   const nn::Visibility causal{.causal = true};
   for (size_t i = 0; i < codes.size(); ++i) {
@@ -213,7 +213,7 @@ TEST_CASE("Spe: memory of a pass is given back after it") {
 
 TEST_CASE("Spe: both forms of a pass agree, gradients too") {
   const Tensor x = fixed_noise({2, 9, 8}, 1);
-  const auto automatic = spe_codes(), composed = spe_codes(SpeForm::composed);
+  const auto automatic = spe_codes(), composed = spe_codes(Form::composed);
   for (size_t i = 0; i < automatic.size(); ++i) {
     INFO(automatic[i].name);
     const auto result = [&](const nn::MakePosition& make) {

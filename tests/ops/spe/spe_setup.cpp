@@ -37,7 +37,7 @@ std::string describe(const SpeSetup& s) {
 }
 
 const char* name(SpeWay way) {
-  constexpr const char* names[] = {"composed", "streamed", "kept", "kept, some queries made anew",
+  constexpr const char* names[] = {"composed", "fused", "kept", "kept, some queries made anew",
                                    "kept in part"};
   return names[int(way)];
 }
@@ -137,7 +137,7 @@ SpeCode SpeCall::code(const Tensors& in) const {
                        s.kind == CodeKind::image ? Shape{s.rows, s.columns} : Shape{});
 }
 
-SpeOptions SpeCall::options(const Tensors& in, SpeForm form) const {
+SpeOptions SpeCall::options(const Tensors& in, Form form) const {
   SpeOptions o{.first = s.first, .form = form};
   if (s.gated) o.gate = SpeGate{in.back(), s.given ? SpeNoise(epsilon) : SpeNoise(gate_key, s.r)};
   return o;
@@ -146,10 +146,9 @@ SpeOptions SpeCall::options(const Tensors& in, SpeForm form) const {
 SpePair SpeCall::operator()(SpeWay way, const Tensors& in) const {
   SpeCode c = code(in);
   if (way == SpeWay::kept) c = c.kept(end());
-  if (way == SpeWay::kept_some) c = c.kept(end(), 0.5);
-  if (way == SpeWay::kept_part) c = c.kept(end() - begin(), 1, begin());
-  return spe(in[0], in[1], c,
-             options(in, way == SpeWay::composed ? SpeForm::composed : SpeForm::streamed));
+  if (way == SpeWay::kept_some) c = c.kept(end(), 0, false);
+  if (way == SpeWay::kept_part) c = c.kept(end() - begin(), begin());
+  return spe(in[0], in[1], c, options(in, way == SpeWay::composed ? Form::composed : Form::fused));
 }
 
 int64_t SpeCall::first_query() const {

@@ -27,8 +27,8 @@ std::string describe(const SpeSetup& s);
 std::vector<SpeSetup> spe_setups();
 
 /// How a call is computed; kept_part: the positions that it needs.
-enum class SpeWay { composed, streamed, kept, kept_some, kept_part };
-inline constexpr SpeWay spe_ways[] = {SpeWay::composed, SpeWay::streamed, SpeWay::kept,
+enum class SpeWay { composed, fused, kept, kept_some, kept_part };
+inline constexpr SpeWay spe_ways[] = {SpeWay::composed, SpeWay::fused, SpeWay::kept,
                                       SpeWay::kept_some, SpeWay::kept_part};
 const char* name(SpeWay way);
 
@@ -43,7 +43,7 @@ struct SpeCall {
 
   SpeCode code(const Tensors& in) const;
   SpeCode code() const { return code(inputs); }
-  SpeOptions options(const Tensors& in, SpeForm form = SpeForm::automatic) const;
+  SpeOptions options(const Tensors& in, Form form = Form::automatic) const;
   SpePair operator()(SpeWay way, const Tensors& in) const;
   SpePair operator()(SpeWay way) const { return (*this)(way, inputs); }
   /// From the first position to the last.

@@ -73,7 +73,7 @@ TEST_CASE("spe: all forms have the same gradients") {
     SpeCall call(s);
     call.with_gradients();
     const Tensors want = gradients(call, SpeWay::composed);
-    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept, SpeWay::kept_some}) {
+    for (const SpeWay way : {SpeWay::fused, SpeWay::kept, SpeWay::kept_some}) {
       INFO(name(way) << ", " << describe(s));
       const Tensors got = gradients(call, way);
       for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) <= 1e-12);
@@ -122,7 +122,7 @@ TEST_CASE("a kept spe code has the summed gradients of all calls") {
       std::copy(calls[0].inputs.begin() + 2, calls[0].inputs.end() - 1, call.inputs.begin() + 2);
       if (call.s.gated) call.inputs.back() = fixed_noise({2, 3}, 70).set_requires_grad();
     }
-    auto total = [&](const SpeCode& code, SpeForm form) {
+    auto total = [&](const SpeCode& code, Form form) {
       Tensor sum;
       for (size_t i = 0; i < calls.size(); ++i) {
         const Tensors& in = calls[i].inputs;
@@ -135,13 +135,13 @@ TEST_CASE("a kept spe code has the summed gradients of all calls") {
     Tensors wanted;
     for (const SpeCall& call : calls)
       for (const Tensor& x : leaves(call)) wanted.push_back(x);
-    const Tensors want = grad({total(calls[0].code(), SpeForm::composed)}, wanted);
+    const Tensors want = grad({total(calls[0].code(), Form::composed)}, wanted);
     const SpeCode kept = calls[0].code().kept(9);
-    const Tensor y = total(kept, SpeForm::automatic);
+    const Tensor y = total(kept, Form::automatic);
     const Tensors got = grad({y}, wanted, {}, {.retain_graph = true});
     for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) <= 1e-13);
     // The graph again, in one pass and with another in between.
-    grad({calls[0](SpeWay::streamed).q}, {wanted[2]}, {fixed_noise({2, 2, 6, 4}, 3)});
+    grad({calls[0](SpeWay::fused).q}, {wanted[2]}, {fixed_noise({2, 2, 6, 4}, 3)});
     const Tensors again = grad({y}, wanted, {}, {.retain_graph = true});
     for (size_t i = 0; i < want.size(); ++i) CHECK(same_bits(again[i], got[i]));
 
@@ -162,11 +162,10 @@ TEST_CASE("a kept spe code has the summed gradients of all calls") {
 
     // A code that nobody uses, kept again, longer; gradients of gradients by the composed form.
     CHECK_FALSE(grad({sum(calls[0].inputs[0])}, {wanted[2]})[0].defined());
-    CHECK(worst_error(total(kept.kept(6).kept(12), SpeForm::automatic), y) <= 1e-14);
-    CHECK_NOTHROW(grad({total(kept, SpeForm::composed)}, {wanted[2]}, {}, {.create_graph = true}));
-    CHECK_THROWS_WITH(
-        grad({total(kept, SpeForm::automatic)}, {wanted[2]}, {}, {.create_graph = true}),
-        Containing("can be differentiated once only; use its composed form"));
+    CHECK(worst_error(total(kept.kept(6).kept(12), Form::automatic), y) <= 1e-14);
+    CHECK_NOTHROW(grad({total(kept, Form::composed)}, {wanted[2]}, {}, {.create_graph = true}));
+    CHECK_THROWS_WITH(grad({total(kept, Form::automatic)}, {wanted[2]}, {}, {.create_graph = true}),
+                      Containing("can be differentiated once only; use its composed form"));
   }
 }
 
@@ -216,9 +215,9 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
     const SpeCode kept = call.code().kept(2048);
     CHECK(memory_stats().live - without < 2 * code + code / 4);
     const int64_t with_both = memory_stats().live;
-    const SpeCode some = call.code().kept(2048, 0.5);
+    const SpeCode some = call.code().kept(2048, 0, false);
     CHECK(memory_stats().live - with_both < code * 3 / 2 + code / 4);
-    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept, SpeWay::kept_some}) {
+    for (const SpeWay way : {SpeWay::fused, SpeWay::kept, SpeWay::kept_some}) {
       INFO(name(way) << ", kind " << int(kind));
       auto peak_of = [&](auto f) {
         reset_peak_memory();
@@ -249,7 +248,7 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
 
 TEST_CASE("spe: what follows keeps neither result") {
   for (const CodeKind kind : kinds)
-    for (const SpeWay way : {SpeWay::streamed, SpeWay::kept, SpeWay::kept_some}) {
+    for (const SpeWay way : {SpeWay::fused, SpeWay::kept, SpeWay::kept_some}) {
       INFO(name(way) << ", kind " << int(kind));
       SpeCall call(
           {.kind = kind, .queries = 200, .keys = 300, .d = 8, .r = 64, .rows = 20, .columns = 15});
