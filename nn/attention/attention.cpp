@@ -56,7 +56,7 @@ std::string MultiHeadAttention::label() const {
 }
 
 AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context,
-                                          const Visibility& visible) const {
+                                          const AttentionMask& visible) const {
   for (const Tensor* t : {&x, &context})
     check(t->dim() == 3 && t->size(2) == options.d_model, "MultiHeadAttention", "input ", *t,
           "; must be [B, L, ", options.d_model, "]");
@@ -117,7 +117,7 @@ Tensor MultiHeadAttention::attend_cached(AttentionCall c, KeyValueCache& cache) 
   return joined(c);
 }
 
-Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible,
+Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& visible,
                                       KeyValueCache* cache) const {
   check(!cache || cache->limit == 0 || visible.block == 0, "MultiHeadAttention",
         "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
@@ -133,12 +133,12 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
-                                      const Visibility& visible) const {
+                                      const AttentionMask& visible) const {
   return attend(project(x, context, visible));
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
-                                      const Visibility& visible, KeyValueCache& cache) const {
+                                      const AttentionMask& visible, KeyValueCache& cache) const {
   check_not_replayed("MultiHeadAttention", "a cache");
   return all_or_nothing(cache, [&](KeyValueCache& after) {
     const bool known = after.k.defined();
@@ -152,13 +152,13 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
   });
 }
 
-Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {
+Tensor MultiHeadAttention::weights(const Tensor& x, const AttentionMask& visible) const {
   AttentionCall c = project(x, x, visible);
   place(c);
   return kernel_->weights(c);
 }
 
-Tensor MultiHeadAttention::scores(const Tensor& x, const Visibility& visible) const {
+Tensor MultiHeadAttention::scores(const Tensor& x, const AttentionMask& visible) const {
   AttentionCall c = project(x, x, visible);
   place(c);
   return attention_scores(c.q, c.k, c.options);

@@ -5,6 +5,7 @@
 #include "nn/linear.h"
 #include "nn/module.h"
 #include "nn/positions/position.h"
+#include "ops/attention/mask.h"
 
 namespace stretto::nn {
 
@@ -35,14 +36,6 @@ class SoftmaxKernel : public Kernel {
 
 MakeKernel softmax_kernel(AttentionForm form = AttentionForm::automatic);
 
-/// Which keys a call may see (ops/attention/attention.h).
-struct Visibility {
-  bool causal = false;
-  int64_t window = 0;
-  int64_t block = 0;
-  Tensor key_padding = {};  // [B, N], true = ignore
-};
-
 /// Projections q, k, v [.., d_model] → heads, attention, projection of the joined heads back
 /// (Vaswani et al. 2017, §3.2.2).
 class MultiHeadAttention : public Module {
@@ -63,25 +56,25 @@ class MultiHeadAttention : public Module {
   MultiHeadAttention(Module& parent, std::string name, Options options);
 
   /// Self-attention: x [B, M, d_model] → the same. With a cache x continues the positions in it.
-  Tensor operator()(const Tensor& x, const Visibility& visible = {},
+  Tensor operator()(const Tensor& x, const AttentionMask& visible = {},
                     KeyValueCache* cache = nullptr) const;
   /// Attention from x [B, M, d_model] to context [B, N, d_model]. For masks and positions the
   /// queries are the last M of the N positions.
-  Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  Tensor operator()(const Tensor& x, const Tensor& context, const AttentionMask& visible) const;
   /// The same, with the keys and values of the context in a cache: the first call puts them there,
   /// later ones do not look at `context`.
-  Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible,
+  Tensor operator()(const Tensor& x, const Tensor& context, const AttentionMask& visible,
                     KeyValueCache& cache) const;
   /// The same in two halves, for models that complete the call in between: the projections of x
   /// [B, M, d_model] and of its context [B, N, d_model] as heads, and what comes after them.
-  AttentionCall project(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  AttentionCall project(const Tensor& x, const Tensor& context, const AttentionMask& visible) const;
   Tensor attend(AttentionCall call) const;
   /// The weights of self-attention [B, H, M, M], for pictures.
-  Tensor weights(const Tensor& x, const Visibility& visible = {}) const;
+  Tensor weights(const Tensor& x, const AttentionMask& visible = {}) const;
   /// The scores that the softmax kernel weights keys by, [B, H, M, M], and −∞ for keys that are not
   /// seen (ops/attention/attention.h). Kernels that approximate softmax, as Performers do,
   /// approximate these.
-  Tensor scores(const Tensor& x, const Visibility& visible = {}) const;
+  Tensor scores(const Tensor& x, const AttentionMask& visible = {}) const;
   std::string label() const override;
 
   const Options options;

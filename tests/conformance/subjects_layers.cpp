@@ -55,8 +55,8 @@ Tensors encoder(const Tensors& x, const Config& config, AttentionForm form) {
   connect(layer.feed_forward.linear2, x, "param.ff.2");
   connect(layer.norm1, x, "param.norm.1");
   connect(layer.norm2, x, "param.norm.2");
-  nn::Visibility visible{.causal = config.flag("causal", false),
-                         .window = config.integer("window", 0)};
+  AttentionMask visible{.causal = config.flag("causal", false),
+                        .window = config.integer("window", 0)};
   if (config.flag("key_padding", x.has("in.key_padding")))
     visible.key_padding = mask(x, "in.key_padding");
   return only("out.y", layer(x["in.x"], visible));
@@ -96,7 +96,7 @@ Tensors transformer_xl(const Tensors& x, const Config& config, AttentionForm for
     conformance::connect(position->u, x, "param.u");
     conformance::connect(position->v, x, "param.v_bias");
   }
-  nn::Visibility visible{.causal = true, .window = config.integer("window", 0)};
+  AttentionMask visible{.causal = true, .window = config.integer("window", 0)};
   if (config.flag("same_length", false)) visible.window = m + 1;
   Tensor sinusoids;
   if (rows) {

@@ -32,7 +32,7 @@ inline std::unique_ptr<nn::MultiHeadAttention> layer_with(
 
 /// x [B, L, d] through `layer` piece by piece.
 inline Tensor in_pieces(const nn::MultiHeadAttention& layer, const Tensor& x,
-                        const nn::Visibility& visible, const std::vector<int64_t>& pieces,
+                        const AttentionMask& visible, const std::vector<int64_t>& pieces,
                         nn::KeyValueCache cache = {}) {
   Tensors parts;
   int64_t at = 0;
@@ -58,7 +58,7 @@ inline void check_causal_position(const nn::MakePosition& position, bool limited
     const std::vector<int64_t> steps(size_t(l), 1);
     for (const auto& pieces : {steps, {7, 1, 1, 5, 9}, {1, 22}})
       CHECK(worst_error(in_pieces(*layer, x, {.causal = true}, pieces), y) < 1e-12);
-    const nn::Visibility window{.causal = true, .window = 6};
+    const AttentionMask window{.causal = true, .window = 6};
     const Tensor windowed = (*layer)(x, window);
     CHECK(worst_error(in_pieces(*layer, x, window, steps), windowed) < 1e-12);
     if (limited_cache)

@@ -15,7 +15,6 @@
 using namespace stretto;
 using nn::KeyValueCache;
 using nn::MultiHeadAttention;
-using nn::Visibility;
 using testing::fixed_noise;
 using testing::same_bits;
 using testing::worst_error;
@@ -88,7 +87,7 @@ TEST_CASE("MultiHeadAttention is project, attend, join, project") {
   const Tensor x = fixed_noise({2, 9, 12}, 1);
   struct Case {
     MultiHeadAttention::Options options;
-    Visibility visible;
+    AttentionMask visible;
     int64_t length;
   };
   const Tensor padding = tensor(std::vector<uint8_t>{0, 1, 0, 0, 0, 0, 1, 1, 0,  //
@@ -158,7 +157,7 @@ TEST_CASE("MultiHeadAttention::weights are the weights used") {
 TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
   struct Case {
     MultiHeadAttention::Options options;
-    Visibility visible;
+    AttentionMask visible;
   };
   const int64_t l = 23, d = 8;
   const auto zero = nn::music_relative({.length = 6});
@@ -199,7 +198,7 @@ TEST_CASE("MultiHeadAttention: a limited cache serves a window of that size") {
   const auto layer =
       make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.length = 4})});
   const Tensor x = fixed_noise({1, 20, 8}, 1);
-  const Visibility visible{.causal = true, .window = 6};
+  const AttentionMask visible{.causal = true, .window = 6};
   KeyValueCache cache{.limit = 5};
   Tensors parts;
   for (int64_t at = 0; at < 20; at += 2) {

@@ -251,7 +251,7 @@ TEST_CASE("failed calls: a TransformerXL's memory") {
 
 TEST_CASE("failed calls: caches of layers") {
   const Tensor x = fixed_noise({2, 9, 8}, 1, f32), context = fixed_noise({2, 5, 8}, 2, f32);
-  const nn::Visibility window{.causal = true, .window = 4};
+  const AttentionMask window{.causal = true, .window = 4};
   with_and_without_tape([&] {
     for (const auto& position : {nn::music_relative({.length = 6}), nn::rotary(),
                                  nn::sine_spe({.realizations = 6, .sines = 2})})

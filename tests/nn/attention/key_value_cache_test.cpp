@@ -149,7 +149,7 @@ TEST_CASE("KeyValueCache: the tape never sees it change") {
   manual_seed(1);
   nn::MultiHeadAttention layer({.d_model = 8, .n_heads = 2});
   const Tensor x = fixed_noise({1, 9, 8}, 1, f32);
-  const nn::Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   KeyValueCache cache;
   {
     NoGrad guard;

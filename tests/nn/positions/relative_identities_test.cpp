@@ -34,7 +34,7 @@ using RowsOf = std::function<std::vector<int64_t>(int64_t r)>;
 struct Scheme {
   std::string name;
   nn::MakePosition position;
-  nn::Visibility visible;
+  AttentionMask visible;
   std::vector<std::pair<std::string, RowsOf>> tables;  // by the name of the parameter
   int64_t n_key_heads = 0;
   bool causal() const { return visible.causal; }
@@ -44,7 +44,7 @@ RowsOf one_row(std::function<int64_t(int64_t)> row) {
   return [row](int64_t r) { return std::vector<int64_t>{row(r)}; };
 }
 
-Scheme music(const std::string& name, const nn::MusicRelative::Options& o, nn::Visibility visible,
+Scheme music(const std::string& name, const nn::MusicRelative::Options& o, AttentionMask visible,
              int64_t n_key_heads = 0) {
   const int64_t rows = o.two_sided ? 2 * o.length - 1 : o.length;
   auto row = [=](int64_t r) {
@@ -54,21 +54,20 @@ Scheme music(const std::string& name, const nn::MusicRelative::Options& o, nn::V
   return {name, nn::music_relative(o), visible, {{"position.table", one_row(row)}}, n_key_heads};
 }
 
-Scheme shaw(const std::string& name, const nn::ShawRelative::Options& o, nn::Visibility visible) {
+Scheme shaw(const std::string& name, const nn::ShawRelative::Options& o, AttentionMask visible) {
   const RowsOf row = one_row([k = o.clip](int64_t r) { return std::clamp<int64_t>(r, -k, k) + k; });
   Scheme s{name, nn::shaw_relative(o), visible, {{"position.keys", row}}};
   if (o.values) s.tables.push_back({"position.values", row});
   return s;
 }
 
-Scheme bert(const std::string& name, const nn::BertRelative::Options& o, nn::Visibility visible,
+Scheme bert(const std::string& name, const nn::BertRelative::Options& o, AttentionMask visible,
             int64_t n_key_heads = 0) {
   const RowsOf row = one_row([p = o.length](int64_t r) { return r + p - 1; });
   return {name, nn::bert_relative(o), visible, {{"position.table", row}}, n_key_heads};
 }
 
-Scheme deberta(const std::string& name, const nn::Disentangled::Options& o,
-               nn::Visibility visible) {
+Scheme deberta(const std::string& name, const nn::Disentangled::Options& o, AttentionMask visible) {
   const int64_t k = o.buckets > 0 ? o.buckets : o.max_distance;
   auto delta = [=](int64_t d) {
     if (o.buckets > 0) d = nn::log_bucket(d, o.buckets, o.max_distance);
@@ -84,8 +83,8 @@ Scheme deberta(const std::string& name, const nn::Disentangled::Options& o,
 }
 
 const std::vector<Scheme>& schemes() {
-  const nn::Visibility causal{.causal = true}, window{.causal = true, .window = 6};
-  const nn::Visibility local{.causal = true, .block = 4}, band{.window = 6};
+  const AttentionMask causal{.causal = true}, window{.causal = true, .window = 6};
+  const AttentionMask local{.causal = true, .block = 4}, band{.window = 6};
   static const std::vector<Scheme> all{
       music("music", {.length = 9}, causal),
       music("music, shared heads", {.length = 9, .shared_by_heads = true}, causal),
@@ -222,7 +221,7 @@ TEST_CASE("relative tables: entries of a batch know nothing of each other") {
   const Tensor padding = zeros({3, 20}, {.dtype = boolean});
   padding.slice(1, 18).fill_(1);
   for_all([&](const Scheme& s, const nn::MultiHeadAttention& layer) {
-    nn::Visibility visible = s.visible;
+    AttentionMask visible = s.visible;
     visible.key_padding = padding.clone();
     const Tensor before = layer(x, visible);
     Tensor changed = x.clone();
@@ -267,7 +266,7 @@ TEST_CASE("relative tables: rows that no pair uses get a gradient of exactly zer
 }
 
 TEST_CASE("relative tables: outer rows collect what all the rows beyond them would get") {
-  const nn::Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   const int64_t l = 33;
   using Pair = std::pair<Scheme, Scheme>;  // a table that ends, and one that reaches everything
   const Pair pairs[] = {
@@ -330,7 +329,7 @@ TEST_CASE("relative tables: outer rows collect what all the rows beyond them wou
 TEST_CASE("relative tables: the gradient of a table of keys adds up to zero over its rows") {
   // Where each key has a row, the same vector added to all of them moves all scores of a query
   // alike. A table that ends (zero beyond) is no such case.
-  const nn::Visibility causal{.causal = true}, local{.causal = true, .block = 4};
+  const AttentionMask causal{.causal = true}, local{.causal = true, .block = 4};
   const Scheme complete[] = {
       music("music", {.length = 20}, causal),
       music("music, clip", {.length = 4, .shared_by_heads = true, .beyond = Beyond::clip}, causal),

@@ -263,7 +263,7 @@ TEST_CASE("Rotary: a cache keeps turned keys, for xPos the keys as they were") {
       const Tensor keys = attention.k(x).reshape({2, 9, 2, 4}).transpose(1, 2);
       nn::KeyValueCache cache;
       cache.limit = limit;
-      const nn::Visibility visible{.causal = true, .window = 4};
+      const AttentionMask visible{.causal = true, .window = 4};
       const Tensor y = attention(x, visible);
       CHECK(worst_error(attention(x.slice(1, 0, 6), visible, &cache), y.slice(1, 0, 6)) < 1e-14);
       for (int64_t at = 6; at < 9; ++at)
