@@ -108,6 +108,12 @@ Saved::Saved(const Tensor& x) {
   version_ = x.storage().version;
 }
 
+Tensors values_of(const std::vector<Saved>& saved) {
+  Tensors values;
+  for (const Saved& x : saved) values.push_back(x());
+  return values;
+}
+
 void make_again(const Tensor& x, std::function<Tensor()> again) {
   if (x.tape() && x.tape()->node)
     x.tape()->again = std::make_shared<const std::function<Tensor()>>(std::move(again));
