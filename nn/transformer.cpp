@@ -69,8 +69,7 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& context, const At
       return self_attention(t, self, after ? &after->self : nullptr);
     });
     y = residual(y, options.norm, norm2, dropout, [&](const Tensor& t) {
-      return after ? cross_attention(t, context, cross, after->cross)
-                   : cross_attention(t, context, cross);
+      return cross_attention(t, context, cross, after ? &after->cross : nullptr);
     });
     return residual(y, options.norm, norm3, dropout,
                     [&](const Tensor& t) { return feed_forward(t); });

@@ -105,7 +105,7 @@ Rotary::Rotary(Module& parent, HeadShape shape, Options o) : Position(parent), o
 void Rotary::apply(AttentionCall& call) const {
   const int64_t m = call.n_queries(), n = call.n_keys();
   check(
-      !options.xpos || call.options.causal || call.options.block > 0, "Rotary",
+      !options.xpos || call.options.mask.is_causal(), "Rotary",
       "xPos in a call that is not causal: its factors grow into the future; make the call causal, "
       "or use Rotary without xpos, Alibi or a two-sided T5Bias");
   check(!options.xpos || !call.state, "Rotary",

@@ -1,5 +1,5 @@
-// [B, H, L, D] operands of the attention kernels: by pointer and strides, rows contiguous. Internal
-// to ops/.
+// [B, H, L, D] operands of the attention ops: their checks, and how kernels see them, by pointer
+// and strides, rows contiguous.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,14 @@
 #include "ops/create.h"
 
 namespace stretto {
+
+/// Which operand of attention a function maps.
+enum class Side { query, key };
+
+/// Throws an Error of `op` unless q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] and padding
+/// [B, N] (bool or u8, or undefined) fit together, on one device, in one floating dtype.
+void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                 const Tensor& padding);
 
 /// A [B, H, L, D] tensor by pointer and strides.
 template <class T>

@@ -1,7 +1,7 @@
 // The chunked form of linear attention. Internal to ops/.
 #pragma once
 
-#include "ops/attention/linear_attention.h"
+#include "ops/attention/linear_attention_terms.h"
 
 namespace stretto {
 

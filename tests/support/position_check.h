@@ -14,8 +14,8 @@
 namespace stretto::testing {
 
 /// In f64, evaluating, with key heads shared by two query heads and values narrower than keys.
-inline std::unique_ptr<nn::MultiHeadAttention> layer_with(
-    const nn::MakePosition& position, AttentionForm form = AttentionForm::automatic) {
+inline std::unique_ptr<nn::MultiHeadAttention> layer_with(const nn::MakePosition& position,
+                                                          Form form = Form::automatic) {
   manual_seed(11);
   auto layer = std::make_unique<nn::MultiHeadAttention>(
       nn::MultiHeadAttention::Options{.d_model = 8,
@@ -49,8 +49,8 @@ inline void check_causal_position(const nn::MakePosition& position, bool limited
   NoGrad guard;
   const int64_t l = 23;
   const Tensor x = fixed_noise({2, l, 8}, 1), other = fixed_noise({2, l, 8}, 2);
-  const Tensor composed = (*layer_with(position, AttentionForm::composed))(x, {.causal = true});
-  for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::composed}) {
+  const Tensor composed = (*layer_with(position, Form::composed))(x, {.causal = true});
+  for (const Form form : {Form::automatic, Form::composed}) {
     const auto layer = layer_with(position, form);
     const Tensor y = (*layer)(x, {.causal = true});
     CHECK(worst_error(y, composed) < 1e-12);

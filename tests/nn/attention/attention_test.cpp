@@ -112,15 +112,11 @@ TEST_CASE("MultiHeadAttention is project, attend, join, project") {
        {.causal = true, .window = 4},
        6}};
   for (const Case& c : cases)
-    for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed}) {
+    for (const Form form : {Form::fused, Form::composed}) {
       MultiHeadAttention::Options options = c.options;
       options.kernel = nn::softmax_kernel(form);
       const auto layer = make(options);
-      const AttentionOptions o{.causal = c.visible.causal,
-                               .window = c.visible.window,
-                               .block = c.visible.block,
-                               .key_padding = c.visible.key_padding,
-                               .keys = table_of(*layer, c.length, Beyond::zero)};
+      const AttentionOptions o{.mask = c.visible, .keys = table_of(*layer, c.length, Beyond::zero)};
       CHECK(worst_error((*layer)(x, c.visible), by_hand(*layer, x, x, o)) < 1e-13);
       const Tensor w = layer->weights(x, c.visible);
       CHECK(w.shape() == Shape{2, options.n_heads, 9, 9});
@@ -135,7 +131,7 @@ TEST_CASE("MultiHeadAttention to a context of another length") {
   Tensor padding = zeros({2, 7}, {.dtype = boolean});
   padding[1].slice(0, 4).fill_(1);
   CHECK(worst_error((*layer)(x, context, {.key_padding = padding}),
-                    by_hand(*layer, x, context, {.key_padding = padding})) < 1e-14);
+                    by_hand(*layer, x, context, {.mask = {.key_padding = padding}})) < 1e-14);
   // Padded context is as good as none.
   const Tensor y = (*layer)(x, context, {.key_padding = padding});
   context[1].slice(0, 4).fill_(99);
@@ -176,7 +172,7 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, l, d}, 1);
   for (const Case& c : cases)
-    for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed})
+    for (const Form form : {Form::fused, Form::composed})
       for (const std::vector<int64_t>& chunks :
            {std::vector<int64_t>(size_t(l), 1), {7, 1, 1, 5, 9}, {23}, {1, 22}}) {
         MultiHeadAttention::Options options = c.options;
@@ -231,7 +227,7 @@ TEST_CASE("MultiHeadAttention: dropout in training only") {
 }
 
 TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
-  for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed}) {
+  for (const Form form : {Form::fused, Form::composed}) {
     const auto m = make({.d_model = 4,
                          .n_heads = 2,
                          .n_key_heads = 1,

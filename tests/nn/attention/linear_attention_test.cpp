@@ -64,7 +64,7 @@ TEST_CASE("LinearKernel is features, linear attention") {
   const Tensor x = fixed_noise({2, 9, 8}, 1), context = fixed_noise({2, 12, 8}, 2);
   Tensor padding = zeros({2, 12}, {.dtype = boolean});
   padding[1].slice(0, 4, 7).fill_(1);
-  for (const LinearForm form : {LinearForm::composed, LinearForm::chunked})
+  for (const Form form : {Form::composed, Form::fused})
     for (const bool rotated : {false, true}) {
       const auto layer = make(nn::elu_plus_one(), {.eps = 1e-3, .chunk = 4, .form = form},
                               rotated ? nn::rotary() : nn::MakePosition());
@@ -76,7 +76,7 @@ TEST_CASE("LinearKernel is features, linear attention") {
       }
       const Tensor heads = reference::linear_attention(
           reference::elu_plus_one(call.q), reference::elu_plus_one(call.k), call.v,
-          {.causal = true, .key_padding = padding, .eps = 1e-3});
+          {.mask = {.causal = true, .key_padding = padding}, .eps = 1e-3});
       const Tensor want = layer->out(heads.transpose(1, 2).flatten(2));
       CHECK(worst_error((*layer)(x, context, visible), want) < 1e-13);
     }
@@ -153,7 +153,7 @@ TEST_CASE("LinearKernel: a context in a cache") {
   const Tensor y = (*layer)(x, context, {});
   KeyValueCache cache;
   for (int64_t at = 0; at < 5; ++at)
-    CHECK(worst_error((*layer)(x.slice(1, at, at + 1), context, {}, cache),
+    CHECK(worst_error((*layer)(x.slice(1, at, at + 1), context, {}, &cache),
                       y.slice(1, at, at + 1)) < 1e-13);
 }
 

@@ -25,7 +25,7 @@ using testing::worst_error;
 
 namespace {
 
-constexpr AttentionForm forms[] = {AttentionForm::automatic, AttentionForm::composed};
+constexpr Form forms[] = {Form::automatic, Form::composed};
 constexpr int64_t d_model = 12, n_heads = 4;
 
 /// The rows of a parameter that a pair of positions uses, from the relative position of its key.
@@ -117,7 +117,7 @@ const std::vector<Scheme>& schemes() {
 }
 
 // A head size of wt103's, values of another, and tables of the size of everything else.
-std::unique_ptr<nn::MultiHeadAttention> make(const Scheme& s, AttentionForm form) {
+std::unique_ptr<nn::MultiHeadAttention> make(const Scheme& s, Form form) {
   manual_seed(5);
   auto layer = std::make_unique<nn::MultiHeadAttention>(
       nn::MultiHeadAttention::Options{.d_model = d_model,
@@ -148,8 +148,8 @@ double largest(const Tensor& x) { return max(abs(x)).item(); }
 template <class F>
 void for_all(F f) {
   for (const Scheme& s : schemes())
-    for (const AttentionForm form : forms) {
-      INFO(s.name << (form == AttentionForm::composed ? ", composed" : ""));
+    for (const Form form : forms) {
+      INFO(s.name << (form == Form::composed ? ", composed" : ""));
       f(s, *make(s, form));
     }
 }
@@ -289,8 +289,8 @@ TEST_CASE("relative tables: outer rows collect what all the rows beyond them wou
        deberta("", {.max_distance = 33, .buckets = 0, .content_to_position = false}, {})}};
   const Tensor x = fixed_noise({2, l, d_model}, 1), w = fixed_noise({2, l, d_model}, 2);
   for (const auto& [ending, complete] : pairs)
-    for (const AttentionForm form : forms) {
-      INFO(ending.name << (form == AttentionForm::composed ? ", composed" : ""));
+    for (const Form form : forms) {
+      INFO(ending.name << (form == Form::composed ? ", composed" : ""));
       const auto a = make(ending, form), b = make(complete, form);
       for (size_t t = 0; t < ending.tables.size(); ++t) {
         const auto& [name, row_a] = ending.tables[t];
@@ -344,8 +344,8 @@ TEST_CASE("relative tables: the gradient of a table of keys adds up to zero over
       bert("keys too", {.length = 20, .keys_too = true}, {})};
   const Tensor x = fixed_noise({2, 20, d_model}, 1), w = fixed_noise({2, 20, d_model}, 2);
   for (const Scheme& s : complete)
-    for (const AttentionForm form : forms) {
-      INFO(s.name << (form == AttentionForm::composed ? ", composed" : ""));
+    for (const Form form : forms) {
+      INFO(s.name << (form == Form::composed ? ", composed" : ""));
       const auto layer = make(s, form);
       const Tensor y = (*layer)(x, s.visible);
       const Tensor g = by_heads(grad({y}, {parameter(*layer, s.tables[0].first)}, {w})[0]);
@@ -381,7 +381,7 @@ void fill(const Tensor& table, uint64_t stream) {
 }  // namespace
 
 TEST_CASE("a clip that is not reached is the unmasked Music Transformer; causal, its past") {
-  for (const AttentionForm form : forms)
+  for (const Form form : forms)
     for (const int64_t l : {1, 2, 12, 65}) {
       INFO("L " << l);
       Parent a, b, c;
@@ -394,13 +394,13 @@ TEST_CASE("a clip that is not reached is the unmasked Music Transformer; causal,
       past.table.detach().copy_(shaw.keys.detach().slice(1, 0, l));
       CHECK(worst_error(attend(shaw, l, {.form = form}), attend(both, l, {.form = form})) < 1e-14);
       for (const int64_t m : {l, (l + 1) / 2})
-        CHECK(worst_error(attend(shaw, l, {.causal = true, .form = form}, m),
-                          attend(past, l, {.causal = true, .form = form}, m)) < 1e-14);
+        CHECK(worst_error(attend(shaw, l, {.mask = {.causal = true}, .form = form}, m),
+                          attend(past, l, {.mask = {.causal = true}, .form = form}, m)) < 1e-14);
     }
 }
 
 TEST_CASE("local attention in blocks that hold everything is global attention") {
-  for (const AttentionForm form : forms)
+  for (const Form form : forms)
     for (const int64_t l : {1, 7, 65})
       for (const int64_t block : {l, l + 1, 2 * l}) {
         Parent a, b;
@@ -410,13 +410,13 @@ TEST_CASE("local attention in blocks that hold everything is global attention") 
         b.to(f64);
         fill(local.table, 4);
         global.table.detach().copy_(local.table.detach().slice(1, 2 * block - l));
-        CHECK(worst_error(attend(local, l, {.block = block, .form = form}),
-                          attend(global, l, {.causal = true, .form = form})) < 1e-14);
+        CHECK(worst_error(attend(local, l, {.mask = {.block = block}, .form = form}),
+                          attend(global, l, {.mask = {.causal = true}, .form = form})) < 1e-14);
       }
 }
 
 TEST_CASE("equal rows of Shaw's tables: none for the keys, one addition to the output for values") {
-  for (const AttentionForm form : forms)
+  for (const Form form : forms)
     for (const bool causal : {false, true})
       for (const int64_t clip : {0, 2, 30}) {
         Parent parent;
@@ -425,10 +425,10 @@ TEST_CASE("equal rows of Shaw's tables: none for the keys, one addition to the o
         const Tensor key = fixed_noise({3, 1, 41}, 4), value = fixed_noise({3, 1, 5}, 5);
         shaw.keys.detach().copy_(key.expand(shaw.keys.shape()));
         shaw.values.detach().copy_(value.expand(shaw.values.shape()));
-        const Tensor y = attend(shaw, 20, {.causal = causal, .form = form});
+        const Tensor y = attend(shaw, 20, {.mask = {.causal = causal}, .form = form});
         const Tensor plain =
             attention(fixed_noise({2, 3, 20, 41}, 1), fixed_noise({2, 3, 20, 41}, 2),
-                      fixed_noise({2, 3, 20, 5}, 3), {.causal = causal, .form = form});
+                      fixed_noise({2, 3, 20, 5}, 3), {.mask = {.causal = causal}, .form = form});
         CHECK(worst_error(y, plain + value) < 1e-13);
       }
 }

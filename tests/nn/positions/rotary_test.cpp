@@ -212,7 +212,7 @@ TEST_CASE("Rotary equals attention with its scores as a bias") {
   for (const RotaryPairing pairing : pairings)
     for (const bool xpos : {false, true})
       for (const Size size : {Size{1, 1}, {7, 7}, {3, 9}, {1, 9}, {9, 3}, {33, 70}})
-        for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::composed})
+        for (const Form form : {Form::automatic, Form::composed})
           for (const bool causal : {false, true}) {
             if ((causal && size.m > size.n) || (xpos && !causal)) continue;
             Parent parent;
@@ -222,11 +222,11 @@ TEST_CASE("Rotary equals attention with its scores as a bias") {
                                    fixed_noise({2, 2, size.n, 6}, 2),
                                    fixed_noise({2, 2, size.n, 3}, 3),
                                    {}};
-            call.options.causal = causal;
+            call.options.mask.causal = causal;
             call.options.form = form;
             const Tensor bias = reference::rotary_scores(call.q, call.k, o) * (1 / std::sqrt(6.0));
             const Tensor want = reference::attention(zeros_like(call.q), call.k, call.v,
-                                                     {.causal = causal, .bias = bias});
+                                                     {.mask = {.causal = causal}, .bias = bias});
             position.apply(call);
             CHECK(worst_error(attention(call.q, call.k, call.v, call.options), want) < 1e-12);
           }
@@ -236,19 +236,18 @@ TEST_CASE("Rotary: gradients through attention") {
   Parent parent;
   const Tensor v = fixed_noise({1, 1, 7, 3}, 3);
   for (const bool xpos : {false, true})
-    for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::composed}) {
+    for (const Form form : {Form::automatic, Form::composed}) {
       Parent owner;
       const nn::Rotary position(owner, {.n_heads = 2, .d_key = 4}, {.xpos = xpos});
       gradcheck(
           [&](const Tensors& in) {
             nn::AttentionCall call{in[0], in[1], v, {}};
-            call.options.causal = true;
+            call.options.mask.causal = true;
             call.options.form = form;
             position.apply(call);
             return attention(call.q, call.k, call.v, call.options);
           },
-          {fixed_leaf({1, 2, 3, 4}, 1), fixed_leaf({1, 1, 7, 4}, 2)},
-          form == AttentionForm::composed);
+          {fixed_leaf({1, 2, 3, 4}, 1), fixed_leaf({1, 1, 7, 4}, 2)}, form == Form::composed);
     }
 }
 
@@ -291,7 +290,7 @@ TEST_CASE("xPos over a long text in f32") {
                          fixed_noise({1, 1, n, 4}, 2, f32),
                          fixed_noise({1, 1, n, 4}, 3, f32),
                          {}};
-  call.options.causal = true;
+  call.options.mask.causal = true;
   const Tensor bias = reference::rotary_scores(call.q, call.k, {.xpos = true}) * 0.5;
   const Tensor want = reference::attention(zeros_like(call.q), call.k, call.v, {.bias = bias});
   position.apply(call);

@@ -398,9 +398,9 @@ TEST_CASE("Spe: queries from another sequence") {
     const Tensor y = cross(x, context, {});
     manual_seed(7);
     nn::KeyValueCache cache;
-    const Tensor first = cross(x, context, {}, cache);
+    const Tensor first = cross(x, context, {}, &cache);
     CHECK(same_bits(first, y));
-    CHECK(worst_error(cross(x, context, {}, cache), y) < 1e-13);  // no new draw
+    CHECK(worst_error(cross(x, context, {}, &cache), y) < 1e-13);  // no new draw
     CHECK(same_bits(cross(x, context, {}), y) == !training);
   }
 }
