@@ -50,6 +50,7 @@
 #include "nn/transformer.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/linear_attention.h"
+#include "ops/attention/mask.h"
 #include "ops/attention/random_features.h"
 #include "ops/attention/rotary.h"
 #include "ops/attention/skew.h"

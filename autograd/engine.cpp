@@ -86,7 +86,49 @@ uint64_t Engine::next_pass() {
   return ++last;
 }
 
+Tensors aliases(const Tensors& inputs) {
+  Tensors own;
+  for (const Tensor& x : inputs)
+    own.push_back(!x.defined() ? x : record("alias", {x}, x.detach(), [](Backward& b) {
+      return Tensors{b.grad()};
+    }));
+  return own;
+}
+
+void Engine::keep_to_captured(const Tensors& outputs) {
+  keeps_to_ways_ = true;
+  // Nothing that was made before all of them leads to one.
+  uint64_t oldest = UINT64_MAX;
+  for (const auto& [entry, g] : captured)
+    oldest = std::min(oldest, entry->node ? entry->node->number : 0);
+  std::vector<const Node*> below;
+  std::unordered_set<const Node*> seen;
+  const auto add = [&](const std::shared_ptr<TapeEntry>& entry) {
+    const Node* node = entry ? entry->node.get() : nullptr;
+    if (node && node->number > oldest && seen.insert(node).second) below.push_back(node);
+  };
+  for (const Tensor& y : outputs) add(y.tape());
+  for (size_t i = 0; i < below.size(); ++i)
+    for (const auto& entry : below[i]->inputs) add(entry);
+  std::sort(below.begin(), below.end(),
+            [](const Node* a, const Node* b) { return a->number < b->number; });
+  for (const Node* node : below)
+    for (const auto& entry : node->inputs)
+      if (entry && (captured.contains(entry.get()) || ways_.contains(entry->node.get())))
+        ways_.insert(node);
+}
+
+bool Engine::goes_through(const Node& node) const {
+  if (keeps_to_ways_) return ways_.contains(&node);
+  return !outer || std::none_of(node.outputs.begin(), node.outputs.end(), [&](const auto& out) {
+    return captured.contains(out.entry.lock().get());
+  });
+}
+
 void Engine::send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g) {
+  const bool wanted = !keeps_to_ways_ || captured.contains(entry.get()) ||
+                      (entry->node && ways_.contains(entry->node.get()));
+  if (!wanted) return;
   if (!entry->node) return arrive_at_leaf(entry, g);
   auto [it, fresh] = pending_.try_emplace(entry->node.get());
   if (fresh) {
@@ -141,6 +183,7 @@ void Engine::run() {
       grads[i] = run_hooks(*entry, std::move(grads[i]));
       if (auto it = captured.find(entry.get()); it != captured.end()) it->second = grads[i];
     }
+    if (!goes_through(*node)) continue;
     Running running(*node);
     const bool check_finite = anomaly_detection() && finite(grads);
     Backward context(*this, *node, std::move(grads));
@@ -195,20 +238,37 @@ void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradie
   }
 }
 
-Tensors Engine::inner(Backward& b, const Tensor& y, const Tensors& inputs) {
+Tensors Engine::inner(Backward& b, const Tensors& outputs, const Tensors& inputs) {
   Engine engine;
+  engine.options.create_graph = b.engine_.options.create_graph;
   engine.capture = true;
   engine.outer = &b.engine_;
   for (const Tensor& x : inputs)
     if (x.requires_grad()) engine.captured[x.tape().get()];
-  if (y.requires_grad()) {
-    engine.start(b.node_.op, {y}, {b.grad()});
-    engine.run();
+  Tensors ends, arrived;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].requires_grad()) continue;
+    ends.push_back(outputs[i]);
+    arrived.push_back(b.grad(i));
   }
+  engine.start(b.node_.op, ends, arrived);
+  engine.run();
   Tensors gradients;
   for (const Tensor& x : inputs)
     gradients.push_back(x.requires_grad() ? engine.captured[x.tape().get()] : Tensor());
   return gradients;
+}
+
+Tensors composed_gradient(Backward& b, const std::function<Tensors(const Tensors&)>& f,
+                          const Tensors& inputs) {
+  const Tensors own = aliases(inputs);
+  return Engine::inner(b, f(own), own);
+}
+
+Tensors composed_gradient(Backward& b, const std::function<Tensor(const Tensors&)>& f,
+                          const Tensors& inputs) {
+  const auto one = [&f](const Tensors& x) { return Tensors{f(x)}; };
+  return composed_gradient(b, std::function<Tensors(const Tensors&)>(one), inputs);
 }
 
 uint64_t backward_passes() { return passes_ended; }
@@ -229,6 +289,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradi
     check(x.requires_grad(), "grad", "an input (", x, ") does not require a gradient");
     engine.captured[x.tape().get()];
   }
+  engine.keep_to_captured(outputs);
   engine.start("grad", outputs, gradients);
   engine.run();
   Tensors result;

@@ -4,6 +4,7 @@
 
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "autograd/tape.h"
 
@@ -12,6 +13,9 @@ namespace stretto {
 /// Puts outputs on the tape, unconditionally (record, checkpoint).
 void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn backward,
             Keep keep);
+
+/// The same tensors, each a node of its own: where a pass inside a closure ends.
+Tensors aliases(const Tensors& inputs);
 
 struct Engine {
   const uint64_t pass = next_pass();
@@ -26,8 +30,13 @@ struct Engine {
   void start(const char* op, const Tensors& outputs, const Tensors& gradients);
   void run();
 
-  /// The gradients of `inputs`, leaves, from a gradient that has arrived at y; for checkpoint().
-  static Tensors inner(Backward& b, const Tensor& y, const Tensors& inputs);
+  /// The gradients of `inputs`, leaves or aliases(), from those that have arrived at `outputs`:
+  /// what a closure has just computed from them again, for checkpoint() and composed_gradient().
+  /// Recorded where the closure is.
+  static Tensors inner(Backward& b, const Tensors& outputs, const Tensors& inputs);
+  /// For grad(): of the nodes below `outputs`, the pass goes through those alone that lead to what
+  /// is captured.
+  void keep_to_captured(const Tensors& outputs);
 
  private:
   struct ByNumber {
@@ -36,10 +45,13 @@ struct Engine {
     }
   };
   static uint64_t next_pass();
+  bool goes_through(const Node& node) const;
   void send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void finish_leaf(TapeEntry& entry, Tensor g);
 
+  bool keeps_to_ways_ = false;
+  std::unordered_set<const Node*> ways_;
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, ByNumber> queue_;
   std::unordered_map<Node*, Tensors> pending_;
   // A leaf's hooks see the sum of a pass; all of it arrives before the pass ends.

@@ -116,18 +116,19 @@ Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs
   attach(
       "checkpoint", inputs, outputs,
       [f = std::move(f), saved, record](Backward& b) {
-        once_differentiable("checkpoint");
         record->check_unchanged();
+        // Of a pass that is recorded itself, the second run is part.
+        Tensors own = grad_enabled() ? aliases(values_of(saved)) : Tensors();
         const GradMode on(true);
-        Tensors own;
-        for (size_t i = 0; i < saved.size(); ++i) own.push_back(as_leaf(saved[i](), b.needs(i)));
+        for (size_t i = own.size(); i < saved.size(); ++i)
+          own.push_back(as_leaf(saved[i](), b.needs(i)));
         Tensor y;
         {
           const Replay again(*record, true);
           y = f(own);
           again.finish();
         }
-        return Engine::inner(b, y, own);
+        return Engine::inner(b, {y}, own);
       },
       Keep::nothing);
   return outputs[0];

@@ -108,6 +108,12 @@ Saved::Saved(const Tensor& x) {
   version_ = x.storage().version;
 }
 
+Tensors values_of(const std::vector<Saved>& saved) {
+  Tensors values;
+  for (const Saved& x : saved) values.push_back(x());
+  return values;
+}
+
 void make_again(const Tensor& x, std::function<Tensor()> again) {
   if (x.tape() && x.tape()->node)
     x.tape()->again = std::make_shared<const std::function<Tensor()>>(std::move(again));
@@ -195,12 +201,6 @@ void check_in_place(const char* op, const Tensor& x) {
         "); do it under NoGrad, or use the op that makes a new tensor");
   check(!overlaps_itself(x), op, "in-place change of ", x, " with strides ", x.strides(),
         ", which shows some elements more than once; change a clone() of it");
-}
-
-void once_differentiable(const char* op) {
-  check(!grad_enabled(), op,
-        "this fused op can be differentiated once only; use its composed form for gradients of "
-        "gradients");
 }
 
 bool Tensor::requires_grad() const { return defined() && tape() && tape()->requires_grad; }

@@ -70,6 +70,9 @@ class Saved {
   std::shared_ptr<const std::function<Tensor()>> again_;
 };
 
+/// What was saved, in order.
+Tensors values_of(const std::vector<Saved>& saved);
+
 /// Says how to make x, an output that an op has just put on the tape, once more: from tensors that
 /// the op keeps for its own backward, as Saved. Ops that need x for theirs then keep this instead
 /// of x. `again` runs in the backward pass, as closures do. For ops that are cheap for the size of
@@ -127,8 +130,15 @@ Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardF
 /// more than once, as expanded views do.
 void check_in_place(const char* op, const Tensor& x);
 
-/// For a fused backward: throws, naming `op`, when the backward pass itself is being recorded.
-void once_differentiable(const char* op);
+/// For the backward of a fused op that is itself recorded (grad_enabled() in the closure): the
+/// gradients of `inputs` from those that have arrived, by way of f, the op's composed form. It runs
+/// now, and only what it records is gone through. This is how fused ops are differentiated again.
+///
+///     if (grad_enabled()) return composed_gradient(b, composed_form, {x(), w()});
+Tensors composed_gradient(Backward& b, const std::function<Tensor(const Tensors&)>& f,
+                          const Tensors& inputs);
+Tensors composed_gradient(Backward& b, const std::function<Tensors(const Tensors&)>& f,
+                          const Tensors& inputs);
 
 /// Gradients of Σ outputs·gradients into every leaf that requires one. Passes of several threads
 /// may end in the same leaves, each over a graph of its own: their gradients are added in the order
@@ -140,14 +150,15 @@ void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOpt
 uint64_t backward_passes();
 
 /// The same gradients, but returned for `inputs` and accumulated nowhere. An input that the
-/// outputs do not depend on gives an undefined tensor.
+/// outputs do not depend on gives an undefined tensor. The pass goes through no op that leads to
+/// none of the inputs.
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const Tensors& gradients = {},
              BackwardOptions options = {});
 
 /// f(inputs) without keeping its intermediate results: backward runs f again (Chen et al.,
 /// "Training deep nets with sublinear memory cost", 2016), with what the first run drew and took
 /// from state that calls change (autograd/replay.h, which also says what is refused). Gradients
-/// also reach parameters used inside f. Can be differentiated once.
+/// also reach parameters used inside f.
 Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs);
 
 /// One recorded op.

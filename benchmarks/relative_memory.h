@@ -92,9 +92,9 @@ inline RelativeMemory fused_memory(int64_t length, int64_t d = paper_d) {
   const auto [e, positions] = detail::measure([&] { return randn({1, length, d}, RandomKey{}); });
   const auto [y, all] = detail::measure([&, e = e] {
     return attention(q, q, q,
-                     {.causal = true,
+                     {.mask = {.causal = true},
                       .keys = {.rows = e, .zero_row = length - 1},
-                      .form = AttentionForm::fused});
+                      .form = Form::fused});
   });
   RelativeMemory m = detail::sum(positions, all);
   m.logits = all.peak - all.kept;

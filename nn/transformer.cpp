@@ -31,7 +31,7 @@ EncoderLayer::EncoderLayer(LayerOptions o) : options(std::move(o)) {}
 EncoderLayer::EncoderLayer(Module& parent, std::string name, LayerOptions o)
     : Module(parent, std::move(name)), options(std::move(o)) {}
 
-Tensor EncoderLayer::operator()(const Tensor& x, const Visibility& visible,
+Tensor EncoderLayer::operator()(const Tensor& x, const AttentionMask& visible,
                                 KeyValueCache* cache) const {
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const Tensor y = residual(x, options.norm, norm1, dropout,
@@ -62,15 +62,14 @@ MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
   return o;
 }
 
-Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& context, const Visibility& self,
-                                const Visibility& cross, DecoderCache* cache) const {
+Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& context, const AttentionMask& self,
+                                const AttentionMask& cross, DecoderCache* cache) const {
   return all_or_nothing(cache, [&](DecoderCache* after) {
     Tensor y = residual(x, options.norm, norm1, dropout, [&](const Tensor& t) {
       return self_attention(t, self, after ? &after->self : nullptr);
     });
     y = residual(y, options.norm, norm2, dropout, [&](const Tensor& t) {
-      return after ? cross_attention(t, context, cross, after->cross)
-                   : cross_attention(t, context, cross);
+      return cross_attention(t, context, cross, after ? &after->cross : nullptr);
     });
     return residual(y, options.norm, norm3, dropout,
                     [&](const Tensor& t) { return feed_forward(t); });

@@ -36,13 +36,13 @@ struct LayerOptions {
   Norm::Options norms() const { return {d_model, norm_eps, norm_kind, norm_bias}; }
 };
 
-/// Self-attention and feed-forward. With Visibility::causal this is also the layer of a
+/// Self-attention and feed-forward. With AttentionMask::causal this is also the layer of a
 /// decoder-only model. x [B, L, d_model] → the same.
 class EncoderLayer : public Module {
  public:
   EncoderLayer(Module& parent, std::string name, LayerOptions options);
   explicit EncoderLayer(LayerOptions options);
-  Tensor operator()(const Tensor& x, const Visibility& visible = {},
+  Tensor operator()(const Tensor& x, const AttentionMask& visible = {},
                     KeyValueCache* cache = nullptr) const;
   std::string label() const override;
 
@@ -69,7 +69,7 @@ class DecoderLayer : public Module {
   DecoderLayer(Module& parent, std::string name, LayerOptions options);
   explicit DecoderLayer(LayerOptions options);
   Tensor operator()(const Tensor& x, const Tensor& context,
-                    const Visibility& self = {.causal = true}, const Visibility& cross = {},
+                    const AttentionMask& self = {.causal = true}, const AttentionMask& cross = {},
                     DecoderCache* cache = nullptr) const;
   std::string label() const override;
 

@@ -1,11 +1,11 @@
-// How an op that has more than one implementation is computed.
+// How an op with more than one implementation is computed.
 #pragma once
 
 namespace stretto {
 
-/// `composed`: as the papers write it, by differentiable ops, with whatever intermediate results
-/// that takes. `fused`: by kernels of its own that never hold those. `automatic`: fused wherever
-/// that covers the arguments.
+/// `composed` is the formula in differentiable ops, on any device; `fused` is one kernel that keeps
+/// less in memory; `automatic` is fused wherever there is such a kernel for the arguments. All can
+/// be differentiated any number of times: a fused op is composed where its backward is recorded.
 enum class Form { automatic, composed, fused };
 
 }  // namespace stretto

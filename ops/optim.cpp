@@ -1,6 +1,7 @@
 #include "ops/optim.h"
 
 #include <cmath>
+#include <initializer_list>
 #include <vector>
 
 #include "core/parallel.h"
@@ -93,9 +94,10 @@ void adam_cpu(const Tensor& weight, const Tensor& gradient, const Tensor& master
   });
 }
 
-// What a step changes and reads must lie as the loops walk it.
+// What a step changes and reads must lie as the loops walk it. Here and below nothing is allocated:
+// of the many steps of an optimiser none may fail when others are done.
 void check_step(const char* op, const Tensor& weight, const Tensor& gradient,
-                const Tensors& state) {
+                std::initializer_list<const Tensor*> state) {
   check(is_floating(weight.dtype()) && gradient.dtype() == weight.dtype(), op, "weight ", weight,
         ", gradient ", gradient, "; both must have one floating dtype");
   const DType type = weight.dtype() == f64 ? f64 : f32;
@@ -104,14 +106,14 @@ void check_step(const char* op, const Tensor& weight, const Tensor& gradient,
   };
   check(fits(weight) && fits(gradient), op, "weight ", weight, ", gradient ", gradient,
         "; both must be contiguous, of one shape and on one device");
-  for (const Tensor& x : state)
-    check(!x.defined() || (fits(x) && x.dtype() == type), op, "state ", x, " of a weight ", weight,
-          "; it must be contiguous ", type, " beside the weight");
+  for (const Tensor* x : state)
+    check(!x->defined() || (fits(*x) && x->dtype() == type), op, "state ", *x, " of a weight ",
+          weight, "; it must be contiguous ", type, " beside the weight");
 }
 
-void changed(const Tensors& tensors) {
-  for (const Tensor& x : tensors)
-    if (x.defined()) ++x.storage().version;
+void changed(std::initializer_list<const Tensor*> tensors) {
+  for (const Tensor* x : tensors)
+    if (x->defined()) ++x->storage().version;
 }
 
 // total + Σ x².
@@ -138,15 +140,15 @@ double with_squares_cuda(const Tensor& x, double total) {
 
 void sgd_step(const Tensor& weight, const Tensor& gradient, const Tensor& master,
               const Tensor& momentum, const SgdStep& step) {
-  check_step("sgd_step", weight, gradient, {master, momentum});
-  changed({weight, master, momentum});
+  check_step("sgd_step", weight, gradient, {&master, &momentum});
+  changed({&weight, &master, &momentum});
   on_device(weight, sgd_cpu, cuda::sgd_step, gradient, master, momentum, step);
 }
 
 void adam_step(const Tensor& weight, const Tensor& gradient, const Tensor& master, const Tensor& m,
                const Tensor& v, const Tensor& v_max, const AdamStep& step) {
-  check_step("adam_step", weight, gradient, {master, m, v, v_max});
-  changed({weight, master, m, v, v_max});
+  check_step("adam_step", weight, gradient, {&master, &m, &v, &v_max});
+  changed({&weight, &master, &m, &v, &v_max});
   on_device(weight, adam_cpu, cuda::adam_step, gradient, master, m, v, v_max, step);
 }
 

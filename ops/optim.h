@@ -1,5 +1,5 @@
 // What optimisers do to one parameter, in place: one fused pass, in f64 for f64 weights, else in
-// f32. No gradients. reference: tests/nn/training/optim_test.cpp
+// f32. No gradients. The formulas as loops: tests/nn/training/optim_test.cpp.
 //
 // All tensors are contiguous, of one shape and on one device; the gradient has the weight's dtype,
 // the rest the dtype of the computation. A bf16 weight has a master copy in f32, which counts

@@ -120,7 +120,8 @@ Step step(const char* name, void (*run)(const Operands&), bool threads = false) 
 }
 
 Tensor library(const Tensors& x) {
-  return linear_attention(x[0].unsqueeze(0), x[1].unsqueeze(0), x[2].unsqueeze(0), {.causal = true})
+  return linear_attention(x[0].unsqueeze(0), x[1].unsqueeze(0), x[2].unsqueeze(0),
+                          {.mask = {.causal = true}})
       .squeeze(0);
 }
 

@@ -127,7 +127,7 @@ Tensor library(const Tensors& x) {
   const int64_t n = x[0].size(0);
   const Shape one_head{1, 1, n, d};
   AttentionOptions options;
-  options.causal = true;
+  options.mask.causal = true;
   options.keys = {.rows = x[3].reshape({1, n, d}), .zero_row = n - 1};
   return attention(x[0].reshape(one_head), x[1].reshape(one_head), x[2].reshape(one_head), options)
       .reshape({n, d});

@@ -4,6 +4,14 @@
 #include "core/all_or_nothing.h"
 
 namespace stretto::nn {
+namespace {
+
+constexpr const char* op = "MultiHeadAttention";
+
+// [B, H, M, Dv] → [B, M, H·Dv].
+Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
+
+}  // namespace
 
 Tensor Kernel::weights(const AttentionCall& call) const {
   return attention_weights(call.q, call.k, call.options);
@@ -15,14 +23,13 @@ Tensor SoftmaxKernel::operator()(const AttentionCall& call) const {
   return attention(call.q, call.k, call.v, options);
 }
 
-MakeKernel softmax_kernel(AttentionForm form) {
+MakeKernel softmax_kernel(Form form) {
   return [form](Module& parent, HeadShape shape) {
     return std::make_unique<SoftmaxKernel>(parent, shape, form);
   };
 }
 
 MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
-  const char* op = "MultiHeadAttention";
   check(o.d_model >= 1 && o.n_heads >= 1, op, "d_model ", o.d_model, ", n_heads ", o.n_heads);
   check((o.d_key > 0 && o.d_value > 0) || o.d_model % o.n_heads == 0, op, "d_model ", o.d_model,
         " is not a multiple of n_heads ", o.n_heads, "; give d_key and d_value");
@@ -56,10 +63,10 @@ std::string MultiHeadAttention::label() const {
 }
 
 AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context,
-                                          const Visibility& visible) const {
+                                          const AttentionMask& mask) const {
   for (const Tensor* t : {&x, &context})
-    check(t->dim() == 3 && t->size(2) == options.d_model, "MultiHeadAttention", "input ", *t,
-          "; must be [B, L, ", options.d_model, "]");
+    check(t->dim() == 3 && t->size(2) == options.d_model, op, "input ", *t, "; must be [B, L, ",
+          options.d_model, "]");
   auto heads = [](const Tensor& t, int64_t n, int64_t d) {
     return t.reshape({t.size(0), t.size(1), n, d}).transpose(1, 2);
   };
@@ -67,100 +74,104 @@ AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context
                   heads(k(context), options.n_key_heads, options.d_key),
                   heads(v(context), options.n_key_heads, options.d_value),
                   {}};
-  c.options.causal = visible.causal;
-  c.options.window = visible.window;
-  c.options.block = visible.block;
-  c.options.key_padding = visible.key_padding;
+  c.options.mask = mask;
   c.options.scale = options.scale;
   c.options.dropout = training() ? options.dropout : 0;
   return c;
 }
 
-void MultiHeadAttention::place(AttentionCall& c) const {
-  if (position_) position_->apply(c);
+void MultiHeadAttention::apply_position(AttentionCall& call) const {
+  if (position_) position_->apply(call);
 }
 
-Tensor MultiHeadAttention::attend(AttentionCall c) const {
-  place(c);
-  return joined(c);
+Tensor MultiHeadAttention::attend(AttentionCall call) const {
+  apply_position(call);
+  return out(join_heads((*kernel_)(call)));
 }
 
-// Of a call that has its position: through the kernel, and the heads joined.
-Tensor MultiHeadAttention::joined(const AttentionCall& c) const {
-  return out((*kernel_)(c).transpose(1, 2).flatten(2));
+KeyValueCache MultiHeadAttention::make_cache(int64_t limit) const {
+  check(limit >= 0, op, "a cache limited to ", limit, " positions; must be 0 (no limit) or more");
+  KeyValueCache cache{.limit = limit};
+  check_limit(cache);
+  return cache;
 }
 
-Tensor MultiHeadAttention::attend_state(AttentionCall c, KeyValueCache& cache) const {
-  check(cache.limit == 0, "MultiHeadAttention", "a cache limited to ", cache.limit,
+void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
+  check(cache.limit == 0 || !kernel_->keeps_state(), op, "a cache limited to ", cache.limit,
         " positions for a kernel that keeps a state; a state forgets nothing, and needs no limit");
-  Tensor& padding = c.options.key_padding;
-  const Shape all{c.k.size(0), cache.state.length + c.n_keys()};
-  check(!padding.defined() || padding.shape() == all, "MultiHeadAttention", "key_padding ", padding,
-        "; must be bool or u8 ", all, ", the positions in the cache included");
-  if (padding.defined()) padding = padding.slice(1, cache.state.length);
-  c.state = &cache.state;
-  c.first = cache.state.length;
-  c.continued = c.first > 0;
-  return attend(std::move(c));
 }
 
-Tensor MultiHeadAttention::attend_cached(AttentionCall c, KeyValueCache& cache) const {
-  const bool encoded = position_ && position_->encodes_keys();
-  c.first = cache.dropped + (encoded ? cache.length() : 0);
-  c.continued = cache.length() > 0;
-  if (encoded) place(c);
-  cache.append(c.k, c.v);
-  c.k = cache.k;
-  c.v = cache.v;
+// With `new_keys_alone` the position sees the keys of this call and no others.
+void MultiHeadAttention::continue_from(AttentionCall& call, KeyValueCache& cache,
+                                       bool new_keys_alone) const {
+  call.memory = &cache.position;
+  call.first = cache.dropped + (new_keys_alone ? cache.length() : 0);
+  call.continued = cache.length() > 0;
+  if (!kernel_->keeps_state()) return;
+  check_limit(cache);
+  call.state = &cache.state;
+  Tensor& padding = call.options.mask.key_padding;
+  if (!padding.defined()) return;
+  const Shape all{call.k.size(0), call.first + call.n_keys()};
+  check(padding.shape() == all, op, "key_padding ", padding, "; must be bool or u8 ", all,
+        ", the positions in the cache included");
+  padding = padding.slice(1, call.first);
+}
+
+// A kernel that keeps a state adds the keys to it by itself.
+void MultiHeadAttention::append_to_cache(AttentionCall& call, KeyValueCache& cache) const {
+  if (kernel_->keeps_state()) return;
+  cache.append(call.k, call.v);
+  call.k = cache.k;
+  call.v = cache.v;
   cache.trim();
-  if (!encoded) place(c);
-  return joined(c);
 }
 
-Tensor MultiHeadAttention::operator()(const Tensor& x, const Visibility& visible,
+// A position acts once: it encodes the new keys before they join the cache where a key's encoding
+// depends on nothing else, and completes the call with all keys where it does.
+Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask,
                                       KeyValueCache* cache) const {
-  check(!cache || cache->limit == 0 || visible.block == 0, "MultiHeadAttention",
+  check(!cache || cache->limit == 0 || mask.block == 0, op,
         "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
         "limit");
-  if (cache) check_not_replayed("MultiHeadAttention", "a cache");
+  if (cache) check_not_replayed(op, "a cache");
+  const bool encodes = kernel_->keeps_state() || (position_ && position_->encodes_keys());
   return all_or_nothing(cache, [&](KeyValueCache* after) {
-    AttentionCall c = project(x, x, visible);
-    if (!after) return attend(std::move(c));
-    c.memory = &after->position;
-    return kernel_->keeps_state() ? attend_state(std::move(c), *after)
-                                  : attend_cached(std::move(c), *after);
+    AttentionCall call = project(x, x, mask);
+    if (after) continue_from(call, *after, encodes);
+    if (encodes) apply_position(call);
+    if (after) append_to_cache(call, *after);
+    if (!encodes) apply_position(call);
+    return out(join_heads((*kernel_)(call)));
   });
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
-                                      const Visibility& visible) const {
-  return attend(project(x, context, visible));
-}
-
-Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
-                                      const Visibility& visible, KeyValueCache& cache) const {
-  check_not_replayed("MultiHeadAttention", "a cache");
-  return all_or_nothing(cache, [&](KeyValueCache& after) {
-    const bool known = after.k.defined();
-    AttentionCall c = project(x, known ? x.slice(1, 0, 0) : context, visible);
-    c.memory = &after.position;
-    c.continued = known;
-    if (!known) after.append(c.k, c.v);
-    c.k = after.k;
-    c.v = after.v;
-    return attend(std::move(c));
+                                      const AttentionMask& mask, KeyValueCache* cache) const {
+  if (cache) check_not_replayed(op, "a cache");
+  return all_or_nothing(cache, [&](KeyValueCache* after) {
+    const bool known = after && after->k.defined();
+    AttentionCall call = project(x, known ? x.slice(1, 0, 0) : context, mask);
+    if (after) {
+      call.memory = &after->position;
+      call.continued = known;
+      if (!known) after->append(call.k, call.v);
+      call.k = after->k;
+      call.v = after->v;
+    }
+    return attend(std::move(call));
   });
 }
 
-Tensor MultiHeadAttention::weights(const Tensor& x, const Visibility& visible) const {
-  AttentionCall c = project(x, x, visible);
-  place(c);
+Tensor MultiHeadAttention::weights(const Tensor& x, const AttentionMask& mask) const {
+  AttentionCall c = project(x, x, mask);
+  apply_position(c);
   return kernel_->weights(c);
 }
 
-Tensor MultiHeadAttention::scores(const Tensor& x, const Visibility& visible) const {
-  AttentionCall c = project(x, x, visible);
-  place(c);
+Tensor MultiHeadAttention::scores(const Tensor& x, const AttentionMask& mask) const {
+  AttentionCall c = project(x, x, mask);
+  apply_position(c);
   return attention_scores(c.q, c.k, c.options);
 }
 

@@ -7,6 +7,7 @@
 #include "nn/linear.h"
 #include "nn/module.h"
 #include "nn/positions/position.h"
+#include "ops/attention/mask.h"
 
 namespace stretto::nn {
 
@@ -28,22 +29,14 @@ using MakeKernel = std::function<std::unique_ptr<Kernel>(Module& parent, HeadSha
 /// softmax(scores) v: ops/attention/attention.h.
 class SoftmaxKernel : public Kernel {
  public:
-  SoftmaxKernel(Module& parent, HeadShape, AttentionForm form_) : Kernel(parent), form(form_) {}
+  SoftmaxKernel(Module& parent, HeadShape, Form form_) : Kernel(parent), form(form_) {}
   Tensor operator()(const AttentionCall& call) const override;
   std::string label() const override { return "SoftmaxKernel"; }
 
-  const AttentionForm form;
+  const Form form;
 };
 
-MakeKernel softmax_kernel(AttentionForm form = AttentionForm::automatic);
-
-/// Which keys a call may see (ops/attention/attention.h).
-struct Visibility {
-  bool causal = false;
-  int64_t window = 0;
-  int64_t block = 0;
-  Tensor key_padding = {};  // [B, N], true = ignore
-};
+MakeKernel softmax_kernel(Form form = Form::automatic);
 
 /// Projections q, k, v [.., d_model] → heads, attention, projection of the joined heads back
 /// (Vaswani et al. 2017, §3.2.2).
@@ -65,25 +58,26 @@ class MultiHeadAttention : public Module {
   MultiHeadAttention(Module& parent, std::string name, Options options);
 
   /// Self-attention: x [B, M, d_model] → the same. With a cache x continues the positions in it.
-  Tensor operator()(const Tensor& x, const Visibility& visible = {},
+  Tensor operator()(const Tensor& x, const AttentionMask& mask = {},
                     KeyValueCache* cache = nullptr) const;
   /// Attention from x [B, M, d_model] to context [B, N, d_model]. For masks and positions the
-  /// queries are the last M of the N positions.
-  Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible) const;
-  /// The same, with the keys and values of the context in a cache: the first call puts them there,
-  /// later ones do not look at `context`.
-  Tensor operator()(const Tensor& x, const Tensor& context, const Visibility& visible,
-                    KeyValueCache& cache) const;
-  /// The same in two halves, for models that complete the call in between: the projections of x
-  /// [B, M, d_model] and of its context [B, N, d_model] as heads, and what comes after them.
-  AttentionCall project(const Tensor& x, const Tensor& context, const Visibility& visible) const;
+  /// queries are the last M of the N positions. With a cache the first call puts the keys and
+  /// values of the context there, and later ones do not look at `context`.
+  Tensor operator()(const Tensor& x, const Tensor& context, const AttentionMask& mask,
+                    KeyValueCache* cache = nullptr) const;
+  /// A cache for this layer that keeps the last `limit` positions, or with 0 all.
+  KeyValueCache make_cache(int64_t limit = 0) const;
+  /// Self-attention or attention to a context in two halves, for models that complete the call in
+  /// between: the projections of x [B, M, d_model] and of its context [B, N, d_model] as heads, and
+  /// what comes after them.
+  AttentionCall project(const Tensor& x, const Tensor& context, const AttentionMask& mask) const;
   Tensor attend(AttentionCall call) const;
   /// The weights of self-attention [B, H, M, M], for pictures.
-  Tensor weights(const Tensor& x, const Visibility& visible = {}) const;
+  Tensor weights(const Tensor& x, const AttentionMask& mask = {}) const;
   /// The scores that the softmax kernel weights keys by, [B, H, M, M], and −∞ for keys that are not
   /// seen (ops/attention/attention.h). Kernels that approximate softmax, as Performers do,
   /// approximate these.
-  Tensor scores(const Tensor& x, const Visibility& visible = {}) const;
+  Tensor scores(const Tensor& x, const AttentionMask& mask = {}) const;
   std::string label() const override;
 
   const Options options;
@@ -95,10 +89,10 @@ class MultiHeadAttention : public Module {
  private:
   static Options completed(Options options);
   void make();
-  void place(AttentionCall& call) const;
-  Tensor attend_state(AttentionCall call, KeyValueCache& cache) const;
-  Tensor attend_cached(AttentionCall call, KeyValueCache& cache) const;
-  Tensor joined(const AttentionCall& call) const;
+  void check_limit(const KeyValueCache& cache) const;
+  void continue_from(AttentionCall& call, KeyValueCache& cache, bool new_keys_alone) const;
+  void apply_position(AttentionCall& call) const;
+  void append_to_cache(AttentionCall& call, KeyValueCache& cache) const;
 
   std::unique_ptr<Position> position_;
   std::unique_ptr<Kernel> kernel_;

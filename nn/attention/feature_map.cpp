@@ -34,7 +34,7 @@ Favor::Options checked(Favor::Options o) {
 
 }  // namespace
 
-Tensor EluPlusOne::operator()(const Tensor& x, Part, const Tensor&) const {
+Tensor EluPlusOne::operator()(const Tensor& x, Side, const Tensor&) const {
   return relu(x) + exp(clamp(x, -std::numeric_limits<double>::infinity(), 0));
 }
 
@@ -42,7 +42,7 @@ Relu::Relu(Module& parent, HeadShape, double epsilon_) : FeatureMap(parent), eps
   check(epsilon >= 0, "Relu", "epsilon ", epsilon, "; must be 0 or more");
 }
 
-Tensor Relu::operator()(const Tensor& x, Part, const Tensor&) const {
+Tensor Relu::operator()(const Tensor& x, Side, const Tensor&) const {
   return epsilon > 0 ? relu(x) + epsilon : relu(x);
 }
 
@@ -120,19 +120,19 @@ Tensor Favor::current(bool next) const {
   });
 }
 
-Tensor Favor::operator()(const Tensor& x, Part part, const Tensor& drawn) const {
+Tensor Favor::operator()(const Tensor& x, Side side, const Tensor& drawn) const {
   const int64_t width = projection.size(1);
   check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == width, "Favor", "x ", x,
         "; must be floating [B, H, L, ", width, "], as the projection is made for");
   const Tensor own = drawn.defined()      ? drawn
                      : options.redraw > 0 ? current(false)
                                           : Tensor(projection);
-  const FeatureStabiliser by_part =
-      part == Part::query ? FeatureStabiliser::own_max : FeatureStabiliser::bound;
+  const FeatureStabiliser by_side =
+      side == Side::query ? FeatureStabiliser::own_max : FeatureStabiliser::bound;
   return random_features(
       x, own,
       {.kind = options.kind,
-       .stabiliser = options.stabiliser == Stabiliser::max ? by_part : FeatureStabiliser::none,
+       .stabiliser = options.stabiliser == Stabiliser::max ? by_side : FeatureStabiliser::none,
        .epsilon = options.epsilon,
        .form = options.form});
 }

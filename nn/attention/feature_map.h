@@ -15,11 +15,9 @@
 #include "core/random.h"
 #include "nn/positions/position.h"
 #include "ops/attention/random_features.h"
+#include "ops/attention/side.h"
 
 namespace stretto::nn {
-
-/// What is mapped: a map may treat queries and keys differently.
-enum class Part { query, key };
 
 class FeatureMap : public Module {
  public:
@@ -27,7 +25,7 @@ class FeatureMap : public Module {
   explicit FeatureMap(Module& parent) : Module(parent, "feature_map") {}
   /// x [B, H, L, D] → [B, H, L, features(D)], each position by itself. `drawn` is what next_call()
   /// gave for this call; undefined: what the map has.
-  virtual Tensor operator()(const Tensor& x, Part part, const Tensor& drawn = {}) const = 0;
+  virtual Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const = 0;
   virtual int64_t features(int64_t d) const { return d; }
   /// Comes before the queries and keys of a call, but not while a state is continued: maps with
   /// random numbers may draw new ones now (autograd/replay.h). What both need is returned.
@@ -47,7 +45,7 @@ MakeFeatureMap feature_map(Arguments... arguments) {
 class EluPlusOne : public FeatureMap {
  public:
   EluPlusOne(Module& parent, HeadShape) : FeatureMap(parent) {}
-  Tensor operator()(const Tensor& x, Part part, const Tensor& drawn = {}) const override;
+  Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const override;
   std::string label() const override { return "EluPlusOne"; }
 };
 
@@ -56,7 +54,7 @@ inline MakeFeatureMap elu_plus_one() { return feature_map<EluPlusOne>(); }
 class Relu : public FeatureMap {
  public:
   Relu(Module& parent, HeadShape shape, double epsilon);
-  Tensor operator()(const Tensor& x, Part part, const Tensor& drawn = {}) const override;
+  Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const override;
   std::string label() const override;
 
   const double epsilon;
@@ -86,7 +84,7 @@ struct FavorOptions {
   int64_t redraw = 0;  // a new projection for every so many training calls; 0: never
   Stabiliser stabiliser = Stabiliser::max;
   double epsilon = 1e-3;  // generalised
-  RandomFeatureForm form = RandomFeatureForm::automatic;
+  Form form = Form::automatic;
 };
 
 /// bf16 is computed in f32. The projection [W, D] is a buffer, drawn when the map is made, shared
@@ -97,7 +95,7 @@ class Favor : public FeatureMap {
  public:
   using Options = FavorOptions;
   Favor(Module& parent, HeadShape shape, Options options);
-  Tensor operator()(const Tensor& x, Part part, const Tensor& drawn = {}) const override;
+  Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const override;
   int64_t features(int64_t) const override { return options.features; }
   /// The projection of the call; a copy where later calls may draw another. Calls of several
   /// threads take turns.

@@ -14,8 +14,8 @@ const char* of_scores(const AttentionOptions& o) {
   if (o.lag_bias.defined()) return "a bias per lag";
   if (o.bias.defined()) return "a dense bias";
   if (o.position_query.defined()) return "a position query";
-  if (o.window > 0) return "a window";
-  if (o.block > 0) return "blocks";
+  if (o.mask.window > 0) return "a window";
+  if (o.mask.block > 0) return "blocks";
   if (o.dropout > 0) return "dropout of the weights";
   if (o.scale) return "a scale of the scores";
   return nullptr;
@@ -36,16 +36,13 @@ LinearKernel::Features LinearKernel::mapped(const AttentionCall& call, const Ten
          "act on q and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
          "softmax_kernel()");
   auto wide = [](const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; };
-  return {(*map_)(wide(call.q), Part::query, drawn), (*map_)(wide(call.k), Part::key, drawn),
+  return {(*map_)(wide(call.q), Side::query, drawn), (*map_)(wide(call.k), Side::key, drawn),
           wide(call.v)};
 }
 
 LinearAttentionOptions LinearKernel::settings(const AttentionCall& call) const {
-  return {.causal = call.options.causal,
-          .key_padding = call.options.key_padding,
-          .eps = options.eps,
-          .chunk = options.chunk,
-          .form = options.form};
+  return {
+      .mask = call.options.mask, .eps = options.eps, .chunk = options.chunk, .form = options.form};
 }
 
 Tensor LinearKernel::operator()(const AttentionCall& call) const {

@@ -18,7 +18,7 @@ namespace stretto::nn {
 struct LinearKernelOptions {
   double eps = 0;      // LinearAttentionOptions
   int64_t chunk = 32;  // the same
-  LinearForm form = LinearForm::automatic;
+  Form form = Form::automatic;
 };
 
 /// Takes calls with `causal` and `key_padding`; anything else acts on scores, which do not exist

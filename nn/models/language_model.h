@@ -62,7 +62,7 @@ class LanguageModel : public Module {
   static InputEmbedding::Options input_options(const Options& options);
   void start_as(double std);
   Tensor attended(const EncoderLayer& layer, const Tensor& x) const;
-  Visibility visible() const {
+  AttentionMask visible() const {
     return {.causal = true, .window = options.window, .block = options.block};
   }
 };

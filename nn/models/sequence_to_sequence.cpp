@@ -57,7 +57,7 @@ Encoder::Encoder(Module& parent, std::string name, StackOptions o)
   add_norm(*this);
 }
 
-Tensor Encoder::operator()(const Tensor& x, const Visibility& visible) const {
+Tensor Encoder::operator()(const Tensor& x, const AttentionMask& visible) const {
   Tensor y = x;
   for (int64_t i = 0; i < layers.size(); ++i) y = layers[i](y, visible);
   return finish(*this, y);
@@ -77,8 +77,8 @@ Decoder::Decoder(Module& parent, std::string name, StackOptions o)
   add_norm(*this);
 }
 
-Tensor Decoder::operator()(const Tensor& x, const Tensor& context, const Visibility& self,
-                           const Visibility& cross, std::vector<DecoderCache>* cache) const {
+Tensor Decoder::operator()(const Tensor& x, const Tensor& context, const AttentionMask& self,
+                           const AttentionMask& cross, std::vector<DecoderCache>* cache) const {
   return all_or_nothing(cache, [&](std::vector<DecoderCache>* after) {
     if (after) after->resize(size_t(layers.size()));
     Tensor y = x;

@@ -26,7 +26,7 @@ class Encoder : public Module {
  public:
   explicit Encoder(StackOptions options);
   Encoder(Module& parent, std::string name, StackOptions options);
-  Tensor operator()(const Tensor& x, const Visibility& visible = {}) const;
+  Tensor operator()(const Tensor& x, const AttentionMask& visible = {}) const;
   std::string label() const override;
 
   const StackOptions options;
@@ -42,7 +42,7 @@ class Decoder : public Module {
   explicit Decoder(StackOptions options);
   Decoder(Module& parent, std::string name, StackOptions options);
   Tensor operator()(const Tensor& x, const Tensor& context,
-                    const Visibility& self = {.causal = true}, const Visibility& cross = {},
+                    const AttentionMask& self = {.causal = true}, const AttentionMask& cross = {},
                     std::vector<DecoderCache>* cache = nullptr) const;
   std::string label() const override;
 

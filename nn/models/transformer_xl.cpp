@@ -103,8 +103,8 @@ void TransformerXL::copy_settings(const Module& from) {
   lengths = static_cast<const TransformerXL&>(from).lengths;
 }
 
-Visibility TransformerXL::visible() const {
-  Visibility visible{.causal = true};
+AttentionMask TransformerXL::visible() const {
+  AttentionMask visible{.causal = true};
   if (lengths.same_length == SameLength::on) visible.window = lengths.memory + 1;
   if (lengths.same_length == SameLength::original) visible.window = lengths.memory;
   return visible;
@@ -115,7 +115,7 @@ Tensor TransformerXL::embed(const Tensor& tokens) const {
   return positions(options.input.scale ? x * std::sqrt(double(options.layer.d_model)) : x);
 }
 
-Tensor TransformerXL::rows(int64_t n_keys, const Visibility& visible) const {
+Tensor TransformerXL::rows(int64_t n_keys, const AttentionMask& visible) const {
   if (!sinusoidal()) return {};
   int64_t n = n_keys;
   if (visible.window > 0) n = std::min(n, visible.window);
@@ -165,7 +165,7 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember)
   const int64_t kept_as_tokens = std::min(lengths.extended, n);
   const int64_t end = m + n - kept_as_tokens, begin = std::max<int64_t>(end - lengths.memory, 0);
 
-  const Visibility sight = visible();
+  const AttentionMask sight = visible();
   const Tensor position_rows = rows(m + n, sight);
   Tensor x = embed(fed);
   for (int64_t i = 0; i < options.n_layers; ++i) {

@@ -104,9 +104,9 @@ class TransformerXL : public Module {
   Tensor shared_bias(std::string name);
   void make();
   bool sinusoidal() const;
-  Visibility visible() const;
+  AttentionMask visible() const;
   Tensor embed(const Tensor& tokens) const;
-  Tensor rows(int64_t n_keys, const Visibility& visible) const;
+  Tensor rows(int64_t n_keys, const AttentionMask& visible) const;
   void check_memory(const Tensor& tokens, const Memory& memory) const;
   Tensor advance(const Tensor& tokens, Memory& seen, bool remember) const;
 

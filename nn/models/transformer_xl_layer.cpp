@@ -6,7 +6,7 @@
 namespace stretto::nn {
 
 Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
-                                      const Visibility& visible,
+                                      const AttentionMask& visible,
                                       const Tensor& position_rows) const {
   check(!memory.defined() || (memory.dim() == 3 && memory.size(0) == x.size(0)),
         "TransformerXLLayer", "memory ", memory, " for x ", x, "; must be [B, m, d_model]");

@@ -16,7 +16,7 @@ class TransformerXLLayer : public EncoderLayer {
   using EncoderLayer::EncoderLayer;
   /// `memory` may be undefined. `position_rows` is what the position makes of
   /// AttentionCall::position_rows.
-  Tensor operator()(const Tensor& x, const Tensor& memory, const Visibility& visible,
+  Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionMask& visible,
                     const Tensor& position_rows = {}) const;
   std::string label() const override;
 };

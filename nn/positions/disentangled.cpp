@@ -42,7 +42,7 @@ Tensor Disentangled::table(HeadShape shape) {
 RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionCall& call,
                                     int64_t sign) const {
   const int64_t m = call.n_queries(), n = call.n_keys(), count = rows.size(0);
-  const int64_t last = call.options.causal ? 0 : std::max<int64_t>(m - 1, 0);
+  const int64_t last = call.options.mask.causal ? 0 : std::max<int64_t>(m - 1, 0);
   std::vector<int64_t> index;
   for (int64_t r = -(n - 1); r <= last; ++r) {
     int64_t distance = sign * r;

@@ -22,7 +22,7 @@ struct Lags {
 
 // A causal call sees no more of the future than a single query does.
 int64_t queries_with_future(const AttentionCall& call) {
-  return call.options.causal || call.options.block > 0 ? 1 : call.n_queries();
+  return call.options.mask.is_causal() ? 1 : call.n_queries();
 }
 
 // A whole number in digits of 32 bits, the lowest first.

@@ -48,7 +48,7 @@ Tensor RelativeSinusoid::bias(const char* name, const Tensor& given) {
 }
 
 void RelativeSinusoid::apply(AttentionCall& call) const {
-  const bool causal = call.options.causal || call.options.block > 0;
+  const bool causal = call.options.mask.is_causal();
   Tensor rows = call.position_rows;
   int64_t past = 0;
   if (rows.defined()) {

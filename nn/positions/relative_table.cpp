@@ -41,7 +41,7 @@ MusicRelative::MusicRelative(Module& parent, HeadShape shape, Options o)
 
 void MusicRelative::apply(AttentionCall& call) const {
   call.options.keys = {.rows = table, .zero_row = options.length - 1, .beyond = options.beyond};
-  if (options.block > 0) call.options.block = options.block;
+  if (options.block > 0) call.options.mask.block = options.block;
 }
 
 std::string MusicRelative::label() const {

@@ -9,7 +9,7 @@ Rotary::Rotary(Module& parent, HeadShape shape, Options o) : Position(parent), o
 void Rotary::apply(AttentionCall& call) const {
   const int64_t m = call.n_queries(), n = call.n_keys();
   check(
-      !options.xpos || call.options.causal || call.options.block > 0, "Rotary",
+      !options.xpos || call.options.mask.is_causal(), "Rotary",
       "xPos in a call that is not causal: its factors grow into the future; make the call causal, "
       "or use Rotary without xpos, Alibi or a two-sided T5Bias");
   check(!options.xpos || !call.state, "Rotary",
@@ -17,8 +17,8 @@ void Rotary::apply(AttentionCall& call) const {
         "its factors are counted from; use Rotary without xpos");
   // Only differences matter, but keys in a cache are turned for good.
   const int64_t first = options.xpos ? -(n / 2) : call.first;
-  call.k = rotate(call.k, first, options, RotaryPart::key);
-  call.q = rotate(call.q, first + n - m, options, RotaryPart::query);
+  call.k = rotate(call.k, first, options, Side::key);
+  call.q = rotate(call.q, first + n - m, options, Side::query);
 }
 
 std::string Rotary::label() const {

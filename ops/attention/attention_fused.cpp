@@ -25,6 +25,7 @@
 
 #include "autograd/tape.h"
 #include "core/blas.h"
+#include "ops/attention/attention_composed.h"
 #include "ops/attention/heads.h"
 #include "ops/create.h"
 #include "ops/loops.h"
@@ -36,7 +37,7 @@ namespace {
 
 // ---------------------------------------------------------------------------- row kernels
 
-// s += p; b may be null.
+// s += p.
 template <class T>
 STRETTO_CLONES void add_row(T* s, const T* p, int64_t n) {
   for (int64_t j = 0; j < n; ++j) s[j] += p[j];
@@ -83,15 +84,16 @@ STRETTO_CLONES void softmax_gradient(const T* w, T* ds, int64_t n) {
   for (int64_t j = 0; j < n; ++j) ds[j] = w[j] * (ds[j] - dot);
 }
 
-// ---------------------------------------------------------------------------- one problem
+// ---------------------------------------------------------------------------- one call
 
 // Everything that forward and backward have in common.
 struct Problem {
   int64_t batch, heads, groups, m, n, d, dv;
   double scale;
-  AttentionOptions options;
+  AttentionMask mask;  // its padding u8, contiguous
+  double dropout;
+  std::optional<RandomKey> dropout_key;
   int64_t first = 0, width = 0;  // relative positions first … first + width − 1 have rows
-  bool shared_rows = false, shared_bias = false;
   uint32_t drop_below = 0;
   double keep_scale = 1;
 
@@ -100,72 +102,221 @@ struct Problem {
   int64_t position(int64_t i) const { return i + n - m; }
 };
 
-// The strip of one block of queries.
+Problem problem_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+  Problem p{.batch = q.size(0),
+            .heads = q.size(1),
+            .groups = k.size(1),
+            .m = q.size(2),
+            .n = k.size(2),
+            .d = q.size(3),
+            .dv = v.size(3),
+            .scale = score_scale(q, o),
+            .mask = o.mask,
+            .dropout = o.dropout,
+            .dropout_key = o.dropout_key};
+  if (o.mask.key_padding.defined()) p.mask.key_padding = o.mask.key_padding.to(u8).contiguous();
+  p.drop_below = uint32_t(std::ceil(o.dropout * 16777216.0));
+  p.keep_scale = o.dropout >= 1 ? 0 : 1 / (1 - o.dropout);
+  const int64_t past = furthest_past(p.n, o.mask);
+  p.first = -past;
+  p.width = past + (o.mask.is_causal() ? 1 : p.m);
+  return p;
+}
+
+// The differentiable operands, in the order in which the tape has them: position, rows and lag_bias
+// may be undefined. Also their gradients.
+struct Operands {
+  Tensor q, k, v;
+  Tensor position;        // [B, H, M, D]
+  Tensor rows, lag_bias;  // [H or 1, width, D] and [H or 1, width]
+
+  Tensors list() const { return {q, k, v, position, rows, lag_bias}; }
+  static Operands of(const Tensors& x) { return {x[0], x[1], x[2], x[3], x[4], x[5]}; }
+  // Off the tape, rows contiguous; `rows` as [1, H or 1, width, D], so that all look alike.
+  Operands for_kernels() const {
+    return {rows_contiguous(q),
+            rows_contiguous(k),
+            rows_contiguous(v),
+            rows_contiguous(position),
+            rows.defined() ? rows_contiguous(rows.detach().unsqueeze(0)) : Tensor(),
+            lag_bias.defined() ? lag_bias.detach().contiguous() : Tensor()};
+  }
+};
+
+// The table's policy is an op of its own, so the gradient of clipped rows adds up there.
+Operands operands_of(const Problem& p, const Tensor& q, const Tensor& k, const Tensor& v,
+                     const AttentionOptions& o) {
+  const auto rows_of = [&p](const RelativeTable& table) {
+    return table.defined() ? relative_rows(table, p.first, p.width) : Tensor();
+  };
+  return {q,
+          k,
+          v,
+          o.keys.defined() ? o.position_query : Tensor(),
+          rows_of(o.keys),
+          rows_of(o.lag_bias)};
+}
+
+// The same call in its composed form.
+Tensor composed(const Problem& p, const Operands& x) {
+  return composed_attention(x.q, x.k, x.v,
+                            {.mask = p.mask,
+                             .scale = p.scale,
+                             .position_query = x.position,
+                             .keys = {x.rows, -p.first},
+                             .lag_bias = {x.lag_bias, -p.first},
+                             .dropout = p.dropout,
+                             .dropout_key = p.dropout_key});
+}
+
+// The strip of one block of queries of a head.
 struct Strip {
+  int64_t b, h;
   int64_t i0, rows;  // queries
   int64_t j0, keys;  // keys that any of them sees
   int64_t band() const { return keys + rows - 1; }
 };
 
-Strip strip_of(const Problem& p, int64_t i0) {
-  Strip s{i0, std::min(p.block_rows(), p.m - i0), 0, 0};
-  const KeyRange low = visible_keys(p.position(i0), p.n, p.options);
-  const KeyRange high = visible_keys(p.position(i0 + s.rows - 1), p.n, p.options);
-  s.j0 = low.begin;
-  s.keys = std::max<int64_t>(0, high.end - low.begin);
-  return s;
+Strip strip_of(const Problem& p, int64_t b, int64_t h, int64_t i0) {
+  const int64_t rows = std::min(p.block_rows(), p.m - i0);
+  const KeyRange low = visible_keys(p.position(i0), p.n, p.mask);
+  const KeyRange high = visible_keys(p.position(i0 + rows - 1), p.n, p.mask);
+  return {b, h, i0, rows, low.begin, std::max<int64_t>(0, high.end - low.begin)};
+}
+
+// f(strip) for each block of queries of a head.
+template <class F>
+void each_strip(const Problem& p, int64_t b, int64_t h, F&& f) {
+  for (int64_t i0 = 0; i0 < p.m; i0 += p.block_rows()) f(strip_of(p, b, h, i0));
 }
 
 template <class T>
 class Worker {
  public:
-  Worker(const Problem& p, const Tensor& padding)
-      : p_(p), padding_(padding.defined() ? padding.data<uint8_t>() : nullptr) {
+  Worker(const Problem& p, const Operands& x)
+      : p_(p),
+        q_(heads_of<T>(x.q)),
+        k_(heads_of<T>(x.k)),
+        v_(heads_of<T>(x.v)),
+        position_(x.position.defined() ? heads_of<T>(x.position) : q_),
+        rows_(heads_of<T>(x.rows)),
+        lag_bias_(x.lag_bias.defined() ? x.lag_bias.data<T>() : nullptr),
+        shared_rows_(x.rows.defined() && x.rows.size(1) == 1),
+        shared_bias_(x.lag_bias.defined() && x.lag_bias.size(0) == 1),
+        padding_(p.mask.key_padding.defined() ? p.mask.key_padding.data<uint8_t>() : nullptr) {
     int64_t most_keys = 0;
-    for (int64_t i = 0; i < p.m; i += p.block_rows())
-      most_keys = std::max(most_keys, strip_of(p, i).keys);
+    each_strip(p, 0, 0, [&](const Strip& s) { most_keys = std::max(most_keys, s.keys); });
     const int64_t rows = std::min(p.block_rows(), p.m);
     const Options options{.dtype = dtype_of<T>()};
     weights_ = empty({rows, most_keys}, options);
     gradient_ = empty({rows, most_keys}, options);
     band_ = empty({rows, std::max<int64_t>(0, most_keys + rows - 1)}, options);
-    if (p.options.dropout > 0) draws_.resize(size_t(most_keys + 8));
+    if (p.dropout > 0) draws_.resize(size_t(most_keys + 8));
   }
 
+  // Scores of a strip, before softmax, for the keys each row sees.
+  void scores(const Strip& s) {
+    gemm(s.rows, s.keys, p_.d, T(p_.scale), {q_.at(s.b, s.h, s.i0), q_.row}, keys(s, true), T(0),
+         weights(), s.keys);
+    if (rows_) {
+      const Valid v = valid_band(s);
+      clear_band(s, v);
+      gemm(s.rows, v.count, p_.d, T(p_.scale), positions(s), table(s, v, true), T(0),
+           band() + v.column, s.band());
+    }
+    const T* lag_bias = lag_bias_ ? lag_bias_ + (shared_bias_ ? 0 : s.h) * p_.width : nullptr;
+    for (int64_t i = 0; i < s.rows; ++i) {
+      const KeyRange r = visible(s, i);
+      const int64_t n = r.end - r.begin;
+      T* row = weights() + i * s.keys + r.begin;
+      if (rows_) add_row(row, band() + i * s.band() + s.rows - 1 - i + r.begin, n);
+      if (lag_bias) add_row(row, lag_bias + s.j0 + r.begin - p_.position(s.i0 + i) - p_.first, n);
+      if (padding_) hide_padding(row, padding_ + s.b * p_.n + s.j0 + r.begin, n);
+    }
+  }
+
+  // From scores to weights.
+  void weigh(const Strip& s, RowWeights<T>* softmax) {
+    for (int64_t i = 0; i < s.rows; ++i) {
+      const KeyRange r = visible(s, i);
+      softmax[i] = softmax_in_place(weights() + i * s.keys + r.begin, r.end - r.begin);
+      clear_unseen(s, i, weights());
+      if (p_.dropout > 0) drop(s, i, weights());
+    }
+  }
+
+  // The strip's part of the output.
+  void weigh_values(const Strip& s, const Heads<T>& out) {
+    gemm(s.rows, p_.dv, s.keys, T(1), {weights(), s.keys}, values(s), T(0), out.at(s.b, s.h, s.i0),
+         out.row);
+  }
+
+  // From scores to weights, and to the scores' gradient.
+  void differentiate(const Strip& s, const RowWeights<T>* softmax, const Heads<T>& grad) {
+    T *w = weights(), *ds = gradient();
+    gemm(s.rows, s.keys, p_.dv, T(1), {grad.at(s.b, s.h, s.i0), grad.row}, values(s, true), T(0),
+         ds, s.keys);
+    for (int64_t i = 0; i < s.rows; ++i) {
+      const KeyRange r = visible(s, i);
+      const int64_t at = i * s.keys + r.begin, n = r.end - r.begin;
+      softmax_again(w + at, n, softmax[i]);
+      if (p_.dropout > 0) drop(s, i, ds);
+      softmax_gradient(w + at, ds + at, n);
+      clear_unseen(s, i, w);
+      clear_unseen(s, i, ds);
+      if (p_.dropout > 0) drop(s, i, w);
+    }
+  }
+
+  // What a strip gives to the gradients of q, k and v; that of q is new, as nothing came before.
+  void add_gradients(const Strip& s, const Heads<T>& grad, const Heads<T>& dq, const Heads<T>& dk,
+                     const Heads<T>& dv) {
+    const int64_t kh = key_head(s);
+    const MatrixRef<T> w{weights(), s.keys, true}, ds{gradient(), s.keys},
+        dst{gradient(), s.keys, true};
+    gemm(s.keys, p_.dv, s.rows, T(1), w, {grad.at(s.b, s.h, s.i0), grad.row}, T(1),
+         dv.at(s.b, kh, s.j0), dv.row);
+    gemm(s.rows, p_.d, s.keys, T(p_.scale), ds, keys(s), T(0), dq.at(s.b, s.h, s.i0), dq.row);
+    gemm(s.keys, p_.d, s.rows, T(p_.scale), dst, {q_.at(s.b, s.h, s.i0), q_.row}, T(1),
+         dk.at(s.b, kh, s.j0), dk.row);
+  }
+
+  // The same for the position query, times `keep` what is there, and for the tables.
+  void add_table_gradients(const Strip& s, T keep, const Heads<T>& dposition, const Heads<T>& drows,
+                           T* dlag_bias) {
+    shear_gradient(s);
+    const Valid v = valid_band(s);
+    const T* sheared = band() + v.column;
+    if (rows_) {
+      gemm(s.rows, p_.d, v.count, T(p_.scale), {sheared, s.band()}, table(s, v), keep,
+           dposition.at(s.b, s.h, s.i0), dposition.row);
+      gemm(v.count, p_.d, s.rows, T(p_.scale), {sheared, s.band(), true}, positions(s), T(1),
+           drows.at(s.b, s.h, v.row), drows.row);
+    }
+    if (!dlag_bias) return;
+    T* to = dlag_bias + (s.b * p_.heads + s.h) * p_.width + v.row;
+    for (int64_t i = 0; i < s.rows; ++i) add_row(to, sheared + i * s.band(), v.count);
+  }
+
+ private:
   T* weights() { return weights_.template data<T>(); }
   T* gradient() { return gradient_.template data<T>(); }
   T* band() { return band_.template data<T>(); }
 
-  // Scores of a strip, before softmax, for the keys each row sees.
-  void scores(const Strip& s, int64_t b, int64_t h, Heads<T> q, Heads<T> k, Heads<T> position,
-              Heads<T> rows, const T* lag_bias) {
-    const int64_t kh = h / p_.per_group();
-    gemm(s.rows, s.keys, p_.d, T(p_.scale), {q.at(b, h, s.i0), q.row},
-         {k.at(b, kh, s.j0), k.row, true}, T(0), weights(), s.keys);
-    if (rows) {
-      const Valid v = valid_band(s);
-      clear_band(s, v);
-      gemm(s.rows, v.count, p_.d, T(p_.scale), {position.at(b, h, s.i0), position.row},
-           {rows.at(0, p_.shared_rows ? 0 : h, v.row), rows.row, true}, T(0), band() + v.column,
-           s.band());
-    }
-    for (int64_t i = 0; i < s.rows; ++i) {
-      const KeyRange r = visible(s, i);
-      T* row = weights() + i * s.keys;
-      if (rows)
-        add_row(row + r.begin, band() + i * s.band() + s.rows - 1 - i + r.begin, r.end - r.begin);
-      if (lag_bias) {
-        const int64_t lag = s.j0 + r.begin - p_.position(s.i0 + i) - p_.first;
-        add_row(row + r.begin, lag_bias + lag, r.end - r.begin);
-      }
-      if (padding_)
-        hide_padding(row + r.begin, padding_ + b * p_.n + s.j0 + r.begin, r.end - r.begin);
-    }
+  int64_t key_head(const Strip& s) const { return s.h / p_.per_group(); }
+  MatrixRef<T> keys(const Strip& s, bool transposed = false) const {
+    return {k_.at(s.b, key_head(s), s.j0), k_.row, transposed};
+  }
+  MatrixRef<T> values(const Strip& s, bool transposed = false) const {
+    return {v_.at(s.b, key_head(s), s.j0), v_.row, transposed};
+  }
+  MatrixRef<T> positions(const Strip& s) const {
+    return {position_.at(s.b, s.h, s.i0), position_.row};
   }
 
   // The keys that row i of the strip sees, counted from the strip's first key.
   KeyRange visible(const Strip& s, int64_t i) const {
-    const KeyRange r = visible_keys(p_.position(s.i0 + i), p_.n, p_.options);
+    const KeyRange r = visible_keys(p_.position(s.i0 + i), p_.n, p_.mask);
     return {r.begin - s.j0, std::max(r.begin, r.end) - s.j0};
   }
 
@@ -178,13 +329,13 @@ class Worker {
   }
 
   // Drops weights of row i, or their gradients: the same draws both times.
-  void drop(const Strip& s, int64_t b, int64_t h, int64_t i, T* strip) {
+  void drop(const Strip& s, int64_t i, T* strip) {
     const KeyRange r = visible(s, i);
     const uint64_t first =
-        (uint64_t(b * p_.heads + h) * uint64_t(p_.m) + uint64_t(s.i0 + i)) * uint64_t(p_.n) +
+        (uint64_t(s.b * p_.heads + s.h) * uint64_t(p_.m) + uint64_t(s.i0 + i)) * uint64_t(p_.n) +
         uint64_t(s.j0 + r.begin);
     const int64_t n = r.end - r.begin, skip = int64_t(first % 4);
-    philox_blocks(*p_.options.dropout_key, first / 4, (n + skip + 3) / 4, draws_.data());
+    philox_blocks(*p_.dropout_key, first / 4, (n + skip + 3) / 4, draws_.data());
     drop_row(strip + i * s.keys + r.begin, draws_.data() + skip, n, p_.drop_below,
              T(p_.keep_scale));
   }
@@ -199,6 +350,10 @@ class Worker {
     const int64_t begin = std::clamp<int64_t>(-row0, 0, s.band());
     const int64_t end = std::clamp<int64_t>(p_.width - row0, begin, s.band());
     return {begin, row0 + begin, end - begin};
+  }
+
+  MatrixRef<T> table(const Strip& s, const Valid& v, bool transposed = false) const {
+    return {rows_.at(0, shared_rows_ ? 0 : s.h, v.row), rows_.row, transposed};
   }
 
   void clear_band(const Strip& s, const Valid& v) {
@@ -221,8 +376,10 @@ class Worker {
     }
   }
 
- private:
   const Problem& p_;
+  const Heads<T> q_, k_, v_, position_, rows_;
+  const T* lag_bias_;
+  const bool shared_rows_, shared_bias_;
   const uint8_t* padding_;
   Tensor weights_, gradient_, band_;
   std::vector<uint32_t> draws_;
@@ -230,104 +387,68 @@ class Worker {
 
 // ---------------------------------------------------------------------------- forward
 
-struct Inputs {
-  Tensor q, k, v, position, rows, lag_bias, padding;
-};
-
 template <class T>
-const T* bias_of(const Problem& p, const Tensor& bias, int64_t h) {
-  return bias.defined() ? bias.data<T>() + (p.shared_bias ? 0 : h) * p.width : nullptr;
-}
-
-template <class T>
-void forward(const Problem& p, const Inputs& in, const Tensor& out, const Tensor& rescaling) {
-  const auto q = heads_of<T>(in.q), k = heads_of<T>(in.k), v = heads_of<T>(in.v),
-             position = heads_of<T>(in.position), rows = heads_of<T>(in.rows), o = heads_of<T>(out);
+void forward(const Problem& p, const Operands& x, const Tensor& out, const Tensor& rescaling) {
+  const auto o = heads_of<T>(out);
   auto* softmax = reinterpret_cast<RowWeights<T>*>(rescaling.data<T>());
   parallel_for(p.batch * p.heads, 1, [&](int64_t begin, int64_t end) {
-    Worker<T> work(p, in.padding);
-    for (int64_t at = begin; at < end; ++at) {
-      const int64_t b = at / p.heads, h = at % p.heads;
-      for (int64_t i0 = 0; i0 < p.m; i0 += p.block_rows()) {
-        const Strip s = strip_of(p, i0);
-        work.scores(s, b, h, q, k, position ? position : q, rows, bias_of<T>(p, in.lag_bias, h));
-        for (int64_t i = 0; i < s.rows; ++i) {
-          const KeyRange r = work.visible(s, i);
-          softmax[at * p.m + i0 + i] =
-              softmax_in_place(work.weights() + i * s.keys + r.begin, r.end - r.begin);
-          work.clear_unseen(s, i, work.weights());
-          if (p.options.dropout > 0) work.drop(s, b, h, i, work.weights());
-        }
-        gemm(s.rows, p.dv, s.keys, T(1), {work.weights(), s.keys},
-             {v.at(b, h / p.per_group(), s.j0), v.row}, T(0), o.at(b, h, i0), o.row);
-      }
-    }
+    Worker<T> work(p, x);
+    for (int64_t at = begin; at < end; ++at)
+      each_strip(p, at / p.heads, at % p.heads, [&](const Strip& s) {
+        work.scores(s);
+        work.weigh(s, softmax + at * p.m + s.i0);
+        work.weigh_values(s, o);
+      });
   });
 }
 
 // ---------------------------------------------------------------------------- backward
 
-struct Gradients {
-  Tensor q, k, v, position, rows, lag_bias;  // rows and lag_bias: per batch entry and head
-};
-
+// `into`: the gradients of rows and lag_bias per batch entry and head.
 template <class T>
-void backward(const Problem& p, const Inputs& in, const Tensor& rescaling, const Tensor& grad,
-              const Gradients& out) {
-  const auto q = heads_of<T>(in.q), k = heads_of<T>(in.k), v = heads_of<T>(in.v),
-             position = heads_of<T>(in.position), rows = heads_of<T>(in.rows),
-             g = heads_of<T>(grad), dq = heads_of<T>(out.q), dk = heads_of<T>(out.k),
-             dv = heads_of<T>(out.v), dposition = heads_of<T>(out.position),
-             drows = heads_of<T>(out.rows);
+void backward(const Problem& p, const Operands& x, const Tensor& rescaling, const Tensor& grad,
+              const Operands& into) {
+  const auto g = heads_of<T>(grad), dq = heads_of<T>(into.q), dk = heads_of<T>(into.k),
+             dv = heads_of<T>(into.v), drows = heads_of<T>(into.rows);
+  // Without a position query of its own, q's gradient has both parts.
+  const bool own = into.position.defined();
+  const auto dposition = own ? heads_of<T>(into.position) : dq;
+  T* dlag_bias = into.lag_bias.defined() ? into.lag_bias.data<T>() : nullptr;
   const auto* softmax = reinterpret_cast<const RowWeights<T>*>(rescaling.data<T>());
-  const auto from = position ? position : q, into = position ? dposition : dq;
   parallel_for(p.batch * p.groups, 1, [&](int64_t begin, int64_t end) {
-    Worker<T> work(p, in.padding);
-    for (int64_t at = begin; at < end; ++at) {
-      const int64_t b = at / p.groups, kh = at % p.groups;
-      for (int64_t h = kh * p.per_group(); h < (kh + 1) * p.per_group(); ++h) {
-        for (int64_t i0 = 0; i0 < p.m; i0 += p.block_rows()) {
-          const Strip s = strip_of(p, i0);
-          T *w = work.weights(), *ds = work.gradient();
-          const MatrixRef<T> gs{g.at(b, h, i0), g.row};
-          work.scores(s, b, h, q, k, from, rows, bias_of<T>(p, in.lag_bias, h));
-          gemm(s.rows, s.keys, p.dv, T(1), gs, {v.at(b, kh, s.j0), v.row, true}, T(0), ds, s.keys);
-          for (int64_t i = 0; i < s.rows; ++i) {
-            const KeyRange r = work.visible(s, i);
-            T *wi = w + i * s.keys + r.begin, *di = ds + i * s.keys + r.begin;
-            const int64_t n = r.end - r.begin;
-            softmax_again(wi, n, softmax[(b * p.heads + h) * p.m + i0 + i]);
-            if (p.options.dropout > 0) work.drop(s, b, h, i, ds);
-            softmax_gradient(wi, di, n);
-            work.clear_unseen(s, i, w);
-            work.clear_unseen(s, i, ds);
-            if (p.options.dropout > 0) work.drop(s, b, h, i, w);
-          }
-          const MatrixRef<T> wt{w, s.keys, true}, dst{ds, s.keys, true}, dsm{ds, s.keys};
-          gemm(s.keys, p.dv, s.rows, T(1), wt, gs, T(1), dv.at(b, kh, s.j0), dv.row);
-          gemm(s.rows, p.d, s.keys, T(p.scale), dsm, {k.at(b, kh, s.j0), k.row}, T(0),
-               dq.at(b, h, i0), dq.row);
-          gemm(s.keys, p.d, s.rows, T(p.scale), dst, {q.at(b, h, i0), q.row}, T(1),
-               dk.at(b, kh, s.j0), dk.row);
-          if (!rows && !out.lag_bias.defined()) continue;
-          work.shear_gradient(s);
-          const auto valid = work.valid_band(s);
-          const T* band = work.band() + valid.column;
-          if (rows) {
-            gemm(s.rows, p.d, valid.count, T(p.scale), {band, s.band()},
-                 {rows.at(0, p.shared_rows ? 0 : h, valid.row), rows.row}, T(position ? 0 : 1),
-                 into.at(b, h, i0), into.row);
-            gemm(valid.count, p.d, s.rows, T(p.scale), {band, s.band(), true},
-                 {from.at(b, h, i0), from.row}, T(1), drows.at(b, h, valid.row), drows.row);
-          }
-          if (out.lag_bias.defined()) {
-            T* db = out.lag_bias.data<T>() + (b * p.heads + h) * p.width + valid.row;
-            for (int64_t i = 0; i < s.rows; ++i) add_row(db, band + i * s.band(), valid.count);
-          }
-        }
-      }
-    }
+    Worker<T> work(p, x);
+    for (int64_t at = begin * p.per_group(); at < end * p.per_group(); ++at)
+      each_strip(p, at / p.heads, at % p.heads, [&](const Strip& s) {
+        work.scores(s);
+        work.differentiate(s, softmax + at * p.m + s.i0, g);
+        work.add_gradients(s, g, dq, dk, dv);
+        if (drows || dlag_bias)
+          work.add_table_gradients(s, T(own ? 0 : 1), dposition, drows, dlag_bias);
+      });
   });
+}
+
+Tensors gradients(const Problem& p, const Operands& x, const Tensor& rescaling,
+                  const Tensor& grad) {
+  const DType type = x.q.dtype();
+  const Options options{.dtype = type};
+  Operands g{.q = heads_inside(p.batch, p.heads, p.m, p.d, type, false),
+             .k = heads_inside(p.batch, p.groups, p.n, p.d, type, true),
+             .v = heads_inside(p.batch, p.groups, p.n, p.dv, type, true)};
+  if (x.position.defined()) g.position = heads_inside(p.batch, p.heads, p.m, p.d, type, false);
+  if (x.rows.defined()) g.rows = zeros({p.batch, p.heads, p.width, p.d}, options);
+  if (x.lag_bias.defined()) g.lag_bias = zeros({p.batch, p.heads, p.width}, options);
+  const Operands from = x.for_kernels();
+  const Tensor g_out = rows_contiguous(grad);
+  type == f64 ? backward<double>(p, from, rescaling, g_out, g)
+              : backward<float>(p, from, rescaling, g_out, g);
+  const auto total = [](const Tensor& per_head, const Tensor& like) {
+    if (!like.defined()) return Tensor();
+    return like.size(0) == 1 ? sum(per_head, {0, 1}).unsqueeze(0) : sum(per_head, {0});
+  };
+  g.rows = total(g.rows, x.rows);
+  g.lag_bias = total(g.lag_bias, x.lag_bias);
+  return g.list();
 }
 
 }  // namespace
@@ -338,74 +459,23 @@ bool fused_attention_covers(const Tensor& q, const AttentionOptions& o) {
 
 Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                        const AttentionOptions& o) {
-  Problem p{.batch = q.size(0),
-            .heads = q.size(1),
-            .groups = k.size(1),
-            .m = q.size(2),
-            .n = k.size(2),
-            .d = q.size(3),
-            .dv = v.size(3),
-            .scale = score_scale(q, o),
-            .options = o};
-  p.drop_below = uint32_t(std::ceil(o.dropout * 16777216.0));
-  p.keep_scale = o.dropout >= 1 ? 0 : 1 / (1 - o.dropout);
-  const int64_t past = furthest_past(p.n, o);
-  p.first = -past;
-  p.width = past + (o.causal ? 1 : p.m);
-  // The table's policy is an op of its own, so the gradient of clipped rows adds up there.
-  const Tensor rows = o.keys.defined() ? relative_rows(o.keys, p.first, p.width) : Tensor();
-  const Tensor bias = o.lag_bias.defined() ? relative_rows(o.lag_bias, p.first, p.width) : Tensor();
-  p.shared_rows = rows.defined() && rows.size(0) == 1;
-  p.shared_bias = bias.defined() && bias.size(0) == 1;
-  const Tensor position = o.keys.defined() ? o.position_query : Tensor();
-  // Rows [H or 1, R, D] as [1, H or 1, R, D], so that all operands look alike.
-  auto with_batch = [](const Tensor& x) { return x.defined() ? x.detach().unsqueeze(0) : x; };
-  auto inputs_of = [=](const Tensor& q_, const Tensor& k_, const Tensor& v_, const Tensor& p_,
-                       const Tensor& r_, const Tensor& b_) {
-    return Inputs{rows_contiguous(q_),
-                  rows_contiguous(k_),
-                  rows_contiguous(v_),
-                  rows_contiguous(p_),
-                  rows_contiguous(with_batch(r_)),
-                  b_.defined() ? b_.detach().contiguous() : Tensor(),
-                  o.key_padding.defined() ? o.key_padding.to(u8).contiguous() : Tensor()};
-  };
-  const DType type = q.dtype();
-  const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type, false);
-  const Tensor rescaling = empty({p.batch, p.heads, p.m, 2}, {.dtype = type});
-  const Inputs in = inputs_of(q, k, v, position, rows, bias);
-  type == f64 ? forward<double>(p, in, out, rescaling) : forward<float>(p, in, out, rescaling);
+  const Problem p = problem_of(q, k, v, o);
+  const Operands x = operands_of(p, q, k, v, o), in = x.for_kernels();
+  const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, q.dtype(), false);
+  const Tensor rescaling = empty({p.batch, p.heads, p.m, 2}, options_of(q));
+  q.dtype() == f64 ? forward<double>(p, in, out, rescaling) : forward<float>(p, in, out, rescaling);
+  const Tensors inputs = x.list();
+  const std::vector<Saved> saved(inputs.begin(), inputs.end());
   // Gradients: with O = P V and dS = P · (g Vᵀ − rowsum(g · O)): dq = scale · dS K, dk = scale ·
   // dSᵀ Q, dv = Pᵀ g; with dS sheared to relative positions dp = scale · dS R, dR = scale · dSᵀ p,
   // db = Σ dS.
-  return record("attention", {q, k, v, position, rows, bias}, out,
-                [=, sq = Saved(q), sk = Saved(k), sv = Saved(v), sp = Saved(position),
-                 sr = Saved(rows), sb = Saved(bias)](Backward& b) {
-                  once_differentiable("attention");
-                  const Inputs again = inputs_of(sq(), sk(), sv(), sp(), sr(), sb());
-                  const Options options{.dtype = type};
-                  Gradients g;
-                  g.q = heads_inside(p.batch, p.heads, p.m, p.d, type, false);
-                  g.k = heads_inside(p.batch, p.groups, p.n, p.d, type, true);
-                  g.v = heads_inside(p.batch, p.groups, p.n, p.dv, type, true);
-                  if (sp.defined())
-                    g.position = heads_inside(p.batch, p.heads, p.m, p.d, type, false);
-                  if (sr.defined()) g.rows = zeros({p.batch, p.heads, p.width, p.d}, options);
-                  if (sb.defined()) g.lag_bias = zeros({p.batch, p.heads, p.width}, options);
-                  const Tensor grad = rows_contiguous(b.grad());
-                  type == f64 ? backward<double>(p, again, rescaling, grad, g)
-                              : backward<float>(p, again, rescaling, grad, g);
-                  auto total = [](const Tensor& x, bool shared) {
-                    if (!x.defined()) return x;
-                    return shared ? sum(x, {0, 1}).unsqueeze(0) : sum(x, {0});
-                  };
-                  return Tensors{g.q,
-                                 g.k,
-                                 g.v,
-                                 g.position,
-                                 total(g.rows, p.shared_rows),
-                                 total(g.lag_bias, p.shared_bias)};
-                });
+  return record("attention", inputs, out, [p, saved, rescaling](Backward& b) {
+    const Tensors again = values_of(saved);
+    if (grad_enabled())
+      return composed_gradient(
+          b, [&p](const Tensors& inner) { return composed(p, Operands::of(inner)); }, again);
+    return gradients(p, Operands::of(again), rescaling, b.grad());
+  });
 }
 
 }  // namespace stretto

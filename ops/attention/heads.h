@@ -1,5 +1,5 @@
-// [B, H, L, D] operands of the attention kernels: by pointer and strides, rows contiguous. Internal
-// to ops/.
+// [B, H, L, D] operands of the attention ops: their checks, and how kernels see them, by pointer
+// and strides, rows contiguous.
 //
 // Reference: none (how operands lie in memory)
 #pragma once
@@ -11,9 +11,10 @@
 
 namespace stretto {
 
-/// The two operands of a score.
-enum class Side { query, key };
-inline constexpr Side both_sides[] = {Side::query, Side::key};
+/// Throws an Error of `op` unless q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] and padding
+/// [B, N] (bool or u8, or undefined) fit together, on one device, in one floating dtype.
+void check_heads(const char* op, const Tensor& q, const Tensor& k, const Tensor& v,
+                 const Tensor& padding);
 
 /// A [B, H, L, D] tensor by pointer and strides.
 template <class T>

@@ -24,6 +24,7 @@
 #include "autograd/tape.h"
 #include "core/blas.h"
 #include "ops/attention/heads.h"
+#include "ops/attention/linear_attention_composed.h"
 #include "ops/create.h"
 #include "ops/loops.h"
 #include "ops/rows.h"
@@ -334,10 +335,11 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
                   .n = k.size(2),
                   .f = q.size(3),
                   .dv = v.size(3),
-                  .causal = o.causal,
+                  .causal = o.mask.causal,
                   .eps = o.eps,
                   .chunk = o.chunk};
-  const Tensor padding = o.key_padding.defined() ? o.key_padding.to(u8).contiguous() : Tensor();
+  const Tensor padding =
+      o.mask.key_padding.defined() ? o.mask.key_padding.to(u8).contiguous() : Tensor();
   auto inputs_of = [padding](const Tensor& q_, const Tensor& k_, const Tensor& v_) {
     return Inputs{rows_contiguous(q_), rows_contiguous(k_), rows_contiguous(v_), padding};
   };
@@ -353,11 +355,14 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
   type == f64 ? forward<double>(p, in, sums, out, totals)
               : forward<float>(p, in, sums, out, totals);
   if (state) state->sums = sums.after;
+  const auto composed = [o](const Tensors& x) {
+    return composed_linear_attention(x[0], x[1], x[2], nullptr, o);
+  };
   // Gradients: G' Sᵀ + tril(G' V'ᵀ) K, V' Tᵀ + tril(G' V'ᵀ)ᵀ Q, K T + tril(Q Kᵀ)ᵀ G'.
   return record(
       "linear_attention", {q, k, v}, out,
       [=, sq = Saved(q), sk = Saved(k), sv = Saved(v)](Backward& b) {
-        once_differentiable("linear_attention");
+        if (grad_enabled()) return composed_gradient(b, composed, {sq(), sk(), sv()});
         const Inputs again = inputs_of(sq(), sk(), sv());
         const Outputs from{rows_contiguous(b.output()), totals, rows_contiguous(b.grad())};
         const Gradients g{heads_like(sq()), heads_like(sk()), heads_like(sv())};

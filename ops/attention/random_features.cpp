@@ -261,6 +261,38 @@ void backward(const Setting& s, const Tensor& x_, const Tensor& projection, cons
   });
 }
 
+// Where the gradient of `less` goes, [B, H, L, W]: 1 or −1 at the place of each row, else 0.
+template <class T>
+Tensor signs_at(const Setting& s, const Tensor& y, const Tensor& places) {
+  const Tensor signs = zeros({y.size(0), y.size(1), y.size(2), s.w}, options_of(y));
+  const Index<T>* place = places.data<Index<T>>();
+  T* row = signs.data<T>();
+  for (int64_t i = 0; i < places.numel(); ++i, row += s.w) {
+    if (place[i] >= 0)
+      row[place[i]] = 1;
+    else if (place[i] != no_place<T>)
+      row[-1 - place[i]] = -1;
+  }
+  return signs;
+}
+
+// Backward in differentiable ops where x is not kept.
+Tensor gradient_from_features(const Setting& s, const Tensor& w, const Tensor& y,
+                              const Tensor& places, const Tensor& g) {
+  const auto first = [&](const Tensor& x) { return x.slice(3, 0, s.w); };
+  const auto second = [&](const Tensor& x) { return x.slice(3, s.w); };
+  Tensor du;
+  if (s.kind == Kind::trigonometric) {
+    du = second(g) * first(y) - first(g) * second(y);
+  } else {
+    const Tensor p = g * y;
+    const Tensor signs =
+        y.dtype() == f64 ? signs_at<double>(s, y, places) : signs_at<float>(s, y, places);
+    du = (s.pairs() ? first(p) - second(p) : p) - sum(p, {3}, true) * signs;
+  }
+  return matmul(du, w) * s.scale;
+}
+
 Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptions& o) {
   // Single positions, as in generation: heads are rows as well.
   if (x.size(2) == 1 && x.size(1) > 1)
@@ -283,9 +315,13 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   // Gradients: dx' = Σ_w du_w ω_w + (dless) x', du = ±g · y, dless = −Σ g · y.
   return record(
       op, {x}, y,
-      [s, places, again, shape = x.shape(), type, x = s.keeps_x() ? Saved(x) : Saved(),
+      [s, o, places, again, shape = x.shape(), type, x = s.keeps_x() ? Saved(x) : Saved(),
        w = Saved(w)](Backward& b) {
-        once_differentiable(op);
+        if (grad_enabled() && !s.keeps_x())
+          return Tensors{gradient_from_features(s, w(), b.output(), places, b.grad())};
+        if (grad_enabled())
+          return composed_gradient(b, [&](const Tensors& in) { return composed(in[0], w(), o); },
+                                   {x()});
         const Tensor from = rows_contiguous(x()), g = rows_contiguous(b.grad());
         const Tensor features = again ? Tensor() : rows_contiguous(b.output());
         const Tensor dx = heads_inside(shape[0], shape[1], shape[2], shape[3], type, false);
@@ -308,14 +344,12 @@ Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureO
         "; must be 0 or more");
   check_same_device(op, {&x, &projection});
   const bool fusible = x.device().is_cpu() && !recording({projection});
-  if (options.form == RandomFeatureForm::automatic)
-    options.form = fusible ? RandomFeatureForm::fused : RandomFeatureForm::composed;
-  const bool is_fused = options.form == RandomFeatureForm::fused;
-  check(!is_fused || x.device().is_cpu(), op,
-        "no fused form for CUDA tensors; use RandomFeatureForm::composed");
+  if (options.form == Form::automatic) options.form = fusible ? Form::fused : Form::composed;
+  const bool is_fused = options.form == Form::fused;
+  check(!is_fused || x.device().is_cpu(), op, "no fused form for CUDA tensors; use Form::composed");
   check(!is_fused || fusible, op,
         "the fused form has no gradient for the projection, which requires one; use "
-        "RandomFeatureForm::composed");
+        "Form::composed");
   const DType type = x.dtype() == f64 ? f64 : f32;
   const Tensor wide = x.to(type), w = projection.to(type);
   return (is_fused ? fused(wide, w, options) : composed(wide, w, options)).to(x.dtype());

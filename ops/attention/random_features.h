@@ -7,6 +7,7 @@
 #pragma once
 
 #include "core/tensor.h"
+#include "ops/form.h"
 
 namespace stretto {
 
@@ -30,17 +31,13 @@ enum class RandomFeatureKind { positive, hyperbolic, trigonometric, generalised 
 /// Both cancel in linear attention where its eps is 0, to rounding.
 enum class FeatureStabiliser { none, own_max, bound };
 
-/// How the features are computed. `composed` is a chain of differentiable ops, on any device;
-/// `fused` takes some rows at a time and keeps the features alone for its backward, on the CPU; it
-/// can be differentiated once, and not for the projection. `automatic` is fused wherever that can
-/// be.
-enum class RandomFeatureForm { automatic, composed, fused };
-
+/// The fused form takes some rows at a time and keeps the features alone for its backward, on the
+/// CPU; it has no gradient for the projection.
 struct RandomFeatureOptions {
   RandomFeatureKind kind = RandomFeatureKind::positive;
   FeatureStabiliser stabiliser = FeatureStabiliser::none;
   double epsilon = 1e-3;  // generalised
-  RandomFeatureForm form = RandomFeatureForm::automatic;
+  Form form = Form::automatic;
 };
 
 /// x [B, H, L, D], projection [W, D] → [B, H, L, F], of the dtype of x. Any floating dtypes; f64 is

@@ -35,14 +35,14 @@ struct Turn {
   Tensor along, across;
 };
 
-Turn turn(int64_t first, int64_t count, int64_t dims, const RotaryOptions& o, RotaryPart part) {
+Turn turn(int64_t first, int64_t count, int64_t dims, const RotaryOptions& o, Side side) {
   const auto d = double(dims);
   const bool half = o.pairing == RotaryPairing::half;
   const double base = o.base * std::pow(o.ntk, d / (d - 2));
   std::vector<double> rates, decays;
   for (int64_t i = 0; i < dims / 2; ++i) {
     rates.push_back(std::pow(base, -2 * double(i) / d));
-    decays.push_back(o.xpos ? decay(o, i, d) * (part == RotaryPart::key ? -1 : 1) : 0);
+    decays.push_back(o.xpos ? decay(o, i, d) * (side == Side::key ? -1 : 1) : 0);
   }
   const Tensor along = empty({count, dims}, {.dtype = f64}), across = empty_like(along);
   double* const c = along.data<double>();
@@ -141,13 +141,13 @@ int64_t rotary_dims(const char* op, const RotaryOptions& o, int64_t d_key) {
   return dims;
 }
 
-Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, RotaryPart part) {
+Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, Side side) {
   const char* op = "rotate";
   check(x.dim() == 4 && is_floating(x.dtype()), op, "x ", x, "; must be floating [B, H, L, D]");
   const int64_t l = x.size(2), dims = rotary_dims(op, o, x.size(3));
   if (x.numel() == 0 || dims == 0) return x;
   if (o.xpos) check_reach(o, first_position, l, dims, x.dtype());
-  const Turn by = turn(first_position, l, dims, o, part);
+  const Turn by = turn(first_position, l, dims, o, side);
   const DType dtype = x.dtype() == f64 ? f64 : f32;
   return turned(x, {by.along.to(dtype).to(x.device()), by.across.to(dtype).to(x.device())},
                 o.pairing);

@@ -1,8 +1,10 @@
 // Rotary positions: pairs of numbers turned by an angle that grows with the position.
-// reference: tests/reference/rotary.h
+//
+// Reference: tests/reference/rotary.cpp, rotated()
 #pragma once
 
 #include "core/tensor.h"
+#include "ops/attention/side.h"
 
 namespace stretto {
 
@@ -20,9 +22,6 @@ struct RotaryOptions {
   double xpos_scale_base = 512;
 };
 
-/// xPos treats queries and keys differently.
-enum class RotaryPart { query, key };
-
 /// x [B, H, L, D], row l at position t = first_position + l → the same, with pair i turned by the
 /// angle t / scale · base^(−2i/d) (Su et al. 2021, eq. 15). The product of a query and a key then
 /// depends on the difference of their positions only. With xpos pair i of a query is also
@@ -31,7 +30,7 @@ enum class RotaryPart { query, key };
 /// so far from 0 that x's dtype cannot hold their factor are an error. Angles are computed in f64,
 /// bf16 turns in f32. Differentiable any number of times.
 Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& options = {},
-              RotaryPart part = RotaryPart::query);
+              Side side = Side::query);
 
 /// How many of the d_key numbers of a head turn. Throws, naming `op`, for options that no head of
 /// this size has.

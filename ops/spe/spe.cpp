@@ -83,6 +83,9 @@ Tensor composed(const SpeSource& s, Side side, int64_t at, const Tensors& inputs
   // (16, 17): a product [B, D] · [D, R] for each head and position.
   return matmul(x.permute({1, 2, 0, 3}), codes.transpose(1, 2)).permute({2, 0, 1, 3});
 }
+Tensors composed(const SpeSource& s, const Places& at, const Tensors& inputs) {
+  return {composed(s, Side::query, at.queries, inputs), composed(s, Side::key, at.keys, inputs)};
+}
 
 Tensor plain(const Tensor& x) { return x.defined() ? x.detach().contiguous() : x; }
 
@@ -103,14 +106,12 @@ SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const
   spe_forward(*s, plain_tensors(of_code(inputs)), now);
 
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
-  const auto again = [saved] {
-    once_differentiable(op);
-    Tensors all;
-    for (const Saved& x : saved) all.push_back(x());
-    return all;
-  };
   const auto differentiate = [=](Backward& b) {
-    const Tensors in = again(), code = plain_tensors(of_code(in));
+    const Tensors in = values_of(saved);
+    if (grad_enabled())
+      return composed_gradient(
+          b, [&](const Tensors& x) { return composed(*s, at, x); }, in);
+    const Tensors code = plain_tensors(of_code(in));
     SpeCall call = call_of(at, in);
     for (const Side side : both_sides)
       call.sides[int(side)].y = rows_contiguous(b.grad(size_t(side)));
@@ -137,8 +138,8 @@ SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const
   // What follows keeps no q̂ and k̂, which are as large as q and k.
   for (const Side side : both_sides)
     make_again(out[size_t(side)], [=] {
-      const Tensors in = again();
-      const NoGrad guard;
+      const Tensors in = values_of(saved);
+      if (grad_enabled()) return composed(*s, at, in)[size_t(side)];
       SpeCall call = call_of(at, in);
       SpeOperand& o = call.sides[int(side)];
       o.y = like(o.x, s->realizations);
@@ -180,7 +181,8 @@ SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOpti
   check(inputs[4].dtype() == q.dtype(), op, "the kept code is ", inputs[4].dtype(),
         ", as its parameters are; q ", q, " must have that dtype");
   if (options.form != Form::composed && q.device().is_cpu()) return fused(s, at, inputs);
-  return {composed(*s, Side::query, at.queries, inputs), composed(*s, Side::key, at.keys, inputs)};
+  const Tensors codes = composed(*s, at, inputs);
+  return {codes[0], codes[1]};
 }
 
 Tensor spe_template(const SpeCode& code, int64_t n, const Tensor& gate) {

@@ -128,9 +128,7 @@ SpeCode SpeCode::kept(int64_t length, int64_t first, bool every_query) const {
     for (KeptSource::Pending& left : *pending)
       if (left.pass == b.pass()) calls.push_back(std::move(left.call));
     pending->clear();
-    Tensors again;
-    for (const Saved& x : saved) again.push_back(x());
-    again = plain_tensors(again);
+    const Tensors again = plain_tensors(values_of(saved));
     Tensors gradients = zeros_of(again);
     spe_backward(*base, again, calls, gradients);
     for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = gradients[i] + b.grad(i);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/attention/heads.h"
+#include "ops/attention/side.h"
 #include "ops/spe/spe.h"
 
 namespace stretto {

@@ -206,6 +206,37 @@ TEST_CASE("a hook may register hooks; they begin with the next gradient", "[auto
   CHECK(seen.size() == 2 + 2 + 20);
 }
 
+TEST_CASE("grad() goes through no op that leads to none of its inputs", "[autograd]") {
+  std::vector<std::string> ran;
+  const auto noted = [&ran](const char* name, const Tensor& x) {
+    return record(name, {x}, x.detach().clone(), [&ran, name](Backward& b) {
+      ran.push_back(name);
+      return Tensors{b.grad()};
+    });
+  };
+  const Tensor x = leaf({2}), z = leaf({3});
+  const Tensor below = noted("below", x), beside = noted("beside", z);
+  const Tensor middle = noted("middle", below), y = noted("above", middle * beside);
+  const BackwardOptions again{.retain_graph = true};
+  CHECK(grad({y}, {middle}, {}, again)[0].item() == 3);
+  CHECK(ran == std::vector<std::string>{"above"});
+  ran.clear();
+  // One input below another: that one's gradient flows on.
+  const Tensors both = grad({y}, {middle, x}, {}, again);
+  CHECK(both[0].item() == 3);
+  CHECK(both[1].item() == 3);
+  CHECK(ran == std::vector<std::string>{"above", "middle", "below"});
+  ran.clear();
+  CHECK(grad({y}, {y}, {}, again)[0].item() == 1);
+  CHECK(!grad({beside}, {x}, {}, again)[0].defined());
+  CHECK(ran.empty());
+  // What was not gone through can still be differentiated.
+  grad({y}, {middle});
+  ran.clear();
+  below.backward();
+  CHECK(ran == std::vector<std::string>{"below"});
+}
+
 TEST_CASE("grad() runs the hooks of what it is asked for alone", "[autograd]") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4});
   int of_x = 0, of_w = 0;

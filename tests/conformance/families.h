@@ -19,10 +19,10 @@ Subjects spe_subjects();
 /// The forms of attention that are evaluated one by one.
 struct NamedForm {
   const char* name;
-  AttentionForm form;
+  Form form;
 };
-inline constexpr NamedForm attention_forms[] = {{"automatic", AttentionForm::automatic},
-                                                {"composed", AttentionForm::composed}};
+inline constexpr NamedForm attention_forms[] = {{"automatic", Form::automatic},
+                                                {"composed", Form::composed}};
 
 /// Plain attention: q, k, v and the masks of a case. Error where the sizes in its config are not
 /// those of its tensors.

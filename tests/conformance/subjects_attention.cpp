@@ -45,11 +45,11 @@ void check_sizes(const Tensors& x, const Config& config) {
 AttentionCall plain_call(const Tensors& x, const Config& config) {
   check_sizes(x, config);
   AttentionCall call{x["in.q"], x["in.k"], x["in.v"], {}};
-  call.options.causal = config.flag("causal", false);
-  call.options.window = config.integer("window", 0);
+  call.options.mask.causal = config.flag("causal", false);
+  call.options.mask.window = config.integer("window", 0);
   if (config.flag("key_padding", x.has("in.key_padding"))) {
     check_shape(x, "in.key_padding", {call.q.size(0), call.n_keys()});
-    call.options.key_padding = mask(x, "in.key_padding");
+    call.options.mask.key_padding = mask(x, "in.key_padding");
   }
   return call;
 }
@@ -117,7 +117,7 @@ nn::MusicRelative::Options music_options(const Tensors& x, const Config& config,
 
 void skewed(const Tensors& x, const Config& config, AttentionCall& call) {
   const nn::MusicRelative::Options o = music_options(x, config, call);
-  call.options.causal = !o.two_sided;
+  call.options.mask.causal = !o.two_sided;
   call.options.keys = {x["param.rel"], o.length - 1, o.beyond};
 }
 
@@ -130,7 +130,7 @@ void music_relative(const Tensors& x, const nn::MusicRelative::Options& o, Atten
 
 void skewed_module(const Tensors& x, const Config& config, AttentionCall& call) {
   const nn::MusicRelative::Options o = music_options(x, config, call);
-  call.options.causal = !o.two_sided;
+  call.options.mask.causal = !o.two_sided;
   music_relative(x, o, call);
 }
 
@@ -140,18 +140,18 @@ void local_options(const Tensors& x, const Config& config, AttentionCall& call) 
   check(block >= 1 && rel.dim() == 3 && rel.size(1) % 2 == 0 && rel.size(1) / 2 == block,
         "conformance", "config: block is ", block, " for param.rel ", rel,
         "; must be [H, 2·block, D]");
-  call.options.block = block;
+  call.options.mask.block = block;
 }
 
 void skewed_local(const Tensors& x, const Config& config, AttentionCall& call) {
   local_options(x, config, call);
-  call.options.keys = {x["param.rel"], 2 * call.options.block - 1};
+  call.options.keys = {x["param.rel"], 2 * call.options.mask.block - 1};
 }
 
 void skewed_local_module(const Tensors& x, const Config& config, AttentionCall& call) {
   local_options(x, config, call);
   music_relative(x,
-                 {.length = 2 * call.options.block,
+                 {.length = 2 * call.options.mask.block,
                   .shared_by_heads = x["param.rel"].size(0) == 1 && call.q.size(1) > 1},
                  call);
 }
@@ -163,8 +163,8 @@ void transformer_xl(const Tensors& x, const Config& config, AttentionCall& call)
   check_shape(x, "in.r", {heads, n, d});
   check_shape(x, "param.u", {heads, d});
   check_shape(x, "param.v", {heads, d});
-  call.options.causal = true;
-  if (config.flag("same_length", false)) call.options.window = n - call.q.size(2) + 1;
+  call.options.mask.causal = true;
+  if (config.flag("same_length", false)) call.options.mask.window = n - call.q.size(2) + 1;
   if (n > 0) {
     call.options.position_query = call.q + x["param.v"].unsqueeze(1);
     call.options.keys = {x["in.r"], n - 1};
@@ -181,8 +181,9 @@ void t5_call(const Tensors& x, const Config& config, AttentionCall& call) {
 
 void t5(const Tensors& x, const Config& config, AttentionCall& call) {
   t5_call(x, config, call);
-  call.options.lag_bias = nn::t5_bias(x["param.bias"], call.n_queries(), call.n_keys(),
-                                      config.integer("max_distance", 128), !call.options.causal);
+  call.options.lag_bias =
+      nn::t5_bias(x["param.bias"], call.n_queries(), call.n_keys(),
+                  config.integer("max_distance", 128), !call.options.mask.causal);
 }
 
 void t5_module(const Tensors& x, const Config& config, AttentionCall& call) {
@@ -191,7 +192,7 @@ void t5_module(const Tensors& x, const Config& config, AttentionCall& call) {
   nn::T5Bias position(owner, heads_of(call),
                       {.buckets = x["param.bias"].size(0),
                        .max_distance = config.integer("max_distance", 128),
-                       .two_sided = !call.options.causal});
+                       .two_sided = !call.options.mask.causal});
   connect(position.table, x, "param.bias");
   position.apply(call);
 }
@@ -208,7 +209,7 @@ void alibi_module(const Tensors&, const Config&, AttentionCall& call) {
 
 void kerple_call(const Tensors& x, AttentionCall& call) {
   for (const char* name : {"param.p", "param.a"}) check_shape(x, name, {call.q.size(1)});
-  call.options.causal = true;
+  call.options.mask.causal = true;
 }
 
 void kerple(const Tensors& x, const Config&, AttentionCall& call) {
@@ -251,7 +252,7 @@ void rope_module(const Tensors&, const Config& config, AttentionCall& call) {
 
 // ------------------------------------------------------------------- the map
 
-Implementation attention_by(const std::string& name, AttentionForm form, Complete complete) {
+Implementation attention_by(const std::string& name, Form form, Complete complete) {
   return {name, [form, complete](const Tensors& x, const Config& config) {
             AttentionCall call = plain_call(x, config);
             call.options.form = form;

@@ -36,7 +36,7 @@ void check_sizes(const Tensors& x, const Config& config, const char* query_weigh
   check_shape(x, "param.ff.1.weight", {config.integer("ff"), e});
 }
 
-Tensors encoder(const Tensors& x, const Config& config, AttentionForm form) {
+Tensors encoder(const Tensors& x, const Config& config, Form form) {
   check_sizes(x, config, "param.attn.q.weight");
   nn::EncoderLayer layer(
       {.d_model = config.integer("E"),
@@ -55,8 +55,8 @@ Tensors encoder(const Tensors& x, const Config& config, AttentionForm form) {
   connect(layer.feed_forward.linear2, x, "param.ff.2");
   connect(layer.norm1, x, "param.norm.1");
   connect(layer.norm2, x, "param.norm.2");
-  nn::Visibility visible{.causal = config.flag("causal", false),
-                         .window = config.integer("window", 0)};
+  AttentionMask visible{.causal = config.flag("causal", false),
+                        .window = config.integer("window", 0)};
   if (config.flag("key_padding", x.has("in.key_padding")))
     visible.key_padding = mask(x, "in.key_padding");
   return only("out.y", layer(x["in.x"], visible));
@@ -65,7 +65,7 @@ Tensors encoder(const Tensors& x, const Config& config, AttentionForm form) {
 // ------------------------------------------------------------------- Transformer-XL
 
 // `rows` says whether the sinusoids are given, as a model does that computes them for all layers.
-Tensors transformer_xl(const Tensors& x, const Config& config, AttentionForm form, bool rows) {
+Tensors transformer_xl(const Tensors& x, const Config& config, Form form, bool rows) {
   check_sizes(x, config, "param.q.weight");
   const Tensor& in = x["in.x"];
   const Tensor memory = x.has("in.memory") ? x["in.memory"] : Tensor();
@@ -96,7 +96,7 @@ Tensors transformer_xl(const Tensors& x, const Config& config, AttentionForm for
     conformance::connect(position->u, x, "param.u");
     conformance::connect(position->v, x, "param.v_bias");
   }
-  nn::Visibility visible{.causal = true, .window = config.integer("window", 0)};
+  AttentionMask visible{.causal = true, .window = config.integer("window", 0)};
   if (config.flag("same_length", false)) visible.window = m + 1;
   Tensor sinusoids;
   if (rows) {
@@ -197,12 +197,10 @@ std::vector<Implementation> in_every_form(Layer layer) {
 }  // namespace
 
 Subjects layer_subjects() {
-  std::vector<Implementation> xl =
-      in_every_form([](const Tensors& x, const Config& c, AttentionForm f) {
-        return transformer_xl(x, c, f, false);
-      });
+  std::vector<Implementation> xl = in_every_form(
+      [](const Tensors& x, const Config& c, Form f) { return transformer_xl(x, c, f, false); });
   xl.push_back({"sinusoids given", [](const Tensors& x, const Config& c) {
-                  return transformer_xl(x, c, AttentionForm::automatic, true);
+                  return transformer_xl(x, c, Form::automatic, true);
                 }});
   return {
       {"layer.encoder", in_every_form(encoder)},

@@ -7,7 +7,6 @@ namespace stretto::conformance {
 namespace {
 
 using nn::AttentionCall;
-using nn::Part;
 
 nn::MakeFeatureMap map_of(const Config& config) {
   if (config.choice("feature", {"elu1", "relu"}) == "elu1") return nn::elu_plus_one();
@@ -30,23 +29,19 @@ nn::MakeFeatureMap with_projection(const Tensors& x, const Config& config,
 }
 
 // By the op, with the features of a map.
-Tensor by_op(const AttentionCall& call, const nn::MakeFeatureMap& make, double eps, LinearForm form,
+Tensor by_op(const AttentionCall& call, const nn::MakeFeatureMap& make, double eps, Form form,
              int64_t chunk) {
   nn::Module owner;
   const auto map = make(owner, heads_of(call));
-  return linear_attention((*map)(call.q, Part::query), (*map)(call.k, Part::key), call.v,
-                          {.causal = call.options.causal,
-                           .key_padding = call.options.key_padding,
-                           .eps = eps,
-                           .chunk = chunk,
-                           .form = form});
+  return linear_attention((*map)(call.q, Side::query), (*map)(call.k, Side::key), call.v,
+                          {.mask = call.options.mask, .eps = eps, .chunk = chunk, .form = form});
 }
 
 // By the kernel, in pieces: two positions, then the others one by one.
 Tensor by_state(AttentionCall call, const nn::MakeFeatureMap& make, double eps) {
   nn::Module owner;
   const nn::LinearKernel kernel(owner, heads_of(call), make, {.eps = eps});
-  if (!call.options.causal || call.n_queries() != call.n_keys()) return kernel(call);
+  if (!call.options.mask.causal || call.n_queries() != call.n_keys()) return kernel(call);
   LinearState state;
   stretto::Tensors parts;
   for (int64_t at = 0, n = 2; at < call.n_keys(); at += n, n = 1) {
@@ -56,8 +51,8 @@ Tensor by_state(AttentionCall call, const nn::MakeFeatureMap& make, double eps) 
     piece.q = call.q.slice(2, at, end);
     piece.k = call.k.slice(2, at, end);
     piece.v = call.v.slice(2, at, end);
-    if (call.options.key_padding.defined())
-      piece.options.key_padding = call.options.key_padding.slice(1, at, end);
+    if (call.options.mask.key_padding.defined())
+      piece.options.mask.key_padding = call.options.mask.key_padding.slice(1, at, end);
     parts.push_back(kernel(piece));
   }
   return cat(parts, 2);
@@ -67,14 +62,14 @@ using Make = nn::MakeFeatureMap (*)(const Tensors& x, const Config& config);
 
 std::vector<Implementation> all_of(Make make, double default_eps, const char* prefix = "") {
   auto eps = [=](const Config& config) { return config.number("eps", default_eps); };
-  auto op = [=](const char* name, LinearForm form, int64_t chunk) {
+  auto op = [=](const char* name, Form form, int64_t chunk) {
     return Implementation{str(prefix, name), [=](const Tensors& x, const Config& config) {
                             return only("out.y", by_op(plain_call(x, config), make(x, config),
                                                        eps(config), form, chunk));
                           }};
   };
-  return {op("automatic", LinearForm::automatic, 64), op("composed", LinearForm::composed, 64),
-          op("chunks of 3", LinearForm::automatic, 3),
+  return {op("automatic", Form::automatic, 64), op("composed", Form::composed, 64),
+          op("chunks of 3", Form::automatic, 3),
           Implementation{str(prefix, "kernel, with a state where it is causal"),
                          [=](const Tensors& x, const Config& config) {
                            return only("out.y", by_state(plain_call(x, config), make(x, config),

@@ -68,7 +68,7 @@ TEST_CASE("EncoderLayer: parameters") {
 
 TEST_CASE("EncoderLayer: pre-norm and post-norm are their formulas") {
   const Tensor x = fixed_noise({2, 7, 8}, 1);
-  const nn::Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   LayerOptions options = base;
   options.norm_eps = 1e-3;
   options.activation = nn::Activation::gelu;
@@ -93,8 +93,8 @@ TEST_CASE("EncoderLayer: pre-norm and post-norm are their formulas") {
 
 TEST_CASE("EncoderLayer: causal means causal") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post})
-    for (const nn::Visibility& visible :
-         {nn::Visibility{.causal = true}, nn::Visibility{.block = 3}}) {
+    for (const AttentionMask& visible :
+         {AttentionMask{.causal = true}, AttentionMask{.block = 3}}) {
       LayerOptions options = base;
       options.norm = norm;
       options.position = nn::music_relative({.length = 6});
@@ -156,7 +156,7 @@ TEST_CASE("DecoderLayer: pre-norm and post-norm are their formulas") {
   Tensor padding = zeros({2, 9}, {.dtype = boolean}), own = zeros({2, 5}, {.dtype = boolean});
   padding[1].slice(0, 3).fill_(1);
   own[0].slice(0, 4).fill_(1);
-  const nn::Visibility self{.causal = true, .key_padding = own}, cross{.key_padding = padding};
+  const AttentionMask self{.causal = true, .key_padding = own}, cross{.key_padding = padding};
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     LayerOptions options = base;
     options.norm = norm;

@@ -188,13 +188,13 @@ class Table {
 };
 
 // Whether the query at key position `position` of batch entry b may look at key j.
-bool visible(const AttentionOptions& o, const Values& padding, int64_t b, int64_t position,
+bool visible(const AttentionMask& mask, const Values& padding, int64_t b, int64_t position,
              int64_t j) {
   const int64_t r = j - position;
-  if ((o.causal || o.block > 0) && r > 0) return false;
-  if (o.window > 0 && -r >= o.window) return false;
-  if (o.block > 0 && j / o.block < position / o.block - 1) return false;
-  return !o.key_padding.defined() || padding(b, j) == 0;
+  if ((mask.causal || mask.block > 0) && r > 0) return false;
+  if (mask.window > 0 && -r >= mask.window) return false;
+  if (mask.block > 0 && j / mask.block < position / mask.block - 1) return false;
+  return !mask.key_padding.defined() || padding(b, j) == 0;
 }
 
 // Scores become weights. A row of −∞ alone becomes zeros.
@@ -211,7 +211,7 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
   const int64_t batch = queries.size(0), heads = queries.size(1), groups = keys.size(1);
   const int64_t m = queries.size(2), n = keys.size(2), size = queries.size(3);
   const double scale = o.scale.value_or(1 / std::sqrt(double(size)));
-  const Values q(queries), k(keys), padding(o.key_padding);
+  const Values q(queries), k(keys), padding(o.mask.key_padding);
   const Values p(o.position_query.defined() ? o.position_query : queries);
   const Values bias(o.bias.defined() ? broadcast_to(o.bias, {batch, heads, m, n}) : Tensor());
   const Table key_table(o.keys), lag_bias(o.lag_bias);
@@ -225,7 +225,7 @@ Tensor attention_weights(const Tensor& queries, const Tensor& keys, const Attent
         for (int64_t j = 0; j < n; ++j) {
           const int64_t r = j - position;
           double score = -std::numeric_limits<double>::infinity();
-          if (visible(o, padding, b, position, j)) {
+          if (visible(o.mask, padding, b, position, j)) {
             double product = 0;
             for (int64_t d = 0; d < size; ++d)
               product += q(b, h, i, d) * k(b, g, j, d) + p(b, h, i, d) * key_table(h, r, d);

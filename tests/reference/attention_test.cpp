@@ -211,8 +211,8 @@ TEST_CASE("attention by loops is softmax of Q Kᵀ + S_rel, with every S_rel of 
     }
     Matrix expected{l, l};
     for (int64_t i = 0; i < l; ++i) {
-      const int64_t begin = o.block > 0 ? std::max<int64_t>(0, (i / block - 1) * block) : 0;
-      const int64_t end = o.causal || o.block > 0 ? i + 1 : l;
+      const int64_t begin = o.mask.block > 0 ? std::max<int64_t>(0, (i / block - 1) * block) : 0;
+      const int64_t end = o.mask.causal || o.mask.block > 0 ? i + 1 : l;
       double total = 0;
       for (int64_t j = begin; j < end; ++j) total += expected(i, j) = std::exp(scores(i, j));
       for (int64_t j = begin; j < end; ++j) expected(i, j) /= total;
@@ -222,8 +222,11 @@ TEST_CASE("attention by loops is softmax of Q Kᵀ + S_rel, with every S_rel of 
   };
   const RelativeTable past{rows_of(e), l - 1}, blocks{rows_of(local), 2 * block - 1},
       clipped{rows_of(w), clip, Beyond::clip};
-  check_weights(reference::skew(reference::times_transposed(q, e)), {.causal = true, .keys = past});
-  check_weights(reference::local_logits(q, local, block), {.block = block, .keys = blocks});
+  check_weights(reference::skew(reference::times_transposed(q, e)),
+                {.mask = {.causal = true}, .keys = past});
+  check_weights(reference::local_logits(q, local, block),
+                {.mask = {.block = block}, .keys = blocks});
   check_weights(reference::clipped_logits_by_gather(q, w), {.keys = clipped});
-  check_weights(reference::clipped_logits_by_gather(q, w), {.causal = true, .keys = clipped});
+  check_weights(reference::clipped_logits_by_gather(q, w),
+                {.mask = {.causal = true}, .keys = clipped});
 }

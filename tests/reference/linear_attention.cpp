@@ -30,8 +30,9 @@ Tensor each(const Tensor& x, const std::function<double(double)>& f) {
 Tensor linear_attention(const Tensor& queries, const Tensor& keys, const Tensor& values,
                         const LinearAttentionOptions& o) {
   const Values q(queries), k(keys), v(values);
-  const std::vector<uint8_t> padding =
-      o.key_padding.defined() ? o.key_padding.to_vector<uint8_t>() : std::vector<uint8_t>{};
+  const std::vector<uint8_t> padding = o.mask.key_padding.defined()
+                                           ? o.mask.key_padding.to_vector<uint8_t>()
+                                           : std::vector<uint8_t>{};
   const int64_t heads = q.shape[1], groups = k.shape[1], m = q.shape[2], n = k.shape[2];
   std::vector<double> y;
   for (int64_t b = 0; b < q.shape[0]; ++b)
@@ -41,7 +42,7 @@ Tensor linear_attention(const Tensor& queries, const Tensor& keys, const Tensor&
         std::vector<double> numerator(size_t(v.shape[3]), 0.0);
         double denominator = o.eps;
         for (int64_t j = 0; j < n; ++j) {
-          if (o.causal && j > i + n - m) continue;
+          if (o.mask.causal && j > i + n - m) continue;
           if (!padding.empty() && padding[size_t(b * n + j)]) continue;
           double similarity = 0;
           for (int64_t f = 0; f < q.shape[3]; ++f) similarity += q(b, h, i, f) * k(b, g, j, f);

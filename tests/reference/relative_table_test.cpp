@@ -53,7 +53,7 @@ TEST_CASE("shaw: loops, gather and products are attention with clipped tables") 
   for (const Setup& s : setups) {
     INFO("M " << s.m << ", N " << s.n << ", D " << s.d << ", clip " << s.clip);
     const Tensors x = make_inputs(s);
-    AttentionOptions o{.causal = s.causal, .keys = {x[3], s.clip, Beyond::clip}};
+    AttentionOptions o{.mask = {.causal = s.causal}, .keys = {x[3], s.clip, Beyond::clip}};
     if (s.values) o.values = {x[4], s.clip, Beyond::clip};
     const Tensor y = attention(x[0], x[1], x[2], o);
 

@@ -53,7 +53,6 @@ struct Op {
   std::vector<Sample> samples;
   Sample large;  // enough elements for several threads
   bool differentiable = true;
-  bool twice = true;
   bool elementwise = false;      // result i depends on operand i alone: NaN stays in its place
   bool any_layout_exact = true;  // the same bits whatever the strides of the inputs
   bool on_cuda = false;          // runs on CUDA; the others say that they have no kernel

@@ -14,8 +14,8 @@
 namespace stretto::testing {
 
 /// In f64, evaluating, with key heads shared by two query heads and values narrower than keys.
-inline std::unique_ptr<nn::MultiHeadAttention> layer_with(
-    const nn::MakePosition& position, AttentionForm form = AttentionForm::automatic) {
+inline std::unique_ptr<nn::MultiHeadAttention> layer_with(const nn::MakePosition& position,
+                                                          Form form = Form::automatic) {
   manual_seed(11);
   auto layer = std::make_unique<nn::MultiHeadAttention>(
       nn::MultiHeadAttention::Options{.d_model = 8,
@@ -32,7 +32,7 @@ inline std::unique_ptr<nn::MultiHeadAttention> layer_with(
 
 /// x [B, L, d] through `layer` piece by piece.
 inline Tensor in_pieces(const nn::MultiHeadAttention& layer, const Tensor& x,
-                        const nn::Visibility& visible, const std::vector<int64_t>& pieces,
+                        const AttentionMask& visible, const std::vector<int64_t>& pieces,
                         nn::KeyValueCache cache = {}) {
   Tensors parts;
   int64_t at = 0;
@@ -49,8 +49,8 @@ inline void check_causal_position(const nn::MakePosition& position, bool limited
   NoGrad guard;
   const int64_t l = 23;
   const Tensor x = fixed_noise({2, l, 8}, 1), other = fixed_noise({2, l, 8}, 2);
-  const Tensor composed = (*layer_with(position, AttentionForm::composed))(x, {.causal = true});
-  for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::composed}) {
+  const Tensor composed = (*layer_with(position, Form::composed))(x, {.causal = true});
+  for (const Form form : {Form::automatic, Form::composed}) {
     const auto layer = layer_with(position, form);
     const Tensor y = (*layer)(x, {.causal = true});
     CHECK(worst_error(y, composed) < 1e-12);
@@ -58,7 +58,7 @@ inline void check_causal_position(const nn::MakePosition& position, bool limited
     const std::vector<int64_t> steps(size_t(l), 1);
     for (const auto& pieces : {steps, {7, 1, 1, 5, 9}, {1, 22}})
       CHECK(worst_error(in_pieces(*layer, x, {.causal = true}, pieces), y) < 1e-12);
-    const nn::Visibility window{.causal = true, .window = 6};
+    const AttentionMask window{.causal = true, .window = 6};
     const Tensor windowed = (*layer)(x, window);
     CHECK(worst_error(in_pieces(*layer, x, window, steps), windowed) < 1e-12);
     if (limited_cache)

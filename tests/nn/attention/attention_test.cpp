@@ -15,7 +15,6 @@
 using namespace stretto;
 using nn::KeyValueCache;
 using nn::MultiHeadAttention;
-using nn::Visibility;
 using testing::fixed_noise;
 using testing::same_bits;
 using testing::worst_error;
@@ -88,7 +87,7 @@ TEST_CASE("MultiHeadAttention is project, attend, join, project") {
   const Tensor x = fixed_noise({2, 9, 12}, 1);
   struct Case {
     MultiHeadAttention::Options options;
-    Visibility visible;
+    AttentionMask visible;
     int64_t length;
   };
   const Tensor padding = tensor(std::vector<uint8_t>{0, 1, 0, 0, 0, 0, 1, 1, 0,  //
@@ -113,15 +112,11 @@ TEST_CASE("MultiHeadAttention is project, attend, join, project") {
        {.causal = true, .window = 4},
        6}};
   for (const Case& c : cases)
-    for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed}) {
+    for (const Form form : {Form::fused, Form::composed}) {
       MultiHeadAttention::Options options = c.options;
       options.kernel = nn::softmax_kernel(form);
       const auto layer = make(options);
-      const AttentionOptions o{.causal = c.visible.causal,
-                               .window = c.visible.window,
-                               .block = c.visible.block,
-                               .key_padding = c.visible.key_padding,
-                               .keys = table_of(*layer, c.length, Beyond::zero)};
+      const AttentionOptions o{.mask = c.visible, .keys = table_of(*layer, c.length, Beyond::zero)};
       CHECK(worst_error((*layer)(x, c.visible), by_hand(*layer, x, x, o)) < 1e-13);
       const Tensor w = layer->weights(x, c.visible);
       CHECK(w.shape() == Shape{2, options.n_heads, 9, 9});
@@ -136,7 +131,7 @@ TEST_CASE("MultiHeadAttention to a context of another length") {
   Tensor padding = zeros({2, 7}, {.dtype = boolean});
   padding[1].slice(0, 4).fill_(1);
   CHECK(worst_error((*layer)(x, context, {.key_padding = padding}),
-                    by_hand(*layer, x, context, {.key_padding = padding})) < 1e-14);
+                    by_hand(*layer, x, context, {.mask = {.key_padding = padding}})) < 1e-14);
   // Padded context is as good as none.
   const Tensor y = (*layer)(x, context, {.key_padding = padding});
   context[1].slice(0, 4).fill_(99);
@@ -158,7 +153,7 @@ TEST_CASE("MultiHeadAttention::weights are the weights used") {
 TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
   struct Case {
     MultiHeadAttention::Options options;
-    Visibility visible;
+    AttentionMask visible;
   };
   const int64_t l = 23, d = 8;
   const auto zero = nn::music_relative({.length = 6});
@@ -177,7 +172,7 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, l, d}, 1);
   for (const Case& c : cases)
-    for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed})
+    for (const Form form : {Form::fused, Form::composed})
       for (const std::vector<int64_t>& chunks :
            {std::vector<int64_t>(size_t(l), 1), {7, 1, 1, 5, 9}, {23}, {1, 22}}) {
         MultiHeadAttention::Options options = c.options;
@@ -199,7 +194,7 @@ TEST_CASE("MultiHeadAttention: a limited cache serves a window of that size") {
   const auto layer =
       make({.d_model = 8, .n_heads = 2, .position = nn::music_relative({.length = 4})});
   const Tensor x = fixed_noise({1, 20, 8}, 1);
-  const Visibility visible{.causal = true, .window = 6};
+  const AttentionMask visible{.causal = true, .window = 6};
   KeyValueCache cache{.limit = 5};
   Tensors parts;
   for (int64_t at = 0; at < 20; at += 2) {
@@ -232,7 +227,7 @@ TEST_CASE("MultiHeadAttention: dropout in training only") {
 }
 
 TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
-  for (const AttentionForm form : {AttentionForm::fused, AttentionForm::composed}) {
+  for (const Form form : {Form::fused, Form::composed}) {
     const auto m = make({.d_model = 4,
                          .n_heads = 2,
                          .n_key_heads = 1,

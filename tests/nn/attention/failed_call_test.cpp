@@ -107,7 +107,7 @@ std::vector<Kind> kinds() {
   });
   add("linear, composed", [](auto& o) {
     o.layer.position = {},
-    o.layer.kernel = nn::linear_kernel(nn::relu_plus(), {.form = LinearForm::composed});
+    o.layer.kernel = nn::linear_kernel(nn::relu_plus(), {.form = Form::composed});
   });
   add_position("rotary, linear", nn::rotary(), nn::linear_kernel());
   const auto sine = nn::sine_spe({.realizations = 6, .sines = 2});
@@ -215,9 +215,9 @@ TEST_CASE("failed calls: a decoder begins again with another context") {
                right = fixed_noise({2, 6, 8}, 3, f32);
   nn::KeyValueCache cache;
   const Tensor padding = zeros({2, 6}, {.dtype = boolean});
-  CHECK_THROWS_AS((*layer)(x, wrong, {.key_padding = padding}, cache), Error);
+  CHECK_THROWS_AS((*layer)(x, wrong, {.key_padding = padding}, &cache), Error);
   CHECK(!cache.k.defined());
-  CHECK(same_bits((*layer)(x, right, {.key_padding = padding}, cache),
+  CHECK(same_bits((*layer)(x, right, {.key_padding = padding}, &cache),
                   (*layer)(x, right, {.key_padding = padding})));
 }
 
@@ -251,7 +251,7 @@ TEST_CASE("failed calls: a TransformerXL's memory") {
 
 TEST_CASE("failed calls: caches of layers") {
   const Tensor x = fixed_noise({2, 9, 8}, 1, f32), context = fixed_noise({2, 5, 8}, 2, f32);
-  const nn::Visibility window{.causal = true, .window = 4};
+  const AttentionMask window{.causal = true, .window = 4};
   with_and_without_tape([&] {
     for (const auto& position : {nn::music_relative({.length = 6}), nn::rotary(),
                                  nn::sine_spe({.realizations = 6, .sines = 2})})

@@ -22,7 +22,6 @@ using namespace stretto;
 using nn::Favor;
 using nn::FavorKind;
 using nn::FavorOptions;
-using nn::Part;
 using nn::RowNorms;
 using nn::Stabiliser;
 using testing::fixed_noise;
@@ -33,7 +32,7 @@ namespace {
 
 constexpr FavorKind kinds[] = {FavorKind::positive, FavorKind::hyperbolic, FavorKind::trigonometric,
                                FavorKind::generalised};
-constexpr Part parts[] = {Part::query, Part::key};
+constexpr Side sides[] = {Side::query, Side::key};
 
 // A module with one map, in f64.
 struct Owner : nn::Module {
@@ -73,9 +72,9 @@ TEST_CASE("EluPlusOne and Relu equal their formulas") {
   const nn::Relu relu_map(other, {}, 1e-3);
   for (const int64_t d : {1, 41}) {
     const Tensor x = fixed_noise({2, 3, 5, d}, 1) * 4;
-    for (const Part part : parts) {
-      CHECK(worst_error(elu(x, part), reference::elu_plus_one(x)) < 1e-15);
-      CHECK(worst_error(relu_map(x, part), reference::relu_plus(x, 1e-3)) < 1e-15);
+    for (const Side side : sides) {
+      CHECK(worst_error(elu(x, side), reference::elu_plus_one(x)) < 1e-15);
+      CHECK(worst_error(relu_map(x, side), reference::relu_plus(x, 1e-3)) < 1e-15);
     }
     CHECK(elu.features(d) == d);
     CHECK(relu_map.features(d) == d);
@@ -83,11 +82,11 @@ TEST_CASE("EluPlusOne and Relu equal their formulas") {
   // Far out, and at 0, where elu + 1 has slope 1 from both sides.
   const Tensor x = tensor(std::vector<double>{-1e300, -800, 0, 1e300}, {1, 1, 1, 4});
   const Tensor y = Tensor(x.clone()).set_requires_grad();
-  const Tensor features = elu(y, Part::key);
+  const Tensor features = elu(y, Side::key);
   CHECK(features.to_vector<double>() == std::vector<double>{0, 0, 1, 1e300});
   sum(features).backward();
   CHECK(y.grad().to_vector<double>() == std::vector<double>{0, 0, 1, 1});
-  testing::gradcheck([&](const Tensors& in) { return elu(in[0], Part::query); },
+  testing::gradcheck([&](const Tensors& in) { return elu(in[0], Side::query); },
                      {testing::fixed_leaf({1, 1, 3, 4}, 1)});
   CHECK(relu_map.label() == "Relu(+ 0.001)");
   nn::Module third;
@@ -173,8 +172,8 @@ TEST_CASE("Favor equals its formula") {
                        .stabiliser = Stabiliser::none},
                       d);
         const Tensor x = fixed_noise({2, 3, 5, d}, 1) * 3;
-        for (const Part part : parts) {
-          const Tensor y = o.map(x, part);
+        for (const Side side : sides) {
+          const Tensor y = o.map(x, side);
           CHECK(y.shape() == Shape{2, 3, 5, 10});
           if (kind != FavorKind::generalised) {
             CHECK(worst_error(y, by_formula(o.map, x)) < 1e-13);
@@ -200,7 +199,7 @@ TEST_CASE("Favor: features multiply to the kernel of softmax, on average") {
                    .kind = kind,
                    .orthogonal = false,
                    .stabiliser = Stabiliser::none});
-    const Tensor products = o.map(q, Part::query) * o.map(k, Part::key) * double(rows);
+    const Tensor products = o.map(q, Side::query) * o.map(k, Side::key) * double(rows);
     const Tensor samples = sum(products.reshape({pairs ? 2 : 1, rows}), {0});
     CHECK(std::fabs(deviation(samples.to_vector<double>(), want)) < 4);
   }
@@ -213,14 +212,15 @@ TEST_CASE("Favor: the stabiliser cancels, and sees one position at a time") {
     auto output = [&](Stabiliser stabiliser) {
       manual_seed(3);
       const Owner o({.features = 16, .kind = kind, .stabiliser = stabiliser});
-      for (const Part part : parts) {
-        const Tensor whole = o.map(k, part), begin = o.map(k.slice(2, 0, 4), part);
+      for (const Side side : sides) {
+        const Tensor whole = o.map(k, side), begin = o.map(k.slice(2, 0, 4), side);
         CHECK(worst_error(begin, whole.slice(2, 0, 4)) < 1e-14);
         Tensor changed = k.clone();
         changed.slice(2, 4).fill_(9);
-        CHECK(same_bits(o.map(changed, part).slice(2, 0, 4), whole.slice(2, 0, 4)));
+        CHECK(same_bits(o.map(changed, side).slice(2, 0, 4), whole.slice(2, 0, 4)));
       }
-      return linear_attention(o.map(q, Part::query), o.map(k, Part::key), v, {.causal = true});
+      return linear_attention(o.map(q, Side::query), o.map(k, Side::key), v,
+                              {.mask = {.causal = true}});
     };
     const double tolerance = kind == FavorKind::trigonometric ? 1e-10 : 1e-13;
     CHECK(worst_error(output(Stabiliser::max), output(Stabiliser::none)) < tolerance);
@@ -236,13 +236,13 @@ TEST_CASE("Favor: the stabiliser keeps exponentials in range") {
       Owner o({.features = 8, .kind = kind, .stabiliser = stabiliser}, d);
       o.to(f32);
       const Tensor x = (o.map.projection[0] * std::pow(double(d), 0.25)).reshape({1, 1, 1, d});
-      for (const Part part : parts) {
-        const Tensor y = o.map(x, part);
+      for (const Side side : sides) {
+        const Tensor y = o.map(x, side);
         CHECK(std::isfinite(max(y).item()) == (stabiliser == Stabiliser::max));
         CHECK(max(y).item() > 0.3);
         const Tensor leaf = x.clone().set_requires_grad();
         if (stabiliser == Stabiliser::none) continue;
-        sum(o.map(leaf, part)).backward();
+        sum(o.map(leaf, side)).backward();
         CHECK(std::isfinite(max(abs(leaf.grad())).item()));
       }
     }
@@ -251,14 +251,12 @@ TEST_CASE("Favor: the stabiliser keeps exponentials in range") {
 TEST_CASE("Favor: gradients") {
   for (const FavorKind kind : kinds)
     for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::max})
-      for (const Part part : parts)
-        for (const RandomFeatureForm form :
-             {RandomFeatureForm::automatic, RandomFeatureForm::composed}) {
+      for (const Side side : sides)
+        for (const Form form : {Form::automatic, Form::composed}) {
           manual_seed(3);
           const Owner o({.features = 4, .kind = kind, .stabiliser = stabiliser, .form = form}, 3);
-          testing::gradcheck([&](const Tensors& in) { return o.map(in[0], part); },
-                             {testing::fixed_leaf({1, 1, 2, 3}, 1)},
-                             form == RandomFeatureForm::composed);
+          testing::gradcheck([&](const Tensors& in) { return o.map(in[0], side); },
+                             {testing::fixed_leaf({1, 1, 2, 3}, 1)}, form == Form::composed);
         }
 }
 
@@ -267,9 +265,9 @@ TEST_CASE("Favor: bf16 is computed in f32") {
   Owner o({.features = 32});
   o.to(f32);
   const Tensor x = fixed_noise({1, 2, 5, 6}, 1, bf16);
-  const Tensor y = o.map(x, Part::key);
+  const Tensor y = o.map(x, Side::key);
   CHECK(y.dtype() == bf16);
-  CHECK(worst_error(y, o.map(x.to(f32), Part::key)) <= 0x1p-8);
+  CHECK(worst_error(y, o.map(x.to(f32), Side::key)) <= 0x1p-8);
 }
 
 TEST_CASE("Favor: redraw follows its schedule, in training alone") {
@@ -281,7 +279,7 @@ TEST_CASE("Favor: redraw follows its schedule, in training alone") {
     auto call = [&] {
       o.map.next_call();
       seen.push_back(o.map.projection.clone());
-      return o.map(x, Part::query);
+      return o.map(x, Side::query);
     };
     for (int i = 0; i < 7; ++i) call();
     for (size_t i = 1; i < seen.size(); ++i)
@@ -305,7 +303,7 @@ TEST_CASE("Favor: gradients belong to the projection of their call") {
     manual_seed(7);
     Owner o({.features = 6, .redraw = 1});
     o.map.next_call();
-    const Tensor y = o.map(x, Part::key);
+    const Tensor y = o.map(x, Side::key);
     if (redrawn_in_between) o.map.next_call();
     x.set_grad({});
     sum(y).backward();
@@ -319,7 +317,7 @@ TEST_CASE("Favor: gradients belong to the projection of their call") {
     Owner o({.features = 6, .redraw = 1});
     auto f = [&](const Tensors& in) {
       o.map.next_call();
-      return o.map(in[0], Part::key);
+      return o.map(in[0], Side::key);
     };
     auto call = [&] { return again ? checkpoint(f, {x}) : f({x}); };
     x.set_grad({});
@@ -343,7 +341,8 @@ TEST_CASE("Favor: redraws and gradients are the same under checkpoint()") {
       const nn::LinearKernel kernel(o, {.d_key = 6, .d_value = 6},
                                     nn::favor({.features = 6, .redraw = every}), {});
       auto f = [&](const Tensors& in) {
-        return kernel({.q = in[0], .k = in[0] * 0.5, .v = in[0], .options = {.causal = true}});
+        return kernel(
+            {.q = in[0], .k = in[0] * 0.5, .v = in[0], .options = {.mask = {.causal = true}}});
       };
       auto call = [&] { return again ? checkpoint(f, {x}) : f({x}); };
       Tensors all;
@@ -404,8 +403,8 @@ TEST_CASE("Favor: errors") {
                     "[Favor] redraw -1; must be a number of calls, or 0 for never");
   CHECK_THROWS_WITH(make({.epsilon = -1}), "[Favor] epsilon -1; must be 0 or more");
   const Owner o({.features = 4}, 3);
-  CHECK(o.map(fixed_noise({1, 1, 2, 3}, 1), Part::key).shape() == Shape{1, 1, 2, 4});
-  CHECK_THROWS_WITH(o.map(fixed_noise({1, 1, 2, 6}, 1), Part::key),
+  CHECK(o.map(fixed_noise({1, 1, 2, 3}, 1), Side::key).shape() == Shape{1, 1, 2, 4});
+  CHECK_THROWS_WITH(o.map(fixed_noise({1, 1, 2, 6}, 1), Side::key),
                     "[Favor] x f64 [1, 1, 2, 6]; must be floating [B, H, L, 3], as the projection "
                     "is made for");
   CHECK(o.map.label() == "Favor(4 positive, orthogonal)");

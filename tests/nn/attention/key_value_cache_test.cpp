@@ -6,6 +6,7 @@
 
 #include "autograd/tape.h"
 #include "nn/attention/attention.h"
+#include "nn/attention/linear_attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -93,6 +94,41 @@ TEST_CASE("KeyValueCache: grows in place, and takes a quarter more than it needs
   CHECK(moves <= 7);
 }
 
+TEST_CASE("KeyValueCache: 4,096 tokens cost few copies of the past") {
+  NoGrad guard;
+  manual_seed(1);
+  nn::MultiHeadAttention layer({.d_model = 4});
+  layer.eval();
+  const Tensor x = fixed_noise({1, 1, 4}, 1, f32);
+  for (const int64_t limit : {0, 100}) {
+    KeyValueCache cache = layer.make_cache(limit);
+    int64_t rows_copied = 0;
+    for (int64_t at = 0; at < 4096; ++at) {
+      const Tensor before = cache.k;
+      layer(x, {.causal = true}, &cache);
+      if (at > 0 && cache.k.shared_storage() != before.shared_storage())
+        rows_copied += before.size(2);
+    }
+    // Rooms grow by a quarter: 1 + 4/5 + (4/5)² + … = 5 times the last one. With a limit, every 32
+    // tokens at most.
+    CHECK(rows_copied > 0);
+    CHECK(rows_copied <= (limit == 0 ? 5 * 4096 : 4096 / 32 * limit));
+  }
+}
+
+TEST_CASE("MultiHeadAttention: makes caches that fit its kernel") {
+  nn::MultiHeadAttention softmax({.d_model = 4});
+  CHECK(softmax.make_cache().limit == 0);
+  CHECK(softmax.make_cache(7).limit == 7);
+  CHECK_THROWS_WITH(softmax.make_cache(-1),
+                    "[MultiHeadAttention] a cache limited to -1 positions; "
+                    "must be 0 (no limit) or more");
+  nn::MultiHeadAttention linear({.d_model = 4, .kernel = nn::linear_kernel()});
+  CHECK(linear.make_cache().length() == 0);
+  CHECK_THROWS_WITH(linear.make_cache(7),
+                    Containing("for a kernel that keeps a state; a state forgets nothing"));
+}
+
 TEST_CASE("KeyValueCache: a limit forgets the oldest, and memory does not grow") {
   const Stream a(1);
   for (const int64_t limit : {1, 7, 50}) {
@@ -149,7 +185,7 @@ TEST_CASE("KeyValueCache: the tape never sees it change") {
   manual_seed(1);
   nn::MultiHeadAttention layer({.d_model = 8, .n_heads = 2});
   const Tensor x = fixed_noise({1, 9, 8}, 1, f32);
-  const nn::Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   KeyValueCache cache;
   {
     NoGrad guard;

@@ -20,7 +20,6 @@
 using namespace stretto;
 using nn::KeyValueCache;
 using nn::MultiHeadAttention;
-using nn::Visibility;
 using testing::fixed_noise;
 using testing::in_pieces;
 using testing::same_bits;
@@ -65,11 +64,11 @@ TEST_CASE("LinearKernel is features, linear attention") {
   const Tensor x = fixed_noise({2, 9, 8}, 1), context = fixed_noise({2, 12, 8}, 2);
   Tensor padding = zeros({2, 12}, {.dtype = boolean});
   padding[1].slice(0, 4, 7).fill_(1);
-  for (const LinearForm form : {LinearForm::composed, LinearForm::chunked})
+  for (const Form form : {Form::composed, Form::fused})
     for (const bool rotated : {false, true}) {
       const auto layer = make(nn::elu_plus_one(), {.eps = 1e-3, .chunk = 4, .form = form},
                               rotated ? nn::rotary() : nn::MakePosition());
-      const Visibility visible{.causal = true, .key_padding = padding};
+      const AttentionMask visible{.causal = true, .key_padding = padding};
       nn::AttentionCall call = layer->project(x, context, visible);
       if (rotated) {
         call.q = reference::rotated(call.q, 3, {});
@@ -77,7 +76,7 @@ TEST_CASE("LinearKernel is features, linear attention") {
       }
       const Tensor heads = reference::linear_attention(
           reference::elu_plus_one(call.q), reference::elu_plus_one(call.k), call.v,
-          {.causal = true, .key_padding = padding, .eps = 1e-3});
+          {.mask = {.causal = true, .key_padding = padding}, .eps = 1e-3});
       const Tensor want = layer->out(heads.transpose(1, 2).flatten(2));
       CHECK(worst_error((*layer)(x, context, visible), want) < 1e-13);
     }
@@ -87,7 +86,7 @@ TEST_CASE("LinearKernel: token by token equals one pass") {
   NoGrad guard;
   const int64_t l = 23;
   const Tensor x = fixed_noise({2, l, 8}, 1), other = fixed_noise({2, l, 8}, 2);
-  const Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   const std::vector<int64_t> steps(size_t(l), 1);
   for (const NamedMap& map : maps())
     for (const auto& position : {nn::MakePosition(), nn::rotary()}) {
@@ -154,7 +153,7 @@ TEST_CASE("LinearKernel: a context in a cache") {
   const Tensor y = (*layer)(x, context, {});
   KeyValueCache cache;
   for (int64_t at = 0; at < 5; ++at)
-    CHECK(worst_error((*layer)(x.slice(1, at, at + 1), context, {}, cache),
+    CHECK(worst_error((*layer)(x.slice(1, at, at + 1), context, {}, &cache),
                       y.slice(1, at, at + 1)) < 1e-13);
 }
 
@@ -226,7 +225,7 @@ TEST_CASE("LinearKernel: what acts on scores is an error") {
       ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
       "act on q and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
       "softmax_kernel()";
-  auto error = [&](const MultiHeadAttention& layer, const Visibility& visible,
+  auto error = [&](const MultiHeadAttention& layer, const AttentionMask& visible,
                    const std::string& what) {
     CHECK_THROWS_WITH(layer(x, visible), "[LinearKernel] the call has " + what + rest);
   };

@@ -207,7 +207,7 @@ TEST_CASE("SequenceClassifier takes any position and kernel") {
   o.layer.position = nn::rotary();
   CHECK(worst_error((*make(o))(turned), (*make(o))(tokens)) > 1e-4);
   const Tensor fused = (*make(o))(tokens);
-  o.layer.kernel = nn::softmax_kernel(AttentionForm::composed);
+  o.layer.kernel = nn::softmax_kernel(Form::composed);
   CHECK(worst_error((*make(o))(tokens), fused) < 1e-12);
 }
 

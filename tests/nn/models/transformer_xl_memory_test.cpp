@@ -150,7 +150,7 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
   const auto model = make_xl(tiny_xl({.memory = 4}));
   const nn::TransformerXLLayer& layer = model->layers[0];
   const Tensor x = testing::fixed_leaf({1, 3, 8}, 1), memory = testing::fixed_leaf({1, 4, 8}, 2);
-  const nn::Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   const nn::LagSinusoids sinusoids;
   const Tensor rows = sinusoids(6, 0, 8, {.dtype = f64});
 

@@ -90,10 +90,11 @@ TEST_CASE("Fire equals its formula") {
       CHECK(worst_error(call.options.bias, want) < 1e-13);
       for (const bool causal : {false, true}) {
         if (causal && size.m > size.n) continue;
-        call.options.causal = causal;
+        call.options.mask.causal = causal;
         CHECK(worst_error(attention(call.q, call.k, call.v, call.options),
                           reference::attention(call.q, call.k, call.v,
-                                               {.causal = causal, .bias = want})) < 1e-12);
+                                               {.mask = {.causal = causal}, .bias = want})) <
+              1e-12);
       }
     }
 }
@@ -115,7 +116,7 @@ TEST_CASE("Fire: gradients") {
           testing::stand_in(in[6], f.linear2.weight);
           testing::stand_in(in[7], f.linear2.bias);
           nn::AttentionCall call{in[0], in[1], v, {}};
-          call.options.causal = true;
+          call.options.mask.causal = true;
           f.apply(call);
           return attention(call.q, call.k, call.v, call.options);
         },

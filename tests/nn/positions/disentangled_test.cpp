@@ -141,8 +141,8 @@ TEST_CASE("Disentangled is eq. 4 with loops") {
             for (const int mask : {0, 1, 2}) {
               INFO("buckets " << buckets << ", terms " << terms << ", M " << m << ", N " << n);
               nn::AttentionCall call = make_call(m, n, groups);
-              call.options.causal = mask == 1;
-              if (mask == 2) call.options.window = 3;
+              call.options.mask.causal = mask == 1;
+              if (mask == 2) call.options.mask.window = 3;
               if (terms == 3 && mask == 2) call.options.scale = 0.3;
               AttentionOptions o = call.options;
               if (!o.scale) o.scale = 1 / std::sqrt(5.0 * (terms == 3 ? 3 : 2));

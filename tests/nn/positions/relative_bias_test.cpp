@@ -13,6 +13,10 @@
 #include "tests/support/gradcheck.h"
 #include "tests/support/position_check.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms on options inside options
+#endif
+
 using namespace stretto;
 using nn::Kerple;
 using testing::fixed_leaf;
@@ -25,7 +29,7 @@ namespace {
 
 struct Parent : nn::Module {};
 
-constexpr AttentionForm forms[] = {AttentionForm::automatic, AttentionForm::composed};
+constexpr Form forms[] = {Form::automatic, Form::composed};
 
 struct Size {
   int64_t m, n;
@@ -37,9 +41,10 @@ void check_equals_dense(const RelativeTable& table, const Tensor& bias, Size siz
   const int64_t heads = bias.size(0);
   const Tensor q = fixed_noise({2, heads, size.m, 5}, 1), k = fixed_noise({2, heads, size.n, 5}, 2),
                v = fixed_noise({2, heads, size.n, 3}, 3);
-  const Tensor want = reference::attention(q, k, v, {.causal = causal, .bias = bias});
-  for (const AttentionForm form : forms) {
-    const Tensor got = attention(q, k, v, {.causal = causal, .lag_bias = table, .form = form});
+  const Tensor want = reference::attention(q, k, v, {.mask = {.causal = causal}, .bias = bias});
+  for (const Form form : forms) {
+    const Tensor got =
+        attention(q, k, v, {.mask = {.causal = causal}, .lag_bias = table, .form = form});
     CHECK(worst_error(got, want) < 1e-12);
   }
 }
@@ -50,7 +55,7 @@ nn::AttentionCall call_of(int64_t heads, Size size, bool causal, DType dtype = f
                          zeros({1, heads, size.n, 4}, {.dtype = dtype}),
                          zeros({1, heads, size.n, 4}, {.dtype = dtype}),
                          {}};
-  call.options.causal = causal;
+  call.options.mask.causal = causal;
   return call;
 }
 
@@ -140,15 +145,15 @@ TEST_CASE("T5: gradients") {
   const Tensor q = fixed_leaf({1, 2, 3, 4}, 1), k = fixed_leaf({1, 2, 7, 4}, 2),
                v = fixed_noise({1, 2, 7, 3}, 3);
   for (const bool two_sided : {false, true})
-    for (const AttentionForm form : forms)
+    for (const Form form : forms)
       gradcheck(
           [&](const Tensors& in) {
             return attention(in[0], in[1], v,
-                             {.causal = !two_sided,
+                             {.mask = {.causal = !two_sided},
                               .lag_bias = nn::t5_bias(in[2], 3, 7, 9, two_sided),
                               .form = form});
           },
-          {q, k, fixed_leaf({6, 2}, 4)}, form == AttentionForm::composed);
+          {q, k, fixed_leaf({6, 2}, 4)}, form == Form::composed);
 }
 
 TEST_CASE("T5: buckets without a pair have a gradient of exactly zero, all together sum to zero") {
@@ -156,10 +161,10 @@ TEST_CASE("T5: buckets without a pair have a gradient of exactly zero, all toget
   const Tensor q = fixed_noise({2, 3, l, 4}, 1), k = fixed_noise({2, 3, l, 4}, 2),
                v = fixed_noise({2, 3, l, 4}, 3);
   for (const bool two_sided : {false, true})
-    for (const AttentionForm form : forms) {
+    for (const Form form : forms) {
       const Tensor table = fixed_leaf({32, 3}, 4);
       const Tensor y = attention(q, k, v,
-                                 {.causal = !two_sided,
+                                 {.mask = {.causal = !two_sided},
                                   .lag_bias = nn::t5_bias(table, l, l, 128, two_sided),
                                   .form = form});
       sum(y * fixed_noise(y.shape(), 5)).backward();
@@ -285,7 +290,7 @@ TEST_CASE("Alibi: no parameters; the dtype of q; heads without a slope") {
       const Tensor want = scalar(-std::exp2(-0.5) * std::fabs(double(r)), {.dtype = f64});
       CHECK(b.rows[8][6 + r].item() == want.to(dtype).item());
     }
-    call.options.causal = true;
+    call.options.mask.causal = true;
     some.apply(call);
     CHECK(b.rows.shape() == Shape{12, 7});
     CHECK(max(abs(b.rows.slice(0, 8))).item() == 0);
@@ -321,16 +326,16 @@ TEST_CASE("KERPLE: gradients") {
   const Tensor p = tensor<double>({0.3, 1.6}).set_requires_grad(),
                a = tensor<double>({0.8, 0.1}).set_requires_grad();
   for (const auto kind : {Kerple::Kind::logarithmic, Kerple::Kind::power})
-    for (const AttentionForm form : forms)
+    for (const Form form : forms)
       for (const bool causal : {false, true})
         gradcheck(
             [&](const Tensors& in) {
               return attention(in[0], in[1], v,
-                               {.causal = causal,
+                               {.mask = {.causal = causal},
                                 .lag_bias = nn::kerple_bias(in[2], in[3], 3, 7, kind),
                                 .form = form});
             },
-            {q, k, p, a}, form == AttentionForm::composed);
+            {q, k, p, a}, form == Form::composed);
 }
 
 TEST_CASE("KERPLE: what is no pair of parameters") {
@@ -404,7 +409,7 @@ TEST_CASE("biases of calls without queries or keys") {
     for (const RelativeTable& b :
          {nn::t5_bias(table, size.m, size.n, 20, true), nn::kerple_bias(p, p, size.m, size.n),
           nn::alibi_bias({.5, .25}, size.m, size.n, {.dtype = f64})})
-      for (const AttentionForm form : forms) {
+      for (const Form form : forms) {
         const Tensor q = zeros({1, 2, size.m, 4}, {.dtype = f64});
         const Tensor k = zeros({1, 2, size.n, 4}, {.dtype = f64});
         const Tensor y = attention(q, k, k, {.lag_bias = b, .form = form});

@@ -25,7 +25,7 @@ using testing::worst_error;
 
 namespace {
 
-constexpr AttentionForm forms[] = {AttentionForm::automatic, AttentionForm::composed};
+constexpr Form forms[] = {Form::automatic, Form::composed};
 constexpr int64_t d_model = 12, n_heads = 4;
 
 /// The rows of a parameter that a pair of positions uses, from the relative position of its key.
@@ -34,7 +34,7 @@ using RowsOf = std::function<std::vector<int64_t>(int64_t r)>;
 struct Scheme {
   std::string name;
   nn::MakePosition position;
-  nn::Visibility visible;
+  AttentionMask visible;
   std::vector<std::pair<std::string, RowsOf>> tables;  // by the name of the parameter
   int64_t n_key_heads = 0;
   bool causal() const { return visible.causal; }
@@ -44,7 +44,7 @@ RowsOf one_row(std::function<int64_t(int64_t)> row) {
   return [row](int64_t r) { return std::vector<int64_t>{row(r)}; };
 }
 
-Scheme music(const std::string& name, const nn::MusicRelative::Options& o, nn::Visibility visible,
+Scheme music(const std::string& name, const nn::MusicRelative::Options& o, AttentionMask visible,
              int64_t n_key_heads = 0) {
   const int64_t rows = o.two_sided ? 2 * o.length - 1 : o.length;
   auto row = [=](int64_t r) {
@@ -54,21 +54,20 @@ Scheme music(const std::string& name, const nn::MusicRelative::Options& o, nn::V
   return {name, nn::music_relative(o), visible, {{"position.table", one_row(row)}}, n_key_heads};
 }
 
-Scheme shaw(const std::string& name, const nn::ShawRelative::Options& o, nn::Visibility visible) {
+Scheme shaw(const std::string& name, const nn::ShawRelative::Options& o, AttentionMask visible) {
   const RowsOf row = one_row([k = o.clip](int64_t r) { return std::clamp<int64_t>(r, -k, k) + k; });
   Scheme s{name, nn::shaw_relative(o), visible, {{"position.keys", row}}};
   if (o.values) s.tables.push_back({"position.values", row});
   return s;
 }
 
-Scheme bert(const std::string& name, const nn::BertRelative::Options& o, nn::Visibility visible,
+Scheme bert(const std::string& name, const nn::BertRelative::Options& o, AttentionMask visible,
             int64_t n_key_heads = 0) {
   const RowsOf row = one_row([p = o.length](int64_t r) { return r + p - 1; });
   return {name, nn::bert_relative(o), visible, {{"position.table", row}}, n_key_heads};
 }
 
-Scheme deberta(const std::string& name, const nn::Disentangled::Options& o,
-               nn::Visibility visible) {
+Scheme deberta(const std::string& name, const nn::Disentangled::Options& o, AttentionMask visible) {
   const int64_t k = o.buckets > 0 ? o.buckets : o.max_distance;
   auto delta = [=](int64_t d) {
     if (o.buckets > 0) d = nn::log_bucket(d, o.buckets, o.max_distance);
@@ -84,8 +83,8 @@ Scheme deberta(const std::string& name, const nn::Disentangled::Options& o,
 }
 
 const std::vector<Scheme>& schemes() {
-  const nn::Visibility causal{.causal = true}, window{.causal = true, .window = 6};
-  const nn::Visibility local{.causal = true, .block = 4}, band{.window = 6};
+  const AttentionMask causal{.causal = true}, window{.causal = true, .window = 6};
+  const AttentionMask local{.causal = true, .block = 4}, band{.window = 6};
   static const std::vector<Scheme> all{
       music("music", {.length = 9}, causal),
       music("music, shared heads", {.length = 9, .shared_by_heads = true}, causal),
@@ -118,7 +117,7 @@ const std::vector<Scheme>& schemes() {
 }
 
 // A head size of wt103's, values of another, and tables of the size of everything else.
-std::unique_ptr<nn::MultiHeadAttention> make(const Scheme& s, AttentionForm form) {
+std::unique_ptr<nn::MultiHeadAttention> make(const Scheme& s, Form form) {
   manual_seed(5);
   auto layer = std::make_unique<nn::MultiHeadAttention>(
       nn::MultiHeadAttention::Options{.d_model = d_model,
@@ -149,8 +148,8 @@ double largest(const Tensor& x) { return max(abs(x)).item(); }
 template <class F>
 void for_all(F f) {
   for (const Scheme& s : schemes())
-    for (const AttentionForm form : forms) {
-      INFO(s.name << (form == AttentionForm::composed ? ", composed" : ""));
+    for (const Form form : forms) {
+      INFO(s.name << (form == Form::composed ? ", composed" : ""));
       f(s, *make(s, form));
     }
 }
@@ -222,7 +221,7 @@ TEST_CASE("relative tables: entries of a batch know nothing of each other") {
   const Tensor padding = zeros({3, 20}, {.dtype = boolean});
   padding.slice(1, 18).fill_(1);
   for_all([&](const Scheme& s, const nn::MultiHeadAttention& layer) {
-    nn::Visibility visible = s.visible;
+    AttentionMask visible = s.visible;
     visible.key_padding = padding.clone();
     const Tensor before = layer(x, visible);
     Tensor changed = x.clone();
@@ -267,7 +266,7 @@ TEST_CASE("relative tables: rows that no pair uses get a gradient of exactly zer
 }
 
 TEST_CASE("relative tables: outer rows collect what all the rows beyond them would get") {
-  const nn::Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   const int64_t l = 33;
   using Pair = std::pair<Scheme, Scheme>;  // a table that ends, and one that reaches everything
   const Pair pairs[] = {
@@ -290,8 +289,8 @@ TEST_CASE("relative tables: outer rows collect what all the rows beyond them wou
        deberta("", {.max_distance = 33, .buckets = 0, .content_to_position = false}, {})}};
   const Tensor x = fixed_noise({2, l, d_model}, 1), w = fixed_noise({2, l, d_model}, 2);
   for (const auto& [ending, complete] : pairs)
-    for (const AttentionForm form : forms) {
-      INFO(ending.name << (form == AttentionForm::composed ? ", composed" : ""));
+    for (const Form form : forms) {
+      INFO(ending.name << (form == Form::composed ? ", composed" : ""));
       const auto a = make(ending, form), b = make(complete, form);
       for (size_t t = 0; t < ending.tables.size(); ++t) {
         const auto& [name, row_a] = ending.tables[t];
@@ -330,7 +329,7 @@ TEST_CASE("relative tables: outer rows collect what all the rows beyond them wou
 TEST_CASE("relative tables: the gradient of a table of keys adds up to zero over its rows") {
   // Where each key has a row, the same vector added to all of them moves all scores of a query
   // alike. A table that ends (zero beyond) is no such case.
-  const nn::Visibility causal{.causal = true}, local{.causal = true, .block = 4};
+  const AttentionMask causal{.causal = true}, local{.causal = true, .block = 4};
   const Scheme complete[] = {
       music("music", {.length = 20}, causal),
       music("music, clip", {.length = 4, .shared_by_heads = true, .beyond = Beyond::clip}, causal),
@@ -345,8 +344,8 @@ TEST_CASE("relative tables: the gradient of a table of keys adds up to zero over
       bert("keys too", {.length = 20, .keys_too = true}, {})};
   const Tensor x = fixed_noise({2, 20, d_model}, 1), w = fixed_noise({2, 20, d_model}, 2);
   for (const Scheme& s : complete)
-    for (const AttentionForm form : forms) {
-      INFO(s.name << (form == AttentionForm::composed ? ", composed" : ""));
+    for (const Form form : forms) {
+      INFO(s.name << (form == Form::composed ? ", composed" : ""));
       const auto layer = make(s, form);
       const Tensor y = (*layer)(x, s.visible);
       const Tensor g = by_heads(grad({y}, {parameter(*layer, s.tables[0].first)}, {w})[0]);
@@ -382,7 +381,7 @@ void fill(const Tensor& table, uint64_t stream) {
 }  // namespace
 
 TEST_CASE("a clip that is not reached is the unmasked Music Transformer; causal, its past") {
-  for (const AttentionForm form : forms)
+  for (const Form form : forms)
     for (const int64_t l : {1, 2, 12, 65}) {
       INFO("L " << l);
       Parent a, b, c;
@@ -395,13 +394,13 @@ TEST_CASE("a clip that is not reached is the unmasked Music Transformer; causal,
       past.table.detach().copy_(shaw.keys.detach().slice(1, 0, l));
       CHECK(worst_error(attend(shaw, l, {.form = form}), attend(both, l, {.form = form})) < 1e-14);
       for (const int64_t m : {l, (l + 1) / 2})
-        CHECK(worst_error(attend(shaw, l, {.causal = true, .form = form}, m),
-                          attend(past, l, {.causal = true, .form = form}, m)) < 1e-14);
+        CHECK(worst_error(attend(shaw, l, {.mask = {.causal = true}, .form = form}, m),
+                          attend(past, l, {.mask = {.causal = true}, .form = form}, m)) < 1e-14);
     }
 }
 
 TEST_CASE("local attention in blocks that hold everything is global attention") {
-  for (const AttentionForm form : forms)
+  for (const Form form : forms)
     for (const int64_t l : {1, 7, 65})
       for (const int64_t block : {l, l + 1, 2 * l}) {
         Parent a, b;
@@ -411,13 +410,13 @@ TEST_CASE("local attention in blocks that hold everything is global attention") 
         b.to(f64);
         fill(local.table, 4);
         global.table.detach().copy_(local.table.detach().slice(1, 2 * block - l));
-        CHECK(worst_error(attend(local, l, {.block = block, .form = form}),
-                          attend(global, l, {.causal = true, .form = form})) < 1e-14);
+        CHECK(worst_error(attend(local, l, {.mask = {.block = block}, .form = form}),
+                          attend(global, l, {.mask = {.causal = true}, .form = form})) < 1e-14);
       }
 }
 
 TEST_CASE("equal rows of Shaw's tables: none for the keys, one addition to the output for values") {
-  for (const AttentionForm form : forms)
+  for (const Form form : forms)
     for (const bool causal : {false, true})
       for (const int64_t clip : {0, 2, 30}) {
         Parent parent;
@@ -426,10 +425,10 @@ TEST_CASE("equal rows of Shaw's tables: none for the keys, one addition to the o
         const Tensor key = fixed_noise({3, 1, 41}, 4), value = fixed_noise({3, 1, 5}, 5);
         shaw.keys.detach().copy_(key.expand(shaw.keys.shape()));
         shaw.values.detach().copy_(value.expand(shaw.values.shape()));
-        const Tensor y = attend(shaw, 20, {.causal = causal, .form = form});
+        const Tensor y = attend(shaw, 20, {.mask = {.causal = causal}, .form = form});
         const Tensor plain =
             attention(fixed_noise({2, 3, 20, 41}, 1), fixed_noise({2, 3, 20, 41}, 2),
-                      fixed_noise({2, 3, 20, 5}, 3), {.causal = causal, .form = form});
+                      fixed_noise({2, 3, 20, 5}, 3), {.mask = {.causal = causal}, .form = form});
         CHECK(worst_error(y, plain + value) < 1e-13);
       }
 }

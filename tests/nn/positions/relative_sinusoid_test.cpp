@@ -51,7 +51,7 @@ Tensor by_loops(const Made& made, const nn::AttentionCall& call) {
         made.position.options.clamp);
     heads.push_back(reference::tensor(reference::xl_attention(
         terms, of_head(call.v), s.d_key,
-        [&](int64_t i, int64_t j) { return call.options.causal && j > i + n - m; })));
+        [&](int64_t i, int64_t j) { return call.options.mask.causal && j > i + n - m; })));
   }
   return stack(heads).unsqueeze(0);
 }
@@ -61,12 +61,11 @@ nn::AttentionCall noisy_call(nn::HeadShape s, int64_t m, int64_t n, bool causal)
                          fixed_noise({1, s.n_heads, n, s.d_key}, 2),
                          fixed_noise({1, s.n_heads, n, s.d_value}, 3),
                          {}};
-  call.options.causal = causal;
+  call.options.mask.causal = causal;
   return call;
 }
 
-Tensor run(const RelativeSinusoid& position, nn::AttentionCall call,
-           AttentionForm form = AttentionForm::automatic) {
+Tensor run(const RelativeSinusoid& position, nn::AttentionCall call, Form form = Form::automatic) {
   position.apply(call);
   call.options.form = form;
   return attention(call.q, call.k, call.v, call.options);
@@ -129,8 +128,8 @@ TEST_CASE("RelativeSinusoid is the paper's attention, with and without memory") 
   const Made made(heads);
   const nn::AttentionCall call = noisy_call(heads, m, n, true);
   const Tensor expected = by_loops(made, call);
-  CHECK(worst_error(run(made.position, call, AttentionForm::composed), expected) < 1e-12);
-  CHECK(worst_error(run(made.position, call, AttentionForm::fused), expected) < 1e-12);
+  CHECK(worst_error(run(made.position, call, Form::composed), expected) < 1e-12);
+  CHECK(worst_error(run(made.position, call, Form::fused), expected) < 1e-12);
 }
 
 TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multiple of one") {
@@ -139,8 +138,8 @@ TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multip
   const Made made(heads);
   const nn::AttentionCall call = noisy_call(heads, m, m + memory, true);
   const Tensor expected = by_loops(made, call);
-  CHECK(worst_error(run(made.position, call, AttentionForm::composed), expected) < 1e-12);
-  CHECK(worst_error(run(made.position, call, AttentionForm::fused), expected) < 1e-12);
+  CHECK(worst_error(run(made.position, call, Form::composed), expected) < 1e-12);
+  CHECK(worst_error(run(made.position, call, Form::fused), expected) < 1e-12);
 }
 
 TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest lag") {
@@ -152,7 +151,7 @@ TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest lag") {
     made.position.r.weight.detach().copy_(fixed_noise({8, 6}, 5));
     const Made plain(heads);
     plain.position.r.weight.detach().copy_(fixed_noise({8, 6}, 5));
-    for (const AttentionForm form : {AttentionForm::composed, AttentionForm::fused}) {
+    for (const Form form : {Form::composed, Form::fused}) {
       const Tensor y = run(made.position, call, form);
       CHECK(worst_error(y, by_loops(made, call)) < 1e-12);
       CHECK(same_bits(y, run(plain.position, call, form)) == (clamp >= 8));
@@ -165,7 +164,7 @@ TEST_CASE("RelativeSinusoid without a causal mask: lags of both signs") {
   const nn::HeadShape heads{2, 4, 4, 6};
   const Made made(heads, clamp);
   const nn::AttentionCall call = noisy_call(heads, m, n, false);
-  for (const AttentionForm form : {AttentionForm::composed, AttentionForm::fused})
+  for (const Form form : {Form::composed, Form::fused})
     CHECK(worst_error(run(made.position, call, form), by_loops(made, call)) < 1e-12);
 }
 
@@ -182,7 +181,7 @@ TEST_CASE("RelativeSinusoid: special cases") {
     made.position.r.weight.detach().zero_();
     made.position.u.detach().zero_();
     CHECK(worst_error(run(made.position, call),
-                      attention(call.q, call.k, call.v, {.causal = true})) < 1e-14);
+                      attention(call.q, call.k, call.v, {.mask = {.causal = true}})) < 1e-14);
   }
   SECTION("no biases: the Music Transformer's with the projected sinusoids as its table") {
     const Made made(heads);
@@ -221,7 +220,7 @@ TEST_CASE("RelativeSinusoid uses the rows that a model made") {
 
   call.position_rows = zeros({5, 8}, doubles);
   CHECK_THROWS_WITH(run(made.position, call), Containing("f64 [5, 8]; must be [lags, 6]"));
-  call.options.causal = false;
+  call.options.mask.causal = false;
   CHECK_THROWS_WITH(run(made.position, call), Containing("attention must be causal"));
 }
 
@@ -230,7 +229,7 @@ TEST_CASE("RelativeSinusoid: gradients") {
   const nn::HeadShape heads{2, 2, 2, 4};
   Made made(heads, clamp);
   const nn::AttentionCall call = noisy_call(heads, m, n, true);
-  for (const AttentionForm form : {AttentionForm::composed, AttentionForm::fused})
+  for (const Form form : {Form::composed, Form::fused})
     testing::gradcheck(
         [&](const Tensors& x) {
           nn::AttentionCall c = call;
@@ -245,5 +244,5 @@ TEST_CASE("RelativeSinusoid: gradients") {
         {testing::fixed_leaf(call.q.shape(), 1), testing::fixed_leaf(call.k.shape(), 2),
          testing::fixed_leaf(call.v.shape(), 3), testing::fixed_leaf({4, 4}, 4),
          testing::fixed_leaf({2, 2}, 5), testing::fixed_leaf({2, 2}, 6)},
-        form == AttentionForm::composed);
+        form == Form::composed);
 }

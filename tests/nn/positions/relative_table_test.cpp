@@ -79,12 +79,12 @@ TEST_CASE("MusicRelative adds its table to a call") {
       nn::AttentionCall call{zeros({1, 3, 2, 4}), zeros({1, 3, 7, 4}), zeros({1, 3, 7, 5}), {}};
       CHECK(call.n_queries() == 2);
       CHECK(call.n_keys() == 7);
-      call.options.window = 5;
+      call.options.mask.window = 5;
       position.apply(call);
       CHECK(call.options.keys.rows.same(position.table));
       CHECK(call.options.keys.zero_row == 5);
       CHECK(call.options.keys.beyond == beyond);
-      CHECK(call.options.window == 5);
+      CHECK(call.options.mask.window == 5);
       CHECK_FALSE(call.options.values.defined());
     }
 }
@@ -95,7 +95,7 @@ TEST_CASE("MusicRelative: the last row is a query's own position, the first the 
   const MusicRelative position(parent, {1, 1, 1}, {.length = 3});
   position.table.detach().copy_(tensor<float>({-2, -1, 0}).reshape({1, 3, 1}));
   nn::AttentionCall call{ones({1, 1, 4, 1}), zeros({1, 1, 4, 1}), zeros({1, 1, 4, 1}), {}};
-  call.options.causal = true;
+  call.options.mask.causal = true;
   position.apply(call);
   const auto w = attention_weights(call.q, call.k, call.options)[0][0].select(0, 3);
   // Scores of the last query: 0 beyond the table, −2, −1, 0.
@@ -181,13 +181,13 @@ TEST_CASE("ShawRelative adds its tables to a call") {
     Parent parent;
     const ShawRelative position(parent, heads, {.clip = 2, .values = values});
     nn::AttentionCall call = make_call(2, 7);
-    call.options.window = 5;
+    call.options.mask.window = 5;
     position.apply(call);
     CHECK(call.options.keys.rows.same(position.keys));
     CHECK(call.options.keys.zero_row == 2);
     CHECK(call.options.keys.beyond == Beyond::clip);
     CHECK(call.options.values.defined() == values);
-    CHECK(call.options.window == 5);
+    CHECK(call.options.mask.window == 5);
     if (!values) continue;
     CHECK(call.options.values.rows.same(position.values));
     CHECK(call.options.values.zero_row == 2);
@@ -217,7 +217,7 @@ TEST_CASE("BertRelative: shape of the table, and where it ends") {
   CHECK_THROWS_WITH(output(longer), Containing("key table reaches from -5 to 5, but relative "
                                                "positions from -6 to 6 occur"));
   both.apply(past);
-  past.options.causal = true;
+  past.options.mask.causal = true;
   CHECK_THROWS_WITH(output(past), Containing("relative positions from -6 to 0 occur"));
 }
 

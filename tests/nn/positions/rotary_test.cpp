@@ -31,7 +31,7 @@ constexpr RotaryPairing pairings[] = {RotaryPairing::half, RotaryPairing::interl
 
 // The products of turned queries and keys.
 Tensor scores(const Tensor& q, const Tensor& k, int64_t first, const RotaryOptions& o) {
-  const Tensor keys = rotate(k, first, o, RotaryPart::key);
+  const Tensor keys = rotate(k, first, o, Side::key);
   return matmul(rotate(q, first + k.size(2) - q.size(2), o), keys.transpose(2, 3));
 }
 
@@ -144,8 +144,8 @@ TEST_CASE("rotate: gradients") {
     for (const RotaryOptions& o : {RotaryOptions{.pairing = pairing},
                                    {.dims = 4, .pairing = pairing},
                                    {.pairing = pairing, .xpos = true, .xpos_scale_base = 3}})
-      for (const RotaryPart part : {RotaryPart::query, RotaryPart::key})
-        gradcheck([&](const Tensors& in) { return rotate(in[0], -2, o, part); },
+      for (const Side side : {Side::query, Side::key})
+        gradcheck([&](const Tensors& in) { return rotate(in[0], -2, o, side); },
                   {fixed_leaf({2, 1, 3, 6}, 1)});
 }
 
@@ -173,9 +173,9 @@ TEST_CASE("xPos: positions whose factor the dtype does not hold") {
                     "[rotate] xPos at positions 551 to 552 has factors beyond f32; accepted: -551 "
                     "to 551; a larger xpos_scale_base reaches further");
   CHECK_THROWS_WITH(rotate(x, -552, o), Containing("accepted: -551 to 551"));
-  for (const RotaryPart part : {RotaryPart::query, RotaryPart::key})
+  for (const Side side : {Side::query, Side::key})
     for (const int64_t first : {-551, 550}) {
-      const double most = max(abs(rotate(x, first, o, part))).item();
+      const double most = max(abs(rotate(x, first, o, side))).item();
       CHECK(std::isfinite(most));
     }
   CHECK(rotate(x.to(f64), 552, o).dtype() == f64);
@@ -208,7 +208,7 @@ TEST_CASE("Rotary equals attention with its scores as a bias") {
   for (const RotaryPairing pairing : pairings)
     for (const bool xpos : {false, true})
       for (const Size size : {Size{1, 1}, {7, 7}, {3, 9}, {1, 9}, {9, 3}, {33, 70}})
-        for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::composed})
+        for (const Form form : {Form::automatic, Form::composed})
           for (const bool causal : {false, true}) {
             if ((causal && size.m > size.n) || (xpos && !causal)) continue;
             Parent parent;
@@ -218,11 +218,11 @@ TEST_CASE("Rotary equals attention with its scores as a bias") {
                                    fixed_noise({2, 2, size.n, 6}, 2),
                                    fixed_noise({2, 2, size.n, 3}, 3),
                                    {}};
-            call.options.causal = causal;
+            call.options.mask.causal = causal;
             call.options.form = form;
             const Tensor bias = reference::rotary_scores(call.q, call.k, o) * (1 / std::sqrt(6.0));
             const Tensor want = reference::attention(zeros_like(call.q), call.k, call.v,
-                                                     {.causal = causal, .bias = bias});
+                                                     {.mask = {.causal = causal}, .bias = bias});
             position.apply(call);
             CHECK(worst_error(attention(call.q, call.k, call.v, call.options), want) < 1e-12);
           }
@@ -232,19 +232,18 @@ TEST_CASE("Rotary: gradients through attention") {
   Parent parent;
   const Tensor v = fixed_noise({1, 1, 7, 3}, 3);
   for (const bool xpos : {false, true})
-    for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::composed}) {
+    for (const Form form : {Form::automatic, Form::composed}) {
       Parent owner;
       const nn::Rotary position(owner, {.n_heads = 2, .d_key = 4}, {.xpos = xpos});
       gradcheck(
           [&](const Tensors& in) {
             nn::AttentionCall call{in[0], in[1], v, {}};
-            call.options.causal = true;
+            call.options.mask.causal = true;
             call.options.form = form;
             position.apply(call);
             return attention(call.q, call.k, call.v, call.options);
           },
-          {fixed_leaf({1, 2, 3, 4}, 1), fixed_leaf({1, 1, 7, 4}, 2)},
-          form == AttentionForm::composed);
+          {fixed_leaf({1, 2, 3, 4}, 1), fixed_leaf({1, 1, 7, 4}, 2)}, form == Form::composed);
     }
 }
 
@@ -259,7 +258,7 @@ TEST_CASE("Rotary: a cache keeps turned keys, for xPos the keys as they were") {
       const Tensor keys = attention.k(x).reshape({2, 9, 2, 4}).transpose(1, 2);
       nn::KeyValueCache cache;
       cache.limit = limit;
-      const nn::Visibility visible{.causal = true, .window = 4};
+      const AttentionMask visible{.causal = true, .window = 4};
       const Tensor y = attention(x, visible);
       CHECK(worst_error(attention(x.slice(1, 0, 6), visible, &cache), y.slice(1, 0, 6)) < 1e-14);
       for (int64_t at = 6; at < 9; ++at)
@@ -287,7 +286,7 @@ TEST_CASE("xPos over a long text in f32") {
                          fixed_noise({1, 1, n, 4}, 2, f32),
                          fixed_noise({1, 1, n, 4}, 3, f32),
                          {}};
-  call.options.causal = true;
+  call.options.mask.causal = true;
   const Tensor bias = reference::rotary_scores(call.q, call.k, {.xpos = true}) * 0.5;
   const Tensor want = reference::attention(zeros_like(call.q), call.k, call.v, {.bias = bias});
   position.apply(call);

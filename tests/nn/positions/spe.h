@@ -73,7 +73,7 @@ struct Layers : nn::Module {
   using Options = nn::MultiHeadAttention::Options;
   explicit Layers(Options o) : options(std::move(o)) {}
 
-  Tensor operator()(const Tensor& x, const nn::Visibility& visible = {.causal = true},
+  Tensor operator()(const Tensor& x, const AttentionMask& visible = {.causal = true},
                     std::vector<nn::KeyValueCache>* caches = nullptr) const {
     Tensor y = x;
     for (int64_t i = 0; i < 3; ++i)

@@ -40,7 +40,7 @@ std::vector<nn::MakeFeatureMap> maps() {
 
 // One position and one kernel, without projections.
 struct Path : nn::Module {
-  Path(const nn::MakePosition& make, const nn::MakeFeatureMap& map, LinearForm form) {
+  Path(const nn::MakePosition& make, const nn::MakeFeatureMap& map, Form form) {
     manual_seed(3);
     nn::HeadShape shape{2, 4, 3, 8};
     if (make) position = make(*this, shape);
@@ -50,7 +50,7 @@ struct Path : nn::Module {
     eval();
   }
   Tensor operator()(const Tensor& q, const Tensor& k) const {
-    nn::AttentionCall call{q, k, fixed_noise({2, 2, length, 3}, 3), {.causal = true}};
+    nn::AttentionCall call{q, k, fixed_noise({2, 2, length, 3}, 3), {.mask = {.causal = true}}};
     if (position) position->apply(call);
     return (*kernel)(call);
   }
@@ -81,7 +81,7 @@ void check_rows(const Tensor& y, const Tensor& clean, int64_t first, int64_t las
 void on_every_path(const std::function<void(const Path&)>& body) {
   for (const bool fast : {false, true}) {
     const auto spe_form = fast ? Form::fused : Form::composed;
-    const auto form = fast ? LinearForm::chunked : LinearForm::composed;
+    const auto form = fast ? Form::fused : Form::composed;
     for (const Named& at : positions(spe_form))
       for (const nn::MakeFeatureMap& map : maps()) {
         const Path path(at.position, map, form);

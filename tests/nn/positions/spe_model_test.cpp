@@ -22,7 +22,7 @@ namespace {
 using Caches = std::vector<nn::KeyValueCache>;
 
 // x through the model piece by piece.
-Tensor generated(const Layers& model, const Tensor& x, const nn::Visibility& visible,
+Tensor generated(const Layers& model, const Tensor& x, const AttentionMask& visible,
                  const std::vector<int64_t>& pieces, const nn::KeyValueCache& empty = {}) {
   Caches caches(3, empty);
   Tensors parts;
@@ -57,7 +57,7 @@ TEST_CASE("Spe: token by token equals one pass, with every kernel") {
   NoGrad guard;
   const int64_t l = 23;
   const Tensor x = fixed_noise({2, l, 8}, 1), other = fixed_noise({2, l, 8}, 2);
-  const nn::Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   const std::vector<int64_t> steps(size_t(l), 1);
   for (const auto& code : spe_codes())
     for (const auto& kernel : spe_kernels())
@@ -85,7 +85,7 @@ TEST_CASE("Spe: generation makes some positions at a time, and notices what chan
   // The composed form makes each position anew.
   const auto codes = spe_codes(), plain = spe_codes(Form::composed);
   const Tensor x = fixed_noise({2, 90, 8}, 1);
-  const nn::Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   for (size_t i = 0; i < codes.size(); ++i) {
     INFO(codes[i].name);
     const auto outputs = [&](const nn::MakePosition& make) {
@@ -133,7 +133,7 @@ TEST_CASE("Spe: what generation keeps ahead is small, and given back") {
       layers_of(nn::conv_spe({.realizations = 64, .taps = {100}}), nn::linear_kernel());
   model->eval();
   Caches caches(3);
-  const nn::Visibility causal{.causal = true};
+  const AttentionMask causal{.causal = true};
   (*model)(x.slice(1, 0, 10), causal, &caches);
   const int64_t state = memory_stats().live;
   (*model)(x.slice(1, 10, 11), causal, &caches);
@@ -150,7 +150,7 @@ TEST_CASE("Spe: what generation keeps ahead is small, and given back") {
 TEST_CASE("Spe: a limited cache knows where its keys stand") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, 23, 8}, 1);
-  const nn::Visibility window{.causal = true, .window = 6};
+  const AttentionMask window{.causal = true, .window = 6};
   for (const auto& code : spe_codes()) {
     INFO(code.name);
     manual_seed(4);
@@ -398,9 +398,9 @@ TEST_CASE("Spe: queries from another sequence") {
     const Tensor y = cross(x, context, {});
     manual_seed(7);
     nn::KeyValueCache cache;
-    const Tensor first = cross(x, context, {}, cache);
+    const Tensor first = cross(x, context, {}, &cache);
     CHECK(same_bits(first, y));
-    CHECK(worst_error(cross(x, context, {}, cache), y) < 1e-13);  // no new draw
+    CHECK(worst_error(cross(x, context, {}, &cache), y) < 1e-13);  // no new draw
     CHECK(same_bits(cross(x, context, {}), y) == !training);
   }
 }

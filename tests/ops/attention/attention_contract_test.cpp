@@ -18,6 +18,10 @@
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms on options inside options
+#endif
+
 using namespace stretto;
 using testing::AttentionInputs;
 using testing::AttentionSetup;
@@ -28,10 +32,10 @@ using testing::worst_error;
 
 namespace {
 
-constexpr AttentionForm forms[] = {AttentionForm::composed, AttentionForm::fused};
+constexpr Form forms[] = {Form::composed, Form::fused};
 
 // Bytes that forward and backward take above what was in use, for one sequence of n.
-int64_t peak(const AttentionSetup& s, AttentionForm form) {
+int64_t peak(const AttentionSetup& s, Form form) {
   AttentionInputs in = make_inputs(s, f32);
   for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
   const int64_t before = memory_stats().live;
@@ -54,7 +58,7 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
         .batch = 1, .heads = h, .queries = n, .d = d, .causal = true, .table = n, .lag_bias = true};
   };
   for (const int64_t n : {2048, 4096}) {
-    const int64_t fused = peak(setup(n), AttentionForm::fused);
+    const int64_t fused = peak(setup(n), Form::fused);
     // Output and its gradient, gradients of q, k, v and of the rows per head and in total; and per
     // thread 32 queries' weights, their gradient and the band of lags.
     const int64_t tensors = 4 * h * n * d * (2 + 3 + 2), vectors = 4 * h * n * 4;
@@ -63,10 +67,10 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
     CHECK(fused <= tensors + vectors + strips + 65536);
   }
   const int64_t n = 1024, scores = 4 * h * n * n;
-  CHECK(peak(setup(n), AttentionForm::composed) >= 2 * scores);
-  CHECK(peak(setup(n), AttentionForm::fused) < scores);
-  const double growth = double(peak(setup(4096), AttentionForm::fused)) /
-                        double(peak(setup(2048), AttentionForm::fused));
+  CHECK(peak(setup(n), Form::composed) >= 2 * scores);
+  CHECK(peak(setup(n), Form::fused) < scores);
+  const double growth =
+      double(peak(setup(4096), Form::fused)) / double(peak(setup(2048), Form::fused));
   CHECK(growth < 2.1);
   set_num_threads(threads);
 }
@@ -77,13 +81,13 @@ TEST_CASE("attention memory: local blocks need strips of two blocks only") {
   const AttentionSetup s{
       .batch = 1, .heads = 1, .queries = 2048, .d = 1, .block = 64, .table = 128};
   const int64_t strip = 4 * 32 * (4 * 64 + 32), vectors = 4 * 2048 * 8;
-  CHECK(peak(s, AttentionForm::fused) <= 3 * strip + vectors + 65536);
+  CHECK(peak(s, Form::fused) <= 3 * strip + vectors + 65536);
   set_num_threads(threads);
 }
 
 TEST_CASE("attention memory: everything is given back") {
   const int64_t before = memory_stats().live;
-  for (const AttentionForm form : forms) peak({.queries = 100, .table = 20}, form);
+  for (const Form form : forms) peak({.queries = 100, .table = 20}, form);
   CHECK(memory_stats().live == before);
 }
 
@@ -92,7 +96,7 @@ TEST_CASE("attention of nothing") {
     int64_t b, m, n;
   };
   for (const auto& [b, m, n] : {Sizes{0, 4, 4}, Sizes{2, 0, 4}, Sizes{2, 4, 0}, Sizes{2, 0, 0}})
-    for (const AttentionForm form : forms)
+    for (const Form form : forms)
       for (const bool masked : {false, true}) {
         INFO("B " << b << ", M " << m << ", N " << n << (masked ? ", causal" : ""));
         AttentionInputs in = make_inputs({.table = 3, .two_sided = true, .lag_bias = true});
@@ -100,8 +104,8 @@ TEST_CASE("attention of nothing") {
         in.q = ones({b, 2, m, 8}, leaf);
         in.k = ones({b, 2, n, 8}, leaf);
         in.v = ones({b, 2, n, 5}, leaf);
-        in.options.causal = masked;
-        in.options.key_padding = zeros({b, n}, {.dtype = boolean});
+        in.options.mask.causal = masked;
+        in.options.mask.key_padding = zeros({b, n}, {.dtype = boolean});
         const Tensor y = in(form);
         CHECK(same_bits(y, zeros({b, 2, m, 5}, {.dtype = f64})));
         sum(y).backward();
@@ -113,18 +117,18 @@ TEST_CASE("attention of nothing") {
 
 TEST_CASE("attention identities: a block as long as the sequence is no block") {
   for (const int64_t block : {50, 51, 1000})
-    for (const AttentionForm form : forms) {
+    for (const Form form : forms) {
       const AttentionInputs local = make_inputs({.queries = 50, .block = block, .table = 60});
       AttentionInputs global = local;
-      global.options.block = 0;
-      global.options.causal = true;
+      global.options.mask.block = 0;
+      global.options.mask.causal = true;
       CHECK(same_bits(local(form), global(form)));
     }
 }
 
 TEST_CASE("attention identities: a table long enough is the same under every policy") {
   for (const int64_t table : {50, 51, 90})
-    for (const AttentionForm form : forms) {
+    for (const Form form : forms) {
       AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = table});
       const Tensor y = in(form);
       for (const Beyond beyond : {Beyond::clip, Beyond::error}) {
@@ -138,7 +142,7 @@ TEST_CASE("attention identities: a table long enough is the same under every pol
 }
 
 TEST_CASE("attention identities: zero beyond the table is a longer table of zeros") {
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = 20});
     const Tensor y = in(form);
     in.options.keys = {pad(in.options.keys.rows, 1, 30, 0), 49, Beyond::error};
@@ -148,7 +152,7 @@ TEST_CASE("attention identities: zero beyond the table is a longer table of zero
 
 TEST_CASE(
     "attention identities: Shaw's clip beyond the sequence is the two-sided Music Transformer") {
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     AttentionInputs in =
         make_inputs({.queries = 20, .table = 31, .two_sided = true, .beyond = Beyond::clip});
     const Tensor y = in(form);
@@ -157,7 +161,7 @@ TEST_CASE(
     in.options.keys.beyond = Beyond::zero;
     CHECK(worst_error(in(form), y) < 1e-14);
     // Causal, the rows of the future do not matter.
-    in.options.causal = true;
+    in.options.mask.causal = true;
     const Tensor causal = in(form);
     in.options.keys.rows = in.options.keys.rows.slice(1, 0, 20);
     CHECK(worst_error(in(form), causal) < 1e-14);
@@ -189,10 +193,10 @@ TEST_CASE("attention identities: Transformer-XL's u and v") {
         }
   // The scores as a dense bias of queries that say nothing themselves.
   const Tensor want = attention(zeros_like(q), k, values, {.bias = tensor(scores, {2, 2, m, n})});
-  for (const AttentionForm form : forms) {
-    const Tensor got =
-        attention(q + u, k, values,
-                  {.causal = true, .position_query = q + v, .keys = {r, n - 1}, .form = form});
+  for (const Form form : forms) {
+    const Tensor got = attention(
+        q + u, k, values,
+        {.mask = {.causal = true}, .position_query = q + v, .keys = {r, n - 1}, .form = form});
     CHECK(worst_error(got, want) < 1e-14);
   }
 }
@@ -206,7 +210,7 @@ TEST_CASE("attention identities: a bias per lag is a dense bias") {
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) dense.push_back(lags[head][j - (i + n - m) + n - 1].item());
   const Tensor want = attention(in.q, in.k, in.v, {.bias = tensor(dense, {h, m, n})});
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     AttentionOptions o{.form = form};
     o.lag_bias = {lags, n - 1, Beyond::error};
     CHECK(worst_error(attention(in.q, in.k, in.v, o), want) < 1e-14);
@@ -219,7 +223,7 @@ TEST_CASE("attention identities: a table of equal rows") {
   const AttentionInputs in = make_inputs({.queries = 9});
   const Tensor row = fixed_noise({2, 1, 8}, 8), rows = row.expand({2, 5, 8});
   const Tensor plain = attention(in.q, in.k, in.v);
-  for (const AttentionForm form : forms)
+  for (const Form form : forms)
     CHECK(worst_error(attention(in.q, in.k, in.v, {.keys = {rows, 2, Beyond::clip}, .form = form}),
                       plain) < 1e-14);
   CHECK(worst_error(attention(in.q, in.k, in.v, {.values = {rows, 2, Beyond::clip}}), plain + row) <
@@ -227,7 +231,7 @@ TEST_CASE("attention identities: a table of equal rows") {
 }
 
 TEST_CASE("attention identities: shared key heads are repeated key heads") {
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     AttentionInputs in =
         make_inputs({.heads = 6, .key_heads = 2, .queries = 9, .causal = true, .table = 5});
     const Tensor y = in(form);
@@ -251,7 +255,7 @@ TEST_CASE("attention_weights are the weights used") {
       if (total != 0) CHECK(std::fabs(total - 1) < 1e-13);
     // With the identity for values the output is the weights.
     in.v = eye(n, {.dtype = f64}).unsqueeze(0).unsqueeze(0).expand({s.batch, in.k.size(1), n, n});
-    CHECK(worst_error(in(AttentionForm::automatic), w) < 1e-13);
+    CHECK(worst_error(in(Form::automatic), w) < 1e-13);
     CHECK(worst_error(softmax(attention_scores(in.q, in.k, in.options), -1), w) == 0);
   }
 }
@@ -259,7 +263,7 @@ TEST_CASE("attention_weights are the weights used") {
 TEST_CASE("attention_scores: scaled products and biases, −∞ where nothing is seen") {
   const Tensor q = fixed_noise({1, 2, 3, 4}, 1), k = fixed_noise({1, 2, 5, 4}, 2);
   const Tensor bias = fixed_noise({2, 3, 5}, 3);
-  const Tensor s = attention_scores(q, k, {.causal = true, .scale = 0.3, .bias = bias});
+  const Tensor s = attention_scores(q, k, {.mask = {.causal = true}, .scale = 0.3, .bias = bias});
   for (int64_t h = 0; h < 2; ++h)
     for (int64_t i = 0; i < 3; ++i)
       for (int64_t j = 0; j < 5; ++j) {
@@ -340,13 +344,13 @@ TEST_CASE("attention: errors") {
                     "must have one floating dtype");
   CHECK_THROWS_WITH(attention(q.to(i64), k.to(i64), v.to(i64)),
                     Containing("all must have one floating dtype"));
-  CHECK(error({.window = -1}) == "[attention] window -1, block 0; must not be negative");
-  CHECK(error({.block = -2}) == "[attention] window 0, block -2; must not be negative");
-  CHECK(error({.window = 3, .block = 2}) ==
+  CHECK(error({.mask = {.window = -1}}) == "[attention] window -1, block 0; must not be negative");
+  CHECK(error({.mask = {.block = -2}}) == "[attention] window 0, block -2; must not be negative");
+  CHECK(error({.mask = {.window = 3, .block = 2}}) ==
         "[attention] window and block are both set; choose one");
-  CHECK(error({.key_padding = zeros({2, 4}, {.dtype = boolean})}) ==
+  CHECK(error({.mask = {.key_padding = zeros({2, 4}, {.dtype = boolean})}}) ==
         "[attention] key_padding bool [2, 4]; must be bool or u8 [2, 5]");
-  CHECK(error({.key_padding = zeros({2, 5})}) ==
+  CHECK(error({.mask = {.key_padding = zeros({2, 5})}}) ==
         "[attention] key_padding f32 [2, 5]; must be bool or u8 [2, 5]");
   CHECK(error({.dropout = 1.5}) == "[attention] dropout 1.5; accepted: 0 to 1");
   CHECK(error({.dropout = -0.1}) == "[attention] dropout -0.1; accepted: 0 to 1");
@@ -365,14 +369,14 @@ TEST_CASE("attention: errors") {
         "[attention] key table has 5 rows, but its row of relative position 0 is 5");
   CHECK(error({.keys = {zeros({4, 5, 8}), -1}}) ==
         "[attention] key table has 5 rows, but its row of relative position 0 is -1");
-  CHECK(error({.causal = true, .keys = {zeros({1, 4, 8}), 3, Beyond::error}}) ==
+  CHECK(error({.mask = {.causal = true}, .keys = {zeros({1, 4, 8}), 3, Beyond::error}}) ==
         "[attention] key table reaches from -3 to 0, but relative positions from -4 to 0 occur; "
         "make the table longer, or let `beyond` be zero or clip");
   CHECK(error({.keys = {zeros({1, 5, 8}), 4, Beyond::error}}) ==
         "[attention] key table reaches from -4 to 0, but relative positions from -4 to 2 occur; "
         "make the table longer, or let `beyond` be zero or clip");
-  CHECK(error({.causal = true, .window = 4, .keys = {zeros({1, 4, 8}), 3, Beyond::error}}) ==
-        "no error");
+  CHECK(error({.mask = {.causal = true, .window = 4},
+               .keys = {zeros({1, 4, 8}), 3, Beyond::error}}) == "no error");
   CHECK(
       error({.bias = zeros({3, 3, 5})}) ==
       "[attention] shapes [3, 3, 5] and [2, 4, 3, 5] do not broadcast: sizes 4 and 3 at dimension "
@@ -381,10 +385,10 @@ TEST_CASE("attention: errors") {
         "[attention] bias f32 [7, 2, 4, 3, 5]; must broadcast to [2, 4, 3, 5]");
   const std::string no_fused =
       "[attention] no fused form for these options (a value table, a dense "
-      "bias, or CUDA tensors); use AttentionForm::composed";
-  CHECK(error({.values = {zeros({1, 5, 6}), 0}, .form = AttentionForm::fused}) == no_fused);
-  CHECK(error({.bias = zeros({1}), .form = AttentionForm::fused}) == no_fused);
-  for (const AttentionForm form : forms) {
+      "bias, or CUDA tensors); use Form::composed";
+  CHECK(error({.values = {zeros({1, 5, 6}), 0}, .form = Form::fused}) == no_fused);
+  CHECK(error({.bias = zeros({1}), .form = Form::fused}) == no_fused);
+  for (const Form form : forms) {
     CHECK(error({.keys = {zeros({1, 5, 8}, {.dtype = f64}), 4}, .form = form}) ==
           "[attention] key table f64 [1, 5, 8] for q f32 [2, 4, 3, 8]; dtypes must agree");
     CHECK(error({.lag_bias = {zeros({1, 5}, {.dtype = f64}), 4}, .form = form}) ==
@@ -399,7 +403,7 @@ TEST_CASE("attention: errors") {
 TEST_CASE("attention: a position query without rows to meet is refused") {
   const Tensor x = fixed_noise({1, 2, 3, 4}, 1, f32);
   const AttentionOptions o{.position_query = x};
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     AttentionOptions with_form = o;
     with_form.form = form;
     CHECK_THROWS_WITH(attention(x, x, x, with_form),
@@ -411,7 +415,7 @@ TEST_CASE("attention: a position query without rows to meet is refused") {
 TEST_CASE("attention: heads of size 0 have scores of 0") {
   const Tensor q = zeros({1, 2, 3, 0}), v = fixed_noise({1, 2, 5, 4}, 2, f32);
   const Tensor k = zeros({1, 2, 5, 0});
-  for (const AttentionForm form : forms)
+  for (const Form form : forms)
     for (const bool table : {false, true}) {
       AttentionOptions o{.form = form};
       if (table) o.keys = {.rows = zeros({1, 9, 0}), .zero_row = 4};

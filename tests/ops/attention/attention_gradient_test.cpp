@@ -21,9 +21,9 @@ using testing::worst_error;
 
 namespace {
 
-constexpr AttentionForm forms[] = {AttentionForm::composed, AttentionForm::fused};
+constexpr Form forms[] = {Form::composed, Form::fused};
 
-Tensors gradients(const AttentionInputs& in, AttentionForm form) {
+Tensors gradients(const AttentionInputs& in, Form form) {
   const Tensor y = in(form);
   Tensors all = grad({y}, in.leaves(), {fixed_noise(y.shape(), 9)});
   const Tensors leaves = in.leaves();
@@ -39,7 +39,7 @@ double largest(const Tensor& x) {
 }
 
 // Attention as a function of its leaves, in their order.
-testing::TensorFunction function(const AttentionInputs& in, AttentionForm form) {
+testing::TensorFunction function(const AttentionInputs& in, Form form) {
   return [in, form](const Tensors& x) {
     AttentionInputs moved = in;
     size_t next = 0;
@@ -61,8 +61,8 @@ TEST_CASE("attention gradients: fused equals composed under random options") {
     s.dropout = number % 4 == 0 ? 0.25 : 0;
     INFO(testing::describe(s));
     const AttentionInputs in = make_inputs(s);
-    const Tensors fused = gradients(in, AttentionForm::fused);
-    const Tensors composed = gradients(in, AttentionForm::composed);
+    const Tensors fused = gradients(in, Form::fused);
+    const Tensors composed = gradients(in, Form::composed);
     for (size_t i = 0; i < fused.size(); ++i) {
       INFO("input " << i << " of q, k, v, position query, key table, lag bias");
       const double error = worst_error(fused[i], composed[i]);
@@ -121,8 +121,8 @@ TEST_CASE("attention gradients: against differences") {
        .scale = 1,
        .dropout = 0.3}};
   for (const AttentionSetup& s : setups)
-    for (const AttentionForm form : forms) {
-      INFO(testing::describe(s) << (form == AttentionForm::fused ? ", fused" : ", composed"));
+    for (const Form form : forms) {
+      INFO(testing::describe(s) << (form == Form::fused ? ", fused" : ", composed"));
       const AttentionInputs in = make_inputs(s);
       testing::gradcheck(function(in, form), in.leaves(), false);
     }
@@ -132,7 +132,7 @@ TEST_CASE("attention gradients: against differences") {
   for (const AttentionSetup& s : values) {
     INFO(testing::describe(s));
     const AttentionInputs in = make_inputs(s);
-    testing::gradcheck(function(in, AttentionForm::composed), in.leaves(), false);
+    testing::gradcheck(function(in, Form::composed), in.leaves(), false);
   }
 }
 
@@ -146,14 +146,7 @@ TEST_CASE("attention gradients: the composed form can be differentiated twice") 
                                           .table = 2,
                                           .shared = true,
                                           .lag_bias = true});
-  testing::gradcheck(function(in, AttentionForm::composed), in.leaves());
-}
-
-TEST_CASE("attention gradients: the fused form says that it is for one time") {
-  const AttentionInputs in = make_inputs({.queries = 3, .causal = true});
-  CHECK_THROWS_WITH(grad({sum(in(AttentionForm::fused))}, {in.q}, {}, {.create_graph = true}),
-                    "[attention] this fused op can be differentiated once only; use its composed "
-                    "form for gradients of gradients");
+  testing::gradcheck(function(in, Form::composed), in.leaves());
 }
 
 TEST_CASE("attention gradients: rows out of reach have exactly none, the others have some") {
@@ -176,10 +169,10 @@ TEST_CASE("attention gradients: rows out of reach have exactly none, the others 
       {{.queries = l, .block = 32, .table = 128}, 63, 0},
       {{.queries = l, .block = 100, .table = 128}, 69, 0}};
   for (const Reach& reach : all)
-    for (const AttentionForm form : forms) {
+    for (const Form form : forms) {
       AttentionSetup s = reach.setup;
       s.lag_bias = true;
-      INFO(testing::describe(s) << (form == AttentionForm::fused ? ", fused" : ", composed"));
+      INFO(testing::describe(s) << (form == Form::fused ? ", fused" : ", composed"));
       const AttentionInputs in = make_inputs(s);
       const Tensors g = gradients(in, form);
       const int64_t zero_row = in.options.keys.zero_row;
@@ -205,7 +198,7 @@ TEST_CASE("attention gradients: those of all rows add up to zero where every key
       {.queries = 67, .block = 16, .table = 32},
       {.queries = 30, .keys = 67, .causal = true, .table = 67, .shared = true}};
   for (const AttentionSetup& s : setups)
-    for (const AttentionForm form : forms) {
+    for (const Form form : forms) {
       INFO(testing::describe(s));
       const Tensors g = gradients(make_inputs(s), form);
       CHECK(largest(sum(g[3], {1})) < 1e-13 * 67);
@@ -219,7 +212,7 @@ TEST_CASE("attention gradients: the outermost rows of a clipped table collect al
   const int64_t l = 12, clip = 3;
   const AttentionInputs in =
       make_inputs({.queries = l, .table = clip + 1, .two_sided = true, .beyond = Beyond::clip});
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     const Tensor y = in(form), weights = fixed_noise(y.shape(), 9);
     const Tensor got = grad({y}, {in.options.keys.rows}, {weights})[0];
     AttentionInputs longer = in;
@@ -238,14 +231,14 @@ TEST_CASE("attention gradients: the outermost rows of a clipped table collect al
 TEST_CASE("attention gradients: only what is asked for, in place changes are noticed") {
   AttentionInputs in = make_inputs({.queries = 6, .causal = true, .table = 4}, f32);
   in.options.keys.rows.set_requires_grad();
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     const Tensor y = in(form);
     y.backward(ones(y.shape()));
     CHECK(in.options.keys.rows.grad().defined());
     CHECK_FALSE(in.q.grad().defined());
     in.options.keys.rows.set_grad({});
   }
-  const Tensor y = in(AttentionForm::fused);
+  const Tensor y = in(Form::fused);
   in.k.fill_(1);
   CHECK_THROWS_WITH(y.backward(ones(y.shape())), Containing("changed in place"));
 }
@@ -260,18 +253,18 @@ TEST_CASE("attention dropout: both forms draw the same mask, forwards and backwa
       s.dropout = p;
       INFO(testing::describe(s));
       const AttentionInputs in = make_inputs(s);
-      CHECK(worst_error(in(AttentionForm::fused), in(AttentionForm::composed)) < 1e-13);
-      const Tensors fused = gradients(in, AttentionForm::fused);
-      const Tensors composed = gradients(in, AttentionForm::composed);
+      CHECK(worst_error(in(Form::fused), in(Form::composed)) < 1e-13);
+      const Tensors fused = gradients(in, Form::fused);
+      const Tensors composed = gradients(in, Form::composed);
       for (size_t i = 0; i < fused.size(); ++i) CHECK(worst_error(fused[i], composed[i]) < 1e-12);
-      if (p == 1) CHECK(largest(in(AttentionForm::fused)) == 0);
+      if (p == 1) CHECK(largest(in(Form::fused)) == 0);
     }
 }
 
 TEST_CASE("attention dropout: weights are kept with probability 1 − p and scaled") {
   // With v the identity the output is the dropped weights themselves; equal keys make them 1/N.
   const int64_t n = 100, heads = 8;
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     const Tensor q = zeros({1, heads, n, 4});
     const Tensor v = eye(n).unsqueeze(0).unsqueeze(0).expand({1, heads, n, n});
     const auto w =

@@ -35,9 +35,7 @@ AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t strea
   in.k = leaf({s.batch, groups, n, s.d});
   in.v = leaf({s.batch, groups, n, d_value});
   AttentionOptions& o = in.options;
-  o.causal = s.causal;
-  o.window = s.window;
-  o.block = s.block;
+  o.mask = {.causal = s.causal, .window = s.window, .block = s.block};
   if (s.scale > 0) o.scale = s.scale;
   if (s.position_query && s.table > 0) o.position_query = leaf(in.q.shape());
   if (s.table > 0) o.keys = table(s.table, s.d);
@@ -49,8 +47,8 @@ AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t strea
     o.dropout_key = RandomKey{5, stream};
   }
   if (s.padded != 0) {
-    o.key_padding = zeros({s.batch, n}, {.dtype = boolean});
-    bool* at = o.key_padding.data<bool>();
+    o.mask.key_padding = zeros({s.batch, n}, {.dtype = boolean});
+    bool* at = o.mask.key_padding.data<bool>();
     for (int64_t i = 0; i < s.padded; ++i)
       at[random_bits({3, stream}, uint64_t(i)) % uint64_t(s.batch * n)] = true;
     for (int64_t j = 0; j < n && s.padded < 0; ++j) at[j] = true;
@@ -58,7 +56,7 @@ AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t strea
   return in;
 }
 
-Tensor AttentionInputs::operator()(AttentionForm form) const {
+Tensor AttentionInputs::operator()(Form form) const {
   AttentionOptions o = options;
   o.form = form;
   return attention(q, k, v, o);

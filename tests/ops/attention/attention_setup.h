@@ -37,7 +37,7 @@ struct AttentionInputs {
   Tensor q, k, v;
   AttentionOptions options;
 
-  Tensor operator()(AttentionForm form) const;
+  Tensor operator()(Form form) const;
   /// Everything that can have a gradient.
   Tensors leaves() const;
 };

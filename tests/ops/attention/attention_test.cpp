@@ -26,16 +26,16 @@ using testing::worst_error;
 
 namespace {
 
-constexpr AttentionForm forms[] = {AttentionForm::composed, AttentionForm::fused};
-const char* name(AttentionForm form) { return form == AttentionForm::fused ? "fused" : "composed"; }
+constexpr Form forms[] = {Form::composed, Form::fused};
+const char* name(Form form) { return form == Form::fused ? "fused" : "composed"; }
 
 void check_setup(const AttentionSetup& s, DType dtype) {
   INFO(testing::describe(s));
   const AttentionInputs in = make_inputs(s, dtype);
   const Tensor want = reference::attention(in.q, in.k, in.v, in.options);
   const double tolerance = testing::attention_rounding(s, dtype);
-  for (const AttentionForm form : forms) {
-    if (form == AttentionForm::fused && !s.fused()) continue;
+  for (const Form form : forms) {
+    if (form == Form::fused && !s.fused()) continue;
     INFO(name(form) << ", tolerance " << tolerance);
     const Tensor got = in(form);
     CHECK(got.dtype() == dtype);
@@ -114,7 +114,7 @@ TEST_CASE("attention: more queries than keys") {
 }
 
 TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gradients") {
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     INFO(name(form));
     const AttentionInputs in = make_inputs({.queries = 9,
                                             .causal = true,
@@ -135,8 +135,8 @@ TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gr
   }
   // Rows before the first key that is no padding.
   AttentionInputs in = make_inputs({.batch = 1, .queries = 4, .causal = true});
-  in.options.key_padding = tensor<bool>({true, true, false, false}, {1, 4});
-  for (const AttentionForm form : forms) {
+  in.options.mask.key_padding = tensor<bool>({true, true, false, false}, {1, 4});
+  for (const Form form : forms) {
     const Tensor y = in(form);
     CHECK(same_bits(y.slice(2, 0, 2), zeros({1, 2, 2, 8}, {.dtype = f64})));
     CHECK(worst_error(y[0].slice(1, 2, 3), in.v[0].slice(1, 2, 3)) < 1e-15);
@@ -150,12 +150,12 @@ TEST_CASE("attention: bf16 follows f32") {
     const AttentionInputs in = make_inputs(s, bf16);
     const Tensor want = reference::attention(in.q, in.k, in.v, in.options);
     if (s.fused()) {
-      const Tensor y = in(AttentionForm::fused);
+      const Tensor y = in(Form::fused);
       CHECK(y.dtype() == bf16);
       // Computed in f32: only the result is rounded, to 8 bits.
       CHECK(worst_error(y, want) <= 0x1p-8 + testing::attention_rounding(s, f32));
     }
-    const Tensor y = in(AttentionForm::composed);
+    const Tensor y = in(Form::composed);
     CHECK(y.dtype() == bf16);
     CHECK(worst_error(y, want) <= 6e-2);  // every op rounds
   }
@@ -163,11 +163,11 @@ TEST_CASE("attention: bf16 follows f32") {
 
 TEST_CASE("attention: the automatic form is the fused one where that covers the options") {
   const AttentionInputs plain = make_inputs({.causal = true, .table = 5});
-  CHECK(same_bits(plain(AttentionForm::automatic), plain(AttentionForm::fused)));
+  CHECK(same_bits(plain(Form::automatic), plain(Form::fused)));
   const AttentionInputs shaw = make_inputs({.table = 5, .values = true});
-  CHECK(same_bits(shaw(AttentionForm::automatic), shaw(AttentionForm::composed)));
+  CHECK(same_bits(shaw(Form::automatic), shaw(Form::composed)));
   const AttentionInputs dense = make_inputs({.bias = true});
-  CHECK(same_bits(dense(AttentionForm::automatic), dense(AttentionForm::composed)));
+  CHECK(same_bits(dense(Form::automatic), dense(Form::composed)));
 }
 
 TEST_CASE("attention: views give what contiguous tensors give") {
@@ -183,7 +183,7 @@ TEST_CASE("attention: views give what contiguous tensors give") {
   const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous();
   auto part = [&](int64_t i) { return packed.select(2, i).transpose(1, 2); };
   const Tensor rows = in.options.keys.rows;
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     INFO(name(form));
     const Tensor want = in(form);
     AttentionOptions o = in.options;
@@ -220,7 +220,7 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
                                     .lag_bias = true,
                                     .dropout = 0.3},
                                    {.queries = 150, .block = 40, .table = 80, .shared = true}};
-  for (const AttentionForm form : forms)
+  for (const Form form : forms)
     for (const AttentionSetup& s : setups) {
       INFO(name(form) << ": " << testing::describe(s));
       std::vector<Tensors> runs;
@@ -247,7 +247,7 @@ TEST_CASE("attention: the future changes nothing, bit for bit") {
       {.queries = 130, .block = 32, .table = 64},
       {.queries = 70, .keys = 130, .causal = true, .table = 130}};
   for (const AttentionSetup& s : setups)
-    for (const AttentionForm form : forms) {
+    for (const Form form : forms) {
       INFO(name(form) << ": " << testing::describe(s));
       NoGrad guard;
       AttentionInputs in = make_inputs(s, f32);
@@ -264,13 +264,13 @@ TEST_CASE("attention: the future changes nothing, bit for bit") {
 }
 
 TEST_CASE("attention: entries of a batch know nothing of each other") {
-  for (const AttentionForm form : forms) {
+  for (const Form form : forms) {
     AttentionInputs in = make_inputs(
         {.batch = 3, .queries = 70, .causal = true, .padded = 40, .table = 20, .lag_bias = true},
         f32);
     const Tensor before = in(form);
     for (const Tensor& x : {in.q, in.k, in.v}) x[1].fill_(3);
-    in.options.key_padding[1].fill_(1);
+    in.options.mask.key_padding[1].fill_(1);
     const Tensor after = in(form);
     for (const int64_t other : {0, 2}) CHECK(same_bits(after[other], before[other]));
     CHECK(!same_bits(after[1], before[1]));

@@ -131,21 +131,21 @@ TEST_CASE("attention with large scores weighs keys by their differences", "[ops]
       Tensor k = fixed_noise({b, h, n, 4}, 23, f32);
       k.slice(3, 0, 1).copy_(rows_about(middle, {b, h, n, 1}));
       const Tensor v = fixed_noise({b, h, n, 5}, 24, f32);
-      const auto run = [&](DType dtype, AttentionForm form) {
+      const auto run = [&](DType dtype, Form form) {
         Tensors x;
         for (const Tensor& t : Tensors{q, k, v})
           x.push_back(t.to(dtype).clone().set_requires_grad());
         const Tensor y =
-            attention(x[0], x[1], x[2], {.causal = causal, .scale = 1.0, .form = form});
+            attention(x[0], x[1], x[2], {.mask = {.causal = causal}, .scale = 1.0, .form = form});
         Tensors all = grad({y}, x, {fixed_noise(y.shape(), 25, f32).to(dtype)});
         all.push_back(y.detach());
         return all;
       };
-      const Tensors want = run(f64, AttentionForm::composed);
-      for (const AttentionForm form : {AttentionForm::composed, AttentionForm::fused}) {
+      const Tensors want = run(f64, Form::composed);
+      for (const Form form : {Form::composed, Form::fused}) {
         const Tensors got = run(f32, form);
         for (size_t i = 0; i < got.size(); ++i) {
-          INFO("tensor " << i << (form == AttentionForm::fused ? ", fused" : ", composed"));
+          INFO("tensor " << i << (form == Form::fused ? ", fused" : ", composed"));
           // dq is Σ ds k with Σ ds = 0: terms of `middle` that cancel, each rounded.
           if (i == 0 && middle > 0) continue;
           CHECK(worst_error(got[i], want[i]) < 2e-6);

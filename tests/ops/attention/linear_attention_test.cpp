@@ -22,8 +22,8 @@ using testing::worst_error;
 
 namespace {
 
-constexpr LinearForm forms[] = {LinearForm::composed, LinearForm::chunked};
-const char* name(LinearForm form) { return form == LinearForm::chunked ? "chunked" : "composed"; }
+constexpr Form forms[] = {Form::composed, Form::fused};
+const char* name(Form form) { return form == Form::fused ? "chunked" : "composed"; }
 
 struct Setup {
   int64_t batch = 2, heads = 2, key_heads = 2;
@@ -53,14 +53,14 @@ struct Call {
     q = positive({s.batch, s.heads, s.queries, s.f}, 1);
     k = positive({s.batch, s.key_heads, s.keys, s.f}, 2);
     v = fixed_noise({s.batch, s.key_heads, s.keys, s.d_value}, 3, dtype);
-    options = {.causal = s.causal, .eps = s.eps, .chunk = s.chunk};
+    options = {.mask = {.causal = s.causal}, .eps = s.eps, .chunk = s.chunk};
     if (s.padded == 0) return;
-    options.key_padding = zeros({s.batch, s.keys}, {.dtype = boolean});
-    bool* at = options.key_padding.data<bool>();
+    options.mask.key_padding = zeros({s.batch, s.keys}, {.dtype = boolean});
+    bool* at = options.mask.key_padding.data<bool>();
     for (int64_t i = 0; i < s.batch * s.keys; ++i)
       at[i] = s.padded < 0 ? i < s.keys : i % s.padded == 0;
   }
-  Tensor operator()(LinearForm form) const {
+  Tensor operator()(Form form) const {
     LinearAttentionOptions o = options;
     o.form = form;
     return linear_attention(q, k, v, o);
@@ -81,7 +81,7 @@ double rounding(const Setup& s, DType dtype) {
 void check_setup(const Setup& s, DType dtype = f64) {
   const Call call(s, dtype);
   const Tensor want = reference::linear_attention(call.q, call.k, call.v, call.options);
-  for (const LinearForm form : forms) {
+  for (const Form form : forms) {
     INFO(name(form) << ", " << describe(s));
     const Tensor got = call(form);
     CHECK(got.dtype() == dtype);
@@ -135,9 +135,9 @@ TEST_CASE("linear_attention: gradients") {
     if (s.padded == 0) s.batch = 1;
     Call call(s);
     call.with_gradients();
-    for (const LinearForm form : forms) {
+    for (const Form form : forms) {
       INFO(name(form) << ", " << describe(s));
-      const bool twice = form == LinearForm::composed && s.queries <= 5;
+      const bool twice = s.queries <= 5;
       LinearAttentionOptions o = call.options;
       o.form = form;
       testing::gradcheck(
@@ -162,7 +162,7 @@ TEST_CASE("linear_attention: both forms have the same gradients") {
                     .chunk = chunk};
       INFO(describe(s));
       Tensors gradients[2];
-      for (const LinearForm form : forms) {
+      for (const Form form : forms) {
         Call call(s);
         call.with_gradients();
         const Tensor y = call(form);
@@ -174,12 +174,12 @@ TEST_CASE("linear_attention: both forms have the same gradients") {
 }
 
 TEST_CASE("linear_attention: a query with nothing to attend to gives zeros, and no gradient") {
-  for (const LinearForm form : forms)
+  for (const Form form : forms)
     for (const bool causal : {false, true}) {
       INFO(name(form));
       Call call({.queries = 9, .keys = 7, .causal = causal, .chunk = 3});
-      call.options.key_padding = zeros({2, 7}, {.dtype = boolean});
-      call.options.key_padding[0].fill_(1);
+      call.options.mask.key_padding = zeros({2, 7}, {.dtype = boolean});
+      call.options.mask.key_padding[0].fill_(1);
       // Nor has one without any feature in common with the keys.
       call.q[1][0][5].fill_(0);
       call.with_gradients();
@@ -200,14 +200,14 @@ TEST_CASE("linear_attention: a query with nothing to attend to gives zeros, and 
 
 TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold") {
   const double infinity = std::numeric_limits<double>::infinity();
-  for (const LinearForm form : forms)
+  for (const Form form : forms)
     for (const bool causal : {false, true})
       for (const double junk : {1e9, infinity, std::numeric_limits<double>::quiet_NaN()}) {
         const Setup s{.batch = 2, .queries = 11, .keys = 11, .causal = causal, .chunk = 4};
         const Call whole(s);
         Call some(s);
-        some.options.key_padding = zeros({2, 11}, {.dtype = u8});
-        some.options.key_padding.slice(1, 3, 6).fill_(1);
+        some.options.mask.key_padding = zeros({2, 11}, {.dtype = u8});
+        some.options.mask.key_padding.slice(1, 3, 6).fill_(1);
         some.k.slice(2, 3, 6).fill_(junk);
         some.v.slice(2, 3, 6).fill_(junk);
         some.with_gradients();
@@ -229,7 +229,7 @@ TEST_CASE("linear_attention: padded keys are as good as none, whatever they hold
 }
 
 TEST_CASE("linear_attention: the future changes nothing, bit for bit") {
-  for (const LinearForm form : forms)
+  for (const Form form : forms)
     for (const int64_t extra : {0, 30}) {
       Call call({.batch = 1, .queries = 130, .keys = 130 + extra, .f = 7}, f32);
       const Tensor before = call(form);
@@ -245,11 +245,11 @@ TEST_CASE("linear_attention: the future changes nothing, bit for bit") {
 }
 
 TEST_CASE("linear_attention: entries of a batch know nothing of each other") {
-  for (const LinearForm form : forms) {
+  for (const Form form : forms) {
     Call call({.batch = 3, .queries = 70, .keys = 70, .padded = 5}, f32);
     const Tensor before = call(form);
     for (const Tensor& x : {call.q, call.k, call.v}) x[1].fill_(3);
-    call.options.key_padding[1].fill_(1);
+    call.options.mask.key_padding[1].fill_(1);
     const Tensor after = call(form);
     for (const int64_t other : {0, 2}) CHECK(same_bits(after[other], before[other]));
     CHECK(!same_bits(after[1], before[1]));
@@ -265,7 +265,7 @@ TEST_CASE("linear_attention: a NaN stays with the queries that see it") {
     return found;
   };
   const Setup s{.batch = 1, .queries = 9, .keys = 9, .chunk = 4};
-  for (const LinearForm form : forms) {
+  for (const Form form : forms) {
     Call query(s), key(s), value(s);
     query.q[0][0][3].fill_(nan);
     CHECK(rows(query(form)) == std::vector<int64_t>{3});
@@ -274,14 +274,13 @@ TEST_CASE("linear_attention: a NaN stays with the queries that see it") {
     CHECK(!std::isnan(sum(key(form)[0][1]).item()));
     // The product of its chunk, positions 4 to 7, has it times 0.
     value.v[0][0][5].fill_(nan);
-    if (form == LinearForm::chunked)
-      CHECK(rows(value(form)) == std::vector<int64_t>{4, 5, 6, 7, 8});
+    if (form == Form::fused) CHECK(rows(value(form)) == std::vector<int64_t>{4, 5, 6, 7, 8});
   }
 }
 
 TEST_CASE("linear_attention: same bits for any number of threads and every time") {
   const int threads = num_threads();
-  for (const LinearForm form : forms)
+  for (const Form form : forms)
     for (const bool causal : {false, true}) {
       std::vector<Tensors> runs;
       for (const int n : {1, 2, 2}) {
@@ -301,7 +300,7 @@ TEST_CASE("linear_attention: same bits for any number of threads and every time"
 }
 
 TEST_CASE("linear_attention: views give what contiguous tensors give") {
-  for (const LinearForm form : forms) {
+  for (const Form form : forms) {
     Call call({.batch = 3, .queries = 67, .keys = 67, .f = 5, .d_value = 5});
     const Tensor want = call(form);
     const Tensor packed = stack({call.q, call.k, call.v}, 2).transpose(1, 3).contiguous();
@@ -327,10 +326,10 @@ TEST_CASE("linear_attention: views give what contiguous tensors give") {
 
 TEST_CASE("linear_attention: identities") {
   const Setup s{.queries = 70, .keys = 70, .f = 6, .d_value = 4};
-  for (const LinearForm form : forms)
+  for (const Form form : forms)
     for (const bool causal : {false, true}) {
       Call call(s);
-      call.options.causal = causal;
+      call.options.mask.causal = causal;
       const Tensor y = call(form);
       // An average of equal values.
       Call constant = call;
@@ -360,14 +359,14 @@ TEST_CASE("linear_attention: identities") {
     }
   // The last query sees all keys, masked or not.
   Call call(s);
-  const Tensor causal = call(LinearForm::chunked);
-  call.options.causal = false;
-  const Tensor whole = call(LinearForm::chunked);
+  const Tensor causal = call(Form::fused);
+  call.options.mask.causal = false;
+  const Tensor whole = call(Form::fused);
   CHECK(worst_error(causal.slice(2, 69), whole.slice(2, 69)) < 1e-14);
 }
 
 TEST_CASE("linear_attention: large numbers") {
-  for (const LinearForm form : forms) {
+  for (const Form form : forms) {
     const Setup s{.queries = 65, .keys = 65, .f = 8, .chunk = 16};
     Call small(s, f32), large(s, f32);
     large.q = small.q * 0x1p44;
@@ -382,7 +381,7 @@ TEST_CASE("linear_attention: large numbers") {
 }
 
 TEST_CASE("linear_attention: bf16 is computed in f32") {
-  for (const LinearForm form : forms) {
+  for (const Form form : forms) {
     const Setup s{.queries = 70, .keys = 80, .f = 8, .padded = 9};
     const Call call(s, bf16);
     const Tensor y = call(form);
@@ -393,13 +392,13 @@ TEST_CASE("linear_attention: bf16 is computed in f32") {
 }
 
 TEST_CASE("linear_attention: empty inputs") {
-  for (const LinearForm form : forms)
+  for (const Form form : forms)
     for (const bool causal : {false, true}) {
       auto run = [&](int64_t b, int64_t m, int64_t n, int64_t f, int64_t dv) {
         const Tensor q = ones({b, 2, m, f}).set_requires_grad();
         const Tensor k = ones({b, 2, n, f}).set_requires_grad();
         const Tensor v = ones({b, 2, n, dv}).set_requires_grad();
-        const Tensor y = linear_attention(q, k, v, {.causal = causal, .form = form});
+        const Tensor y = linear_attention(q, k, v, {.mask = {.causal = causal}, .form = form});
         CHECK(y.shape() == Shape{b, 2, m, dv});
         sum(y).backward();
         CHECK(q.grad().shape() == q.shape());
@@ -420,28 +419,28 @@ TEST_CASE("linear_attention: errors") {
                  const LinearAttentionOptions& o = {}) { return linear_attention(q, k, v, o); };
   CHECK_THROWS_WITH(call(x, ones({2, 3, 3, 5}), ones({2, 3, 3, 5})),
                     "[linear_attention] q f32 [2, 4, 3, 5], k f32 [2, 3, 3, 5], v f32 [2, 3, 3, "
-                    "5]; accepted: q [B, H, M, F], k [B, G, N, F], v [B, G, N, Dv] with H a "
+                    "5]; accepted: q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] with H a "
                     "multiple of G");
   for (const Shape& wrong : {Shape{2, 4, 3, 4}, Shape{1, 4, 3, 5}, Shape{4, 3, 5}})
-    CHECK_THROWS_WITH(call(x, ones(wrong), ones(wrong)), Containing("accepted: q [B, H, M, F]"));
-  CHECK_THROWS_WITH(call(x, x, ones({2, 4, 4, 5})), Containing("accepted: q [B, H, M, F]"));
+    CHECK_THROWS_WITH(call(x, ones(wrong), ones(wrong)), Containing("accepted: q [B, H, M, D]"));
+  CHECK_THROWS_WITH(call(x, x, ones({2, 4, 4, 5})), Containing("accepted: q [B, H, M, D]"));
   CHECK_THROWS_WITH(call(x, x, x.to(f64)), Containing("all must have one floating dtype"));
-  CHECK_THROWS_WITH(call(x, x, x, {.key_padding = ones({2, 4}, {.dtype = boolean})}),
+  CHECK_THROWS_WITH(call(x, x, x, {.mask = {.key_padding = ones({2, 4}, {.dtype = boolean})}}),
                     "[linear_attention] key_padding bool [2, 4]; must be bool or u8 [2, 3]");
-  CHECK_THROWS_WITH(call(x, x, x, {.key_padding = ones({2, 3})}),
+  CHECK_THROWS_WITH(call(x, x, x, {.mask = {.key_padding = ones({2, 3})}}),
                     Containing("must be bool or u8 [2, 3]"));
   CHECK_THROWS_WITH(call(x, x, x, {.eps = -1}), "[linear_attention] eps -1; must be 0 or more");
   CHECK_THROWS_WITH(call(x, x, x, {.chunk = 0}), "[linear_attention] chunk 0; must be at least 1");
-  const Tensor leaf = ones({2, 4, 3, 5}).set_requires_grad();
-  const Tensor y = sum(call(leaf, x, x, {.form = LinearForm::chunked}));
-  CHECK_THROWS_WITH(grad({y}, {leaf}, {}, {.create_graph = true}), Containing("linear_attention"));
+  CHECK_THROWS_WITH(call(x, x, x, {.mask = {.window = 2}}),
+                    "[linear_attention] window 2, block 0; there are no scores that could be "
+                    "masked, accepted: causal, key_padding");
 }
 
 TEST_CASE("linear_attention memory: chunked is linear in the length, composed is not") {
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t h = 2, f = 24, dv = 16, chunk = 64;
-  auto peak = [&](int64_t n, LinearForm form) {
+  auto peak = [&](int64_t n, Form form) {
     Call call({.batch = 1,
                .heads = h,
                .key_heads = h,
@@ -465,8 +464,8 @@ TEST_CASE("linear_attention memory: chunked is linear in the length, composed is
     // leaves' copies of them. Per thread: V' and its gradient, G', the products, the state.
     const int64_t position = 2 * dv + 1 + 2 * (2 * f + dv);
     const int64_t thread = 3 * chunk * (dv + 1) + chunk * chunk + f * (dv + 1);
-    CHECK(peak(n, LinearForm::chunked) <= 4 * (n * h * position + 2 * thread) + 4096);
+    CHECK(peak(n, Form::fused) <= 4 * (n * h * position + 2 * thread) + 4096);
   }
-  CHECK(peak(2048, LinearForm::composed) > 4 * h * 2048 * 2048);
+  CHECK(peak(2048, Form::composed) > 4 * h * 2048 * 2048);
   set_num_threads(threads);
 }

@@ -22,7 +22,7 @@ using testing::worst_error;
 
 namespace {
 
-constexpr LinearForm forms[] = {LinearForm::composed, LinearForm::chunked};
+constexpr Form forms[] = {Form::composed, Form::fused};
 
 struct Sequence {
   Tensor q, k, v, padding;
@@ -34,7 +34,7 @@ struct Sequence {
 
   Tensor piece(int64_t at, int64_t n, LinearState& state, LinearAttentionOptions o) const {
     auto cut = [&](const Tensor& x) { return x.slice(2, at, at + n); };
-    if (padding.defined()) o.key_padding = padding.slice(1, at, at + n);
+    if (padding.defined()) o.mask.key_padding = padding.slice(1, at, at + n);
     return linear_attention(cut(q), cut(k), cut(v), state, o);
   }
   Tensor in_pieces(const std::vector<int64_t>& sizes, LinearState& state,
@@ -48,7 +48,7 @@ struct Sequence {
     return cat(parts, 2);
   }
   Tensor whole(LinearAttentionOptions o) const {
-    o.key_padding = padding;
+    o.mask.key_padding = padding;
     return linear_attention(q, k, v, o);
   }
 };
@@ -59,7 +59,7 @@ TEST_CASE("LinearState: pieces equal one pass") {
   NoGrad guard;
   const int64_t l = 23;
   for (const bool padded : {false, true})
-    for (const LinearForm form : forms)
+    for (const Form form : forms)
       for (const std::vector<int64_t>& sizes :
            {std::vector<int64_t>(size_t(l), 1), {7, 1, 1, 0, 5, 9}, {23}, {1, 22}}) {
         Sequence x(l);
@@ -67,7 +67,8 @@ TEST_CASE("LinearState: pieces equal one pass") {
           x.padding = zeros({2, l}, {.dtype = boolean});
           x.padding[1].slice(0, 0, 9).fill_(1);
         }
-        const LinearAttentionOptions o{.causal = true, .eps = 1e-3, .chunk = 4, .form = form};
+        const LinearAttentionOptions o{
+            .mask = {.causal = true}, .eps = 1e-3, .chunk = 4, .form = form};
         LinearState state;
         CHECK(worst_error(x.in_pieces(sizes, state, o), x.whole(o)) < 1e-14);
         CHECK(state.length == l);
@@ -78,9 +79,9 @@ TEST_CASE("LinearState: pieces equal one pass") {
 TEST_CASE("LinearState: s and z are the sums over the keys") {
   NoGrad guard;
   const Sequence x(9);
-  for (const LinearForm form : forms) {
+  for (const Form form : forms) {
     LinearState state;
-    x.in_pieces({4, 5}, state, {.causal = true, .form = form});
+    x.in_pieces({4, 5}, state, {.mask = {.causal = true}, .form = form});
     CHECK(worst_error(state.s(), matmul(x.k.transpose(2, 3), x.v)) < 1e-14);
     CHECK(worst_error(state.z(), sum(x.k, {2})) < 1e-14);
   }
@@ -92,14 +93,14 @@ TEST_CASE("LinearState: a context, read by queries without keys") {
   const Tensor none = zeros({2, 2, 0, 5}, {.dtype = f64});
   const Tensor no_values = zeros({2, 2, 0, 3}, {.dtype = f64});
   const Tensor want = linear_attention(reader.q, context.k, context.v);
-  for (const LinearForm form : forms)
+  for (const Form form : forms)
     for (const bool causal : {false, true}) {
       LinearState state;
       // No queries either: the keys join the state and nothing comes out.
       const Tensor nothing = linear_attention(context.q.slice(2, 0, 0), context.k, context.v, state,
-                                              {.causal = causal, .form = form});
+                                              {.mask = {.causal = causal}, .form = form});
       CHECK(nothing.shape() == Shape{2, 4, 0, 3});
-      const LinearAttentionOptions o{.causal = causal, .form = form};
+      const LinearAttentionOptions o{.mask = {.causal = causal}, .form = form};
       const Tensor y = linear_attention(reader.q, none, no_values, state, o);
       CHECK(worst_error(y, want) < 1e-14);
       CHECK(state.length == 11);
@@ -115,7 +116,7 @@ TEST_CASE("LinearState: its bytes do not grow") {
   const Sequence x(600, f32, 2, 2);
   LinearState state;
   auto live_after = [&](int64_t at) {
-    const Tensor y = x.piece(at, 1, state, {.causal = true});
+    const Tensor y = x.piece(at, 1, state, {.mask = {.causal = true}});
     return memory_stats().live;
   };
   live_after(0);
@@ -129,8 +130,8 @@ TEST_CASE("LinearState: its bytes do not grow") {
 
 TEST_CASE("LinearState: a copy stays as it is") {
   NoGrad guard;
-  for (const LinearForm form : forms) {
-    const LinearAttentionOptions o{.causal = true, .form = form};
+  for (const Form form : forms) {
+    const LinearAttentionOptions o{.mask = {.causal = true}, .form = form};
     const Sequence x(12);
     LinearState state;
     x.in_pieces({5}, state, o);
@@ -146,7 +147,7 @@ TEST_CASE("LinearState: a copy stays as it is") {
 TEST_CASE("LinearState: rows in another order") {
   NoGrad guard;
   const Sequence x(8);
-  const LinearAttentionOptions o{.causal = true};
+  const LinearAttentionOptions o{.mask = {.causal = true}};
   LinearState state;
   state.reorder(tensor<int64_t>({1, 0}));  // empty stays empty
   CHECK(!state.sums.defined());
@@ -168,7 +169,7 @@ TEST_CASE("LinearState: gradients flow through it, in the composed form") {
     y.backward(fixed_noise(y.shape(), 5));
     return Tensors{y, x.q.grad(), x.k.grad(), x.v.grad()};
   };
-  const LinearAttentionOptions o{.causal = true};
+  const LinearAttentionOptions o{.mask = {.causal = true}};
   const Tensors whole = gradients([&] { return x.whole(o); });
   const Tensors pieces = gradients([&] {
     LinearState state;
@@ -188,7 +189,7 @@ TEST_CASE("LinearState: gradients flow through it, in the composed form") {
   testing::gradcheck(
       [&](const Tensors& in) {
         LinearState from{in[3], 4};
-        return linear_attention(in[0], in[1], in[2], from, {.causal = true, .eps = 0.1});
+        return linear_attention(in[0], in[1], in[2], from, {.mask = {.causal = true}, .eps = 0.1});
       },
       {fixed_noise({1, 2, 3, 2}, 1) + 1.5, fixed_noise({1, 1, 3, 2}, 2) + 1.5,
        testing::fixed_leaf({1, 1, 3, 2}, 3),
@@ -199,7 +200,7 @@ TEST_CASE("LinearState: bf16 keeps it in f32") {
   NoGrad guard;
   const Sequence x(40, bf16);
   LinearState state;
-  const LinearAttentionOptions o{.causal = true};
+  const LinearAttentionOptions o{.mask = {.causal = true}};
   const Tensor y = x.in_pieces(std::vector<int64_t>(40, 1), state, o);
   CHECK(y.dtype() == bf16);
   CHECK(state.sums.dtype() == f32);
@@ -210,10 +211,11 @@ TEST_CASE("LinearState: errors leave it as it was") {
   NoGrad guard;
   const Sequence x(6);
   LinearState state;
-  x.in_pieces({4}, state, {.causal = true});
+  x.in_pieces({4}, state, {.mask = {.causal = true}});
   const Tensor before = state.sums.clone();
   auto with_keys = [&](int64_t n) {
-    return linear_attention(x.q, x.k.slice(2, 0, n), x.v.slice(2, 0, n), state, {.causal = true});
+    return linear_attention(x.q, x.k.slice(2, 0, n), x.v.slice(2, 0, n), state,
+                            {.mask = {.causal = true}});
   };
   CHECK_THROWS_WITH(with_keys(5),
                     "[linear_attention] 6 queries and 5 keys continue a state, causal; it needs a "
@@ -227,9 +229,9 @@ TEST_CASE("LinearState: errors leave it as it was") {
   GradMode on(true);
   const Tensor leaf = x.v.clone().set_requires_grad();
   CHECK_THROWS_WITH(
-      linear_attention(x.q, x.k, leaf, state, {.causal = true, .form = LinearForm::chunked}),
-      Containing("the chunked form has no gradient through its state; use "
-                 "LinearForm::composed, or a NoGrad guard"));
+      linear_attention(x.q, x.k, leaf, state, {.mask = {.causal = true}, .form = Form::fused}),
+      Containing("the fused form has no gradient through its state; use "
+                 "Form::composed, or a NoGrad guard"));
   CHECK(same_bits(state.sums, before));
   CHECK(state.length == 4);
 }
@@ -238,9 +240,9 @@ TEST_CASE("LinearState: a call that runs out of memory leaves it as it was") {
   const int threads = num_threads();
   NoGrad guard;
   for (const DType dtype : {f64, f32, bf16})
-    for (const LinearForm form : {LinearForm::chunked, LinearForm::composed})
+    for (const Form form : {Form::fused, Form::composed})
       for (const bool copied : {false, true})
-        for (int repeat = 0; repeat < (form == LinearForm::chunked ? 20 : 1); ++repeat) {
+        for (int repeat = 0; repeat < (form == Form::fused ? 20 : 1); ++repeat) {
           set_num_threads(repeat == 0 ? 1 : 4);
           const Tensor q = fixed_noise({2, 6, 9, 5}, 1, dtype),
                        k = fixed_noise({2, 6, 9, 5}, 2, dtype),
@@ -250,7 +252,7 @@ TEST_CASE("LinearState: a call that runs out of memory leaves it as it was") {
             const auto call = [&](LinearState& state) {
               const auto part = [&](const Tensor& x) { return x.slice(2, at, at + 3); };
               return linear_attention(part(q), part(k), part(v), state,
-                                      {.causal = true, .chunk = 2, .form = form});
+                                      {.mask = {.causal = true}, .chunk = 2, .form = form});
             };
             const Tensor want = call(calm);
             Tensor got;

@@ -1,0 +1,67 @@
+#include "ops/attention/attention_composed.h"
+
+#include <limits>
+
+#include "ops/attention/skew.h"
+#include "ops/dropout.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+
+namespace stretto {
+namespace {
+
+// Key heads shared by groups of query heads, shown once per query head.
+Tensor per_head(const Tensor& x, int64_t heads) {
+  const int64_t groups = x.size(1);
+  if (groups == heads) return x;
+  return x.unsqueeze(2)
+      .expand({x.size(0), groups, heads / groups, x.size(2), x.size(3)})
+      .reshape({x.size(0), heads, x.size(2), x.size(3)});
+}
+
+// Relative positions −(N − 1) … : the columns that skew expects.
+Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal) {
+  return relative_rows(table, -(n - 1), causal ? n : n + m - 1);
+}
+
+}  // namespace
+
+Tensor composed_scores(const Tensor& q, const Tensor& k, const AttentionOptions& o) {
+  const int64_t heads = q.size(1), m = q.size(2), n = k.size(2);
+  const double scale = score_scale(q, o);
+  Tensor scores = matmul(q, per_head(k, heads).transpose(-1, -2));
+  if (o.keys.defined() && n > 0) {
+    const Tensor& p = o.position_query.defined() ? o.position_query : q;
+    const Tensor rows = skewed_rows(o.keys, m, n, o.mask.is_causal());
+    scores = scores + skew(matmul(p, rows.transpose(-1, -2)), n);
+  }
+  scores = scores * scale;
+  if (o.lag_bias.defined() && n > 0) {
+    const Tensor b = skewed_rows(o.lag_bias, m, n, o.mask.is_causal());
+    scores = scores + skew(b.unsqueeze(1).expand({b.size(0), m, b.size(1)}), n);
+  }
+  if (o.bias.defined()) scores = scores + o.bias;
+  constexpr double never = -std::numeric_limits<double>::infinity();
+  if (const Tensor mask = attention_mask(m, n, o.mask, q.device()); mask.defined())
+    scores = masked_fill(scores, mask, never);
+  if (o.mask.key_padding.defined())
+    scores = masked_fill(scores, o.mask.key_padding.unsqueeze(1).unsqueeze(1), never);
+  return scores;
+}
+
+Tensor composed_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionOptions& o) {
+  const int64_t m = q.size(2), n = k.size(2);
+  Tensor weights = softmax(composed_scores(q, k, o), -1);
+  if (o.dropout > 0) weights = dropout(weights, o.dropout, *o.dropout_key);
+  Tensor out = matmul(weights, per_head(v, q.size(1)));
+  if (o.values.defined() && n > 0) {
+    const Tensor rows = skewed_rows(o.values, m, n, o.mask.is_causal());
+    out = out + matmul(unskew(weights, rows.size(1)), rows);
+  }
+  return out;
+}
+
+}  // namespace stretto

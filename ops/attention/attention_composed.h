@@ -1,0 +1,16 @@
+// Attention in its composed form: the papers' formulas in differentiable ops. Internal to ops/.
+//
+// Reference: tests/reference/attention.cpp, attention(), attention_weights()
+#pragma once
+
+#include "ops/attention/attention_terms.h"
+
+namespace stretto {
+
+/// Arguments are checked and options completed by attention().
+Tensor composed_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                          const AttentionOptions& options);
+/// The scores before softmax [B, H, M, N], −∞ where a key is not seen.
+Tensor composed_scores(const Tensor& q, const Tensor& k, const AttentionOptions& options);
+
+}  // namespace stretto

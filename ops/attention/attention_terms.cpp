@@ -1,0 +1,89 @@
+#include "ops/attention/attention_terms.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/attention/heads.h"
+#include "ops/create.h"
+#include "ops/indexing.h"
+#include "ops/view.h"
+
+namespace stretto {
+namespace {
+
+constexpr const char* op = "attention";
+
+void check_table(const char* what, const RelativeTable& table, int64_t heads, int64_t last,
+                 const AttentionOptions& o, int64_t n_queries, int64_t n_keys) {
+  if (!table.defined()) return;
+  const Tensor& rows = table.rows;
+  const bool vector = last >= 0;
+  check(rows.dim() == (vector ? 3 : 2) && (rows.size(0) == heads || rows.size(0) == 1) &&
+            (!vector || rows.size(2) == last),
+        op, what, " table ", rows, "; must be [", heads, " or 1, R",
+        vector ? str(", ", last) : std::string(), "]");
+  check(table.zero_row >= 0 && table.zero_row < rows.size(1), op, what, " table has ", rows.size(1),
+        " rows, but its row of relative position 0 is ", table.zero_row);
+  if (table.beyond != Beyond::error) return;
+  const int64_t past = furthest_past(n_keys, o.mask),
+                future = o.mask.is_causal() ? 0 : n_queries - 1;
+  check(table.zero_row >= past && rows.size(1) - 1 - table.zero_row >= future, op, what,
+        " table reaches from ", -table.zero_row, " to ", rows.size(1) - 1 - table.zero_row,
+        ", but relative positions from ", -past, " to ", future,
+        " occur; make the table longer, or let `beyond` be zero or clip");
+}
+
+}  // namespace
+
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+  check_heads(op, q, k, v, o.mask.key_padding);
+  check_same_device(
+      op, {&q, &o.position_query, &o.keys.rows, &o.values.rows, &o.lag_bias.rows, &o.bias});
+  const int64_t batch = q.size(0), heads = q.size(1), m = q.size(2), n = k.size(2);
+  const auto& [causal, window, block, padding] = o.mask;
+  check(window >= 0 && block >= 0, op, "window ", window, ", block ", block,
+        "; must not be negative");
+  check(window == 0 || block == 0, op, "window and block are both set; choose one");
+  check(o.dropout >= 0 && o.dropout <= 1, op, "dropout ", o.dropout, "; accepted: 0 to 1");
+  auto check_dtype = [&q](const char* what, const Tensor& x) {
+    check(!x.defined() || x.dtype() == q.dtype(), op, what, x, " for q ", q, "; dtypes must agree");
+  };
+  check_dtype("position_query ", o.position_query);
+  check_dtype("key table ", o.keys.rows);
+  check_dtype("value table ", o.values.rows);
+  check_dtype("bias table ", o.lag_bias.rows);
+  check_dtype("bias ", o.bias);
+  check(!o.position_query.defined() || o.position_query.shape() == q.shape(), op, "position_query ",
+        o.position_query, " for q ", q, "; shapes must agree");
+  check(
+      !o.position_query.defined() || o.keys.defined(), op,
+      "position_query without a key table: there are no rows of relative positions for it to meet");
+  check_table("key", o.keys, heads, q.size(3), o, m, n);
+  check_table("value", o.values, heads, v.size(3), o, m, n);
+  check_table("bias", o.lag_bias, heads, -1, o, m, n);
+  if (o.bias.defined())
+    check(broadcast_shapes(op, o.bias.shape(), {batch, heads, m, n}) == Shape{batch, heads, m, n},
+          op, "bias ", o.bias, "; must broadcast to [", batch, ", ", heads, ", ", m, ", ", n, "]");
+}
+
+double score_scale(const Tensor& q, const AttentionOptions& o) {
+  return o.scale.value_or(1 / std::sqrt(double(std::max<int64_t>(q.size(3), 1))));
+}
+
+Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count) {
+  const Tensor& rows = table.rows;
+  const int64_t have = rows.size(1), begin = table.zero_row + first, end = begin + count;
+  const int64_t before = std::clamp<int64_t>(-begin, 0, count);
+  const int64_t after = std::clamp<int64_t>(end - have, 0, count - before);
+  Tensor middle = rows.slice(1, std::max<int64_t>(begin, 0), std::max<int64_t>(end, 0));
+  if (before == 0 && after == 0) return middle;
+  auto outside = [&](int64_t row, int64_t n) {
+    Shape shape = rows.shape();
+    shape[1] = n;
+    if (table.beyond != Beyond::clip) return zeros(shape, options_of(rows));
+    return rows.slice(1, row, row + 1).expand(shape);
+  };
+  return cat({outside(0, before), middle, outside(have - 1, after)}, 1);
+}
+
+}  // namespace stretto

@@ -1,0 +1,57 @@
+// The terms of attention's scores: its options, and what both of its forms make of them.
+//
+// Reference: tests/reference/attention.cpp, attention()
+#pragma once
+
+#include <optional>
+
+#include "core/random.h"
+#include "core/tensor.h"
+#include "ops/attention/mask.h"
+#include "ops/form.h"
+
+namespace stretto {
+
+/// What a table says of relative positions beyond its rows: nothing (zero), the same as its
+/// outermost row (clip), or that the sequence is too long (error).
+enum class Beyond { zero, clip, error };
+
+/// Rows over relative positions: row `zero_row` + r belongs to relative position r.
+struct RelativeTable {
+  Tensor rows;           // [H or 1, R, D], or [H or 1, R] for a bias
+  int64_t zero_row = 0;  // R − 1: only the past; (R − 1) / 2: both sides
+  Beyond beyond = Beyond::zero;
+  bool defined() const { return rows.defined(); }
+};
+
+/// The composed form has M × N scores; the fused one keeps a strip of them at a time, memory
+/// O((M + N) D), on the CPU, and covers everything but `values` and `bias`.
+struct AttentionOptions {
+  AttentionMask mask = {};
+  std::optional<double> scale = {};  // 1/√D (D = 0: scores are 0) when not given
+
+  Tensor position_query = {};   // p [B, H, M, D], for `keys` alone; q where undefined
+  RelativeTable keys = {};      // K: added to the keys, as seen from each query
+  RelativeTable values = {};    // V: added to the values
+  RelativeTable lag_bias = {};  // b: one number per relative position and head, not scaled
+  Tensor bias = {};             // broadcasts to [B, H, M, N], not scaled
+
+  double dropout = 0;  // of the softmax weights
+  std::optional<RandomKey> dropout_key = {};
+
+  Form form = Form::automatic;
+};
+
+/// The table's rows for relative positions `first` … `first + count − 1`, following its policy;
+/// differentiable. rows [H or 1, R, ..] → [H or 1, count, ..].
+Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count);
+
+/// What scores are multiplied with: 1/√D unless the options say so; heads of size 0 have scores of
+/// 0.
+double score_scale(const Tensor& q, const AttentionOptions& options);
+
+/// Throws an Error of `attention` unless the arguments fit together.
+void check_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                     const AttentionOptions& options);
+
+}  // namespace stretto

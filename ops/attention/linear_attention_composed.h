@@ -1,0 +1,16 @@
+// Linear attention in its composed form: products of queries and keys, in differentiable ops.
+// Internal to ops/.
+//
+// Reference: tests/reference/linear_attention.cpp, linear_attention()
+#pragma once
+
+#include "ops/attention/linear_attention_terms.h"
+
+namespace stretto {
+
+/// Arguments are checked by linear_attention(). `state` may be null; else its sums come before all
+/// keys, and new ones with those keys take their place (its length is left alone).
+Tensor composed_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 LinearState* state, const LinearAttentionOptions& options);
+
+}  // namespace stretto

@@ -1,0 +1,48 @@
+#include "ops/attention/linear_attention_terms.h"
+
+#include <cmath>
+
+#include "ops/attention/heads.h"
+#include "ops/indexing.h"
+#include "ops/view.h"
+
+namespace stretto {
+namespace {
+
+constexpr const char* op = "linear_attention";
+
+}  // namespace
+
+void check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                            const LinearAttentionOptions& o) {
+  check_heads(op, q, k, v, o.mask.key_padding);
+  check(o.mask.window == 0 && o.mask.block == 0, op, "window ", o.mask.window, ", block ",
+        o.mask.block, "; there are no scores that could be masked, accepted: causal, key_padding");
+  check(std::isfinite(o.eps) && o.eps >= 0, op, "eps ", o.eps, "; must be 0 or more");
+  check(o.chunk >= 1, op, "chunk ", o.chunk, "; must be at least 1");
+  check(o.form != Form::fused || q.device().is_cpu(), op,
+        "no fused form for CUDA tensors; use Form::composed");
+}
+
+void check_linear_state(const Tensor& q, const Tensor& k, const Tensor& v, const LinearState& state,
+                        const LinearAttentionOptions& o) {
+  check(!o.mask.causal || q.size(2) <= k.size(2) || k.size(2) == 0, op, q.size(2), " queries and ",
+        k.size(2),
+        " keys continue a state, causal; it needs a key for each query (or none at "
+        "all), as a query cannot stand before keys that the state has taken in");
+  if (!state.sums.defined()) return;
+  const Shape shape{k.size(0), k.size(1), k.size(3), v.size(3) + 1};
+  const DType dtype = q.dtype() == f64 ? f64 : f32;
+  check(state.sums.shape() == shape && state.sums.dtype() == dtype, op, "the state is ", state.sums,
+        "; for k ", k, " and v ", v, " it must be ", dtype, " ", shape);
+  check_same_device(op, {&q, &state.sums});
+}
+
+Tensor LinearState::s() const { return sums.slice(3, 0, -1); }
+Tensor LinearState::z() const { return sums.select(3, -1); }
+
+void LinearState::reorder(const Tensor& rows) {
+  if (sums.defined()) sums = index_select(sums, 0, rows);
+}
+
+}  // namespace stretto

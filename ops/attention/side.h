@@ -1,0 +1,10 @@
+// Reference: none (a name)
+#pragma once
+
+namespace stretto {
+
+/// The two operands of an attention score.
+enum class Side { query, key };
+inline constexpr Side both_sides[] = {Side::query, Side::key};
+
+}  // namespace stretto
