@@ -1,0 +1,25 @@
+# The examples of one file, run as a user would; each says at its end what it has learnt.
+if(STRETTO_EXAMPLES)
+  set(says_melody "step 100: loss 0\\.0")
+  set(says_character_model "held out 0\\.[0-3].*That ")
+  set(says_chorales "(9[0-9]|100) % of its chords")
+  set(says_classifier "step 300 .*right (9[0-9]|100)")
+  set(says_translation "held out: [89][0-9] of 90 right")
+  set(says_own_op "curvature")
+  set(says_own_position "slope +\\[2, 1\\]")
+  file(GLOB examples CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/examples/*.cpp)
+  foreach(source ${examples})
+    cmake_path(GET source STEM name)
+    if(NOT DEFINED says_${name})
+      message(FATAL_ERROR "tests/examples/one_file.cmake: what does ${name} say?")
+    endif()
+    add_test(NAME example_${name}
+      COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}> -D SAYS=${says_${name}}
+              -P ${CMAKE_CURRENT_LIST_DIR}/one_file_run.cmake)
+    set_tests_properties(example_${name} PROPERTIES LABELS examples)
+  endforeach()
+  add_test(NAME example_pages
+    COMMAND ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR}
+            -P ${CMAKE_CURRENT_LIST_DIR}/one_file_pages.cmake)
+  set_tests_properties(example_pages PROPERTIES LABELS examples)
+endif()
