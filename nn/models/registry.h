@@ -27,7 +27,7 @@ struct PositionSettings {
   int64_t longest = 0;     // that will ever meet, for tables that end (learned, bert); 0: length
   bool two_sided = false;  // for attention that sees both sides
   int64_t reach = 0;       // lags with a row, or where they end: of music, shaw, deberta, fire; the
-                      // block of music-local; 0: what fits `length`, 16 of shaw
+                           // block of music-local; 0: what fits `length`, 16 of shaw
   Beyond beyond = Beyond::zero;  // further lags than music has rows for
   Shape plane = {};              // {height, width} of tokens in a plane, of window and grid
   Sinusoid layout = Sinusoid::interleaved;

@@ -1,5 +1,5 @@
-// Biases of attention scores that are no function of the lag alone, as the papers write them, by loops
-// in double precision. Query i stands at position i + N − M.
+// Biases of attention scores that are no function of the lag alone, as the papers write them, by
+// loops in double precision. Query i stands at position i + N − M.
 //
 //   Li et al. 2024       FIRE: Functional Interpolation for Relative Positions
 //   Liu et al. 2021      Swin Transformer
