@@ -63,7 +63,7 @@ struct Spe::Draws {
   };
   std::mutex mutex;
   std::map<std::thread::id, Pass> passes;
-  std::vector<std::weak_ptr<const Made>> of_caches;
+  std::weak_ptr<const Made> ahead;  // what was last made in generation
 
   // Of the calling thread, which alone uses what it gets.
   Pass& pass() {
@@ -85,15 +85,12 @@ struct Spe::Draws {
     passes.erase(std::this_thread::get_id());
   }
 
-  // One that fits, made for any cache by any layer; or a new one.
+  // The last one where it fits, of whatever layer; else a new one.
   template <class Fits, class Make>
-  std::shared_ptr<const Made> of_cache(Fits fits, Make make) {
+  std::shared_ptr<const Made> made_ahead(Fits fits, Make make) {
     const std::lock_guard lock(mutex);
-    for (const auto& candidate : of_caches)
-      if (auto made = candidate.lock(); made && fits(*made)) return made;
-    std::erase_if(of_caches, [](const auto& candidate) { return candidate.expired(); });
-    const std::shared_ptr<const Made> made = make();
-    of_caches.push_back(made);
+    auto made = ahead.lock();
+    if (!made || !fits(*made)) ahead = made = make();
     return made;
   }
 };
@@ -183,7 +180,7 @@ Spe::Keys Spe::keys_of(const AttentionCall& call) const {
 // last; not in what checkpoint() runs again: each layer of that has a backward pass of its own. And
 // in generation, which asks for one position after another, where a filter needs the noise of P
 // positions for each: 32 made at a time draw that of (P + 31) / 32, and take H·D·R·64 numbers. They
-// belong to the cache that they were made for; others at the same positions use them too.
+// belong to the cache that they were made for; other layers at the same positions use them too.
 SpeCode Spe::code_of(const AttentionCall& call, const Keys& keys,
                      std::shared_ptr<const Made>& made) const {
   Draws& d = *draws_;
@@ -205,14 +202,16 @@ SpeCode Spe::code_of(const AttentionCall& call, const Keys& keys,
            m.code.realizations() == keys.realizations && m.first <= call.first && m.end >= end &&
            m.recorded == grad_enabled() && m.parameters == parameters;
   };
-  const auto make = [&](int64_t length, bool every_query) {
-    return std::make_shared<const Made>(Made{anew().kept(length, call.first, every_query),
-                                             keys.code, call.first, call.first + length,
-                                             grad_enabled(), parameters});
+  const auto make = [&](int64_t length) {
+    return std::make_shared<const Made>(Made{anew().kept(length, call.first), keys.code, call.first,
+                                             call.first + length, grad_enabled(), parameters});
   };
-  if (!pass) return (made = d.of_cache(fits, [&] { return make(at_a_time, true); }))->code;
+  if (!pass) {
+    if (!made || !fits(*made)) made = d.made_ahead(fits, [&] { return make(at_a_time); });
+    return made->code;
+  }
   Draws::Pass& p = d.pass();
-  if (p.first_layer == layer_ && layer_ < d.layers - 1) p.made = make(n, false);
+  if (p.first_layer == layer_ && layer_ < d.layers - 1) p.made = make(n);
   return p.made && fits(*p.made) ? p.made->code : anew();
 }
 
@@ -265,8 +264,7 @@ MakePosition sine_spe(SineSpeOptions o) {
 }
 
 // A shared code is kept for the pass: a query or key takes P·D·R products without, P = 128 and
-// more. For the queries of every other head it is not: that would save time again, a fifth of a
-// step of the published model, and cost H·D·L·R / 2 of memory.
+// more.
 MakePosition conv_spe(ConvSpeOptions o) {
   const bool line = o.taps.dim() == 1 && o.shape.empty();
   const bool plane = o.taps.dim() == 2 && o.shape.dim() == 2;

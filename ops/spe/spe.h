@@ -65,13 +65,13 @@ class SpeCode {
   /// The same code with its values at positions first … first + length − 1 computed once and kept,
   /// for layers that share a draw, or for calls that go on from position to position: it takes
   /// H·D·length·R numbers for queries and as many for keys, and saves time in every spe() but the
-  /// first. Without `every_query` every other head's queries are left out, and made by every spe().
+  /// first.
   ///
   /// Gradients stay exact, and there are none of the values kept: the backward of each spe() leaves
   /// its operands (q, k and the gradients that arrived) behind, and after the last one of a pass
   /// the parameters' gradients are summed from them. So it costs no memory before backward.
   /// Form::composed computes the code anew.
-  SpeCode kept(int64_t length, int64_t first = 0, bool every_query = true) const;
+  SpeCode kept(int64_t length, int64_t first = 0) const;
 
   int64_t heads() const;
   int64_t d() const;
@@ -112,7 +112,7 @@ struct SpePair {
 ///
 /// Form::composed makes the whole code, H·L·D·R numbers for queries and as many for keys.
 /// Form::fused makes it in tiles that stay in the cache, on the CPU, forward and again backward,
-/// and can be differentiated once.
+/// and can be differentiated any number of times.
 SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOptions& options = {});
 
 /// P_d(τ) for τ = −(n − 1) … n − 1, query position minus key position → [H, D, 2n − 1]; with a gate

@@ -40,14 +40,23 @@ struct Window {
 };
 
 struct ConvSource : SpeSource {
-  ConvSource(Tensor q, Tensor k, SpeNoise z, const Plane& p, int64_t r, const std::string& why)
-      : SpeSource(q.size(0), q.size(1), r, q, std::max<int64_t>(256, 2 * p.taps), 4,
-                  {0, p.rows * p.columns}, why),
+  ConvSource(Tensor q, Tensor k, const SpeNoise& z, const Plane& p, int64_t r, std::string why)
+      : SpeSource({q.size(0), q.size(1), r, std::max<int64_t>(256, 2 * p.taps), 4,
+                   SpeSpan{0, p.rows * p.columns}, std::move(why)},
+                  q),
         filters{std::move(q), std::move(k)},
-        noise(std::move(z)),
-        plane(p) {}
+        key(z.key),
+        plane(p) {
+    if (z.given.defined())
+      given = (p.image ? z.given : z.given.unsqueeze(3))
+                  .to(z.given.dtype() == f64 ? f64 : f32)
+                  .to(cpu)
+                  .permute({0, 1, 3, 4, 2})
+                  .contiguous();
+  }
   const Tensor filters[2];  // of queries and of keys
-  const SpeNoise noise;
+  const RandomKey key;      // of the noise, or
+  Tensor given;             // [H, D, n1, n2, R]
   const Plane plane;
 
   Window window(SpeSpan span) const {
@@ -56,8 +65,8 @@ struct ConvSource : SpeSource {
     return {y0, y1 - y0 + plane.tap_rows, 0, plane.columns + plane.taps - 1};
   }
   template <class T>
-  void read_noise(const Tensor& given, int64_t h, int64_t d, Window w, T* to) const;
-  Tensor noise_in(const Tensors& inputs, Window w) const;
+  void read_noise(int64_t index, Window w, T* to) const;
+  Tensor noise_in(Window w, const Tensor& like) const;
   // [H, D, P1, P2].
   Tensor filter(Side side, DType dtype) const {
     return filters[int(side)].to(dtype).reshape({heads, d, plane.tap_rows, plane.taps});
@@ -66,32 +75,34 @@ struct ConvSource : SpeSource {
   Tensors inputs(DType dtype) const override;
   Tensor codes(const Tensors& inputs, Side side, int64_t p0, int64_t n) const override;
   Tensor lags(int64_t n) const override;
-  SpeRowsPtr<float> rows(const Tensors& in, const Tensors& gradients, float) const override;
-  SpeRowsPtr<double> rows(const Tensors& in, const Tensors& gradients, double) const override;
+  AnySpeRows rows(const Tensors& in, const Tensors& gradients) const override;
 };
 
-// The noise of one head and dimension as [ny, nx, R]: of `given` [H, D, n1, n2, R], contiguous, if
-// that is defined, else of the key.
+// The noise of one head and dimension, index h·D + d, as [ny, nx, R].
 template <class T>
-void ConvSource::read_noise(const Tensor& given, int64_t h, int64_t at_d, Window w, T* to) const {
-  const int64_t index = h * d + at_d, n = w.nx * realizations;
+void ConvSource::read_noise(int64_t index, Window w, T* to) const {
+  const int64_t n = w.nx * realizations;
   const int64_t pitch = plane.image ? plane.columns + plane.taps - 1 : 0;
-  for (int64_t y = w.y0; y < w.y0 + w.ny; ++y, to += n) {
+  const auto copy = [&](const auto* from, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) *to++ = T(from[i]);
+  };
+  for (int64_t y = w.y0; y < w.y0 + w.ny; ++y) {
     if (given.defined()) {
-      const int64_t row = (index * given.size(2) + y) * given.size(3) + w.x0;
-      std::copy_n(given.data<T>() + row * realizations, n, to);
+      const int64_t at = ((index * given.size(2) + y) * given.size(3) + w.x0) * realizations;
+      given.dtype() == f64 ? copy(given.data<double>() + at, n) : copy(given.data<float>() + at, n);
       continue;
     }
     const int64_t first = index * draws_apart + (y * pitch + w.x0) * realizations;
     if constexpr (std::is_same_v<T, float>) {
-      normal_draws(noise.key, first, n, to);
-    } else {
-      float values[256];
-      for (int64_t i = 0; i < n; i += 256) {
-        const int64_t count = std::min<int64_t>(256, n - i);
-        normal_draws(noise.key, first + i, count, values);
-        std::copy_n(values, count, to + i);
-      }
+      normal_draws(key, first, n, to);
+      to += n;
+      continue;
+    }
+    float values[256];
+    for (int64_t i = 0; i < n; i += 256) {
+      const int64_t count = std::min<int64_t>(256, n - i);
+      normal_draws(key, first + i, count, values);
+      copy(values, count);
     }
   }
 }
@@ -115,7 +126,6 @@ class ConvRows : public SpeRows<T> {
 
   ConvRows(const ConvSource& s, const Tensors& inputs, const Tensors& gradients)
       : source_(s), plane_(s.plane), r_(s.realizations), inputs_(inputs), gradients_(gradients) {
-    if (inputs.size() == 3) given_ = inputs[2];
     const Options options{.dtype = dtype_of<T>()};
     int64_t directly = s.segment;
     while (directly > 1 && by_transforms(directly)) --directly;
@@ -140,7 +150,7 @@ class ConvRows : public SpeRows<T> {
     transformed_ = by_transforms(span.size());
     if (transformed_) {
       const Tensor z = empty({window_.nx, r_}, {.dtype = dtype_of<T>()});
-      source_.read_noise(given_, h, d, window_, z.data<T>());
+      source_.read_noise(index_, window_, z.data<T>());
       transposed_ = z.transpose(0, 1).contiguous();
       for (Tensor& code : codes_) code = {};
       return;
@@ -150,7 +160,7 @@ class ConvRows : public SpeRows<T> {
     std::copy_n(z + (before.nx - known) * r_, known * r_, z);
     Window rest = window_;
     rest.x0 += known, rest.nx -= known;
-    source_.read_noise(given_, h, d, rest, z + known * r_);
+    source_.read_noise(index_, rest, z + known * r_);
     if (bands_index_ == index_) return;
     bands_index_ = index_;
     for (const Side side : both_sides) fill_band(side);
@@ -244,7 +254,6 @@ class ConvRows : public SpeRows<T> {
   const Plane plane_;
   const int64_t r_;
   const Tensors inputs_, gradients_;
-  Tensor given_;
   int64_t index_ = -1, bands_index_ = -1;  // (h, d) that it is about, and that the bands are of
   SpeSpan span_;
   Window window_{};
@@ -256,39 +265,28 @@ class ConvRows : public SpeRows<T> {
   Tensor codes_[2];     // and [positions, R], when they have been asked for
 };
 
-// [H, D, R, ny, nx].
-Tensor ConvSource::noise_in(const Tensors& inputs, Window w) const {
-  if (inputs.size() == 3)
-    return inputs[2]
-        .slice(2, w.y0, w.y0 + w.ny)
-        .slice(3, w.x0, w.x0 + w.nx)
-        .permute({0, 1, 4, 2, 3});
-  const Tensor z = empty({heads, d, w.ny, w.nx, realizations}, {.dtype = inputs[0].dtype()});
-  parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto read = [&](auto* to) {
-        read_noise({}, i / d, i % d, w, to + i * w.ny * w.nx * realizations);
-      };
-      z.dtype() == f64 ? read(z.data<double>()) : read(z.data<float>());
-    }
-  });
-  return z.to(inputs[0].device()).permute({0, 1, 4, 2, 3});
+// [H, D, R, ny, nx], of the dtype and on the device of `like`.
+Tensor ConvSource::noise_in(Window w, const Tensor& like) const {
+  const Tensor z = empty({heads, d, w.ny, w.nx, realizations}, {.dtype = like.dtype()});
+  const auto read = [&](auto* to) {
+    parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) read_noise(i, w, to + i * w.ny * w.nx * realizations);
+    });
+  };
+  z.dtype() == f64 ? read(z.data<double>()) : read(z.data<float>());
+  return z.to(like.device()).permute({0, 1, 4, 2, 3});
 }
 
-// The filters of queries and of keys [H, D, P1, P2], and given noise [H, D, n1, n2, R].
+// The filters of queries and of keys [H, D, P1, P2].
 Tensors ConvSource::inputs(DType dtype) const {
-  Tensors all = {filter(Side::query, dtype) * scale(), filter(Side::key, dtype) * scale()};
-  if (const Tensor& z = noise.given; z.defined())
-    all.push_back(
-        (plane.image ? z : z.unsqueeze(3)).to(all[0].device()).to(dtype).permute({0, 1, 3, 4, 2}));
-  return all;
+  return {filter(Side::query, dtype) * scale(), filter(Side::key, dtype) * scale()};
 }
 
 Tensor ConvSource::codes(const Tensors& inputs, Side side, int64_t p0, int64_t n) const {
   if (n == 0) return zeros({heads, d, 0, realizations}, options_of(inputs[0]));
   const Window w = window({p0, p0 + n});
   const int64_t begin = plane.image ? p0 - w.y0 * plane.columns : 0;
-  return fft_conv(noise_in(inputs, w), inputs[size_t(side)].unsqueeze(2),
+  return fft_conv(noise_in(w, inputs[0]), inputs[size_t(side)].unsqueeze(2),
                   {.axes = 2, .padding = Padding::valid})  // (22)
       .reshape({heads, d, realizations, -1})
       .slice(3, begin, begin + n)
@@ -307,11 +305,8 @@ Tensor ConvSource::lags(int64_t n) const {
   return pad(all.slice(2, drop, 2 * taps - 1 - drop), 2, more, more);
 }
 
-SpeRowsPtr<float> ConvSource::rows(const Tensors& in, const Tensors& gradients, float) const {
-  return std::make_unique<ConvRows<float>>(*this, in, gradients);
-}
-SpeRowsPtr<double> ConvSource::rows(const Tensors& in, const Tensors& gradients, double) const {
-  return std::make_unique<ConvRows<double>>(*this, in, gradients);
+AnySpeRows ConvSource::rows(const Tensors& in, const Tensors& gradients) const {
+  return rows_of<ConvRows>(*this, in, gradients);
 }
 
 }  // namespace

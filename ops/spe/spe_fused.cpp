@@ -95,7 +95,8 @@ STRETTO_CLONES void add_weighted(T a, const T* x, int64_t step, const T* g, int6
 template <class T>
 struct Worker {
   Worker(const SpeSource& source, const Tensors& inputs, const Tensors& gradients) : s(source) {
-    for (int64_t c = 0; c < s.dims; ++c) makers.push_back(s.rows(inputs, gradients, T()));
+    for (int64_t c = 0; c < s.dims; ++c)
+      makers.push_back(std::get<SpeRowsPtr<T>>(s.rows(inputs, gradients)));
   }
   void begin(int64_t head, int64_t dim) { h = head, d0 = dim, n = std::min(s.dims, s.d - dim); }
   void prepare(SpeSpan span) {

@@ -16,31 +16,25 @@ struct KeptSource : SpeSource {
     SpeCall call;
   };
 
-  KeptSource(std::shared_ptr<const SpeSource> from, SpeSpan span, bool every)
-      : SpeSource(from->heads, from->d, from->realizations, from->parameter,
-                  every ? 32 : from->segment, every ? most_dims : from->dims, span,
-                  str("the kept code has positions ", span.p0, " to ", span.p1 - 1)),
-        base(std::move(from)),
-        every_query(every) {}
-
-  // The rows of a head and dimension from position p0 on; null where they were left out.
-  template <class T>
-  T* kept_rows(Side side, int64_t h, int64_t at_d, int64_t p0) const {
-    const bool all = side == Side::key || every_query;
-    if (!all && h % 2 == 1) return nullptr;
-    const int64_t place = ((all ? h : h / 2) * d + at_d) * reach.size() + p0 - reach.p0;
-    return kept[int(side)].data<T>() + place * realizations;
-  }
+  KeptSource(std::shared_ptr<const SpeSource> from, SpeSpan span)
+      : SpeSource({from->heads, from->d, from->realizations, 32, most_dims, span,
+                   str("the kept code has positions ", span.p0, " to ", span.p1 - 1)},
+                  from->parameter),
+        base(std::move(from)) {}
   template <class T>
   void make(const Tensors& plain);
+  // The rows of a head and dimension, index h·D + d, from position p0 on.
+  template <class T>
+  T* kept_rows(Side side, int64_t index, int64_t p0) const {
+    return kept[int(side)].data<T>() + (index * reach.size() + p0 - reach.p0) * realizations;
+  }
 
   Tensors inputs(DType) const override { return behind_node; }
   Tensor codes(const Tensors& in, Side side, int64_t p0, int64_t n) const override {
     return base->codes(in, side, p0, n);
   }
   Tensor lags(int64_t n) const override { return base->lags(n); }
-  SpeRowsPtr<float> rows(const Tensors& in, const Tensors&, float) const override;
-  SpeRowsPtr<double> rows(const Tensors& in, const Tensors&, double) const override;
+  AnySpeRows rows(const Tensors& in, const Tensors& gradients) const override;
   bool takes(const SpeCall& call, uint64_t pass) const override {
     const SpeOperand &q = call.sides[0], &k = call.sides[1];
     pending->push_back({pass, {{{q.x, q.at, q.y}, {k.x, k.at, k.y}}, call.factors}});
@@ -48,68 +42,49 @@ struct KeptSource : SpeSource {
   }
 
   const std::shared_ptr<const SpeSource> base;
-  const bool every_query;
-  Tensor kept[2];  // [H, D, positions, R]; of queries maybe half of the heads
+  Tensor kept[2];  // [H, D, positions, R]
   Tensors behind_node;
   const std::shared_ptr<std::vector<Pending>> pending = std::make_shared<std::vector<Pending>>();
 };
 
-// Read where they are kept, else made.
 template <class T>
 class KeptRows : public SpeRows<T> {
  public:
-  KeptRows(const KeptSource& s, const Tensors& inputs)
-      : s_(s), anew_(s.every_query ? nullptr : s.base->rows(inputs, {}, T())) {}
-  void prepare(int64_t h, int64_t d, SpeSpan span) override {
-    h_ = h, d_ = d, span_ = span;
-    prepared_ = false;
-  }
-  const T* rows(Side side, SpeSpan span) override {
-    if (const T* kept = s_.kept_rows<T>(side, h_, d_, span.p0)) return kept;
-    if (!prepared_) anew_->prepare(h_, d_, span_);
-    prepared_ = true;
-    return anew_->rows(side, span);
-  }
+  KeptRows(const KeptSource& s, const Tensors&, const Tensors&) : s_(s) {}
+  void prepare(int64_t h, int64_t d, SpeSpan) override { index_ = h * s_.d + d; }
+  const T* rows(Side side, SpeSpan span) override { return s_.kept_rows<T>(side, index_, span.p0); }
   void add_gradient(Side, SpeSpan, const T*) override {}
   void finish_gradient() override {}
 
  private:
   const KeptSource& s_;
-  const SpeRowsPtr<T> anew_;
-  int64_t h_ = 0, d_ = 0;
-  SpeSpan span_;
-  bool prepared_ = false;  // anew_, for this
+  int64_t index_ = 0;
 };
 
-SpeRowsPtr<float> KeptSource::rows(const Tensors& in, const Tensors&, float) const {
-  return std::make_unique<KeptRows<float>>(*this, in);
-}
-SpeRowsPtr<double> KeptSource::rows(const Tensors& in, const Tensors&, double) const {
-  return std::make_unique<KeptRows<double>>(*this, in);
+AnySpeRows KeptSource::rows(const Tensors& in, const Tensors& gradients) const {
+  return rows_of<KeptRows>(*this, in, gradients);
 }
 
 template <class T>
 void KeptSource::make(const Tensors& plain) {
-  for (const Side side : both_sides) {
-    const int64_t n = side == Side::key || every_query ? heads : (heads + 1) / 2;
-    kept[int(side)] = empty({n, d, reach.size(), realizations}, {.dtype = dtype_of<T>()});
-  }
+  for (Tensor& rows : kept)
+    rows = empty({heads, d, reach.size(), realizations}, {.dtype = dtype_of<T>()});
   parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
-    const SpeRowsPtr<T> rows = base->rows(plain, {}, T());
+    const auto rows = std::get<SpeRowsPtr<T>>(base->rows(plain, {}));
     for (int64_t i = begin; i < end; ++i)
       for (int64_t p0 = reach.p0; p0 < reach.p1; p0 += base->segment) {
         const SpeSpan span = SpeSpan{p0, p0 + base->segment} & reach;
         rows->prepare(i / d, i % d, span);
         for (const Side side : both_sides)
-          if (T* to = kept_rows<T>(side, i / d, i % d, p0))
-            std::copy_n(rows->rows(side, span), span.size() * realizations, to);
+          std::copy_n(rows->rows(side, span), span.size() * realizations,
+                      kept_rows<T>(side, i, p0));
       }
   });
 }
 
 }  // namespace
 
-SpeCode SpeCode::kept(int64_t length, int64_t first, bool every_query) const {
+SpeCode SpeCode::kept(int64_t length, int64_t first) const {
   constexpr const char* op = "SpeCode::kept";
   check(length >= 0, op, "length is ", length, "; must be 0 or more");
   check(first >= 0, op, "first is ", first, "; must be 0 or more");
@@ -118,7 +93,7 @@ SpeCode SpeCode::kept(int64_t length, int64_t first, bool every_query) const {
   const SpeSpan span{first, first + length};
   base->check_reach(op, span);
   if (!base->parameter.device().is_cpu()) return SpeCode(base);  // no kernels there yet
-  const auto code = std::make_shared<KeptSource>(base, span, every_query);
+  const auto code = std::make_shared<KeptSource>(base, span);
   const Tensors inputs = base->inputs(base->own_dtype()), plain = plain_tensors(inputs);
   base->own_dtype() == f64 ? code->make<double>(plain) : code->make<float>(plain);
 

@@ -121,7 +121,7 @@ class SineRows : public SpeRows<T> {
 
 struct SineSource : SpeSource {
   SineSource(Tensor f, Tensor o, Tensor g, SpeNoise z, int64_t r)
-      : SpeSource(f.size(0), f.size(1), r, f, 32, most_dims),
+      : SpeSource({f.size(0), f.size(1), r, 32, most_dims}, f),
         freqs(std::move(f)),
         offsets(std::move(o)),
         gains(std::move(g)),
@@ -165,11 +165,8 @@ struct SineSource : SpeSource {
            (0.5 / double(sines()));
   }
 
-  SpeRowsPtr<float> rows(const Tensors& in, const Tensors& gradients, float) const override {
-    return std::make_unique<SineRows<float>>(*this, in, gradients);
-  }
-  SpeRowsPtr<double> rows(const Tensors& in, const Tensors& gradients, double) const override {
-    return std::make_unique<SineRows<double>>(*this, in, gradients);
+  AnySpeRows rows(const Tensors& in, const Tensors& gradients) const override {
+    return rows_of<SineRows>(*this, in, gradients);
   }
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "ops/attention/heads.h"
@@ -43,29 +44,31 @@ class SpeRows {
 };
 template <class T>
 using SpeRowsPtr = std::unique_ptr<SpeRows<T>>;
+using AnySpeRows = std::variant<SpeRowsPtr<float>, SpeRowsPtr<double>>;
+
+/// Rows<T>(source, inputs, gradients), T by the dtype of the inputs.
+template <template <class> class Rows, class Source>
+AnySpeRows rows_of(const Source& s, const Tensors& inputs, const Tensors& gradients) {
+  if (inputs[0].dtype() == f64) return std::make_unique<Rows<double>>(s, inputs, gradients);
+  return std::make_unique<Rows<float>>(s, inputs, gradients);
+}
 
 struct SpeCall;  // ops/spe/spe_fused.h
 
-/// A code with its parameters and noise. The factor (RD)^(−¼) is in what it makes.
-struct SpeSource {
-  static constexpr int64_t most_dims = 16;
-  const int64_t heads, d, realizations;
-  const Tensor parameter;   // one of them, for dtype and device
-  const int64_t segment;    // positions to prepare at once, so that it all stays in the cache
-  const int64_t dims;       // whose rows a thread has ready side by side, at most most_dims
-  const SpeSpan reach;      // positions that there are,
-  const std::string limit;  // and what says so
+struct SpeSizes {
+  int64_t heads, d, realizations;
+  int64_t segment;  // positions to prepare at once, so that it all stays in the cache
+  int64_t dims;     // whose rows a thread has ready side by side, at most most_dims
+  SpeSpan reach = {0, INT64_MAX};  // positions that there are,
+  std::string limit = {};          // and what says so
+};
 
-  SpeSource(int64_t n_heads, int64_t d_head, int64_t r, Tensor x, int64_t n, int64_t n_dims,
-            SpeSpan positions = {0, INT64_MAX}, std::string why = "")
-      : heads(n_heads),
-        d(d_head),
-        realizations(r),
-        parameter(std::move(x)),
-        segment(n),
-        dims(n_dims),
-        reach(positions),
-        limit(std::move(why)) {}
+/// A code with its parameters and noise. The factor (RD)^(−¼) is in what it makes.
+struct SpeSource : SpeSizes {
+  static constexpr int64_t most_dims = 16;
+  const Tensor parameter;  // one of them, for dtype and device
+
+  SpeSource(SpeSizes sizes, Tensor x) : SpeSizes(std::move(sizes)), parameter(std::move(x)) {}
   virtual ~SpeSource() = default;
   /// What codes and rows are made from: small tensors, by differentiable ops, of dtype f32 or f64.
   virtual Tensors inputs(DType dtype) const = 0;
@@ -75,9 +78,7 @@ struct SpeSource {
   virtual Tensor lags(int64_t n) const = 0;
   /// A maker of rows from inputs that are contiguous and off the tape, by their dtype. `gradients`
   /// are zeroed tensors of their shapes, or none where no gradients are wanted.
-  virtual SpeRowsPtr<float> rows(const Tensors& inputs, const Tensors& gradients, float) const = 0;
-  virtual SpeRowsPtr<double> rows(const Tensors& inputs, const Tensors& gradients,
-                                  double) const = 0;
+  virtual AnySpeRows rows(const Tensors& inputs, const Tensors& gradients) const = 0;
   /// Whether it sums the gradients of its inputs itself, after the last call of a backward pass:
   /// from the operands and their gradients, which each call leaves here.
   virtual bool takes(const SpeCall&, uint64_t) const { return false; }

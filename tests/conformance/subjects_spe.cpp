@@ -78,12 +78,12 @@ SpeCode conv(const Tensors& x, const Config& config) {
 using Make = SpeCode (*)(const Tensors& x, const Config& config);
 
 std::vector<Implementation> all_of(Make make) {
-  auto way = [make](const char* name, Form form, std::optional<bool> every_query = {}) {
+  auto way = [make](const char* name, Form form, bool kept = false) {
     return Implementation{
         name, [=](const Tensors& x, const Config& config) {
           SpeCode code = make(x, config);
           const Tensor q = x["in.q"].transpose(1, 2), k = x["in.k"].transpose(1, 2);
-          if (every_query) code = code.kept(q.size(2), 0, *every_query);
+          if (kept) code = code.kept(q.size(2));
           SpeOptions options{.form = form};
           if (config.flag("gated", x.has("param.gate"))) {
             check_shape(x, "param.gate", {code.heads(), code.d()});
@@ -98,7 +98,7 @@ std::vector<Implementation> all_of(Make make) {
         }};
   };
   return {way("fused", Form::fused), way("kept", Form::automatic, true),
-          way("kept in part", Form::automatic, false), way("composed", Form::composed)};
+          way("composed", Form::composed)};
 }
 
 }  // namespace

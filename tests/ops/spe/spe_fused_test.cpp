@@ -72,7 +72,7 @@ TEST_CASE("spe: all forms have the same gradients") {
     SpeCall call(s);
     call.with_gradients();
     const Tensors want = gradients(call, SpeWay::composed);
-    for (const SpeWay way : {SpeWay::fused, SpeWay::kept, SpeWay::kept_some}) {
+    for (const SpeWay way : {SpeWay::fused, SpeWay::kept}) {
       INFO(name(way) << ", " << describe(s));
       const Tensors got = gradients(call, way);
       for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) <= 1e-12);
@@ -219,10 +219,7 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
     const int64_t without = memory_stats().live;
     const SpeCode kept = call.code().kept(2048);
     CHECK(memory_stats().live - without < 2 * code + code / 4);
-    const int64_t with_both = memory_stats().live;
-    const SpeCode some = call.code().kept(2048, 0, false);
-    CHECK(memory_stats().live - with_both < code * 3 / 2 + code / 4);
-    for (const SpeWay way : {SpeWay::fused, SpeWay::kept, SpeWay::kept_some}) {
+    for (const SpeWay way : {SpeWay::fused, SpeWay::kept}) {
       INFO(name(way) << ", kind " << int(kind));
       auto peak_of = [&](auto f) {
         reset_peak_memory();
@@ -233,11 +230,7 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
       SpePair y;
       const SpeOptions options = call.options(call.inputs);
       const int64_t forward = peak_of([&] {
-        y = spe(call.inputs[0], call.inputs[1],
-                way == SpeWay::kept        ? kept
-                : way == SpeWay::kept_some ? some
-                                           : call.code(),
-                options);
+        y = spe(call.inputs[0], call.inputs[1], way == SpeWay::kept ? kept : call.code(), options);
       });
       // Results, two operands' worth, and what the two threads work with.
       CHECK(forward < 2 * operand + code / 4);
@@ -253,7 +246,7 @@ TEST_CASE("spe: memory without codes, and without gradients of kept ones") {
 
 TEST_CASE("spe: what follows keeps neither result") {
   for (const CodeKind kind : kinds)
-    for (const SpeWay way : {SpeWay::fused, SpeWay::kept, SpeWay::kept_some}) {
+    for (const SpeWay way : {SpeWay::fused, SpeWay::kept}) {
       INFO(name(way) << ", kind " << int(kind));
       SpeCall call(
           {.kind = kind, .queries = 200, .keys = 300, .d = 8, .r = 64, .rows = 20, .columns = 15});
@@ -267,9 +260,7 @@ TEST_CASE("spe: what follows keeps neither result") {
       const int64_t before = memory_stats().live;
       const Tensor y = loss(way);
       const int64_t code = 2 * 8 * 300 * 64 * 8, both = 2 * 2 * (200 + 300) * 64 * 8;
-      const int64_t codes = way == SpeWay::kept        ? 2 * code
-                            : way == SpeWay::kept_some ? code * 3 / 2
-                                                       : 0;
+      const int64_t codes = way == SpeWay::kept ? 2 * code : 0;
       CHECK(memory_stats().live - before - codes < both / 2);
       const Tensors got = grad({y}, leaves(call));
       for (size_t i = 0; i < want.size(); ++i) CHECK(worst_error(got[i], want[i]) < 1e-12);

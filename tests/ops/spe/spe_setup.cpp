@@ -37,8 +37,7 @@ std::string describe(const SpeSetup& s) {
 }
 
 const char* name(SpeWay way) {
-  constexpr const char* names[] = {"composed", "fused", "kept", "kept, some queries made anew",
-                                   "kept in part"};
+  constexpr const char* names[] = {"composed", "fused", "kept", "kept in part"};
   return names[int(way)];
 }
 
@@ -146,7 +145,6 @@ SpeOptions SpeCall::options(const Tensors& in, Form form) const {
 SpePair SpeCall::operator()(SpeWay way, const Tensors& in) const {
   SpeCode c = code(in);
   if (way == SpeWay::kept) c = c.kept(end());
-  if (way == SpeWay::kept_some) c = c.kept(end(), 0, false);
   if (way == SpeWay::kept_part) c = c.kept(end() - begin(), begin());
   return spe(in[0], in[1], c, options(in, way == SpeWay::composed ? Form::composed : Form::fused));
 }

@@ -27,9 +27,9 @@ std::string describe(const SpeSetup& s);
 std::vector<SpeSetup> spe_setups();
 
 /// How a call is computed; kept_part: the positions that it needs.
-enum class SpeWay { composed, fused, kept, kept_some, kept_part };
+enum class SpeWay { composed, fused, kept, kept_part };
 inline constexpr SpeWay spe_ways[] = {SpeWay::composed, SpeWay::fused, SpeWay::kept,
-                                      SpeWay::kept_some, SpeWay::kept_part};
+                                      SpeWay::kept_part};
 const char* name(SpeWay way);
 
 struct SpeCall {
