@@ -79,6 +79,13 @@ Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache) const {
   });
 }
 
+LanguageModel::Cache LanguageModel::make_cache(int64_t limit) const {
+  Cache cache;
+  for (int64_t i = 0; i < options.n_layers; ++i)
+    cache.layers.push_back(layers[i].self_attention.make_cache(limit));
+  return cache;
+}
+
 // What the attention of a layer is given.
 Tensor LanguageModel::attended(const EncoderLayer& layer, const Tensor& x) const {
   return options.layer.norm == NormPlace::pre ? layer.norm1(x) : x;

@@ -42,6 +42,9 @@ class LanguageModel : public Module {
   /// cache the tokens continue those seen before, and the result equals that of one pass over all;
   /// a call that throws leaves the cache as it was.
   Tensor operator()(const Tensor& tokens, Cache* cache = nullptr) const;
+  /// An empty cache that keeps the last `limit` positions of every layer, or with 0 all. Only a
+  /// cache with a limit has to be made; without one an empty Cache does, too.
+  Cache make_cache(int64_t limit = 0) const;
 
   /// Attention weights [B, H, L, L] of every layer, for pictures.
   std::vector<Tensor> attention_weights(const Tensor& tokens) const;

@@ -129,6 +129,13 @@ void SequenceToSequence::make() {
   if (target_embedding) target_embedding->positions.draw();
 }
 
+SequenceToSequence::Cache SequenceToSequence::make_cache(int64_t limit) const {
+  Cache cache;
+  for (int64_t i = 0; i < options.n_decoder_layers; ++i)
+    cache.layers.push_back({decoder.layers[i].self_attention.make_cache(limit), {}});
+  return cache;
+}
+
 void SequenceToSequence::Cache::reorder(const Tensor& rows) {
   all_or_nothing(*this, [&](Cache& after) {
     for (DecoderCache& layer : after.layers) layer.reorder(rows);

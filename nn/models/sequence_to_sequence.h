@@ -98,6 +98,9 @@ class SequenceToSequence : public Module {
   /// that throws leaves the cache as it was.
   Tensor decode(const Tensor& target, const Tensor& context, const Tensor& source_padding = {},
                 Cache* cache = nullptr) const;
+  /// An empty cache whose self-attention keeps the last `limit` target positions, or with 0 all;
+  /// without a limit an empty Cache does, too.
+  Cache make_cache(int64_t limit = 0) const;
   /// decode(target, encode(source)).
   Tensor operator()(const Tensor& source, const Tensor& target,
                     const Tensor& source_padding = {}) const;

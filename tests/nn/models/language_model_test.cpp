@@ -165,6 +165,20 @@ TEST_CASE("LanguageModel: logits do not look ahead") {
   }
 }
 
+TEST_CASE("LanguageModel: a cache that it makes forgets what no query sees any more") {
+  LanguageModel::Options o = tiny();
+  o.layer.position = nn::alibi();
+  o.window = 3;
+  const auto m = make(o);
+  const Tensor tokens = some_tokens(2, 9), whole = (*m)(tokens);
+  LanguageModel::Cache cache = m->make_cache(3);
+  for (int64_t i = 0; i < 9; ++i)
+    CHECK(worst_error((*m)(tokens.slice(1, i, i + 1), &cache), whole.slice(1, i, i + 1)) < 1e-12);
+  for (const nn::KeyValueCache& layer : cache.layers) CHECK(layer.length() == 3);
+  CHECK(m->make_cache().layers.size() == size_t(o.n_layers));
+  CHECK_THROWS_WITH(m->make_cache(-1), Containing("a cache limited to -1 positions"));
+}
+
 TEST_CASE("LanguageModel: with a cache equals one pass, also beyond the table") {
   const int64_t l = 25;
   const Tensor tokens = some_tokens(2, l);

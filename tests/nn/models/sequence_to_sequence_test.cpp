@@ -244,6 +244,22 @@ TEST_CASE("SequenceToSequence: with a cache, in pieces, equals one pass") {
   }
 }
 
+TEST_CASE("SequenceToSequence: a limited cache forgets the target's past, not the source") {
+  const auto model = make(tiny());
+  NoGrad guard;
+  const Tensor source = some_tokens(1, 5, 1), target = some_tokens(1, 6, 2);
+  const Tensor context = model->encode(source);
+  SequenceToSequence::Cache all = model->make_cache(), limited = model->make_cache(2);
+  for (int64_t i = 0; i < 6; ++i) {
+    const Tensor token = target.slice(1, i, i + 1);
+    const Tensor y = model->decode(token, context, {}, &all);
+    // A query sees itself and the two before.
+    CHECK((worst_error(model->decode(token, context, {}, &limited), y) < 1e-12) == (i < 3));
+  }
+  CHECK(limited.layers[0].self.length() == 2);
+  CHECK(limited.layers[0].cross.length() == 5);
+}
+
 TEST_CASE("SequenceToSequence: rows of a cache can be left out, repeated and moved") {
   const auto model = make(with_tables(tiny()));
   NoGrad guard;
