@@ -1,5 +1,5 @@
-// Biases of attention scores that are no function of the lag alone, as the papers write them, by loops
-// in double precision. Query i stands at position i + N − M.
+// Biases of attention scores that are no function of the lag alone, as the papers write them, by
+// loops in double precision. Query i stands at position i + N − M.
 //
 //   Li et al. 2024       FIRE: Functional Interpolation for Relative Positions
 //   Liu et al. 2021      Swin Transformer
@@ -27,5 +27,11 @@ Tensor window_bias(const Tensor& table, int64_t h, int64_t w);
 /// q [B, H, hw, D], tables [H, 2h − 1, D] and [H, 2w − 1, D] → [B, H, hw, hw] (Bello et al., eq. 3
 /// and 4, without the scale).
 Tensor grid_logits(const Tensor& q, const Tensor& height, const Tensor& width);
+
+/// Shifted windows (Liu et al., §3.2): attention of an image q, k, v [H, h, w, D] that is rolled by
+/// `shift` up and to the left, cut into windows of size × size, and rolled back. A token sees those
+/// of its window that were its neighbours before the image was rolled; table as in window_bias.
+Tensor shifted_window_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                const Tensor& table, int64_t size, int64_t shift);
 
 }  // namespace stretto::reference
