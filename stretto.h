@@ -44,6 +44,7 @@
 #include "nn/positions/rotary.h"
 #include "nn/positions/sinusoid.h"
 #include "nn/positions/spe.h"
+#include "nn/sequential.h"
 #include "nn/training/checkpoint.h"
 #include "nn/training/optim.h"
 #include "nn/training/schedule.h"
