@@ -70,10 +70,9 @@ NameMap t5_names(const SequenceToSequence::Options& options) {
     const int last = decoder ? 2 : 1;
     for (int i = 0; i <= last; ++i)
       map.rename(part(i) + "layer_norm.weight", str(ours, "norm", i + 1, ".weight"));
-    for (const char* wi : {"wi", "wi_0"})  // 1.0, 1.1
-      map.rename(str(part(last), "DenseReluDense.", wi, ".weight"),
-                 ours + "feed_forward.linear1.weight");
-    map.rename(part(last) + "DenseReluDense.wi_1.weight", ours + "feed_forward.gate.weight")
+    map.rename(part(last) + "DenseReluDense.wi.weight", ours + "feed_forward.linear1.weight")
+        .rename(part(last) + "DenseReluDense.wi_0.weight", ours + "feed_forward.gate.weight")
+        .rename(part(last) + "DenseReluDense.wi_1.weight", ours + "feed_forward.up.weight")
         .rename(part(last) + "DenseReluDense.wo.weight", ours + "feed_forward.linear2.weight")
         .rename(part(0) + "SelfAttention.relative_attention_bias.weight",
                 ours + "self_attention.position.table")
