@@ -21,6 +21,7 @@
 #include "nn/files/name_map.h"
 #include "nn/files/published_names.h"
 #include "nn/files/safetensors.h"
+#include "nn/files/weights.h"
 #include "nn/init.h"
 #include "nn/linear.h"
 #include "nn/models/beam_search.h"

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "nn/files/weights.h"
 #include "nn/positions/relative_bias.h"
-#include "nn/training/checkpoint.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
