@@ -41,12 +41,12 @@ FeedForward::FeedForward(Module& parent, std::string name, Options o)
 
 void FeedForward::make() {
   if (options.gated)
-    gate.emplace(*this, "gate", Linear::Options{options.d_model, options.d_hidden, options.bias});
+    up.emplace(*this, "up", Linear::Options{options.d_model, options.d_hidden, options.bias});
 }
 
 Tensor FeedForward::operator()(const Tensor& x) const {
   Tensor hidden = activate(linear1(x), options.activation);
-  if (gate) hidden = hidden * (*gate)(x);
+  if (up) hidden = hidden * (*up)(x);
   return linear2(dropout(hidden));
 }
 

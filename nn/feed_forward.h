@@ -18,8 +18,9 @@ const char* name(Activation f);
 Tensor activate(const Tensor& x, Activation f);
 
 /// linear2(dropout(f(linear1(x)))): x [.., d_model] → [.., d_model] through d_hidden (Vaswani et
-/// al., 2017, §3.3). Gated: linear2(dropout(f(linear1(x)) · gate(x))), a GLU (Shazeer, 2020, eq. 6;
-/// T5 1.1 with gelu_tanh).
+/// al., 2017, §3.3). Gated: linear2(dropout(f(gate(x)) · up(x))), a GLU (Shazeer, 2020, eq. 6; T5
+/// 1.1 with gelu_tanh, where gate is wi_0 and up wi_1; LLaMA with silu). The activation is on the
+/// gate: linear1 then has the name "gate".
 class FeedForward : public Module {
  public:
   struct Options {
@@ -37,10 +38,11 @@ class FeedForward : public Module {
   std::string label() const override;
 
   const Options options;
-  Linear linear1{*this, "linear1", {options.d_model, options.d_hidden, options.bias}};
+  Linear linear1{
+      *this, options.gated ? "gate" : "linear1", {options.d_model, options.d_hidden, options.bias}};
   Dropout dropout{*this, "dropout", {options.dropout}};
   Linear linear2{*this, "linear2", {options.d_hidden, options.d_model, options.bias}};
-  std::optional<Linear> gate;  // where gated
+  std::optional<Linear> up;  // where gated
 
  private:
   void make();

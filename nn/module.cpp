@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <optional>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
@@ -107,6 +108,26 @@ std::vector<NamedTensor> Module::named_parameters() const { return all_named(fal
 std::vector<NamedTensor> Module::named_buffers() const { return all_named(true); }
 Tensors Module::parameters() const { return tensors_of(named_parameters()); }
 
+Tensor Module::get_parameter(const std::string& name) const {
+  Tensor found;
+  std::ptrdiff_t best = -1;
+  std::string like;  // the first of those that share most of their end with `name`
+  auto compare = [&](const std::string& prefix, const Member& m) {
+    if (m.child || m.is_buffer) return;
+    const std::string other = prefix + m.name;
+    if (other == name) found = m.tensor;
+    const std::ptrdiff_t same =
+        std::mismatch(name.rbegin(), name.rend(), other.rbegin(), other.rend()).first -
+        name.rbegin();
+    if (same > best) like = other;
+    best = std::max(best, same);
+  };
+  visit("", compare);
+  check(found.defined(), "get_parameter", "no parameter \"", name, "\"",
+        like.empty() ? "; the module has none" : "; one like it is \"" + like + "\"");
+  return found;
+}
+
 int64_t Module::parameter_count() const {
   int64_t count = 0;
   for (const NamedTensor& p : named_parameters()) count += p.tensor.numel();
@@ -124,20 +145,41 @@ void Module::zero_grad() {
   for (const Tensor& p : parameters()) p.set_grad({});
 }
 
-void Module::to(Device device) {
+void Module::freeze(bool on) {
+  for (const Tensor& p : parameters()) {
+    if (on) p.set_grad({});
+    p.set_requires_grad(!on);
+  }
+}
+
+Module& Module::to(Device device) {
   NoGrad guard;
   for (const auto& list : {named_parameters(), named_buffers()})
     for (const NamedTensor& n : list)
       if (n.tensor.device() != device) n.tensor.set_data(n.tensor.to(device));
+  return *this;
 }
 
-void Module::to(DType dtype) {
+Device Module::device() const {
+  std::optional<NamedTensor> first;
+  for (const auto& list : {named_parameters(), named_buffers()})
+    for (const NamedTensor& n : list) {
+      if (!first) first = n;
+      check(n.tensor.device() == first->tensor.device(), "Module::device", first->name, " is on ",
+            first->tensor.device(), ", ", n.name, " on ", n.tensor.device(),
+            "; ask a tensor for its own");
+    }
+  return first ? first->tensor.device() : cpu;
+}
+
+Module& Module::to(DType dtype) {
   check(is_floating(dtype), "Module::to", "got ", dtype, "; accepted: f32, f64, bf16");
   NoGrad guard;
   for (const auto& list : {named_parameters(), named_buffers()})
     for (const NamedTensor& n : list)
       if (is_floating(n.tensor.dtype()) && n.tensor.dtype() != dtype)
         n.tensor.set_data(n.tensor.to(dtype));
+  return *this;
 }
 
 std::string Module::label() const {

@@ -41,6 +41,9 @@ class Module {
   /// under its first name.
   std::vector<NamedTensor> named_parameters() const;
   Tensors parameters() const;
+  /// The parameter of a name, "layers.0.norm1.weight"; a shared one has several. Throws, naming one
+  /// like it, where there is none.
+  Tensor get_parameter(const std::string& name) const;
   /// Tensors that are saved with the module but not trained.
   std::vector<NamedTensor> named_buffers() const;
   /// Numbers in all parameters.
@@ -53,11 +56,17 @@ class Module {
 
   /// Drops all gradients.
   void zero_grad();
+  /// Whether the parameters require gradients: after freeze() they get none, and optimisers leave
+  /// them as they are. A gradient that is there is dropped.
+  void freeze(bool on = true);
+  void unfreeze() { freeze(false); }
 
   /// Moves or converts all parameters and floating buffers (moves also the others), in place:
-  /// handles stay valid, shared parameters stay shared. Gradients are dropped.
-  void to(Device device);
-  void to(DType dtype);
+  /// handles stay valid, shared parameters stay shared. Gradients are dropped. Returns the module.
+  Module& to(Device device);
+  Module& to(DType dtype);
+  /// Where its parameters and buffers are: one device, else an error; the CPU where it has none.
+  Device device() const;
 
   /// The tree with types, names, shapes and counts of parameters, one line each:
   ///     Classifier                       203,530
@@ -130,17 +139,21 @@ class List : public Module {
   int64_t size() const { return int64_t(items_.size()); }
   M& operator[](int64_t i) { return *items_[size_t(i)]; }
   const M& operator[](int64_t i) const { return *items_[size_t(i)]; }
-  struct iterator {
-    typename std::vector<std::unique_ptr<M>>::iterator at;
-    M& operator*() const { return **at; }
-    iterator& operator++() {
+  /// Over M, or const M.
+  template <class Item>
+  struct Iterator {
+    typename std::vector<std::unique_ptr<M>>::const_iterator at;
+    Item& operator*() const { return **at; }
+    Iterator& operator++() {
       ++at;
       return *this;
     }
-    bool operator!=(const iterator& other) const { return at != other.at; }
+    bool operator!=(const Iterator& other) const { return at != other.at; }
   };
-  iterator begin() { return {items_.begin()}; }
-  iterator end() { return {items_.end()}; }
+  Iterator<M> begin() { return {items_.begin()}; }
+  Iterator<M> end() { return {items_.end()}; }
+  Iterator<const M> begin() const { return {items_.begin()}; }
+  Iterator<const M> end() const { return {items_.end()}; }
   std::string label() const override { return "List"; }
 
  private:

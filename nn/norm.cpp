@@ -7,21 +7,24 @@ namespace {
 
 const char* name(NormKind kind) { return kind == NormKind::layer ? "LayerNorm" : "RMSNorm"; }
 
-const Norm::Options& checked(const Norm::Options& o) {
+Norm::Options completed(Norm::Options o) {
   check(o.dim > 0, name(o.kind), "dim = ", o.dim, " must be positive");
+  if (!o.eps) o.eps = default_eps(o.kind);
   return o;
 }
 
 }  // namespace
 
-Norm::Norm(Options o) : options(checked(o)) {}
+double default_eps(NormKind kind) { return kind == NormKind::layer ? 1e-5 : 1e-6; }
+
+Norm::Norm(Options o) : options(completed(o)) {}
 
 Norm::Norm(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(checked(o)) {}
+    : Module(parent, std::move(name)), options(completed(o)) {}
 
 Tensor Norm::operator()(const Tensor& x) const {
-  return options.kind == NormKind::layer ? layer_norm(x, weight, bias, options.eps)
-                                         : rms_norm(x, weight, options.eps);
+  return options.kind == NormKind::layer ? layer_norm(x, weight, bias, *options.eps)
+                                         : rms_norm(x, weight, *options.eps);
 }
 
 std::string Norm::label() const {

@@ -1,6 +1,8 @@
 // Normalisation of the last dimension.
 #pragma once
 
+#include <optional>
+
 #include "nn/module.h"
 #include "ops/create.h"
 
@@ -10,13 +12,17 @@ namespace stretto::nn {
 /// rms: x / √(mean(x²) + eps) · weight (Zhang & Sennrich, 2019).
 enum class NormKind { layer, rms };
 
+/// ε where none is given: 1e-5 of layer norm, 1e-6 of RMS norm, as in PyTorch and in T5. Published
+/// models differ (LLaMA 2: 1e-5): take theirs.
+double default_eps(NormKind kind);
+
 /// The norm that its options say, over the last dimension. weight [dim] starts at 1, bias [dim] at
 /// 0.
 class Norm : public Module {
  public:
   struct Options {
     int64_t dim = 0;
-    double eps = 1e-5;
+    std::optional<double> eps = {};  // default_eps(kind) when not given
     NormKind kind = NormKind::layer;
     bool bias = true;  // NormKind::rms has none
   };
@@ -38,7 +44,7 @@ class LayerNorm : public Norm {
  public:
   struct Options {
     int64_t dim = 0;
-    double eps = 1e-5;
+    double eps = default_eps(NormKind::layer);
     bool bias = true;
     Norm::Options norm() const { return {dim, eps, NormKind::layer, bias}; }
   };
@@ -54,7 +60,7 @@ class RMSNorm : public Norm {
  public:
   struct Options {
     int64_t dim = 0;
-    double eps = 1e-6;
+    double eps = default_eps(NormKind::rms);
     Norm::Options norm() const { return {dim, eps, NormKind::rms, false}; }
   };
   explicit RMSNorm(Options o) : Norm(o.norm()), options(o) {}

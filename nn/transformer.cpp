@@ -12,6 +12,12 @@ MultiHeadAttention::Options LayerOptions::attention() const {
           .d_key = d_key,
           .d_value = d_value,
           .bias = attention_bias,
+          .q_bias = q_bias,
+          .k_bias = k_bias,
+          .v_bias = v_bias,
+          .out_bias = out_bias,
+          .qk_norm = qk_norm ? std::optional(norms(0)) : std::nullopt,
+          .window = window,
           .dropout = attention_dropout,
           .scale = attention_scale,
           .position = position,
@@ -27,18 +33,44 @@ FeedForward::Options LayerOptions::feed_forward() const {
           .gated = gated};
 }
 
-EncoderLayer::EncoderLayer(LayerOptions o) : options(std::move(o)) {}
+namespace {
+
+LayerOptions checked(const char* op, LayerOptions o, bool context = false) {
+  if (o.residual == Residual::sequential) return o;
+  check(o.norm == NormPlace::pre, op,
+        "parallel branches have no norm after them; use NormPlace::pre, or Residual::sequential");
+  check(!context, op,
+        "parallel branches leave no place for attention to a context; use Residual::sequential, or "
+        "EncoderLayer, which LanguageModel has");
+  return o;
+}
+
+}  // namespace
+
+EncoderLayer::EncoderLayer(LayerOptions o) : options(checked("EncoderLayer", std::move(o))) {}
 EncoderLayer::EncoderLayer(Module& parent, std::string name, LayerOptions o)
-    : Module(parent, std::move(name)), options(std::move(o)) {}
+    : Module(parent, std::move(name)), options(checked("EncoderLayer", std::move(o))) {}
+
+std::unique_ptr<Norm> EncoderLayer::second_norm() {
+  if (options.residual == Residual::parallel_one_norm) return nullptr;
+  return std::make_unique<Norm>(*this, "norm2", options.norms());
+}
 
 Tensor EncoderLayer::operator()(const Tensor& x, const AttentionMask& visible,
                                 KeyValueCache* cache) const {
   return all_or_nothing(cache, [&](KeyValueCache* after) {
-    const Tensor y = residual(x, options.norm, norm1, dropout,
-                              [&](const Tensor& t) { return self_attention(t, visible, after); });
-    return residual(y, options.norm, norm2, dropout,
-                    [&](const Tensor& t) { return feed_forward(t); });
+    const auto attend = [&](const Tensor& t) { return dropout(self_attention(t, visible, after)); };
+    if (options.norm == NormPlace::post) return feed(x, norm1(x + attend(x)), x);
+    const Tensor normed = norm1(x);
+    return feed(x, x + attend(normed), normed);
   });
+}
+
+Tensor EncoderLayer::feed(const Tensor& x, const Tensor& y, const Tensor& normed) const {
+  if (options.residual != Residual::sequential)
+    return y + dropout(feed_forward(norm2 ? (*norm2)(x) : normed));
+  return residual(y, options.norm, *norm2, dropout,
+                  [&](const Tensor& t) { return feed_forward(t); });
 }
 
 std::string EncoderLayer::label() const {
@@ -52,13 +84,14 @@ void DecoderCache::reorder(const Tensor& rows) {
   });
 }
 
-DecoderLayer::DecoderLayer(LayerOptions o) : options(std::move(o)) {}
+DecoderLayer::DecoderLayer(LayerOptions o) : options(checked("DecoderLayer", std::move(o), true)) {}
 DecoderLayer::DecoderLayer(Module& parent, std::string name, LayerOptions o)
-    : Module(parent, std::move(name)), options(std::move(o)) {}
+    : Module(parent, std::move(name)), options(checked("DecoderLayer", std::move(o), true)) {}
 
 MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
   o.position = {};
   o.kernel = {};
+  o.window = 0;
   return o;
 }
 

@@ -12,28 +12,40 @@ namespace stretto::nn {
 /// x = x + f(norm(x)), which needs one more norm after the last layer.
 enum class NormPlace { pre, post };
 
+/// How the branches of a layer meet.
+/// sequential: the feed-forward network reads x and what attention added to it;
+/// parallel: x + attention(norm1(x)) + feed_forward(norm2(x)) (GPT-NeoX, Black et al. 2022);
+/// parallel_one_norm: the same with norm1 for both (GPT-J, Wang & Komatsuzaki 2021).
+/// The parallel ones go with NormPlace::pre and without attention to a context.
+enum class Residual { sequential, parallel, parallel_one_norm };
+
 struct LayerOptions {
   int64_t d_model = 0;
   int64_t n_heads = 1;
   int64_t d_hidden = 0;  // of the feed-forward network
   NormPlace norm = NormPlace::pre;
+  Residual residual = Residual::sequential;
   Activation activation = Activation::relu;
   double dropout = 0;            // of both residual branches and inside the feed-forward network
   double attention_dropout = 0;  // of the attention weights
   NormKind norm_kind = NormKind::layer;
-  double norm_eps = 1e-5;
+  std::optional<double> norm_eps = {};  // default_eps(norm_kind) when not given
   bool norm_bias = true;
   bool attention_bias = true;
+  std::optional<bool> q_bias = {}, k_bias = {}, v_bias = {}, out_bias = {};  // in its place
   bool feed_forward_bias = true;
   bool gated = false;                               // FeedForward::Options
   int64_t n_key_heads = 0, d_key = 0, d_value = 0;  // MultiHeadAttention::Options
-  std::optional<double> attention_scale = {};       // of all attentions; 1/√d_key when not given
+  bool qk_norm = false;  // of queries and keys, of the layer's kind: MultiHeadAttention::Options
+  int64_t window = 0;    // of causal self-attention: MultiHeadAttention::Options
+  std::optional<double> attention_scale = {};  // of all attentions; 1/√d_key when not given
   MakePosition position = {};
   MakeKernel kernel = {};
 
   MultiHeadAttention::Options attention() const;
   FeedForward::Options feed_forward() const;
-  Norm::Options norms() const { return {d_model, norm_eps, norm_kind, norm_bias}; }
+  Norm::Options norms(int64_t dim) const { return {dim, norm_eps, norm_kind, norm_bias}; }
+  Norm::Options norms() const { return norms(d_model); }
 };
 
 /// Self-attention and feed-forward. With AttentionMask::causal this is also the layer of a
@@ -50,8 +62,15 @@ class EncoderLayer : public Module {
   MultiHeadAttention self_attention{*this, "self_attention", options.attention()};
   Norm norm1{*this, "norm1", options.norms()};
   FeedForward feed_forward{*this, "feed_forward", options.feed_forward()};
-  Norm norm2{*this, "norm2", options.norms()};
+  const std::unique_ptr<Norm> norm2 = second_norm();  // null with Residual::parallel_one_norm
   Dropout dropout{*this, "dropout", {options.dropout}};
+
+ protected:
+  /// What follows attention: `y` is x with its branch, `normed` what that branch saw of x.
+  Tensor feed(const Tensor& x, const Tensor& y, const Tensor& normed) const;
+
+ private:
+  std::unique_ptr<Norm> second_norm();
 };
 
 /// What a DecoderLayer keeps of a call for the next: its own keys and values, and those of the

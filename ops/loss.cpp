@@ -1,5 +1,7 @@
 #include "ops/loss.h"
 
+#include <limits>
+
 #include "autograd/tape.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -8,6 +10,7 @@
 #include "ops/reduce.h"
 #include "ops/rows.h"
 #include "ops/softmax.h"
+#include "ops/view.h"
 
 namespace stretto {
 namespace {
@@ -128,6 +131,87 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
     });
     return Tensors{dx};
   });
+}
+
+namespace {
+
+// bf16 is computed in f32.
+Tensor wide(const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; }
+
+// Losses one by one, of which `counted` count, → what the reduction makes of them.
+Tensor reduced(const Tensor& losses, int64_t counted, Reduction reduction, DType dtype) {
+  if (reduction == Reduction::none) return losses.to(dtype);
+  const Tensor total = sum(losses);
+  const bool divided = reduction == Reduction::mean && counted > 0;
+  return (divided ? total / double(counted) : total).to(dtype);
+}
+
+void check_pair(const char* op, const Tensor& x, const Tensor& target) {
+  check(x.defined() && target.defined() && is_floating(x.dtype()) && x.dtype() == target.dtype() &&
+            x.shape() == target.shape(),
+        op, x, " for target ", target, "; both must be floating and of one shape and dtype");
+}
+
+// max(log x, −100), whose slope is 1/x up to 10¹².
+Tensor bounded_log(const Tensor& x) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  return record(
+      "bounded_log", {x}, clamp(log(x.detach()), -100, infinity),
+      [x = Saved(x)](Backward& b) { return Tensors{b.grad() / clamp(x(), 1e-12, infinity)}; });
+}
+
+}  // namespace
+
+Tensor nll_loss(const Tensor& log_p, const Tensor& targets, NllOptions options) {
+  const char* op = "nll_loss";
+  check(log_p.dim() >= 1 && is_floating(log_p.dtype()), op, "log probabilities ", log_p,
+        "; must be floating [.., V]");
+  check(
+      is_index(targets.dtype()) && targets.shape() == Shape(log_p.shape().begin(), log_p.dim() - 1),
+      op, "targets ", targets, " for log probabilities ", log_p, "; must be i64 or i32 and [..]");
+  check_cpu(op, {&log_p, &targets});
+  const Tensor ids = targets.to(i64), ignored = eq(ids, double(options.ignore_index));
+  const Tensor safe = where(ignored, zeros_like(ids), ids);
+  const int64_t classes = log_p.size(-1);
+  check(classes > 0 || targets.numel() == 0, op, "no classes: log probabilities ", log_p);
+  int64_t counted = 0, at = 0;
+  for (const int64_t id : ids.to_vector<int64_t>()) {
+    const bool counts = id != options.ignore_index;
+    check(!counts || (id >= 0 && id < classes), op, "target ", id, " at position ", at,
+          "; accepted: 0 to ", classes - 1, ", or ", options.ignore_index, " to ignore");
+    counted += counts;
+    ++at;
+  }
+  const Tensor taken = wide(gather(log_p, -1, safe.unsqueeze(-1)).squeeze(-1));
+  return reduced(where(ignored, zeros_like(taken), -taken), counted, options.reduction,
+                 log_p.dtype());
+}
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  check_pair("mse_loss", x, target);
+  return reduced(square(wide(x) - wide(target)), x.numel(), reduction, x.dtype());
+}
+
+Tensor binary_cross_entropy(const Tensor& p, const Tensor& target, Reduction reduction) {
+  const char* op = "binary_cross_entropy";
+  check_pair(op, p, target);
+  check_cpu(op, {&p, &target});
+  if (p.numel() > 0) {
+    const double low = min(p.detach()).item(), high = max(p.detach()).item();
+    check(!(low < 0) && !(high > 1), op, "probabilities from ", low, " to ", high,
+          "; must lie in [0, 1]; of logits: binary_cross_entropy_with_logits");
+  }
+  const Tensor x = wide(p), t = wide(target);
+  return reduced(-(t * bounded_log(x) + (1.0 - t) * bounded_log(1.0 - x)), p.numel(), reduction,
+                 p.dtype());
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
+                                        Reduction reduction) {
+  check_pair("binary_cross_entropy_with_logits", logits, target);
+  const Tensor x = wide(logits), t = wide(target);
+  return reduced(t * softplus(-x) + (1.0 - t) * softplus(x), logits.numel(), reduction,
+                 logits.dtype());
 }
 
 }  // namespace stretto

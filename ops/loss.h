@@ -1,4 +1,6 @@
-// Cross-entropy of class scores against class indices.
+// Losses: of class scores against class indices, and of numbers against numbers.
+//
+// In all of them `Reduction::mean` is over what counts, and 0 where nothing does.
 #pragma once
 
 #include "core/tensor.h"
@@ -16,5 +18,29 @@ struct CrossEntropyOptions {
 /// logits [.., V], targets [..] (i64 or i32) → 0-d, or [..] with Reduction::none (0 where ignored).
 /// Nats. The mean over no targets at all is 0. One fused pass; the gradient too.
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options = {});
+
+struct NllOptions {
+  int64_t ignore_index = -100;            // targets with this value count nothing
+  Reduction reduction = Reduction::mean;  // the mean is over targets that are not ignored
+};
+
+/// −log_p[.., target]: log probabilities [.., V], as log_softmax gives them, targets [..] (i64 or
+/// i32) → 0-d, or [..] with Reduction::none (0 where ignored). In floating dtypes.
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, NllOptions options = {});
+
+/// (x − target)², both floating and of one shape and dtype → 0-d, or their shape with
+/// Reduction::none. Differentiable in both.
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
+
+/// −target · log p − (1 − target) · log(1 − p) for probabilities p in [0, 1] and targets in [0, 1],
+/// both floating and of one shape and dtype; logarithms end at −100, their slopes at 10¹², so that
+/// p = 0 and p = 1 have finite losses and gradients (as in PyTorch). Differentiable in both.
+Tensor binary_cross_entropy(const Tensor& p, const Tensor& target,
+                            Reduction reduction = Reduction::mean);
+
+/// The same of logits, p = sigmoid(logits), without cancellation:
+/// target · log(1 + e^−x) + (1 − target) · log(1 + eˣ).
+Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
+                                        Reduction reduction = Reduction::mean);
 
 }  // namespace stretto

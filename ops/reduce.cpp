@@ -363,4 +363,27 @@ Tensor logsumexp(const Tensor& x, Int d, bool keepdim) {
   });
 }
 
+// ---------------------------------------------------------------------------- comparisons
+
+namespace {
+
+bool all_true(const Tensor& mask) { return sum(mask).item<int64_t>() == mask.numel(); }
+
+}  // namespace
+
+bool equal(const Tensor& a, const Tensor& b) {
+  check_same_device("equal", {&a, &b});
+  return a.shape() == b.shape() && a.dtype() == b.dtype() && all_true(eq(a, b));
+}
+
+bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  check(rtol >= 0 && atol >= 0, "allclose", "rtol ", rtol, ", atol ", atol, "; cannot be negative");
+  const Tensor x = a.detach().to(f64), y = b.detach().to(f64), apart = abs(x - y);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  Tensor close =
+      logical_or(eq(x, y), logical_and(le(apart, atol + rtol * abs(y)), lt(apart, infinity)));
+  if (equal_nan) close = logical_or(close, logical_and(ne(x, x), ne(y, y)));
+  return all_true(close);
+}
+
 }  // namespace stretto

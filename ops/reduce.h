@@ -33,6 +33,13 @@ Tensor min(const Tensor& x);
 /// Index of the first largest value along d, i64.
 Tensor argmax(const Tensor& x, Int d, bool keepdim = false);
 
+/// Whether shape, dtype and all values are the same. NaN equals nothing, not even itself.
+bool equal(const Tensor& a, const Tensor& b);
+/// Whether |a − b| ≤ atol + rtol · |b| everywhere, in f64, for tensors of any dtypes that
+/// broadcast. An infinity is close to itself alone; NaN to nothing, with `equal_nan` to NaN.
+bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
+              bool equal_nan = false);
+
 /// Running sum along d.
 Tensor cumsum(const Tensor& x, Int d);
 /// log Σ exp(x) along d, computed around the maximum; −inf when all are −inf. One number, rounded

@@ -1,5 +1,7 @@
 #include "nn/attention/attention.h"
 
+#include <algorithm>
+
 #include "autograd/replay.h"
 #include "core/all_or_nothing.h"
 
@@ -39,6 +41,12 @@ MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
   check(o.n_heads % o.n_key_heads == 0, op, "n_heads ", o.n_heads,
         " is not a multiple of n_key_heads ", o.n_key_heads);
   if (!o.kernel) o.kernel = softmax_kernel();
+  check(o.window >= 0, op, "window ", o.window, "; must be 0 (none) or more");
+  if (o.qk_norm) {
+    check(o.qk_norm->dim == 0 || o.qk_norm->dim == o.d_key, op, "qk_norm of ", o.qk_norm->dim,
+          " numbers; must be 0 or d_key, ", o.d_key);
+    o.qk_norm->dim = o.d_key;
+  }
   return o;
 }
 
@@ -50,6 +58,10 @@ MultiHeadAttention::MultiHeadAttention(Module& parent, std::string name, Options
 }
 
 void MultiHeadAttention::make() {
+  if (options.qk_norm) {
+    q_norm.emplace(*this, "q_norm", *options.qk_norm);
+    k_norm.emplace(*this, "k_norm", *options.qk_norm);
+  }
   HeadShape shape{options.n_heads, options.d_key, options.d_value, options.d_model};
   if (options.position) {
     position_ = options.position(*this, shape);
@@ -62,19 +74,29 @@ std::string MultiHeadAttention::label() const {
   return str("MultiHeadAttention(", options.n_heads, " heads)");
 }
 
+AttentionMask MultiHeadAttention::seen(AttentionMask mask) const {
+  if (options.window == 0) return mask;
+  check(mask.is_causal(), op, "window ", options.window,
+        " in a call that is not causal, which would see all of the future; make the call causal, "
+        "or leave the window to its AttentionMask");
+  mask.window = mask.window > 0 ? std::min(mask.window, options.window) : options.window;
+  return mask;
+}
+
 AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context,
                                           const AttentionMask& mask) const {
   for (const Tensor* t : {&x, &context})
     check(t->dim() == 3 && t->size(2) == options.d_model, op, "input ", *t, "; must be [B, L, ",
           options.d_model, "]");
-  auto heads = [](const Tensor& t, int64_t n, int64_t d) {
-    return t.reshape({t.size(0), t.size(1), n, d}).transpose(1, 2);
+  auto heads = [](const Tensor& t, int64_t n, int64_t d, const std::optional<Norm>& norm = {}) {
+    const Tensor each = t.reshape({t.size(0), t.size(1), n, d});
+    return (norm ? (*norm)(each) : each).transpose(1, 2);
   };
-  AttentionCall c{heads(q(x), options.n_heads, options.d_key),
-                  heads(k(context), options.n_key_heads, options.d_key),
+  AttentionCall c{heads(q(x), options.n_heads, options.d_key, q_norm),
+                  heads(k(context), options.n_key_heads, options.d_key, k_norm),
                   heads(v(context), options.n_key_heads, options.d_value),
                   {}};
-  c.options.mask = mask;
+  c.options.mask = seen(mask);
   c.options.scale = options.scale;
   c.options.dropout = training() ? options.dropout : 0;
   return c;

@@ -6,6 +6,7 @@
 #include "nn/attention/key_value_cache.h"
 #include "nn/linear.h"
 #include "nn/module.h"
+#include "nn/norm.h"
 #include "nn/positions/position.h"
 #include "ops/attention/mask.h"
 
@@ -48,7 +49,14 @@ class MultiHeadAttention : public Module {
     int64_t n_key_heads = 0;  // fewer key heads, shared by groups of query heads; 0: n_heads
     int64_t d_key = 0;        // size of one head; 0: d_model / n_heads
     int64_t d_value = 0;      // 0: d_model / n_heads
-    bool bias = true;
+    bool bias = true;         // of q, k, v and out, unless one says otherwise
+    std::optional<bool> q_bias = {}, k_bias = {}, v_bias = {}, out_bias = {};
+    /// A norm of each head's queries, and one of its keys, before the position (Qwen3); its dim is
+    /// d_key.
+    std::optional<Norm::Options> qk_norm = {};
+    /// > 0: every call must be causal, and no query sees a key `window` or more positions before it
+    /// (Mistral). A mask's own window counts where it is smaller.
+    int64_t window = 0;
     double dropout = 0;                // of the attention weights, in training
     std::optional<double> scale = {};  // of the scores; 1/√d_key when not given (T5: 1)
     MakePosition position = {};        // none by default
@@ -81,14 +89,22 @@ class MultiHeadAttention : public Module {
   std::string label() const override;
 
   const Options options;
-  Linear q{*this, "q", {options.d_model, options.n_heads* options.d_key, options.bias}};
-  Linear k{*this, "k", {options.d_model, options.n_key_heads* options.d_key, options.bias}};
-  Linear v{*this, "v", {options.d_model, options.n_key_heads* options.d_value, options.bias}};
-  Linear out{*this, "out", {options.n_heads * options.d_value, options.d_model, options.bias}};
+  Linear q{*this, "q", projection(options.n_heads* options.d_key, options.q_bias)};
+  Linear k{*this, "k", projection(options.n_key_heads* options.d_key, options.k_bias)};
+  Linear v{*this, "v", projection(options.n_key_heads* options.d_value, options.v_bias)};
+  Linear out{*this,
+             "out",
+             {options.n_heads * options.d_value, options.d_model,
+              options.out_bias.value_or(options.bias)}};
+  std::optional<Norm> q_norm, k_norm;  // with qk_norm
 
  private:
   static Options completed(Options options);
+  Linear::Options projection(int64_t width, std::optional<bool> bias) const {
+    return {options.d_model, width, bias.value_or(options.bias)};
+  }
   void make();
+  AttentionMask seen(AttentionMask mask) const;
   void check_limit(const KeyValueCache& cache) const;
   void continue_from(AttentionCall& call, KeyValueCache& cache, bool new_keys_alone) const;
   void apply_position(AttentionCall& call) const;

@@ -1,88 +1,241 @@
 #include "nn/files/name_map.h"
 
 #include <algorithm>
-#include <cctype>
-#include <map>
-#include <optional>
-#include <string_view>
 
+#include "autograd/tape.h"
+#include "nn/files/one_line.h"
 #include "ops/indexing.h"
 
 namespace stretto::nn {
 namespace {
 
-constexpr std::string_view hole = "{}";
+using Holes = NamePattern::Holes;
+using Part = NameMap::Part;
+using SplitOptions = NameMap::SplitOptions;
 
-using Numbers = std::vector<std::string>;
+std::string fill(const std::string& pattern, const Holes& holes) {
+  return NamePattern(pattern).fill(holes);
+}
 
-// The numbers in the pattern's holes; nothing when the name is another.
-std::optional<Numbers> match(std::string_view pattern, std::string_view name) {
-  Numbers numbers;
-  while (true) {
-    const size_t at = pattern.find(hole);
-    if (name.substr(0, std::min(at, pattern.size())) != pattern.substr(0, at)) return {};
-    if (at == std::string_view::npos)
-      return name.size() == pattern.size() ? std::optional(numbers) : std::nullopt;
-    name.remove_prefix(at);
-    pattern.remove_prefix(at + hole.size());
-    size_t digits = 0;
-    while (digits < name.size() && std::isdigit(static_cast<unsigned char>(name[digits]))) ++digits;
-    if (digits == 0 || digits > 9) return {};
-    numbers.emplace_back(name.substr(0, digits));
-    name.remove_prefix(digits);
+Tensor converted(const char* op, const std::string& name, const Tensor& x,
+                 const std::function<Tensor(const Tensor&)>& f) {
+  try {
+    return f(x);
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& e) {
+    fail(op, name, ": has ", x, "; ", e.what());
   }
 }
 
-size_t holes(std::string_view text) {
-  size_t count = 0;
-  for (size_t at = text.find(hole); at != std::string_view::npos; at = text.find(hole, at + 2))
-    ++count;
-  return count;
+int64_t total(const std::vector<Part>& parts) {
+  int64_t sum = 0;
+  for (const Part& part : parts) sum += part.share;
+  return sum;
 }
 
-std::string fill(std::string text, const Numbers& numbers) {
-  size_t at = 0;
-  for (const std::string& number : numbers) {
-    at = text.find(hole, at);
-    if (at == std::string::npos) break;
-    text.replace(at, hole.size(), number);
-    at += number.size();
-  }
+std::string shares_text(const std::vector<Part>& parts) {
+  std::string text;
+  for (const Part& part : parts) text += str(text.empty() ? "" : " : ", part.share);
   return text;
 }
 
+bool equal_parts(const std::vector<Part>& parts) {
+  return std::ranges::all_of(parts, [&](const Part& p) { return p.share == parts[0].share; });
+}
+
+// x with dimension `dim` as [groups, size / groups].
+Tensor in_groups(const Tensor& x, int64_t dim, int64_t groups) {
+  std::vector<int64_t> shape(x.shape().begin(), x.shape().end());
+  shape[size_t(dim)] /= groups;
+  shape.insert(shape.begin() + dim, groups);
+  return x.reshape(Shape(shape));
+}
+
+Tensor out_of_groups(const Tensor& x, int64_t dim) {
+  std::vector<int64_t> shape(x.shape().begin(), x.shape().end());
+  shape[size_t(dim)] *= shape[size_t(dim) + 1];
+  shape.erase(shape.begin() + dim + 1);
+  return x.reshape(Shape(shape));
+}
+
+Tensors cut(const char* op, const std::string& name, const Tensor& x,
+            const std::vector<Part>& parts, const SplitOptions& o) {
+  const int64_t units = total(parts);
+  const bool fits = x.dim() > o.dim && x.dim() < Shape::max_dims && x.size(o.dim) % o.groups == 0 &&
+                    x.size(o.dim) / o.groups % units == 0;
+  const std::string how =
+      equal_parts(parts) ? str(parts.size(), " equal parts") : str("parts of ", shares_text(parts));
+  const std::string where = o.groups == 1 ? "" : str(" in each of ", o.groups, " groups");
+  check(fits, op, name, ": ", op == std::string("load") ? "file" : "model", " has ", x,
+        ", which cannot be cut in ", how, where, o.dim == 0 ? "" : str(" along dimension ", o.dim));
+  const Tensor grouped = in_groups(x, o.dim, o.groups);
+  const int64_t unit = grouped.size(o.dim + 1) / units;
+  Tensors pieces;
+  int64_t at = 0;
+  for (const Part& part : parts) {
+    const int64_t end = at + part.share * unit;
+    pieces.push_back(out_of_groups(grouped.slice(o.dim + 1, at, end), o.dim));
+    at = end;
+  }
+  return pieces;
+}
+
+// The other way round; the parts of the model are called `names`.
+Tensor uncut(const Tensors& pieces, const std::vector<std::string>& names,
+             const std::vector<Part>& parts, const SplitOptions& o) {
+  const Tensor& first = pieces[0];
+  Tensors grouped;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    const Tensor& x = pieces[i];
+    Shape rest = x.shape();
+    if (x.dim() > o.dim && first.dim() > o.dim) rest[o.dim] = first.size(o.dim);
+    const bool fits = x.dim() > o.dim && x.dim() < Shape::max_dims && rest == first.shape() &&
+                      x.dtype() == first.dtype() && x.size(o.dim) % o.groups == 0 &&
+                      x.size(o.dim) * parts[0].share == first.size(o.dim) * parts[i].share;
+    check(fits, "save", names[i], ": model has ", x, ", which cannot follow ", names[0], ", ",
+          first, ", in parts of ", shares_text(parts));
+    grouped.push_back(in_groups(x, o.dim, o.groups));
+  }
+  return out_of_groups(cat(grouped, o.dim + 1), o.dim);
+}
+
+bool same_values(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         a.to_vector<double>() == b.to_vector<double>();
+}
+
 }  // namespace
+
+Conversion transposed() {
+  const auto swap = [](const Tensor& x) {
+    check(x.dim() == 2, "transposed", "a matrix has 2 dimensions");
+    return x.transpose(0, 1);
+  };
+  return {"transposed", swap, swap};
+}
 
 NameMap::NameMap(std::initializer_list<std::pair<std::string, std::string>> renames) {
   for (const auto& [from, to] : renames) to.empty() ? drop(from) : rename(from, to);
 }
 
 NameMap& NameMap::add(Rule rule) {
-  for (const std::string& to : rule.to)
-    check(holes(to) <= holes(rule.from), "NameMap", "\"", to, "\" has more {} than \"", rule.from,
-          "\"");
+  for (const Part& part : rule.to) {
+    const NamePattern to(part.to);
+    check(!to.has_optional_text(), "NameMap", "\"", part.to, "\": [text] is for the file's names");
+    check(to.filled_by(rule.from), "NameMap", "\"", part.to, "\" has more {} or * than \"",
+          rule.from.text(), "\"");
+    check(part.share > 0, "NameMap", "\"", part.to, "\" has a share of ", part.share,
+          "; must be positive");
+  }
+  check(rule.cut.dim >= 0 && rule.cut.dim < Shape::max_dims && rule.cut.groups > 0, "NameMap", "\"",
+        rule.from.text(), "\": cuts dimension ", rule.cut.dim, " in ", rule.cut.groups, " groups");
   rules_.push_back(std::move(rule));
   return *this;
 }
 
 NameMap& NameMap::rename(std::string from, std::string to) {
-  return add({std::move(from), {std::move(to)}});
+  return add({Kind::rename, NamePattern(std::move(from)), {std::move(to)}});
 }
 
-NameMap& NameMap::drop(std::string from) { return add({std::move(from), {}}); }
-
-NameMap& NameMap::split(std::string from, std::vector<std::string> to) {
-  return add({std::move(from), std::move(to)});
+NameMap& NameMap::drop(std::string from) {
+  return add({Kind::drop, NamePattern(std::move(from)), {}});
 }
 
-NameMap& NameMap::join(std::string from, std::string to) {
-  check(holes(from) >= 1, "NameMap", "\"", from, "\" has no {}: nothing to order the parts by");
-  return add({std::move(from), {std::move(to)}, {}, true});
+NameMap& NameMap::copy(std::string from, std::vector<std::string> to) {
+  check(!to.empty(), "NameMap", "\"", from, "\" is copied to nothing");
+  return add({Kind::copy, NamePattern(std::move(from)), {to.begin(), to.end()}});
+}
+
+NameMap& NameMap::split(std::string from, std::vector<Part> parts, SplitOptions options) {
+  check(!parts.empty(), "NameMap", "\"", from, "\" is split in nothing");
+  return add({Kind::split, NamePattern(std::move(from)), std::move(parts), std::move(options)});
+}
+
+NameMap& NameMap::split(std::string from, std::vector<Part> parts) {
+  return split(std::move(from), std::move(parts), {});
+}
+
+NameMap& NameMap::join(std::string from, std::string to, std::vector<int64_t> shares) {
+  NamePattern pattern(std::move(from));
+  check(pattern.has_numbers(), "NameMap", "\"", pattern.text(),
+        "\" has no {}: nothing to order the parts by");
+  return add({Kind::join, std::move(pattern), {std::move(to)}, {}, std::move(shares)});
+}
+
+NameMap& NameMap::convert(std::string from, std::string to, Conversion conversion) {
+  check(bool(conversion.there), "NameMap", "\"", from, "\" is converted by nothing");
+  return add({Kind::rename,
+              NamePattern(std::move(from)),
+              {std::move(to)},
+              {.first = std::move(conversion)}});
 }
 
 NameMap& NameMap::convert(std::string from, std::string to,
                           std::function<Tensor(const Tensor&)> f) {
-  return add({std::move(from), {std::move(to)}, std::move(f)});
+  return convert(std::move(from), std::move(to), Conversion{"converted", std::move(f)});
+}
+
+NameMap& NameMap::strip(std::string prefix) {
+  prefixes_.push_back(std::move(prefix));
+  return *this;
+}
+
+NameMap& NameMap::prefer(const NameMap& other) {
+  const NameMap before = other;  // which may be this map
+  rules_.insert(rules_.begin(), before.rules_.begin(), before.rules_.end());
+  prefixes_.insert(prefixes_.begin(), before.prefixes_.begin(), before.prefixes_.end());
+  return *this;
+}
+
+std::string NameMap::describe() const {
+  size_t width = 0;
+  for (const Rule& rule : rules_) width = std::max(width, rule.from.text().size());
+  std::string text;
+  for (const std::string& prefix : prefixes_)
+    text += str(prefix, std::string(width - std::min(width, prefix.size()), ' '),
+                "  stripped from every name\n");
+  for (const Rule& rule : rules_) {
+    text += rule.from.text() + std::string(width - rule.from.text().size(), ' ');
+    text += rule.kind == Kind::drop ? "  dropped" : "  → ";
+    const bool unequal = !rule.to.empty() && !equal_parts(rule.to);
+    for (size_t i = 0; i < rule.to.size(); ++i) {
+      text += str(i > 0 ? ", " : "", rule.to[i].to);
+      if (unequal) text += str(" (", rule.to[i].share, ")");
+    }
+    std::vector<std::string> notes;
+    if (rule.cut.first.there) notes.push_back(rule.cut.first.name);
+    if (rule.kind == Kind::split) {
+      notes.push_back(str("split along dimension ", rule.cut.dim));
+      if (rule.cut.groups > 1) notes.back() += str(" in each of ", rule.cut.groups, " groups");
+    }
+    if (rule.kind == Kind::join) notes.push_back("joined in the order of the numbers");
+    if (rule.kind == Kind::copy) notes.push_back("to each");
+    for (size_t i = 0; i < notes.size(); ++i) text += (i == 0 ? "; " : ", ") + notes[i];
+    text += '\n';
+  }
+  return text;
+}
+
+NameMap::Found NameMap::find(const std::string& full) const {
+  Found found{.name = full};
+  for (const std::string& prefix : prefixes_)
+    if (found.name.starts_with(prefix)) found.name.erase(0, prefix.size());
+  for (const Rule& rule : rules_)
+    if (std::optional<Holes> holes = rule.from.match(found.name)) {
+      found.rule = &rule;
+      found.holes = *std::move(holes);
+      break;
+    }
+  return found;
+}
+
+std::vector<std::string> NameMap::targets(const std::string& name) const {
+  const Found found = find(name);
+  if (!found.rule) return {found.name};
+  std::vector<std::string> all;
+  for (const Part& part : found.rule->to) all.push_back(fill(part.to, found.holes));
+  return all;
 }
 
 std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>& file) const {
@@ -92,29 +245,28 @@ std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>&
     const auto add = [&](std::string name, const Tensor& value) {
       result.push_back({{std::move(name), value}, source.name});
     };
-    const Rule* rule = nullptr;
-    std::optional<Numbers> numbers;
-    for (size_t i = 0; i < rules_.size() && !numbers; ++i) {
-      rule = &rules_[i];
-      numbers = match(rule->from, source.name);
-    }
-    if (!numbers) {
-      add(source.name, source.tensor);
+    const Found found = find(source.name);
+    if (!found.rule) {
+      add(found.name, source.tensor);
       continue;
     }
-    const Tensor value = rule->f ? rule->f(source.tensor) : source.tensor;
-    if (rule->joins) {
-      joined[fill(rule->to[0], *numbers)][std::stoll(numbers->back())] = source;
-    } else if (rule->to.size() == 1) {
-      add(fill(rule->to[0], *numbers), value);
-    } else if (rule->to.size() > 1) {
-      const int64_t parts = int64_t(rule->to.size());
-      check(value.dim() >= 1 && value.size(0) % parts == 0, "load", source.name, ": file has ",
-            value, ", which cannot be cut in ", parts, " equal parts");
-      const int64_t rows = value.size(0) / parts;
-      for (int64_t i = 0; i < parts; ++i)
-        add(fill(rule->to[size_t(i)], *numbers), value.slice(0, i * rows, (i + 1) * rows));
+    const Rule& rule = *found.rule;
+    if (rule.kind == Kind::drop) continue;
+    if (rule.kind == Kind::join) {
+      const std::string target = fill(rule.to[0].to, found.holes);
+      const int64_t number = std::stoll(found.holes.numbers.back());
+      const auto [first, is_new] = joined[target].emplace(number, source);
+      check(is_new, "load", source.name, ": is number ", number, " of ", target, ", and so is ",
+            first->second.name);
+      continue;
     }
+    const auto& there = rule.cut.first.there;
+    const Tensor value =
+        there ? converted("load", source.name, source.tensor, there) : source.tensor;
+    const Tensors pieces = rule.kind == Kind::split
+                               ? cut("load", source.name, value, rule.to, rule.cut)
+                               : Tensors(rule.to.size(), value);
+    for (size_t i = 0; i < pieces.size(); ++i) add(fill(rule.to[i].to, found.holes), pieces[i]);
   }
   for (const auto& [name, sources] : joined) {
     const NamedTensor& first = sources.begin()->second;
@@ -132,6 +284,106 @@ std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>&
         sources.size() == 1 ? first.name : first.name + " and those after it";
     result.push_back({{name, cat(pieces, 0)}, origin});
   }
+  return result;
+}
+
+std::string NameMap::with_prefixes(std::string name) const {
+  for (size_t i = prefixes_.size(); i-- > 0;) name = prefixes_[i] + name;
+  return name;
+}
+
+// The first rule that gives `name`, as the part of that number, and the file's name without
+// prefixes.
+NameMap::Found NameMap::find_back(const std::string& name, size_t& part) const {
+  std::string why_not;
+  for (const Rule& rule : rules_)
+    for (part = 0; part < rule.to.size(); ++part) {
+      const NamePattern to(rule.to[part].to);
+      std::optional<Holes> holes = to.match(name);
+      if (!holes) continue;
+      if (rule.kind == Kind::join) return {&rule, *std::move(holes), name};
+      if (!rule.from.filled_by(to)) {
+        why_not = str("\"", rule.from.text(), "\" → \"", to.text(), "\" loses numbers or texts");
+        continue;
+      }
+      const std::string theirs = rule.from.fill(*holes);
+      const Found there = find(with_prefixes(theirs));
+      if (there.rule == &rule) return {&rule, *std::move(holes), theirs};
+      why_not = str("\"", theirs, "\" would be read by another rule, \"",
+                    there.rule ? there.rule->from.text() : theirs, "\"");
+    }
+  check(why_not.empty(), "save", name, ": no way back: ", why_not);
+  const Found there = find(with_prefixes(name));
+  check(!there.rule, "save", name, ": no rule gives it, and \"",
+        there.rule ? there.rule->from.text() : "", "\" would read it as another");
+  return {.name = name};
+}
+
+// The numbered parts of a joined tensor.
+std::vector<NamedTensor> NameMap::unjoin(const Rule& rule, const NamedTensor& whole,
+                                         Holes holes) const {
+  check(!rule.shares.empty(), "save", whole.name, ": no way back: the shares of \"",
+        rule.from.text(), "\" in it are not known");
+  std::vector<Part> parts;
+  for (const int64_t share : rule.shares) {
+    holes.numbers.push_back(std::to_string(parts.size()));
+    check(rule.from.filled_by(holes), "save", whole.name, ": no way back: \"", rule.from.text(),
+          "\" → \"", rule.to[0].to, "\" loses numbers or texts");
+    parts.push_back({with_prefixes(rule.from.fill(holes)), share});
+    holes.numbers.pop_back();
+  }
+  const Tensors pieces = cut("save", whole.name, whole.tensor, parts, {});
+  std::vector<NamedTensor> result;
+  for (size_t i = 0; i < parts.size(); ++i) result.push_back({parts[i].to, pieces[i]});
+  return result;
+}
+
+// A tensor of the file from the parts of it that the model has.
+Tensor NameMap::assembled(const std::string& name, const Rule& rule,
+                          const std::map<size_t, NamedTensor>& parts) const {
+  Tensors pieces;
+  std::vector<std::string> names;
+  for (const auto& [number, part] : parts) {
+    pieces.push_back(part.tensor);
+    names.push_back(part.name);
+    check(rule.kind == Kind::split || same_values(part.tensor, pieces[0]), "save", name, ": ",
+          names[0], " and ", part.name, " both go there, and differ");
+  }
+  check(rule.kind != Kind::split || parts.size() == rule.to.size(), "save", name,
+        ": the model has ", parts.size(), " of its ", rule.to.size(), " parts, ", names[0],
+        " among them");
+  const Tensor whole =
+      rule.kind == Kind::split ? uncut(pieces, names, rule.to, rule.cut) : pieces[0];
+  const auto& [conversion, there, back] = rule.cut.first;
+  if (!there) return whole;
+  check(bool(back), "save", names[0], ": no way back: \"", rule.from.text(), "\" is ", conversion,
+        ", which has none");
+  return converted("save", names[0], whole, back);
+}
+
+std::vector<NamedTensor> NameMap::backwards(const std::vector<NamedTensor>& model) const {
+  NoGrad guard;
+  struct Whole {
+    const Rule* rule = nullptr;
+    std::map<size_t, NamedTensor> parts = {};
+  };
+  std::vector<NamedTensor> result;
+  std::map<std::string, Whole> wholes;  // by the file's name
+  for (const NamedTensor& ours : model) {
+    size_t part = 0;
+    const Found found = find_back(ours.name, part);
+    const std::string name = with_prefixes(found.name);
+    if (!found.rule) {
+      result.push_back({name, ours.tensor.detach()});
+    } else if (found.rule->kind == Kind::join) {
+      for (NamedTensor& n : unjoin(*found.rule, ours, found.holes)) result.push_back(std::move(n));
+    } else {
+      wholes[name].rule = found.rule;
+      wholes[name].parts.emplace(part, ours);
+    }
+  }
+  for (const auto& [name, whole] : wholes)
+    result.push_back({name, assembled(name, *whole.rule, whole.parts).detach()});
   return result;
 }
 

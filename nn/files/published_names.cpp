@@ -30,11 +30,19 @@ NameMap transformer_xl_names(const TransformerXL::Options& o, TransformerXLSourc
       map.rename(layer + "dec_attn." + theirs, ours + "self_attention.position." + name);
     }
 
+  std::vector<int64_t> shares;  // of the clusters, which with div = 1 are in one
+  int64_t first = 0;
+  for (const int64_t end : o.div == 1 ? std::vector<int64_t>{} : o.cutoffs) {
+    shares.push_back(end - first);
+    first = end;
+  }
+  shares.push_back(o.vocabulary - first);
+
   map.drop(prefix + "pos_emb.inv_freq")
       .rename(prefix + "word_emb.emb_layers.{}.weight", "embedding.weight{}")
       .rename(prefix + "word_emb.emb_projs.{}", "embedding.projection{}")
       .rename("crit.out_layers.{}.weight", o.tied ? "embedding.weight{}" : "output.weight{}")
-      .join("crit.out_layers.{}.bias", "output.bias");
+      .join("crit.out_layers.{}.bias", "output.bias", shares);
   for (size_t i = 0; i < o.tied_projections.size(); ++i)
     if (o.tied_projections[i])
       map.rename(str("crit.out_projs.", i), str("embedding.projection", o.div == 1 ? 0 : i));
@@ -46,7 +54,8 @@ NameMap transformer_xl_names(const TransformerXL::Options& o, TransformerXLSourc
   };
   for (const char* name : {"cluster_weight", "cluster_bias"}) {
     const std::string theirs = str("crit.", name), target = str("output.", name);
-    hugging_face ? map.rename(theirs, target) : map.convert(theirs, target, reversed);
+    hugging_face ? map.rename(theirs, target)
+                 : map.convert(theirs, target, {"in reverse order", reversed, reversed});
   }
   return map;
 }
@@ -70,10 +79,9 @@ NameMap t5_names(const SequenceToSequence::Options& options) {
     const int last = decoder ? 2 : 1;
     for (int i = 0; i <= last; ++i)
       map.rename(part(i) + "layer_norm.weight", str(ours, "norm", i + 1, ".weight"));
-    for (const char* wi : {"wi", "wi_0"})  // 1.0, 1.1
-      map.rename(str(part(last), "DenseReluDense.", wi, ".weight"),
-                 ours + "feed_forward.linear1.weight");
-    map.rename(part(last) + "DenseReluDense.wi_1.weight", ours + "feed_forward.gate.weight")
+    map.rename(part(last) + "DenseReluDense.wi.weight", ours + "feed_forward.linear1.weight")
+        .rename(part(last) + "DenseReluDense.wi_0.weight", ours + "feed_forward.gate.weight")
+        .rename(part(last) + "DenseReluDense.wi_1.weight", ours + "feed_forward.up.weight")
         .rename(part(last) + "DenseReluDense.wo.weight", ours + "feed_forward.linear2.weight")
         .rename(part(0) + "SelfAttention.relative_attention_bias.weight",
                 ours + "self_attention.position.table")
@@ -83,13 +91,142 @@ NameMap t5_names(const SequenceToSequence::Options& options) {
   return map;
 }
 
+namespace {
+
+constexpr const char* our_layer = "layers.{}.";
+using Names = std::initializer_list<std::pair<const char*, const char*>>;
+
+// Weights and biases, where there are any, of parts of a layer.
+void rename_parts(NameMap& map, const std::string& layer, Names names) {
+  for (const auto& [theirs, ours] : names)
+    for (const char* kind : {".weight", ".bias"})
+      map.rename(layer + theirs + kind, str(our_layer, ours, kind));
+}
+
+// The table and the last matrix, which may be one.
+void rename_ends(NameMap& map, const std::string& table, const std::string& head, bool tied) {
+  map.rename(table + ".weight", "embedding.weight");
+  for (const char* kind : {".weight", ".bias"})
+    map.rename(head + kind, (tied ? "embedding" : "out") + std::string(kind));
+}
+
+// [H, 3, D] rows: the three of a head stand together.
+void split_by_heads(NameMap& map, const std::string& from, int64_t n_heads) {
+  for (const std::string kind : {".weight", ".bias"}) {
+    const std::string ours = str(our_layer, "self_attention.");
+    map.split(from + kind, {ours + "q" + kind, ours + "k" + kind, ours + "v" + kind},
+              {.groups = n_heads});
+  }
+}
+
+}  // namespace
+
+NameMap llama_names(const LanguageModel::Options& options) {
+  const std::string layer = "[model.]layers.{}.";
+  NameMap map;
+  rename_ends(map, "[model.]embed_tokens", "lm_head", options.tied);
+  rename_parts(map, layer,
+               {{"input_layernorm", "norm1"},
+                {"post_attention_layernorm", "norm2"},
+                {"self_attn.q_proj", "self_attention.q"},
+                {"self_attn.k_proj", "self_attention.k"},
+                {"self_attn.v_proj", "self_attention.v"},
+                {"self_attn.o_proj", "self_attention.out"},
+                {"self_attn.q_norm", "self_attention.q_norm"},
+                {"self_attn.k_norm", "self_attention.k_norm"},
+                {"mlp.gate_proj", "feed_forward.linear1"},
+                {"mlp.up_proj", "feed_forward.gate"},
+                {"mlp.down_proj", "feed_forward.linear2"}});
+  return map.rename("[model.]norm.weight", "norm.weight").drop("*rotary_emb.inv_freq");
+}
+
+NameMap gpt2_names(const LanguageModel::Options& options) {
+  const std::string layer = "[transformer.]h.{}.", ours = our_layer;
+  const std::string attention = ours + "self_attention.";
+  NameMap map;
+  rename_ends(map, "[transformer.]wte", "lm_head", options.tied);
+  rename_parts(map, layer, {{"ln_1", "norm1"}, {"ln_2", "norm2"}});
+  map.rename("[transformer.]wpe.weight", "embedding.positions.table")
+      .drop(layer + "attn.bias")
+      .drop(layer + "attn.masked_bias");
+  for (const std::string kind : {"weight", "bias"}) {
+    const bool weight = kind == "weight";
+    map.split(layer + "attn.c_attn." + kind,
+              {attention + "q." + kind, attention + "k." + kind, attention + "v." + kind},
+              {.first = weight ? transposed() : Conversion{}})
+        .rename("[transformer.]ln_f." + kind, "norm." + kind);
+    for (const auto& [theirs, name] : Names{{"attn.c_proj.", "self_attention.out."},
+                                            {"mlp.c_fc.", "feed_forward.linear1."},
+                                            {"mlp.c_proj.", "feed_forward.linear2."}}) {
+      const std::string from = layer + theirs + kind, to = ours + name + kind;
+      weight ? map.convert(from, to, transposed()) : map.rename(from, to);
+    }
+  }
+  return map;
+}
+
+NameMap gpt_neox_names(const LanguageModel::Options& options) {
+  const std::string layer = "[gpt_neox.]layers.{}.";
+  NameMap map;
+  rename_ends(map, "[gpt_neox.]embed_in", "embed_out", options.tied);
+  split_by_heads(map, layer + "attention.query_key_value", options.layer.n_heads);
+  rename_parts(map, layer,
+               {{"input_layernorm", "norm1"},
+                {"post_attention_layernorm", "norm2"},
+                {"attention.dense", "self_attention.out"},
+                {"mlp.dense_h_to_4h", "feed_forward.linear1"},
+                {"mlp.dense_4h_to_h", "feed_forward.linear2"}});
+  for (const std::string kind : {"weight", "bias"})
+    map.rename("[gpt_neox.]final_layer_norm." + kind, "norm." + kind);
+  return map.drop(layer + "attention.bias")
+      .drop(layer + "attention.masked_bias")
+      .drop(layer + "attention.rotary_emb.inv_freq");
+}
+
+NameMap gptj_names(const LanguageModel::Options& options) {
+  const std::string layer = "[transformer.]h.{}.";
+  NameMap map;
+  rename_ends(map, "[transformer.]wte", "lm_head", options.tied);
+  rename_parts(map, layer,
+               {{"ln_1", "norm1"},
+                {"attn.q_proj", "self_attention.q"},
+                {"attn.k_proj", "self_attention.k"},
+                {"attn.v_proj", "self_attention.v"},
+                {"attn.out_proj", "self_attention.out"},
+                {"mlp.fc_in", "feed_forward.linear1"},
+                {"mlp.fc_out", "feed_forward.linear2"}});
+  for (const std::string kind : {"weight", "bias"})
+    map.rename("[transformer.]ln_f." + kind, "norm." + kind);
+  return map.drop(layer + "attn.bias")
+      .drop(layer + "attn.masked_bias")
+      .drop(layer + "attn.embed_positions");
+}
+
+NameMap bloom_names(const LanguageModel::Options& options) {
+  const std::string layer = "[transformer.]h.{}.";
+  NameMap map;
+  rename_ends(map, "[transformer.]word_embeddings", "lm_head", options.tied);
+  split_by_heads(map, layer + "self_attention.query_key_value", options.layer.n_heads);
+  rename_parts(map, layer,
+               {{"input_layernorm", "norm1"},
+                {"post_attention_layernorm", "norm2"},
+                {"self_attention.dense", "self_attention.out"},
+                {"mlp.dense_h_to_4h", "feed_forward.linear1"},
+                {"mlp.dense_4h_to_h", "feed_forward.linear2"}});
+  for (const std::string kind : {"weight", "bias"})
+    map.rename("[transformer.]word_embeddings_layernorm." + kind, "embedding_norm." + kind)
+        .rename("[transformer.]ln_f." + kind, "norm." + kind);
+  return map;
+}
+
 NameMap gwinndr_names() {
   const std::string layer = "transformer.encoder.layers.{}.", ours = "layers.{}.";
   const std::string attention = layer + "self_attn.", our_attention = ours + "self_attention.";
   NameMap map;
   map.drop("positional_encoding.pe")
       .convert(attention + "Er", our_attention + "position.table",
-               [](const Tensor& rows) { return rows.unsqueeze(0); });
+               {"with one head more", [](const Tensor& rows) { return rows.unsqueeze(0); },
+                [](const Tensor& rows) { return rows.squeeze(0); }});
   for (const std::string kind : {"weight", "bias"}) {
     map.split(
            attention + "in_proj_" + kind,

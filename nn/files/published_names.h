@@ -1,11 +1,12 @@
-// The names that published weights have: maps for load_weights (nn/training/checkpoint.h).
+// The names that published weights have: maps for load_weights (nn/files/weights.h).
 //
 //     nn::TransformerXL model(options);
 //     nn::load_weights("transfo-xl.safetensors", model,
 //                      nn::transformer_xl_names(model.options, nn::TransformerXLSource::pytorch));
 //
 // A file that does not fit, in names or shapes, is refused whole; the error tells the file's name
-// of each tensor beside the model's.
+// of each tensor beside the model's. describe() prints a map, and prefer() puts rules of one's own
+// before it.
 #pragma once
 
 #include "nn/files/name_map.h"
@@ -24,6 +25,19 @@ NameMap transformer_xl_names(const TransformerXL::Options& options, TransformerX
 
 /// T5 of Hugging Face, 1.0 and 1.1: for a model with t5_options and T5Bias in both stacks.
 NameMap t5_names(const SequenceToSequence::Options& options);
+
+/// Decoder-only models as Hugging Face's transformers publishes them, with or without the prefix of
+/// the model that has a head. They are for a LanguageModel of the same form, or a module of one's
+/// own whose parts have its names; `options` tells what is tied, and the heads.
+/// LLaMA, Mistral, Qwen2 and Qwen3.
+NameMap llama_names(const LanguageModel::Options& options);
+/// Matrices [in, out], q, k and v in one; buffers of masks.
+NameMap gpt2_names(const LanguageModel::Options& options);
+/// q, k and v of a head side by side, [H, 3, D] rows.
+NameMap gpt_neox_names(const LanguageModel::Options& options);
+NameMap gptj_names(const LanguageModel::Options& options);
+/// As GPT-NeoX; the norm of the token vectors goes to "embedding_norm".
+NameMap bloom_names(const LanguageModel::Options& options);
 
 /// The Music Transformer of gwinndr (PyTorch), for a model with gwinndr_options.
 NameMap gwinndr_names();

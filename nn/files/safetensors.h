@@ -5,10 +5,13 @@
 //             padded with spaces
 //   the rest  raw little-endian values, row-major, without holes
 //
-// dtypes F32, F64, BF16, I64, I32, U8, BOOL. https://github.com/huggingface/safetensors
+// dtypes F32, F64, BF16, I64, I32, U8, BOOL; F16 is read, as f32. Several files, "shards", may have
+// an index beside them, {"weight_map": {name: file}}. https://github.com/huggingface/safetensors
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,9 +41,46 @@ struct Safetensors {
 void save_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                       const Metadata& metadata = {});
 
-/// Reads a file; Error, in one line with the path, for whatever is no valid one. Takes memory in
-/// proportion to the size of the file, whatever its header says: at most 100,000 tensors and as
-/// many texts.
+/// An open file: names, shapes and dtypes at once, values when they are asked for. What is not read
+/// may have any dtype. Error, in one line with the path, for whatever is no valid file. Takes
+/// memory in proportion to the size of the file, whatever its header says: at most 100,000 tensors
+/// and as many texts.
+class SafetensorsFile {
+ public:
+  /// A file; an index (its name ends with ".json"), whose shards lie beside it and have those
+  /// tensors that it says; or a folder with "model.safetensors" or "model.safetensors.index.json".
+  explicit SafetensorsFile(std::string path);
+  ~SafetensorsFile();
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  struct Entry {
+    std::string name, dtype;  // dtype in the format's words: "F32", "F8_E4M3", …
+    Shape shape;
+  };
+  /// In the order of their data.
+  const std::vector<Entry>& entries() const { return entries_; }
+  /// Of several shards with a text of one name, that of the first.
+  const Metadata& metadata() const { return metadata_; }
+  const std::string& path() const { return path_; }
+
+  /// The tensors whose names are wanted, in the order of their data; F16 becomes f32, exactly. A
+  /// sealed file is verified. Throws for other dtypes than those above.
+  std::vector<NamedTensor> read(const std::function<bool(const std::string& name)>& wanted) const;
+  /// One of them. Throws when there is none of that name.
+  Tensor operator[](const std::string& name) const;
+
+ private:
+  class Shard;
+  void open_index(const std::string& path);
+
+  std::string path_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<Entry> entries_;
+  Metadata metadata_;
+};
+
+/// All of a SafetensorsFile.
 Safetensors load_safetensors(const std::string& path);
 
 /// The texts alone: checks the header, with its digest if there is one, and reads no values.

@@ -11,118 +11,176 @@
 namespace stretto::nn {
 namespace {
 
+constexpr const char* op = "beam_search";
+
 struct Continuation {
   double log_probability;
   int64_t row, token;  // of which hypothesis, by what
 };
 
-double penalty(int64_t n, double alpha) { return std::pow((5.0 + double(n)) / 6.0, alpha); }
-
-// The log probabilities of the last logits of each row, in f64. A row of −∞ alone, which has no
+// The last logits of a row as log probabilities, in f64. A row of −∞ alone, which has no
 // continuation, is an error unless there is `another` hypothesis.
-std::vector<std::vector<double>> log_probabilities(const Tensor& logits, int64_t rows,
-                                                   bool another) {
-  check(logits.dim() == 3 && logits.size(0) == rows && logits.size(1) >= 1 && logits.size(2) >= 1,
-        "beam_search", "logits ", logits, "; must be [", rows, ", m, V]");
-  std::vector<std::vector<double>> all;
-  for (int64_t row = 0; row < rows; ++row) {
-    std::vector<double> x = logits[row][-1].to_vector<double>();
-    double top = -std::numeric_limits<double>::infinity(), total = 0;
-    for (const double value : x) {
-      check(!std::isnan(value), "beam_search", "the logits contain NaN");
-      top = std::max(top, value);
-    }
-    const bool none = another && top < 0 && std::isinf(top);
-    check(none || std::isfinite(top), "beam_search", "the largest logit is ", top,
-          "; must be finite");
-    if (!none) {
-      for (const double value : x) total += std::exp(value - top);
-      const double log_total = std::log(total);
-      for (double& value : x) value = (value - top) - log_total;
-    }
-    all.push_back(std::move(x));
+std::vector<double> log_probabilities(const Tensor& logits, bool another) {
+  std::vector<double> x = logits.to_vector<double>();
+  double top = -std::numeric_limits<double>::infinity(), total = 0;
+  for (const double value : x) {
+    check(!std::isnan(value), op, "the logits contain NaN");
+    top = std::max(top, value);
   }
-  return all;
+  if (another && top < 0 && std::isinf(top)) return x;
+  check(std::isfinite(top), op, "the largest logit is ", top, "; must be finite");
+  for (const double value : x) total += std::exp(value - top);
+  const double log_total = std::log(total);
+  for (double& value : x) value = (value - top) - log_total;
+  return x;
 }
 
-}  // namespace
-
-std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& model,
-                                    const std::function<void(const Tensor&)>& reorder,
-                                    const std::vector<int64_t>& prompt,
-                                    const BeamSearchOptions& o) {
-  const char* op = "beam_search";
-  check(!prompt.empty(), op, "the prompt is empty; give at least a start token");
+void check_options(const BeamSearchOptions& o) {
   check(o.beam >= 1, op, "beam ", o.beam, "; must be at least 1");
   check(o.n_best >= 1 && o.n_best <= o.beam, op, "n_best ", o.n_best, "; accepted are 1 to beam, ",
         o.beam);
   check(o.max_tokens >= 0, op, "max_tokens ", o.max_tokens, "; must be 0 or more");
   check(o.length_penalty >= 0 && std::isfinite(o.length_penalty), op, "length_penalty ",
         o.length_penalty, "; must be 0 or more");
-  NoGrad guard;
-  const auto score = [&](double log_probability, int64_t n) {
-    return log_probability / penalty(n, o.length_penalty);
-  };
-  std::vector<Hypothesis> live(1), ended;  // live: the likeliest first; ended: the best first
-  const auto end = [&](Hypothesis h) {
-    h.score = score(h.log_probability, int64_t(h.tokens.size()));
-    const auto after = std::find_if(ended.begin(), ended.end(),
-                                    [&](const Hypothesis& e) { return e.score < h.score; });
-    ended.insert(after, std::move(h));
-  };
-  // Log P only falls and the penalty only grows: no live hypothesis can end with more than this.
-  const auto hopeless = [&] {
-    return int64_t(ended.size()) >= o.n_best &&
-           ended[size_t(o.n_best - 1)].score >= score(live[0].log_probability, o.max_tokens);
-  };
-  for (int64_t n = 0; n < o.max_tokens && !live.empty() && !hopeless(); ++n) {
-    std::vector<int64_t> next = prompt;
-    if (n > 0) {
-      next.clear();
-      for (const Hypothesis& h : live) next.push_back(h.tokens.back());
-    }
-    const auto rows = int64_t(live.size());
-    const auto log_p = log_probabilities(model(tensor(next, {rows, int64_t(next.size()) / rows})),
-                                         rows, rows > 1 || !ended.empty());
+}
 
+// The search from one prompt.
+class Search {
+ public:
+  explicit Search(const BeamSearchOptions& options) : o_(options) {}
+
+  bool goes_on(int64_t n) const { return n < o_.max_tokens && !live_.empty() && !hopeless(); }
+  const std::vector<Hypothesis>& live() const { return live_; }
+
+  // Goes on by one token from logits [live, m, V]. Returns the row that each of the hypotheses
+  // that then live continues.
+  std::vector<int64_t> step(const Tensor& logits) {
+    std::vector<Hypothesis> grown;
+    std::vector<int64_t> from;
+    for (const Continuation& c : best(logits)) {
+      Hypothesis h = live_[size_t(c.row)];
+      h.tokens.push_back(c.token);
+      h.log_probability = c.log_probability;
+      if (c.token == o_.end_token) {
+        end(std::move(h));
+      } else {
+        grown.push_back(std::move(h));
+        from.push_back(c.row);
+      }
+    }
+    live_ = std::move(grown);
+    return from;
+  }
+
+  std::vector<Hypothesis> result() {
+    // max_tokens long; or hopeless, and then ranked after all that are wanted.
+    for (Hypothesis& h : live_) end(std::move(h));
+    if (int64_t(ended_.size()) > o_.n_best) ended_.resize(size_t(o_.n_best));
+    return std::move(ended_);
+  }
+
+ private:
+  double score(double log_probability, int64_t n) const {
+    const double length = o_.penalty == LengthPenalty::gnmt ? (5.0 + double(n)) / 6.0
+                                                            : double(std::max<int64_t>(n, 1));
+    return log_probability / std::pow(length, o_.length_penalty);
+  }
+
+  void end(Hypothesis h) {
+    h.score = score(h.log_probability, int64_t(h.tokens.size()));
+    const auto after = std::find_if(ended_.begin(), ended_.end(),
+                                    [&](const Hypothesis& e) { return e.score < h.score; });
+    ended_.insert(after, std::move(h));
+  }
+
+  // Log P only falls and the penalty only grows: no live hypothesis can end with more than this.
+  bool hopeless() const {
+    return int64_t(ended_.size()) >= o_.n_best &&
+           ended_[size_t(o_.n_best - 1)].score >= score(live_[0].log_probability, o_.max_tokens);
+  }
+
+  // As many of the likeliest continuations as the beam has room for.
+  std::vector<Continuation> best(const Tensor& logits) const {
     std::vector<Continuation> all;
-    for (int64_t row = 0; row < rows; ++row)
-      for (int64_t token = 0; token < int64_t(log_p[size_t(row)].size()); ++token) {
-        const double p = live[size_t(row)].log_probability + log_p[size_t(row)][size_t(token)];
+    const auto rows = int64_t(live_.size());
+    for (int64_t row = 0; row < rows; ++row) {
+      const std::vector<double> log_p =
+          log_probabilities(logits[row][-1], rows > 1 || !ended_.empty());
+      for (int64_t token = 0; token < int64_t(log_p.size()); ++token) {
+        const double p = live_[size_t(row)].log_probability + log_p[size_t(token)];
         if (std::isfinite(p) &&
-            std::find(o.forbidden.begin(), o.forbidden.end(), token) == o.forbidden.end())
+            std::find(o_.forbidden.begin(), o_.forbidden.end(), token) == o_.forbidden.end())
           all.push_back({p, row, token});
       }
-    check(!all.empty() || !ended.empty(), op, "every token is forbidden or impossible");
-    const size_t room = std::min(all.size(), size_t(o.beam) - ended.size());
+    }
+    check(!all.empty() || !ended_.empty(), op, "every token is forbidden or impossible");
+    const size_t room = std::min(all.size(), size_t(o_.beam) - ended_.size());
     std::partial_sort(all.begin(), all.begin() + int64_t(room), all.end(),
                       [](const Continuation& a, const Continuation& b) {
                         if (a.log_probability != b.log_probability)
                           return a.log_probability > b.log_probability;
                         return a.row != b.row ? a.row < b.row : a.token < b.token;
                       });
-    std::vector<Hypothesis> grown;
-    std::vector<int64_t> from;
-    for (size_t i = 0; i < room; ++i) {
-      Hypothesis h = live[size_t(all[i].row)];
-      h.tokens.push_back(all[i].token);
-      h.log_probability = all[i].log_probability;
-      if (all[i].token == o.end_token) {
-        end(std::move(h));
-      } else {
-        grown.push_back(std::move(h));
-        from.push_back(all[i].row);
-      }
-    }
-    live = std::move(grown);
-    std::vector<int64_t> as_before(log_p.size());
-    std::iota(as_before.begin(), as_before.end(), 0);
-    if (!live.empty() && from != as_before) reorder(tensor(from, {int64_t(from.size())}));
+    all.resize(room);
+    return all;
   }
-  // max_tokens long; or hopeless, and then ranked after all that are wanted.
-  for (Hypothesis& h : live) end(std::move(h));
-  if (int64_t(ended.size()) > o.n_best) ended.resize(size_t(o.n_best));
-  return ended;
+
+  const BeamSearchOptions& o_;
+  std::vector<Hypothesis> live_ = std::vector<Hypothesis>(1);  // the likeliest first
+  std::vector<Hypothesis> ended_;                              // the best first
+};
+
+}  // namespace
+
+std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& model,
+                                    const std::function<void(const Tensor&)>& reorder,
+                                    const std::vector<int64_t>& prompt,
+                                    const BeamSearchOptions& options) {
+  check(!prompt.empty(), op, "the prompt is empty; give at least a start token");
+  return beam_search(model, reorder, tensor(prompt, {1, int64_t(prompt.size())}), options)[0];
+}
+
+std::vector<std::vector<Hypothesis>> beam_search(const std::function<Tensor(const Tensor&)>& model,
+                                                 const std::function<void(const Tensor&)>& reorder,
+                                                 const Tensor& prompts,
+                                                 const BeamSearchOptions& o) {
+  check_options(o);
+  check(prompts.dim() == 2 && prompts.size(1) >= 1 && is_index(prompts.dtype()), op, "prompts ",
+        prompts, "; must be i64 or i32 [P, m] with m at least 1");
+  NoGrad guard;
+  std::vector<Search> searches(size_t(prompts.size(0)), Search(o));
+  std::vector<size_t> going;  // searches that go on; the model's rows are their hypotheses
+  for (size_t i = 0; i < searches.size(); ++i)
+    if (searches[i].goes_on(0)) going.push_back(i);
+  int64_t rows = prompts.size(0);
+  std::vector<int64_t> next = prompts.to_vector<int64_t>();
+  for (int64_t n = 1; !going.empty(); ++n) {
+    const Tensor logits = model(tensor(next, {rows, int64_t(next.size()) / rows}));
+    check(logits.dim() == 3 && logits.size(0) == rows && logits.size(1) >= 1 && logits.size(2) >= 1,
+          op, "logits ", logits, "; must be [", rows, ", m, V]");
+    std::vector<int64_t> from, as_before(static_cast<size_t>(rows));
+    std::iota(as_before.begin(), as_before.end(), 0);
+    std::vector<size_t> still;
+    next.clear();
+    int64_t first = 0;
+    for (const size_t i : going) {
+      Search& search = searches[i];
+      const auto count = int64_t(search.live().size());
+      const std::vector<int64_t> own = search.step(logits.slice(0, first, first + count));
+      if (search.goes_on(n)) {
+        still.push_back(i);
+        for (const int64_t row : own) from.push_back(first + row);
+        for (const Hypothesis& h : search.live()) next.push_back(h.tokens.back());
+      }
+      first += count;
+    }
+    if (!still.empty() && from != as_before) reorder(tensor(from, {int64_t(from.size())}));
+    going = std::move(still);
+    rows = int64_t(from.size());
+  }
+  std::vector<std::vector<Hypothesis>> all;
+  for (Search& search : searches) all.push_back(search.result());
+  return all;
 }
 
 }  // namespace stretto::nn

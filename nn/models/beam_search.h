@@ -10,11 +10,15 @@
 
 namespace stretto::nn {
 
+/// What the log probability of a sequence of n tokens is divided by, with α = length_penalty:
+/// gnmt: ((5 + n) / 6)^α (Wu et al. 2016, eq. 14, without coverage); power: n^α, with α = 1 the
+/// mean of its tokens (Hugging Face's generate).
+enum class LengthPenalty { gnmt, power };
+
 struct BeamSearchOptions {
   int64_t beam = 4;
-  /// α of GNMT's length penalty (Wu et al. 2016, eq. 14, without coverage): a sequence of n tokens
-  /// has the score log P / ((5 + n) / 6)^α. 0: log P itself; the paper's Transformer has 0.6.
-  double length_penalty = 0;
+  double length_penalty = 0;  // α; 0: none. Vaswani et al. 2017 have 0.6
+  LengthPenalty penalty = LengthPenalty::gnmt;
   int64_t max_tokens = 256;             // new ones
   int64_t end_token = -1;               // ≥ 0: a sequence ends with it; it is part of the result
   int64_t n_best = 1;                   // at most `beam`
@@ -42,5 +46,13 @@ std::vector<Hypothesis> beam_search(const std::function<Tensor(const Tensor&)>& 
                                     const std::function<void(const Tensor&)>& reorder,
                                     const std::vector<int64_t>& prompt,
                                     const BeamSearchOptions& options);
+
+/// The same of several prompts [P, m] (i64 or i32) at once, each as if it were alone: entry i is
+/// what row i gives. The model's rows are first the prompts, then the hypotheses that go on, those
+/// of the first prompt first; a prompt whose search has ended has none.
+std::vector<std::vector<Hypothesis>> beam_search(const std::function<Tensor(const Tensor&)>& model,
+                                                 const std::function<void(const Tensor&)>& reorder,
+                                                 const Tensor& prompts,
+                                                 const BeamSearchOptions& options);
 
 }  // namespace stretto::nn

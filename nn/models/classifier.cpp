@@ -43,7 +43,7 @@ void encoder(const EncoderLayer& layer) {
   const MultiHeadAttention& a = layer.self_attention;
   for (const Linear* l : {&a.q, &a.k, &a.v, &a.out}) xavier_uniform_(l->weight);
   const FeedForward& f = layer.feed_forward;
-  for (const Linear* l : {&f.linear1, &f.linear2, f.gate ? &*f.gate : nullptr}) {
+  for (const Linear* l : {&f.linear1, &f.linear2, f.up ? &*f.up : nullptr}) {
     if (!l) continue;
     xavier_uniform_(l->weight);
     if (l->bias.defined()) normal_(l->bias, 0, 1e-6);
@@ -58,7 +58,8 @@ InputEmbedding::Options SequenceClassifier::embedding_options(const Options& o) 
   return {.vocabulary = o.vocabulary,
           .d_model = o.layer.d_model,
           .input = input,
-          .dropout = o.layer.dropout};
+          .dropout = o.layer.dropout,
+          .norm = o.layer.norms()};
 }
 
 SequenceClassifier::SequenceClassifier(Options o) : options(checked(std::move(o))) { make(); }

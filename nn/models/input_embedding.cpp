@@ -17,6 +17,9 @@ AddedPosition::AddedPosition(Module& parent, std::string name, Options o)
                 : Tensor()) {
   check(o.input.learned_length >= 0, "AddedPosition", "learned_length ", o.input.learned_length,
         "; cannot be negative");
+  if (!o.input.norm) return;
+  o.norm.dim = o.d_model;
+  norm.emplace(*this, "norm", o.norm);
 }
 
 void AddedPosition::draw() const {
@@ -33,6 +36,7 @@ Tensor AddedPosition::operator()(const Tensor& x, int64_t first, int64_t step) c
           ", but only ", o.learned_length, " are learned");
     y = y + table.slice(0, first, last + 1, step);
   }
+  if (norm) y = (*norm)(y);
   return o.dropout_before_position ? y : dropout(y);
 }
 

@@ -8,6 +8,7 @@
 
 #include "nn/dropout.h"
 #include "nn/module.h"
+#include "nn/norm.h"
 #include "nn/positions/sinusoid.h"
 
 namespace stretto::nn {
@@ -19,16 +20,18 @@ struct InputOptions {
   std::optional<Sinusoid> sinusoid = {};  // added
   int64_t learned_length = 0;  // > 0: a trained vector for each of so many positions, added
   bool dropout_before_position = false;  // on the token vectors alone, not on what is added
+  bool norm = false;  // of the sum, as the layers' norms are, before dropout (BERT, BLOOM)
 };
 
-/// Adds absolute positions to x [B, L, d_model], and applies dropout. Positions from learned_length
-/// on are an error.
+/// Adds absolute positions to x [B, L, d_model], and applies norm and dropout. Positions from
+/// learned_length on are an error.
 class AddedPosition : public Module {
  public:
   struct Options {
     int64_t d_model = 0;
     InputOptions input = {};
     double dropout = 0;
+    Norm::Options norm = {};  // where input.norm; its dim is d_model
   };
   AddedPosition(Module& parent, std::string name, Options options);
 
@@ -41,6 +44,7 @@ class AddedPosition : public Module {
 
   const Options options;
   const Tensor table;  // [learned_length, d_model]; undefined without
+  std::optional<Norm> norm;
   Dropout dropout{*this, "dropout", {options.dropout}};
 };
 
@@ -54,6 +58,7 @@ class InputEmbedding : public Module {
     InputOptions input = {};
     double dropout = 0;
     double std = 1;
+    Norm::Options norm = {};  // AddedPosition::Options
   };
   InputEmbedding(Module& parent, std::string name, Options options);
 
@@ -64,7 +69,8 @@ class InputEmbedding : public Module {
 
   const Options options;
   const Tensor weight;
-  AddedPosition positions{*this, "positions", {options.d_model, options.input, options.dropout}};
+  AddedPosition positions{
+      *this, "positions", {options.d_model, options.input, options.dropout, options.norm}};
 };
 
 }  // namespace stretto::nn

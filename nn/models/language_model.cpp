@@ -29,7 +29,8 @@ InputEmbedding::Options LanguageModel::input_options(const Options& o) {
           .d_model = o.layer.d_model,
           .input = o.input,
           .dropout = o.layer.dropout,
-          .std = 1 / std::sqrt(double(o.layer.d_model))};
+          .std = 1 / std::sqrt(double(o.layer.d_model)),
+          .norm = o.layer.norms()};
 }
 
 LanguageModel::LanguageModel(Options o) : options(checked(std::move(o))) { make(); }

@@ -20,7 +20,7 @@ class LanguageModel : public Module {
     LayerOptions layer = {};  // every layer's; its dropout is the input's too
     InputOptions input = {};
 
-    int64_t window = 0, block = 0;        // > 0: which keys are seen (AttentionMask)
+    int64_t block = 0;                    // > 0: which keys are seen (AttentionMask)
     std::optional<bool> final_norm = {};  // after the last layer; with NormPlace::pre if not given
     bool tied = false;                    // the embedding is also the output projection
     bool output_bias = false;             // unless tied
@@ -65,9 +65,7 @@ class LanguageModel : public Module {
   static InputEmbedding::Options input_options(const Options& options);
   void start_as(double std);
   Tensor attended(const EncoderLayer& layer, const Tensor& x) const;
-  AttentionMask visible() const {
-    return {.causal = true, .window = options.window, .block = options.block};
-  }
+  AttentionMask visible() const { return {.causal = true, .block = options.block}; }
 };
 
 /// The Music Transformer (Huang et al. 2018): pre-norm layers of width 256 without biases in the

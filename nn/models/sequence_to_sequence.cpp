@@ -96,7 +96,8 @@ InputEmbedding::Options SequenceToSequence::embedding_options(const Options& o,
           .d_model = o.layer.d_model,
           .input = o.input,
           .dropout = o.layer.dropout,
-          .std = o.input.scale ? 1 / std::sqrt(double(o.layer.d_model)) : 1};
+          .std = o.input.scale ? 1 / std::sqrt(double(o.layer.d_model)) : 1,
+          .norm = o.layer.norms()};
 }
 
 StackOptions SequenceToSequence::stack(const Options& o, bool encoder) {
@@ -226,7 +227,7 @@ void t5_initialise(const SequenceToSequence& model) {
   };
   const auto draw_feed_forward = [&](const FeedForward& f) {
     draw(f.linear1, f.options.d_model);
-    if (f.gate) draw(*f.gate, f.options.d_model);
+    if (f.up) draw(*f.up, f.options.d_model);
     draw(f.linear2, f.options.d_hidden);
   };
   normal_(model.source_embedding.weight);

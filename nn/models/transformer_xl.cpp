@@ -146,6 +146,10 @@ Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory) const {
   check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
         "; must be i64 or i32 [B, T] with T at least 1");
   check_lengths(lengths);
+  check(
+      !memory || lengths.memory > 0 || lengths.extended > 0, op,
+      "a Memory for a model that keeps nothing: lengths.memory is 0; set it, in the options or in "
+      "the model, or call without a Memory");
   return all_or_nothing(memory, [&](Memory* after) {
     Memory none;
     return advance(tokens, after ? *after : none, after != nullptr);

@@ -29,7 +29,7 @@ class TransformerXL : public Module {
 
   /// What may differ between training and evaluation.
   struct Lengths {
-    int64_t memory = 0;  // positions that a Memory keeps
+    int64_t memory = 0;  // positions that a Memory keeps; 0: calls with a Memory are errors
     /// Newest tokens that are not kept as memory but seen again, with gradients, at the start of
     /// the next segment: extended context (ext_len).
     int64_t extended = 0;
@@ -90,7 +90,9 @@ class TransformerXL : public Module {
   const Tensor u = shared_bias("u"), v = shared_bias("v");  // [n_heads, d_key] with tied_biases
   Dropout dropout{*this, "dropout", {options.layer.dropout}};
   AddedPosition positions{
-      *this, "positions", {options.layer.d_model, options.input, options.layer.dropout}};
+      *this,
+      "positions",
+      {options.layer.d_model, options.input, options.layer.dropout, options.layer.norms()}};
   List<TransformerXLLayer> layers{*this, "layers", options.n_layers, layer_options()};
   AdaptiveSoftmax output{
       *this, "output", {embedding.options, options.tied, options.tied_projections}, &embedding};

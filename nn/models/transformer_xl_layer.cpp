@@ -17,15 +17,9 @@ Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
     call.position_rows = position_rows;
     return dropout(self_attention.attend(std::move(call)));
   };
-  Tensor y;
-  if (options.norm == NormPlace::pre) {
-    const Tensor context = norm1(all);
-    y = x + attend(context.slice(1, m), context);
-  } else {
-    y = norm1(x + attend(x, all));
-  }
-  return residual(y, options.norm, norm2, dropout,
-                  [&](const Tensor& t) { return feed_forward(t); });
+  if (options.norm == NormPlace::post) return feed(x, norm1(x + attend(x, all)), x);
+  const Tensor context = norm1(all), normed = context.slice(1, m);
+  return feed(x, x + attend(normed, context), normed);
 }
 
 std::string TransformerXLLayer::label() const {

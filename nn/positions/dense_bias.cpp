@@ -32,7 +32,7 @@ void Fire::apply(AttentionCall& call) const {
   const Tensor x =
       log(abs(curve * (i - j)) + 1) / (log(abs(curve * maximum(i, length)) + 1) + 1e-6);
   const Tensor b = linear2(relu(linear1(x.to(c.dtype()).unsqueeze(2))));
-  call.options.bias = b.permute({2, 0, 1});
+  add_bias(call, b.permute({2, 0, 1}));
 }
 
 std::string Fire::label() const {
@@ -85,8 +85,7 @@ void WindowBias::apply(AttentionCall& call) const {
     for (int64_t k = 0; k < cells; ++k)
       index.push_back((q / w - k / w + h - 1) * (2 * w - 1) + q % w - k % w + w - 1);
   const Tensor at = tensor(index, {cells * cells}).to(table.device());
-  call.options.bias =
-      index_select(table, 0, at).transpose(0, 1).reshape({table.size(1), cells, cells});
+  add_bias(call, index_select(table, 0, at).transpose(0, 1).reshape({table.size(1), cells, cells}));
 }
 
 std::string WindowBias::label() const {
@@ -113,7 +112,7 @@ void GridRelative::apply(AttentionCall& call) const {
   const Tensor horizontal = skew(along(width_table), w);
   const double scale = call.options.scale.value_or(1 / std::sqrt(double(q.size(3))));
   const Tensor both = vertical.unsqueeze(5) + horizontal.unsqueeze(4);  // [B, H, y, x, y', x']
-  call.options.bias = both.reshape({batch, heads, cells, cells}) * scale;
+  add_bias(call, both.reshape({batch, heads, cells, cells}) * scale);
 }
 
 std::string GridRelative::label() const {

@@ -1,5 +1,7 @@
 #include "nn/positions/position.h"
 
+#include "ops/elementwise.h"
+
 namespace stretto::nn {
 namespace {
 
@@ -17,6 +19,11 @@ class SharedPosition : public Position {
 };
 
 }  // namespace
+
+void add_bias(AttentionCall& call, const Tensor& bias) {
+  Tensor& sum = call.options.bias;
+  sum = sum.defined() ? sum + bias : bias;
+}
 
 MakePosition shared_by_layers(MakePosition make) {
   if (!make) return {};

@@ -47,6 +47,9 @@ struct AttentionCall {
   int64_t n_keys() const { return k.size(2); }
 };
 
+/// Adds what broadcasts to [B, H, M, N] to the call's dense bias, whether there is one or not.
+void add_bias(AttentionCall& call, const Tensor& bias);
+
 /// What a Position may need to know to make its parameters.
 struct HeadShape {
   int64_t n_heads = 0;

@@ -116,7 +116,7 @@ RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, in
 namespace {
 
 Tensor t5_table(HeadShape shape, const T5Bias::Options& o) {
-  t5_bucket(0, o.buckets, o.max_distance, o.two_sided);  // checks the options
+  t5_bucket(0, o.buckets, o.max_distance, false);  // checks the options
   const Tensor table = empty({o.buckets, shape.n_heads});
   normal_(table, 0, 1 / std::sqrt(double(shape.d_model)));
   return table;
@@ -129,12 +129,11 @@ T5Bias::T5Bias(Module& parent, HeadShape shape, Options o)
 
 void T5Bias::apply(AttentionCall& call) const {
   call.options.lag_bias = t5_bias(table, queries_with_future(call), call.n_keys(),
-                                  options.max_distance, options.two_sided);
+                                  options.max_distance, !call.options.mask.is_causal());
 }
 
 std::string T5Bias::label() const {
-  return str("T5Bias(", options.buckets, " buckets to distance ", options.max_distance,
-             options.two_sided ? ", two-sided)" : ")");
+  return str("T5Bias(", options.buckets, " buckets to distance ", options.max_distance, ")");
 }
 
 // --------------------------------------------------------------------------------------- ALiBi

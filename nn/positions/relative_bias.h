@@ -33,14 +33,14 @@ RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, in
                       bool two_sided);
 
 /// Relative position bias of T5 (Raffel et al. 2020, §2.1). `table` [buckets, H] starts normal with
-/// standard deviation d_model^−½. An encoder is two-sided, a decoder is not. T5 has one table for
-/// all layers, `shared_by_layers(t5(…))`, and no 1/√D: MultiHeadAttention::Options::scale = 1.
+/// standard deviation d_model^−½. A causal call has all buckets for the past, another, as of an
+/// encoder, half of them for each side; their number must then be even. T5 has one table for all
+/// layers, `shared_by_layers(t5(…))`, and no 1/√D: MultiHeadAttention::Options::scale = 1.
 class T5Bias : public Position {
  public:
   struct Options {
     int64_t buckets = 32;  // of both sides together
     int64_t max_distance = 128;
-    bool two_sided = false;
   };
   T5Bias(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;

@@ -91,10 +91,8 @@ void add_key_side_term(AttentionCall& call, const RelativeTable& table) {
   if (rows.size(0) > 1) rows = rows.reshape({groups, heads / groups, d, rows.size(2)});
   const Tensor term = skew(matmul(k.unsqueeze(2), rows), m).transpose(-1, -2);  // [B, G, ?, M, N]
   const double scale = call.options.scale.value_or(1 / std::sqrt(double(d)));
-  const Tensor scaled =
-      term.expand({batch, groups, heads / groups, m, n}).reshape({batch, heads, m, n}) * scale;
-  Tensor& bias = call.options.bias;
-  bias = bias.defined() ? bias + scaled : scaled;
+  add_bias(call, term.expand({batch, groups, heads / groups, m, n}).reshape({batch, heads, m, n}) *
+                     scale);
 }
 
 }  // namespace stretto::nn

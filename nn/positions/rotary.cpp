@@ -11,7 +11,7 @@ void Rotary::apply(AttentionCall& call) const {
   check(
       !options.xpos || call.options.mask.is_causal(), "Rotary",
       "xPos in a call that is not causal: its factors grow into the future; make the call causal, "
-      "or use Rotary without xpos, Alibi or a two-sided T5Bias");
+      "or use Rotary without xpos, Alibi or T5Bias");
   check(!options.xpos || !call.state, "Rotary",
         "xPos with a kernel that keeps a state: features of queries and keys depend on where "
         "its factors are counted from; use Rotary without xpos");
@@ -25,6 +25,7 @@ std::string Rotary::label() const {
   std::string text = options.xpos ? "xPos" : "RoPE";
   text += options.pairing == RotaryPairing::half ? ", half" : ", interleaved";
   if (options.dims > 0) text += str(", ", options.dims, " dims");
+  if (!options.frequencies.empty()) text += ", own frequencies";
   return str("Rotary(", text, ")");
 }
 

@@ -4,15 +4,19 @@
 //   optim.NAME.steps       updates this parameter has had, i64 []
 //   optim.NAME.SLOT        what the optimiser keeps of it ("m", "v", "momentum", "master", …)
 //   state.NAME             tensors of the program's own: a memory, a position in a stream
-//   metadata               the step, the random state, the program's own notes, and a digest of all
-//                          the rest, which reading verifies (nn/files/safetensors.h)
+//   metadata               the format and the version, the step, the random state, the program's
+//   own
+//                          notes, and a digest of all the rest, which reading verifies
+//                          (nn/files/safetensors.h)
+//
+// The weights alone are read by load_weights (nn/files/weights.h).
 #pragma once
 
 #include <string>
 
 #include "core/random.h"
-#include "nn/files/name_map.h"
 #include "nn/files/safetensors.h"
+#include "nn/files/weights.h"
 #include "nn/module.h"
 #include "nn/training/optim.h"
 
@@ -38,19 +42,13 @@ struct LoadOptions {
 };
 
 /// Restores model, optimiser (may be null: its state is then ignored) and the random state of the
-/// program. All names, shapes and dtypes must agree; what does not is named, and nothing is changed
-/// then:
+/// program. A checkpoint of another version is refused by name. All names, shapes and dtypes must
+/// agree; what does not is named, and nothing is changed then:
 ///     [load] decoder.0.linear1.weight: file has f32 [512, 128], the model f32 [256, 128] (a.st)
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
                               LoadOptions options = {});
 
 /// Reads the state alone, before there is a model; the random state is left alone.
 TrainingState load_training_state(const std::string& path);
-
-/// Reads parameters and buffers from any safetensors file or from a checkpoint. `names` turns the
-/// names in the file into the model's (nn/files/name_map.h). Names and shapes must then agree, as
-/// above; floating values are converted.
-void load_weights(const std::string& path, Module& model, const NameMap& names = {},
-                  LoadOptions options = {});
 
 }  // namespace stretto::nn

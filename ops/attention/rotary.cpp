@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -41,7 +42,8 @@ Turn turn(int64_t first, int64_t count, int64_t dims, const RotaryOptions& o, Si
   const double base = o.base * std::pow(o.ntk, d / (d - 2));
   std::vector<double> rates, decays;
   for (int64_t i = 0; i < dims / 2; ++i) {
-    rates.push_back(std::pow(base, -2 * double(i) / d));
+    rates.push_back(o.frequencies.empty() ? std::pow(base, -2 * double(i) / d)
+                                          : o.frequencies[size_t(i)]);
     decays.push_back(o.xpos ? decay(o, i, d) * (side == Side::key ? -1 : 1) : 0);
   }
   const Tensor along = empty({count, dims}, {.dtype = f64}), across = empty_like(along);
@@ -52,7 +54,7 @@ Turn turn(int64_t first, int64_t count, int64_t dims, const RotaryOptions& o, Si
       const auto t = double(first + l);
       for (int64_t i = 0; i < dims / 2; ++i) {
         const double angle = t / o.scale * rates[size_t(i)];
-        const double factor = o.xpos ? std::exp(t * decays[size_t(i)]) : 1;
+        const double factor = o.attention_factor * (o.xpos ? std::exp(t * decays[size_t(i)]) : 1);
         const int64_t a = l * dims + (half ? i : 2 * i), b = a + (half ? dims / 2 : 1);
         c[a] = c[b] = factor * std::cos(angle);
         s[b] = factor * std::sin(angle);
@@ -138,8 +140,71 @@ int64_t rotary_dims(const char* op, const RotaryOptions& o, int64_t d_key) {
   check(o.base > 0 && o.scale > 0 && o.ntk > 0 && o.xpos_scale_base > 0, op, "base ", o.base,
         ", scale ", o.scale, ", ntk ", o.ntk, ", xpos_scale_base ", o.xpos_scale_base,
         "; all must be positive");
+  check(o.frequencies.empty() || (2 * int64_t(o.frequencies.size()) == dims && o.ntk == 1), op,
+        int64_t(o.frequencies.size()), " frequencies for ", dims, " numbers and ntk ", o.ntk,
+        "; accepted: one for each pair with ntk 1, or none");
+  check(std::isfinite(o.attention_factor), op, "attention_factor ", o.attention_factor,
+        "; must be finite");
   return dims;
 }
+
+namespace {
+
+std::vector<double> frequencies(const char* op, int64_t dims, double base, double factor,
+                                double length) {
+  check(dims >= 2 && dims % 2 == 0 && base > 0 && factor > 0 && length > 0, op, "dims ", dims,
+        ", base ", base, ", factor ", factor, ", length ", length,
+        "; dims must be even, all positive");
+  std::vector<double> all;
+  for (int64_t i = 0; i < dims / 2; ++i)
+    all.push_back(std::pow(base, -2 * double(i) / double(dims)));
+  return all;
+}
+
+}  // namespace
+
+std::vector<double> llama3_frequencies(const Llama3Scaling& s) {
+  const char* op = "llama3_frequencies";
+  check(s.low_frequency_factor < s.high_frequency_factor, op, "low_frequency_factor ",
+        s.low_frequency_factor, " and high_frequency_factor ", s.high_frequency_factor,
+        "; must be in rising order");
+  std::vector<double> all = frequencies(op, s.dims, s.base, s.factor, s.length);
+  for (double& frequency : all) {
+    const double turns = s.length * frequency / (2 * std::numbers::pi);
+    const double kept = std::clamp(
+        (turns - s.low_frequency_factor) / (s.high_frequency_factor - s.low_frequency_factor), 0.0,
+        1.0);
+    frequency *= kept + (1 - kept) / s.factor;
+  }
+  return all;
+}
+
+std::vector<double> yarn_frequencies(const YarnScaling& s) {
+  const char* op = "yarn_frequencies";
+  check(s.base != 1 && s.beta_fast > 0 && s.beta_slow > 0, op, "base ", s.base, ", beta_fast ",
+        s.beta_fast, ", beta_slow ", s.beta_slow, "; base must not be 1, the others positive");
+  std::vector<double> all = frequencies(op, s.dims, s.base, s.factor, s.length);
+  const auto d = double(s.dims);
+  // The pair, not a whole number, that turns so many times in `length`.
+  const auto pair = [&](double turns) {
+    return d * std::log(s.length / (turns * 2 * std::numbers::pi)) / (2 * std::log(s.base));
+  };
+  double first = pair(s.beta_fast), last = pair(s.beta_slow);
+  if (s.truncate) {
+    first = std::floor(first);
+    last = std::ceil(last);
+  }
+  first = std::max(first, 0.0);
+  last = std::min(last, d - 1);
+  if (first == last) last += 0.001;  // as the authors' code
+  for (size_t i = 0; i < all.size(); ++i) {
+    const double divided = std::clamp((double(i) - first) / (last - first), 0.0, 1.0);
+    all[i] *= (1 - divided) + divided / s.factor;
+  }
+  return all;
+}
+
+double yarn_attention_factor(double factor) { return factor <= 1 ? 1 : 0.1 * std::log(factor) + 1; }
 
 Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, Side side) {
   const char* op = "rotate";

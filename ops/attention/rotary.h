@@ -3,6 +3,8 @@
 // Reference: tests/reference/rotary.cpp, rotated()
 #pragma once
 
+#include <vector>
+
 #include "core/tensor.h"
 #include "ops/attention/side.h"
 
@@ -18,6 +20,10 @@ struct RotaryOptions {
   RotaryPairing pairing = RotaryPairing::half;
   double scale = 1;  // positions are divided by it (linear interpolation, Chen et al. 2023)
   double ntk = 1;  // base is multiplied by ntk^(d/(d − 2)), which stretches the slowest pair by it
+  /// One for each pair, in place of base^(−2i/d): llama3_frequencies and yarn_frequencies make
+  /// some. Positions are still divided by `scale`.
+  std::vector<double> frequencies = {};
+  double attention_factor = 1;  // what turns is multiplied by it, queries and keys (YaRN)
   bool xpos = false;
   double xpos_scale_base = 512;
 };
@@ -31,6 +37,35 @@ struct RotaryOptions {
 /// bf16 turns in f32. Differentiable any number of times.
 Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& options = {},
               Side side = Side::query);
+
+/// What the models of long contexts make of the frequencies base^(−2i/d) of a head's d = dims
+/// numbers; `length` is the context that they were trained on before.
+struct Llama3Scaling {
+  int64_t dims = 0;
+  double base = 500000;
+  double factor = 8;
+  double low_frequency_factor = 1, high_frequency_factor = 4;
+  double length = 8192;
+};
+/// LLaMA 3.1: frequencies that turn less than low_frequency_factor times in `length` are divided by
+/// `factor`, those that turn more than high_frequency_factor times stay, and between them both are
+/// blended (Hugging Face's "rope_type": "llama3").
+std::vector<double> llama3_frequencies(const Llama3Scaling& scaling);
+
+struct YarnScaling {
+  int64_t dims = 0;
+  double base = 10000;
+  double factor = 1;
+  double length = 2048;
+  double beta_fast = 32, beta_slow = 1;
+  bool truncate = true;  // the bounds of the blend to whole pairs
+};
+/// YaRN (Peng et al. 2024, §3.2): as above, the blend being linear in the pair's number between
+/// those that turn beta_fast and beta_slow times in `length`.
+std::vector<double> yarn_frequencies(const YarnScaling& scaling);
+/// 0.1 · ln(factor) + 1, and 1 where factor is at most 1: the attention_factor of YaRN (eq. 22),
+/// unless a model's configuration has its own.
+double yarn_attention_factor(double factor);
 
 /// How many of the d_key numbers of a head turn. Throws, naming `op`, for options that no head of
 /// this size has.

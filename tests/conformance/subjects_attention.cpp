@@ -189,10 +189,9 @@ void t5(const Tensors& x, const Config& config, AttentionCall& call) {
 void t5_module(const Tensors& x, const Config& config, AttentionCall& call) {
   t5_call(x, config, call);
   nn::Module owner;
-  nn::T5Bias position(owner, heads_of(call),
-                      {.buckets = x["param.bias"].size(0),
-                       .max_distance = config.integer("max_distance", 128),
-                       .two_sided = !call.options.mask.causal});
+  nn::T5Bias position(
+      owner, heads_of(call),
+      {.buckets = x["param.bias"].size(0), .max_distance = config.integer("max_distance", 128)});
   connect(position.table, x, "param.bias");
   position.apply(call);
 }

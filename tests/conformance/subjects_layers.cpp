@@ -54,7 +54,7 @@ Tensors encoder(const Tensors& x, const Config& config, Form form) {
   connect(layer.feed_forward.linear1, x, "param.ff.1");
   connect(layer.feed_forward.linear2, x, "param.ff.2");
   connect(layer.norm1, x, "param.norm.1");
-  connect(layer.norm2, x, "param.norm.2");
+  connect(*layer.norm2, x, "param.norm.2");
   AttentionMask visible{.causal = config.flag("causal", false),
                         .window = config.integer("window", 0)};
   if (config.flag("key_padding", x.has("in.key_padding")))
@@ -88,7 +88,7 @@ Tensors transformer_xl(const Tensors& x, const Config& config, Form form, bool r
   connect(layer.feed_forward.linear1, x, "param.ff.1");
   connect(layer.feed_forward.linear2, x, "param.ff.2");
   connect(layer.norm1, x, "param.norm.1");
-  connect(layer.norm2, x, "param.norm.2");
+  connect(*layer.norm2, x, "param.norm.2");
   for (const auto& [name, child] : layer.self_attention.children()) {
     auto* position = dynamic_cast<nn::RelativeSinusoid*>(child);
     if (!position) continue;

@@ -127,6 +127,12 @@ TEST_CASE("Norm is the one of the two that its options say") {
   CHECK(layer(x).to_vector<float>() == nn::LayerNorm({.dim = 5, .eps = 0.1})(x).to_vector<float>());
   CHECK(rms(x).to_vector<float>() == nn::RMSNorm({.dim = 5, .eps = 0.1})(x).to_vector<float>());
   CHECK(nn::clone(nn::RMSNorm({.dim = 5, .eps = 0.1}))->options.eps == 0.1);
+  // One ε for each kind where none is given.
+  CHECK(nn::Norm({.dim = 5}).options.eps == nn::LayerNorm({.dim = 5}).options.eps);
+  CHECK(nn::Norm({.dim = 5, .kind = nn::NormKind::rms}).options.eps ==
+        nn::RMSNorm({.dim = 5}).options.eps);
+  CHECK(nn::default_eps(nn::NormKind::layer) == 1e-5);
+  CHECK(nn::default_eps(nn::NormKind::rms) == 1e-6);
   CHECK_THROWS_WITH(nn::LayerNorm({}), "[LayerNorm] dim = 0 must be positive");
   CHECK_THROWS_WITH(nn::RMSNorm({.dim = -1}), "[RMSNorm] dim = -1 must be positive");
 }
@@ -187,12 +193,12 @@ TEST_CASE("FeedForward, gated, multiplies the activation by another linear layer
                          .gated = true});
   CHECK(layer.label() == "FeedForward(3 → 5, gelu_tanh, gated)");
   CHECK(layer.parameter_count() == 3 * 3 * 5);
-  CHECK(layer.children().back().first == "gate");
+  CHECK(layer.children().back().first == "up");
   const Tensor x = fixed_noise({2, 3}, 1, f32);
   CHECK(layer(x).to_vector<float>() != layer(x).to_vector<float>());
   layer.eval();
   CHECK(layer(x).to_vector<float>() ==
-        layer.linear2(gelu_tanh(layer.linear1(x)) * (*layer.gate)(x)).to_vector<float>());
+        layer.linear2(gelu_tanh(layer.linear1(x)) * (*layer.up)(x)).to_vector<float>());
 }
 
 TEST_CASE("gradients of the layers") {

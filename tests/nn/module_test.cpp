@@ -283,3 +283,62 @@ TEST_CASE("a module moves to a GPU and back in place") {
   CHECK(handle.to_vector<float>() == before);
   CHECK(copy->layers[0].linear.weight.to_vector<float>() == before);
 }
+
+TEST_CASE("a List is walked, const or not") {
+  Model model({.blocks = 3});
+  int64_t count = 0;
+  for (Block& block : model.layers) count += block.options.width;
+  const Model& fixed = model;
+  for (const Block& block : fixed.layers) {
+    CHECK(&block == &fixed.layers[count / 4 - 3]);
+    count += block.options.width;
+  }
+  CHECK(count == 24);
+}
+
+TEST_CASE("a parameter by its name") {
+  Model model({});
+  CHECK(model.get_parameter("layers.1.linear.weight").same(model.layers[1].linear.weight));
+  CHECK(model.get_parameter("tied").same(model.embedding.weight));
+  CHECK_THROWS_WITH(model.get_parameter("blocks.1.linear.weight"),
+                    "[get_parameter] no parameter \"blocks.1.linear.weight\"; one like it is "
+                    "\"layers.1.linear.weight\"");
+  CHECK_THROWS_WITH(model.get_parameter("running"), Containing("no parameter \"running\""));
+  CHECK_THROWS_WITH(nn::Module().get_parameter("x"),
+                    "[get_parameter] no parameter \"x\"; the module has none");
+}
+
+TEST_CASE("a frozen module has no gradients, and optimisers leave it alone") {
+  manual_seed(1);
+  Model model({});
+  nn::AdamW optimizer(model.parameters(), {.lr = 0.1, .weight_decay = 0.5});
+  const Tensor ids = tensor<int64_t>({3, 5});
+  const auto step = [&] {
+    Tensor x = model.embedding(ids) * model.scale;
+    for (const Block& block : model.layers) x = block.linear(x);
+    optimizer.zero_grad();
+    sum(x * x).backward();
+    optimizer.step();
+  };
+  step();
+  model.layers.freeze();
+  CHECK_FALSE(model.layers[0].linear.weight.requires_grad());
+  CHECK_FALSE(model.layers[0].linear.weight.grad().defined());
+  CHECK(model.scale.requires_grad());
+  const Tensor before = model.layers[0].linear.weight.detach().clone();
+  const Tensor table = model.embedding.weight.detach().clone();
+  step();
+  CHECK(equal(model.layers[0].linear.weight.detach(), before));
+  CHECK_FALSE(equal(model.embedding.weight.detach(), table));
+  model.layers.unfreeze();
+  step();
+  CHECK_FALSE(equal(model.layers[0].linear.weight.detach(), before));
+}
+
+TEST_CASE("Module::to returns the module; device says where it is") {
+  Plain plain;
+  CHECK(&plain.to(f64) == &plain);
+  CHECK(plain.to(cpu).to(f32).device() == cpu);
+  CHECK(plain.linear.weight.dtype() == f32);
+  CHECK(nn::Module().device() == cpu);
+}

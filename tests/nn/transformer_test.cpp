@@ -76,18 +76,18 @@ TEST_CASE("EncoderLayer: pre-norm and post-norm are their formulas") {
   {
     const auto m = make<EncoderLayer>(options);
     CHECK(m->norm1.options.eps == 1e-3);
-    CHECK(m->norm2.options.eps == 1e-3);
+    CHECK(m->norm2->options.eps == 1e-3);
     const Tensor y = x + m->self_attention(m->norm1(x), causal);
-    const Tensor z = y + m->feed_forward(m->norm2(y));
+    const Tensor z = y + m->feed_forward((*m->norm2)(y));
     CHECK(same_bits((*m)(x, causal), z));
-    const Tensor hidden = gelu(m->feed_forward.linear1(m->norm2(y)));
+    const Tensor hidden = gelu(m->feed_forward.linear1((*m->norm2)(y)));
     CHECK(same_bits((*m)(x, causal), y + m->feed_forward.linear2(hidden)));
   }
   options.norm = NormPlace::post;
   {
     const auto m = make<EncoderLayer>(options);
     const Tensor y = m->norm1(x + m->self_attention(x, causal));
-    CHECK(same_bits((*m)(x, causal), m->norm2(y + m->feed_forward(y))));
+    CHECK(same_bits((*m)(x, causal), (*m->norm2)(y + m->feed_forward(y))));
   }
 }
 
@@ -235,7 +235,7 @@ TEST_CASE("layers: kind of norm, gate, biases and scale reach every part") {
   CHECK(m->norm2.options.eps == 1e-6);
   CHECK(m->self_attention.options.scale == 0.7);
   CHECK(m->cross_attention.options.scale == 0.7);
-  CHECK(m->feed_forward.gate);
+  CHECK(m->feed_forward.up);
   options.norm_kind = nn::NormKind::layer;
   options.norm_bias = false;
   CHECK(make<EncoderLayer>(options)->parameter_count() == 4 * 64 + 3 * 8 * 12 + 2 * 8);
@@ -289,4 +289,58 @@ TEST_CASE("layers: gradients for the input, and some for every parameter") {
     }
     testing::gradcheck([&](const Tensors& in) { return (*m)(in[0], in[1]); }, {x, context}, false);
   }
+}
+
+TEST_CASE("EncoderLayer: parallel branches are their formulas") {
+  const Tensor x = fixed_noise({2, 7, 8}, 1);
+  const AttentionMask causal{.causal = true};
+  LayerOptions options = base;
+  options.residual = nn::Residual::parallel;
+  {
+    const auto m = make<EncoderLayer>(options);
+    const Tensor attended = m->self_attention(m->norm1(x), causal);
+    CHECK(same_bits((*m)(x, causal), x + attended + m->feed_forward((*m->norm2)(x))));
+  }
+  options.residual = nn::Residual::parallel_one_norm;
+  {
+    const auto m = make<EncoderLayer>(options);
+    CHECK(m->norm2 == nullptr);
+    const Tensor normed = m->norm1(x);
+    const Tensor y = x + m->self_attention(normed, causal) + m->feed_forward(normed);
+    CHECK(same_bits((*m)(x, causal), y));
+    const std::vector<std::string> all = names(*m);
+    CHECK(std::count(all.begin(), all.end(), "norm2.weight") == 0);
+    CHECK(nn::clone(*m)->parameter_count() == m->parameter_count());
+    nn::KeyValueCache cache;
+    Tensors parts;
+    for (int64_t i = 0; i < 7; ++i) parts.push_back((*m)(x.slice(1, i, i + 1), causal, &cache));
+    CHECK(worst_error(cat(parts, 1), y) < 1e-12);
+  }
+  CHECK_THROWS_WITH(make<DecoderLayer>(options),
+                    "[DecoderLayer] parallel branches leave no place for attention to a context; "
+                    "use Residual::sequential, or EncoderLayer, which LanguageModel has");
+  options.norm = NormPlace::post;
+  CHECK_THROWS_WITH(make<EncoderLayer>(options),
+                    "[EncoderLayer] parallel branches have no norm after them; use NormPlace::pre, "
+                    "or Residual::sequential");
+}
+
+TEST_CASE("layers: options of attention reach it, and not the attention to a context") {
+  LayerOptions options = base;
+  options.norm_kind = nn::NormKind::rms;
+  options.qk_norm = true;
+  options.window = 3;
+  options.v_bias = options.out_bias = false;
+  const auto m = make<DecoderLayer>(options);
+  CHECK(m->self_attention.options.window == 3);
+  CHECK(m->cross_attention.options.window == 0);
+  for (const nn::MultiHeadAttention* a : {&m->self_attention, &m->cross_attention}) {
+    CHECK(a->q_norm->label() == "RMSNorm(4)");
+    CHECK(a->q_norm->options.eps == 1e-6);
+    CHECK(a->k.bias.defined());
+    CHECK_FALSE(a->v.bias.defined());
+    CHECK_FALSE(a->out.bias.defined());
+  }
+  const Tensor x = fixed_noise({1, 4, 8}, 1);
+  CHECK_NOTHROW((*m)(x, fixed_noise({1, 6, 8}, 2)));
 }

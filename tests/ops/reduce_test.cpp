@@ -431,3 +431,42 @@ TEST_CASE("reductions explain their errors") {
   REQUIRE_THROWS_WITH(max(zeros({0, 2})), "[max] f32 [0, 2] is empty: it has no largest element");
   REQUIRE_THROWS_WITH(cumsum(scalar(1), 0), "[cumsum] dimension 0 of a tensor with 0 dimensions");
 }
+
+TEST_CASE("equal: shape, dtype and every value") {
+  const Tensor x = tensor<double>({1, -2, 0, INFINITY}, {2, 2});
+  CHECK(equal(x, x.clone()));
+  CHECK(equal(x.transpose(0, 1).contiguous(), x.transpose(0, 1)));
+  CHECK_FALSE(equal(x, x.reshape({4})));
+  CHECK_FALSE(equal(x, x.to(f32)));
+  CHECK_FALSE(equal(x, x + tensor<double>({0, 1e-300, 0, 0}, {2, 2}).transpose(0, 1)));
+  CHECK(equal(tensor<double>({0.0}), tensor<double>({-0.0})));
+  CHECK_FALSE(equal(tensor<double>({NAN}), tensor<double>({NAN})));
+  CHECK(equal(empty({0, 3}), empty({0, 3})));
+  CHECK_FALSE(equal(empty({0, 3}), empty({3, 0})));
+  const int64_t large = (int64_t(1) << 60) + 1;
+  CHECK_FALSE(equal(tensor<int64_t>({large}), tensor<int64_t>({large - 1})));
+  CHECK(equal(gt(x, 0.0), gt(x * 2.0, 0.0)));
+}
+
+TEST_CASE("allclose: within the tolerances, infinities and NaN") {
+  const Tensor x = tensor<double>({1, -2, 1e6});
+  CHECK(allclose(x, x));
+  CHECK(allclose(x + 1e-9, x));
+  CHECK_FALSE(allclose(x + 1e-3, x));
+  CHECK(allclose(x + 1e-3, x, 0, 1e-2));
+  CHECK(allclose(x * 1.01, x, 0.02, 0));
+  CHECK_FALSE(allclose(x * 1.01, x, 0.001, 0));
+  CHECK(allclose(x.to(f32), x));
+  CHECK(allclose(full({4, 3}, 2.0), scalar(2.0)));
+  CHECK_FALSE(allclose(tensor<double>({1}), tensor<double>({INFINITY})));
+  CHECK_FALSE(allclose(tensor<double>({INFINITY}), tensor<double>({1})));
+  CHECK_FALSE(allclose(tensor<double>({INFINITY}), tensor<double>({-INFINITY})));
+  CHECK(allclose(tensor<double>({INFINITY}), tensor<double>({INFINITY})));
+  const Tensor nan = tensor<double>({1, NAN});
+  CHECK_FALSE(allclose(nan, nan));
+  CHECK(allclose(nan, nan, 1e-5, 1e-8, true));
+  CHECK_FALSE(allclose(nan, tensor<double>({1, 1}), 1e-5, 1e-8, true));
+  CHECK(allclose(empty({0}), empty({0})));
+  CHECK_THROWS_WITH(allclose(x, x, -1), "[allclose] rtol -1, atol 1e-08; cannot be negative");
+  CHECK_THROWS_WITH(allclose(x, empty({2})), Containing("do not broadcast"));
+}

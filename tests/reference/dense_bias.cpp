@@ -50,4 +50,40 @@ Tensor grid_logits(const Tensor& q, const Tensor& height, const Tensor& width) {
   return stretto::tensor(values, {batch, heads, h * w, h * w});
 }
 
+Tensor shifted_window_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                const Tensor& table, int64_t size, int64_t shift) {
+  const int64_t heads = q.size(0), h = q.size(1), w = q.size(2), d = q.size(3);
+  const auto qs = q.to_vector<double>(), ks = k.to_vector<double>(), vs = v.to_vector<double>();
+  const Matrix t = matrix(table);
+  // Where a row or column of the image lies after rolling.
+  const auto rolled = [&](int64_t at, int64_t n) { return (at - shift + n) % n; };
+  std::vector<double> out(qs.size());
+  for (int64_t head = 0; head < heads; ++head)
+    for (int64_t y = 0; y < h; ++y)
+      for (int64_t x = 0; x < w; ++x) {
+        const auto cell = [&](int64_t row, int64_t column) {
+          return size_t(((head * h + row) * w + column) * d);
+        };
+        const int64_t ry = rolled(y, h), rx = rolled(x, w);
+        std::vector<double> sum(size_t(d), 0);
+        double total = 0;
+        for (int64_t yk = 0; yk < h; ++yk)
+          for (int64_t xk = 0; xk < w; ++xk) {
+            const int64_t ryk = rolled(yk, h), rxk = rolled(xk, w);
+            if (ry / size != ryk / size || rx / size != rxk / size) continue;
+            // In one window but from opposite edges of the image.
+            if (std::abs(y - yk) >= size || std::abs(x - xk) >= size) continue;
+            double score = 0;
+            for (int64_t c = 0; c < d; ++c)
+              score += qs[cell(y, x) + size_t(c)] * ks[cell(yk, xk) + size_t(c)];
+            const int64_t row = (y - yk + size - 1) * (2 * size - 1) + x - xk + size - 1;
+            const double weight = std::exp(score / std::sqrt(double(d)) + t(row, head));
+            total += weight;
+            for (int64_t c = 0; c < d; ++c) sum[size_t(c)] += weight * vs[cell(yk, xk) + size_t(c)];
+          }
+        for (int64_t c = 0; c < d; ++c) out[cell(y, x) + size_t(c)] = sum[size_t(c)] / total;
+      }
+  return stretto::tensor(out, q.shape());
+}
+
 }  // namespace stretto::reference

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <complex>
+#include <numbers>
 #include <vector>
 
 #include "ops/create.h"
@@ -24,6 +25,7 @@ struct Pair {
 
 // θ_n, with the base and the positions stretched.
 double rate(int64_t n, int64_t d, const RotaryOptions& o) {
+  if (!o.frequencies.empty()) return o.frequencies[size_t(n)] / o.scale;
   const double base = o.base * std::pow(o.ntk, double(d) / double(d - 2));
   return std::pow(base, -2.0 * double(n) / double(d)) / o.scale;
 }
@@ -39,7 +41,7 @@ Tensor rotated(const Tensor& x, int64_t first, const RotaryOptions& o) {
       double& real = values[size_t(row * size + at.real)];
       double& imaginary = values[size_t(row * size + at.imaginary)];
       const double angle = double(first + row % length) * rate(n, d, o);
-      const Complex z = Complex(real, imaginary) * std::polar(1.0, angle);
+      const Complex z = Complex(real, imaginary) * std::polar(o.attention_factor, angle);
       real = z.real();
       imaginary = z.imag();
     }
@@ -62,7 +64,8 @@ Tensor rotary_scores(const Tensor& q, const Tensor& k, const RotaryOptions& o) {
             const Complex product = Complex(qs(i, at.real), qs(i, at.imaginary)) *
                                     std::conj(Complex(ks(j, at.real), ks(j, at.imaginary)));
             const double zeta = (2 * double(n) + 0.4 * double(d)) / (1.4 * double(d));
-            const double decay = o.xpos ? std::pow(zeta, lag / o.xpos_scale_base) : 1;
+            const double decay = (o.xpos ? std::pow(zeta, lag / o.xpos_scale_base) : 1) *
+                                 o.attention_factor * o.attention_factor;
             score += decay * (product * std::polar(1.0, lag * rate(n, d, o))).real();
           }
           for (int64_t c = d; c < size; ++c) score += qs(i, c) * ks(j, c);
@@ -70,6 +73,52 @@ Tensor rotary_scores(const Tensor& q, const Tensor& k, const RotaryOptions& o) {
         }
     }
   return stretto::tensor(scores, {batch, heads, m, keys});
+}
+
+std::vector<double> llama3_rates(const Llama3Scaling& s) {
+  std::vector<double> rates;
+  for (int64_t n = 0; n < s.dims / 2; ++n) {
+    const double rate = 1 / std::pow(s.base, double(2 * n) / double(s.dims));
+    const double wavelength = 2 * std::numbers::pi / rate;
+    const double low_wavelength = s.length / s.low_frequency_factor;
+    const double high_wavelength = s.length / s.high_frequency_factor;
+    if (wavelength > low_wavelength) {
+      rates.push_back(rate / s.factor);
+    } else if (wavelength < high_wavelength) {
+      rates.push_back(rate);
+    } else {
+      const double smooth = (s.length / wavelength - s.low_frequency_factor) /
+                            (s.high_frequency_factor - s.low_frequency_factor);
+      rates.push_back((1 - smooth) * rate / s.factor + smooth * rate);
+    }
+  }
+  return rates;
+}
+
+std::vector<double> yarn_rates(const YarnScaling& s) {
+  const auto correction_dim = [&](double rotations) {
+    return double(s.dims) * std::log(s.length / (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(s.base));
+  };
+  double low = correction_dim(s.beta_fast), high = correction_dim(s.beta_slow);
+  if (s.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  if (low < 0) low = 0;
+  if (high > double(s.dims - 1)) high = double(s.dims - 1);
+  if (low == high) high += 0.001;
+  std::vector<double> rates;
+  for (int64_t n = 0; n < s.dims / 2; ++n) {
+    const double frequency = std::pow(s.base, double(2 * n) / double(s.dims));
+    const double extrapolation = 1 / frequency, interpolation = 1 / (s.factor * frequency);
+    double ramp = (double(n) - low) / (high - low);
+    if (ramp < 0) ramp = 0;
+    if (ramp > 1) ramp = 1;
+    const double kept = 1 - ramp;
+    rates.push_back(interpolation * (1 - kept) + extrapolation * kept);
+  }
+  return rates;
 }
 
 }  // namespace stretto::reference

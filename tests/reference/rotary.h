@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/tensor.h"
 #include "ops/attention/rotary.h"
@@ -20,5 +21,9 @@ Tensor rotated(const Tensor& x, int64_t first, const RotaryOptions& options);
 /// the products of what does not turn (Su et al., eq. 12; Sun et al.; ζ = 1 without xpos).
 /// → [B, H, M, N].
 Tensor rotary_scores(const Tensor& q, const Tensor& k, const RotaryOptions& options);
+
+/// What Hugging Face's modeling_rope_utils.py computes for "llama3" and for "yarn", step by step.
+std::vector<double> llama3_rates(const Llama3Scaling& scaling);
+std::vector<double> yarn_rates(const YarnScaling& scaling);
 
 }  // namespace stretto::reference

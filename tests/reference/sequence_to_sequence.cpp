@@ -48,6 +48,7 @@ class Reader {
   // (x − μ) / √(σ² + ε) · g + b, or without μ and b (RMS).
   Matrix norm(const Matrix& x, const std::string& name) const {
     const bool rms = o_.layer.norm_kind == nn::NormKind::rms;
+    const double eps = o_.layer.norm_eps.value_or(rms ? 1e-6 : 1e-5);
     Matrix y = x;
     for (int64_t i = 0; i < x.rows; ++i) {
       double mean = 0, square = 0;
@@ -56,7 +57,7 @@ class Reader {
       for (int64_t d = 0; d < x.columns; ++d)
         square += (x(i, d) - mean) * (x(i, d) - mean) / double(x.columns);
       for (int64_t d = 0; d < x.columns; ++d) {
-        y(i, d) = (x(i, d) - mean) / std::sqrt(square + o_.layer.norm_eps);
+        y(i, d) = (x(i, d) - mean) / std::sqrt(square + eps);
         y(i, d) *= values_.at(name + ".weight")(0, d);
         if (!rms) y(i, d) += values_.at(name + ".bias")(0, d);
       }
@@ -91,7 +92,7 @@ class Reader {
 
   // max(0, x W₁ + b₁) W₂ + b₂ (§3.3); gated: (gelu(x W₁) · x V) W₂.
   Matrix feed_forward(const Matrix& x, const std::string& name) const {
-    Matrix hidden = linear(x, name + ".linear1");
+    Matrix hidden = linear(x, name + (o_.layer.gated ? ".gate" : ".linear1"));
     for (double& value : hidden.values) {
       const double tanh =
           std::tanh(std::sqrt(2 / 3.141592653589793) * (value + 0.044715 * value * value * value));
@@ -99,8 +100,8 @@ class Reader {
                                                           : 0.5 * value * (1 + tanh);
     }
     if (o_.layer.gated) {
-      const Matrix gate = linear(x, name + ".gate");
-      for (size_t i = 0; i < gate.values.size(); ++i) hidden.values[i] *= gate.values[i];
+      const Matrix up = linear(x, name + ".up");
+      for (size_t i = 0; i < up.values.size(); ++i) hidden.values[i] *= up.values[i];
     }
     return linear(hidden, name + ".linear2");
   }

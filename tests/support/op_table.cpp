@@ -24,6 +24,9 @@ Tensor values_of(const Input& input, uint64_t stream, DType dtype) {
       case Domain::positive:
         v[i] = placed(v[i], input.domain);
         break;
+      case Domain::probability:
+        v[i] = 0.425 * placed(v[i], Domain::positive);
+        break;
       case Domain::index:
       case Domain::index32:
         v[i] = std::floor((v[i] + 1) / 2 * double(input.classes));

@@ -26,11 +26,12 @@ using Arrays = std::vector<Array>;
 /// Where sample values lie. No floating value is within 0.01 of 0, ±0.75 or ±1.5, the kinks that
 /// the table's ops have.
 enum class Domain {
-  any,       // ±[0.05, 2]
-  positive,  // [0.05, 2]
-  index,     // integers in [0, classes), i64
-  index32,   // the same, i32
-  mask,      // bool
+  any,          // ±[0.05, 2]
+  positive,     // [0.05, 2]
+  probability,  // [0.02, 0.85]
+  index,        // integers in [0, classes), i64
+  index32,      // the same, i32
+  mask,         // bool
 };
 
 struct Input {

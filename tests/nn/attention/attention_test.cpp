@@ -2,6 +2,7 @@
 
 #include "autograd/tape.h"
 #include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -11,6 +12,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
+#include "tests/support/stand_in.h"
 
 using namespace stretto;
 using nn::KeyValueCache;
@@ -290,4 +292,82 @@ TEST_CASE("MultiHeadAttention: errors") {
   CHECK_THROWS_WITH(layer(zeros({3, 8})), Containing("input f32 [3, 8]; must be [B, L, 8]"));
   CHECK_THROWS_WITH(layer(zeros({2, 3, 8}), zeros({2, 3, 6}), {}),
                     Containing("input f32 [2, 3, 6]"));
+}
+
+TEST_CASE("MultiHeadAttention: each projection has the bias that it is told") {
+  const MultiHeadAttention::Options base{.d_model = 8, .n_heads = 2};
+  const auto biases = [](const MultiHeadAttention& m) {
+    std::string text;
+    for (const auto* l : {&m.q, &m.k, &m.v, &m.out}) text += l->bias.defined() ? '1' : '0';
+    return text;
+  };
+  MultiHeadAttention::Options qkv = base, not_k = base, only_out = base;
+  qkv.out_bias = false;  // Qwen 2
+  not_k.k_bias = false;  // Whisper
+  only_out.bias = false;
+  only_out.out_bias = true;
+  CHECK(biases(*make(base)) == "1111");
+  CHECK(biases(*make(qkv)) == "1110");
+  CHECK(biases(*make(not_k)) == "1011");
+  CHECK(biases(*make(only_out)) == "0001");
+  const Tensor x = fixed_noise({2, 5, 8}, 1);
+  for (const auto& o : {qkv, not_k, only_out})
+    CHECK(worst_error((*make(o))(x), by_hand(*make(o), x, x, {})) < 1e-12);
+}
+
+TEST_CASE("MultiHeadAttention: norms of queries and keys, before the position") {
+  MultiHeadAttention::Options o{
+      .d_model = 8, .n_heads = 4, .n_key_heads = 2, .d_key = 6, .position = nn::rotary()};
+  o.qk_norm = nn::Norm::Options{.eps = 0.01, .kind = nn::NormKind::rms};
+  const auto layer = make(o);
+  for (const nn::Norm* norm : {&*layer->q_norm, &*layer->k_norm}) {
+    CHECK(norm->label() == "RMSNorm(6)");
+    testing::stand_in(fixed_noise({6}, norm == &*layer->q_norm ? 7 : 8), norm->weight);
+  }
+  const Tensor x = fixed_noise({2, 5, 8}, 1);
+  const nn::AttentionCall call = layer->project(x, x, {});
+  const auto normed = [&](const nn::Linear& projection, const Tensor& weight, int64_t heads) {
+    Tensor y = projection(x).reshape({2, 5, heads, 6});
+    y = y / sqrt(mean(y * y, {3}, true) + 0.01) * weight;
+    return y.transpose(1, 2);
+  };
+  CHECK(worst_error(call.q, normed(layer->q, layer->q_norm->weight, 4)) < 1e-14);
+  CHECK(worst_error(call.k, normed(layer->k, layer->k_norm->weight, 2)) < 1e-14);
+  const Tensor y = reference::attention(rotate(call.q, 0), rotate(call.k, 0), call.v,
+                                        {.mask = {.causal = true}});
+  const Tensor once = (*layer)(x, {.causal = true});
+  CHECK(worst_error(once, layer->out(y.transpose(1, 2).flatten(2))) < 1e-12);
+  KeyValueCache cache;
+  Tensors parts;
+  for (int64_t i = 0; i < 5; ++i)
+    parts.push_back((*layer)(x.slice(1, i, i + 1), {.causal = true}, &cache));
+  CHECK(worst_error(cat(parts, 1), once) < 1e-12);
+  o.qk_norm->dim = 8;
+  CHECK_THROWS_WITH(MultiHeadAttention(o),
+                    "[MultiHeadAttention] qk_norm of 8 numbers; must be 0 or d_key, 6");
+}
+
+TEST_CASE("MultiHeadAttention: a window of its own") {
+  MultiHeadAttention::Options o{.d_model = 8, .n_heads = 2};
+  const auto open = make(o);
+  o.window = 3;
+  const auto layer = make(o);
+  const Tensor x = fixed_noise({2, 9, 8}, 1);
+  const Tensor y = (*layer)(x, {.causal = true});
+  CHECK(same_bits(y, (*open)(x, {.causal = true, .window = 3})));
+  CHECK(same_bits((*layer)(x, {.causal = true, .window = 5}), y));
+  CHECK(same_bits((*layer)(x, {.causal = true, .window = 2}),
+                  (*open)(x, {.causal = true, .window = 2})));
+  KeyValueCache cache;
+  Tensors parts;
+  for (int64_t i = 0; i < 9; ++i)
+    parts.push_back((*layer)(x.slice(1, i, i + 1), {.causal = true}, &cache));
+  CHECK(worst_error(cat(parts, 1), y) < 1e-12);
+  CHECK_THROWS_WITH((*layer)(x),
+                    "[MultiHeadAttention] window 3 in a call that is not causal, which would see "
+                    "all of the future; make the call causal, or leave the window to its "
+                    "AttentionMask");
+  o.window = -1;
+  CHECK_THROWS_WITH(MultiHeadAttention(o),
+                    "[MultiHeadAttention] window -1; must be 0 (none) or more");
 }

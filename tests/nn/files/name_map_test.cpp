@@ -1,7 +1,9 @@
 #include "nn/files/name_map.h"
 
+#include <algorithm>
+
+#include "nn/files/weights.h"
 #include "nn/linear.h"
-#include "nn/training/checkpoint.h"
 #include "ops/create.h"
 #include "tests/support/catch.h"
 #include "tests/support/temp_dir.h"
@@ -44,7 +46,7 @@ TEST_CASE("NameMap: numbers travel, in order; the first rule for the whole name 
   CHECK(mapped({{"a", "b"}, {"c", ""}}, "c") == Names{});
   CHECK(mapped({}, "a") == Names{"a"});
   CHECK_THROWS_WITH(NameMap().rename("a.{}", "b.{}.{}"),
-                    "[NameMap] \"b.{}.{}\" has more {} than \"a.{}\"");
+                    "[NameMap] \"b.{}.{}\" has more {} or * than \"a.{}\"");
 }
 
 TEST_CASE("NameMap: split and convert") {
@@ -76,6 +78,208 @@ TEST_CASE("NameMap: join puts parts in the order of their numbers, wherever they
   CHECK_THROWS_WITH(map({{"bias.0", zeros({})}}), Containing("bias.0: file has f32 []"));
   CHECK_THROWS_WITH(NameMap().join("bias", "b"),
                     "[NameMap] \"bias\" has no {}: nothing to order the parts by");
+}
+
+TEST_CASE("NameMap: two files' tensors under one number are not one") {
+  NameMap map;
+  map.join("bias.{}", "bias");
+  CHECK_THROWS_WITH(map({{"bias.1", zeros({2})}, {"bias.01", ones({2})}}),
+                    "[load] bias.01: is number 1 of bias, and so is bias.1");
+}
+
+TEST_CASE("NameMap: any text, and text that may be missing") {
+  NameMap map;
+  map.drop("*.inv_freq")
+      .rename("[model.]h.{}.*", "layers.{}.*")
+      .rename("*/*:{}", "*-{}-*")
+      .rename("[x.]*y", "*");
+  CHECK(mapped(map, "a.7.rotary.inv_freq") == Names{});
+  CHECK(mapped(map, "inv_freq") == Names{"inv_freq"});
+  CHECK(mapped(map, "model.h.3.a.b") == Names{"layers.3.a.b"});
+  CHECK(mapped(map, "h.3.a.b") == Names{"layers.3.a.b"});
+  CHECK(mapped(map, "model.model.h.3.a") == Names{"model.model.h.3.a"});
+  CHECK(mapped(map, "scope/name/x:0") == Names{"scope-0-name/x"});  // the shortest text
+  CHECK(mapped(map, "x.1y2y") == Names{"1y2"});
+  CHECK(mapped(map, "y") == Names{""});
+  // Numbers are whole wherever the text before them ends.
+  CHECK(mapped(NameMap().rename("*{}", "{}*"), "a12b345") == Names{"345a12b"});
+  CHECK(mapped(NameMap().rename("*{}.*", "{}"), "a1b22.c") == Names{"22"});
+  for (const char* bad : {"[a", "a]", "]a[", "[a][b]", "[[a]]", "[a{}]", "[*]"})
+    CHECK_THROWS_WITH(NameMap().drop(bad), Containing("there can be one [text], without holes"));
+  CHECK_THROWS_WITH(NameMap().rename("a", "[b]a"), Containing("[text] is for the file's names"));
+  CHECK_THROWS_WITH(NameMap().rename("a{}", "b*"), Containing("has more {} or * than \"a{}\""));
+}
+
+TEST_CASE("NameMap: patterns of many stars take little time") {
+  std::string stars;
+  for (int i = 0; i < 50; ++i) stars += "*a";
+  CHECK(mapped(NameMap().drop(stars + "b"), std::string(20'000, 'a')).size() == 1);
+}
+
+TEST_CASE("NameMap: unequal parts, in rows, in heads and in groups") {
+  const Tensor x = arange(0, 24).reshape({12, 2});
+  const auto rows = [&](const NameMap& map) {
+    std::vector<std::vector<double>> all;
+    for (const NameMap::Mapped& m : map({{"x", x}}))
+      all.push_back(m.tensor.tensor.slice(1, 0, 1).to_vector<double>());
+    return all;
+  };
+  using Rows = std::vector<std::vector<double>>;
+  const Rows unequal{{0, 2, 4, 6, 8, 10, 12, 14}, {16, 18}, {20, 22}};
+  CHECK(rows(NameMap().split("x", {{"q", 8}, {"k", 2}, {"v", 2}})) == unequal);  // rows
+  CHECK(rows(NameMap().split("x", {{"q", 4}, "k", "v"})) == unequal);            // heads of two
+  // Two groups of (q q q q k v): grouped keys side by side, as in Falcon.
+  CHECK(rows(NameMap().split("x", {{"q", 4}, "k", "v"}, {.groups = 2})) ==
+        Rows{{0, 2, 4, 6, 12, 14, 16, 18}, {8, 20}, {10, 22}});
+  // [H, 3, D] with two heads of two rows.
+  CHECK(rows(NameMap().split("x", {"q", "k", "v"}, {.groups = 2})) ==
+        Rows{{0, 2, 12, 14}, {4, 6, 16, 18}, {8, 10, 20, 22}});
+  const auto columns = NameMap().split("x", {"a", "b"}, {.dim = 1})({{"x", x}});
+  CHECK(columns[1].tensor.tensor.shape() == Shape{12, 1});
+  CHECK(columns[1].tensor.tensor.to_vector<double>()[2] == 5);
+  const auto turned =
+      NameMap().split("x", {{"a", 1}, {"b", 3}}, {.groups = 1, .first = nn::transposed()})(
+          {{"x", arange(0, 8).reshape({2, 4})}});
+  CHECK(turned[0].tensor.tensor.to_vector<double>() == std::vector<double>{0, 4});
+  CHECK(turned[1].tensor.tensor.to_vector<double>() == std::vector<double>{1, 5, 2, 6, 3, 7});
+
+  const auto error = [&](NameMap::SplitOptions options, const Tensor& value) {
+    try {
+      NameMap().split("x", {{"q", 4}, "k", "v"}, std::move(options))({{"x", value}});
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK(error({}, zeros({7, 2})) ==
+        "[load] x: file has f32 [7, 2], which cannot be cut in parts of 4 : 1 : 1");
+  CHECK(error({.groups = 5}, x) ==
+        "[load] x: file has f32 [12, 2], which cannot be cut in parts of 4 : 1 : 1 in each of 5 "
+        "groups");
+  CHECK(error({.dim = 2}, x) ==
+        "[load] x: file has f32 [12, 2], which cannot be cut in parts of 4 : 1 : 1 along dimension "
+        "2");
+  CHECK(error({.first = nn::transposed()}, zeros({2})) ==
+        "[load] x: has f32 [2]; [transposed] a matrix has 2 dimensions");
+  CHECK_THROWS_WITH(NameMap().split("x", {{"q", 0}}), Containing("\"q\" has a share of 0"));
+  CHECK_THROWS_WITH(NameMap().split("x", {}), Containing("is split in nothing"));
+  CHECK_THROWS_WITH(NameMap().split("x", {"a"}, {.groups = 0}), Containing("in 0 groups"));
+  CHECK_THROWS_WITH(NameMap().convert("x", "y", nn::Conversion{}), Containing("by nothing"));
+}
+
+TEST_CASE("NameMap: one tensor in two places") {
+  const NameMap map = NameMap().copy("wte", {"embedding.weight", "out.weight"});
+  const auto both = map({{"wte", arange(2)}});
+  REQUIRE(names_of(both) == Names{"embedding.weight", "out.weight"});
+  CHECK(both[0].tensor.tensor.same(both[1].tensor.tensor));
+  CHECK_THROWS_WITH(NameMap().copy("wte", {}), Containing("copied to nothing"));
+}
+
+TEST_CASE("NameMap: a prefix off every name, and rules before others") {
+  NameMap published;
+  published.rename("h.{}.w", "layers.{}.weight").rename("h.{}.b", "layers.{}.bias").drop("mask");
+  NameMap map = published;
+  map.strip("module.").prefer(NameMap().rename("h.{}.w", "special.{}").rename("mask", "seen"));
+  CHECK(mapped(map, "module.h.1.w") == Names{"special.1"});
+  CHECK(mapped(map, "h.1.b") == Names{"layers.1.bias"});
+  CHECK(mapped(map, "module.mask") == Names{"seen"});
+  CHECK(mapped(map, "module.other") == Names{"other"});
+  CHECK(map.targets("module.h.1.w") == Names{"special.1"});
+  CHECK(published.targets("mask") == Names{});
+  CHECK(map({{"module.h.1.b", ones({1})}})[0].origin == "module.h.1.b");
+  NameMap twice = published;
+  twice.prefer(twice);
+  CHECK(twice.targets("h.1.w") == Names{"layers.1.weight"});
+}
+
+TEST_CASE("NameMap: its rules can be read") {
+  NameMap map;
+  map.strip("module.")
+      .rename("[model.]h.{}.w", "layers.{}.weight")
+      .split("h.{}.qkv", {{"{}.q", 4}, "{}.k", "{}.v"}, {.groups = 2, .first = nn::transposed()})
+      .split("ab", {"a", "b"})
+      .copy("wte", {"in", "out"})
+      .join("b.{}", "b")
+      .convert("t", "u", nn::transposed())
+      .drop("*.mask");
+  CHECK(map.describe() ==
+        "module.         stripped from every name\n"
+        "[model.]h.{}.w  → layers.{}.weight\n"
+        "h.{}.qkv        → {}.q (4), {}.k (1), {}.v (1); transposed, split along dimension 0 in "
+        "each of 2 groups\n"
+        "ab              → a, b; split along dimension 0\n"
+        "wte             → in, out; to each\n"
+        "b.{}            → b; joined in the order of the numbers\n"
+        "t               → u; transposed\n"
+        "*.mask          dropped\n");
+}
+
+TEST_CASE("NameMap: backwards gives the file's tensors again") {
+  NameMap map;
+  map.strip("module.")
+      .rename("[model.]h.{}.w", "layers.{}.weight")
+      .split("h.{}.qkv", {{"{}.q", 4}, "{}.k", "{}.v"}, {.groups = 2, .first = nn::transposed()})
+      .split("ab", {"a", "b"}, {.dim = 1})
+      .copy("wte", {"in", "out"})
+      .join("part.{}.{}", "whole.{}", {1, 3, 2})
+      .rename("scope/*:{}", "*.{}.x")
+      .drop("*.mask");
+  const std::vector<NamedTensor> file = {{"module.model.h.1.w", arange(0, 3)},
+                                         {"module.h.2.qkv", arange(0, 24).reshape({2, 12})},
+                                         {"module.ab", arange(0, 8).reshape({2, 4})},
+                                         {"module.wte", arange(5)},
+                                         {"module.part.7.0", arange(1)},
+                                         {"module.part.7.1", arange(3)},
+                                         {"module.part.7.2", arange(2)},
+                                         {"module.scope/name:3", arange(4)},
+                                         {"module.other", arange(2)},
+                                         {"module.a.mask", arange(1)}};
+  std::vector<NamedTensor> model;
+  for (const NameMap::Mapped& m : map(file)) model.push_back(m.tensor);
+  CHECK(model.size() == 11);
+  const std::vector<NamedTensor> back = map.backwards(model);
+  CHECK(back.size() == file.size() - 1);  // but for what is dropped
+  for (const NamedTensor& n : back) {
+    INFO(n.name);
+    const auto was = std::find_if(file.begin(), file.end(),
+                                  [&](const NamedTensor& f) { return f.name == n.name; });
+    REQUIRE(was != file.end());
+    CHECK(n.tensor.shape() == was->tensor.shape());
+    CHECK(n.tensor.to_vector<int64_t>() == was->tensor.to_vector<int64_t>());
+  }
+}
+
+TEST_CASE("NameMap: what has no way back says so") {
+  const auto error = [](const NameMap& map, const std::vector<NamedTensor>& model) {
+    try {
+      map.backwards(model);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("(nothing thrown)");
+  };
+  const Tensor x = ones({2});
+  CHECK(error(NameMap().rename("h.{}.b", "b"), {{"b", x}}) ==
+        "[save] b: no way back: \"h.{}.b\" → \"b\" loses numbers or texts");
+  CHECK(error(NameMap().rename("c", "b").rename("h.{}.b", "b"), {{"b", x}}) == "(nothing thrown)");
+  CHECK(error(NameMap().convert("t", "u", [](const Tensor& t) { return t; }), {{"u", x}}) ==
+        "[save] u: no way back: \"t\" is converted, which has none");
+  CHECK(error(NameMap().join("b.{}", "b"), {{"b", x}}) ==
+        "[save] b: no way back: the shares of \"b.{}\" in it are not known");
+  CHECK(error(NameMap().join("b.{}", "b", {1, 2}), {{"b", x}}) ==
+        "[save] b: model has f32 [2], which cannot be cut in parts of 1 : 2");
+  CHECK(error(NameMap().rename("h.7", "x.7").rename("h.{}", "y.{}"), {{"y.7", x}}) ==
+        "[save] y.7: no way back: \"h.7\" would be read by another rule, \"h.7\"");
+  CHECK(error(NameMap().drop("*.mask"), {{"a.mask", x}}) ==
+        "[save] a.mask: no rule gives it, and \"*.mask\" would read it as another");
+  CHECK(error(NameMap().copy("wte", {"in", "out"}), {{"in", x}, {"out", zeros({2})}}) ==
+        "[save] wte: in and out both go there, and differ");
+  CHECK(error(NameMap().copy("wte", {"in", "out"}), {{"out", x}}) == "(nothing thrown)");
+  const NameMap split = NameMap().split("qkv", {{"q", 2}, "k", "v"});
+  CHECK(error(split, {{"q", x}, {"v", x}}) ==
+        "[save] qkv: the model has 2 of its 3 parts, q among them");
+  CHECK(error(split, {{"q", ones({4})}, {"k", x}, {"v", ones({3})}}) ==
+        "[save] v: model has f32 [3], which cannot follow q, f32 [4], in parts of 2 : 1 : 1");
 }
 
 TEST_CASE("load_weights takes a shared weight that is in the file twice") {

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "nn/files/weights.h"
 #include "nn/positions/relative_bias.h"
-#include "nn/training/checkpoint.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -304,7 +304,7 @@ TEST_CASE("T5's weights as Hugging Face names them") {
     o.layer.d_hidden = 10;
     o.n_encoder_layers = 2;
     o.n_decoder_layers = 2;
-    o.encoder_position = nn::t5({.buckets = 8, .max_distance = 20, .two_sided = true});
+    o.encoder_position = nn::t5({.buckets = 8, .max_distance = 20});
     o.decoder_position = nn::t5({.buckets = 8, .max_distance = 20});
     nn::SequenceToSequence model(o);
 
@@ -346,14 +346,14 @@ TEST_CASE("T5's weights as Hugging Face names them") {
     is(encoder.self_attention.q.weight, "encoder.block.1.layer.0.SelfAttention.q.weight");
     is(encoder.self_attention.out.weight, "encoder.block.1.layer.0.SelfAttention.o.weight");
     is(encoder.norm1.weight, "encoder.block.1.layer.0.layer_norm.weight");
-    is(encoder.norm2.weight, "encoder.block.1.layer.1.layer_norm.weight");
+    is(encoder.norm2->weight, "encoder.block.1.layer.1.layer_norm.weight");
     is(decoder.self_attention.v.weight, "decoder.block.1.layer.0.SelfAttention.v.weight");
     is(decoder.cross_attention.k.weight, "decoder.block.1.layer.1.EncDecAttention.k.weight");
     is(decoder.norm2.weight, "decoder.block.1.layer.1.layer_norm.weight");
     is(decoder.norm3.weight, "decoder.block.1.layer.2.layer_norm.weight");
     const std::string dense = "decoder.block.1.layer.2.DenseReluDense.";
     is(decoder.feed_forward.linear1.weight, dense + (gated ? "wi_0.weight" : "wi.weight"));
-    if (gated) is(decoder.feed_forward.gate->weight, dense + "wi_1.weight");
+    if (gated) is(decoder.feed_forward.up->weight, dense + "wi_1.weight");
     is(decoder.feed_forward.linear2.weight, dense + "wo.weight");
     is(model.decoder.norm->weight, "decoder.final_layer_norm.weight");
     if (gated) is(model.out->weight, "lm_head.weight");
@@ -411,7 +411,7 @@ TEST_CASE("the Music Transformer of gwinndr") {
   is(layer.self_attention.k.weight, file[theirs + "self_attn.in_proj_weight"].slice(0, 6, 12));
   is(layer.self_attention.v.bias, file[theirs + "self_attn.in_proj_bias"].slice(0, 12, 18));
   is(layer.self_attention.out.bias, file[theirs + "self_attn.out_proj.bias"]);
-  is(layer.norm2.weight, file[theirs + "norm2.weight"]);
+  is(layer.norm2->weight, file[theirs + "norm2.weight"]);
   is(layer.feed_forward.linear1.weight, file[theirs + "linear1.weight"]);
   is(model.norm->bias, file["transformer.encoder.norm.bias"]);
   is(model.out->bias, file["Wout.bias"]);

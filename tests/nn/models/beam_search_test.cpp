@@ -166,7 +166,7 @@ TEST_CASE("beam_search: ties go to the higher row, then to the lower token") {
   std::vector<Tokens> tokens;
   for (const Hypothesis& h : found) tokens.push_back(h.tokens);
   CHECK(tokens == std::vector<Tokens>{{0, 0, 0}, {0, 0, 1}, {0, 0, 2}, {0, 1, 0}});
-  CHECK(reorders == std::vector<Tokens>{{0, 0, 0}, {0, 0, 0, 1}, {0, 0, 0, 1}});
+  CHECK(reorders == std::vector<Tokens>{{0, 0, 0}, {0, 0, 0, 1}});
 }
 
 TEST_CASE("beam_search: what has ended is kept, and the search stops when nothing can beat it") {
@@ -330,4 +330,62 @@ TEST_CASE("beam_search: errors") {
   CHECK_THROWS_WITH(run({}, full({1, 1, 3}, NAN)), "[beam_search] the logits contain NaN");
   CHECK_THROWS_WITH(run({}, full({1, 1, 3}, -INFINITY)),
                     "[beam_search] the largest logit is -inf; must be finite");
+}
+
+TEST_CASE("beam_search: the length penalty that is asked for") {
+  for (const double alpha : {0.0, 0.6, 1.0, 2.0}) {
+    const BeamSearchOptions o{.beam = 200,
+                              .length_penalty = alpha,
+                              .penalty = nn::LengthPenalty::power,
+                              .max_tokens = 4,
+                              .end_token = end_token,
+                              .n_best = 3};
+    std::vector<Hypothesis> all = every_sequence(o, {start});
+    for (Hypothesis& h : all)
+      h.score = h.log_probability / std::pow(double(h.tokens.size()), alpha);
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+    const std::vector<Hypothesis> found = search(o);
+    REQUIRE(found.size() == 3);
+    for (size_t i = 0; i < 3; ++i) {
+      CHECK(found[i].tokens == all[i].tokens);
+      CHECK(found[i].score == Approx(all[i].score).epsilon(1e-12));
+    }
+  }
+  const auto none = search({.penalty = nn::LengthPenalty::power, .max_tokens = 0});
+  REQUIRE(none.size() == 1);
+  CHECK(none[0].score == 0);
+}
+
+TEST_CASE("beam_search: several prompts at once are as each alone") {
+  const std::vector<Tokens> prompts{{start, 1}, {start, 0}, {1, 1}, {start, 1}, {0, 2}};
+  for (const int64_t beam : {1, 2, 5})
+    for (const int64_t n_best : {int64_t(1), beam}) {
+      const BeamSearchOptions o{.beam = beam,
+                                .length_penalty = 0.6,
+                                .max_tokens = 6,
+                                .end_token = end_token,
+                                .n_best = n_best};
+      Remembering model;
+      model.rows.resize(prompts.size());
+      Tokens all;
+      for (const Tokens& p : prompts) all.insert(all.end(), p.begin(), p.end());
+      const auto found = beam_search([&](const Tensor& t) { return model(t); },
+                                     [&](const Tensor& rows) { model.reorder(rows); },
+                                     tensor(all, {int64_t(prompts.size()), 2}), o);
+      REQUIRE(found.size() == prompts.size());
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        const std::vector<Hypothesis> alone = search(o, prompts[i]);
+        REQUIRE(found[i].size() == alone.size());
+        for (size_t h = 0; h < alone.size(); ++h) {
+          CHECK(found[i][h].tokens == alone[h].tokens);
+          CHECK(found[i][h].score == alone[h].score);
+        }
+      }
+    }
+  const auto never = [](const Tensor&) -> Tensor { throw std::logic_error("called"); };
+  CHECK(beam_search(never, [](const Tensor&) {}, empty({0, 2}, {.dtype = i64}), {}).empty());
+  CHECK_THROWS_WITH(
+      beam_search(never, [](const Tensor&) {}, empty({2, 0}, {.dtype = i64}), {}),
+      "[beam_search] prompts i64 [2, 0]; must be i64 or i32 [P, m] with m at least 1");
 }

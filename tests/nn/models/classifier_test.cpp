@@ -285,7 +285,7 @@ TEST_CASE("SequenceClassifier starts as the authors' code does") {
   CHECK(largest(m.hidden.weight) <= 2 / std::sqrt(256.0) / 0.8796);
   for (const nn::Linear* l : {&m.hidden, &*m.hidden2, &*m.out}) CHECK(largest(l->bias) == 0);
   CHECK(largest(layer.norm1.weight - 1) == 0);
-  CHECK(layer.norm2.options.eps == 1e-6);
+  CHECK(layer.norm2->options.eps == 1e-6);
   CHECK(m.norm.options.eps == 1e-6);
   CHECK(!layer.self_attention.k.bias.defined());
 }

@@ -381,3 +381,35 @@ TEST_CASE("a tiny LanguageModel learns a periodic sequence and goes on with it")
     for (size_t i = 0; i < tokens.size(); ++i) CHECK(tokens[i] == theme[(i + 6) % 5]);
   }
 }
+
+TEST_CASE("LanguageModel: a norm of its input") {
+  LanguageModel::Options options = tiny();
+  options.input = {.learned_length = 9, .norm = true};
+  options.layer.norm_kind = nn::NormKind::rms;
+  const auto model = make(options);
+  const Tensor tokens = some_tokens(2, 5);
+  const nn::AddedPosition& positions = model->embedding.positions;
+  REQUIRE(positions.norm);
+  CHECK(positions.norm->label() == "RMSNorm(8)");
+  CHECK(model->get_parameter("embedding.positions.norm.weight").same(positions.norm->weight));
+  const Tensor sum = model->embedding.lookup(tokens) + positions.table.slice(0, 0, 5);
+  CHECK(same_bits(model->embedding(tokens), (*positions.norm)(sum)));
+}
+
+TEST_CASE("LanguageModel: parallel branches, norms of queries, a window") {
+  for (const nn::Residual residual : {nn::Residual::parallel, nn::Residual::parallel_one_norm}) {
+    LanguageModel::Options options = tiny();
+    options.layer.residual = residual;
+    options.layer.qk_norm = true;
+    options.layer.window = 3;
+    const auto model = make(options);
+    const Tensor tokens = some_tokens(2, 8), once = (*model)(tokens);
+    LanguageModel::Cache cache;
+    Tensors parts;
+    for (int64_t i = 0; i < 8; ++i) parts.push_back((*model)(tokens.slice(1, i, i + 1), &cache));
+    CHECK(worst_error(cat(parts, 1), once) < 1e-12);
+    CHECK(model->attention_weights(tokens)[1].size(3) == 8);
+    CHECK(model->attention_weights(tokens)[1][0][0][7][4].item() == 0);
+    CHECK(model->attention_weights(tokens)[1][0][0][7][5].item() > 0);
+  }
+}

@@ -391,7 +391,7 @@ TEST_CASE("t5_initialise: standard deviations, within 5 standard errors") {
     check_std(attention.v.weight, 1 / std::sqrt(48.0));
     check_std(attention.out.weight, 1 / std::sqrt(2.0 * 24));
     check_std(layer.feed_forward.linear1.weight, 1 / std::sqrt(48.0));
-    check_std(layer.feed_forward.gate->weight, 1 / std::sqrt(48.0));
+    check_std(layer.feed_forward.up->weight, 1 / std::sqrt(48.0));
     check_std(layer.feed_forward.linear2.weight, 1 / std::sqrt(64.0));
   };
   check_layer(model.encoder.layers[0], model.encoder.layers[0].self_attention);

@@ -64,8 +64,8 @@ inline reference::XLLayer reference_layer(const nn::TransformerXLLayer& layer) {
   l.out = matrix(layer.self_attention.out.weight);
   l.norm1_weight = row(layer.norm1.weight);
   l.norm1_bias = row(layer.norm1.bias);
-  l.norm2_weight = row(layer.norm2.weight);
-  l.norm2_bias = row(layer.norm2.bias);
+  l.norm2_weight = row(layer.norm2->weight);
+  l.norm2_bias = row(layer.norm2->bias);
   l.linear1 = matrix(layer.feed_forward.linear1.weight);
   l.bias1 = row(layer.feed_forward.linear1.bias);
   l.linear2 = matrix(layer.feed_forward.linear2.weight);

@@ -54,7 +54,7 @@ TEST_CASE("segments of changing lengths") {
 
 TEST_CASE("memory shorter than the history: exactly its rows are seen") {
   // The inputs of the layers, kept by hand, against the model's memory, at every length.
-  for (const int64_t length : {0, 1, 2, 5, 6, 9}) {
+  for (const int64_t length : {1, 2, 5, 6, 9}) {
     const auto model = make_xl(tiny_xl({.memory = length}));
     const Tensor tokens = some_tokens(1, 14);
     Memory memory;
@@ -170,7 +170,7 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
     nn::AttentionCall call = layer.self_attention.project(x.detach(), joined, causal);
     call.position_rows = rows;
     const Tensor y = layer.norm1(x.detach() + layer.self_attention.attend(call));
-    return layer.norm2(y + layer.feed_forward(y));
+    return (*layer.norm2)(y + layer.feed_forward(y));
   });
   for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], all[i]) < 1e-13);
   // Without the memory's columns on the tape they are others.
@@ -183,7 +183,7 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
     call.v = cat({old.v.detach(), call.v}, 2);
     call.position_rows = rows;
     const Tensor y = layer.norm1(rest + layer.self_attention.attend(call));
-    return layer.norm2(y + layer.feed_forward(y));
+    return (*layer.norm2)(y + layer.feed_forward(y));
   });
   for (size_t i = 0; i < 2; ++i) CHECK(worst_error(got[i], less[i]) > 1e-3);
 }
@@ -367,4 +367,30 @@ TEST_CASE("a clone has the lengths that were set") {
   CHECK(twin->lengths.same_length == SameLength::on);
   const Tensor tokens = some_tokens(2, 20);
   CHECK(same_bits(in_segments(*twin, tokens, 4), in_segments(*model, tokens, 4)));
+}
+
+TEST_CASE("a Memory for a model that keeps nothing is refused") {
+  const auto model = make_xl(tiny_xl({}));
+  Memory memory;
+  const Tensor tokens = some_tokens(1, 3);
+  CHECK_THROWS_WITH(model->hidden(tokens, &memory),
+                    "[TransformerXL] a Memory for a model that keeps nothing: lengths.memory is 0; "
+                    "set it, in the options or in the model, or call without a Memory");
+  CHECK_NOTHROW(model->hidden(tokens));
+  model->lengths.memory = 2;
+  model->hidden(tokens, &memory);
+  CHECK(memory.length() == 2);
+}
+
+TEST_CASE("parallel branches with a memory equal one long pass") {
+  for (const nn::Residual residual : {nn::Residual::parallel, nn::Residual::parallel_one_norm}) {
+    TransformerXL::Options o = tiny_xl({.memory = 17});
+    o.layer.norm = nn::NormPlace::pre;
+    o.layer.residual = residual;
+    o.layer.qk_norm = true;
+    const auto model = make_xl(o);
+    const Tensor tokens = some_tokens(2, 12);
+    Memory memory;
+    CHECK(worst_error(in_segments(*model, tokens, 5, &memory), model->hidden(tokens)) < 1e-11);
+  }
 }

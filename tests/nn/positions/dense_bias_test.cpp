@@ -5,6 +5,7 @@
 #include "nn/attention/attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "tests/reference/attention.h"
 #include "tests/reference/dense_bias.h"
@@ -247,4 +248,68 @@ TEST_CASE("windows and grids in a layer, and of another size") {
                     "[WindowBias] height 3, width 0; both must be at least 1");
   CHECK_THROWS_WITH(nn::GridRelative(parent, {.n_heads = 1, .d_key = 1}, {.width = 3}),
                     "[GridRelative] height 0, width 3; both must be at least 1");
+}
+
+TEST_CASE("a bias that the caller sets is kept by every position that adds one") {
+  for (const nn::MakePosition& position : {nn::fire(), nn::window_bias({.height = 2, .width = 3}),
+                                           nn::grid_relative({.height = 2, .width = 3})}) {
+    const auto layer = testing::layer_with(position);
+    const Tensor x = fixed_noise({2, 6, 8}, 1), own = fixed_noise({2, 4, 6, 6}, 2);
+    nn::AttentionCall alone = layer->project(x, x, {});
+    for (const auto& [name, child] : layer->children())
+      if (const auto* own_position = dynamic_cast<const nn::Position*>(child))
+        own_position->apply(alone);
+    REQUIRE(alone.options.bias.defined());
+    nn::AttentionCall call = layer->project(x, x, {});
+    call.options.bias = own;
+    const Tensor y = layer->attend(call);
+    AttentionOptions both;
+    both.bias = alone.options.bias + own;
+    const Tensor heads = reference::attention(call.q, call.k, call.v, both);
+    CHECK(worst_error(y, layer->out(heads.transpose(1, 2).flatten(2))) < 1e-12);
+    CHECK(worst_error(y, (*layer)(x)) > 1e-3);
+  }
+}
+
+TEST_CASE("Swin's shifted windows, the mask set by the caller") {
+  constexpr int64_t heads = 4, size = 2, shift = 1, h = 4, w = 6, windows = (h / size) * (w / size);
+  const auto layer = testing::layer_with(nn::window_bias({.height = size, .width = size}));
+  const Tensor image = fixed_noise({h, w, 8}, 1);
+
+  // Rolled by `shift` and cut into windows [windows, size², 8]: which cell of the image each is.
+  std::vector<int64_t> cells;
+  for (int64_t top = 0; top < h; top += size)
+    for (int64_t left = 0; left < w; left += size)
+      for (int64_t y = 0; y < size; ++y)
+        for (int64_t x = 0; x < size; ++x)
+          cells.push_back((top + y + shift) % h * w + (left + x + shift) % w);
+  const Tensor order = tensor(cells, {h * w});
+  const Tensor cut = index_select(image.flatten(0, 1), 0, order).reshape({windows, size * size, 8});
+
+  // Cells that the roll brought together do not see each other: [windows, 1, size², size²].
+  Tensor mask = zeros({windows, 1, size * size, size * size}, {.dtype = f64});
+  for (int64_t n = 0; n < windows; ++n)
+    for (int64_t i = 0; i < size * size; ++i)
+      for (int64_t j = 0; j < size * size; ++j) {
+        const int64_t a = cells[size_t(n * size * size + i)],
+                      b = cells[size_t(n * size * size + j)];
+        if (std::abs(a / w - b / w) >= size || std::abs(a % w - b % w) >= size)
+          mask[n][0][i][j].fill_(-INFINITY);
+      }
+  nn::AttentionCall call = layer->project(cut, cut, {});
+  call.options.bias = mask;
+  const Tensor shifted = layer->attend(call).reshape({h * w, 8});
+  const Tensor got = zeros({h * w, 8}, {.dtype = f64});
+  for (int64_t i = 0; i < h * w; ++i) got[cells[size_t(i)]].copy_(shifted[i].detach());
+
+  // Heads of 6 numbers for keys and 3 for values, two query heads to a key head.
+  const auto heads_of = [&](const nn::Linear& projection, int64_t n, int64_t d) {
+    const Tensor y = projection(image).reshape({h, w, n, d}).permute({2, 0, 1, 3});
+    return n == heads ? y : stack({y[0], y[0], y[1], y[1]});
+  };
+  const Tensor q = heads_of(layer->q, 4, 6), k = heads_of(layer->k, 2, 6);
+  const Tensor v = cat({heads_of(layer->v, 2, 3), zeros({heads, h, w, 3}, {.dtype = f64})}, 3);
+  const Tensor table = layer->get_parameter("position.table");
+  const Tensor y = reference::shifted_window_attention(q, k, v, table, size, shift).slice(3, 0, 3);
+  CHECK(worst_error(got, layer->out(y.permute({1, 2, 0, 3}).reshape({h * w, heads * 3}))) < 1e-12);
 }

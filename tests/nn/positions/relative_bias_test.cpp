@@ -128,6 +128,13 @@ TEST_CASE("T5: what cannot be bucketed") {
   Parent parent;
   CHECK_THROWS_WITH(nn::T5Bias(parent, {.n_heads = 2, .d_model = 4}, {.max_distance = 8}),
                     Containing("max_distance 8 with 32 buckets"));
+  // Which sides there are is the call's to say.
+  Parent odd;
+  const nn::T5Bias bias(odd, {.n_heads = 2, .d_model = 4}, {.buckets = 7});
+  nn::AttentionCall call = call_of(2, {3, 3}, true);
+  bias.apply(call);
+  call.options.mask.causal = false;
+  CHECK_THROWS_WITH(bias.apply(call), Containing("7 buckets, two-sided; must be an even number"));
 }
 
 TEST_CASE("T5 equals a dense bias") {
@@ -196,14 +203,13 @@ TEST_CASE("T5Bias: parameter, start, label") {
   CHECK(std::fabs(squares / n - variance) < 4 * variance * std::sqrt(2 / n));
 
   Parent other;
-  const nn::T5Bias both(other, {.n_heads = 2, .d_model = 4},
-                        {.buckets = 8, .max_distance = 20, .two_sided = true});
-  CHECK(both.label() == "T5Bias(8 buckets to distance 20, two-sided)");
+  const nn::T5Bias bias(other, {.n_heads = 2, .d_model = 4}, {.buckets = 8, .max_distance = 20});
+  CHECK(bias.label() == "T5Bias(8 buckets to distance 20)");
   for (const bool causal : {false, true})
     for (const Size size : sizes) {
       nn::AttentionCall call = call_of(2, size, causal);
-      both.apply(call);
-      const RelativeTable want = nn::t5_bias(both.table, causal ? 1 : size.m, size.n, 20, true);
+      bias.apply(call);
+      const RelativeTable want = nn::t5_bias(bias.table, causal ? 1 : size.m, size.n, 20, !causal);
       CHECK(same_bits(call.options.lag_bias.rows, want.rows));
       CHECK(call.options.lag_bias.zero_row == want.zero_row);
     }
@@ -215,10 +221,7 @@ TEST_CASE("T5Bias shared by all layers, without a scale") {
   struct Model : nn::Module {
     Tensor operator()(const Tensor& x) const { return b(a(x)); }
     const nn::MultiHeadAttention::Options options{
-        .d_model = 8,
-        .n_heads = 2,
-        .scale = 1,
-        .position = nn::shared_by_layers(nn::t5({.two_sided = true}))};
+        .d_model = 8, .n_heads = 2, .scale = 1, .position = nn::shared_by_layers(nn::t5())};
     nn::MultiHeadAttention a{*this, "a", options}, b{*this, "b", options};
   };
   manual_seed(3);

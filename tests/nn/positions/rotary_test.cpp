@@ -194,10 +194,9 @@ TEST_CASE("Rotary: no parameters; label; errors") {
   CHECK_THROWS_WITH(nn::Rotary(third, {.n_heads = 2, .d_key = 41}, {}),
                     Containing("[Rotary] dims 0 of heads with 41 numbers"));
   const auto xpos = testing::layer_with(nn::rotary({.xpos = true}));
-  CHECK_THROWS_WITH(
-      (*xpos)(fixed_noise({1, 5, 8}, 1)),
-      "[Rotary] xPos in a call that is not causal: its factors grow into the future; "
-      "make the call causal, or use Rotary without xpos, Alibi or a two-sided T5Bias");
+  CHECK_THROWS_WITH((*xpos)(fixed_noise({1, 5, 8}, 1)),
+                    "[Rotary] xPos in a call that is not causal: its factors grow into the future; "
+                    "make the call causal, or use Rotary without xpos, Alibi or T5Bias");
   CHECK((*xpos)(fixed_noise({1, 5, 8}, 1), {.block = 2}).shape() == Shape{1, 5, 8});
 }
 
@@ -291,4 +290,66 @@ TEST_CASE("xPos over a long text in f32") {
   const Tensor want = reference::attention(zeros_like(call.q), call.k, call.v, {.bias = bias});
   position.apply(call);
   CHECK(worst_error(attention(call.q, call.k, call.v, call.options).to(f64), want) < 1e-5);
+}
+
+TEST_CASE("frequencies of long contexts equal the published code") {
+  const auto agree = [](const std::vector<double>& got, const std::vector<double>& want) {
+    REQUIRE(got.size() == want.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      CHECK(std::fabs(got[i] - want[i]) <= 1e-14 * std::fabs(want[i]));
+  };
+  // LLaMA 3.1, 3.2, and lengths in which all, some and none of the pairs turn.
+  for (const Llama3Scaling& s : {Llama3Scaling{.dims = 128},
+                                 {.dims = 64, .factor = 32},
+                                 {.dims = 8, .base = 10000, .factor = 4, .length = 64},
+                                 {.dims = 8, .base = 100, .length = 100000},
+                                 {.dims = 2, .length = 3}})
+    agree(llama3_frequencies(s), reference::llama3_rates(s));
+  for (const YarnScaling& s : {YarnScaling{.dims = 128, .factor = 16, .length = 4096},
+                               {.dims = 64, .base = 1e6, .factor = 4, .length = 32768},
+                               {.dims = 64, .factor = 40, .length = 4096, .truncate = false},
+                               {.dims = 8, .factor = 2, .length = 1e9},
+                               {.dims = 2, .factor = 3, .length = 10}})
+    agree(yarn_frequencies(s), reference::yarn_rates(s));
+  // The ends: what turns often stays, what hardly turns is divided.
+  const std::vector<double> llama = llama3_frequencies({.dims = 128});
+  CHECK(llama.front() == 1);
+  CHECK(llama.back() == Approx(std::pow(500000, -126.0 / 128) / 8).epsilon(1e-14));
+  CHECK(yarn_attention_factor(16) == Approx(0.1 * std::log(16) + 1).epsilon(1e-15));
+  CHECK(yarn_attention_factor(1) == 1);
+  CHECK(yarn_attention_factor(0.5) == 1);
+  CHECK_THROWS_WITH(llama3_frequencies({.dims = 3}), Containing("[llama3_frequencies] dims 3"));
+  CHECK_THROWS_WITH(llama3_frequencies({.dims = 4, .low_frequency_factor = 4}),
+                    "[llama3_frequencies] low_frequency_factor 4 and high_frequency_factor 4; must "
+                    "be in rising order");
+  CHECK_THROWS_WITH(yarn_frequencies({}), Containing("[yarn_frequencies] dims 0"));
+}
+
+TEST_CASE("rotate with frequencies and an attention factor of one's own") {
+  const std::vector<double> frequencies{0.9, 0.02, 0.3};
+  for (const RotaryPairing pairing : pairings) {
+    const RotaryOptions o{.dims = 6,
+                          .pairing = pairing,
+                          .scale = 2,
+                          .frequencies = frequencies,
+                          .attention_factor = 1.3};
+    const Tensor q = fixed_noise({2, 4, 5, 8}, 1), k = fixed_noise({2, 4, 9, 8}, 2);
+    CHECK(worst_error(rotate(q, 7, o), reference::rotated(q, 7, o)) < 1e-14);
+    CHECK(worst_error(scores(q, k, 3, o), reference::rotary_scores(q, k, o)) < 1e-13);
+    gradcheck([&](const Tensors& in) { return rotate(in[0], 3, o); },
+              {fixed_leaf({1, 2, 3, 8}, 4)});
+  }
+  // The same as base and scale.
+  std::vector<double> same;
+  for (int i = 0; i < 3; ++i) same.push_back(std::pow(10000.0, -2.0 * i / 6));
+  const Tensor x = fixed_noise({1, 2, 5, 6}, 3);
+  CHECK(same_bits(rotate(x, 2, {.frequencies = same}), rotate(x, 2)));
+  CHECK_THROWS_WITH(rotate(x, 0, {.frequencies = {1, 2}}),
+                    "[rotate] 2 frequencies for 6 numbers and ntk 1; accepted: one for each pair "
+                    "with ntk 1, or none");
+  CHECK_THROWS_WITH(rotate(x, 0, {.ntk = 2, .frequencies = same}), Containing("and ntk 2"));
+  CHECK_THROWS_WITH(rotate(x, 0, {.attention_factor = INFINITY}),
+                    "[rotate] attention_factor inf; must be finite");
+  testing::check_causal_position(
+      nn::rotary({.frequencies = {0.5, 0.1, 0.02}, .attention_factor = 1.2}));
 }

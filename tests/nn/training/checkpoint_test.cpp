@@ -311,20 +311,47 @@ TEST_CASE("a damaged checkpoint says what is damaged") {
              Containing("metadata \"stretto.digest\" is missing"));
 }
 
-TEST_CASE("a checkpoint without a digest loads as ever") {
+TEST_CASE("a checkpoint of another version is refused by name") {
   const TempDir dir;
   const std::string path = dir.file("a");
   manual_seed(1);
   Net net({}), other({});
   nn::save_checkpoint(path, net, nullptr, {.step = 4});
-  nn::Safetensors file = nn::load_safetensors(path);
-  file.metadata.erase("stretto.digest");
-  file.metadata["stretto.format"] = "checkpoint-1";
-  nn::save_safetensors(path, file.tensors, file.metadata);
-  CHECK(read_file(path).find("digest") == std::string::npos);
-  CHECK(nn::load_checkpoint(path, other, nullptr).step == 4);
+  const nn::Safetensors file = nn::load_safetensors(path);
+  const std::vector<float> before = weights(other);
+  const auto with = [&](auto edit) {
+    nn::Metadata texts = file.metadata;
+    edit(texts);
+    nn::save_safetensors(path, file.tensors, texts);
+    const std::string message = error_of([&] { nn::load_checkpoint(path, other, nullptr); });
+    CHECK(error_of([&] { nn::load_training_state(path); }) == message);
+    CHECK(error_of([&] { nn::load_weights(path, other); }) == message);
+    return message;
+  };
+  const std::string begin = "[load] " + path + ": is a checkpoint written by Stretto ";
+  CHECK(with([](nn::Metadata& texts) {
+          texts.erase("stretto.digest");
+          texts.erase("stretto.version");
+          texts["stretto.format"] = "checkpoint-1";
+        }) ==
+        begin + "0.1 (format 1); this is " + file.metadata.at("stretto.version") + " (format 2)");
+  CHECK_THAT(with([](nn::Metadata& texts) { texts["stretto.format"] = "checkpoint-3"; }),
+             Containing(" (format 3); this is "));
+  CHECK_THAT(with([](nn::Metadata& texts) { texts["stretto.version"] = "99.1.0"; }),
+             Containing("written by Stretto 99.1.0 (format 2); this is "));
+  CHECK_THAT(with([](nn::Metadata& texts) { texts.erase("stretto.version"); }),
+             Containing("written by Stretto 0.1 (format 2); this is "));
+  CHECK_THAT(with([](nn::Metadata& texts) { texts["stretto.version"] = "0.2\n"; }),
+             Containing("written by Stretto 0.2? (format 2)"));
+  CHECK(with([](nn::Metadata& texts) { texts.erase("stretto.digest"); }) ==
+        "[load] " + path + ": metadata \"stretto.digest\" is missing");
+  CHECK(weights(other) == before);
+  // Of the same version but for its last number.
+  const std::string version = file.metadata.at("stretto.version");
+  CHECK(with([&](nn::Metadata& texts) {
+          texts["stretto.version"] = version.substr(0, version.rfind('.') + 1) + "77";
+        }) == "(nothing thrown)");
   CHECK(weights(other) == weights(net));
-  nn::load_weights(path, other);
 }
 
 TEST_CASE("weights that are not finite are loaded on request alone") {

@@ -1,0 +1,187 @@
+#include "nn/files/matcher.h"
+
+#include <algorithm>
+#include <set>
+
+#include "autograd/tape.h"
+#include "nn/files/one_line.h"
+
+namespace stretto::nn::files {
+namespace {
+
+constexpr size_t shown_of_a_kind = 3;
+
+bool is_finite(const Tensor& value) {
+  if (!is_floating(value.dtype())) return true;
+  const Tensor x = value.contiguous();
+  bool finite = true;
+  dispatch_floating(x.dtype(), "load", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* values = x.data<T>();
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const auto v = compute_t<T>(values[i]);
+      finite &= v - v == 0;
+    }
+  });
+  return finite;
+}
+
+bool equal(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         a.to_vector<double>() == b.to_vector<double>();
+}
+
+std::set<std::string> pairs_of_letters(const std::string& name) {
+  std::set<std::string> pairs;
+  for (size_t i = 0; i + 1 < std::min<size_t>(name.size(), 200); ++i)
+    pairs.insert(name.substr(i, 2));
+  return pairs;
+}
+
+// Of their pairs of letters, how many both names have: from 0 to 1 (Dice's coefficient).
+double likeness(const std::set<std::string>& a, const std::string& other) {
+  const std::set<std::string> b = pairs_of_letters(other);
+  size_t common = 0;
+  for (const std::string& pair : a) common += b.contains(pair);
+  return 2.0 * double(common) / double(std::max<size_t>(a.size() + b.size(), 1));
+}
+
+std::string listed(const std::vector<std::string>& all, const std::string& more) {
+  std::string text;
+  for (size_t i = 0; i < std::min(shown_of_a_kind, all.size()); ++i)
+    text += (i > 0 ? "; " : "") + all[i];
+  if (all.size() > shown_of_a_kind) text += str("; and ", all.size() - shown_of_a_kind, more);
+  return text;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> state_of(const Module& model) {
+  std::vector<NamedTensor> all = model.named_parameters();
+  for (NamedTensor& n : model.named_buffers()) all.push_back(std::move(n));
+  return all;
+}
+
+std::string Matcher::Named::shown() const {
+  return one_line(name) + (name == name_in_file ? "" : " (" + one_line(name_in_file) + ")");
+}
+
+void Matcher::offer(const NamedTensor& value, const std::string& name_in_file) {
+  if (found_.emplace(value.name, value.tensor).second) {
+    origins_[value.name] = name_in_file;
+    order_.push_back(value.name);
+  } else if (!equal(found_.at(value.name), value.tensor)) {
+    problem(Named{value.name, name_in_file, ""}.shown() + ": in the file twice, with other values");
+  }
+}
+
+void Matcher::leave(const std::string& name, const std::string& name_in_file,
+                    const std::string& what) {
+  left_.push_back({name, name_in_file, what});
+}
+
+std::string Matcher::named(const std::string& name) const {
+  return Named{name, origins_.at(name), ""}.shown();
+}
+
+Tensor Matcher::take(const std::string& name, const std::string& what) {
+  const auto it = found_.find(name);
+  if (it == found_.end()) {
+    missing_.push_back({name, name, what});
+    return {};
+  }
+  Tensor value = std::move(it->second);
+  found_.erase(it);
+  return value;
+}
+
+void Matcher::need_finite(const std::string& name, const Tensor& value) {
+  if (!allow_not_finite_ && !is_finite(value)) problem(name + ": holds values that are not finite");
+}
+
+// Those of the file's other tensors that look most like it, by name and by shape.
+std::string Matcher::nearest(const Named& missing) const {
+  const std::set<std::string> letters = pairs_of_letters(missing.name);
+  std::vector<std::pair<double, const Named*>> ranked;
+  for (const Named& n : left_) {
+    const double like = std::max(likeness(letters, n.name), likeness(letters, n.name_in_file));
+    ranked.push_back({like + (n.what == missing.what ? 0.5 : 0), &n});
+  }
+  const size_t shown = std::min<size_t>(2, ranked.size());
+  std::ranges::partial_sort(ranked, ranked.begin() + int64_t(shown), std::ranges::greater{},
+                            [](const auto& r) { return r.first; });
+  std::string text;
+  for (size_t i = 0; i < shown; ++i)
+    text += str(i > 0 ? ", " : "", one_line(ranked[i].second->name_in_file), " ",
+                one_line(ranked[i].second->what));
+  return text;
+}
+
+void Matcher::finish(bool strict) {
+  for (const std::string& name : order_)
+    if (const auto it = found_.find(name); it != found_.end())
+      left_.push_back({name, origins_.at(name), str(it->second)});
+  std::vector<std::string> groups;
+  if (!problems_.empty()) groups.push_back(listed(problems_, " more"));
+  if (strict && !missing_.empty()) {
+    std::vector<std::string> lines;
+    for (const Named& n : missing_) {
+      lines.push_back(one_line(n.name) + ": not in the file");
+      if (lines.size() > shown_of_a_kind || left_.empty()) continue;
+      lines.back() += str(" (", n.what.empty() ? "" : "wanted " + n.what + "; ",
+                          "nearest there: ", nearest(n), ")");
+    }
+    groups.push_back(listed(lines, " more that are not in it"));
+  }
+  if (strict && !left_.empty()) {
+    std::vector<std::string> lines;
+    for (const Named& n : left_) lines.push_back(n.shown() + ": in the file, but not wanted here");
+    groups.push_back(listed(lines, " more that are not wanted"));
+  }
+  std::string text;
+  for (const std::string& group : groups) text += (text.empty() ? "" : "; ") + group;
+  check(text.empty(), "load", text, " (", path_, ")");
+}
+
+std::vector<std::string> Matcher::missing() const {
+  std::vector<std::string> names;
+  for (const Named& n : missing_) names.push_back(n.name);
+  return names;
+}
+
+std::vector<std::string> Matcher::unused() const {
+  std::vector<std::string> names;
+  for (const Named& n : left_) names.push_back(n.name_in_file);
+  return names;
+}
+
+std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool convert) {
+  std::vector<Assignment> assignments;
+  for (const NamedTensor& n : state_of(model)) {
+    const std::string wanted = str(n.tensor.dtype(), " ", n.tensor.shape());
+    const Tensor value = matcher.take(n.name, wanted);
+    if (!value.defined()) continue;
+    const bool dtypes_fit =
+        value.dtype() == n.tensor.dtype() ||
+        (convert && is_floating(value.dtype()) && is_floating(n.tensor.dtype()));
+    if (value.shape() != n.tensor.shape() || !dtypes_fit)
+      matcher.problem(str(matcher.named(n.name), ": file has ", value, ", the model ", wanted));
+    assignments.push_back({n.tensor, dtypes_fit ? value.to(n.tensor.dtype()).contiguous() : value});
+    matcher.need_finite(matcher.named(n.name), assignments.back().from);
+  }
+  return assignments;
+}
+
+void assign(const std::vector<Assignment>& assignments) {
+  NoGrad guard;
+  for (const auto& [to, from] : assignments) {
+    if (to.device().is_cpu() && to.is_contiguous()) {
+      copy_bytes(to.raw_data(), cpu, from.raw_data(), cpu, to.numel() * item_size(to.dtype()));
+      ++to.storage().version;
+    } else {
+      Tensor(to).copy_(from);
+    }
+  }
+}
+
+}  // namespace stretto::nn::files

@@ -1,0 +1,107 @@
+#include "nn/files/safetensors_index.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "nn/files/input_file.h"
+#include "nn/files/safetensors_header.h"
+
+namespace stretto::nn::files {
+namespace {
+
+// Depths: 1 the index, 2 the map or whatever else there is, which is skipped.
+class IndexReader : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit IndexReader(const std::string& path) : path_(path) {}
+
+  std::map<std::string, std::string> shards;
+  bool found = false;
+
+  template <class... Parts>
+  [[noreturn]] void bad(const Parts&... parts) const {
+    fail("safetensors", path_, ": ", parts...);
+  }
+
+  bool start_object(std::size_t) override {
+    if (depth_ == 2 && in_map_) value("an object");
+    ++depth_;
+    return true;
+  }
+  bool end_object() override {
+    if (--depth_ == 1) in_map_ = false;
+    return true;
+  }
+  bool start_array(std::size_t) override {
+    value("a list");
+    ++depth_;
+    return true;
+  }
+  bool end_array() override { return end_object(); }
+
+  bool key(std::string& text) override {
+    if (depth_ == 1) {
+      in_map_ = text == "weight_map";
+      if (in_map_ && found) bad("\"weight_map\" stands there twice");
+      found |= in_map_;
+    } else if (in_map_) {
+      if (shards.size() == max_names) bad("more than ", max_names, " tensors");
+      if (shards.contains(text)) bad("the name ", in_quotes(text), " stands there twice");
+      name_ = text;
+    }
+    return true;
+  }
+
+  bool string(std::string& text) override {
+    if (!in_map_ || depth_ != 2) return value("a text");
+    const auto strange = [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < ' '); };
+    if (text.empty() || text == "." || text == ".." || std::ranges::any_of(text, strange))
+      bad(in_quotes(name_), " is in ", in_quotes(text),
+          "; a shard is a file beside the index, without a folder");
+    shards[name_] = text;
+    return true;
+  }
+
+  bool number_unsigned(uint64_t) override { return value("a number"); }
+  bool number_integer(int64_t) override { return value("a number"); }
+  bool number_float(double, const std::string&) override { return value("a number"); }
+  bool null() override { return value("null"); }
+  bool boolean(bool) override { return value("a truth value"); }
+  bool binary(nlohmann::json::binary_t&) override { return value("binary data"); }
+  bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {
+    bad("the index is not JSON (byte ", at, " of it)");
+  }
+
+ private:
+  // Anything may stand outside the map.
+  bool value(const char* what) const {
+    if (!in_map_) return true;
+    if (depth_ == 1) bad("\"weight_map\" holds ", what, ", not an object");
+    bad(in_quotes(name_), " is in ", what, ", not in a file");
+  }
+
+  const std::string& path_;
+  int depth_ = 0;
+  bool in_map_ = false;
+  std::string name_;
+};
+
+}  // namespace
+
+std::map<std::string, std::string> read_index(const std::string& path) {
+  const InputFile file("safetensors", path);
+  IndexReader reader(path);
+  if (file.size() > int64_t(max_header))
+    reader.bad("an index of ", file.size(), " bytes; at most ", max_header, " allowed");
+  std::string text(size_t(file.size()), '\0');
+  file.read(text.data(), file.size(), 0);
+  if (const size_t zero = text.find('\0'); zero != std::string::npos)
+    reader.bad("the index is not JSON (byte ", zero + 1, " of it)");
+  if (const size_t first = text.find_first_not_of(" \t\r\n");
+      first == std::string::npos || text[first] != '{')
+    reader.bad("the index does not begin with {");
+  nlohmann::json::sax_parse(text, &reader);
+  if (!reader.found) reader.bad("the index has no \"weight_map\"");
+  return std::move(reader.shards);
+}
+
+}  // namespace stretto::nn::files

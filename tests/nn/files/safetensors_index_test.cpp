@@ -1,0 +1,162 @@
+// Weights in several files with an index.
+#include <filesystem>
+
+#include "nn/files/safetensors.h"
+#include "nn/files/weights.h"
+#include "nn/linear.h"
+#include "ops/create.h"
+#include "tests/support/catch.h"
+#include "tests/support/temp_dir.h"
+
+using namespace stretto;
+using nn::load_safetensors;
+using nn::save_safetensors;
+using stretto::testing::TempDir;
+using stretto::testing::write_file;
+
+namespace {
+
+// Two shards, weight and bias of a Linear(2 → 3), and where their index goes.
+struct Shards {
+  const TempDir dir;
+  const std::string index = dir.file("model.safetensors.index.json");
+
+  Shards() {
+    save_safetensors(dir.file("m-1.safetensors"), {{"weight", full({3, 2}, 4)}},
+                     {{"format", "pt"}, {"a", "1"}});
+    save_safetensors(dir.file("m-2.safetensors"), {{"bias", full({3}, 5)}, {"x", zeros({1})}},
+                     {{"format", "other"}});
+    write_file(index, good);
+  }
+  const std::string good =
+      R"({"metadata": {"total_size": 36, "more": [1, {"weight_map": {"a": "/etc/passwd"}}]},)"
+      R"( "weight_map": {"x": "m-2.safetensors", "weight": "m-1.safetensors",)"
+      R"( "bias": "m-2.safetensors"}})";
+};
+
+std::string error_of(const std::string& path) {
+  try {
+    load_safetensors(path);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "(loaded)";
+}
+
+}  // namespace
+
+TEST_CASE("an index opens its shards as one file") {
+  const Shards shards;
+  for (const std::string& path : {shards.index, shards.dir.str()}) {
+    const nn::SafetensorsFile file(path);
+    CHECK(file.path() == shards.index);
+    CHECK(file.entries().size() == 3);
+    CHECK(file.metadata() == nn::Metadata{{"format", "pt"}, {"a", "1"}});
+    CHECK(file["bias"].to_vector<float>() == std::vector<float>(3, 5));
+    CHECK(load_safetensors(path).tensors.size() == 3);
+    nn::Linear layer({.in = 2, .out = 3});
+    nn::load_weights(path, layer, {{"x", ""}});
+    CHECK(layer.weight.to_vector<float>() == std::vector<float>(6, 4));
+    CHECK(layer.bias.to_vector<float>() == std::vector<float>(3, 5));
+  }
+}
+
+TEST_CASE("a folder: the whole file, else the index") {
+  const Shards shards;
+  save_safetensors(shards.dir.file("model.safetensors"), {{"whole", ones({1})}});
+  CHECK(load_safetensors(shards.dir.str())["whole"].item() == 1);
+  const TempDir none;
+  CHECK(error_of(none.str()) == "[safetensors] " + none.str() +
+                                    ": is not a regular file, nor a folder with model.safetensors "
+                                    "or model.safetensors.index.json");
+}
+
+TEST_CASE("shards may be links, as in the cache of Hugging Face's hub") {
+  const Shards shards;
+  const TempDir elsewhere;
+  std::filesystem::rename(shards.dir.file("m-1.safetensors"), elsewhere.file("blob"));
+  std::filesystem::create_symlink(elsewhere.file("blob"), shards.dir.file("m-1.safetensors"));
+  CHECK(load_safetensors(shards.index).tensors.size() == 3);
+}
+
+TEST_CASE("hostile indexes are refused in one line") {
+  const Shards shards;
+  const TempDir& dir = shards.dir;
+  save_safetensors(dir.file("same.safetensors"), {{"weight", full({3, 2}, 4)}});
+  save_safetensors(dir.file("more.safetensors"), {{"weight", ones({1})}, {"secret", ones({1})}});
+  write_file(dir.file("bad.safetensors"), "no header");
+  std::filesystem::create_directory(dir.file("sub"));
+  save_safetensors(dir.file("sub/m.safetensors"), {{"weight", ones({1})}});
+  const auto map = [](const std::string& entries) { return "{\"weight_map\":{" + entries + "}}"; };
+  const auto in = [&](const std::string& shard) { return map("\"weight\":\"" + shard + "\""); };
+  struct Case {
+    std::string bytes, text;
+  };
+  std::string names = "\"0\":\"m\"", many = "\"0\":\"0\"";
+  for (int i = 1; i <= 100'000; ++i) names += str(",\"", i, "\":\"m\"");
+  for (int i = 1; i <= 1'000; ++i) many += str(",\"", i, "\":\"", i, "\"");
+  const std::vector<Case> cases = {
+      {"", "the index does not begin with {"},
+      {"[]", "the index does not begin with {"},
+      {"{", "the index is not JSON (byte 2 of it)"},
+      {shards.good + "x", "the index is not JSON"},
+      {std::string("{}\0", 3), "the index is not JSON (byte 3 of it)"},
+      {std::string(200'000, '['), "the index does not begin with {"},
+      {"{\"metadata\":" + std::string(200'000, '['), "the index is not JSON"},
+      {"{}", "the index has no \"weight_map\""},
+      {R"({"metadata":{"weight_map":{}}})", "the index has no \"weight_map\""},
+      {R"({"weight_map":1})", "\"weight_map\" holds a number, not an object"},
+      {R"({"weight_map":null})", "\"weight_map\" holds null, not an object"},
+      {R"({"weight_map":"m-1.safetensors"})", "\"weight_map\" holds a text, not an object"},
+      {R"({"weight_map":["m-1.safetensors"]})", "\"weight_map\" holds a list, not an object"},
+      {R"({"weight_map":{},"weight_map":{}})", "\"weight_map\" stands there twice"},
+      {map(R"("a":1)"), "\"a\" is in a number, not in a file"},
+      {map(R"("a":-1)"), "\"a\" is in a number, not in a file"},
+      {map(R"("a":1e400)"), "the index is not JSON"},
+      {map(R"("a":true)"), "\"a\" is in a truth value, not in a file"},
+      {map(R"("a":{})"), "\"a\" is in an object, not in a file"},
+      {map(R"("a":["m-1.safetensors"])"), "\"a\" is in a list, not in a file"},
+      {map(R"("weight":"m-1.safetensors","weight":"m-1.safetensors")"),
+       "the name \"weight\" stands there twice"},
+      {map(names), "more than 100000 tensors"},
+      {map(many), "1001 shards; at most 1000 allowed"},
+      {in("../" + dir.str().substr(dir.str().rfind('/') + 1) + "/m-1.safetensors"),
+       "; a shard is a file beside the index, without a folder"},
+      {in(dir.file("m-1.safetensors")), "a shard is a file beside the index"},
+      {in("/etc/passwd"), "\"weight\" is in \"/etc/passwd\"; a shard is a file beside the index"},
+      {in("sub/m.safetensors"), "a shard is a file beside the index"},
+      {in("./m-1.safetensors"), "a shard is a file beside the index"},
+      {in("..\\\\m-1.safetensors"), "a shard is a file beside the index"},
+      {in(".."), "a shard is a file beside the index"},
+      {in("."), "a shard is a file beside the index"},
+      {in(""), "a shard is a file beside the index"},
+      {in("m-1.safetensors\\u0000"), "a shard is a file beside the index"},
+      {in("m\\n"), "\"weight\" is in \"m?\"; a shard"},
+      {in("m-3.safetensors"), "the shard \"m-3.safetensors\" is missing"},
+      {in(std::string(5000, 'm')), "m…\" is missing"},
+      {in("sub"), "is not a regular file"},
+      {in("model.safetensors.index.json"), "header of "},
+      {in("bad.safetensors"), "bad.safetensors: header of "},
+      {map(R"("weight":"m-1.safetensors","other":"m-1.safetensors")"),
+       "m-1.safetensors: has no \"other\", which the index, "},
+      {in("more.safetensors"), "more.safetensors: \"secret\" is not in the index, "},
+      {map(R"("weight":"m-1.safetensors","bias":"same.safetensors")"),
+       "same.safetensors: \"weight\" is in \"m-1.safetensors\" by the index, "},
+  };
+  nn::Linear layer({.in = 2, .out = 3});
+  const std::vector<float> before = layer.weight.to_vector<float>();
+  for (const Case& c : cases) {
+    write_file(shards.index, c.bytes);
+    const std::string message = error_of(shards.index);
+    INFO(c.bytes.substr(0, 300));
+    CHECK_THAT(message, Containing(c.text));
+    CHECK(message.find("[safetensors] " + dir.str()) == 0);
+    CHECK(message.find('\n') == std::string::npos);
+    CHECK(message.size() < 3 * dir.str().size() + 350);
+    CHECK_THROWS_AS(nn::load_weights(shards.index, layer, {}, {.strict = false}), Error);
+  }
+  CHECK(layer.weight.to_vector<float>() == before);
+  write_file(shards.index, "{\"weight_map\":{}}");
+  CHECK(load_safetensors(shards.index).tensors.empty());
+  CHECK_THAT(error_of(dir.file("none.json")), Containing("cannot open: No such file"));
+}

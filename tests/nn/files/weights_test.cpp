@@ -1,0 +1,268 @@
+#include "nn/files/weights.h"
+
+#include <cmath>
+#include <functional>
+
+#include "nn/linear.h"
+#include "ops/create.h"
+#include "tests/support/catch.h"
+#include "tests/support/safetensors_bytes.h"
+#include "tests/support/temp_dir.h"
+
+using namespace stretto;
+using nn::LoadReport;
+using nn::NamedTensor;
+using nn::NameMap;
+using stretto::testing::read_file;
+using stretto::testing::safetensors_bytes;
+using stretto::testing::TempDir;
+using stretto::testing::write_file;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+struct Net : nn::Module {
+  nn::Linear first{*this, "first", {.in = 2, .out = 3}};
+  nn::Linear second{*this, "second", {.in = 3, .out = 1, .bias = false}};
+};
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "(nothing thrown)";
+}
+
+std::vector<float> values(const nn::Module& m) {
+  std::vector<float> all;
+  for (const auto& [name, value] : m.named_parameters())
+    for (const float v : value.to_vector<float>()) all.push_back(v);
+  return all;
+}
+
+std::string bytes_of(const std::vector<uint16_t>& halves) {
+  return {reinterpret_cast<const char*>(halves.data()), 2 * halves.size()};
+}
+
+}  // namespace
+
+TEST_CASE("weights: names that do not agree are told with the nearest that the file has") {
+  const TempDir dir;
+  Net net;
+  const std::vector<float> before = values(net);
+  const std::string path = dir.file("w");
+  nn::save_safetensors(path, {{"first.w", zeros({3, 2})},
+                              {"first.b", zeros({3})},
+                              {"far away", zeros({3})},
+                              {"second.weight", zeros({1, 3})}});
+  CHECK(error_of([&] { nn::load_weights(path, net); }) ==
+        "[load] first.weight: not in the file (wanted f32 [3, 2]; nearest there: first.w f32 [3, "
+        "2], first.b f32 [3]); first.bias: not in the file (wanted f32 [3]; nearest there: first.b "
+        "f32 [3], first.w f32 [3, 2]); far away: in the file, but not wanted here; first.b: in the "
+        "file, but not wanted here; first.w: in the file, but not wanted here (" +
+            path + ")");
+  CHECK(error_of([&] {
+          nn::load_weights(path, net, {{"first.w", "first.weight"}});
+        })
+            .starts_with("[load] first.bias: not in the file (wanted f32 [3]; nearest there: "
+                         "first.b f32 [3], far away f32 [3]); far away: in the"));
+  CHECK(values(net) == before);
+}
+
+TEST_CASE("weights: a map that fits nothing gives a short error") {
+  const TempDir dir;
+  struct Many : nn::Module {
+    nn::List<nn::Linear> layers{*this, "layers", 100, nn::Linear::Options{.in = 1, .out = 1}};
+  } many;
+  std::vector<NamedTensor> file;
+  for (int i = 0; i < 100; ++i)
+    for (const char* kind : {".kernel", ".offset"})
+      file.push_back({str("h.", i, kind, "\n", std::string(500, 'x')), zeros({1, 1})});
+  const std::string path = dir.file("w");
+  nn::save_safetensors(path, file);
+  const std::string message = error_of([&] { nn::load_weights(path, many); });
+  CHECK_THAT(message, Containing("; and 197 more that are not in it; ") &&
+                          Containing("; and 197 more that are not wanted ("));
+  CHECK(message.size() < 5000);
+  CHECK(message.find('\n') == std::string::npos);
+}
+
+TEST_CASE("weights: in part, with a report") {
+  const TempDir dir;
+  Net net;
+  const std::vector<float> before = values(net);
+  const std::string path = dir.file("w");
+  nn::save_safetensors(path, {{"fc.weight", full({3, 2}, 5)},
+                              {"mask", zeros({7})},
+                              {"pooler", zeros({2})},
+                              {"second.weight", full({1, 3}, 6)}});
+  NameMap names;
+  names.rename("fc.*", "first.*").drop("mask");
+  CHECK_THROWS_WITH(nn::load_weights(path, net, names),
+                    Containing("first.bias: not in the file (wanted f32 [3]; nearest there: pooler "
+                               "f32 [2]); pooler: in the file, but not wanted here"));
+  const LoadReport report = nn::load_weights(path, net, names, {.strict = false});
+  CHECK(report.loaded == Names{"first.weight", "second.weight"});
+  CHECK(report.missing == Names{"first.bias"});
+  CHECK(report.unused == Names{"pooler"});
+  CHECK(report.dropped == Names{"mask"});
+  CHECK(report.describe() ==
+        "loaded 2 of 3 tensors; not in the file: first.bias; not wanted here: pooler; dropped: "
+        "mask");
+  CHECK(net.first.weight.to_vector<float>() == std::vector<float>(6, 5));
+  CHECK(net.first.bias.to_vector<float>() ==
+        std::vector<float>(before.begin() + 6, before.begin() + 9));
+  CHECK(net.second.weight.to_vector<float>() == std::vector<float>(3, 6));
+
+  // Shapes must fit all the same, and nothing at all is not a part.
+  const std::vector<float> now = values(net);
+  nn::save_safetensors(path, {{"first.weight", zeros({2, 3})}, {"second.weight", zeros({1, 3})}});
+  CHECK(error_of([&] { nn::load_weights(path, net, {}, {.strict = false}); }) ==
+        "[load] first.weight: file has f32 [2, 3], the model f32 [3, 2] (" + path + ")");
+  nn::save_safetensors(path, {{"a", zeros({3, 2})}});
+  CHECK_THAT(error_of([&] { nn::load_weights(path, net, {}, {.strict = false}); }),
+             Containing("[load] first.weight: not in the file (wanted f32 [3, 2]; nearest there: a "
+                        "f32 [3, 2]); "));
+  CHECK(values(net) == now);
+}
+
+TEST_CASE("weights: from an open file, and from tensors at hand") {
+  const TempDir dir;
+  Net net, other, third;
+  nn::save_weights(dir.file("w"), net);
+  const nn::SafetensorsFile open(dir.file("w"));
+  CHECK(open.entries().size() == 3);
+  CHECK(open.metadata() == nn::Metadata{{"format", "pt"}});
+  nn::load_weights(open, other);
+  CHECK(values(other) == values(net));
+  nn::Safetensors file = nn::load_safetensors(dir.file("w"));
+  for (NamedTensor& n : file.tensors) n.name = "net." + n.name;
+  CHECK(nn::load_weights(file, third, NameMap().strip("net.")).loaded.size() == 3);
+  CHECK(values(third) == values(net));
+  file.tensors.pop_back();
+  CHECK_THAT(error_of([&] { nn::load_weights(file, third, NameMap().strip("net.")); }),
+             Containing("second.weight: not in the file (tensors in memory)"));
+}
+
+TEST_CASE("weights: what is dropped or has no place may be of any dtype") {
+  const TempDir dir;
+  const std::string path = dir.file("w");
+  write_file(path,
+             safetensors_bytes(R"({"weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+                               R"("scale":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[8,12]},)"
+                               R"("t":{"dtype":"U16","shape":[2],"data_offsets":[12,16]}})",
+                               std::string(16, '\0')));
+  nn::Linear layer({.in = 2, .out = 1, .bias = false});
+  NameMap names;
+  names.drop("scale").drop("t");
+  CHECK(nn::load_weights(path, layer, names).dropped == Names{"scale", "t"});
+  CHECK(layer.weight.to_vector<float>() == std::vector<float>{0, 0});
+  CHECK(nn::load_weights(path, layer, {}, {.strict = false}).unused == Names{"scale", "t"});
+  CHECK(error_of([&] { nn::load_weights(path, layer); }) ==
+        "[load] scale: in the file, but not wanted here; t: in the file, but not wanted here (" +
+            path + ")");
+  CHECK(error_of([&] {
+          nn::load_weights(path, layer, {{"weight", ""}, {"scale", "weight"}, {"t", ""}});
+        }) == "[safetensors] " + path +
+                  ": \"scale\": dtype \"F8_E4M3\" is not supported; accepted: F32, F64, BF16, F16, "
+                  "I64, I32, U8, BOOL");
+  CHECK_THAT(error_of([&] { nn::load_safetensors(path); }), Containing("\"F8_E4M3\" is not"));
+  const nn::SafetensorsFile open(path);
+  CHECK(open.entries()[1].dtype == "F8_E4M3");
+  CHECK(open["weight"].shape() == Shape{1, 2});
+  CHECK_THROWS_WITH(open["no"], Containing(path + ": no tensor \"no\""));
+}
+
+TEST_CASE("F16: all 65,536 of them are read exactly") {
+  const TempDir dir;
+  std::vector<uint16_t> halves(65536);
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = uint16_t(i);
+  write_file(
+      dir.file("w"),
+      safetensors_bytes(R"({"h":{"dtype":"F16","shape":[256,256],"data_offsets":[0,131072]}})",
+                        bytes_of(halves)));
+  const Tensor x = nn::load_safetensors(dir.file("w"))["h"];
+  CHECK(x.dtype() == f32);
+  CHECK(x.shape() == Shape{256, 256});
+  size_t wrong = 0;
+  for (size_t i = 0; i < halves.size(); ++i) {
+    // IEEE 754 binary16: 5 bits of exponent, 10 of fraction.
+    const int exponent = int(i >> 10 & 31), fraction = int(i & 1023);
+    const double size = exponent == 31  ? (fraction == 0 ? INFINITY : NAN)
+                        : exponent == 0 ? fraction * std::pow(2.0, -24)
+                                        : (1024 + fraction) * std::pow(2.0, exponent - 25);
+    const double want = i >= 32768 ? -size : size;
+    const float got = x.data<float>()[i];
+    wrong += std::isnan(want) ? !std::isnan(got)
+                              : double(got) != want || std::signbit(got) != std::signbit(want);
+  }
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("F16: weights in it become the model's") {
+  const TempDir dir;
+  const std::string path = dir.file("w");
+  const std::string header = R"({"weight":{"dtype":"F16","shape":[1,2],"data_offsets":[0,4]}})";
+  write_file(path, safetensors_bytes(header, bytes_of({0x3c00, 0xc100})));
+  nn::Linear layer({.in = 2, .out = 1, .bias = false});
+  nn::load_weights(path, layer);
+  CHECK(layer.weight.to_vector<float>() == std::vector<float>{1, -2.5f});
+  write_file(path, safetensors_bytes(header, bytes_of({0x3c00, 0x7c00})));
+  CHECK(error_of([&] { nn::load_weights(path, layer); }) ==
+        "[load] weight: holds values that are not finite (" + path + ")");
+}
+
+TEST_CASE("weights go back under the authors' names, bit for bit") {
+  const TempDir dir;
+  struct Attention : nn::Module {
+    nn::Linear q{*this, "q", {.in = 4, .out = 4}}, k{*this, "k", {.in = 4, .out = 2}},
+        v{*this, "v", {.in = 4, .out = 2}};
+  } attention;
+  NameMap names;
+  names
+      .split("h.attn.weight", {{"q.weight", 2}, "k.weight", "v.weight"},
+             {.first = nn::transposed()})
+      .split("h.attn.bias", {{"q.bias", 2}, "k.bias", "v.bias"}, {.groups = 2});
+  nn::save_weights(dir.file("a"), attention, names, {{"by", "us"}});
+  const nn::Safetensors file = nn::load_safetensors(dir.file("a"));
+  REQUIRE(file.tensors.size() == 2);
+  CHECK(file["h.attn.weight"].shape() == Shape{4, 8});
+  CHECK(file["h.attn.bias"].shape() == Shape{8});
+  CHECK(file.metadata == nn::Metadata{{"by", "us"}});
+  const std::vector<float> before = values(attention);
+  for (const auto& [name, value] : attention.named_parameters()) Tensor(value).detach().fill_(0);
+  nn::load_weights(dir.file("a"), attention, names);
+  CHECK(values(attention) == before);
+  nn::save_weights(dir.file("b"), attention, names, {{"by", "us"}});
+  CHECK(read_file(dir.file("b")) == read_file(dir.file("a")));
+
+  // An error writes nothing.
+  names.prefer(NameMap().rename("q", "q.weight"));
+  CHECK_THAT(
+      error_of([&] { nn::save_weights(dir.file("c"), attention, names); }),
+      Containing("[save] h.attn.weight: the model has 2 of its 3 parts, k.weight among them"));
+  CHECK(dir.entries() == 2);
+}
+
+TEST_CASE("every mutation of a map's file loads or is refused, and changes nothing then") {
+  const TempDir dir;
+  const std::string path = dir.file("w");
+  nn::Linear layer({.in = 2, .out = 2});
+  const NameMap names = NameMap().split("[m.]wb", {{"weight", 2}, {"bias", 1}}).drop("*x");
+  nn::save_safetensors(path, {{"m.wb", zeros({6})}, {"x", zeros({1})}});
+  const std::vector<float> before = values(layer);
+  const std::string bytes = read_file(path);
+  for (size_t at = 0; at < bytes.size(); ++at)
+    for (const int bit : {0, 3, 6}) {
+      std::string flipped = bytes;
+      flipped[at] = char(flipped[at] ^ (1 << bit));
+      write_file(path, flipped);
+      const std::string message = error_of([&] { nn::load_weights(path, layer, names); });
+      CHECK(message != "(nothing thrown)");  // [6] is no matrix and a vector
+      CHECK(message.find('\n') == std::string::npos);
+    }
+  CHECK(values(layer) == before);
+}

@@ -1,0 +1,31 @@
+// LLaMA (Touvron et al. 2023; modeling_llama.py).
+#include <cmath>
+
+#include "tests/reference/published.h"
+
+namespace stretto::reference {
+
+Matrix llama(const Weights& w, const Tokens& tokens, const LlamaSizes& o) {
+  Matrix x = rows(w["model.embed_tokens.weight"], tokens);
+  for (int64_t n = 0; n < o.layers; ++n) {
+    const std::string layer = "model.layers." + std::to_string(n), attn = layer + ".self_attn";
+    const Matrix y = rms_norm(w, x, layer + ".input_layernorm", o.eps);
+    Matrix q = linear(w, y, attn + ".q_proj"), k = linear(w, y, attn + ".k_proj");
+    const Matrix v = linear(w, y, attn + ".v_proj");
+    rotate_half(q, o.heads, o.rates, o.attention_factor);
+    rotate_half(k, o.key_heads, o.rates, o.attention_factor);
+    const int64_t d = q.columns / o.heads;
+    const Matrix heads =
+        attend(x.rows, o.heads, v, o.key_heads, [&](int64_t h, int64_t i, int64_t j) {
+          if (j > i) return unseen;
+          return dot(q, i, h, k, j, h * o.key_heads / o.heads, d) / std::sqrt(double(d));
+        });
+    x = x + linear(w, heads, attn + ".o_proj");
+    const Matrix z = rms_norm(w, x, layer + ".post_attention_layernorm", o.eps);
+    const Matrix gate = map(linear(w, z, layer + ".mlp.gate_proj"), silu);
+    x = x + linear(w, gate * linear(w, z, layer + ".mlp.up_proj"), layer + ".mlp.down_proj");
+  }
+  return linear(w, rms_norm(w, x, "model.norm", o.eps), "lm_head");
+}
+
+}  // namespace stretto::reference
