@@ -24,7 +24,7 @@ std::vector<PositionMeasure> position_measures(nn::LanguageModel& model, int64_t
   model.layers[0].self_attention.train();  // positions draw anew in training only
   manual_seed(seed);
 
-  const Device device = model.embedding.weight.device();
+  const Device device = model.device();
   const Tensor attention = nn::identical_token_attention(
       [&](const Tensor& tokens) {
         check_interrupt();

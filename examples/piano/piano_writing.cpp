@@ -13,7 +13,7 @@ std::vector<int> write_piano(nn::LanguageModel& model, const PianoTokens& tokens
                              const std::vector<int>& prompt, const PianoWritingOptions& o) {
   model.eval();
   NoGrad guard;
-  const Device device = model.embedding.weight.device();
+  const Device device = model.device();
   std::vector<int> piece = prompt.empty() ? std::vector<int>{tokens.first} : prompt;
   const auto grammar = tokens.grammar();
   int64_t bars = 0;

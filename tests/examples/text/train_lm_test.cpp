@@ -3,7 +3,7 @@
 #include "examples/common/settings.h"
 #include "examples/text/grammar.h"
 #include "examples/text/lm_settings.h"
-#include "examples/training/metrics.h"
+#include "nn/training/metrics.h"
 #include "nn/training/checkpoint.h"
 #include "tests/examples/tiny_run.h"
 #include "tests/support/catch.h"
