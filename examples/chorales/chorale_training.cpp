@@ -67,7 +67,7 @@ Tensor ChoraleTraining::loss(int64_t step) {
 
 Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
                          int64_t context, double temperature, double top_p, uint64_t seed) {
-  model.eval();
+  const nn::EvalMode guard(model);
   std::vector<int64_t> tokens = to_tokens(opening);
   std::vector<int64_t> prompt = {start_token};
   prompt.insert(prompt.end(), tokens.begin(), tokens.end());

@@ -40,7 +40,7 @@ Tensor GrooveTraining::loss(int64_t step) {
 
 Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
                        const GrooveSampling& options) {
-  model.eval();
+  const nn::EvalMode guard(model);
   const Device device = model.device();
   std::vector<int64_t> tokens = to_tokens(prompt);
   std::vector<int64_t> seen{groove_start};

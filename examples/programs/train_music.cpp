@@ -17,6 +17,7 @@
 #include "examples/piano/piano_report.h"
 #include "examples/piano/piano_training.h"
 #include "examples/training/model_run.h"
+#include "nn/training/evaluate.h"
 #include "nn/training/progress.h"
 
 namespace stretto::examples {
@@ -155,6 +156,7 @@ class Run : public ModelRun<PianoTraining> {
   }
 
   void draw_attention() {
+    const nn::EvalMode guard(model());
     const AttentionPictureOptions shown{.layers = read_list("--picture-layers", o_.picture_layers),
                                         .heads = o_.picture_heads};
     const Device device = model().device();

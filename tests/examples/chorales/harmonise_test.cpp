@@ -4,11 +4,11 @@
 #include <cmath>
 #include <sstream>
 
-#include "autograd/tape.h"
 #include "core/storage.h"
 #include "examples/chorales/baselines.h"
 #include "examples/chorales/harmonisation.h"
 #include "examples/common/error.h"
+#include "nn/training/evaluate.h"
 #include "ops/create.h"
 #include "tests/examples/chorales/train_chorales.h"
 #include "tests/support/catch.h"
@@ -151,7 +151,7 @@ TEST_CASE("a greedy harmony is what the model finds likeliest, voice by voice", 
   melody.steps[2][0] = -1;  // a rest
   const Chorale found = harmonise(training->model, melody, 8, 1);
   REQUIRE(found.steps.size() == 7);
-  NoGrad guard;
+  const nn::EvalMode guard(training->model);
   Numbers soprano, inputs{start_token}, chosen;
   for (const auto& step : found.steps)
     for (size_t voice = 0; voice < 4; ++voice) {

@@ -194,8 +194,7 @@ TEST_CASE("the loss of grooves is over tokens, however they are batched", "[exam
   CHECK(groove_loss(training->model, uneven, 4, true) != whole);
   CHECK(groove_loss(training->model, valid, 4, true) ==
         groove_loss(training->model, valid, 4, false));
-  CHECK(error_of<std::invalid_argument>([&] { groove_loss(training->model, {}, 4, false); }) ==
-        "groove_loss: no sequences");
+  CHECK(std::isnan(groove_loss(training->model, {}, 4, false)));
 }
 
 TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[examples][groove]") {

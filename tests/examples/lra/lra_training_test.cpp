@@ -319,7 +319,7 @@ TEST_CASE("tasks read their files", "[examples]") {
   LraTraining t(r, texts.train, cpu);
   for (int i = 0; i < 30; ++i) t.train_step(0);
   CHECK(evaluate(t.model, texts.valid, r).loss < 0.1);  // there is one label
-  CHECK(t.tokens_per_step() == 8 * (8 + 4));
+  CHECK(t.trainer.options.tokens_per_step == 8 * (8 + 4));
   CHECK(evaluate(t.model, texts.valid, r).accuracy.total == 2);
 }
 

@@ -122,7 +122,8 @@ TEST_CASE("checkpoints of other texts and malformed memories are refused", "[exa
 
   const std::string other_text = text().substr(0, 500);
   LmTraining other(tiny("xl", 6), nn::Tokenizer::learn(nn::TokenKind::bytes, text()),
-                   nn::Tokenizer::learn(nn::TokenKind::bytes, text()).encode(other_text), cpu, "other");
+                   nn::Tokenizer::learn(nn::TokenKind::bytes, text()).encode(other_text), cpu,
+                   "other");
   CHECK(error_of<UsageError>([&] { other.load(path); }) ==
         path + ": was trained on other text than that of --data (or of --seed without it)");
 

@@ -12,6 +12,7 @@
 
 namespace {
 
+using namespace stretto;                     // NOLINT
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
@@ -102,7 +103,8 @@ TEST_CASE("a mapped text takes little memory of its own", "[examples]") {
   };
   if (own_bytes() < 0) STRETTO_SKIP("the system does not tell");
   const double size = double(lines) * double(line.size());
-  for (const nn::TokenKind kind : {nn::TokenKind::bytes, nn::TokenKind::chars, nn::TokenKind::words}) {
+  for (const nn::TokenKind kind :
+       {nn::TokenKind::bytes, nn::TokenKind::chars, nn::TokenKind::words}) {
     const long before = own_bytes();
     const Corpus corpus = read_corpus({.data = folder.file("t"), .kind = kind});
     int64_t sum = 0;
