@@ -9,7 +9,7 @@
 
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
-#include "examples/common/memory.h"
+#include "core/available_memory.h"
 
 using namespace stretto;
 using benchmarks::PaperRow;
@@ -54,7 +54,7 @@ int run() {
   for (const PaperRow& paper : benchmarks::paper_table) {
     // A twentieth more for what else the program holds.
     const double needed = 1.05 * benchmarks::gather_bytes(paper.length);
-    if (const double have = double(examples::available_memory()); have < needed) {
+    if (const double have = double(available_memory()); have < needed) {
       std::printf("%6lld  skipped: needs %.1f GB of memory, %.1f GB are available\n",
                   static_cast<long long>(paper.length), needed / 1e9, have / 1e9);
       complete = false;

@@ -37,37 +37,28 @@ class Norm : public Module {
   const Tensor bias =  // undefined without
       options.bias && options.kind == NormKind::layer ? parameter("bias", zeros({options.dim}))
                                                       : Tensor();
+
+ protected:
+  static Options of_kind(NormKind kind, Options o) {
+    o.kind = kind;
+    return o;
+  }
 };
 
-/// Norm of the kind `layer`.
+/// Norm of the kind `layer`, whatever the options say.
 class LayerNorm : public Norm {
  public:
-  struct Options {
-    int64_t dim = 0;
-    double eps = default_eps(NormKind::layer);
-    bool bias = true;
-    Norm::Options norm() const { return {dim, eps, NormKind::layer, bias}; }
-  };
-  explicit LayerNorm(Options o) : Norm(o.norm()), options(o) {}
+  explicit LayerNorm(Options o) : Norm(of_kind(NormKind::layer, o)) {}
   LayerNorm(Module& parent, std::string name, Options o)
-      : Norm(parent, std::move(name), o.norm()), options(o) {}
-
-  const Options options;
+      : Norm(parent, std::move(name), of_kind(NormKind::layer, o)) {}
 };
 
-/// Norm of the kind `rms`.
+/// Norm of the kind `rms`, whatever the options say.
 class RMSNorm : public Norm {
  public:
-  struct Options {
-    int64_t dim = 0;
-    double eps = default_eps(NormKind::rms);
-    Norm::Options norm() const { return {dim, eps, NormKind::rms, false}; }
-  };
-  explicit RMSNorm(Options o) : Norm(o.norm()), options(o) {}
+  explicit RMSNorm(Options o) : Norm(of_kind(NormKind::rms, o)) {}
   RMSNorm(Module& parent, std::string name, Options o)
-      : Norm(parent, std::move(name), o.norm()), options(o) {}
-
-  const Options options;
+      : Norm(parent, std::move(name), of_kind(NormKind::rms, o)) {}
 };
 
 }  // namespace stretto::nn

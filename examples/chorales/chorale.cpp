@@ -8,9 +8,9 @@
 #include <string_view>
 #include <system_error>
 
+#include "core/available_memory.h"
 #include "examples/common/error.h"
 #include "examples/common/file.h"
-#include "examples/common/memory.h"
 
 namespace stretto::examples {
 namespace {

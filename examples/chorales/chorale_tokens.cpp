@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "examples/common/draws.h"
+#include "nn/training/draws.h"
 #include "ops/create.h"
 
 namespace stretto::examples {
@@ -55,7 +55,7 @@ nn::Batch training_batch(const std::vector<Chorale>& pieces, const CropOptions& 
                          int64_t step) {
   int64_t total = 0;
   for (const Chorale& piece : pieces) total += int64_t(piece.steps.size());
-  Draws draws(seed ^ 0x63686f72616c65ull, step);  // apart from the model's own draws
+  nn::Draws draws(seed ^ 0x63686f72616c65ull, step);  // apart from the model's own draws
   std::vector<int64_t> inputs, targets;
   for (int64_t b = 0; b < o.batch; ++b) {
     int64_t at = draws.below(total);

@@ -1,12 +1,9 @@
 #include "examples/chorales/chorale_training.h"
 
-#include <cmath>
-
-#include "autograd/tape.h"
-#include "examples/chorales/chorale_options.h"
 #include "examples/common/interrupt.h"
-#include "examples/training/training_file.h"
+#include "examples/training/fingerprint.h"
 #include "nn/models/generation.h"
+#include "nn/training/evaluate.h"
 #include "ops/loss.h"
 
 namespace stretto::examples {
@@ -37,21 +34,12 @@ nn::LanguageModel::Options ChoraleSettings::model() const {
 
 double validation_loss(nn::LanguageModel& model, const std::vector<Chorale>& pieces, int64_t length,
                        int64_t stride, int64_t batch) {
-  NoGrad guard;
-  const bool was_training = model.training();
-  model.eval();
-  const Device device = model.embedding.weight.device();
-  double total = 0, count = 0;
-  scoring_batches(pieces, length, stride, batch, [&](const nn::Batch& b) {
-    check_interrupt();
-    const Tensor losses =
-        cross_entropy(model(b.inputs.to(device)), b.targets.to(device),
-                      {.ignore_index = nn::not_scored, .reduction = Reduction::none});
-    for (double loss : losses.to_vector<double>()) total += loss;
-    for (int64_t target : b.targets.to_vector<int64_t>()) count += target != nn::not_scored;
+  return nn::mean_loss(model, [&](const auto& score) {
+    scoring_batches(pieces, length, stride, batch, [&](const nn::Batch& b) {
+      check_interrupt();
+      score(b);
+    });
   });
-  model.train(was_training);
-  return total / count;
 }
 
 std::string fingerprint(const std::vector<Chorale>& pieces) {
@@ -65,21 +53,21 @@ std::string fingerprint(const std::vector<Chorale>& pieces) {
 
 ChoraleTraining::ChoraleTraining(const ChoraleSettings& s, std::vector<Chorale> pieces,
                                  Device device)
-    : ModelTraining(s, s.model(), adamw_of(s), {fingerprint(pieces), other_chorales}, device),
+    : ModelTraining(s, s.model(), adamw_of(s), {fingerprint(pieces), other_chorales}, device,
+                    cosine_of(s), s.batch * s.length),
       pieces_(std::move(pieces)) {}
 
-StepResult ChoraleTraining::train_step(double progress) {
-  const nn::Batch batch = training_batch(
-      pieces_, {settings.batch, settings.length, int(settings.transpose)}, settings.seed, step());
-  return update_on_schedule(progress, [&] {
-    return cross_entropy(model(batch.inputs.to(device())), batch.targets.to(device()),
-                         {.ignore_index = nn::not_scored});
-  });
+Tensor ChoraleTraining::loss(int64_t step) {
+  const nn::Batch batch =
+      training_batch(pieces_, {settings.batch, settings.length, int(settings.transpose)},
+                     settings.seed, step)
+          .to(model.device());
+  return cross_entropy(model(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
 }
 
 Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
                          int64_t context, double temperature, double top_p, uint64_t seed) {
-  model.eval();
+  const nn::EvalMode guard(model);
   std::vector<int64_t> tokens = to_tokens(opening);
   std::vector<int64_t> prompt = {start_token};
   prompt.insert(prompt.end(), tokens.begin(), tokens.end());
@@ -87,8 +75,7 @@ Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64
   cache.layers.resize(size_t(model.options.n_layers));
   for (auto& layer : cache.layers) layer.limit = context;
   const std::vector<int64_t> drawn = nn::generate(
-      [&](const Tensor& next) { return model(next.to(model.embedding.weight.device()), &cache); },
-      prompt,
+      [&](const Tensor& next) { return model(next.to(model.device()), &cache); }, prompt,
       {.max_tokens = 4 * steps,
        .end_token = end_token,
        .seed = seed,

@@ -43,7 +43,7 @@ double validation_loss(nn::LanguageModel& model, const std::vector<Chorale>& pie
 
 /// A name for the data of a run.
 std::string fingerprint(const std::vector<Chorale>& pieces);
-/// What load_run says of other data.
+/// What ModelTraining::load says of other data.
 inline constexpr const char* other_chorales =
     "chorales than those of --data (or of --seed without it)";
 
@@ -52,9 +52,7 @@ class ChoraleTraining : public ModelTraining<nn::LanguageModel, nn::AdamW, Chora
  public:
   ChoraleTraining(const ChoraleSettings& settings, std::vector<Chorale> pieces, Device device);
 
-  /// One update on batch `step()` of the data. `progress` in [0, 1] sets the learning rate where
-  /// settings.steps is 0. Throws as update() does.
-  StepResult train_step(double progress);
+  Tensor loss(int64_t step) override;
 
  private:
   const std::vector<Chorale> pieces_;

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include "autograd/tape.h"
 #include "examples/chorales/chorale_training.h"
 #include "examples/common/interrupt.h"
-#include "examples/training/training_file.h"
 #include "nn/models/beam_search.h"
+#include "nn/training/evaluate.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -60,57 +59,45 @@ HarmonyBatch harmony_batch(const nn::Batch& four_voices) {
 
 namespace {
 
-Tensor logits_of(const nn::SequenceToSequence& model, const HarmonyBatch& b, Device device) {
-  return model(b.soprano.to(device), b.inputs.to(device), b.padding.to(device));
-}
-
-Device device_of(const nn::SequenceToSequence& model) {
-  return model.source_embedding.weight.device();
+Tensor loss_of(const nn::SequenceToSequence& model, const HarmonyBatch& b,
+               CrossEntropyOptions options) {
+  const Device device = model.device();
+  options.ignore_index = nn::not_scored;
+  return cross_entropy(model(b.soprano.to(device), b.inputs.to(device), b.padding.to(device)),
+                       b.targets.to(device), options);
 }
 
 }  // namespace
 
 double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& pieces,
                     int64_t length, int64_t stride, int64_t batch) {
-  NoGrad guard;
-  const bool was_training = model.training();
-  model.eval();
-  const Device device = device_of(model);
-  double total = 0, count = 0;
+  const nn::EvalMode guard(model);
+  nn::LossSum sum;
   scoring_batches(pieces, 4 * length, 4 * stride, batch, [&](const nn::Batch& four_voices) {
     check_interrupt();
     const HarmonyBatch b = harmony_batch(four_voices);
-    const Tensor losses =
-        cross_entropy(logits_of(model, b, device), b.targets.to(device),
-                      {.ignore_index = nn::not_scored, .reduction = Reduction::none});
-    for (double loss : losses.to_vector<double>()) total += loss;
-    for (int64_t target : b.targets.to_vector<int64_t>()) count += target != nn::not_scored;
+    sum.add(loss_of(model, b, {.reduction = Reduction::none}), b.targets);
   });
-  model.train(was_training);
-  return total / count;
+  return sum.mean();
 }
 
 HarmonyTraining::HarmonyTraining(const HarmonySettings& s, std::vector<Chorale> pieces,
                                  Device device)
-    : ModelTraining(s, s.model(), adamw_of(s), {fingerprint(pieces), other_chorales}, device),
+    : ModelTraining(s, s.model(), adamw_of(s), {fingerprint(pieces), other_chorales}, device,
+                    cosine_of(s), 3 * s.batch * s.length),
       pieces_(std::move(pieces)) {}
 
-StepResult HarmonyTraining::train_step(double progress) {
+Tensor HarmonyTraining::loss(int64_t step) {
   const HarmonyBatch batch = harmony_batch(
       training_batch(pieces_, {settings.batch, 4 * settings.length, int(settings.transpose)},
-                     settings.seed, step()));
-  return update_on_schedule(progress, [&] {
-    return cross_entropy(
-        logits_of(model, batch, device()), batch.targets.to(device()),
-        {.ignore_index = nn::not_scored, .label_smoothing = settings.label_smoothing});
-  });
+                     settings.seed, step));
+  return loss_of(model, batch, {.label_smoothing = settings.label_smoothing});
 }
 
 Chorale harmonise(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,
                   int64_t beam) {
-  NoGrad guard;
-  model.eval();
-  const Device device = device_of(model);
+  const nn::EvalMode guard(model);
+  const Device device = model.device();
   const auto total = int64_t(melody.steps.size());
   std::vector<int64_t> soprano, written = {start_token};
   for (const auto& step : melody.steps)

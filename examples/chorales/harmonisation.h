@@ -58,7 +58,7 @@ double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& p
 class HarmonyTraining : public ModelTraining<nn::SequenceToSequence, nn::AdamW, HarmonySettings> {
  public:
   HarmonyTraining(const HarmonySettings& settings, std::vector<Chorale> pieces, Device device);
-  StepResult train_step(double progress);
+  Tensor loss(int64_t step) override;
 
  private:
   const std::vector<Chorale> pieces_;

@@ -24,4 +24,14 @@ namespace stretto::examples {
 int run_program(int argc, char** argv, const std::string& name, const std::string& about,
                 const std::function<void(CLI::App&)>& describe, const std::function<int()>& run);
 
+/// The same for a struct of options, whose `describe(app, options)` and `run(options)` stand beside
+/// it.
+template <class Options>
+int run_program(int argc, char** argv, const std::string& name, const std::string& about) {
+  Options options;
+  return run_program(
+      argc, argv, name, about, [&](CLI::App& app) { describe(app, options); },
+      [&] { return run(options); });
+}
+
 }  // namespace stretto::examples

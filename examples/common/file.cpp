@@ -7,22 +7,18 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
+#include <optional>
 #include <stdexcept>
-#include <system_error>
 #include <vector>
 
+#include "core/available_memory.h"
 #include "examples/common/error.h"
 #include "examples/common/interrupt.h"
-#include "examples/common/memory.h"
 #include "nn/files/atomic_file.h"
 
 namespace stretto::examples {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::string cannot_read(const std::string& path, int error) {
   return "cannot read '" + path + "': " + std::strerror(error);
@@ -77,23 +73,6 @@ void write_in_place(const std::string& path, std::string_view bytes) {
   if (file.get() < 0) throw UsageError(cannot_write(path, errno));
   write_all(file.get(), bytes, path);
   if (!file.close()) throw std::runtime_error(cannot_write(path, errno));
-}
-
-void write_and_rename(const std::string& path, const std::string& target, mode_t mode,
-                      std::string_view bytes) {
-  const auto lock = finish_files();
-  const std::string temporary = target + ".tmp";
-  Descriptor file(nn::open_temporary(temporary, mode));
-  if (file.get() < 0) throw UsageError(cannot_write(path, errno));
-  try {
-    write_all(file.get(), bytes, path);
-    if (::fsync(file.get()) != 0 || std::rename(temporary.c_str(), target.c_str()) != 0) {
-      throw std::runtime_error(cannot_write(path, errno));
-    }
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
 }
 
 /// The descriptor and size of a regular file.
@@ -163,18 +142,15 @@ MappedFile::~MappedFile() {
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {
   struct stat existing {};
-  if (::stat(path.c_str(), &existing) != 0) {
-    if (errno != ENOENT) throw UsageError(cannot_write(path, errno));
-    write_and_rename(path, path, 0666, bytes);
-  } else if (S_ISDIR(existing.st_mode)) {
-    throw UsageError(cannot_write(path, EISDIR));
-  } else if (!S_ISREG(existing.st_mode)) {
-    write_in_place(path, bytes);
-  } else {
-    std::error_code ignored;
-    const fs::path resolved = fs::canonical(path, ignored);
-    write_and_rename(path, ignored ? path : resolved.string(), existing.st_mode & 0777, bytes);
+  if (::stat(path.c_str(), &existing) == 0 && !S_ISREG(existing.st_mode)) {
+    if (S_ISDIR(existing.st_mode)) throw UsageError(cannot_write(path, EISDIR));
+    return write_in_place(path, bytes);
   }
+  const auto lock = finish_files();
+  std::optional<nn::AtomicFile> file;
+  as_usage([&] { file.emplace(path); });
+  file->write(bytes.data(), int64_t(bytes.size()));
+  file->commit();
 }
 
 }  // namespace stretto::examples

@@ -6,8 +6,10 @@
 #include "examples/groove/groove_augmentation.h"
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_tokens.h"
-#include "examples/training/training.h"
-#include "ops/create.h"
+#include "examples/training/fingerprint.h"
+#include "nn/training/crops.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
 
 namespace stretto::examples {
 
@@ -20,18 +22,10 @@ GrooveSequence groove_sequence(const Groove& groove, int64_t length) {
 }
 
 nn::Batch groove_batch(const std::vector<GrooveSequence>& sequences, bool published_eos) {
-  size_t longest = 0;
-  for (const GrooveSequence& sequence : sequences) longest = std::max(longest, sequence.size());
-  std::vector<int64_t> inputs, targets;
-  for (const GrooveSequence& sequence : sequences)
-    for (size_t i = 0; i + 1 < longest; ++i) {
-      const bool inside = i + 1 < sequence.size();
-      const bool scored = inside && !(published_eos && sequence[i + 1] == groove_end);
-      inputs.push_back(i < sequence.size() ? sequence[i] : groove_end);
-      targets.push_back(scored ? sequence[i + 1] : nn::not_scored);
-    }
-  const Shape shape{int64_t(sequences.size()), int64_t(longest) - 1};
-  return {tensor(inputs, shape), tensor(targets, shape)};
+  nn::Batch batch = nn::next_token_batch(sequences, 0, groove_end);
+  if (published_eos)
+    batch.targets = masked_fill(batch.targets, eq(batch.targets, groove_end), nn::not_scored);
+  return batch;
 }
 
 GrooveSplit generate_groove_split(uint64_t seed) {

@@ -2,65 +2,46 @@
 
 #include <algorithm>
 #include <limits>
-#include <stdexcept>
 
-#include "autograd/tape.h"
 #include "examples/common/interrupt.h"
 #include "examples/groove/groove_tokens.h"
 #include "nn/models/generation.h"
+#include "nn/training/evaluate.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 
 namespace stretto::examples {
-namespace {
-
-Device device_of(const nn::LanguageModel& model) { return model.embedding.weight.device(); }
-
-}  // namespace
 
 double groove_loss(nn::LanguageModel& model, const std::vector<GrooveSequence>& sequences,
                    int64_t batch, bool published_eos) {
-  if (sequences.empty()) throw std::invalid_argument("groove_loss: no sequences");
-  NoGrad guard;
-  const bool was_training = model.training();
-  model.eval();
-  double total = 0, count = 0;
-  for (size_t i = 0; i < sequences.size(); i += size_t(batch)) {
-    check_interrupt();
-    const auto begin = sequences.begin() + int64_t(i);
-    const auto end = sequences.begin() + int64_t(std::min(i + size_t(batch), sequences.size()));
-    const nn::Batch b = groove_batch({begin, end}, published_eos);
-    const Device device = device_of(model);
-    const Tensor losses =
-        cross_entropy(model(b.inputs.to(device)), b.targets.to(device),
-                      {.ignore_index = nn::not_scored, .reduction = Reduction::none});
-    for (const double loss : losses.to_vector<double>()) total += loss;
-    for (const int64_t target : b.targets.to_vector<int64_t>()) count += target != nn::not_scored;
-  }
-  model.train(was_training);
-  return total / count;
+  return nn::mean_loss(model, [&](const auto& score) {
+    const auto n = int64_t(sequences.size());
+    for (int64_t at = 0; at < n; at += batch) {
+      check_interrupt();
+      const auto begin = sequences.begin() + at;
+      score(groove_batch({begin, begin + std::min(batch, n - at)}, published_eos));
+    }
+  });
 }
 
 GrooveTraining::GrooveTraining(const GrooveSettings& s, std::vector<GrooveSource> songs,
                                Device device)
     : ModelTraining(s, s.model(), {.lr = s.learning_rate, .weight_decay = s.weight_decay},
                     {fingerprint(songs), "songs than those of --data (or of --seed without it)"},
-                    device),
+                    device, cosine_of(s), s.batch * (s.length - 1)),
       songs_(std::move(songs)) {}
 
-StepResult GrooveTraining::train_step(double progress) {
+Tensor GrooveTraining::loss(int64_t step) {
   const nn::Batch batch =
-      groove_batch(training_grooves(songs_, settings, step()), settings.published_eos);
-  return update_on_schedule(progress, [&] {
-    return cross_entropy(model(batch.inputs.to(device())), batch.targets.to(device()),
-                         {.ignore_index = nn::not_scored});
-  });
+      groove_batch(training_grooves(songs_, settings, step), settings.published_eos)
+          .to(model.device());
+  return cross_entropy(model(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
 }
 
 Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
                        const GrooveSampling& options) {
-  model.eval();
-  const Device device = device_of(model);
+  const nn::EvalMode guard(model);
+  const Device device = model.device();
   std::vector<int64_t> tokens = to_tokens(prompt);
   std::vector<int64_t> seen{groove_start};
   seen.insert(seen.end(), tokens.begin(), tokens.end());

@@ -12,8 +12,8 @@
 
 namespace stretto::examples {
 
-/// Mean negative log-likelihood in nats per token. Throws Interrupted when the user stops the
-/// program, std::invalid_argument for no sequences.
+/// Mean negative log-likelihood in nats per token; NaN for no sequences. Throws Interrupted when
+/// the user stops the program.
 double groove_loss(nn::LanguageModel& model, const std::vector<GrooveSequence>& sequences,
                    int64_t batch, bool published_eos);
 
@@ -21,9 +21,7 @@ class GrooveTraining : public ModelTraining<nn::LanguageModel, nn::AdamW, Groove
  public:
   GrooveTraining(const GrooveSettings& settings, std::vector<GrooveSource> songs, Device device);
 
-  /// One update on batch `step()` of the data. `progress` in [0, 1] sets the learning rate where
-  /// settings.steps is 0. Throws as update() does.
-  StepResult train_step(double progress);
+  Tensor loss(int64_t step) override;
 
  private:
   const std::vector<GrooveSource> songs_;

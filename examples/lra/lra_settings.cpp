@@ -5,7 +5,7 @@
 
 #include "examples/common/settings.h"
 #include "examples/lra/image.h"
-#include "examples/training/training.h"
+#include "examples/training/model_training.h"
 
 namespace stretto::examples {
 namespace {
@@ -82,7 +82,7 @@ ListOpsOptions LraSettings::listops() const {
 }
 
 double LraSettings::rate(int64_t step, double progress) const {
-  if (schedule == "cosine") return RunSchedule{learning_rate, warmup, steps}.at(step + 1, progress);
+  if (schedule == "cosine") return cosine_of(*this).at(step + 1, progress);
   nn::LongRangePreset curve{.warmup = warmup};
   curve.cycle = schedule == "cycles" ? cycle : 0;
   curve.base_rate = learning_rate * (curve.cycle > 0 ? 1 : std::sqrt(double(warmup)));

@@ -74,7 +74,7 @@ struct LraSettings : ModelSettings {
   nn::PositionSettings positions() const;
   ListOpsOptions listops() const;
   /// rsqrt and cycles: nn::LongRangePreset with this highest rate, the first step at 0. cosine:
-  /// RunSchedule, over the steps or the share `progress` of the time. Steps count from 0.
+  /// cosine_of(), over the steps or the share `progress` of the time. Steps count from 0.
   double rate(int64_t step, double progress) const;
   /// Ids of a sequence that a batch is padded to; 0: as many as its longest has. Padding that is
   /// attended to must not depend on what else is in the batch.

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "autograd/tape.h"
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "examples/lra/image.h"
 #include "examples/lra/text.h"
+#include "nn/training/evaluate.h"
 #include "ops/loss.h"
 #include "ops/reduce.h"
 
@@ -39,7 +39,8 @@ LraData generated(const LraSettings& s) {
   return data;
 }
 
-Tensor logits(const nn::SequenceClassifier& model, const SequenceBatch& batch, Device device) {
+Tensor logits(const nn::SequenceClassifier& model, const SequenceBatch& batch) {
+  const Device device = model.device();
   const nn::Sequences x(batch.tokens.to(device), batch.padding.to(device));
   if (!batch.others.defined()) return model(x);
   return model(x, {batch.others.to(device), batch.others_padding.to(device)});
@@ -73,14 +74,7 @@ LraData read_lra_data(const LraSettings& s, const LraFiles& files) {
 
 LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most) {
-  const struct Evaluating {
-    nn::Module& model;
-    const bool before = model.training();
-    ~Evaluating() { model.train(before); }
-  } guard{model};
-  model.eval();
-  NoGrad no_grad;
-  const Device device = model.embedding.weight.device();
+  const nn::EvalMode guard(model);
   const int64_t n = most > 0 ? std::min(most, data.size()) : data.size();
   LraScore score;
   for (int64_t at = 0; at < n; at += settings.batch) {
@@ -88,9 +82,10 @@ LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
     std::vector<int64_t> rows(size_t(std::min(settings.batch, n - at)));
     std::iota(rows.begin(), rows.end(), at);
     const SequenceBatch batch = make_batch(data, rows, settings.padded_length());
-    const Tensor y = logits(model, batch, device);
+    const Tensor y = logits(model, batch);
     score.loss +=
-        cross_entropy(y, batch.labels.to(device), {.reduction = Reduction::sum}).item() / double(n);
+        cross_entropy(y, batch.labels.to(y.device()), {.reduction = Reduction::sum}).item() /
+        double(n);
     const std::vector<int64_t> answers = argmax(y, 1).to_vector<int64_t>();
     for (size_t i = 0; i < rows.size(); ++i)
       score.accuracy.correct += answers[i] == data.labels[size_t(rows[i])];
@@ -102,16 +97,17 @@ LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
 LraTraining::LraTraining(const LraSettings& s, LabelledSequences train, Device device)
     : ModelTraining(
           s, s.model(), adamw_of(s),
-          {train.fingerprint(), "examples than those of --data (or of --seed without it)"}, device),
+          {train.fingerprint(), "examples than those of --data (or of --seed without it)"}, device,
+          [s](int64_t step, double progress) { return s.rate(step - 1, progress); }, 0),
       train_(std::move(train)),
-      order_(train_.size(), s.batch, s.seed) {}
+      order_(train_.size(), s.batch, shuffles(train_.size(), s.seed)) {}
 
-StepResult LraTraining::train_step(double progress) {
-  const SequenceBatch batch = make_batch(train_, order_(step()), settings.padded_length());
-  tokens_ = double(batch.tokens.numel() + (batch.others.defined() ? batch.others.numel() : 0));
-  return update_at(settings.rate(step(), progress), [&] {
-    return cross_entropy(logits(model, batch, device()), batch.labels.to(device()));
-  });
+Tensor LraTraining::loss(int64_t step) {
+  const SequenceBatch batch = make_batch(train_, order_(step), settings.padded_length());
+  trainer.options.tokens_per_step =
+      double(batch.tokens.numel() + (batch.others.defined() ? batch.others.numel() : 0));
+  const Tensor y = logits(model, batch);
+  return cross_entropy(y, batch.labels.to(y.device()));
 }
 
 }  // namespace stretto::examples

@@ -8,7 +8,7 @@
 #include "examples/lra/lra_settings.h"
 #include "examples/lra/sequences.h"
 #include "examples/training/model_training.h"
-#include "nn/training/optim.h"
+#include "nn/training/epoch_order.h"
 
 namespace stretto::examples {
 
@@ -41,15 +41,11 @@ class LraTraining : public ModelTraining<nn::SequenceClassifier, nn::AdamW, LraS
  public:
   LraTraining(const LraSettings& settings, LabelledSequences train, Device device);
 
-  /// One update on batch `step()` of EpochOrder, at LraSettings::rate.
-  StepResult train_step(double progress);
-  /// Ids of the last batch, padding included.
-  double tokens_per_step() const { return tokens_; }
+  Tensor loss(int64_t step) override;
 
  private:
   const LabelledSequences train_;
-  EpochOrder order_;
-  double tokens_ = 0;
+  nn::EpochOrder order_;
 };
 
 }  // namespace stretto::examples

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "examples/common/portable_random.h"
-#include "examples/training/training.h"
+#include "examples/training/fingerprint.h"
 #include "ops/create.h"
 
 namespace stretto::examples {
@@ -80,28 +80,16 @@ SequenceBatch make_batch(const LabelledSequences& data, const std::vector<int64_
   return batch;
 }
 
-EpochOrder::EpochOrder(int64_t n, int64_t batch, uint64_t seed)
-    : n_(n), batch_(batch), seed_(seed) {
-  check(n >= 1 && n <= INT32_MAX && batch >= 1, "EpochOrder", n, " rows in batches of ", batch,
-        "; accepted are 1 to 2147483647 rows and batches of at least 1");
-}
-
-std::vector<int64_t> EpochOrder::operator()(int64_t step) {
-  std::vector<int64_t> rows;
-  for (int64_t at = step * batch_; at < (step + 1) * batch_; ++at) {
-    if (at / n_ != epoch_) {
-      epoch_ = at / n_;
-      uint64_t mixed = seed_;
-      const uint64_t stream = splitmix64(mixed);  // seeds and epochs must not meet
-      PortableRandom random(stream + uint64_t(epoch_));
-      order_.resize(size_t(n_));
-      std::iota(order_.begin(), order_.end(), 0);
-      for (int i = int(n_) - 1; i > 0; --i)
-        std::swap(order_[size_t(i)], order_[size_t(random.below(i + 1))]);
-    }
-    rows.push_back(order_[size_t(at % n_)]);
-  }
-  return rows;
+nn::EpochOrder::Shuffle shuffles(int64_t n, uint64_t seed) {
+  const uint64_t stream = splitmix64(seed);  // seeds and epochs must not meet
+  return [n, stream](int64_t epoch) {
+    PortableRandom random(stream + uint64_t(epoch));
+    std::vector<int64_t> order(static_cast<size_t>(n));
+    std::iota(order.begin(), order.end(), 0);
+    for (int i = int(n) - 1; i > 0; --i)
+      std::swap(order[size_t(i)], order[size_t(random.below(i + 1))]);
+    return order;
+  };
 }
 
 Accuracy::Interval Accuracy::interval() const {

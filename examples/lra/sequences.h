@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "nn/training/epoch_order.h"
 
 namespace stretto::examples {
 
@@ -51,20 +52,8 @@ struct SequenceBatch {
 SequenceBatch make_batch(const LabelledSequences& data, const std::vector<int64_t>& rows,
                          int64_t length = 0);
 
-/// Which rows each training step takes: all n in a random order, then again in another. Steps cut
-/// this endless row into batches of one size, so that every epoch has every row exactly once.
-class EpochOrder {
- public:
-  EpochOrder(int64_t n, int64_t batch, uint64_t seed);
-  /// A function of the step alone, counted from 0.
-  std::vector<int64_t> operator()(int64_t step);
-
- private:
-  int64_t n_, batch_;
-  uint64_t seed_;
-  int64_t epoch_ = -1;
-  std::vector<int64_t> order_;  // of that epoch
-};
+/// The order of n rows in each epoch, by PortableRandom.
+nn::EpochOrder::Shuffle shuffles(int64_t n, uint64_t seed);
 
 /// How many of a sample were right.
 struct Accuracy {

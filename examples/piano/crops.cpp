@@ -2,42 +2,17 @@
 
 #include <algorithm>
 
-#include "examples/common/draws.h"
 #include "examples/piano/performance.h"
-#include "ops/create.h"
+#include "nn/training/crops.h"
+#include "nn/training/draws.h"
 
 namespace stretto::examples {
-namespace {
-
-// Inputs are all but the last of length + 1 tokens, targets all but the first.
-class BatchBuilder {
- public:
-  BatchBuilder(int64_t length, int pad) : length_(length), pad_(pad) {}
-  void add(const int* tokens, int64_t n) {
-    for (int64_t i = 0; i < length_; ++i) {
-      inputs_.push_back(i < n ? tokens[i] : pad_);
-      targets_.push_back(i + 1 < n ? tokens[i + 1] : nn::not_scored);
-    }
-  }
-  nn::Batch batch() const {
-    const Shape shape{int64_t(inputs_.size()) / length_, length_};
-    return {tensor(inputs_, shape), tensor(targets_, shape)};
-  }
-
- private:
-  const int64_t length_;
-  const int pad_;
-  std::vector<int64_t> inputs_, targets_;
-};
-
-}  // namespace
-
 nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
                          const PianoCropOptions& o, uint64_t seed, int64_t step) {
   int64_t total = 0;
   for (const PianoPiece& piece : pieces) total += int64_t(piece.tokens.size());
-  Draws draws(seed ^ 0x7069616e6full, step);  // apart from the model's own draws
-  BatchBuilder batch(o.length, tokens.pad);
+  nn::Draws draws(seed ^ 0x7069616e6full, step);  // apart from the model's own draws
+  std::vector<std::vector<int64_t>> crops;
   for (int64_t b = 0; b < o.batch; ++b) {
     int64_t at = draws.below(total);
     size_t piece = 0;
@@ -58,9 +33,10 @@ nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoToken
     for (int& token : crop) token = tokens.transposed(token, semitones);
     if (o.stretch > 0)
       crop = stretched(crop, 1 + 0.01 * double(draws.below(2 * o.stretch + 1) - o.stretch));
-    batch.add(crop.data(), std::min(int64_t(crop.size()), o.length + 1));
+    const int64_t kept = std::min(int64_t(crop.size()), o.length + 1);
+    crops.emplace_back(crop.begin(), crop.begin() + kept);
   }
-  return batch.batch();
+  return nn::next_token_batch(crops, o.length, tokens.pad);
 }
 
 std::vector<PianoWindow> windows(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,
@@ -82,10 +58,12 @@ std::vector<PianoWindow> windows(const std::vector<PianoPiece>& pieces, const Pi
 
 nn::Batch window_batch(const std::vector<PianoWindow>& all, int64_t first, int64_t count,
                        int64_t length) {
-  BatchBuilder batch(length, 0);
-  for (int64_t i = first; i < first + count; ++i)
-    batch.add(all[size_t(i)].piece->tokens.data() + all[size_t(i)].start, length + 1);
-  return batch.batch();
+  std::vector<std::vector<int64_t>> rows;
+  for (int64_t i = first; i < first + count; ++i) {
+    const auto begin = all[size_t(i)].piece->tokens.begin() + all[size_t(i)].start;
+    rows.emplace_back(begin, begin + length + 1);
+  }
+  return nn::next_token_batch(rows);
 }
 
 }  // namespace stretto::examples

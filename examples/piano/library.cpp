@@ -8,7 +8,7 @@
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/piano/notes.h"
-#include "examples/training/training.h"
+#include "examples/training/fingerprint.h"
 
 namespace stretto::examples {
 namespace {

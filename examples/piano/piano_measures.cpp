@@ -5,26 +5,22 @@
 #include "core/random.h"
 #include "examples/common/interrupt.h"
 #include "nn/positions/position_measures.h"
+#include "nn/training/evaluate.h"
 #include "ops/reduce.h"
 
 namespace stretto::examples {
 
 std::vector<PositionMeasure> position_measures(nn::LanguageModel& model, int64_t trained,
                                                int64_t length, uint64_t seed) {
-  const struct Drawing {
-    nn::LanguageModel& model;
-    const bool before = model.training();
+  const struct KeepDraws {
     const RandomState state = random_state();
-    ~Drawing() {
-      set_random_state(state);
-      model.train(before);
-    }
-  } guard{model};
-  model.eval();
+    ~KeepDraws() { set_random_state(state); }
+  } draws;
+  const nn::EvalMode guard(model);
   model.layers[0].self_attention.train();  // positions draw anew in training only
   manual_seed(seed);
 
-  const Device device = model.embedding.weight.device();
+  const Device device = model.device();
   const Tensor attention = nn::identical_token_attention(
       [&](const Tensor& tokens) {
         check_interrupt();

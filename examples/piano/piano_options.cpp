@@ -25,7 +25,6 @@ void take_settings(PianoOptions& o) {
 void check(PianoOptions& o) {
   const PianoSettings& s = o.settings;
   s.check();
-  require(!o.run.report_only || !o.run.resume.empty(), "--evaluate: needs --resume FILE");
   require(o.split.empty() || !o.data.empty(), "--split: goes with --data DIR");
   require_range("--every", o.every, 2, INT64_MAX);
   require_range("--validation-windows", o.validation_windows, 0, INT64_MAX);

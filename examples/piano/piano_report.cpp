@@ -5,6 +5,7 @@
 
 #include "autograd/tape.h"
 #include "examples/piano/piano_training.h"
+#include "nn/training/evaluate.h"
 #include "ops/spe/spe.h"
 
 namespace stretto::examples {
@@ -69,7 +70,7 @@ Image song_roll(const Song& song, const std::string& title) {
 
 Image attention_picture(nn::LanguageModel& model, const Tensor& tokens,
                         const AttentionPictureOptions& o) {
-  model.eval();
+  const nn::EvalMode guard(model);
   const std::vector<Tensor> weights = model.attention_weights(tokens);
   std::vector<HeatMap> maps;
   for (const int64_t layer : chosen_layers(model, o))

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "autograd/tape.h"
 #include "examples/common/interrupt.h"
-#include "examples/common/settings.h"
+#include "nn/training/evaluate.h"
 #include "ops/loss.h"
 
 namespace stretto::examples {
@@ -13,22 +12,16 @@ namespace stretto::examples {
 std::vector<double> loss_by_position(nn::LanguageModel& model,
                                      const std::vector<PianoWindow>& windows, int64_t length,
                                      int64_t batch) {
-  const struct Evaluating {
-    nn::LanguageModel& model;
-    const bool before = model.training();
-    ~Evaluating() { model.train(before); }
-  } guard{model};
-  model.eval();
-  NoGrad no_grad;
-  const Device device = model.embedding.weight.device();
+  const nn::EvalMode guard(model);
   const int64_t n = int64_t(windows.size());
   std::vector<double> losses(size_t(length), 0);
   for (int64_t at = 0; at < n; at += batch) {
     check_interrupt();
-    const nn::Batch b = window_batch(windows, at, std::min(batch, n - at), length);
-    const std::vector<double> all = cross_entropy(model(b.inputs.to(device)), b.targets.to(device),
-                                                  {.reduction = Reduction::none})
-                                        .to_vector<double>();
+    const nn::Batch b =
+        window_batch(windows, at, std::min(batch, n - at), length).to(model.device());
+    const std::vector<double> all =
+        cross_entropy(model(b.inputs), b.targets, {.reduction = Reduction::none})
+            .to_vector<double>();
     for (size_t i = 0; i < all.size(); ++i) losses[i % size_t(length)] += all[i] / double(n);
   }
   return losses;
@@ -43,16 +36,14 @@ double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last) 
 PianoTraining::PianoTraining(const PianoSettings& s, std::vector<PianoPiece> pieces, Device device)
     : ModelTraining(s, s.model(), adamw_of(s),
                     {fingerprint(pieces), "music than that of --data (or of --seed without it)"},
-                    device),
+                    device, cosine_of(s), s.batch * s.length),
       pieces_(std::move(pieces)) {}
 
-StepResult PianoTraining::train_step(double progress) {
+Tensor PianoTraining::loss(int64_t step) {
   const nn::Batch batch =
-      training_batch(pieces_, settings.language(), settings.crops(), settings.seed, step());
-  return update_on_schedule(progress, [&] {
-    return cross_entropy(model(batch.inputs.to(device())), batch.targets.to(device()),
-                         {.ignore_index = nn::not_scored});
-  });
+      training_batch(pieces_, settings.language(), settings.crops(), settings.seed, step)
+          .to(model.device());
+  return cross_entropy(model(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
 }
 
 }  // namespace stretto::examples

@@ -26,8 +26,7 @@ class PianoTraining : public ModelTraining<nn::LanguageModel, nn::AdamW, PianoSe
  public:
   PianoTraining(const PianoSettings& settings, std::vector<PianoPiece> pieces, Device device);
 
-  /// One update on training_batch `step()`, at the rate of RunSchedule.
-  StepResult train_step(double progress);
+  Tensor loss(int64_t step) override;
 
  private:
   const std::vector<PianoPiece> pieces_;

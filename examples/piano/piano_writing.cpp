@@ -2,18 +2,17 @@
 
 #include <limits>
 
-#include "autograd/tape.h"
 #include "examples/common/interrupt.h"
 #include "nn/models/generation.h"
+#include "nn/training/evaluate.h"
 #include "ops/create.h"
 
 namespace stretto::examples {
 
 std::vector<int> write_piano(nn::LanguageModel& model, const PianoTokens& tokens,
                              const std::vector<int>& prompt, const PianoWritingOptions& o) {
-  model.eval();
-  NoGrad guard;
-  const Device device = model.embedding.weight.device();
+  const nn::EvalMode guard(model);
+  const Device device = model.device();
   std::vector<int> piece = prompt.empty() ? std::vector<int>{tokens.first} : prompt;
   const auto grammar = tokens.grammar();
   int64_t bars = 0;

@@ -9,15 +9,13 @@
 #include <algorithm>
 #include <iostream>
 
-#include "examples/common/command_line.h"
 #include "examples/groove/groove_midi.h"
 #include "examples/groove/groove_report.h"
 #include "examples/groove/groove_tokens.h"
 #include "examples/groove/groove_training.h"
 #include "examples/training/model_run.h"
-#include "examples/training/progress.h"
 #include "examples/training/run_settings.h"
-#include "nn/init.h"
+#include "nn/training/progress.h"
 
 namespace stretto::examples {
 namespace {
@@ -92,7 +90,6 @@ void resolve(Options& o) {
   require_range("--continuations", o.continuations, 0, 1000);
   require_range("--tokens", o.tokens, 1, 1'000'000);
   require_not_negative("--temperature", o.temperature);
-  require(!o.run.report_only || !o.run.resume.empty(), "--evaluate: needs --resume FILE");
 }
 
 void tell(const MidiDefects& damaged) {
@@ -164,12 +161,8 @@ class Run : public ModelRun<GrooveTraining> {
     tell(prompt_damaged_);
   }
 
-  double tokens_per_step() const override {
-    return double(settings().batch * (settings().length - 1));
-  }
   std::vector<std::string> files() const override {
     std::vector<std::string> all;
-    if (!run_.report_only) all = {"checkpoint.safetensors", "metrics.csv", "loss.png"};
     if (o_.continuations > 0) all.insert(all.end(), {"prompt.mid", "prompt.png"});
     for (int64_t i = 1; i <= o_.continuations; ++i)
       for (const char* ending : {".mid", ".png"})
@@ -178,17 +171,14 @@ class Run : public ModelRun<GrooveTraining> {
   }
 
   double validate() override {
-    try {
+    return told_with("validation", [&] {
       return groove_loss(model(), valid_, settings().batch, settings().published_eos);
-    } catch (const Error& e) {
-      throw Error(str("validation: ", e.what()));
-    }
+    });
   }
 
   void report() override {
     if (!run_.report_only)
-      std::cout << "Saved " << checkpoint() << " after " << training_->step() << " steps and "
-                << duration_text(seconds()) << std::endl;
+      std::cout << saved() << " and " << nn::duration_text(trainer().seconds()) << std::endl;
     std::cout << "Validation loss, nats per token:\n"
               << "  unigram  " << fixed(baselines_.unigram, 4) << "\n"
               << "  bigram   " << fixed(baselines_.bigram, 4) << "\n"
@@ -268,10 +258,7 @@ int compare(const Options& o) {
 int run(Options& options) {
   if (!options.compare.empty()) return compare(options);
   resolve(options);
-  if (options.run.parameters) {
-    std::cout << nn::count_parameters<nn::LanguageModel>(options.settings.model()) << std::endl;
-    return 0;
-  }
+  if (options.run.parameters) return print_parameters<nn::LanguageModel>(options.settings.model());
   return Run(options)();
 }
 
@@ -279,10 +266,7 @@ int run(Options& options) {
 }  // namespace stretto::examples
 
 int main(int argc, char** argv) {
-  using namespace stretto::examples;
-  Options options;
-  return run_program(
+  return stretto::examples::run_program<stretto::examples::Options>(
       argc, argv, "groove",
-      "Trains a Transformer on bass, drums and harmony, and lets it continue some bars.",
-      [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
+      "Trains a Transformer on bass, drums and harmony, and lets it continue some bars.");
 }

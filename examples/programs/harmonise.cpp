@@ -12,12 +12,10 @@
 #include "examples/chorales/baselines.h"
 #include "examples/chorales/chorale_roll.h"
 #include "examples/chorales/harmonisation.h"
-#include "examples/common/command_line.h"
 #include "examples/midi/midi.h"
 #include "examples/training/model_run.h"
-#include "examples/training/progress.h"
 #include "examples/training/run_settings.h"
-#include "nn/init.h"
+#include "nn/training/progress.h"
 
 namespace stretto::examples {
 namespace {
@@ -44,29 +42,23 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--pieces", o.pieces, "Validation pieces to harmonise (0: none)");
 }
 
+// Of a resumed run, its own settings, which must be those that are given.
+void resolve(Options& o) {
+  if (!o.run.resume.empty())
+    take_saved(o.settings, saved_settings<HarmonySettings>(o.run.resume, "harmonise"), o.run);
+  o.settings.check();
+  require_range("--beam", o.beam, 1, 64);
+  require_range("--pieces", o.pieces, 0, 1000);
+}
+
 class Run : public ModelRun<HarmonyTraining> {
  public:
   explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
 
-  int print_parameters() {
-    check_options();
-    check_memory();
-    std::cout << nn::count_parameters<nn::SequenceToSequence>(o_.settings.model()) << std::endl;
-    return 0;
-  }
-
  private:
-  void check_options() {
-    if (!run_.resume.empty())
-      take_saved(o_.settings, saved_settings<HarmonySettings>(run_.resume, "harmonise"), run_);
-    o_.settings.check();
-    require_range("--beam", o_.beam, 1, 64);
-    require_range("--pieces", o_.pieces, 0, 1000);
-  }
-
   void prepare() override {
-    check_options();
-    const Device device = use_device(o_.settings.steps, o_.settings.least_memory(), smaller);
+    const Device device = use_device(o_.settings.steps, o_.settings.least_memory(),
+                                     "--layers, --d-model, --d-hidden, --length or --batch");
     pieces_ = o_.data.empty() ? generate_chorales(o_.settings.seed) : load_chorales(o_.data);
     o_.pieces = std::min(o_.pieces, int64_t(pieces_.valid.size()));
     make_training(o_.settings, pieces_.train, device);
@@ -82,12 +74,8 @@ class Run : public ModelRun<HarmonyTraining> {
               << std::endl;
   }
 
-  double tokens_per_step() const override {
-    return double(3 * o_.settings.batch * o_.settings.length);
-  }
   std::vector<std::string> files() const override {
-    std::vector<std::string> names{"checkpoint.safetensors", "metrics.csv", "chorales.json",
-                                   "loss.png"};
+    std::vector<std::string> names{"chorales.json"};
     for (int64_t i = 1; i <= o_.pieces; ++i)
       for (const char* kind : {"composed-", "harmonised-"})
         for (const char* ending : {".mid", ".png"})
@@ -97,20 +85,18 @@ class Run : public ModelRun<HarmonyTraining> {
 
   double validate() override { return validate(o_.settings.length); }
   double validate(int64_t stride) {
-    try {
-      return harmony_loss(training_->model, pieces_.valid, o_.settings.length, stride,
+    return told_with(str("validation after step ", training_->step()), [&] {
+      return harmony_loss(model(), pieces_.valid, o_.settings.length, stride,
                           2 * o_.settings.batch);
-    } catch (const Error& e) {
-      throw Error(str("validation after step ", training_->step(), ": ", e.what()));
-    }
+    });
   }
 
   void report() override {
-    const double trained = seconds();
+    const double trained = trainer().seconds();
     std::cout << "Saved " << checkpoint() << "; now scoring the validation pieces" << std::endl;
     const double loss = validate(o_.settings.length / 2);
     std::cout << "Validation loss of alto, tenor and bass, nats per token (" << training_->step()
-              << " steps, " << duration_text(trained) << "):\n"
+              << " steps, " << nn::duration_text(trained) << "):\n"
               << "  unigram per voice " << fixed(unigram_, 4) << "\n"
               << "  bigram per voice  " << fixed(bigram_, 4) << "\n"
               << "  model             " << fixed(loss, 4) << std::endl;
@@ -135,26 +121,23 @@ class Run : public ModelRun<HarmonyTraining> {
           "Validation piece " + n + ": the soprano is given, beam " + std::to_string(o_.beam));
   }
 
-  static constexpr const char* smaller = "--layers, --d-model, --d-hidden, --length or --batch";
-  void check_memory() const { examples::check_memory(o_.settings.least_memory(), smaller); }
-
   Options o_;
   ChoraleSet pieces_;
   double unigram_ = 0, bigram_ = 0;
 };
 
+int run(Options& options) {
+  resolve(options);
+  if (options.run.parameters)
+    return print_parameters<nn::SequenceToSequence>(options.settings.model());
+  return Run(options)();
+}
+
 }  // namespace
 }  // namespace stretto::examples
 
 int main(int argc, char** argv) {
-  using namespace stretto::examples;
-  Options options;
-  return run_program(
+  return stretto::examples::run_program<stretto::examples::Options>(
       argc, argv, "harmonise",
-      "Trains a Transformer to write alto, tenor and bass to the soprano of chorales.",
-      [&](CLI::App& app) { describe(app, options); },
-      [&] {
-        Run run(options);
-        return options.run.parameters ? run.print_parameters() : run();
-      });
+      "Trains a Transformer to write alto, tenor and bass to the soprano of chorales.");
 }

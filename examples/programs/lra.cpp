@@ -7,12 +7,10 @@
 #include <iomanip>
 #include <iostream>
 
-#include "examples/common/command_line.h"
 #include "examples/common/file.h"
 #include "examples/lra/lra_training.h"
 #include "examples/training/model_run.h"
 #include "examples/training/run_settings.h"
-#include "nn/init.h"
 
 namespace stretto::examples {
 namespace {
@@ -126,22 +124,17 @@ class Run : public ModelRun<LraTraining> {
   double validate() override {
     return evaluate(model(), data_.valid, settings(), o_.validation_examples).loss;
   }
-  double tokens_per_step() const override { return training_->tokens_per_step(); }
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv"};
-    if (!run_.report_only)
-      all.insert(all.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png"});
     if (o_.write_data)
       all.insert(all.end(), {"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"});
     return all;
   }
 
   void report() override {
-    if (!run_.report_only)
-      std::cout << "Saved " << checkpoint() << " after " << training_->step() << " steps"
-                << std::endl;
-    MetricsCsv table(path("evaluation.csv"), {"test", "examples", "correct", "accuracy", "low",
-                                              "high", "majority", "nats"});
+    if (!run_.report_only) std::cout << saved() << std::endl;
+    nn::MetricsCsv table(path("evaluation.csv"), {"test", "examples", "correct", "accuracy", "low",
+                                                  "high", "majority", "nats"});
     const auto score = [&](const char* name, const LabelledSequences& data, bool test) {
       if (data.size() == 0) return;
       const LraScore s = evaluate(model(), data, settings());
@@ -172,14 +165,10 @@ int run(Options& options) {
   resolve(options);
   options.settings.check();
   require_range("--validation-examples", options.validation_examples, 0, INT64_MAX);
-  require(!options.run.report_only || !options.run.resume.empty(),
-          "--evaluate: needs --resume FILE");
   if (options.run.parameters) {
     const LraSettings& s = options.settings;
-    std::cout << "Task " << s.task << ", attention " << s.attention << ", position " << s.position
-              << "\n"
-              << nn::count_parameters<nn::SequenceClassifier>(s.model()) << std::endl;
-    return 0;
+    return print_parameters<nn::SequenceClassifier>(
+        s.model(), "Task " + s.task + ", attention " + s.attention + ", position " + s.position);
   }
   return Run(options)();
 }
@@ -188,9 +177,6 @@ int run(Options& options) {
 }  // namespace stretto::examples
 
 int main(int argc, char** argv) {
-  using namespace stretto::examples;
-  Options options;
-  return run_program(
-      argc, argv, "lra", "Trains a classifier on a task of the Long Range Arena and measures it.",
-      [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
+  return stretto::examples::run_program<stretto::examples::Options>(
+      argc, argv, "lra", "Trains a classifier on a task of the Long Range Arena and measures it.");
 }

@@ -11,12 +11,11 @@
 #include "examples/chorales/baselines.h"
 #include "examples/chorales/chorale_roll.h"
 #include "examples/chorales/chorale_training.h"
-#include "examples/common/command_line.h"
 #include "examples/midi/midi.h"
 #include "examples/training/model_run.h"
-#include "examples/training/progress.h"
 #include "examples/training/run_settings.h"
-#include "nn/init.h"
+#include "nn/training/evaluate.h"
+#include "nn/training/progress.h"
 
 namespace stretto::examples {
 namespace {
@@ -48,8 +47,11 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--top-p", o.top_p, "Draw among the likeliest tokens that reach this share");
 }
 
-// Every option that neither the checkpoint keeps nor every program has.
-void check(const Options& o) {
+// Of a resumed run, its own settings, which must be those that are given.
+void resolve(Options& o) {
+  if (!o.run.resume.empty())
+    take_saved(o.settings, saved_settings<ChoraleSettings>(o.run.resume, "train_chorales"), o.run);
+  o.settings.check();
   require_range("--final-stride", o.final_stride, 1, INT64_MAX);
   require_range("--generate", o.generate, 0, 8000);
   require_range("--prime", o.prime, 0, 8000);
@@ -65,26 +67,10 @@ class Run : public ModelRun<ChoraleTraining> {
  public:
   explicit Run(Options options) : ModelRun(options.run), o_(std::move(options)) {}
 
-  int print_parameters() {
-    check_options();
-    check_memory(o_.settings.least_memory(), smaller);
-    std::cout << nn::count_parameters<nn::LanguageModel>(o_.settings.model()) << std::endl;
-    return 0;
-  }
-
  private:
-  static constexpr const char* smaller = "--layers, --d-model, --d-hidden, --length or --batch";
-
-  void check_options() {
-    if (!run_.resume.empty())
-      take_saved(o_.settings, saved_settings<ChoraleSettings>(run_.resume, "train_chorales"), run_);
-    o_.settings.check();
-    check(o_);
-  }
-
   void prepare() override {
-    check_options();
-    const Device device = use_device(o_.settings.steps, o_.settings.least_memory(), smaller);
+    const Device device = use_device(o_.settings.steps, o_.settings.least_memory(),
+                                     "--layers, --d-model, --d-hidden, --length or --batch");
     pieces_ = o_.data.empty() ? generate_chorales(o_.settings.seed) : load_chorales(o_.data);
     make_training(o_.settings, pieces_.train, device);
   }
@@ -98,29 +84,25 @@ class Run : public ModelRun<ChoraleTraining> {
               << o_.settings.position << " positions, " << model_and_machine() << std::endl;
   }
 
-  double tokens_per_step() const override { return double(o_.settings.batch * o_.settings.length); }
   std::vector<std::string> files() const override {
-    return {
-        "checkpoint.safetensors", "metrics.csv",   "chorales.json", "loss.png",  "attention.png",
-        "generated.mid",          "generated.png", "primed.mid",    "primed.png"};
+    return {"chorales.json", "attention.png", "generated.mid",
+            "generated.png", "primed.mid",    "primed.png"};
   }
 
   double validate() override { return validate(o_.settings.length); }
   double validate(int64_t stride) {
-    try {
-      return validation_loss(training_->model, pieces_.valid, o_.settings.length, stride,
+    return told_with(str("validation after step ", training_->step()), [&] {
+      return validation_loss(model(), pieces_.valid, o_.settings.length, stride,
                              2 * o_.settings.batch);
-    } catch (const Error& e) {
-      throw Error(str("validation after step ", training_->step(), ": ", e.what()));
-    }
+    });
   }
 
   void report() override {
-    const double trained = seconds();
+    const double trained = trainer().seconds();
     std::cout << "Saved " << checkpoint() << "; now scoring the validation pieces" << std::endl;
     const double loss = validate(std::min(o_.final_stride, o_.settings.length));
     std::cout << "Validation loss, nats per token (" << training_->step() << " steps, "
-              << duration_text(trained) << "):\n"
+              << nn::duration_text(trained) << "):\n"
               << "  unigram           " << fixed(baselines_.unigram, 4) << "\n"
               << "  bigram per voice  " << fixed(baselines_.bigram, 4) << "\n"
               << "  " << std::left << std::setw(18) << o_.settings.position + " model"
@@ -137,9 +119,8 @@ class Run : public ModelRun<ChoraleTraining> {
     scoring_batches({pieces_.valid.front()}, length, length, 1, [&](const nn::Batch& batch) {
       if (!opening) opening = batch.inputs;
     });
-    training_->model.eval();
-    const std::vector<Tensor> weights =
-        training_->model.attention_weights(opening->to(training_->model.embedding.weight.device()));
+    const nn::EvalMode guard(model());
+    const std::vector<Tensor> weights = model().attention_weights(opening->to(model().device()));
     std::vector<HeatMap> maps;
     for (const int64_t layer : {int64_t(0), int64_t(weights.size()) - 1}) {
       for (int64_t head = 0; head < std::min<int64_t>(4, o_.settings.heads); ++head)
@@ -180,18 +161,17 @@ class Run : public ModelRun<ChoraleTraining> {
   Losses baselines_{};
 };
 
+int run(Options& options) {
+  resolve(options);
+  if (options.run.parameters) return print_parameters<nn::LanguageModel>(options.settings.model());
+  return Run(options)();
+}
+
 }  // namespace
 }  // namespace stretto::examples
 
 int main(int argc, char** argv) {
-  using namespace stretto::examples;
-  Options options;
-  return run_program(
+  return stretto::examples::run_program<stretto::examples::Options>(
       argc, argv, "train_chorales",
-      "Trains a Music Transformer on four-voice chorales and lets it write some.",
-      [&](CLI::App& app) { describe(app, options); },
-      [&] {
-        Run run(options);
-        return options.run.parameters ? run.print_parameters() : run();
-      });
+      "Trains a Music Transformer on four-voice chorales and lets it write some.");
 }

@@ -9,14 +9,12 @@
 #include <iostream>
 #include <optional>
 
-#include "examples/common/command_line.h"
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/text/lm_evaluation.h"
 #include "examples/text/lm_training.h"
 #include "examples/training/model_run.h"
-#include "examples/training/progress.h"
-#include "nn/init.h"
+#include "nn/training/progress.h"
 
 namespace stretto::examples {
 namespace {
@@ -97,7 +95,6 @@ void check(const Options& o) {
   require_range("--generate", o.generate, 0, 1 << 20);
   require_not_negative("--temperature", o.temperature);
   require_number("--top-p", o.top_p, o.top_p > 0 && o.top_p <= 1, "above 0 and at most 1");
-  require(!o.run.report_only || !o.run.resume.empty(), "--evaluate: needs --resume FILE");
 }
 
 // Defaults, over them the preset, over it the command line. Of a resumed run, its own settings,
@@ -158,7 +155,7 @@ class Run : public ModelRun<LmTraining> {
   std::string name() const { return o_.data.empty() ? "the generated text" : o_.data; }
 
   void prepare() override {
-    std::optional<Tokenizer> known;
+    std::optional<nn::Tokenizer> known;
     if (!run_.resume.empty()) known = saved_tokenizer(settings(), notes_, run_.resume);
     Corpus corpus = read_corpus({.data = o_.data,
                                  .validation = o_.validation,
@@ -187,19 +184,19 @@ class Run : public ModelRun<LmTraining> {
     make_training(settings(), std::move(corpus.tokenizer), std::move(corpus.train), device, name());
   }
 
-  void set_prompt(const Tokenizer& tokenizer) {
+  void set_prompt(const nn::Tokenizer& tokenizer) {
     if (o_.prompt.empty()) {
       prompt_.resize(size_t(std::min<int64_t>(64, valid_.size())));
       valid_.read(0, int64_t(prompt_.size()), prompt_.data());
       return;
     }
-    require(tokenizer.kind() == TokenKind::bytes || invalid_utf8(o_.prompt) < 0,
+    require(tokenizer.kind() == nn::TokenKind::bytes || nn::invalid_utf8(o_.prompt) < 0,
             "--prompt: is not UTF-8");
     std::vector<int32_t> tokens;
     try {
       tokens = tokenizer.encode(o_.prompt);
-    } catch (const UsageError& e) {
-      throw UsageError(std::string("--prompt: ") + e.what());
+    } catch (const Error& e) {
+      throw UsageError("--prompt: " + plain(e));
     }
     if (words() && o_.prompt.back() != '\n') tokens.pop_back();  // the line goes on
     require(!tokens.empty(), "--prompt: has no word");
@@ -214,12 +211,10 @@ class Run : public ModelRun<LmTraining> {
               << ", " << model_and_machine() << std::endl;
   }
 
-  double tokens_per_step() const override { return training_->tokens_per_step(); }
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
                                  "generated.txt"};
-    if (!run_.report_only)
-      all.insert(all.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png", "text.txt"});
+    if (!run_.report_only) all.emplace_back("text.txt");
     return all;
   }
 
@@ -227,17 +222,14 @@ class Run : public ModelRun<LmTraining> {
     const LmSettings& s = settings();
     const int64_t scored_all = valid_.size() - 1;  // all but the first
     const int64_t most = o_.validation_tokens > 0 ? o_.validation_tokens : scored_all;
-    const TokenStream part = valid_.first(1 + std::min(most, scored_all));
+    const nn::TokenStream part = valid_.first(1 + std::min(most, scored_all));
     return scored(part, {.rule = {s.length, s.memory, s.length}, .batch = s.batch}).all.mean();
   }
 
-  Evaluation scored(const TokenStream& tokens, const EvaluationOptions& options) {
-    try {
-      return evaluate(model(), tokens, options);
-    } catch (const Error& e) {
-      throw Error(str("evaluation with length ", options.rule.length, " and memory ",
-                      options.rule.memory, ": ", e.what()));
-    }
+  Evaluation scored(const nn::TokenStream& tokens, const EvaluationOptions& options) {
+    return told_with(
+        str("evaluation with length ", options.rule.length, " and memory ", options.rule.memory),
+        [&] { return evaluate(model(), tokens, options); });
   }
 
   // Bits per character or byte; of words, the perplexity.
@@ -252,8 +244,8 @@ class Run : public ModelRun<LmTraining> {
 
   void report() override {
     if (!run_.report_only)
-      std::cout << "Saved " << checkpoint() << " after " << training_->step() << " steps, "
-                << duration_text(seconds()) << "; now scoring all that is held out" << std::endl;
+      std::cout << saved() << ", " << nn::duration_text(trainer().seconds())
+                << "; now scoring all that is held out" << std::endl;
     if (settings().tokens == "bytes")
       baselines_ = counting_loss(train_, valid_, model().options.vocabulary);
     std::cout << "Held-out " << unit() << ", " << valid_.size() - 1 << " tokens:\n";
@@ -286,18 +278,18 @@ class Run : public ModelRun<LmTraining> {
   }
 
   void write_evaluations(const std::vector<Evaluation>& all) const {
-    MetricsCsv table(path("evaluation.csv"), {"length", "memory", "stride", "context", "tokens",
-                                              "nats_per_token", "tokens_per_second"});
-    MetricsCsv positions(path("position_loss.csv"),
-                         {"length", "memory", "position", "tokens", "nats_per_token"});
+    nn::MetricsCsv table(path("evaluation.csv"), {"length", "memory", "stride", "context", "tokens",
+                                                  "nats_per_token", "tokens_per_second"});
+    nn::MetricsCsv positions(path("position_loss.csv"),
+                             {"length", "memory", "position", "tokens", "nats_per_token"});
     std::vector<Series> curves;
     for (const Evaluation& e : all) {
-      const ScoringRule& r = e.rule;
+      const nn::ScoringRule& r = e.rule;
       table.row({double(r.length), double(r.memory), double(r.stride), e.context,
                  double(e.all.tokens), e.all.mean(), double(e.all.tokens) / e.seconds});
       curves.push_back({label(e), {}, {}});
       const size_t bin = std::max<size_t>(1, e.at.size() / 64);  // a steadier curve
-      LossSum sum;
+      nn::LossSum sum;
       for (size_t i = 0; i < e.at.size(); ++i) {
         if (e.at[i].tokens == 0) continue;
         positions.row({double(r.length), double(r.memory), double(i), double(e.at[i].tokens),
@@ -326,17 +318,17 @@ class Run : public ModelRun<LmTraining> {
                                                      .seed = settings().seed});
     std::vector<int64_t> tokens = prompt_;
     tokens.insert(tokens.end(), drawn.begin(), drawn.end());
-    const Tokenizer& tokenizer = training_ ? training_->tokenizer() : *tokenizer_;
+    const nn::Tokenizer& tokenizer = training_ ? training_->tokenizer() : *tokenizer_;
     write_file_atomically(path("generated.txt"), tokenizer.decode(tokens) + "\n");
     std::cout << "Wrote " << path("generated.txt") << std::endl;
   }
 
   Options o_;
   const nn::Metadata notes_;  // of the checkpoint
-  TokenStream train_, valid_;
+  nn::TokenStream train_, valid_;
   std::string generated_;
   std::vector<int64_t> prompt_;
-  std::optional<Tokenizer> tokenizer_;
+  std::optional<nn::Tokenizer> tokenizer_;
   CountingLoss baselines_{};
 };
 
@@ -350,10 +342,9 @@ int print_parameters(const Options& o, const LmPreset& preset) {
                             .held_out = o.settings.held_out,
                             .seed = o.settings.seed})
                    .tokenizer.size();
-  std::cout << "Position " << o.settings.position << ", " << o.settings.layers << " layers, "
-            << n_tokens << " different tokens\n"
-            << nn::count_parameters<nn::TransformerXL>(o.settings.model(n_tokens)) << std::endl;
-  return 0;
+  return examples::print_parameters<nn::TransformerXL>(
+      o.settings.model(n_tokens), str("Position ", o.settings.position, ", ", o.settings.layers,
+                                      " layers, ", n_tokens, " different tokens"));
 }
 
 int run(Options& options) {
@@ -369,10 +360,7 @@ int run(Options& options) {
 }  // namespace stretto::examples
 
 int main(int argc, char** argv) {
-  using namespace stretto::examples;
-  Options options;
-  return run_program(
+  return stretto::examples::run_program<stretto::examples::Options>(
       argc, argv, "train_lm",
-      "Trains a language model on a text and measures what its positions remember.",
-      [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
+      "Trains a language model on a text and measures what its positions remember.");
 }

@@ -10,7 +10,6 @@
 #include <iostream>
 #include <optional>
 
-#include "examples/common/command_line.h"
 #include "examples/common/counting.h"
 #include "examples/common/settings.h"
 #include "examples/piano/piano_measures.h"
@@ -18,8 +17,8 @@
 #include "examples/piano/piano_report.h"
 #include "examples/piano/piano_training.h"
 #include "examples/training/model_run.h"
-#include "examples/training/progress.h"
-#include "nn/init.h"
+#include "nn/training/evaluate.h"
+#include "nn/training/progress.h"
 
 namespace stretto::examples {
 namespace {
@@ -75,23 +74,17 @@ class Run : public ModelRun<PianoTraining> {
   }
 
   double validate() override { return mean_loss(validation_, settings().length); }
-  double tokens_per_step() const override { return double(settings().batch * settings().length); }
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
                                  "attention.png",  "generated.mid",     "generated.png"};
     if (is_stochastic(settings().position)) all.emplace_back("templates.png");
     if (has_measures()) all.emplace_back("position_measures.csv");
-    if (!run_.report_only)
-      all.insert(all.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png"});
     return all;
   }
 
   std::vector<double> losses(const std::vector<PianoWindow>& all, int64_t length) {
-    try {
-      return loss_by_position(model(), all, length, o_.eval_batch);
-    } catch (const Error& e) {
-      throw Error(str("evaluation with length ", length, ": ", e.what()));
-    }
+    return told_with(str("evaluation with length ", length),
+                     [&] { return loss_by_position(model(), all, length, o_.eval_batch); });
   }
   double mean_loss(const std::vector<PianoWindow>& all, int64_t length) {
     return mean_of(losses(all, length), 0, length);
@@ -99,9 +92,8 @@ class Run : public ModelRun<PianoTraining> {
 
   void report() override {
     if (!run_.report_only)
-      std::cout << "Saved " << checkpoint() << " after " << training_->step() << " steps, "
-                << duration_text(seconds()) << "; now scoring " << evaluation_.size() << " windows"
-                << std::endl;
+      std::cout << saved() << ", " << nn::duration_text(trainer().seconds()) << "; now scoring "
+                << evaluation_.size() << " windows" << std::endl;
     const int64_t n = o_.eval_length, trained = std::min(settings().length, n);
     const std::vector<double> all = losses(evaluation_, n);
     const double within = mean_of(all, 0, trained), beyond = mean_of(all, trained, n);
@@ -126,13 +118,13 @@ class Run : public ModelRun<PianoTraining> {
 
   void write_losses(const std::vector<double>& all, int64_t trained, double within,
                     double beyond) const {
-    MetricsCsv(path("evaluation.csv"),
-               {"windows", "length", "trained_length", "within", "beyond", "unigram", "bigram"})
+    nn::MetricsCsv(path("evaluation.csv"),
+                   {"windows", "length", "trained_length", "within", "beyond", "unigram", "bigram"})
         .row({double(evaluation_.size()), double(all.size()), double(settings().length), within,
               beyond, baselines_.unigram, baselines_.bigram});
     const auto buckets =
         position_buckets(all, trained, std::max<int64_t>(1, settings().length / 16));
-    MetricsCsv table(path("position_loss.csv"), {"first", "last", "nats_per_token"});
+    nn::MetricsCsv table(path("position_loss.csv"), {"first", "last", "nats_per_token"});
     for (const PositionBucket& b : buckets)
       table.row({double(b.first + 1), double(b.last), b.loss});
     write_png(path("position_loss.png"),
@@ -148,8 +140,8 @@ class Run : public ModelRun<PianoTraining> {
   }
 
   void measure_position() {
-    MetricsCsv table(path("position_measures.csv"),
-                     {"first", "last", "lags", "translation_invariance", "monotonicity"});
+    nn::MetricsCsv table(path("position_measures.csv"),
+                         {"first", "last", "lags", "translation_invariance", "monotonicity"});
     std::cout << "Attention of the first layer to repeated tokens, its best head:\n"
               << "  positions      lags   translation invariance   monotonicity (0 is best)\n";
     for (const PositionMeasure& m :
@@ -164,9 +156,10 @@ class Run : public ModelRun<PianoTraining> {
   }
 
   void draw_attention() {
+    const nn::EvalMode guard(model());
     const AttentionPictureOptions shown{.layers = read_list("--picture-layers", o_.picture_layers),
                                         .heads = o_.picture_heads};
-    const Device device = model().embedding.weight.device();
+    const Device device = model().device();
     const Tensor tokens = window_batch(evaluation_, 0, 1, o_.picture_length).inputs.to(device);
     write_png(path("attention.png"), attention_picture(model(), tokens, shown));
     if (const auto image = template_picture(model(), o_.picture_length, shown))
@@ -191,26 +184,23 @@ class Run : public ModelRun<PianoTraining> {
   CountingLoss baselines_{};
 };
 
-int run(PianoOptions& options) {
+}  // namespace
+
+static int run(PianoOptions& options) {
   resolve(options);
   if (options.run.parameters) {
     const PianoSettings& s = options.settings;
-    std::cout << "Tokens " << s.tokens << ", attention " << s.attention << ", position "
-              << s.position << "\n"
-              << nn::count_parameters<nn::LanguageModel>(s.model()) << std::endl;
-    return 0;
+    return print_parameters<nn::LanguageModel>(
+        s.model(),
+        "Tokens " + s.tokens + ", attention " + s.attention + ", position " + s.position);
   }
   return Run(options)();
 }
 
-}  // namespace
 }  // namespace stretto::examples
 
 int main(int argc, char** argv) {
-  using namespace stretto::examples;
-  PianoOptions options;
-  return run_program(
+  return stretto::examples::run_program<stretto::examples::PianoOptions>(
       argc, argv, "train_music",
-      "Trains a model of piano music on MIDI files, measures it and lets it write.",
-      [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
+      "Trains a model of piano music on MIDI files, measures it and lets it write.");
 }

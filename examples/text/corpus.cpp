@@ -1,5 +1,7 @@
 #include "examples/text/corpus.h"
 
+#include <map>
+
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/text/grammar.h"
@@ -14,11 +16,11 @@ struct Text {
   std::shared_ptr<const void> owner;
 };
 
-Text map_text(const std::string& path, TokenKind kind) {
+Text map_text(const std::string& path, nn::TokenKind kind) {
   const auto file = std::make_shared<const MappedFile>(path);
   const std::string_view text = file->bytes();
   require(!text.empty(), path + ": is empty");
-  const int64_t at = kind == TokenKind::bytes ? -1 : invalid_utf8(text);
+  const int64_t at = kind == nn::TokenKind::bytes ? -1 : nn::invalid_utf8(text);
   require(at < 0,
           path + ": is not UTF-8 at byte " + as_text(at) + "; --tokens bytes takes any file");
   return {text, file};
@@ -30,17 +32,24 @@ Text generated_text(uint64_t seed) {
 }
 
 // The last place at or before `at` where a token, for words a line, begins.
-size_t cut(std::string_view text, TokenKind kind, size_t at) {
-  if (kind == TokenKind::chars)
+size_t cut(std::string_view text, nn::TokenKind kind, size_t at) {
+  if (kind == nn::TokenKind::chars)
     while (at > 0 && (uint8_t(text[at]) & 0xC0) == 0x80) --at;
-  if (kind == TokenKind::words)
+  if (kind == nn::TokenKind::words)
     while (at > 0 && text[at - 1] != '\n') --at;
   return at;
 }
 
 }  // namespace
 
-Corpus read_corpus(const CorpusOptions& o, std::optional<Tokenizer> known) {
+nn::TokenKind token_kind(const std::string& name) {
+  static const std::map<std::string, nn::TokenKind> kinds{{"bytes", nn::TokenKind::bytes},
+                                                          {"chars", nn::TokenKind::chars},
+                                                          {"words", nn::TokenKind::words}};
+  return find_name(kinds, "--tokens", name);
+}
+
+Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
   const std::string name = o.data.empty() ? "the generated text" : o.data;
   const Text text = o.data.empty() ? generated_text(o.seed) : map_text(o.data, o.kind);
   Text train = text, valid;
@@ -49,22 +58,23 @@ Corpus read_corpus(const CorpusOptions& o, std::optional<Tokenizer> known) {
     const size_t at = cut(text.view, o.kind, size_t((1 - o.held_out) * double(size)));
     require(at > 0 && at < size, name + ": is too short to hold out " + as_text(o.held_out) +
                                      " of it" +
-                                     (o.kind == TokenKind::words ? " in whole lines" : ""));
+                                     (o.kind == nn::TokenKind::words ? " in whole lines" : ""));
     train.view = text.view.substr(0, at);
     valid = {text.view.substr(at), text.owner};
   } else {
     valid = map_text(o.validation, o.kind);
   }
-  const Tokenizer tokenizer =
-      known ? *known : Tokenizer::learn(o.kind, train.view, o.vocabulary, valid.view);
+  const nn::Tokenizer tokenizer = known ? *known : as_usage([&] {
+    return nn::Tokenizer::learn(o.kind, train.view, o.vocabulary, valid.view);
+  });
   const auto stream = [&](const Text& part, const std::string& file) {
     try {
-      return TokenStream(tokenizer, part.view, part.owner);
-    } catch (const UsageError& e) {
-      throw UsageError(file + ": " + e.what() + " of the checkpoint");
+      return nn::TokenStream(tokenizer, part.view, part.owner);
+    } catch (const Error& e) {
+      throw UsageError(file + ": " + plain(e) + " of the checkpoint");
     }
   };
-  TokenStream to_learn = stream(train, name);
+  nn::TokenStream to_learn = stream(train, name);
   return {.tokenizer = tokenizer,
           .train = std::move(to_learn),
           .valid = stream(valid, o.validation.empty() ? name : o.validation),

@@ -4,22 +4,25 @@
 #include <optional>
 #include <string>
 
-#include "examples/text/token_stream.h"
+#include "nn/training/token_stream.h"
 
 namespace stretto::examples {
+
+/// "bytes", "chars", "words"; UsageError for another name.
+nn::TokenKind token_kind(const std::string& name);
 
 struct CorpusOptions {
   std::string data;        // empty: generate_text(seed)
   std::string validation;  // empty: the last `held_out` of the data
-  TokenKind kind = TokenKind::bytes;
+  nn::TokenKind kind = nn::TokenKind::bytes;
   int64_t vocabulary = 0;  // most words, 0: all
   double held_out = 0.1;
   uint64_t seed = 1;
 };
 
 struct Corpus {
-  Tokenizer tokenizer;
-  TokenStream train, valid;
+  nn::Tokenizer tokenizer;
+  nn::TokenStream train, valid;
   std::string generated;  // the text, where it was
 };
 
@@ -29,6 +32,6 @@ struct Corpus {
 /// or that of the training part (of bytes: of both). The cut moves back to the start of a
 /// character; for words, of a line. Throws UsageError, naming the file, where it cannot be mapped
 /// (MappedFile), is empty or is not UTF-8 (but for bytes), and where a part has no token.
-Corpus read_corpus(const CorpusOptions& options, std::optional<Tokenizer> known = {});
+Corpus read_corpus(const CorpusOptions& options, std::optional<nn::Tokenizer> known = {});
 
 }  // namespace stretto::examples

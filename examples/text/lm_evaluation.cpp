@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cmath>
 
-#include "autograd/tape.h"
 #include "examples/common/interrupt.h"
 #include "nn/models/generation.h"
 #include "ops/create.h"
@@ -22,27 +21,22 @@ double now() {
 class Evaluating {
  public:
   Evaluating(nn::TransformerXL& model, Lengths lengths)
-      : model_(model), lengths_(model.lengths), training_(model.training()) {
+      : model_(model), lengths_(model.lengths), guard_(model) {
     model_.lengths = lengths;
-    model_.eval();
   }
-  ~Evaluating() {
-    model_.lengths = lengths_;
-    model_.train(training_);
-  }
+  ~Evaluating() { model_.lengths = lengths_; }
   Evaluating(const Evaluating&) = delete;
   Evaluating& operator=(const Evaluating&) = delete;
 
  private:
   nn::TransformerXL& model_;
   const Lengths lengths_;
-  const bool training_;
-  NoGrad guard_;
+  const nn::EvalMode guard_;
 };
 
 }  // namespace
 
-Evaluation evaluate(nn::TransformerXL& model, const TokenStream& tokens,
+Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
                     const EvaluationOptions& o) {
   const int64_t kept = o.rule.memory;
   const bool same = o.same_length && kept > 0;
@@ -50,12 +44,12 @@ Evaluation evaluate(nn::TransformerXL& model, const TokenStream& tokens,
                                  .clamp = o.clamp,
                                  .same_length = same ? nn::TransformerXL::SameLength::original
                                                      : nn::TransformerXL::SameLength::off});
-  const Device device = model.embedding.weights[0].device();
-  Evaluation result{.rule = o.rule, .at = std::vector<LossSum>(size_t(o.rule.length))};
+  const Device device = model.device();
+  Evaluation result{.rule = o.rule, .at = std::vector<nn::LossSum>(size_t(o.rule.length))};
   const double begin = now();
   nn::TransformerXL::Memory memory;
   double context = 0;
-  scoring_segments(tokens, o.rule, o.batch, [&](const nn::Batch& s) {
+  nn::scoring_segments(tokens, o.rule, o.batch, [&](const nn::Batch& s) {
     check_interrupt();
     std::vector<int64_t> targets = s.targets.to_vector<int64_t>();
     const std::vector<int64_t> wanted = targets;
@@ -69,7 +63,7 @@ Evaluation evaluate(nn::TransformerXL& model, const TokenStream& tokens,
     for (size_t i = 0; i < losses.size(); ++i) {
       if (wanted[i] == nn::not_scored) continue;
       const int64_t position = int64_t(i) % n;
-      for (LossSum* sum : {&result.all, &result.at[size_t(position)]}) {
+      for (nn::LossSum* sum : {&result.all, &result.at[size_t(position)]}) {
         sum->loss += losses[i];
         ++sum->tokens;
       }
@@ -82,7 +76,8 @@ Evaluation evaluate(nn::TransformerXL& model, const TokenStream& tokens,
   return result;
 }
 
-CountingLoss counting_loss(const TokenStream& train, const TokenStream& valid, int64_t n_tokens) {
+CountingLoss counting_loss(const nn::TokenStream& train, const nn::TokenStream& valid,
+                           int64_t n_tokens) {
   TokenCounts counts(n_tokens);
   int64_t before = TokenCounts::none;
   train.each([&](int64_t token) {
@@ -102,7 +97,7 @@ CountingLoss counting_loss(const TokenStream& train, const TokenStream& valid, i
 std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<int64_t>& prompt,
                                   const WritingOptions& o) {
   const Evaluating guard(model, model.lengths);
-  const Device device = model.embedding.weights[0].device();
+  const Device device = model.device();
   const bool recurrent = model.lengths.memory > 0;
   nn::TransformerXL::Memory memory;
   std::vector<int64_t> seen;

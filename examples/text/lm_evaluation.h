@@ -5,42 +5,36 @@
 #include <vector>
 
 #include "examples/common/counting.h"
-#include "examples/text/segments.h"
-#include "examples/text/tokenizer.h"
 #include "nn/models/transformer_xl.h"
+#include "nn/training/evaluate.h"
+#include "nn/training/segments.h"
 
 namespace stretto::examples {
 
-/// A sum of losses in nats, and of how many tokens.
-struct LossSum {
-  double loss = 0;
-  int64_t tokens = 0;
-  double mean() const { return loss / double(tokens); }
-};
-
 struct Evaluation {
-  ScoringRule rule;
-  LossSum all;
-  std::vector<LossSum> at;  // by the position within the segment
+  nn::ScoringRule rule;
+  nn::LossSum all;
+  std::vector<nn::LossSum> at;  // by the position within the segment
   /// Tokens that a layer can see when it predicts one, itself included, on average.
   double context = 0;
   double seconds = 0;
 };
 
 struct EvaluationOptions {
-  ScoringRule rule;
+  nn::ScoringRule rule;
   int64_t batch = 8;
   int64_t clamp = 0;  // TransformerXL::Lengths, as the next
   bool same_length = false;
 };
 
-/// Scores every token but the very first exactly once (scoring_segments). The model's lengths are
-/// as before afterwards. Throws Interrupted when the user stops the program.
-Evaluation evaluate(nn::TransformerXL& model, const TokenStream& tokens,
+/// Scores every token but the very first exactly once (nn::scoring_segments). The model's lengths
+/// are as before afterwards. Throws Interrupted when the user stops the program.
+Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
                     const EvaluationOptions& options);
 
 /// Of every token of `valid` but the very first, after counting `train`.
-CountingLoss counting_loss(const TokenStream& train, const TokenStream& valid, int64_t n_tokens);
+CountingLoss counting_loss(const nn::TokenStream& train, const nn::TokenStream& valid,
+                           int64_t n_tokens);
 
 struct WritingOptions {
   int64_t tokens = 0;

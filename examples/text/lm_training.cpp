@@ -1,6 +1,7 @@
 #include "examples/text/lm_training.h"
 
 #include "examples/common/settings.h"
+#include "examples/training/fingerprint.h"
 #include "ops/reduce.h"
 
 namespace stretto::examples {
@@ -9,7 +10,7 @@ namespace {
 constexpr const char* vocabulary_note = "vocabulary.tokens";
 
 // By a thread where one can be had: of a large text it takes a while, and training need not wait.
-std::shared_future<std::string> fingerprint(const TokenStream& tokens) {
+std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens) {
   return std::async([tokens] {
     Fingerprint print;
     tokens.each([&](int64_t token) { print.add(token); });
@@ -17,7 +18,8 @@ std::shared_future<std::string> fingerprint(const TokenStream& tokens) {
   });
 }
 
-const TokenStream& enough(const TokenStream& tokens, const LmSettings& s, const std::string& data) {
+const nn::TokenStream& enough(const nn::TokenStream& tokens, const LmSettings& s,
+                              const std::string& data) {
   const int64_t needed = s.batch * (s.length + 1);
   require(tokens.size() >= needed, data + ": " + as_text(tokens.size()) +
                                        " tokens to learn from are too few; " + as_text(needed) +
@@ -28,35 +30,31 @@ const TokenStream& enough(const TokenStream& tokens, const LmSettings& s, const 
 
 }  // namespace
 
-LmTraining::LmTraining(const LmSettings& s, Tokenizer tokenizer, TokenStream train, Device device,
-                       const std::string& data)
+LmTraining::LmTraining(const LmSettings& s, nn::Tokenizer tokenizer, nn::TokenStream train,
+                       Device device, const std::string& data)
     : ModelTraining(s, s.model(tokenizer.size()), {.lr = s.learning_rate},
                     {fingerprint(enough(train, s, data)),
                      "text than that of --data (or of --seed without it)"},
-                    device),
+                    device, cosine_of(s), s.batch * s.length),
       tokenizer_(std::move(tokenizer)),
-      segments_(std::move(train), s.batch, s.length) {}
-
-StepResult LmTraining::train_step(double progress) {
-  const nn::Batch segment = segments_(step());
-  if (segments_.starts_epoch(step())) memory_ = {};
-  nn::TransformerXL::Memory after = memory_;
-  const StepResult result = update_on_schedule(progress, [&] {
-    return mean(model.nll(segment.inputs.to(device()), segment.targets.to(device()),
-                          settings.memory > 0 ? &after : nullptr));
-  });
-  memory_ = std::move(after);
-  return result;
+      segments_(std::move(train), s.batch, s.length) {
+  trainer.options.after_step = [this](const nn::StepResult&) { memory_ = std::move(after_); };
 }
 
-void LmTraining::keep(RunRecord& record) const {
-  record.settings[vocabulary_note] = tokenizer_.to_note();
+Tensor LmTraining::loss(int64_t step) {
+  const auto [inputs, targets] = segments_(step).to(model.device());
+  after_ = segments_.starts_epoch(step) ? nn::TransformerXL::Memory() : memory_;
+  return mean(model.nll(inputs, targets, settings.memory > 0 ? &after_ : nullptr));
+}
+
+void LmTraining::keep(nn::TrainingState& state) const {
+  state.notes[vocabulary_note] = tokenizer_.to_note();
   for (size_t i = 0; i < memory_.layers.size(); ++i)
-    record.tensors.push_back({"memory." + std::to_string(i), memory_.layers[i]});
+    state.tensors.push_back({"memory." + std::to_string(i), memory_.layers[i]});
 }
 
-void LmTraining::take(const RunRecord& record, const std::string& path) {
-  const std::vector<nn::NamedTensor>& tensors = record.tensors;
+void LmTraining::take(const nn::TrainingState& state, const std::string& path) {
+  const std::vector<nn::NamedTensor>& tensors = state.tensors;
   const size_t n = tensors.size();
   bool good = n == 0 || n == size_t(settings.layers);
   nn::TransformerXL::Memory memory;
@@ -68,21 +66,21 @@ void LmTraining::take(const RunRecord& record, const std::string& path) {
            t.tensor.size(0) == settings.batch && t.tensor.size(1) <= settings.memory &&
            t.tensor.size(1) == tensors[0].tensor.size(1) && t.tensor.size(2) == settings.d_model;
     require(good, path + ": its memory is malformed");
-    memory.layers[size_t(i)] = t.tensor.to(device());
+    memory.layers[size_t(i)] = t.tensor.to(model.device());
   }
-  require(good && (n > 0) == (settings.memory > 0 && record.step > 0),
+  require(good && (n > 0) == (settings.memory > 0 && state.step > 0),
           path + ": its memory is malformed");
   memory_ = std::move(memory);
 }
 
-Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
-                          const std::string& path) {
+nn::Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
+                              const std::string& path) {
   const auto note = notes.find(vocabulary_note);
   require(note != notes.end(), path + ": its vocabulary is missing");
   try {
-    return Tokenizer::from_note(token_kind(settings.tokens), note->second);
-  } catch (const UsageError& e) {
-    throw UsageError(path + ": " + e.what());
+    return nn::Tokenizer::from_note(token_kind(settings.tokens), note->second);
+  } catch (const Error& e) {
+    throw UsageError(path + ": " + plain(e));
   }
 }
 

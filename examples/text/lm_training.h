@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "examples/text/lm_settings.h"
-#include "examples/text/segments.h"
 #include "examples/training/model_training.h"
 #include "nn/models/transformer_xl.h"
+#include "nn/training/segments.h"
 
 namespace stretto::examples {
 
@@ -17,28 +17,25 @@ class LmTraining : public ModelTraining<nn::TransformerXL, nn::Adam, LmSettings>
  public:
   /// `train` is what the checkpoint's fingerprint is of. Throws UsageError, naming `data`, where a
   /// column of a batch would be shorter than a segment.
-  LmTraining(const LmSettings& settings, Tokenizer tokenizer, TokenStream train, Device device,
-             const std::string& data);
+  LmTraining(const LmSettings& settings, nn::Tokenizer tokenizer, nn::TokenStream train,
+             Device device, const std::string& data);
 
-  /// One update on segment `step()`, as in RunSchedule and update(). At the start of an epoch the
-  /// memory is empty.
-  StepResult train_step(double progress);
-
-  double tokens_per_step() const { return double(settings.batch * settings.length); }
-  const Tokenizer& tokenizer() const { return tokenizer_; }
+  /// Of segment `step`; at the start of an epoch the memory is empty.
+  Tensor loss(int64_t step) override;
+  const nn::Tokenizer& tokenizer() const { return tokenizer_; }
 
  private:
   // The memory and the vocabulary.
-  void keep(RunRecord& record) const override;
-  void take(const RunRecord& record, const std::string& path) override;
+  void keep(nn::TrainingState& state) const override;
+  void take(const nn::TrainingState& state, const std::string& path) override;
 
-  Tokenizer tokenizer_;
-  const OrderedSegments segments_;
-  nn::TransformerXL::Memory memory_;
+  nn::Tokenizer tokenizer_;
+  const nn::OrderedSegments segments_;
+  nn::TransformerXL::Memory memory_, after_;  // before and after the segment of the last loss
 };
 
 /// The vocabulary of a checkpoint.
-Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
-                          const std::string& path);
+nn::Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
+                              const std::string& path);
 
 }  // namespace stretto::examples

@@ -1,22 +1,25 @@
-// A TrainingRun of one model: a ModelTraining, or with --evaluate a checkpoint's model alone.
+// A program that trains one model: a ModelTraining, or with --evaluate a checkpoint's model alone.
 #pragma once
 
+#include <iostream>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "core/blas.h"
 #include "core/parallel.h"
+#include "examples/common/command_line.h"
 #include "examples/training/training_run.h"
+#include "nn/init.h"
 #include "nn/training/checkpoint.h"
 
 namespace stretto::examples {
 
-/// `Training` is a ModelTraining (model_training.h) with StepResult train_step(double progress).
+/// `Training` is a ModelTraining (model_training.h).
 template <class Training>
 class ModelRun : public TrainingRun {
  protected:
-  using Model = decltype(Training::model);
+  using Model = typename Training::Model;
   using TrainingRun::TrainingRun;
 
   Model& model() { return training_ ? training_->model : *evaluated_; }
@@ -27,7 +30,7 @@ class ModelRun : public TrainingRun {
   void make_training(Arguments&&... arguments) {
     as_usage([&] {
       training_.emplace(std::forward<Arguments>(arguments)...);
-      if (!run_.resume.empty()) earlier_ = training_->load(run_.resume);
+      if (!run_.resume.empty()) training_->load(run_.resume);
     });
   }
   /// The model of the checkpoint, for --evaluate; errors as above.
@@ -44,19 +47,27 @@ class ModelRun : public TrainingRun {
     return str(model().parameter_count(), " parameters, ", num_threads(), " threads, ",
                blas_description());
   }
+  /// "Saved out/checkpoint.safetensors after 100 steps".
+  std::string saved() {
+    return str("Saved ", checkpoint(), " after ", training_->step(), " steps");
+  }
 
-  StepResult train_step(double progress) override { return training_->train_step(progress); }
-  void save(const std::string& path, const RunProgress& progress) const override {
-    training_->save(path, progress);
-  }
-  RunState state() const override {
-    return {training_->step(), training_->settings.steps, training_->learning_rate()};
-  }
+  nn::Trainer& trainer() override { return training_->trainer; }
+  Tensor loss(int64_t step) override { return training_->loss(step); }
+  void save() override { training_->save(checkpoint()); }
 
   std::optional<Training> training_;
 
  private:
   std::optional<Model> evaluated_;
 };
+
+/// For --parameters: the number is the last line.
+template <class Model>
+int print_parameters(const typename Model::Options& options, const std::string& about = "") {
+  std::cout << about << (about.empty() ? "" : "\n") << nn::count_parameters<Model>(options)
+            << std::endl;
+  return 0;
+}
 
 }  // namespace stretto::examples

@@ -57,8 +57,7 @@ void ModelSettings::check_position(const nn::PositionSettings& p) const {
   try {
     why = nn::refusal(position, attention, p, layer());
   } catch (const Error& e) {
-    const std::string told = e.what();  // "[position] spiral: accepted are …"
-    throw UsageError("--position " + told.substr(told.find("] ") + 2));
+    throw UsageError("--position " + plain(e));
   }
   require(why.empty(), "--position " + why);
   require(!has_position("sinusoid") || p.layout != nn::Sinusoid::concatenated || d_model % 2 == 0,

@@ -2,16 +2,14 @@
 // checkpoint that continues it bit for bit. What a program adds is its data and the loss of a step.
 #pragma once
 
-#include <functional>
 #include <future>
 #include <string>
 #include <utility>
 
 #include "core/random.h"
 #include "examples/common/settings.h"
-#include "examples/training/training.h"
-#include "examples/training/training_file.h"
 #include "nn/training/optim.h"
+#include "nn/training/trainer.h"
 
 namespace stretto::examples {
 
@@ -21,36 +19,56 @@ nn::AdamW::Options adamw_of(const Settings& s) {
   return {.lr = s.learning_rate, .beta2 = 0.98, .eps = 1e-9, .weight_decay = s.weight_decay};
 }
 
+/// Linear warm-up, then half a cosine to a hundredth of the peak: over the steps, or, where their
+/// number is 0, over the share of the run's time that has passed. Of settings with learning_rate,
+/// warmup and steps.
+template <class Settings>
+nn::WarmupCosine cosine_of(const Settings& s) {
+  return {.peak = s.learning_rate,
+          .warmup = s.warmup,
+          .steps = s.steps,
+          .floor = s.learning_rate / 100};
+}
+
 /// `Settings` is a struct as in settings.h, with seed, steps and clip.
-template <class Model, class Optimizer, class Settings>
+template <class AnyModel, class Optimizer, class Settings>
 class ModelTraining {
  public:
-  int64_t step() const { return step_; }
-  double learning_rate() const { return optimizer_.learning_rate(); }
-  Device device() const { return device_; }
+  using Model = AnyModel;
 
-  /// As save_run; the time taken so far is kept where the schedule follows the clock.
-  void save(const std::string& path, const RunProgress& progress) const {
-    RunRecord record = self();
-    record.progress = progress;
-    keep(record);
-    save_run(path, model, optimizer_, record);
+  int64_t step() const { return trainer.steps_done(); }
+
+  /// Mean loss of batch `step` of the data, in nats per token.
+  virtual Tensor loss(int64_t step) = 0;
+  /// One update, as nn::Trainer::step.
+  nn::StepResult train_step(double progress) {
+    return trainer.step([&] { return loss(step()); }, progress);
   }
-  /// Continues from a checkpoint of the same settings, as load_run.
-  RunProgress load(const std::string& path) {
-    RunRecord record = self();
-    load_run(path, model, optimizer_, record, data_.others);
-    take(record, path);
-    step_ = record.step;
-    return record.progress;
+
+  void save(const std::string& path) const {
+    nn::TrainingState state{.notes = settings_to_notes(settings)};
+    state.notes["data"] = data_.fingerprint.get();
+    keep(state);
+    trainer.save(path, std::move(state));
+  }
+  /// Continues from a checkpoint of the same settings. Throws Error or UsageError for any other
+  /// file, and for one that was trained on other data.
+  void load(const std::string& path) {
+    const nn::Metadata notes = nn::load_training_state(path).notes;
+    const auto saved = notes.find("data");
+    require(saved != notes.end() && saved->second == data_.fingerprint.get(),
+            path + ": was trained on other " + data_.others);
+    take(trainer.load(path), path);
   }
 
   const Settings settings;
   Model model;
+  Optimizer optimizer;
+  nn::Trainer trainer;
 
  protected:
   /// What a checkpoint knows of the data: their fingerprint, which may still be in the making, and
-  /// what load_run says of others.
+  /// what load() says of others, with their option: "chorales than those of --data".
   struct Data {
     Data(std::string fingerprint_, std::string others_) : others(std::move(others_)) {
       std::promise<std::string> known;
@@ -64,48 +82,31 @@ class ModelTraining {
     std::string others;
   };
 
-  /// The model's first values are a function of the seed alone.
+  /// The model's first values are a function of the seed alone. `tokens` are those of a step, for
+  /// the speed.
   ModelTraining(const Settings& s, const typename Model::Options& model_options,
-                const typename Optimizer::Options& optimizer_options, Data data, Device device)
+                const typename Optimizer::Options& optimizer_options, Data data, Device device,
+                nn::Schedule schedule, int64_t tokens)
       : settings(s),
         model((manual_seed(s.seed), model_options)),
-        optimizer_(model.parameters(), optimizer_options),
-        data_(std::move(data)),
-        device_(device) {
+        optimizer(model.parameters(), optimizer_options),
+        trainer(model, optimizer,
+                {.steps = s.steps,
+                 .schedule = std::move(schedule),
+                 .clip = s.clip,
+                 .tokens_per_step = double(tokens)}),
+        data_(std::move(data)) {
     model.to(device);
   }
-  virtual ~ModelTraining() = default;
+  ~ModelTraining() = default;
 
-  /// One update() at this learning rate.
-  StepResult update_at(double learning_rate, const std::function<Tensor()>& loss) {
-    optimizer_.set_learning_rate(learning_rate);
-    const StepResult result = update(optimizer_, model, settings.clip, step_ + 1, loss);
-    ++step_;
-    return result;
-  }
-  /// One at the rate of RunSchedule, for settings with learning_rate and warmup.
-  StepResult update_on_schedule(double progress, const std::function<Tensor()>& loss) {
-    const RunSchedule schedule{settings.learning_rate, settings.warmup, settings.steps};
-    return update_at(schedule.at(step_ + 1, progress), loss);
-  }
-
-  /// More that a checkpoint keeps: adds it to a record, and takes it from one that was read, or
+  /// More that a checkpoint keeps: adds it to what is saved, and takes it from what was read, or
   /// throws UsageError naming `path`.
-  virtual void keep(RunRecord&) const {}
-  virtual void take(const RunRecord&, const std::string&) {}
+  virtual void keep(nn::TrainingState&) const {}
+  virtual void take(const nn::TrainingState&, const std::string& /*path*/) {}
 
  private:
-  RunRecord self() const {
-    return {.settings = settings_to_notes(settings),
-            .data = data_.fingerprint.get(),
-            .by_clock = settings.steps == 0,
-            .step = step_};
-  }
-
-  Optimizer optimizer_;
   const Data data_;
-  const Device device_;
-  int64_t step_ = 0;
 };
 
 }  // namespace stretto::examples

@@ -4,8 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
-#include <chrono>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <iomanip>
@@ -13,20 +11,14 @@
 #include <sstream>
 
 #include "autograd/tape.h"
+#include "core/available_memory.h"
 #include "core/parallel.h"
-#include "core/random.h"
 #include "core/storage.h"
 #include "examples/common/interrupt.h"
-#include "examples/common/memory.h"
 #include "examples/common/settings.h"
-#include "examples/training/progress.h"
 
 namespace stretto::examples {
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 void check(const RunOptions& o, int64_t steps) {
   require_range("--threads", o.threads, 0, 256);
@@ -35,6 +27,17 @@ void check(const RunOptions& o, int64_t steps) {
   require_positive("--minutes", o.minutes);
   require(steps == 0 || !o.given("--minutes"),
           "--minutes: this run takes " + as_text(steps) + " steps, by --steps");
+}
+
+// A model that no memory can hold is refused here; what cannot be foreseen throws OutOfMemory
+// later, before the system would end a program at random. `smaller` names options that help.
+void check_memory(double least_bytes, const std::string& smaller) {
+  const int64_t available = available_memory();
+  require(least_bytes <= double(available),
+          "this model and batch need at least " + fixed(least_bytes / 1e9, 1) +
+              " GB of memory, and " + fixed(double(available) / 1e9, 1) + " GB are free; make " +
+              smaller + " smaller");
+  set_memory_limit(available);
 }
 
 // Whether files can be made or replaced in a folder, as far as can be seen without trying.
@@ -101,20 +104,9 @@ void check_same_settings(const nn::Metadata& saved, const nn::Metadata& asked,
   }
 }
 
-void check_memory(double least_bytes, const std::string& smaller) {
-  const int64_t available = available_memory();
-  require(least_bytes <= double(available),
-          "this model and batch need at least " + fixed(least_bytes / 1e9, 1) +
-              " GB of memory, and " + fixed(double(available) / 1e9, 1) + " GB are free; make " +
-              smaller + " smaller");
-  set_memory_limit(available);
-}
-
 std::string TrainingRun::path(const std::string& name) const {
   return (std::filesystem::path(run_.out) / name).string();
 }
-
-double TrainingRun::seconds() const { return earlier_.seconds + now() - started_; }
 
 Device TrainingRun::use_device(int64_t steps, double least_bytes,
                                const std::string& smaller) const {
@@ -144,50 +136,38 @@ void TrainingRun::claim_folder() {
 }
 
 void TrainingRun::open_folder() {
-  check_writable(run_.out, files());
+  std::vector<std::string> names = files();
+  if (!run_.report_only)
+    names.insert(names.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png"});
+  check_writable(run_.out, names);
   std::error_code error;
   std::filesystem::create_directories(run_.out, error);
   require(!error, "--out: cannot make the folder " + run_.out + ": " + error.message());
   claim_folder();
   if (run_.report_only) return;
-  const std::vector<std::string> columns{
-      "step",          "seconds",       "train_loss",       "valid_loss",
-      "learning_rate", "gradient_norm", "tokens_per_second"};
-  metrics_.emplace(run_.resume.empty()
-                       ? MetricsCsv(path("metrics.csv"), columns)
-                       : MetricsCsv::resume(path("metrics.csv"), columns, state().step));
-}
-
-void TrainingRun::save_checkpoint() const {
-  const auto lock = finish_files();
-  RunProgress progress = so_far_;
-  progress.seconds = seconds();
-  save(checkpoint(), progress);
+  trainer().options.folder = run_.out;
+  as_usage([&] { trainer().metrics(); });
 }
 
 // What is said when a signal ends the run.
-std::string TrainingRun::stopped() const {
-  return "Stopped at step " + std::to_string(state().step) +
+std::string TrainingRun::stopped() {
+  return "Stopped at step " + std::to_string(trainer().steps_done()) +
          ". To go on, repeat the command with --resume " + checkpoint();
 }
 
 int TrainingRun::operator()() {
+  require(!run_.report_only || !run_.resume.empty(), "--evaluate: needs --resume FILE");
   install_interrupt_handlers();
   end_on_signal("Stopped before training.");
   claim_folder();
   prepare();
   open_folder();
-  so_far_ = earlier_;
   try {
-    started_ = now();
+    if (!run_.report_only) trainer().start_clock();
     begin();
     if (!run_.report_only) {
       ask_on_signal();
-      try {
-        train();
-        save_checkpoint();
-      } catch (const Interrupted&) {
-        save_checkpoint();
+      if (!train()) {
         std::cout << stopped() << std::endl;
         return interrupted_exit_code();
       }
@@ -200,64 +180,29 @@ int TrainingRun::operator()() {
   return 0;
 }
 
-// How much of the run is done, 0 to 1.
-double TrainingRun::progress() const {
-  const RunState s = state();
-  return s.steps > 0 ? double(s.step) / double(s.steps) : seconds() / (60 * run_.minutes);
-}
-
-// Whether it is time to evaluate after a step that began at `before`.
-bool TrainingRun::evaluation_is_due(double before) const {
-  if (run_.evaluate_every > 0) return state().step % run_.evaluate_every == 0;
-  return std::floor(20 * progress()) > std::floor(20 * before);
-}
-
-void TrainingRun::train() {
-  Progress bar(state().steps, {.starting_fraction = progress()});
-  double rate = 0;  // it and the loss are shown smoothed
-  if (so_far_.unmeasured) measure(bar, rate);
-  while (progress() < 1) {
-    check_interrupt();
-    const double before = progress(), begin = now();
-    const StepResult result = train_step(before);
-    const double speed = tokens_per_step() / (now() - begin);
-    rate = rate == 0 ? speed : 0.95 * rate + 0.05 * speed;
-    so_far_.loss_sum = 0.98 * so_far_.loss_sum + 0.02 * result.loss;
-    so_far_.loss_weight = 0.98 * so_far_.loss_weight + 0.02;
-    const int64_t step = state().step;
-    bar.update(step, progress(), so_far_.loss_sum / so_far_.loss_weight, rate);
-    if (evaluation_is_due(before)) {
-      so_far_.unmeasured = {{result.gradient_norm, state().learning_rate}};
-      measure(bar, rate);
-    }
-    if (step % run_.save_every == 0) save_checkpoint();
-  }
-  bar.finish();
-}
-
-// A row for the last step. One that is stopped leaves no trace, and is done when the run goes on.
-void TrainingRun::measure(Progress& bar, double rate) {
-  const RandomState random = random_state();
-  double valid = 0;
+// False where a signal has ended it; it is saved in any case.
+bool TrainingRun::train() {
+  nn::TrainerOptions& o = trainer().options;
+  o.minutes = run_.minutes;
+  o.evaluate_every = run_.evaluate_every;
+  o.save_every = run_.save_every;
+  o.stop = interrupted;
+  o.save = [&] {
+    const auto lock = finish_files();
+    save();
+  };
   try {
-    valid = validate();
+    return trainer().run([&](int64_t step) { return loss(step); }, [&] { return validate(); });
   } catch (const Interrupted&) {
-    set_random_state(random);
-    throw;
+    o.save();
+    return false;
   }
-  const int64_t step = state().step;
-  const double loss = so_far_.loss_sum / so_far_.loss_weight;
-  const auto [gradient_norm, learning_rate] = *so_far_.unmeasured;
-  metrics_->row({double(step), seconds(), loss, valid, learning_rate, gradient_norm, rate});
-  so_far_.unmeasured.reset();
-  bar.message("step " + std::to_string(step) + ": loss " + fixed(loss, 4) + ", validation " +
-              fixed(valid, 4));
 }
 
 void TrainingRun::draw_curve(const std::string& title, const std::string& unit, double scale,
-                             const std::vector<ReferenceLine>& references) const {
+                             const std::vector<ReferenceLine>& references) {
   std::vector<double> steps, train, valid;
-  for (const std::vector<double>& row : metrics_->rows()) {
+  for (const std::vector<double>& row : trainer().metrics().rows()) {
     steps.push_back(row[0]);
     train.push_back(scale * row[2]);
     valid.push_back(scale * row[3]);

@@ -12,18 +12,14 @@
 #include "examples/common/error.h"
 #include "examples/common/folder_lock.h"
 #include "examples/plot/chart.h"
-#include "examples/training/metrics.h"
-#include "examples/training/training.h"
-#include "examples/training/training_file.h"
 #include "nn/files/safetensors.h"
+#include "nn/training/trainer.h"
 
 namespace CLI {
 class App;
 }
 
 namespace stretto::examples {
-
-class Progress;
 
 /// What a checkpoint does not keep and every program has.
 struct RunOptions {
@@ -47,33 +43,9 @@ void describe_steps_and_seed(CLI::App& app, int64_t& steps, uint64_t& seed);
 
 std::string fixed(double value, int digits);
 
-/// The library's complaints about a user's file or device are the user's to mend, but too little
-/// memory is not.
-template <class F>
-auto as_usage(F&& f) {
-  try {
-    return f();
-  } catch (const OutOfMemory&) {
-    throw;
-  } catch (const Error& e) {
-    throw UsageError(e.what());
-  }
-}
-
 /// Of settings as texts, those on the command line must be those of the run of `path`.
 void check_same_settings(const nn::Metadata& saved, const nn::Metadata& asked,
                          const RunOptions& options, const std::string& path);
-
-/// A model that no memory can hold is refused here; what cannot be foreseen throws OutOfMemory
-/// later, before the system would end a program at random. `smaller` names options that help.
-void check_memory(double least_bytes, const std::string& smaller);
-
-/// Where a training stands.
-struct RunState {
-  int64_t step = 0;   // steps done
-  int64_t steps = 0;  // steps in all; 0: the run goes by the clock
-  double learning_rate = 0;
-};
 
 class TrainingRun {
  public:
@@ -90,44 +62,36 @@ class TrainingRun {
   virtual void prepare() = 0;
   /// First words, and files that belong to the data.
   virtual void begin() = 0;
-  virtual StepResult train_step(double progress) = 0;
+  /// Mean loss of a batch to learn from.
+  virtual Tensor loss(int64_t step) = 0;
   /// Mean loss of the data that is held out, in nats per token.
   virtual double validate() = 0;
-  virtual void save(const std::string& path, const RunProgress& progress) const = 0;
+  /// A checkpoint, to checkpoint().
+  virtual void save() = 0;
   /// The results, after the last step.
   virtual void report() = 0;
-  virtual RunState state() const = 0;
-  /// Tokens of a step, for the speed.
-  virtual double tokens_per_step() const = 0;
-  /// Names in the folder that are replaced.
+  /// Where there is training, after prepare().
+  virtual nn::Trainer& trainer() = 0;
+  /// Names in the folder that are replaced, but for those of a training.
   virtual std::vector<std::string> files() const = 0;
 
   /// Checks the options here, sets threads and anomaly detection, and returns the device.
   Device use_device(int64_t steps, double least_bytes, const std::string& smaller) const;
   std::string path(const std::string& name) const;
   std::string checkpoint() const { return path("checkpoint.safetensors"); }
-  double seconds() const;
   /// loss.png from metrics.csv, nats times `scale`.
   void draw_curve(const std::string& title, const std::string& unit, double scale,
-                  const std::vector<ReferenceLine>& references) const;
+                  const std::vector<ReferenceLine>& references);
 
   RunOptions run_;
-  RunProgress earlier_;  // where the run that is resumed was
 
  private:
   void claim_folder();
   void open_folder();
-  void train();
-  void measure(Progress& bar, double rate);
-  void save_checkpoint() const;
-  std::string stopped() const;
-  double progress() const;
-  bool evaluation_is_due(double before) const;
+  bool train();
+  std::string stopped();
 
   std::optional<FolderLock> lock_;
-  std::optional<MetricsCsv> metrics_;
-  RunProgress so_far_;  // but for its seconds
-  double started_ = 0;
 };
 
 }  // namespace stretto::examples

@@ -78,8 +78,8 @@ bool remove_leftover(const std::string& path) {
   return gone;
 }
 
-}  // namespace
-
+// A new file at `path`, in the place of any that is there, opened to write to and locked as long as
+// it is open; -1 with errno: EBUSY while another has it open this way.
 int open_temporary(const std::string& path, mode_t mode) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
@@ -96,6 +96,8 @@ int open_temporary(const std::string& path, mode_t mode) {
   errno = EBUSY;
   return -1;
 }
+
+}  // namespace
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(target_of(path_)) {
   struct stat info;

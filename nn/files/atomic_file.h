@@ -1,8 +1,6 @@
 // A file that appears complete or not at all.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,10 +34,5 @@ class AtomicFile {
   std::string path_, target_, temporary_;
   int fd_ = -1;
 };
-
-/// A new file at `path`, in the place of any that is there, opened to write to and locked as long
-/// as it is open. Returns the file descriptor, or -1 with errno: EBUSY while another has it open
-/// this way.
-int open_temporary(const std::string& path, mode_t mode);
 
 }  // namespace stretto::nn

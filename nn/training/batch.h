@@ -13,6 +13,7 @@ constexpr int64_t not_scored = -100;
 /// Tokens and, for each, the one to be predicted after it or not_scored; both i64 [B, L].
 struct Batch {
   Tensor inputs, targets;
+  Batch to(Device device) const { return {inputs.to(device), targets.to(device)}; }
 };
 
 }  // namespace stretto::nn

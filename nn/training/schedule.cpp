@@ -8,18 +8,23 @@
 
 namespace stretto::nn {
 
-double Constant::at(int64_t) const { return lr; }
+double Constant::at(int64_t, double) const { return lr; }
 
-double WarmupCosine::at(int64_t step) const {
+double WarmupCosine::at(int64_t step, double progress) const {
   check(step >= 0 && warmup >= 0, "WarmupCosine", "step ", step, ", warmup ", warmup,
         "; both must be ≥ 0");
+  if (steps == 0) {
+    const double warm = std::min(1.0, double(step) / double(std::max<int64_t>(1, warmup)));
+    const double wave = 0.5 + 0.5 * std::cos(std::numbers::pi * std::clamp(progress, 0.0, 1.0));
+    return warm * (floor + (peak - floor) * wave);
+  }
   if (step < warmup) return peak * double(step) / double(warmup);
   if (step >= steps) return floor;
-  const double progress = double(step - warmup) / double(steps - warmup);
-  return floor + (peak - floor) * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  const double share = double(step - warmup) / double(steps - warmup);
+  return floor + (peak - floor) * 0.5 * (1 + std::cos(std::numbers::pi * share));
 }
 
-double InverseSqrt::at(int64_t step) const {
+double InverseSqrt::at(int64_t step, double) const {
   check(step >= 0 && warmup >= 1 && d_model >= 1, "InverseSqrt", "step ", step, ", warmup ", warmup,
         ", d_model ", d_model, "; needs step ≥ 0 and the others ≥ 1");
   const double t = double(step), w = double(warmup);
@@ -30,8 +35,14 @@ InverseSqrt InverseSqrt::with_peak(double peak, int64_t warmup) {
   return {.factor = peak * std::sqrt(double(warmup)), .d_model = 1, .warmup = warmup};
 }
 
-double Schedule::at(int64_t step) const {
-  return std::visit([&](const auto& s) { return s.at(step); }, static_cast<const variant&>(*this));
+double Schedule::at(int64_t step, double progress) const {
+  const auto rate = [&](const auto& s) {
+    if constexpr (requires { s(step, progress); })
+      return s(step, progress);
+    else
+      return s.at(step, progress);
+  };
+  return std::visit(rate, static_cast<const variant&>(*this));
 }
 
 }  // namespace stretto::nn

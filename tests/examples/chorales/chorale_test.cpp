@@ -158,7 +158,7 @@ TEST_CASE("saved chorales load again", "[examples][chorale]") {
         "cannot write '" + folder.str() + "': Is a directory");
   const std::string nowhere = folder.file("no/set.json");
   CHECK(error_of<UsageError>([&] { save_chorales(nowhere, set); }) ==
-        "cannot write '" + nowhere + "': No such file or directory");
+        "[save] " + nowhere + ": cannot create " + nowhere + ".tmp: No such file or directory");
   CHECK(error_of<std::runtime_error>([&] { save_chorales("/dev/full", set); }) ==
         "cannot write '/dev/full': No space left on device");
 }

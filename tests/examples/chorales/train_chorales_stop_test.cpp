@@ -170,6 +170,6 @@ TEST_CASE("train_chorales stops where it cannot write its metrics", "[examples]"
           {.largest_file = 300});
   INFO(ended.err);
   CHECK(ended.status == 1);
-  CHECK(ended.complaint() ==
-        "train_chorales: cannot write '" + tiny.out("metrics.csv") + "': File too large");
+  CHECK(ended.complaint() == "train_chorales: [MetricsCsv] cannot write '" +
+                                 tiny.out("metrics.csv") + "': File too large");
 }

@@ -85,7 +85,7 @@ TEST_CASE("train_chorales stops at NaN, and --anomaly names the op", "[examples]
     const Ended ended = tiny.run(anomaly ? watched : explosive);
     INFO(ended.err);
     CHECK(ended.status == 1);
-    const std::string start = "train_chorales: step ";
+    const std::string start = "train_chorales: [train] step ";
     REQUIRE(ended.complaint().rfind(start, 0) == 0);
     const int step = std::stoi(ended.complaint().substr(start.size()));
     CHECK(step > 1);
@@ -93,7 +93,7 @@ TEST_CASE("train_chorales stops at NaN, and --anomaly names the op", "[examples]
                anomaly ? Containing(": [") && Containing("] the ") &&
                              Containing(" of this op is the first with NaN or infinity")
                        : Containing(": the ") && Containing(" is ") &&
-                             Containing("; --anomaly names the op that first makes it so"));
+                             Containing("; anomaly detection names the op that first makes it so"));
 
     const std::string saved = tiny.checkpoint();  // the one of the step before
     CHECK_THAT(saved, Containing("\"stretto.step\":\"" + std::to_string(step - 1) + "\""));

@@ -157,17 +157,17 @@ TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[exam
   const double first = groove_loss(training->model, valid, 4, false);
   CHECK(first == Approx(std::log(794.0)).margin(0.7));  // it knows nothing
   while (training->step() < 5) training->train_step(0);
-  training->save(folder.file("a"), {.seconds = 1.5});
+  training->save(folder.file("a"));
   while (training->step() < 100) training->train_step(0);
-  training->save(folder.file("b"), {.seconds = 2.5});
+  training->save(folder.file("b"));
   CHECK(groove_loss(training->model, valid, 4, false) < 0.7 * first);
   CHECK(training->model.training());  // as before
 
   const auto again = trained(s, 1);
-  CHECK(again->load(folder.file("a")).seconds == 0);
+  again->load(folder.file("a"));
   CHECK(again->step() == 5);
   while (again->step() < 100) again->train_step(0);
-  again->save(folder.file("c"), {.seconds = 2.5});
+  again->save(folder.file("c"));
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
 
   GrooveTraining other(s, generate_grooves(6, 0, 4), cpu);
@@ -194,8 +194,7 @@ TEST_CASE("the loss of grooves is over tokens, however they are batched", "[exam
   CHECK(groove_loss(training->model, uneven, 4, true) != whole);
   CHECK(groove_loss(training->model, valid, 4, true) ==
         groove_loss(training->model, valid, 4, false));
-  CHECK(error_of<std::invalid_argument>([&] { groove_loss(training->model, {}, 4, false); }) ==
-        "groove_loss: no sequences");
+  CHECK(std::isnan(groove_loss(training->model, {}, 4, false)));
 }
 
 TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[examples][groove]") {

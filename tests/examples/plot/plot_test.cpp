@@ -79,7 +79,8 @@ TEST_CASE("a picture that cannot be written is an error", "[examples][plot]") {
   CHECK(error_of<UsageError>([&] { write_png(folder.str(), image); }) ==
         "cannot write '" + folder.str() + "': Is a directory");
   CHECK(error_of<UsageError>([&] { write_png(folder.file("no/x.png"), image); }) ==
-        "cannot write '" + folder.file("no/x.png") + "': No such file or directory");
+        "[save] " + folder.file("no/x.png") + ": cannot create " + folder.file("no/x.png.tmp") +
+            ": No such file or directory");
   CHECK(error_of<std::runtime_error>([&] { write_png("/dev/full", image); }) ==
         "cannot write '/dev/full': No space left on device");
   CHECK_THROWS_AS(Image(0, 5), std::invalid_argument);

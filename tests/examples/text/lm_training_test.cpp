@@ -41,12 +41,12 @@ const std::string& text() {
 }
 
 LmTraining training(const LmSettings& s) {
-  Tokenizer t = Tokenizer::learn(token_kind(s.tokens), text());
+  nn::Tokenizer t = nn::Tokenizer::learn(token_kind(s.tokens), text());
   std::vector<int32_t> tokens = t.encode(text());
   return {s, std::move(t), std::move(tokens), cpu, "the text"};
 }
 
-double loss(LmTraining& t, ScoringRule rule, int64_t batch = 4) {
+double loss(LmTraining& t, nn::ScoringRule rule, int64_t batch = 4) {
   return evaluate(t.model, t.tokenizer().encode(text()), {.rule = rule, .batch = batch}).all.mean();
 }
 
@@ -83,17 +83,17 @@ TEST_CASE("a language model goes on from its checkpoint bit for bit", "[examples
   LmTraining first = training(s);
   // An epoch has 17 segments: the second part begins within the first and ends in the third.
   for (int i = 0; i < 8; ++i) first.train_step(0.1);
-  first.save(folder.file("a"), {.seconds = 1.25});
+  first.save(folder.file("a"));
   for (int i = 0; i < 30; ++i) first.train_step(0.2);
-  first.save(folder.file("b"), {.seconds = 2.5});
+  first.save(folder.file("b"));
 
   LmTraining second = training(s);
   second.train_step(0.5);
-  CHECK(second.load(folder.file("a")).seconds == (s.steps == 0 ? 1.25 : 0));
+  second.load(folder.file("a"));
   CHECK(second.step() == 8);
   loss(second, {12, 12, 12});  // draws nothing, and has a memory of its own
   for (int i = 0; i < 30; ++i) second.train_step(0.2);
-  second.save(folder.file("c"), {.seconds = 2.5});
+  second.save(folder.file("c"));
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
 }
 
@@ -107,7 +107,7 @@ TEST_CASE("a language model's training has the same bits with one thread and two
     s.batch = 2;
     LmTraining t = training(s);
     for (int i = 0; i < 4; ++i) t.train_step(0);
-    t.save(folder.file(std::to_string(threads)), {});
+    t.save(folder.file(std::to_string(threads)));
   }
   set_num_threads(before);
   CHECK(read_file(folder.file("1")) == read_file(folder.file("2")));
@@ -118,11 +118,12 @@ TEST_CASE("checkpoints of other texts and malformed memories are refused", "[exa
   const std::string path = folder.file("c");
   LmTraining t = training(tiny("xl", 6));
   for (int i = 0; i < 3; ++i) t.train_step(0);
-  t.save(path, {});
+  t.save(path);
 
   const std::string other_text = text().substr(0, 500);
-  LmTraining other(tiny("xl", 6), Tokenizer::learn(TokenKind::bytes, text()),
-                   Tokenizer::learn(TokenKind::bytes, text()).encode(other_text), cpu, "other");
+  LmTraining other(tiny("xl", 6), nn::Tokenizer::learn(nn::TokenKind::bytes, text()),
+                   nn::Tokenizer::learn(nn::TokenKind::bytes, text()).encode(other_text), cpu,
+                   "other");
   CHECK(error_of<UsageError>([&] { other.load(path); }) ==
         path + ": was trained on other text than that of --data (or of --seed without it)");
 
@@ -179,7 +180,7 @@ TEST_CASE("scores do not depend on how segments are batched", "[examples]") {
 TEST_CASE("an evaluation tells what it has seen", "[examples]") {
   LmTraining t = training(tiny("xl", 12));
   const std::vector<int32_t> tokens = t.tokenizer().encode(text().substr(0, 25));  // 24 scored
-  const auto run = [&](ScoringRule rule, bool same = false) {
+  const auto run = [&](nn::ScoringRule rule, bool same = false) {
     return evaluate(t.model, tokens, {.rule = rule, .batch = 1, .same_length = same});
   };
   CHECK(run({12, 0, 12}).context == Approx(6.5));
@@ -189,7 +190,7 @@ TEST_CASE("an evaluation tells what it has seen", "[examples]") {
   const Evaluation e = run({12, 0, 12});
   REQUIRE(e.at.size() == 12);
   double sum = 0;
-  for (const LossSum& at : e.at) {
+  for (const nn::LossSum& at : e.at) {
     CHECK(at.tokens == 2);
     sum += at.loss;
   }

@@ -3,8 +3,8 @@
 #include "examples/common/settings.h"
 #include "examples/text/grammar.h"
 #include "examples/text/lm_settings.h"
-#include "examples/training/metrics.h"
 #include "nn/training/checkpoint.h"
+#include "nn/training/metrics.h"
 #include "tests/examples/tiny_run.h"
 #include "tests/support/catch.h"
 
@@ -105,10 +105,10 @@ TEST_CASE("train_lm --evaluate may choose what lies beyond the table", "[example
   REQUIRE(tiny.run({"--position", "music", "--reach", "4"}).status == 0);
   const auto nats = [&](const std::string& beyond) {
     CHECK(tiny.resume({"--evaluate", "--beyond", beyond}).status == 0);
-    return MetricsCsv::resume(tiny.out("evaluation.csv"),
-                              {"length", "memory", "stride", "context", "tokens", "nats_per_token",
-                               "tokens_per_second"},
-                              INT64_MAX)
+    return stretto::nn::MetricsCsv::resume(tiny.out("evaluation.csv"),
+                                           {"length", "memory", "stride", "context", "tokens",
+                                            "nats_per_token", "tokens_per_second"},
+                                           INT64_MAX)
         .rows()[0][5];
   };
   CHECK(nats("zero") == nats("zero"));
@@ -182,7 +182,7 @@ TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
            file("short") + ": is too short to hold out 0.1 of it in whole lines"},
           {{"--data", file("one"), "--held-out", "0.001"},
            file("one") + ": 1 token to judge by is too few; 2 are needed"},
-          {{"--tokens", "letters"}, "--tokens letters: accepted are bytes, chars and words"},
+          {{"--tokens", "letters"}, "--tokens letters: accepted are bytes, chars, words"},
           {{"--preset", "huge"},
            "--preset huge: accepted are enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and "
            "small"},

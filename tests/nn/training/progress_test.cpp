@@ -1,19 +1,14 @@
-#include "examples/training/progress.h"
-
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "nn/training/progress.h"
 
 #include <limits>
 #include <sstream>
 #include <string>
 
-#include "examples/common/interrupt.h"
 #include "tests/support/catch.h"
 
 namespace {
 
-using namespace stretto::examples;  // NOLINT
+using namespace stretto::nn;  // NOLINT
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -38,7 +33,7 @@ struct Fixture {
   }
 };
 
-TEST_CASE("durations are short and readable", "[examples][progress]") {
+TEST_CASE("durations are short and readable", "[progress]") {
   CHECK(duration_text(0) == "0s");
   CHECK(duration_text(59.4) == "59s");
   CHECK(duration_text(59.6) == "1m00s");
@@ -49,7 +44,7 @@ TEST_CASE("durations are short and readable", "[examples][progress]") {
   CHECK(duration_text(std::numeric_limits<double>::infinity()) == "?");
 }
 
-TEST_CASE("a log gets a plain line every few seconds", "[examples][progress]") {
+TEST_CASE("a log gets a plain line every few seconds", "[progress]") {
   Fixture f;
   Progress progress(1000, f.options(false));
   f.now = 1;
@@ -73,7 +68,7 @@ TEST_CASE("a log gets a plain line every few seconds", "[examples][progress]") {
   CHECK(f.taken().empty());
 }
 
-TEST_CASE("a terminal gets one line that is redrawn", "[examples][progress]") {
+TEST_CASE("a terminal gets one line that is redrawn", "[progress]") {
   Fixture f;
   Progress progress(100, f.options(true));
   f.now = 10;
@@ -94,7 +89,7 @@ TEST_CASE("a terminal gets one line that is redrawn", "[examples][progress]") {
   CHECK(f.taken() == "after\n");
 }
 
-TEST_CASE("a progress line never wraps", "[examples][progress]") {
+TEST_CASE("a progress line never wraps", "[progress]") {
   for (const int columns : {1, 10, 40, 64, 80, 200}) {
     Fixture f;
     {
@@ -110,7 +105,7 @@ TEST_CASE("a progress line never wraps", "[examples][progress]") {
   }
 }
 
-TEST_CASE("what is not known is left out", "[examples][progress]") {
+TEST_CASE("what is not known is left out", "[progress]") {
   Fixture f;
   Progress progress(0, f.options(false));
   progress.update(3, 0, kNan, kNan);
@@ -120,7 +115,7 @@ TEST_CASE("what is not known is left out", "[examples][progress]") {
   CHECK(f.taken() == "  0.0%  step 4  loss 2.0000  10s  left ?\n");
 }
 
-TEST_CASE("the time left of a resumed run counts only its own share", "[examples][progress]") {
+TEST_CASE("the time left of a resumed run counts only its own share", "[progress]") {
   Fixture f;
   ProgressOptions options = f.options(false);
   options.starting_fraction = 0.5;
@@ -130,70 +125,13 @@ TEST_CASE("the time left of a resumed run counts only its own share", "[examples
   CHECK(f.taken().find("left 40s") != std::string::npos);
 }
 
-TEST_CASE("nothing is shown before the first update", "[examples][progress]") {
+TEST_CASE("nothing is shown before the first update", "[progress]") {
   Fixture f;
   { Progress progress(10, f.options(true)); }
   CHECK(f.taken().empty());
   Progress progress(10, f.options(true));
   progress.finish();
   CHECK(f.taken().empty());
-}
-
-/// The wait status of a child process that runs `body`, whose result is its exit code.
-template <typename Body>
-int status_of(const Body& body) {
-  const pid_t child = ::fork();
-  if (child == 0) ::_exit(body());
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return status;
-}
-
-TEST_CASE("signals ask to stop, and a second interrupt stops", "[examples][interrupt]") {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    const int status = status_of([&] {
-      ::signal(signal, SIG_DFL);  // nohup may have left it ignored
-      install_interrupt_handlers();
-      if (interrupted()) return 1;
-      ::raise(signal);
-      return interrupted() ? interrupted_exit_code() : 2;
-    });
-    REQUIRE(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 128 + signal);
-  }
-  const int twice = status_of([] {
-    install_interrupt_handlers();
-    ::raise(SIGTERM);
-    ::raise(SIGTERM);
-    ::raise(SIGINT);
-    if (!interrupted()) return 1;
-    ::raise(SIGINT);
-    for (;;) ::pause();
-  });
-  REQUIRE(WIFEXITED(twice));
-  CHECK(WEXITSTATUS(twice) == 130);
-}
-
-TEST_CASE("a signal ends the process where nothing is to be finished", "[examples][interrupt]") {
-  const int ended = status_of([] {
-    ::signal(SIGHUP, SIG_DFL);
-    install_interrupt_handlers();
-    end_on_signal("The end.");
-    ::raise(SIGHUP);
-    for (;;) ::pause();
-    return 0;
-  });
-  REQUIRE(WIFEXITED(ended));
-  CHECK(WEXITSTATUS(ended) == 128 + SIGHUP);
-  // One that came before and was not heeded yet.
-  const int late = status_of([] {
-    install_interrupt_handlers();
-    ::raise(SIGTERM);
-    end_on_signal("The end.");
-    return 0;
-  });
-  REQUIRE(WIFEXITED(late));
-  CHECK(WEXITSTATUS(late) == 128 + SIGTERM);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-#include "examples/text/segments.h"
+#include "nn/training/segments.h"
 
 #include <algorithm>
 
 #include "core/error.h"
 #include "ops/create.h"
 
-namespace stretto::examples {
+namespace stretto::nn {
 namespace {
 
 // Positions first … first + n − 1 of each row's stream, of which those before `scored` and those
@@ -14,7 +14,7 @@ struct Row {
   int64_t first, n, scored;
 };
 
-nn::Batch make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t length) {
+Batch make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t length) {
   std::vector<int64_t> inputs, targets, seen(size_t(length) + 1);
   for (const Row& row : rows) {
     const int64_t there = std::clamp<int64_t>(tokens.size() - row.first, 0, length + 1);
@@ -22,8 +22,7 @@ nn::Batch make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t 
     for (int64_t i = 0; i < length; ++i) {
       const bool inside = i < row.n && i + 1 < there;
       inputs.push_back(inside ? seen[size_t(i)] : 0);  // those after the end disturb nothing
-      targets.push_back(inside && row.first + i >= row.scored ? seen[size_t(i + 1)]
-                                                              : nn::not_scored);
+      targets.push_back(inside && row.first + i >= row.scored ? seen[size_t(i + 1)] : not_scored);
     }
   }
   const Shape shape{int64_t(rows.size()), length};
@@ -38,7 +37,7 @@ OrderedSegments::OrderedSegments(TokenStream tokens, int64_t batch, int64_t leng
         " columns; each must have at least 2");
 }
 
-nn::Batch OrderedSegments::operator()(int64_t step) const {
+Batch OrderedSegments::operator()(int64_t step) const {
   const int64_t first = step % per_epoch() * length_;
   const int64_t n = std::min(length_, column_ - 1 - first);
   std::vector<Row> rows;
@@ -47,7 +46,7 @@ nn::Batch OrderedSegments::operator()(int64_t step) const {
 }
 
 void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
-                      const std::function<void(const nn::Batch&)>& f) {
+                      const std::function<void(const Batch&)>& f) {
   const int64_t scored = tokens.size() - 1, length = rule.length;
   if (scored < 1) return;
   std::vector<Row> rows;
@@ -74,4 +73,4 @@ void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_
   }
 }
 
-}  // namespace stretto::examples
+}  // namespace stretto::nn

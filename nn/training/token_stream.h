@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
-#include "examples/text/tokenizer.h"
+#include "nn/training/tokenizer.h"
 
-namespace stretto::examples {
+namespace stretto::nn {
 
 /// Tokens in a row, held as numbers or made from their text whenever they are read. A handle:
 /// copies share them. Memory for a text that is mapped: none for bytes; for chars and words 8 bytes
@@ -17,8 +18,10 @@ class TokenStream {
  public:
   TokenStream() = default;
   TokenStream(std::vector<int32_t> tokens);  // NOLINT: they are a stream
-  /// Of `text`, which lives as long as `owner`. Throws UsageError for a byte that is not in the
-  /// vocabulary.
+  /// Of a text that is kept.
+  TokenStream(Tokenizer tokenizer, std::string text);
+  /// Of `text`, which lives as long as `owner` (a mapped file). Throws Error for a byte that is not
+  /// in the vocabulary.
   TokenStream(Tokenizer tokenizer, std::string_view text, std::shared_ptr<const void> owner);
 
   int64_t size() const { return size_; }
@@ -45,4 +48,4 @@ class TokenStream {
   int64_t size_ = 0;
 };
 
-}  // namespace stretto::examples
+}  // namespace stretto::nn

@@ -1,10 +1,10 @@
-#include "examples/text/token_stream.h"
+#include "nn/training/token_stream.h"
 
 #include <optional>
 
 #include "core/error.h"
 
-namespace stretto::examples {
+namespace stretto::nn {
 
 constexpr int64_t index_step = 256;
 
@@ -18,6 +18,11 @@ struct TokenStream::Source {
 
 TokenStream::TokenStream(std::vector<int32_t> tokens) : size_(int64_t(tokens.size())) {
   source_ = std::make_shared<Source>(Source{std::move(tokens), {}, {}, {}, {}});
+}
+
+TokenStream::TokenStream(Tokenizer tokenizer, std::string text) {
+  const auto kept = std::make_shared<const std::string>(std::move(text));
+  *this = TokenStream(std::move(tokenizer), *kept, kept);
 }
 
 TokenStream::TokenStream(Tokenizer tokenizer, std::string_view text,
@@ -71,4 +76,4 @@ void TokenStream::read(int64_t begin, int64_t n, int64_t* to) const {
   }
 }
 
-}  // namespace stretto::examples
+}  // namespace stretto::nn

@@ -4,10 +4,10 @@
 #include <functional>
 
 #include "core/tensor.h"
-#include "examples/text/token_stream.h"
 #include "nn/training/batch.h"
+#include "nn/training/token_stream.h"
 
-namespace stretto::examples {
+namespace stretto::nn {
 
 /// The stream trimmed to B columns of equal length, side by side; segment k is positions k·L …
 /// (k+1)·L − 1 of every column, so that row b continues row b of the segment before. The last
@@ -17,7 +17,7 @@ class OrderedSegments {
   /// The columns must hold at least two tokens.
   OrderedSegments(TokenStream tokens, int64_t batch, int64_t length);
   int64_t per_epoch() const { return (column_ - 2) / length_ + 1; }
-  nn::Batch operator()(int64_t step) const;
+  Batch operator()(int64_t step) const;
   bool starts_epoch(int64_t step) const { return step % per_epoch() == 0; }
 
  private:
@@ -37,6 +37,6 @@ struct ScoringRule {
 /// where those would be shorter than a segment; without, rows are independent, and all but the
 /// first are scored on their last `stride` positions only (the last row: on what is left).
 void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
-                      const std::function<void(const nn::Batch&)>& f);
+                      const std::function<void(const Batch&)>& f);
 
-}  // namespace stretto::examples
+}  // namespace stretto::nn

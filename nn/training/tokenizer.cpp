@@ -1,14 +1,16 @@
-#include "examples/text/tokenizer.h"
+#include "nn/training/tokenizer.h"
 
 #include <algorithm>
+#include <charconv>
 #include <unordered_map>
 
-#include "examples/common/memory.h"
-#include "examples/common/settings.h"
+#include "core/available_memory.h"
+#include "core/error.h"
 
-namespace stretto::examples {
+namespace stretto::nn {
 namespace {
 
+constexpr const char* op = "Tokenizer";
 constexpr const char* end_of_line = "<eos>";
 constexpr const char* unknown_word = "<unk>";
 constexpr const char* unknown_character = "\xEF\xBF\xBD";  // U+FFFD
@@ -60,8 +62,9 @@ void each_piece(TokenKind kind, std::string_view text, F&& f) {
 // A text of nothing but different words could be many times larger here.
 void check_words(size_t n) {
   constexpr double bytes_of_a_word = 150;  // in all tables
-  require(bytes_of_a_word * double(n) < double(available_memory()),
-          "too many different words for the memory that is free; --tokens bytes takes any text");
+  check(
+      bytes_of_a_word * double(n) < double(available_memory()), op,
+      "too many different words for the memory that is free; tokens that are bytes take any text");
 }
 
 std::vector<std::string> frequent_words(std::string_view text, int64_t limit) {
@@ -92,13 +95,6 @@ std::vector<std::string> frequent_words(std::string_view text, int64_t limit) {
 }
 
 }  // namespace
-
-TokenKind token_kind(const std::string& name) {
-  if (name == "bytes") return TokenKind::bytes;
-  if (name == "chars") return TokenKind::chars;
-  require(name == "words", "--tokens " + name + ": accepted are bytes, chars and words");
-  return TokenKind::words;
-}
 
 bool PieceReader::next(std::string_view& piece) {
   if (kind_ != TokenKind::words) {
@@ -141,14 +137,14 @@ Tokenizer::Tokenizer(TokenKind kind, std::vector<std::string> pieces) {
   v->pieces = std::move(pieces);
   std::unordered_map<std::string_view, int32_t>& tokens = v->words;
   for (const std::string& piece : v->pieces)
-    require(tokens.emplace(piece, int32_t(tokens.size())).second,
-            "malformed vocabulary: \"" + piece + "\" is in it twice");
+    check(tokens.emplace(piece, int32_t(tokens.size())).second, op, "malformed vocabulary: \"",
+          piece, "\" is in it twice");
   v->bytes.fill(-1);
   if (kind == TokenKind::bytes) {
     for (const auto& [piece, token] : tokens) v->bytes[uint8_t(piece[0])] = token;
   } else {
     const auto unknown = tokens.find(kind == TokenKind::chars ? unknown_character : unknown_word);
-    require(unknown != tokens.end(), "malformed vocabulary: nothing stands for what is unknown");
+    check(unknown != tokens.end(), op, "malformed vocabulary: nothing stands for what is unknown");
     v->unknown = unknown->second;
   }
   if (kind == TokenKind::chars) {
@@ -199,9 +195,8 @@ void refuse_byte(char c) {
   const uint8_t byte = uint8_t(c);
   constexpr const char* digits = "0123456789ABCDEF";
   const std::string hex{'0', 'x', digits[byte >> 4], digits[byte & 15]};
-  throw UsageError("byte " + hex +
-                   (byte > 32 && byte < 127 ? " ('" + std::string(1, c) + "')" : "") +
-                   " is not in the vocabulary");
+  fail(op, "byte ", hex, byte > 32 && byte < 127 ? " ('" + std::string(1, c) + "')" : "",
+       " is not in the vocabulary");
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text) const {
@@ -250,16 +245,16 @@ std::string Tokenizer::to_note() const {
 Tokenizer Tokenizer::from_note(TokenKind kind, const std::string& note) {
   std::vector<std::string> pieces;
   if (kind == TokenKind::bytes) {
-    require(note.size() % 2 == 0, "malformed vocabulary: an odd number of hexadecimal digits");
+    check(note.size() % 2 == 0, op, "malformed vocabulary: an odd number of hexadecimal digits");
     for (size_t i = 0; i < note.size(); i += 2) {
       int byte = 0;
       const char* end = note.data() + i + 2;
-      require(std::from_chars(note.data() + i, end, byte, 16).ptr == end,
-              "malformed vocabulary: \"" + note.substr(i, 2) + "\" is no byte");
+      check(std::from_chars(note.data() + i, end, byte, 16).ptr == end, op,
+            "malformed vocabulary: \"", note.substr(i, 2), "\" is no byte");
       pieces.emplace_back(1, char(byte));
     }
   } else if (kind == TokenKind::chars) {
-    require(invalid_utf8(note) < 0, "malformed vocabulary: it is not UTF-8");
+    check(invalid_utf8(note) < 0, op, "malformed vocabulary: it is not UTF-8");
     each_piece(kind, note, [&](std::string_view piece) { pieces.emplace_back(piece); });
   } else {
     for (size_t i = 0, end; i < note.size(); i = end + 1) {
@@ -267,7 +262,7 @@ Tokenizer Tokenizer::from_note(TokenKind kind, const std::string& note) {
       pieces.push_back(note.substr(i, end - i));
     }
   }
-  require(!pieces.empty(), "malformed vocabulary: it is empty");
+  check(!pieces.empty(), op, "malformed vocabulary: it is empty");
   return {kind, std::move(pieces)};
 }
 
@@ -280,4 +275,4 @@ int64_t invalid_utf8(std::string_view text) {
   return -1;
 }
 
-}  // namespace stretto::examples
+}  // namespace stretto::nn

@@ -1,4 +1,4 @@
-#include "examples/training/progress.h"
+#include "nn/training/progress.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -11,17 +11,17 @@
 #include <limits>
 #include <utility>
 
-namespace stretto::examples {
+namespace stretto::nn {
 namespace {
 
-constexpr double kRedrawSeconds = 0.1;
-constexpr int kBarCells = 24;
+constexpr double redraw_seconds = 0.1;
+constexpr int bar_cells = 24;
 
 template <typename... Values>
 std::string format(const char* pattern, Values... values) {
   char buffer[128];
   const int length = std::snprintf(buffer, sizeof(buffer), pattern, values...);
-  return std::string(buffer, static_cast<std::size_t>(std::clamp(length, 0, 127)));
+  return std::string(buffer, size_t(std::clamp(length, 0, 127)));
 }
 
 std::string rate_text(double per_second) {
@@ -41,7 +41,7 @@ std::string duration_text(double seconds) {
   return format("%lldd%02lldh", whole / 86400, whole / 3600 % 24);
 }
 
-Progress::Progress(std::int64_t total_steps, ProgressOptions options)
+Progress::Progress(int64_t total_steps, ProgressOptions options)
     : total_steps_(total_steps),
       options_(std::move(options)),
       out_(options_.out != nullptr ? *options_.out : std::cerr),
@@ -65,8 +65,7 @@ int Progress::columns() const {
   return 80;
 }
 
-void Progress::update(std::int64_t step, double fraction_done, double loss,
-                      double tokens_per_second) {
+void Progress::update(int64_t step, double fraction_done, double loss, double tokens_per_second) {
   if (finished_) return;
   step_ = step;
   fraction_ = std::isfinite(fraction_done) ? std::clamp(fraction_done, 0.0, 1.0) : 0.0;
@@ -74,7 +73,7 @@ void Progress::update(std::int64_t step, double fraction_done, double loss,
   tokens_per_second_ = tokens_per_second;
   updated_at_ = seconds();
   have_update_ = pending_ = true;
-  const double interval = terminal_ ? kRedrawSeconds : options_.seconds_between;
+  const double interval = terminal_ ? redraw_seconds : options_.seconds_between;
   if (!ever_shown_ || updated_at_ - shown_at_ >= interval) show();
 }
 
@@ -104,7 +103,7 @@ void Progress::show() {
   pending_ = false;
   if (terminal_) {
     // One column stays free: some terminals wrap as soon as the last one is filled.
-    const auto room = static_cast<std::size_t>(std::max(columns() - 1, 0));
+    const auto room = size_t(std::max(columns() - 1, 0));
     out_ << '\r' << bar_line().substr(0, room) << "\x1b[K" << std::flush;
     line_open_ = true;
   } else {
@@ -115,13 +114,13 @@ void Progress::show() {
 std::string Progress::bar_line() const {
   const std::string percent = format("%3.0f%% ", std::floor(fraction_ * 100));
   const std::string rest = figures();
-  const int room = columns() - 1 - static_cast<int>(percent.size() + rest.size()) - 3;
-  const int cells = std::min(room, kBarCells);
+  const int room = columns() - 1 - int(percent.size() + rest.size()) - 3;
+  const int cells = std::min(room, bar_cells);
   if (cells < 5) return percent + rest;
-  const int done = static_cast<int>(fraction_ * cells);
-  std::string bar(static_cast<std::size_t>(cells), '-');
+  const int done = int(fraction_ * cells);
+  std::string bar(size_t(cells), '-');
   std::fill_n(bar.begin(), done, '=');
-  if (done < cells) bar[static_cast<std::size_t>(done)] = '>';
+  if (done < cells) bar[size_t(done)] = '>';
   return "[" + bar + "] " + percent + rest;
 }
 
@@ -140,4 +139,4 @@ std::string Progress::figures() const {
   return text + "  left " + duration_text(left);
 }
 
-}  // namespace stretto::examples
+}  // namespace stretto::nn

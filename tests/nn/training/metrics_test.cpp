@@ -1,24 +1,25 @@
-#include "examples/training/metrics.h"
+#include "nn/training/metrics.h"
 
 #include <signal.h>
 #include <sys/resource.h>
 
 #include <cmath>
 #include <limits>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "examples/common/error.h"
-#include "tests/examples/temp_dir.h"
+#include "core/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temp_dir.h"
 
 namespace {
 
-using namespace stretto::examples;           // NOLINT
-using namespace stretto::examples::testing;  // NOLINT
+using namespace stretto;           // NOLINT
+using namespace stretto::testing;  // NOLINT
+using nn::MetricsCsv;
 
-TEST_CASE("each metrics row is on disk when row() returns", "[examples][metrics]") {
+TEST_CASE("each metrics row is on disk when row() returns", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   write_file(path, "an older run\n");
@@ -32,7 +33,7 @@ TEST_CASE("each metrics row is on disk when row() returns", "[examples][metrics]
   CHECK(std::stod("0.3333333333333333") == 1.0 / 3);
 }
 
-TEST_CASE("resumed metrics keep the rows up to the step", "[examples][metrics]") {
+TEST_CASE("resumed metrics keep the rows up to the step", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   write_file(path, "step,loss\n0,4\n10,3\n1e2,nan\n101,1\n102,0.");
@@ -49,7 +50,7 @@ TEST_CASE("resumed metrics keep the rows up to the step", "[examples][metrics]")
   CHECK(entries(folder.str()) == 1);
 }
 
-TEST_CASE("metrics read back, those of earlier runs too", "[examples][metrics]") {
+TEST_CASE("metrics read back, those of earlier runs too", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   CHECK(MetricsCsv(path, {"step", "loss"}).rows().empty());
@@ -59,7 +60,7 @@ TEST_CASE("metrics read back, those of earlier runs too", "[examples][metrics]")
   CHECK(csv.rows() == std::vector<std::vector<double>>{{1, 0.1}, {2, 1.0 / 3}});
 }
 
-TEST_CASE("resuming without metrics starts them", "[examples][metrics]") {
+TEST_CASE("resuming without metrics starts them", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   MetricsCsv::resume(path, {"step", "loss"}, 5).row({6, 1});
@@ -72,41 +73,41 @@ TEST_CASE("resuming without metrics starts them", "[examples][metrics]") {
   CHECK(read_file(path) == "step,loss\n");
 }
 
-TEST_CASE("resuming other metrics is refused and changes nothing", "[examples][metrics]") {
+TEST_CASE("resuming other metrics is refused and changes nothing", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   const auto refusal = [&](const std::string& text) {
     write_file(path, text);
-    const std::string message = error_of<UsageError>([&] {
+    const std::string message = error_of<Error>([&] {
       MetricsCsv::resume(path, {"step", "loss"}, 5);
     });
     CHECK(read_file(path) == text);
     return message;
   };
   CHECK(refusal("step,accuracy\n1,2\n") ==
-        "cannot resume '" + path + "': its columns are not 'step,loss'");
+        "[MetricsCsv] cannot resume '" + path + "': its columns are not 'step,loss'");
   for (const std::string row : {"2", "2,3,4", "2,x", "", "2,3x", " 2,3"}) {
     CHECK(refusal("step,loss\n1,2\n" + row + "\n") ==
-          "cannot resume '" + path + "': line 3 is not a row of 2 numbers");
+          "[MetricsCsv] cannot resume '" + path + "': line 3 is not a row of 2 numbers");
   }
 }
 
-TEST_CASE("metrics that cannot be written are an error", "[examples][metrics]") {
+TEST_CASE("metrics that cannot be written are an error", "[metrics]") {
   const TempDir folder;
-  CHECK(error_of<UsageError>([&] { MetricsCsv(folder.str(), {"step"}); }) ==
-        "cannot write '" + folder.str() + "': Is a directory");
-  CHECK(error_of<UsageError>([&] {
+  CHECK(error_of<Error>([&] { MetricsCsv(folder.str(), {"step"}); }) ==
+        "[MetricsCsv] cannot write '" + folder.str() + "': Is a directory");
+  CHECK(error_of<Error>([&] {
           MetricsCsv::resume(folder.str(), {"step"}, 0);
-        }).find("cannot read '" + folder.str() + "'") == 0);
-  CHECK(error_of<std::runtime_error>([] { MetricsCsv("/dev/full", {"step"}); }) ==
-        "cannot write '/dev/full': No space left on device");
-  CHECK_THROWS_AS(MetricsCsv(folder.file("x"), {}), std::invalid_argument);
-  CHECK_THROWS_AS(MetricsCsv(folder.file("x"), {"a,b"}), std::invalid_argument);
+        }).find("[MetricsCsv] cannot read '" + folder.str() + "'") == 0);
+  CHECK(error_of<Error>([] { MetricsCsv("/dev/full", {"step"}); }) ==
+        "[MetricsCsv] cannot write '/dev/full': No space left on device");
+  CHECK_THROWS_AS(MetricsCsv(folder.file("x"), {}), Error);
+  CHECK_THROWS_AS(MetricsCsv(folder.file("x"), {"a,b"}), Error);
   MetricsCsv csv(folder.file("x"), {"step", "loss"});
-  CHECK_THROWS_AS(csv.row({1}), std::invalid_argument);
+  CHECK_THROWS_AS(csv.row({1}), Error);
 }
 
-TEST_CASE("a metrics row that does not fit is an error", "[examples][metrics]") {
+TEST_CASE("a metrics row that does not fit is an error", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
   MetricsCsv csv(path, {"step", "loss"});
@@ -117,10 +118,10 @@ TEST_CASE("a metrics row that does not fit is an error", "[examples][metrics]") 
   small.rlim_cur = 12;
   const auto handler = ::signal(SIGXFSZ, SIG_IGN);
   REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
-  const std::string message = error_of<std::runtime_error>([&] { csv.row({1000, 0.125}); });
+  const std::string message = error_of<Error>([&] { csv.row({1000, 0.125}); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   ::signal(SIGXFSZ, handler);
-  CHECK(message == "cannot write '" + path + "': File too large");
+  CHECK(message == "[MetricsCsv] cannot write '" + path + "': File too large");
   CHECK(read_file(path).size() == 12);
   MetricsCsv::resume(path, {"step", "loss"}, 2000).row({1, 2});
   CHECK(read_file(path) == "step,loss\n1,2\n");

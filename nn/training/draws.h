@@ -3,9 +3,9 @@
 
 #include "core/random.h"
 
-namespace stretto::examples {
+namespace stretto::nn {
 
-/// Numbers in a fixed order.
+/// Whole numbers, one after the other.
 class Draws {
  public:
   Draws(uint64_t seed, int64_t step) : key_{seed, uint64_t(step)} {}
@@ -19,4 +19,4 @@ class Draws {
   uint64_t next_ = 0;
 };
 
-}  // namespace stretto::examples
+}  // namespace stretto::nn

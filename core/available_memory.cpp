@@ -1,4 +1,4 @@
-#include "examples/common/memory.h"
+#include "core/available_memory.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-namespace stretto::examples {
+namespace stretto {
 
 int64_t available_memory() {
   int64_t bytes = int64_t(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
@@ -28,4 +28,4 @@ int64_t available_memory() {
   return bytes;
 }
 
-}  // namespace stretto::examples
+}  // namespace stretto

@@ -7,16 +7,16 @@
 #include <optional>
 #include <string>
 
-namespace stretto::examples {
+namespace stretto::nn {
 
 /// Where and how progress is shown. The defaults suit a program; tests set them all.
 struct ProgressOptions {
-  std::ostream* out = nullptr;    ///< null: standard error
-  std::optional<bool> terminal;   ///< unset: asked of standard error
-  std::optional<int> columns;     ///< width of the terminal; unset: asked on every redraw
-  double seconds_between = 5;     ///< between the lines of a log
-  double starting_fraction = 0;   ///< what fraction was done before this run (a resumed one)
-  std::function<double()> clock;  ///< seconds, never falling; unset: the steady clock
+  std::ostream* out = nullptr;    // null: standard error
+  std::optional<bool> terminal;   // unset: asked of standard error
+  std::optional<int> columns;     // width of the terminal; unset: asked on every redraw
+  double seconds_between = 5;     // between the lines of a log
+  double starting_fraction = 0;   // what fraction was done before this run (a resumed one)
+  std::function<double()> clock;  // seconds, never falling; unset: the steady clock
 };
 
 /// On a terminal, one line that is redrawn in place (at most ten times a second); elsewhere, a
@@ -25,7 +25,7 @@ struct ProgressOptions {
 class Progress {
  public:
   /// `total_steps` of zero or less means that the number is not known.
-  explicit Progress(std::int64_t total_steps, ProgressOptions options = {});
+  explicit Progress(int64_t total_steps, ProgressOptions options = {});
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   /// Ends an open line.
@@ -33,7 +33,7 @@ class Progress {
 
   /// Reports that `step` steps and the share `fraction_done` (0 to 1, by which the time left is
   /// estimated) of the run are done. A loss or rate that is NaN is left out.
-  void update(std::int64_t step, double fraction_done, double loss, double tokens_per_second);
+  void update(int64_t step, double fraction_done, double loss, double tokens_per_second);
 
   /// Prints a line of its own above the progress line.
   void message(const std::string& line);
@@ -49,7 +49,7 @@ class Progress {
   std::string figures() const;
   void show();
 
-  std::int64_t total_steps_;
+  int64_t total_steps_;
   ProgressOptions options_;
   std::ostream& out_;
   bool terminal_;
@@ -61,7 +61,7 @@ class Progress {
   bool finished_ = false;
   bool have_update_ = false;
 
-  std::int64_t step_ = 0;
+  int64_t step_ = 0;
   double fraction_ = 0;
   double loss_ = 0;
   double tokens_per_second_ = 0;
@@ -71,4 +71,4 @@ class Progress {
 /// A length of time for people: "7s", "3m05s", "2h07m", "4d03h"; "?" if unknown (NaN or infinite).
 std::string duration_text(double seconds);
 
-}  // namespace stretto::examples
+}  // namespace stretto::nn

@@ -3,10 +3,11 @@
 
 #include <cstdint>
 
-namespace stretto::examples {
+namespace stretto {
 
 /// Bytes that can be had now without swapping, as far as the system tells: what is free or can be
-/// freed, at most what the container and the process (ulimit -v) are allowed.
+/// freed, at most what the container and the process (ulimit -v) are allowed. For
+/// set_memory_limit().
 int64_t available_memory();
 
-}  // namespace stretto::examples
+}  // namespace stretto

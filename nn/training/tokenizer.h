@@ -8,15 +8,12 @@
 #include <string_view>
 #include <vector>
 
-namespace stretto::examples {
+namespace stretto::nn {
 
 /// bytes: the bytes that occur; nothing is unknown. chars: the code points of UTF-8 that occur, and
 /// one more token for all others. words: what stands between blanks, and <eos> at the end of every
 /// line (also of the last), by falling frequency; rarer words than the limit allows are <unk>.
 enum class TokenKind { bytes, chars, words };
-
-/// "bytes", "chars", "words"; UsageError for another name.
-TokenKind token_kind(const std::string& name);
 
 /// The pieces of a text that are one token each.
 class PieceReader {
@@ -35,11 +32,13 @@ class PieceReader {
   bool ended_ = false;
 };
 
-/// A handle: copies share the vocabulary.
+/// A vocabulary and what it makes of a text. A handle: copies share the vocabulary.
+///
+///     const nn::Tokenizer tokenizer = nn::Tokenizer::learn(nn::TokenKind::chars, text);
 class Tokenizer {
  public:
   /// The vocabulary of `text`; for bytes, of `more` too. `limit` > 0: at most so many words, <eos>
-  /// and <unk> included. Chars and words expect UTF-8 (invalid_utf8). Throws UsageError for words
+  /// and <unk> included. Chars and words expect UTF-8 (invalid_utf8). Throws Error for words
   /// whose table does not fit into the memory.
   static Tokenizer learn(TokenKind kind, std::string_view text, int64_t limit = 0,
                          std::string_view more = {});
@@ -47,8 +46,8 @@ class Tokenizer {
   int64_t size() const;
   TokenKind kind() const;
 
-  /// Throws UsageError "byte 0x41 ('A') is not in the vocabulary" for such a byte; all else that is
-  /// not in it is unknown.
+  /// Throws Error "[Tokenizer] byte 0x41 ('A') is not in the vocabulary" for such a byte; all else
+  /// that is not in it is unknown.
   std::vector<int32_t> encode(std::string_view text) const;
   /// The token of a piece; -1 for a byte that is not in the vocabulary.
   int32_t operator()(std::string_view piece) const;
@@ -57,7 +56,7 @@ class Tokenizer {
   /// Words get a blank between them and <eos> a line break; an unknown character is U+FFFD.
   std::string decode(const std::vector<int64_t>& tokens) const;
 
-  /// The vocabulary as UTF-8 text, for a checkpoint, and back; UsageError for what is none.
+  /// The vocabulary as UTF-8 text, for the notes of a checkpoint, and back; Error for what is none.
   std::string to_note() const;
   static Tokenizer from_note(TokenKind kind, const std::string& note);
 
@@ -68,10 +67,10 @@ class Tokenizer {
   std::shared_ptr<const Vocabulary> vocabulary_;
 };
 
-/// Throws UsageError "byte 0x41 ('A') is not in the vocabulary".
+/// Throws Error "[Tokenizer] byte 0x41 ('A') is not in the vocabulary".
 [[noreturn]] void refuse_byte(char byte);
 
 /// Where `text` stops being UTF-8 (overlong forms and surrogates are none); -1: nowhere.
 int64_t invalid_utf8(std::string_view text);
 
-}  // namespace stretto::examples
+}  // namespace stretto::nn

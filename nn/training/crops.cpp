@@ -1,0 +1,47 @@
+#include "nn/training/crops.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "nn/training/draws.h"
+#include "ops/create.h"
+
+namespace stretto::nn {
+
+RandomCrops::RandomCrops(TokenStream tokens, int64_t batch, int64_t length, uint64_t seed)
+    : tokens_(std::move(tokens)), batch_(batch), length_(length), seed_(seed) {
+  check(batch >= 1 && length >= 1 && tokens_.size() > length, "RandomCrops", batch, " crops of ",
+        length, " from ", tokens_.size(),
+        " tokens; batch and length must be ≥ 1, and the stream longer than a crop");
+}
+
+Batch RandomCrops::operator()(int64_t step) const {
+  Draws draws(seed_ ^ 0x63726f7073ull, step);  // apart from the model's own draws
+  std::vector<std::vector<int64_t>> crops(static_cast<size_t>(batch_));
+  for (std::vector<int64_t>& crop : crops) {
+    crop.resize(size_t(length_) + 1);
+    tokens_.read(draws.below(tokens_.size() - length_), length_ + 1, crop.data());
+  }
+  return next_token_batch(crops);
+}
+
+Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64_t length,
+                       int64_t padding) {
+  size_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
+  check(length > 0 ? longest <= size_t(length) + 1 : longest >= 2, "next_token_batch",
+        "a longest sequence of ", int64_t(longest), " tokens and length ", length,
+        "; it needs 2, and at most one more than the length fit");
+  const size_t n = length > 0 ? size_t(length) : longest - 1;
+  std::vector<int64_t> inputs, targets;
+  for (const auto& sequence : sequences)
+    for (size_t i = 0; i < n; ++i) {
+      inputs.push_back(i < sequence.size() ? sequence[i] : padding);
+      targets.push_back(i + 1 < sequence.size() ? sequence[i + 1] : not_scored);
+    }
+  const Shape shape{int64_t(sequences.size()), int64_t(n)};
+  return {tensor(inputs, shape), tensor(targets, shape)};
+}
+
+}  // namespace stretto::nn

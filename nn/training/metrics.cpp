@@ -1,0 +1,138 @@
+#include "nn/training/metrics.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+#include "nn/files/atomic_file.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* op = "MetricsCsv";
+
+std::string header_line(const std::vector<std::string>& columns) {
+  check(!columns.empty(), op, "a file needs at least one column");
+  std::string line;
+  for (const std::string& column : columns) {
+    check(!column.empty() && column.find_first_of(",\"\r\n") == std::string::npos, op, "\"", column,
+          "\" cannot name a column");
+    line += (line.empty() ? "" : ",") + column;
+  }
+  return line;
+}
+
+std::string to_text(double value) {
+  char buffer[64];
+  const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value);
+  return std::string(buffer, result.ptr);
+}
+
+// The numbers of a row of exactly `columns` of them; nothing if it is not such a row.
+std::optional<std::vector<double>> row_values(std::string_view line, size_t columns) {
+  std::vector<double> values;
+  for (size_t column = 0; column < columns; ++column) {
+    double value = 0;
+    const auto result = std::from_chars(line.data(), line.data() + line.size(), value);
+    if (result.ec != std::errc()) return std::nullopt;
+    line.remove_prefix(size_t(result.ptr - line.data()));
+    values.push_back(value);
+    if (column + 1 == columns) break;
+    if (line.empty() || line.front() != ',') return std::nullopt;
+    line.remove_prefix(1);
+  }
+  if (!line.empty()) return std::nullopt;
+  return values;
+}
+
+// The part of `text` to keep: the header and the complete rows of steps up to `step`.
+std::string kept_rows(const std::string& path, std::string_view text, const std::string& header,
+                      size_t columns, int64_t step) {
+  std::string kept;
+  for (int64_t number = 1;; ++number) {
+    const size_t end = text.find('\n');
+    if (end == std::string_view::npos) break;  // nothing left, or a line a crash cut short
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (number == 1) {
+      check(line == header, op, "cannot resume '", path, "': its columns are not '", header, "'");
+    } else {
+      const std::optional<std::vector<double>> values = row_values(line, columns);
+      check(values.has_value(), op, "cannot resume '", path, "': line ", number,
+            " is not a row of ", int64_t(columns), " numbers");
+      if (!(values->front() <= double(step))) continue;
+    }
+    kept.append(line).push_back('\n');
+  }
+  return kept.empty() ? header + "\n" : kept;
+}
+
+std::string read_all(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "rbe");
+  check(file != nullptr, op, "cannot read '", path, "': ", std::strerror(errno));
+  std::string text;
+  char block[4096];
+  for (size_t n; (n = std::fread(block, 1, sizeof block, file)) > 0;) text.append(block, n);
+  const int error = std::ferror(file) ? errno : 0;
+  std::fclose(file);
+  check(error == 0, op, "cannot read '", path, "': ", std::strerror(error));
+  return text;
+}
+
+}  // namespace
+
+MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns, const char* mode)
+    : path_(path), columns_(std::move(columns)), out_(std::fopen(path.c_str(), mode)) {
+  check(out_ != nullptr, op, "cannot write '", path_, "': ", std::strerror(errno));
+}
+
+MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns)
+    : MetricsCsv(path, std::move(columns), "wbe") {
+  write_line(header_line(columns_));
+}
+
+MetricsCsv MetricsCsv::resume(const std::string& path, std::vector<std::string> columns,
+                              int64_t step) {
+  const std::string header = header_line(columns);
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return MetricsCsv(path, std::move(columns));
+  const std::string kept = kept_rows(path, read_all(path), header, columns.size(), step);
+  AtomicFile file(path);
+  file.write(kept.data(), int64_t(kept.size()));
+  file.commit();
+  return MetricsCsv(path, std::move(columns), "abe");
+}
+
+void MetricsCsv::write_line(const std::string& line) {
+  errno = 0;
+  const bool written = std::fputs((line + "\n").c_str(), out_.get()) >= 0;
+  if (std::fflush(out_.get()) == 0 && written) return;
+  fail(op, "cannot write '", path_, "': ", std::strerror(errno != 0 ? errno : EIO));
+}
+
+void MetricsCsv::row(const std::vector<double>& values) {
+  check(values.size() == columns_.size(), op, "a row of ", int64_t(values.size()), " values for ",
+        int64_t(columns_.size()), " columns");
+  std::string line;
+  for (const double value : values) line += (line.empty() ? "" : ",") + to_text(value);
+  write_line(line);
+}
+
+std::vector<std::vector<double>> MetricsCsv::rows() const {
+  std::vector<std::vector<double>> rows;
+  const std::string text = read_all(path_);
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (auto values = row_values(line, columns_.size())) rows.push_back(std::move(*values));
+  }
+  return rows;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,124 @@
+// The training loop: steps with a schedule, clipping and micro-batches, a progress line,
+// evaluations and metrics, and checkpoints from which a run goes on bit for bit.
+//
+//     nn::AdamW optimizer(model.parameters(), {});
+//     nn::Trainer trainer(model, optimizer,
+//                         {.steps = 1000,
+//                          .schedule = nn::WarmupCosine{.peak = 1e-3, .warmup = 100},
+//                          .clip = 1,
+//                          .folder = "out/melody"});
+//     trainer.resume();  // where the folder has a checkpoint
+//     trainer.run([&](int64_t i) { return cross_entropy(model(batch(i).inputs), batch(i).targets);
+//     },
+//                 [&] { return nn::mean_loss(model, held_out); });
+//
+// A run goes on bit for bit where batch i is a function of i, or is drawn from the program's random
+// state, which checkpoints hold.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/module.h"
+#include "nn/training/checkpoint.h"
+#include "nn/training/metrics.h"
+#include "nn/training/optim.h"
+#include "nn/training/schedule.h"
+
+namespace stretto::nn {
+
+class Progress;
+
+struct StepResult {
+  double loss;           // mean of the micro-batches
+  double gradient_norm;  // before clipping
+};
+
+struct TrainerOptions {
+  int64_t steps = 0;                      // in all, those of a resumed run too; 0: `minutes` decide
+  double minutes = 0;                     // how long to train, where steps is 0
+  std::optional<Schedule> schedule = {};  // unset: the optimiser's learning rate is left alone
+  double clip = std::numeric_limits<double>::infinity();  // largest norm of the gradient
+  int64_t micro_batches = 1;   // batches of a step, one after the other: the gradient is their mean
+  int64_t evaluate_every = 0;  // steps between evaluations; 0: twenty in all
+  int64_t save_every = 0;      // steps between checkpoints; 0: at the end alone
+  std::string folder = {};     // for metrics.csv and checkpoint.safetensors; "": neither is written
+  Metadata notes = {};  // settings that checkpoints keep; a run goes on with equal ones alone
+  double tokens_per_step = 0;       // for the speed that is shown; 0: it is not
+  bool quiet = false;               // no progress line
+  std::function<bool()> stop = {};  // asked before every step; true ends the run, which can go on
+  std::function<void()> save = {};  // in place of save(checkpoint())
+  std::function<void(const StepResult&)> after_step = {};
+};
+
+/// Model and optimiser must outlive it.
+class Trainer {
+ public:
+  Trainer(Module& model, Optimizer& optimizer, TrainerOptions options);
+
+  /// One update by the gradient of `loss`, a mean over a batch; with micro-batches it is called for
+  /// each. Throws Error "[train] step 7: …" where loss or gradient is not finite or an op fails;
+  /// parameters and optimiser are as before then. `progress` is for the schedule; the other form
+  /// takes the run's own.
+  StepResult step(const std::function<Tensor()>& loss, double progress);
+  StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }
+
+  /// Trains to the end, and saves. loss(i) is the loss of batch i, counted from 0 (of step i, where
+  /// there are no micro-batches), in training mode; `validate` gives the loss that is told as
+  /// validation. False where options.stop ended it. Where `validate` throws, its evaluation is made
+  /// up for when the run goes on.
+  bool run(const std::function<Tensor(int64_t)>& loss,
+           const std::function<double()>& validate = {});
+
+  /// A checkpoint (nn/training/checkpoint.h) with the run's own notes; `state` may have more notes,
+  /// and tensors. Throws Error, and leaves an older file as it is, where a parameter is not finite
+  /// or writing fails. Where the steps are counted the clock is left out, so that equal runs give
+  /// equal files.
+  void save(const std::string& path, TrainingState state = {}) const;
+  /// Goes on from such a file. Throws Error, and changes nothing, for any other, and where one of
+  /// options.notes is another there.
+  TrainingState load(const std::string& path);
+  /// load(checkpoint()) where that file is there, which it tells.
+  bool resume();
+
+  std::string checkpoint() const;
+  /// The metrics of options.folder: step, seconds, train_loss (smoothed), valid_loss,
+  /// learning_rate, gradient_norm, tokens_per_second. run() opens them by itself.
+  MetricsCsv& metrics();
+
+  int64_t steps_done() const { return step_; }
+  double learning_rate() const { return optimizer_.learning_rate(); }
+  /// The share of the run that is done; from 1 on run() ends.
+  double progress() const;
+  /// Taken by the run so far, the parts before a checkpoint too.
+  double seconds() const;
+  /// Restarts the clock: run() counts what comes before it as well then.
+  void start_clock();
+
+  TrainerOptions options;  // may change between steps
+
+ private:
+  struct Unmeasured {
+    double gradient_norm, learning_rate;
+  };
+  bool evaluation_is_due(double before) const;
+  void measure(const std::function<double()>& validate, Progress* bar, double speed);
+  void save_checkpoint() const;
+  std::string in_folder(const char* name) const;
+  void check_finite(const std::string& path) const;
+
+  Module& model_;
+  Optimizer& optimizer_;
+  std::optional<MetricsCsv> metrics_;
+  bool resumed_ = false;
+  int64_t step_ = 0;
+  double earlier_seconds_ = 0;
+  std::optional<double> started_;
+  double loss_sum_ = 0, loss_weight_ = 0;  // of the loss as it is shown, smoothed
+  std::optional<Unmeasured> unmeasured_;   // of the last step: its evaluation is to come
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,69 @@
+// Evaluation mode for a scope, and the mean loss of batches.
+#include "nn/training/evaluate.h"
+
+#include <cmath>
+
+#include "nn/dropout.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
+#include "ops/create.h"
+#include "ops/loss.h"
+#include "tests/support/catch.h"
+
+using namespace stretto;  // NOLINT
+
+namespace {
+
+struct Bigrams : nn::Module {
+  nn::Embedding table{*this, "table", {.count = 5, .dim = 5}};
+  nn::Dropout dropout{*this, "dropout", {.p = 0.5}};
+  Tensor operator()(const Tensor& tokens) const { return dropout(table(tokens)); }
+};
+
+nn::Batch batch(std::vector<int64_t> inputs, std::vector<int64_t> targets) {
+  const Shape shape{1, int64_t(inputs.size())};
+  return {tensor(inputs, shape), tensor(targets, shape)};
+}
+
+}  // namespace
+
+TEST_CASE("EvalMode restores every module's mode, whatever happens", "[evaluate]") {
+  Bigrams model;
+  model.dropout.eval();
+  try {
+    const nn::EvalMode guard(model);
+    CHECK_FALSE(model.training());
+    CHECK_FALSE(model.table.training());
+    CHECK_FALSE(grad_enabled());
+    throw std::string("stopped");
+  } catch (const std::string&) {
+  }
+  CHECK(grad_enabled());
+  CHECK(model.training());
+  CHECK(model.table.training());
+  CHECK_FALSE(model.dropout.training());
+}
+
+TEST_CASE("mean_loss is the mean over all scored tokens of all batches", "[evaluate]") {
+  manual_seed(2);
+  Bigrams model;
+  const std::vector<nn::Batch> batches{batch({0, 1, 2}, {1, nn::not_scored, 3}), batch({4}, {0})};
+  const std::vector<double> table = model.table.weight.to_vector<double>();
+  double sum = 0;
+  for (const auto& [input, target] : {std::pair(0, 1), {2, 3}, {4, 0}}) {
+    double total = 0;
+    for (int i = 0; i < 5; ++i) total += std::exp(table[size_t(5 * input + i)]);
+    sum += std::log(total) - table[size_t(5 * input + target)];
+  }
+  CHECK(nn::mean_loss(model, batches) == Approx(sum / 3).epsilon(1e-6));
+  CHECK(nn::mean_loss(model, batches) == nn::mean_loss(model, batches));  // nothing is dropped
+  CHECK(model.training());
+  CHECK(std::isnan(nn::mean_loss(model, std::vector<nn::Batch>{})));
+  CHECK_THROWS_WITH(nn::LossSum().add(ones({2}), zeros({3}, {.dtype = i64})),
+                    "[LossSum] losses f32 [2], targets i64 [3]; shapes must be equal");
+}
+
+TEST_CASE("A module tells its device", "[evaluate]") {
+  CHECK(Bigrams().device() == cpu);
+  CHECK(nn::Dropout({.p = 0.5}).device() == cpu);
+}

@@ -1,0 +1,215 @@
+// The training loop: what a step does, what a run leaves behind, and that it goes on bit for bit.
+#include "nn/training/trainer.h"
+
+#include <cmath>
+#include <filesystem>
+
+#include "nn/dropout.h"
+#include "nn/linear.h"
+#include "nn/training/evaluate.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temp_dir.h"
+
+using namespace stretto;           // NOLINT
+using namespace stretto::testing;  // NOLINT
+
+namespace {
+
+struct Net : nn::Module {
+  nn::Linear first{*this, "first", {.in = 3, .out = 8}};
+  nn::Dropout dropout{*this, "dropout", {.p = 0.2}};
+  nn::Linear last{*this, "last", {.in = 8, .out = 1}};
+  Tensor operator()(const Tensor& x) const { return last(dropout(relu(first(x)))); }
+};
+
+// Fits a sum of three numbers; batches are drawn from the program's random state.
+struct Fit {
+  Net net = (manual_seed(3), Net());
+  nn::AdamW optimizer{net.parameters(), {.lr = 0.01}};
+  nn::Trainer trainer;
+
+  explicit Fit(nn::TrainerOptions o) : trainer(net, optimizer, (o.quiet = true, o)) {}
+  Tensor loss(int64_t rows = 8) {
+    const Tensor x = randn({rows, 3}), error = net(x) - sum(x, {1}, true);
+    return mean(error * error);
+  }
+  double validation() {
+    const nn::EvalMode guard(net);
+    return mean(net(ones({1, 3}))).item();
+  }
+  bool run() {
+    return trainer.run([&](int64_t) { return loss(); }, [&] { return validation(); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("A run learns and leaves metrics and a checkpoint", "[trainer]") {
+  const TempDir dir;
+  Fit fit({.steps = 60,
+           .schedule = nn::WarmupCosine{.peak = 0.03, .warmup = 5},
+           .clip = 1,
+           .evaluate_every = 20,
+           .folder = dir.file("new")});
+  CHECK_FALSE(fit.trainer.resume());
+  const double before = fit.loss().item();
+  REQUIRE(fit.run());
+  CHECK(fit.trainer.steps_done() == 60);
+  CHECK(fit.trainer.progress() == 1);
+  CHECK(fit.loss().item() < before / 2);
+  const auto rows = fit.trainer.metrics().rows();
+  REQUIRE(rows.size() == 3);
+  CHECK(rows[2][0] == 60);
+  CHECK(rows[2][3] == fit.validation());
+  CHECK(rows[2][4] == nn::WarmupCosine{.peak = 0.03, .warmup = 5}.at(60, 59.0 / 60));
+  CHECK(nn::load_training_state(fit.trainer.checkpoint()).step == 60);
+}
+
+TEST_CASE("A run that was stopped goes on bit for bit", "[trainer]") {
+  const TempDir dir;
+  const auto options = [&](const std::string& name) {
+    return nn::TrainerOptions{.steps = 30,
+                              .schedule = nn::WarmupCosine{.peak = 0.03, .steps = 30},
+                              .clip = 0.5,
+                              .micro_batches = 2,
+                              .evaluate_every = 7,
+                              .save_every = 4,
+                              .folder = dir.file(name),
+                              .notes = {{"width", "8"}}};
+  };
+  Fit whole(options("whole"));
+  REQUIRE(whole.run());
+
+  int64_t steps = 0;
+  nn::TrainerOptions stopped = options("parts");
+  stopped.stop = [&] { return ++steps == 14; };
+  Fit part(stopped);
+  CHECK_FALSE(part.run());
+  CHECK(part.trainer.steps_done() == 13);
+  // A measurement that is broken off is made up for.
+  Fit broken(options("parts"));
+  REQUIRE(broken.trainer.resume());
+  CHECK_THROWS_AS(broken.trainer.run([&](int64_t) { return broken.loss(); },
+                                     []() -> double { throw std::string("stopped"); }),
+                  std::string);
+  CHECK(broken.trainer.steps_done() == 14);
+  broken.trainer.save(broken.trainer.checkpoint());
+
+  Fit rest(options("parts"));
+  REQUIRE(rest.trainer.resume());
+  CHECK(rest.trainer.steps_done() == 14);
+  REQUIRE(rest.run());
+  CHECK(read_file(dir.file("whole") + "/checkpoint.safetensors") ==
+        read_file(dir.file("parts") + "/checkpoint.safetensors"));
+  const auto a = whole.trainer.metrics().rows(), b = rest.trainer.metrics().rows();
+  REQUIRE(a.size() == 4);
+  REQUIRE(b.size() == 4);
+  for (size_t i = 0; i < a.size(); ++i)
+    for (const size_t column : {0, 2, 3, 4, 5}) CHECK(a[i][column] == b[i][column]);
+
+  nn::TrainerOptions other = options("parts");
+  other.notes["width"] = "9";
+  CHECK(error_of<Error>([&] { Fit(other).trainer.resume(); }) ==
+        "[load] " + rest.trainer.checkpoint() +
+            ": has width 8, this run 9; it can only go on with the same");
+}
+
+TEST_CASE("The gradient of micro-batches is that of their mean", "[trainer]") {
+  const Tensor x = randn({4, 3});
+  const auto gradient = [&](int64_t n) {
+    Fit fit({.steps = 1, .micro_batches = n});
+    fit.net.eval();
+    int64_t part = 0;
+    const nn::StepResult result = fit.trainer.step([&] {
+      const Tensor y = fit.net(x.slice(0, part * 4 / n, (part + 1) * 4 / n));
+      ++part;
+      return mean(y * y);
+    });
+    return std::pair(result, fit.net.first.weight.grad().to_vector<double>());
+  };
+  const auto [one, whole] = gradient(1);
+  const auto [two, halves] = gradient(2);
+  CHECK(two.loss == Approx(one.loss).epsilon(1e-6));
+  CHECK(two.gradient_norm == Approx(one.gradient_norm).epsilon(1e-6));
+  for (size_t i = 0; i < whole.size(); ++i)
+    CHECK(halves[i] == Approx(whole[i]).epsilon(1e-5).margin(1e-7));
+}
+
+TEST_CASE("A step that fails changes nothing", "[trainer]") {
+  Fit fit({.steps = 3});
+  int64_t told = 0;
+  fit.trainer.options.after_step = [&](const nn::StepResult&) { ++told; };
+  fit.trainer.step([&] { return fit.loss(); });
+  const std::vector<float> before = fit.net.first.weight.to_vector<float>();
+  CHECK(error_of<Error>([&] {
+          fit.trainer.step([&] { return fit.loss() / 0.0; });
+        }).rfind("[train] step 2: the loss is inf", 0) == 0);
+  CHECK(error_of<Error>([&] {
+          fit.trainer.step([&] { return matmul(ones({2, 3}), ones({2, 3})); });
+        }).rfind("[train] step 2: [matmul] ", 0) == 0);
+  CHECK(fit.net.first.weight.to_vector<float>() == before);
+  CHECK(fit.trainer.steps_done() == 1);
+  CHECK(told == 1);
+}
+
+TEST_CASE("A model with a broken parameter is not saved", "[trainer]") {
+  const TempDir dir;
+  Fit fit({.steps = 3, .folder = dir.file("x")});
+  fit.trainer.metrics();
+  fit.trainer.save(fit.trainer.checkpoint());
+  const std::string before = read_file(fit.trainer.checkpoint());
+  fit.net.last.weight.data<float>()[5] = INFINITY;
+  CHECK(error_of<Error>([&] { fit.trainer.save(fit.trainer.checkpoint()); }) ==
+        "[train] step 0: last.weight holds inf; not saved to " + fit.trainer.checkpoint());
+  CHECK(read_file(fit.trainer.checkpoint()) == before);
+}
+
+TEST_CASE("A run by the clock keeps its time", "[trainer]") {
+  const TempDir dir;
+  const std::string path = dir.file("c");
+  Fit fit({.minutes = 1e-4});
+  REQUIRE(fit.run());
+  CHECK(fit.trainer.seconds() >= 0.006);
+  fit.trainer.save(path);
+  Fit again({.minutes = 1});
+  again.trainer.load(path);
+  CHECK(again.trainer.seconds() >= 0.006);
+  CHECK(again.trainer.progress() > 0);
+}
+
+TEST_CASE("States that make no sense are refused", "[trainer]") {
+  const TempDir dir;
+  const std::string path = dir.file("c");
+  Fit fit({.minutes = 1});
+  fit.trainer.save(path);
+  nn::TrainingState state = nn::load_training_state(path);
+  const auto refused = [&](const std::string& what) {
+    nn::save_checkpoint(path, fit.net, &fit.optimizer, state);
+    CHECK(error_of<Error>([&] { fit.trainer.load(path); }) == "[load] " + path + ": " + what);
+  };
+  for (const char* name : {"train_loss.weight", "unmeasured.gradient_norm"}) {
+    state.notes[name] = "nan";
+    refused(str("its note \"", name, "\" is missing or malformed"));
+    state.notes.erase(name);
+  }
+  state.notes["train_loss.weight"] = "0.5";
+  refused("its note \"train_loss.sum\" is missing or malformed");
+  state.notes.erase("train_loss.weight");
+  state.notes["seconds"] = "-1";
+  refused("its note \"seconds\" is missing or malformed");
+  state.notes.erase("seconds");
+  refused("its note \"seconds\" is missing or malformed");
+  state.step = -1;
+  refused("malformed, its step is -1");
+
+  CHECK(error_of<Error>([] {
+          Fit({.steps = 1, .micro_batches = 0});
+        }).rfind("[Trainer] steps 1", 0) == 0);
+  CHECK(error_of<Error>([] { Fit({}).run(); }).rfind("[Trainer] neither steps nor minutes", 0) ==
+        0);
+}
