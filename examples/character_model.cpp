@@ -5,11 +5,9 @@
 // Without a file it learns a rhyme that grows verse by verse; the last tenth is held out.
 #include <stretto.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
-#include <set>
 #include <string>
 using namespace stretto;
 
@@ -30,80 +28,47 @@ std::string rhyme() {
   return text;
 }
 
-// The characters of a text as numbers, in their order.
-struct Characters {
-  explicit Characters(const std::string& text) {
-    const std::set<char> all(text.begin(), text.end());
-    of_number.assign(all.begin(), all.end());
-  }
-  std::vector<int64_t> encode(const std::string& text) const {
-    std::vector<int64_t> numbers;
-    for (char c : text) numbers.push_back(int64_t(of_number.find(c)));
-    return numbers;
-  }
-  std::string of_number;
-};
-
 int main(int argc, char** argv) {
   std::string text = rhyme();
   if (argc > 1) {
     std::ifstream file(argv[1], std::ios::binary);
     text.assign(std::istreambuf_iterator<char>(file), {});
   }
-  const int64_t length = 64, batch = 16, steps = 300;
-  if (int64_t(text.size()) < 20 * length) {
-    std::fprintf(stderr, "the text is missing, or too short to learn from\n");
-    return 1;
-  }
-  const Characters characters(text);
-  const int64_t n = int64_t(text.size()), n_train = n * 9 / 10;
-  const Tensor all = tensor(characters.encode(text), {n});
+  const int64_t length = 64;
+  const nn::Tokenizer tokenizer = nn::Tokenizer::learn(nn::TokenKind::bytes, text);
+  const size_t n_train = text.size() * 9 / 10;
+  const nn::TokenStream learnt(tokenizer, text.substr(0, n_train));
+  const nn::TokenStream held_out(tokenizer, text.substr(n_train));
+  const nn::RandomCrops crops(learnt, 16, length, 1), others(held_out, 16, length, 2);
+  const std::vector<nn::Batch> validation{others(0), others(1)};
 
   manual_seed(1);
-  nn::LanguageModel::Options options = nn::llama(int64_t(characters.of_number.size()));
+  nn::LanguageModel::Options options = nn::llama(tokenizer.size());
+  options.layer.window =
+      length / 2;  // rotary positions do not go on past the lags that were trained
   options.n_layers = 2;
-  options.window = length / 2;  // rotary positions do not go on past the lags that were trained
   options.layer.d_model = 64;
   options.layer.n_heads = 4;
   options.layer.d_hidden = 128;
   nn::LanguageModel model(options);
-  nn::AdamW optimizer(model.parameters(), {.lr = 3e-3});
-  const nn::Schedule schedule = nn::WarmupCosine{.peak = 3e-3, .warmup = 20, .steps = steps};
+  nn::AdamW optimizer(model.parameters(), {});
+  nn::Trainer trainer(
+      model, optimizer,
+      {.steps = 300, .schedule = nn::WarmupCosine{.peak = 3e-3, .warmup = 20}, .clip = 1});
+  trainer.run(
+      [&](int64_t step) {
+        const nn::Batch batch = crops(step);
+        return cross_entropy(model(batch.inputs), batch.targets);
+      },
+      [&] { return nn::mean_loss(model, validation); });
+  std::printf("held out %.3f nats per character\n", nn::mean_loss(model, validation));
 
-  // Windows of length + 1 characters: each but the last is answered by the next.
-  const auto loss_at = [&](const std::vector<int64_t>& starts) {
-    Tensors windows;
-    for (int64_t at : starts) windows.push_back(all.slice(0, at, at + length + 1));
-    const Tensor window = stack(windows, 0);
-    return cross_entropy(model(window.slice(1, 0, length)), window.slice(1, 1, length + 1));
-  };
-  const auto held_out = [&] {
-    const NoGrad guard;
-    std::vector<int64_t> starts;
-    for (int64_t at = n_train; at + length < n; at += length) starts.push_back(at);
-    return loss_at(starts).item();
-  };
-
-  for (int64_t step = 1; step <= steps; ++step) {
-    const Tensor loss = loss_at(randint(0, n_train - length, {batch}).to_vector<int64_t>());
-    optimizer.zero_grad();
-    loss.backward();
-    nn::clip_grad_norm(model.parameters(), 1.0);
-    optimizer.set_learning_rate(schedule.at(step));
-    optimizer.step();
-    if (step % 50 == 0)
-      std::printf("step %3d  loss %.3f  held out %.3f nats per character\n", int(step), loss.item(),
-                  held_out());
-  }
-
+  const nn::EvalMode guard(model);
   nn::LanguageModel::Cache cache;
-  const std::string prompt = text.substr(0, 8);
-  std::printf("\n%s", prompt.c_str());
-  nn::generate([&](const Tensor& tokens) { return model(tokens, &cache); },
-               characters.encode(prompt), {.max_tokens = 300, .sampling = {.temperature = 0.7}},
-               [&](int64_t token) {
-                 std::putchar(characters.of_number[size_t(token)]);
-                 return true;
-               });
-  std::printf("\n");
+  std::vector<int64_t> tokens;
+  for (int32_t token : tokenizer.encode(text.substr(0, 8))) tokens.push_back(token);
+  for (int64_t token : nn::generate([&](const Tensor& x) { return model(x, &cache); }, tokens,
+                                    {.max_tokens = 300, .sampling = {.temperature = 0.7}}))
+    tokens.push_back(token);
+  std::printf("\n%s\n", tokenizer.decode(tokens).c_str());
 }

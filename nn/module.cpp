@@ -134,12 +134,6 @@ int64_t Module::parameter_count() const {
   return count;
 }
 
-Device Module::device() const {
-  for (const auto& list : {named_parameters(), named_buffers()})
-    if (!list.empty()) return list[0].tensor.device();
-  return cpu;
-}
-
 // Allocates nothing: guards that go back to training mode call it where memory has run out.
 void Module::train(bool on) {
   training_ = on;

@@ -48,8 +48,6 @@ class Module {
   std::vector<NamedTensor> named_buffers() const;
   /// Numbers in all parameters.
   int64_t parameter_count() const;
-  /// That of the first parameter, or where there is none of the first buffer; else the CPU.
-  Device device() const;
 
   /// Training mode (dropout active, the default) or evaluation, for this and all children.
   void train(bool on = true);

@@ -71,9 +71,7 @@ Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64
   std::vector<int64_t> tokens = to_tokens(opening);
   std::vector<int64_t> prompt = {start_token};
   prompt.insert(prompt.end(), tokens.begin(), tokens.end());
-  nn::LanguageModel::Cache cache;
-  cache.layers.resize(size_t(model.options.n_layers));
-  for (auto& layer : cache.layers) layer.limit = context;
+  nn::LanguageModel::Cache cache = model.make_cache(context);
   const std::vector<int64_t> drawn = nn::generate(
       [&](const Tensor& next) { return model(next.to(model.device()), &cache); }, prompt,
       {.max_tokens = 4 * steps,

@@ -45,9 +45,7 @@ Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
   std::vector<int64_t> tokens = to_tokens(prompt);
   std::vector<int64_t> seen{groove_start};
   seen.insert(seen.end(), tokens.begin(), tokens.end());
-  nn::LanguageModel::Cache cache;
-  cache.layers.resize(size_t(model.options.n_layers));
-  for (auto& layer : cache.layers) layer.limit = options.context;
+  nn::LanguageModel::Cache cache = model.make_cache(options.context);
   GrooveGrammar grammar(options.shifts);
   const auto allowed = [&](const Tensor& next) {
     check_interrupt();

@@ -8,8 +8,7 @@
 //                          .clip = 1,
 //                          .folder = "out/melody"});
 //     trainer.resume();  // where the folder has a checkpoint
-//     trainer.run([&](int64_t i) { return cross_entropy(model(batch(i).inputs), batch(i).targets);
-//     },
+//     trainer.run([&](int64_t i) { return loss_of(batch(i)); },
 //                 [&] { return nn::mean_loss(model, held_out); });
 //
 // A run goes on bit for bit where batch i is a function of i, or is drawn from the program's random

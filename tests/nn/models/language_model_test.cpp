@@ -168,7 +168,7 @@ TEST_CASE("LanguageModel: logits do not look ahead") {
 TEST_CASE("LanguageModel: a cache that it makes forgets what no query sees any more") {
   LanguageModel::Options o = tiny();
   o.layer.position = nn::alibi();
-  o.window = 3;
+  o.layer.window = 3;
   const auto m = make(o);
   const Tensor tokens = some_tokens(2, 9), whole = (*m)(tokens);
   LanguageModel::Cache cache = m->make_cache(3);
