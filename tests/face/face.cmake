@@ -1,5 +1,5 @@
 # The programs that the README and docs/ show, built and run as they stand there.
-foreach(name model custom_op position)
+foreach(name model custom_op position published_weights)
   add_executable(face_${name} ${CMAKE_CURRENT_LIST_DIR}/${name}.cpp)
   target_link_libraries(face_${name} PRIVATE stretto::stretto)
   add_test(NAME face_${name} COMMAND face_${name})
