@@ -151,7 +151,8 @@ std::vector<std::string> Matcher::missing() const {
 
 std::vector<std::string> Matcher::unused() const {
   std::vector<std::string> names;
-  for (const Named& n : left_) names.push_back(n.name_in_file);
+  for (const Named& n : left_)
+    if (names.empty() || names.back() != n.name_in_file) names.push_back(n.name_in_file);
   return names;
 }
 

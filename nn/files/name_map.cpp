@@ -24,7 +24,7 @@ Tensor converted(const char* op, const std::string& name, const Tensor& x,
   } catch (const OutOfMemory&) {
     throw;
   } catch (const Error& e) {
-    fail(op, name, ": has ", x, "; ", e.what());
+    fail(op, one_line(name), ": has ", x, "; ", e.what());
   }
 }
 
@@ -67,7 +67,7 @@ Tensors cut(const char* op, const std::string& name, const Tensor& x,
   const std::string how =
       equal_parts(parts) ? str(parts.size(), " equal parts") : str("parts of ", shares_text(parts));
   const std::string where = o.groups == 1 ? "" : str(" in each of ", o.groups, " groups");
-  check(fits, op, name, ": ", op == std::string("load") ? "file" : "model", " has ", x,
+  check(fits, op, one_line(name), ": ", op == std::string("load") ? "file" : "model", " has ", x,
         ", which cannot be cut in ", how, where, o.dim == 0 ? "" : str(" along dimension ", o.dim));
   const Tensor grouped = in_groups(x, o.dim, o.groups);
   const int64_t unit = grouped.size(o.dim + 1) / units;
@@ -256,8 +256,8 @@ std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>&
       const std::string target = fill(rule.to[0].to, found.holes);
       const int64_t number = std::stoll(found.holes.numbers.back());
       const auto [first, is_new] = joined[target].emplace(number, source);
-      check(is_new, "load", source.name, ": is number ", number, " of ", target, ", and so is ",
-            first->second.name);
+      check(is_new, "load", one_line(source.name), ": is number ", number, " of ", one_line(target),
+            ", and so is ", one_line(first->second.name));
       continue;
     }
     const auto& there = rule.cut.first.there;
@@ -276,8 +276,8 @@ std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>&
       Shape rest = x.shape();
       if (x.dim() >= 1) rest[0] = first.tensor.dim() >= 1 ? first.tensor.size(0) : 0;
       check(x.dim() >= 1 && rest == first.tensor.shape() && x.dtype() == first.tensor.dtype(),
-            "load", source.name, ": file has ", x, ", which cannot follow ", first.name, ", ",
-            first.tensor);
+            "load", one_line(source.name), ": file has ", x, ", which cannot follow ",
+            one_line(first.name), ", ", first.tensor);
       pieces.push_back(x);
     }
     const std::string origin =

@@ -134,8 +134,8 @@ NameMap llama_names(const LanguageModel::Options& options) {
                 {"self_attn.o_proj", "self_attention.out"},
                 {"self_attn.q_norm", "self_attention.q_norm"},
                 {"self_attn.k_norm", "self_attention.k_norm"},
-                {"mlp.gate_proj", "feed_forward.linear1"},
-                {"mlp.up_proj", "feed_forward.gate"},
+                {"mlp.gate_proj", "feed_forward.gate"},
+                {"mlp.up_proj", "feed_forward.up"},
                 {"mlp.down_proj", "feed_forward.linear2"}});
   return map.rename("[model.]norm.weight", "norm.weight").drop("*rotary_emb.inv_freq");
 }

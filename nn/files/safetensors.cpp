@@ -53,6 +53,16 @@ float from_half(uint16_t half) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
+// What often lies where weights are expected, told by its first bytes.
+const char* other_format(uint64_t first) {
+  const std::string_view bytes(reinterpret_cast<const char*>(&first), 8);
+  if (bytes.starts_with("PK\3\4"))
+    return "; it looks like PyTorch's own format, or another archive";
+  if (bytes == "version ")
+    return "; it looks like a pointer of Git LFS, which has not been fetched";
+  return "";
+}
+
 // A JSON string; throws for what is not UTF-8.
 std::string json_text(const std::string& path, const std::string& text) {
   try {
@@ -71,7 +81,8 @@ class SafetensorsFile::Shard {
     if (file_.size() < 8) bad("has ", file_.size(), " bytes; the shortest header takes 8");
     uint64_t length = 0;
     file_.read(&length, 8, 0);
-    if (length > max_header) bad("header of ", length, " bytes; at most ", max_header, " allowed");
+    if (length > max_header)
+      bad("header of ", length, " bytes; at most ", max_header, " allowed", other_format(length));
     if (int64_t(length) > file_.size() - 8)
       bad("truncated: header of ", length, " bytes in a file of ", file_.size());
     std::string text(length, '\0');

@@ -40,6 +40,10 @@ TEST_CASE("load_safetensors reads or refuses damaged files", "[fuzz][safetensors
   run_and_check(safetensors_target());
 }
 
+TEST_CASE("an index of shards is read or refused, and opens nothing else", "[fuzz][safetensors]") {
+  run_and_check(safetensors_index_target());
+}
+
 TEST_CASE("the readers of data sets read or refuse damaged files", "[fuzz]") {
   run_and_check(tsv_target());
 }

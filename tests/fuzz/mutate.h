@@ -52,6 +52,7 @@ struct FuzzTarget {
 
 FuzzTarget midi_target();
 FuzzTarget safetensors_target();
+FuzzTarget safetensors_index_target();
 /// Data sets of text lines (examples/lra) and pictures: what any of the readers accepts.
 FuzzTarget tsv_target();
 

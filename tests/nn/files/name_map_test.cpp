@@ -167,6 +167,29 @@ TEST_CASE("NameMap: unequal parts, in rows, in heads and in groups") {
   CHECK_THROWS_WITH(NameMap().convert("x", "y", nn::Conversion{}), Containing("by nothing"));
 }
 
+TEST_CASE("NameMap: a file's names take one line of an error") {
+  const NameMap map = NameMap()
+                          .split("*.qkv", {"q", "k", "v"})
+                          .join("*-{}", "all")
+                          .convert("*.t", "*", nn::transposed());
+  const std::string name = "a\n" + std::string(1000, 'x');
+  const auto check_short = [&](const std::vector<NamedTensor>& file) {
+    try {
+      map(file);
+      FAIL("nothing thrown");
+    } catch (const Error& e) {
+      const std::string message = e.what();
+      CHECK(message.find('\n') == std::string::npos);
+      CHECK(message.starts_with("[load] a?xxx"));
+      CHECK(message.size() < 600);
+    }
+  };
+  check_short({{name + ".qkv", zeros({2})}});
+  check_short({{name + ".t", zeros({2})}});
+  check_short({{name + "-1", zeros({2})}, {name + "-01", zeros({2})}});
+  check_short({{name + "-1", zeros({2})}, {name + "-2", zeros({2, 2})}});
+}
+
 TEST_CASE("NameMap: one tensor in two places") {
   const NameMap map = NameMap().copy("wte", {"embedding.weight", "out.weight"});
   const auto both = map({{"wte", arange(2)}});

@@ -226,6 +226,15 @@ void check_xl(const nn::TransformerXL::Options& o, nn::TransformerXLSource sourc
   const Tensor tokens = tensor(ids, {1, 6});
   const Tensor got = model.hidden(tokens), want = xl_hidden(file, o, prefix, ids);
   CHECK(worst_error(got[0], want) < 1e-12);
+
+  // Back under their names, and again: what is tied, and what they have twice, once.
+  const auto names = nn::transformer_xl_names(model.options, source);
+  nn::save_weights(dir.file("back"), model, names);
+  const nn::Safetensors back = nn::load_safetensors(dir.file("back"));
+  for (const auto& [name, value] : back.tensors) CHECK(worst_error(value, file[name]) == 0);
+  nn::TransformerXL other(o);
+  other.to(f64);
+  CHECK(nn::load_weights(dir.file("back"), other, names).missing.empty());
   const Tensor nll = model.nll(tokens, tensor(targets, {1, 6}));
   for (int64_t i = 0; i < 6; ++i)
     CHECK(nll[0][i].item() ==

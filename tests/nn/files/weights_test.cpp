@@ -117,6 +117,12 @@ TEST_CASE("weights: in part, with a report") {
         std::vector<float>(before.begin() + 6, before.begin() + 9));
   CHECK(net.second.weight.to_vector<float>() == std::vector<float>(3, 6));
 
+  // A tensor in parts is one, also where none of its parts is wanted.
+  nn::save_safetensors(path, {{"ab", zeros({2})}, {"second.weight", zeros({1, 3})}});
+  CHECK(
+      nn::load_weights(path, net, NameMap().split("ab", {"first.a", "first.b"}), {.strict = false})
+          .unused == Names{"ab"});
+
   // Shapes must fit all the same, and nothing at all is not a part.
   const std::vector<float> now = values(net);
   nn::save_safetensors(path, {{"first.weight", zeros({2, 3})}, {"second.weight", zeros({1, 3})}});

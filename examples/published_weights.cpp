@@ -1,0 +1,38 @@
+#include <stretto.h>
+
+#include <cstdio>
+using namespace stretto;
+
+// A classifier whose attention was trained elsewhere, under other names.
+struct Tagger : nn::Module {
+  nn::Embedding words{*this, "words", {.count = 100, .dim = 16}};
+  nn::MultiHeadAttention attention{
+      *this, "attention", {.d_model = 16, .n_heads = 4, .n_key_heads = 2}};
+  nn::Linear out{*this, "out", {.in = 16, .out = 5}};
+};
+
+int main() {
+  nn::NameMap names;
+  names.rename("[model.]embed_tokens.weight", "words.weight")
+      .split("[model.]attn.qkv.weight",  // 4 heads of queries, 2 of keys, 2 of values
+             {{"attention.q.weight", 4}, {"attention.k.weight", 2}, {"attention.v.weight", 2}})
+      .split("[model.]attn.qkv.bias",
+             {{"attention.q.bias", 4}, {"attention.k.bias", 2}, {"attention.v.bias", 2}})
+      .convert("[model.]attn.c_proj.weight", "attention.out.weight", nn::transposed())
+      .rename("[model.]attn.c_proj.bias", "attention.out.bias")
+      .drop("*.inv_freq");
+  std::printf("%s", names.describe().c_str());
+
+  // Somebody's file: here our own start under their names, with a buffer and without our last
+  // layer.
+  Tagger theirs, model;
+  nn::save_weights("theirs.safetensors", theirs, names);
+  nn::Safetensors file = nn::load_safetensors("theirs.safetensors");
+  std::erase_if(file.tensors, [](const auto& n) { return n.name.starts_with("out."); });
+  file.tensors.push_back({"model.attn.rotary.inv_freq", ones({2})});
+  nn::save_safetensors("theirs.safetensors", file.tensors);
+
+  const nn::LoadReport report =
+      nn::load_weights("theirs.safetensors", model, names, {.strict = false});
+  std::printf("%s\n", report.describe().c_str());
+}
