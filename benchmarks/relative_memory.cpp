@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/available_memory.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
-#include "core/available_memory.h"
 
 using namespace stretto;
 using benchmarks::PaperRow;

@@ -2,79 +2,63 @@
 
 #include <array>
 #include <cmath>
-#include <cstddef>
+#include <map>
 #include <set>
 #include <stdexcept>
+#include <utility>
 
 namespace stretto::examples {
 namespace {
 
-constexpr std::size_t kSymbols = 129;  // silence and the pitches 0 to 127
+constexpr int any = -1;  // symbol: all of them together
 
-std::size_t symbol(const Chorale& chorale, std::size_t step, std::size_t voice) {
+// Silence is 0, the pitches are 1 to 128.
+int symbol(const Chorale& chorale, size_t step, size_t voice) {
   const int pitch = chorale.steps[step][voice];
-  if (pitch < -1 || pitch > 127) {
+  if (pitch < -1 || pitch > 127)
     throw std::invalid_argument("pitch " + std::to_string(pitch) + " is not in -1 .. 127");
-  }
-  return static_cast<std::size_t>(pitch + 1);
+  return pitch + 1;
 }
 
-/// Counts of symbols, smoothed by one.
-class Table {
- public:
-  void add(std::size_t s) {
-    ++counts_[s];
-    ++total_;
-  }
-  /// Negative log-probability of `s` among `vocabulary` symbols, in nats.
-  double loss(std::size_t s, std::size_t vocabulary) const {
-    return std::log(total_ + static_cast<double>(vocabulary)) - std::log(counts_[s] + 1);
-  }
-
- private:
-  std::array<double, kSymbols> counts_{};
-  double total_ = 0;
+struct Table {
+  std::array<double, 129> counts{};
+  double total = 0;
 };
 
-/// Calls visit(chorale, step, voice) for every token of the voices from `first_voice` down.
-template <typename Visit>
-void for_each_token(const std::vector<Chorale>& chorales, int first_voice, const Visit& visit) {
-  for (const Chorale& chorale : chorales) {
-    for (std::size_t step = 0; step < chorale.steps.size(); ++step) {
-      for (auto voice = static_cast<std::size_t>(first_voice); voice < 4; ++voice)
-        visit(chorale, step, voice);
-    }
-  }
+// Calls f(voice, symbol before it or any, symbol) for every token from `first_voice` down.
+template <class F>
+void each_token(const std::vector<Chorale>& chorales, int first_voice, const F& f) {
+  for (const Chorale& chorale : chorales)
+    for (size_t step = 0; step < chorale.steps.size(); ++step)
+      for (auto voice = size_t(first_voice); voice < 4; ++voice)
+        f(int(voice), step > 0 ? symbol(chorale, step - 1, voice) : any,
+          symbol(chorale, step, voice));
 }
 
-/// The mean loss of `valid` when table_of(chorale, step, voice) says which of `tables` tables a
-/// token belongs to; `tables` itself or more means the table of the voice over all steps.
-template <typename TableOf>
+// With a table for each voice or one for all, and for each symbol before it or one for all.
 double mean_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
-                 int first_voice, std::size_t tables, const TableOf& table_of) {
-  std::vector<Table> counts(tables);
-  std::array<Table, 4> voices;
-  std::set<std::size_t> vocabulary;
-  for_each_token(train, first_voice,
-                 [&](const Chorale& chorale, std::size_t step, std::size_t voice) {
-                   const std::size_t s = symbol(chorale, step, voice);
-                   const std::size_t table = table_of(chorale, step, voice);
-                   if (table < tables) counts[table].add(s);
-                   voices[voice].add(s);
-                   vocabulary.insert(s);
-                 });
-  double sum = 0;
-  double tokens = 0;
-  for_each_token(valid, first_voice,
-                 [&](const Chorale& chorale, std::size_t step, std::size_t voice) {
-                   const std::size_t table = table_of(chorale, step, voice);
-                   const Table& chosen = table < tables ? counts[table] : voices[voice];
-                   sum += chosen.loss(symbol(chorale, step, voice), vocabulary.size());
-                   tokens += 1;
-                 });
-  if (vocabulary.empty() || tokens == 0) {
+                 int first_voice, bool by_voice, bool by_symbol) {
+  std::map<std::pair<int, int>, Table> tables;  // by voice and symbol
+  std::set<int> vocabulary;
+  each_token(train, first_voice, [&](int voice, int before, int s) {
+    const auto add = [&](int to) {
+      Table& table = tables[{by_voice ? voice : 0, to}];
+      ++table.counts[size_t(s)];
+      ++table.total;
+    };
+    add(any);
+    if (by_symbol && before != any) add(before);
+    vocabulary.insert(s);
+  });
+  double sum = 0, tokens = 0;
+  each_token(valid, first_voice, [&](int voice, int before, int s) {
+    const Table& table = tables[{by_voice ? voice : 0, by_symbol ? before : any}];
+    sum +=
+        std::log(table.total + double(vocabulary.size())) - std::log(table.counts[size_t(s)] + 1);
+    ++tokens;
+  });
+  if (vocabulary.empty() || tokens == 0)
     throw std::invalid_argument("a baseline needs steps to count and steps to predict");
-  }
   return sum / tokens;
 }
 
@@ -82,24 +66,17 @@ double mean_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& 
 
 double unigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
                     int first_voice) {
-  return mean_loss(train, valid, first_voice, 1,
-                   [](const Chorale&, std::size_t, std::size_t) { return std::size_t{0}; });
+  return mean_loss(train, valid, first_voice, false, false);
 }
 
 double voice_unigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
                           int first_voice) {
-  return mean_loss(train, valid, first_voice, 4,
-                   [](const Chorale&, std::size_t, std::size_t voice) { return voice; });
+  return mean_loss(train, valid, first_voice, true, false);
 }
 
 double voice_bigram_loss(const std::vector<Chorale>& train, const std::vector<Chorale>& valid,
                          int first_voice) {
-  constexpr std::size_t kTables = 4 * kSymbols;
-  return mean_loss(train, valid, first_voice, kTables,
-                   [](const Chorale& chorale, std::size_t step, std::size_t voice) {
-                     if (step == 0) return kTables;
-                     return voice * kSymbols + symbol(chorale, step - 1, voice);
-                   });
+  return mean_loss(train, valid, first_voice, true, true);
 }
 
 }  // namespace stretto::examples

@@ -1,7 +1,6 @@
 #include "examples/midi/midi.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +13,6 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int kChoirAahs = 52;
 constexpr int kMaxVariableLength = 0x0FFFFFFF;
 
 void append_big_endian(std::string& bytes, std::uint32_t value, int count) {
@@ -160,29 +158,6 @@ std::string midi_bytes(const Song& song) {
 
 void write_midi(const std::string& path, const Song& song) {
   write_file_atomically(path, midi_bytes(song));
-}
-
-Song to_song(const Chorale& chorale) {
-  constexpr std::array<const char*, 4> kNames = {"Soprano", "Alto", "Tenor", "Bass"};
-  constexpr int kVelocity = 80;
-  Song song;
-  const int ticks_per_step = song.ticks_per_quarter / 4;
-  for (std::size_t voice = 0; voice < 4; ++voice) {
-    Track track{kNames[voice], static_cast<int>(voice), kChoirAahs, {}};
-    int previous = -1;
-    for (std::size_t step = 0; step < chorale.steps.size(); ++step) {
-      const int pitch = chorale.steps[step][voice];
-      if (pitch >= 0 && pitch == previous) {
-        track.notes.back().duration += ticks_per_step;
-      } else if (pitch >= 0) {
-        const int start = static_cast<int>(step) * ticks_per_step;
-        track.notes.push_back({start, ticks_per_step, pitch, kVelocity});
-      }
-      previous = pitch;
-    }
-    song.tracks.push_back(std::move(track));
-  }
-  return song;
 }
 
 }  // namespace stretto::examples

@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "examples/chorales/chorale.h"
-
 namespace stretto::examples {
 
 /// Times are in ticks from the start of the song; `pitch` is 0 to 127, `velocity` 1 to 127.
@@ -46,9 +44,5 @@ std::string midi_bytes(const Song& song);
 /// Writes midi_bytes(song), replacing the file at `path` in one go. Throws as midi_bytes() and
 /// write_file_atomically() do.
 void write_midi(const std::string& path, const Song& song);
-
-/// One track per voice, sung by a choir. Equal pitches on neighbouring steps become one note, since
-/// the grid does not say whether a note was struck again.
-Song to_song(const Chorale& chorale);
 
 }  // namespace stretto::examples

@@ -1,7 +1,7 @@
 // generated_library(): chorales as somebody at the piano would play them.
 #include <algorithm>
 
-#include "examples/chorales/chorale.h"
+#include "examples/chorales/chorale_song.h"
 #include "examples/common/portable_random.h"
 #include "examples/piano/library.h"
 

@@ -11,8 +11,8 @@
 
 #include "examples/chorales/baselines.h"
 #include "examples/chorales/chorale_roll.h"
+#include "examples/chorales/chorale_song.h"
 #include "examples/chorales/harmonisation.h"
-#include "examples/midi/midi.h"
 #include "examples/training/model_run.h"
 #include "examples/training/run_settings.h"
 #include "nn/training/progress.h"

@@ -14,6 +14,7 @@
 #include "examples/text/lm_evaluation.h"
 #include "examples/text/lm_training.h"
 #include "examples/training/model_run.h"
+#include "examples/training/run_settings.h"
 #include "nn/training/progress.h"
 
 namespace stretto::examples {
@@ -109,10 +110,7 @@ struct Resolver {
     const auto given = [&](const std::string& name) { return o.run.given(option_of(name)); };
     if (given("minutes")) preset.settings.erase("steps");
     LmSettings& s = o.settings;
-    LmSettings::each(s, [&](const char* name, auto& value) {
-      const auto it = preset.settings.find(name);
-      if (it != preset.settings.end() && !given(name)) read_text(it->second, value);
-    });
+    take_preset(s, preset.settings, o.run);
     if (!given("memory") && !preset.settings.contains("memory"))
       s.memory = s.own_position() ? s.length : 0;
     if (!o.run.resume.empty()) resume();

@@ -10,13 +10,15 @@
 
 namespace stretto::examples {
 
-/// Settings that are not on the command line become those of `preset`; with --minutes, steps too,
-/// which become none.
+/// Settings that are not on the command line become those that `preset` has; with --minutes, steps
+/// too, which become none.
 template <class Settings>
 void take_preset(Settings& settings, nn::Metadata preset, const RunOptions& run) {
   if (run.given("--minutes")) preset["steps"] = "0";
   Settings::each(settings, [&](const char* name, auto& value) {
-    if (!run.given(option_of(name))) read_text(preset.at(name), value);
+    const auto preferred = preset.find(name);
+    if (preferred != preset.end() && !run.given(option_of(name)))
+      read_text(preferred->second, value);
   });
 }
 

@@ -66,7 +66,7 @@ class Trainer {
   StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }
 
   /// Trains to the end, and saves. loss(i) is the loss of batch i, counted from 0 (of step i, where
-  /// there are no micro-batches), in training mode; `validate` gives the loss that is told as
+  /// there are no micro-batches); `validate` gives the loss that is told as
   /// validation. False where options.stop ended it. Where `validate` throws, its evaluation is made
   /// up for when the run goes on.
   bool run(const std::function<Tensor(int64_t)>& loss,

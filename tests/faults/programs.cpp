@@ -14,9 +14,9 @@
 #include <thread>
 
 #include "examples/chorales/chorale_options.h"
+#include "examples/chorales/chorale_song.h"
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_midi.h"
-#include "examples/midi/midi.h"
 #include "examples/text/grammar.h"
 #include "nn/files/safetensors.h"
 #include "tests/examples/chorales/train_chorales.h"

@@ -147,6 +147,22 @@ TEST_CASE("No include runs in a circle through a room", "[house]") {
   }
 }
 
+TEST_CASE("Rooms of the examples include only what is below them", "[house]") {
+  const std::map<std::string, int> floors{
+      {"common", 0}, {"midi", 1},   {"plot", 1},     {"training", 2}, {"text", 3},
+      {"lra", 3},    {"groove", 3}, {"chorales", 3}, {"piano", 4},    {"programs", 5}};
+  std::string wrong;
+  for (const auto& [from, to] : arrows()) {
+    if (top_of(from) != "examples" || top_of(to) != "examples") continue;
+    const std::string room = part_of("examples", from), other = part_of("examples", to);
+    if (room == other || room.back() != '/') continue;  // a program at the top may use any
+    const auto floor = [&](std::string name) { return floors.at((name.pop_back(), name)); };
+    if (floor(other) >= floor(room)) wrong += str("\n  ", from, " includes ", to);
+  }
+  INFO(wrong);
+  CHECK(wrong.empty());
+}
+
 TEST_CASE("A file can be read at one sitting", "[house]") {
   for (const Source& file : sources()) {
     INFO(file.path);

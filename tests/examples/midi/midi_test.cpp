@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "examples/chorales/chorale_song.h"
 #include "examples/common/error.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"

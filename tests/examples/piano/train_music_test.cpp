@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "examples/chorales/chorale.h"
+#include "examples/chorales/chorale_song.h"
 #include "examples/common/settings.h"
 #include "examples/midi/midi.h"
 #include "examples/piano/piano_settings.h"
