@@ -134,8 +134,8 @@ NameMap llama_names(const LanguageModel::Options& options) {
                 {"self_attn.o_proj", "self_attention.out"},
                 {"self_attn.q_norm", "self_attention.q_norm"},
                 {"self_attn.k_norm", "self_attention.k_norm"},
-                {"mlp.gate_proj", "feed_forward.linear1"},
-                {"mlp.up_proj", "feed_forward.gate"},
+                {"mlp.gate_proj", "feed_forward.gate"},
+                {"mlp.up_proj", "feed_forward.up"},
                 {"mlp.down_proj", "feed_forward.linear2"}});
   return map.rename("[model.]norm.weight", "norm.weight").drop("*rotary_emb.inv_freq");
 }
@@ -214,7 +214,7 @@ NameMap bloom_names(const LanguageModel::Options& options) {
                 {"mlp.dense_h_to_4h", "feed_forward.linear1"},
                 {"mlp.dense_4h_to_h", "feed_forward.linear2"}});
   for (const std::string kind : {"weight", "bias"})
-    map.rename("[transformer.]word_embeddings_layernorm." + kind, "embedding_norm." + kind)
+    map.rename("[transformer.]word_embeddings_layernorm." + kind, "embedding.positions.norm." + kind)
         .rename("[transformer.]ln_f." + kind, "norm." + kind);
   return map;
 }
