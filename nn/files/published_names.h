@@ -36,7 +36,7 @@ NameMap gpt2_names(const LanguageModel::Options& options);
 /// q, k and v of a head side by side, [H, 3, D] rows.
 NameMap gpt_neox_names(const LanguageModel::Options& options);
 NameMap gptj_names(const LanguageModel::Options& options);
-/// As GPT-NeoX; the norm of the token vectors goes to "embedding_norm".
+/// As GPT-NeoX; the norm of the token vectors is that of InputOptions::norm.
 NameMap bloom_names(const LanguageModel::Options& options);
 
 /// The Music Transformer of gwinndr (PyTorch), for a model with gwinndr_options.

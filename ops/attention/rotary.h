@@ -1,6 +1,6 @@
 // Rotary positions: pairs of numbers turned by an angle that grows with the position.
 //
-// Reference: tests/reference/rotary.cpp, rotated()
+// Reference: tests/reference/rotary.cpp, rotated(), llama3_rates(), yarn_rates()
 #pragma once
 
 #include <vector>

@@ -26,7 +26,7 @@ std::string fault(const std::string& reference) {
   if (text.empty()) return "no such file: " + parts[1].str();
   const std::sregex_iterator end;
   for (std::sregex_iterator at(functions.begin(), functions.end(), function); at != end; ++at)
-    if (!std::regex_search(text, std::regex("\n[\\w:]+ " + (*at)[1].str() + "\\(")))
+    if (!std::regex_search(text, std::regex("\n[\\w:<>]+ " + (*at)[1].str() + "\\(")))
       return str("no function ", (*at)[1].str(), " in ", parts[1].str());
   return std::regex_search(functions, function) ? "" : "no function: " + reference;
 }
