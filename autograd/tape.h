@@ -172,7 +172,7 @@ struct Node : std::enable_shared_from_this<Node> {
   Node* next_to_delete = nullptr;
   struct Output {
     Shape shape;
-    Options options;
+    TensorOptions options;
     Tensor kept;  // off the tape, else the node would own itself
     uint32_t version = 0;
     std::weak_ptr<TapeEntry> entry;

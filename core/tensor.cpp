@@ -17,7 +17,7 @@ Tensor::Tensor(std::shared_ptr<Storage> storage, int64_t offset, const Shape& si
   impl_->dtype = dtype;
 }
 
-Tensor empty(const Shape& shape, Options options) {
+Tensor empty(const Shape& shape, TensorOptions options) {
   check_sizes("empty", shape);
   check_device("empty", options.device);
   auto storage =

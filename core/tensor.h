@@ -20,7 +20,7 @@ namespace stretto {
 struct TapeEntry;  // autograd/tape.h
 
 /// dtype and device of a tensor to be made: `zeros({2, 3}, {.dtype = f64})`.
-struct Options {
+struct TensorOptions {
   DType dtype = f32;
   Device device = cpu;
   bool requires_grad = false;
@@ -166,11 +166,13 @@ class Tensor {
 using Tensors = std::vector<Tensor>;
 
 /// Uninitialised memory, row-major.
-Tensor empty(const Shape& shape, Options options = {});
+Tensor empty(const Shape& shape, TensorOptions options = {});
 /// Uninitialised, with the dtype and device of `like`.
 Tensor empty_like(const Tensor& like);
 Tensor empty_like(const Tensor& like, const Shape& shape);
-inline Options options_of(const Tensor& x) { return {.dtype = x.dtype(), .device = x.device()}; }
+inline TensorOptions options_of(const Tensor& x) {
+  return {.dtype = x.dtype(), .device = x.device()};
+}
 
 /// Another view of the same storage, off the tape. No bounds are checked.
 Tensor make_view(const Tensor& x, int64_t offset, const Shape& sizes, const Shape& strides);

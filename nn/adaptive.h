@@ -68,14 +68,16 @@ Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
 Tensor adaptive_log_probabilities(const Tensor& hidden,
                                   const std::vector<AdaptiveCluster>& clusters);
 
+struct AdaptiveSoftmaxOptions {
+  AdaptiveOptions clusters = {};
+  bool tied = false;                        // its tables are the embedding's
+  std::vector<bool> tied_projections = {};  // per cluster; empty: none
+};
+
 /// The output layer of a language model over a vocabulary of clusters.
 class AdaptiveSoftmax : public Module {
  public:
-  struct Options {
-    AdaptiveOptions clusters = {};
-    bool tied = false;                        // its tables are the embedding's
-    std::vector<bool> tied_projections = {};  // per cluster; empty: none
-  };
+  using Options = AdaptiveSoftmaxOptions;
   /// `embedding`, of the same AdaptiveOptions, is needed where something is tied.
   explicit AdaptiveSoftmax(Options options);
   AdaptiveSoftmax(Module& parent, std::string name, Options options,

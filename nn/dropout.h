@@ -5,13 +5,15 @@
 
 namespace stretto::nn {
 
+struct DropoutOptions {
+  double p = 0.1;
+};
+
 /// In training, each element is zeroed with probability p and the rest scaled by 1 / (1 − p), with
 /// a fresh draw per call; in evaluation x itself (Srivastava et al., 2014).
 class Dropout : public Module {
  public:
-  struct Options {
-    double p = 0.1;
-  };
+  using Options = DropoutOptions;
   explicit Dropout(Options options);
   Dropout(Module& parent, std::string name, Options options);
 

@@ -5,15 +5,17 @@
 
 namespace stretto::nn {
 
+struct EmbeddingOptions {
+  int64_t count = 0;
+  int64_t dim = 0;
+  double std = 1;
+};
+
 /// ids of any shape S (i64 or i32, in [0, count)) → [S…, dim]; weight [count, dim] starts normal
 /// with the given standard deviation.
 class Embedding : public Module {
  public:
-  struct Options {
-    int64_t count = 0;
-    int64_t dim = 0;
-    double std = 1;
-  };
+  using Options = EmbeddingOptions;
   explicit Embedding(Options options);
   Embedding(Module& parent, std::string name, Options options);
 

@@ -17,20 +17,22 @@ const char* name(Activation f);
 /// f(x), elementwise.
 Tensor activate(const Tensor& x, Activation f);
 
+struct FeedForwardOptions {
+  int64_t d_model = 0;
+  int64_t d_hidden = 0;
+  Activation activation = Activation::relu;
+  double dropout = 0;
+  bool bias = true;
+  bool gated = false;
+};
+
 /// linear2(dropout(f(linear1(x)))): x [.., d_model] → [.., d_model] through d_hidden (Vaswani et
 /// al., 2017, §3.3). Gated: linear2(dropout(f(gate(x)) · up(x))), a GLU (Shazeer, 2020, eq. 6; T5
 /// 1.1 with gelu_tanh, where gate is wi_0 and up wi_1; LLaMA with silu). The activation is on the
 /// gate: linear1 then has the name "gate".
 class FeedForward : public Module {
  public:
-  struct Options {
-    int64_t d_model = 0;
-    int64_t d_hidden = 0;
-    Activation activation = Activation::relu;
-    double dropout = 0;
-    bool bias = true;
-    bool gated = false;
-  };
+  using Options = FeedForwardOptions;
   explicit FeedForward(Options options);
   FeedForward(Module& parent, std::string name, Options options);
 

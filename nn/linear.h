@@ -5,15 +5,17 @@
 
 namespace stretto::nn {
 
+struct LinearOptions {
+  int64_t in = 0;
+  int64_t out = 0;
+  bool bias = true;
+};
+
 /// x [.., in] → x · weightᵀ + bias [.., out]; weight [out, in], bias [out]. Both start uniform in
 /// ±1/√in, as in PyTorch.
 class Linear : public Module {
  public:
-  struct Options {
-    int64_t in = 0;
-    int64_t out = 0;
-    bool bias = true;
-  };
+  using Options = LinearOptions;
   explicit Linear(Options options);
   Linear(Module& parent, std::string name, Options options);
 

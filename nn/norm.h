@@ -16,16 +16,18 @@ enum class NormKind { layer, rms };
 /// models differ (LLaMA 2: 1e-5): take theirs.
 double default_eps(NormKind kind);
 
+struct NormOptions {
+  int64_t dim = 0;
+  std::optional<double> eps = {};  // default_eps(kind) when not given
+  NormKind kind = NormKind::layer;
+  bool bias = true;  // NormKind::rms has none
+};
+
 /// The norm that its options say, over the last dimension. weight [dim] starts at 1, bias [dim] at
 /// 0.
 class Norm : public Module {
  public:
-  struct Options {
-    int64_t dim = 0;
-    std::optional<double> eps = {};  // default_eps(kind) when not given
-    NormKind kind = NormKind::layer;
-    bool bias = true;  // NormKind::rms has none
-  };
+  using Options = NormOptions;
   explicit Norm(Options options);
   Norm(Module& parent, std::string name, Options options);
 

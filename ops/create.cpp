@@ -14,7 +14,7 @@ namespace {
 
 // Filled on the CPU by fill(x), then brought to the device asked for.
 template <class F>
-Tensor made_on_host(const char* op, const Shape& shape, Options options, F fill) {
+Tensor made_on_host(const char* op, const Shape& shape, TensorOptions options, F fill) {
   check_sizes(op, shape);
   NoGrad guard;
   Tensor x = empty(shape, {.dtype = options.dtype});
@@ -23,7 +23,7 @@ Tensor made_on_host(const char* op, const Shape& shape, Options options, F fill)
   return options.requires_grad ? x.set_requires_grad() : x;
 }
 
-Tensor filled(const char* op, const Shape& shape, double value, Options options) {
+Tensor filled(const char* op, const Shape& shape, double value, TensorOptions options) {
   check_sizes(op, shape);
   check_value(op, options.dtype, value);
   NoGrad guard;
@@ -149,14 +149,16 @@ std::pair<double, double> whole_numbers(DType dtype) {
 
 }  // namespace
 
-Tensor zeros(const Shape& shape, Options options) { return filled("zeros", shape, 0, options); }
-Tensor ones(const Shape& shape, Options options) { return filled("ones", shape, 1, options); }
-Tensor full(const Shape& shape, double value, Options options) {
+Tensor zeros(const Shape& shape, TensorOptions options) {
+  return filled("zeros", shape, 0, options);
+}
+Tensor ones(const Shape& shape, TensorOptions options) { return filled("ones", shape, 1, options); }
+Tensor full(const Shape& shape, double value, TensorOptions options) {
   return filled("full", shape, value, options);
 }
-Tensor scalar(double value, Options options) { return filled("scalar", {}, value, options); }
+Tensor scalar(double value, TensorOptions options) { return filled("scalar", {}, value, options); }
 
-Tensor arange(Int n, Options options) {
+Tensor arange(Int n, TensorOptions options) {
   check(n >= 0, "arange", "n = ", n, "; needs at least 0");
   check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
   if (n > 0) check_value("arange", options.dtype, double(n - 1));
@@ -168,7 +170,7 @@ Tensor arange(Int n, Options options) {
   });
 }
 
-Tensor arange(double start, double end, double step, Options options) {
+Tensor arange(double start, double end, double step, TensorOptions options) {
   const double n = std::ceil((end - start) / step);
   check(std::isfinite(n) && n >= 0, "arange", "start ", start, ", end ", end, ", step ", step,
         "; the step must not be 0 and must lead from start towards end");
@@ -190,7 +192,7 @@ Tensor arange(double start, double end, double step, Options options) {
   });
 }
 
-Tensor linspace(double start, double end, Int n, Options options) {
+Tensor linspace(double start, double end, Int n, TensorOptions options) {
   check(n >= 0, "linspace", "n = ", n, "; needs at least 0");
   check_floating("linspace", options.dtype);
   return made_on_host("linspace", {n}, options, [=](const Tensor& x) {
@@ -205,7 +207,7 @@ Tensor linspace(double start, double end, Int n, Options options) {
   });
 }
 
-Tensor eye(Int n, Options options) {
+Tensor eye(Int n, TensorOptions options) {
   Tensor x = filled("eye", {n, n}, 0, options);
   NoGrad guard;
   make_view(x, 0, {n}, {n + 1}).fill_(1);
@@ -230,9 +232,11 @@ template Tensor tensor(const std::vector<int32_t>&, const Shape&, Device);
 template Tensor tensor(const std::vector<uint8_t>&, const Shape&, Device);
 template Tensor tensor(const std::vector<bool>&, const Shape&, Device);
 
-Tensor rand(const Shape& shape, Options options) { return rand(shape, next_random_key(), options); }
+Tensor rand(const Shape& shape, TensorOptions options) {
+  return rand(shape, next_random_key(), options);
+}
 
-Tensor rand(const Shape& shape, RandomKey key, Options options) {
+Tensor rand(const Shape& shape, RandomKey key, TensorOptions options) {
   check_sizes("rand", shape);
   check_floating("rand", options.dtype);
   Tensor x = empty(shape, options);
@@ -240,11 +244,11 @@ Tensor rand(const Shape& shape, RandomKey key, Options options) {
   return x;
 }
 
-Tensor randn(const Shape& shape, Options options) {
+Tensor randn(const Shape& shape, TensorOptions options) {
   return randn(shape, next_random_key(), options);
 }
 
-Tensor randn(const Shape& shape, RandomKey key, Options options) {
+Tensor randn(const Shape& shape, RandomKey key, TensorOptions options) {
   check_sizes("randn", shape);
   check_floating("randn", options.dtype);
   Tensor x = empty(shape, options);
@@ -263,7 +267,7 @@ void normal_draws(RandomKey key, int64_t first, int64_t n, float* y) {
   normal_run(y, key, first, first + n);
 }
 
-Tensor randint(Int low, Int high, const Shape& shape, Options options) {
+Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options) {
   const uint64_t range = uint64_t(high) - uint64_t(low);
   check(low < high && range <= uint64_t(1) << 32, "randint", "range [", low, ", ", high,
         "); needs low < high and at most 2^32 values");

@@ -83,7 +83,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
           "; accepted: 0 to ", classes - 1, ", or ", options.ignore_index, " to ignore");
   }
   const Tensor x = logits.detach().contiguous();
-  const Options wide{.dtype = x.dtype() == f64 ? f64 : f32};
+  const TensorOptions wide{.dtype = x.dtype() == f64 ? f64 : f32};
   Tensor losses = zeros({count}, wide), totals = empty({count, 2}, wide);
   dispatch_floating(x.dtype(), op, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -79,7 +79,7 @@ Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tens
   const Tensor from = x.detach().contiguous(), g = b.grad().contiguous();
   const Tensor factors = w.defined() ? w.detach().contiguous() : Tensor();
   Tensor dx = empty_like(from), dw, db;
-  const Options wide{.dtype = scale.dtype()};
+  const TensorOptions wide{.dtype = scale.dtype()};
   const int64_t chunks = (count + chunk - 1) / chunk;
   if (b.needs(1)) dw = zeros({chunks, n}, wide);
   if (b.needs(2)) db = zeros({chunks, n}, wide);
@@ -114,7 +114,7 @@ Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Te
   const Tensor c = bias.defined() ? bias.detach().contiguous() : Tensor();
   Tensor y = empty_like(from);
   const int64_t n = x.size(-1), count = n == 0 ? 0 : x.numel() / n;
-  const Options wide{.dtype = x.dtype() == f64 ? f64 : f32};
+  const TensorOptions wide{.dtype = x.dtype() == f64 ? f64 : f32};
   Tensor shift = empty({centre ? count : 0}, wide), scale = empty({count}, wide);
   dispatch_floating(x.dtype(), op, [&](auto tag) {
     using T = typename decltype(tag)::type;

@@ -15,7 +15,7 @@ Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 
 }  // namespace
 
-Tensor Kernel::weights(const AttentionCall& call) const {
+Tensor AttentionKernel::weights(const AttentionCall& call) const {
   return attention_weights(call.q, call.k, call.options);
 }
 

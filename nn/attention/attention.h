@@ -13,9 +13,9 @@
 namespace stretto::nn {
 
 /// Computes the output of one call, [B, H, M, Dv].
-class Kernel : public Module {
+class AttentionKernel : public Module {
  public:
-  explicit Kernel(Module& parent) : Module(parent, "kernel") {}
+  explicit AttentionKernel(Module& parent) : Module(parent, "kernel") {}
   virtual Tensor operator()(const AttentionCall& call) const = 0;
   /// What the call's values are weighted with, [B, H, M, N]: the softmax weights unless a kernel
   /// has others.
@@ -25,12 +25,12 @@ class Kernel : public Module {
   virtual bool keeps_state() const { return false; }
 };
 
-using MakeKernel = std::function<std::unique_ptr<Kernel>(Module& parent, HeadShape shape)>;
+using MakeKernel = std::function<std::unique_ptr<AttentionKernel>(Module& parent, HeadShape shape)>;
 
 /// softmax(scores) v: ops/attention/attention.h.
-class SoftmaxKernel : public Kernel {
+class SoftmaxKernel : public AttentionKernel {
  public:
-  SoftmaxKernel(Module& parent, HeadShape, Form form_) : Kernel(parent), form(form_) {}
+  SoftmaxKernel(Module& parent, HeadShape, Form form_) : AttentionKernel(parent), form(form_) {}
   Tensor operator()(const AttentionCall& call) const override;
   std::string label() const override { return "SoftmaxKernel"; }
 
@@ -39,29 +39,31 @@ class SoftmaxKernel : public Kernel {
 
 MakeKernel softmax_kernel(Form form = Form::automatic);
 
+struct MultiHeadAttentionOptions {
+  int64_t d_model = 0;
+  int64_t n_heads = 1;
+  int64_t n_key_heads = 0;  // fewer key heads, shared by groups of query heads; 0: n_heads
+  int64_t d_key = 0;        // size of one head; 0: d_model / n_heads
+  int64_t d_value = 0;      // 0: d_model / n_heads
+  bool bias = true;         // of q, k, v and out, unless one says otherwise
+  std::optional<bool> q_bias = {}, k_bias = {}, v_bias = {}, out_bias = {};
+  /// A norm of each head's queries, and one of its keys, before the position (Qwen3); its dim is
+  /// d_key.
+  std::optional<Norm::Options> qk_norm = {};
+  /// > 0: every call must be causal, and no query sees a key `window` or more positions before it
+  /// (Mistral). A mask's own window counts where it is smaller.
+  int64_t window = 0;
+  double dropout = 0;                // of the attention weights, in training
+  std::optional<double> scale = {};  // of the scores; 1/√d_key when not given (T5: 1)
+  MakePosition position = {};        // none by default
+  MakeKernel kernel = {};            // softmax_kernel() by default
+};
+
 /// Projections q, k, v [.., d_model] → heads, attention, projection of the joined heads back
 /// (Vaswani et al. 2017, §3.2.2).
 class MultiHeadAttention : public Module {
  public:
-  struct Options {
-    int64_t d_model = 0;
-    int64_t n_heads = 1;
-    int64_t n_key_heads = 0;  // fewer key heads, shared by groups of query heads; 0: n_heads
-    int64_t d_key = 0;        // size of one head; 0: d_model / n_heads
-    int64_t d_value = 0;      // 0: d_model / n_heads
-    bool bias = true;         // of q, k, v and out, unless one says otherwise
-    std::optional<bool> q_bias = {}, k_bias = {}, v_bias = {}, out_bias = {};
-    /// A norm of each head's queries, and one of its keys, before the position (Qwen3); its dim is
-    /// d_key.
-    std::optional<Norm::Options> qk_norm = {};
-    /// > 0: every call must be causal, and no query sees a key `window` or more positions before it
-    /// (Mistral). A mask's own window counts where it is smaller.
-    int64_t window = 0;
-    double dropout = 0;                // of the attention weights, in training
-    std::optional<double> scale = {};  // of the scores; 1/√d_key when not given (T5: 1)
-    MakePosition position = {};        // none by default
-    MakeKernel kernel = {};            // softmax_kernel() by default
-  };
+  using Options = MultiHeadAttentionOptions;
   explicit MultiHeadAttention(Options options);
   MultiHeadAttention(Module& parent, std::string name, Options options);
 
@@ -111,7 +113,7 @@ class MultiHeadAttention : public Module {
   void append_to_cache(AttentionCall& call, KeyValueCache& cache) const;
 
   std::unique_ptr<Position> position_;
-  std::unique_ptr<Kernel> kernel_;
+  std::unique_ptr<AttentionKernel> kernel_;
 };
 
 }  // namespace stretto::nn

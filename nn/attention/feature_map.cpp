@@ -38,15 +38,16 @@ Tensor EluPlusOne::operator()(const Tensor& x, Side, const Tensor&) const {
   return relu(x) + exp(clamp(x, -std::numeric_limits<double>::infinity(), 0));
 }
 
-Relu::Relu(Module& parent, HeadShape, double epsilon_) : FeatureMap(parent), epsilon(epsilon_) {
-  check(epsilon >= 0, "Relu", "epsilon ", epsilon, "; must be 0 or more");
+ReluFeatures::ReluFeatures(Module& parent, HeadShape, double epsilon_)
+    : FeatureMap(parent), epsilon(epsilon_) {
+  check(epsilon >= 0, "ReluFeatures", "epsilon ", epsilon, "; must be 0 or more");
 }
 
-Tensor Relu::operator()(const Tensor& x, Side, const Tensor&) const {
+Tensor ReluFeatures::operator()(const Tensor& x, Side, const Tensor&) const {
   return epsilon > 0 ? relu(x) + epsilon : relu(x);
 }
 
-std::string Relu::label() const { return str("Relu(+ ", epsilon, ")"); }
+std::string ReluFeatures::label() const { return str("ReluFeatures(+ ", epsilon, ")"); }
 
 Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms) {
   check(rows >= 0 && d >= 1, "orthogonal_features", rows, " rows of ", d,

@@ -1,8 +1,8 @@
 // Feature maps: what linear attention (nn/attention/linear_attention.h) makes of queries and keys.
 //
-//   EluPlusOne   elu(x) + 1                     Katharopoulos et al. 2020, eq. 7
-//   Relu         relu(x) + ε                    Choromanski et al. 2021, §4.1; Tay et al.'s arena
-//   Favor        random features of e^(q·k/√D)  Choromanski et al. 2021, "FAVOR+"
+//   EluPlusOne    elu(x) + 1                     Katharopoulos et al. 2020, eq. 7
+//   ReluFeatures  relu(x) + ε                    Choromanski et al. 2021, §4.1; Tay et al.
+//   Favor         random features of e^(q·k/√D)  Choromanski et al. 2021, "FAVOR+"
 //
 // A map of your own derives from FeatureMap and is passed as nn::feature_map<MyMap>(arguments…).
 //
@@ -51,16 +51,18 @@ class EluPlusOne : public FeatureMap {
 
 inline MakeFeatureMap elu_plus_one() { return feature_map<EluPlusOne>(); }
 
-class Relu : public FeatureMap {
+class ReluFeatures : public FeatureMap {
  public:
-  Relu(Module& parent, HeadShape shape, double epsilon);
+  ReluFeatures(Module& parent, HeadShape shape, double epsilon);
   Tensor operator()(const Tensor& x, Side side, const Tensor& drawn = {}) const override;
   std::string label() const override;
 
   const double epsilon;
 };
 
-inline MakeFeatureMap relu_plus(double epsilon = 1e-3) { return feature_map<Relu>(epsilon); }
+inline MakeFeatureMap relu_plus(double epsilon = 1e-3) {
+  return feature_map<ReluFeatures>(epsilon);
+}
 
 /// The functions of ops/attention/random_features.h. R features need a projection of R rows, or R/2
 /// where they come in pairs: hyperbolic and trigonometric ones.

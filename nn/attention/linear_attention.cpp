@@ -24,7 +24,7 @@ const char* of_scores(const AttentionOptions& o) {
 }  // namespace
 
 LinearKernel::LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap& map, Options o)
-    : Kernel(parent), options(o) {
+    : AttentionKernel(parent), options(o) {
   check(bool(map), op, "needs a feature map: elu_plus_one(), relu_plus() or favor()");
   map_ = map(*this, shape);
 }

@@ -26,7 +26,7 @@ struct LinearKernelOptions {
 /// (nn/positions/rotary.h), which turns them before they are mapped, so that features of the
 /// softmax kernel (Favor) depend on differences of positions, in the mean, and others on the
 /// positions too. bf16 is computed in f32, features included.
-class LinearKernel : public Kernel {
+class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;
   LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap& map, Options options);

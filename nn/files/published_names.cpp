@@ -214,7 +214,8 @@ NameMap bloom_names(const LanguageModel::Options& options) {
                 {"mlp.dense_h_to_4h", "feed_forward.linear1"},
                 {"mlp.dense_4h_to_h", "feed_forward.linear2"}});
   for (const std::string kind : {"weight", "bias"})
-    map.rename("[transformer.]word_embeddings_layernorm." + kind, "embedding.positions.norm." + kind)
+    map.rename("[transformer.]word_embeddings_layernorm." + kind,
+               "embedding.positions.norm." + kind)
         .rename("[transformer.]ln_f." + kind, "norm." + kind);
   return map;
 }

@@ -23,20 +23,22 @@ struct Sequences {
 /// first token, or the mean of all that are not padding.
 enum class Pooling { cls, first, mean };
 
+struct SequenceClassifierOptions {
+  int64_t vocabulary = 0;
+  int64_t n_classes = 2;
+  int64_t n_layers = 4;
+  LayerOptions layer = {};  // every layer's; its dropout is the input's too
+  InputOptions input = {};  // learned_length: of a sequence, without the token of Pooling::cls
+  Pooling pooling = Pooling::cls;
+  bool pairs = false;              // classifies two sequences, each through the same encoder
+  bool attend_to_padding = false;  // padding counts as tokens, in the attention and in the mean
+};
+
 /// Embedding, layers, a norm, pooling, and a head of Linear and ReLU, as wide as the layers'
 /// feed-forward networks. Everything starts as in the authors' code.
 class SequenceClassifier : public Module {
  public:
-  struct Options {
-    int64_t vocabulary = 0;
-    int64_t n_classes = 2;
-    int64_t n_layers = 4;
-    LayerOptions layer = {};  // every layer's; its dropout is the input's too
-    InputOptions input = {};  // learned_length: of a sequence, without the token of Pooling::cls
-    Pooling pooling = Pooling::cls;
-    bool pairs = false;              // classifies two sequences, each through the same encoder
-    bool attend_to_padding = false;  // padding counts as tokens, in the attention and in the mean
-  };
+  using Options = SequenceClassifierOptions;
 
   explicit SequenceClassifier(Options options);
   SequenceClassifier(Module& parent, std::string name, Options options);

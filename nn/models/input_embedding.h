@@ -23,16 +23,18 @@ struct InputOptions {
   bool norm = false;  // of the sum, as the layers' norms are, before dropout (BERT, BLOOM)
 };
 
+struct AddedPositionOptions {
+  int64_t d_model = 0;
+  InputOptions input = {};
+  double dropout = 0;
+  Norm::Options norm = {};  // where input.norm; its dim is d_model
+};
+
 /// Adds absolute positions to x [B, L, d_model], and applies norm and dropout. Positions from
 /// learned_length on are an error.
 class AddedPosition : public Module {
  public:
-  struct Options {
-    int64_t d_model = 0;
-    InputOptions input = {};
-    double dropout = 0;
-    Norm::Options norm = {};  // where input.norm; its dim is d_model
-  };
+  using Options = AddedPositionOptions;
   AddedPosition(Module& parent, std::string name, Options options);
 
   /// Row i of x is at position first + i · step.
@@ -48,18 +50,20 @@ class AddedPosition : public Module {
   Dropout dropout{*this, "dropout", {options.dropout}};
 };
 
+struct InputEmbeddingOptions {
+  int64_t vocabulary = 0;
+  int64_t d_model = 0;
+  InputOptions input = {};
+  double dropout = 0;
+  double std = 1;
+  Norm::Options norm = {};  // AddedPosition::Options
+};
+
 /// Tokens [B, L] (i64 or i32, in [0, vocabulary)) → [B, L, d_model]. `weight` [vocabulary, d_model]
 /// starts normal with standard deviation `std`.
 class InputEmbedding : public Module {
  public:
-  struct Options {
-    int64_t vocabulary = 0;
-    int64_t d_model = 0;
-    InputOptions input = {};
-    double dropout = 0;
-    double std = 1;
-    Norm::Options norm = {};  // AddedPosition::Options
-  };
+  using Options = InputEmbeddingOptions;
   InputEmbedding(Module& parent, std::string name, Options options);
 
   Tensor operator()(const Tensor& tokens, int64_t first = 0, int64_t step = 1) const;

@@ -19,22 +19,24 @@
 
 namespace stretto::nn {
 
+struct LanguageModelOptions {
+  int64_t vocabulary = 0;
+  int64_t n_layers = 6;
+  LayerOptions layer = {};  // every layer's; its dropout is the input's too
+  InputOptions input = {};
+
+  int64_t block = 0;                    // > 0: which keys are seen (AttentionMask)
+  std::optional<bool> final_norm = {};  // after the last layer; with NormPlace::pre if not given
+  bool tied = false;                    // the embedding is also the output projection
+  bool output_bias = false;             // unless tied
+  /// > 0: weights start with this standard deviation, those of norms around 1, and biases at 0;
+  /// positions and kernels keep their own start.
+  double init_std = 0;
+};
+
 class LanguageModel : public Module {
  public:
-  struct Options {
-    int64_t vocabulary = 0;
-    int64_t n_layers = 6;
-    LayerOptions layer = {};  // every layer's; its dropout is the input's too
-    InputOptions input = {};
-
-    int64_t block = 0;                    // > 0: which keys are seen (AttentionMask)
-    std::optional<bool> final_norm = {};  // after the last layer; with NormPlace::pre if not given
-    bool tied = false;                    // the embedding is also the output projection
-    bool output_bias = false;             // unless tied
-    /// > 0: weights start with this standard deviation, those of norms around 1, and biases at 0;
-    /// positions and kernels keep their own start.
-    double init_std = 0;
-  };
+  using Options = LanguageModelOptions;
 
   explicit LanguageModel(Options options);
   LanguageModel(Module& parent, std::string name, Options options);

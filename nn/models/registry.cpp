@@ -102,7 +102,7 @@ std::vector<PositionEntry> make_positions() {
        .makes = "`t5`: one bias per bucket of lags, one table for all layers (Raffel et al. 2020)",
        .fused = yes,
        .beyond = "last bucket",
-       .add = [](const Settings&, L& l, I&) { l.position = shared_by_layers(t5()); }},
+       .add = [](const Settings&, L& l, I&) { l.position = shared_by_layers(t5_bias()); }},
       {.name = "alibi",
        .makes = "`alibi`: a fixed slope per head (Press et al. 2022)",
        .fused = yes,

@@ -186,8 +186,8 @@ SequenceToSequence::Options transformer_base(int64_t source_vocabulary, int64_t 
           .input = {.sinusoid = Sinusoid::interleaved}};
 }
 
-SequenceToSequence::Options t5_options(int64_t vocabulary, T5 version) {
-  const bool later = version == T5::v1_1;
+SequenceToSequence::Options t5_options(int64_t vocabulary, T5Version version) {
+  const bool later = version == T5Version::v1_1;
   return {.source_vocabulary = vocabulary,
           .target_vocabulary = vocabulary,
           .n_encoder_layers = later ? 8 : 6,

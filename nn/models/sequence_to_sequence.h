@@ -2,7 +2,7 @@
 // another. T5 (Raffel et al. 2020) is a setting of it.
 //
 // Reference: tests/reference/sequence_to_sequence.cpp, transformer()
-// Reference: tests/reference/t5.cpp, t5()
+// Reference: tests/reference/t5.cpp, t5_bias()
 #pragma once
 
 #include <optional>
@@ -53,29 +53,31 @@ class Decoder : public Module {
   Dropout dropout{*this, "dropout", {options.final_dropout ? options.layer.dropout : 0}};
 };
 
+struct SequenceToSequenceOptions {
+  int64_t source_vocabulary = 0;
+  int64_t target_vocabulary = 0;
+  int64_t n_encoder_layers = 6;
+  int64_t n_decoder_layers = 6;
+  /// Of both stacks. Its position and kernel are those of self-attention, which is causal in the
+  /// decoder only; attention to the source has no position, and is softmax attention.
+  LayerOptions layer = {};
+  MakePosition encoder_position = {};  // in place of layer.position
+  MakePosition decoder_position = {};
+  bool share_position = false;          // one position per stack, not per layer (T5)
+  std::optional<bool> final_norm = {};  // after each stack; with NormPlace::pre if not given
+  bool final_dropout = false;           // after each stack too (T5)
+
+  InputOptions input = {};
+  int64_t source_step = 1;        // source token i is at position i · source_step
+  bool shared_embedding = false;  // one table for source and target
+  bool tied = false;              // the target's table is also the output projection
+  bool output_bias = false;       // unless tied
+  bool scale_output = false;      // by 1/√d_model, before the projection (T5 where tied)
+};
+
 class SequenceToSequence : public Module {
  public:
-  struct Options {
-    int64_t source_vocabulary = 0;
-    int64_t target_vocabulary = 0;
-    int64_t n_encoder_layers = 6;
-    int64_t n_decoder_layers = 6;
-    /// Of both stacks. Its position and kernel are those of self-attention, which is causal in the
-    /// decoder only; attention to the source has no position, and is softmax attention.
-    LayerOptions layer = {};
-    MakePosition encoder_position = {};  // in place of layer.position
-    MakePosition decoder_position = {};
-    bool share_position = false;          // one position per stack, not per layer (T5)
-    std::optional<bool> final_norm = {};  // after each stack; with NormPlace::pre if not given
-    bool final_dropout = false;           // after each stack too (T5)
-
-    InputOptions input = {};
-    int64_t source_step = 1;        // source token i is at position i · source_step
-    bool shared_embedding = false;  // one table for source and target
-    bool tied = false;              // the target's table is also the output projection
-    bool output_bias = false;       // unless tied
-    bool scale_output = false;      // by 1/√d_model, before the projection (T5 where tied)
-  };
+  using Options = SequenceToSequenceOptions;
 
   explicit SequenceToSequence(Options options);
   SequenceToSequence(Module& parent, std::string name, Options options);
@@ -133,11 +135,11 @@ SequenceToSequence::Options transformer_base(int64_t source_vocabulary, int64_t 
 
 /// 1.0: ReLU, one table for everything. 1.1: gated gelu_tanh, an output matrix of its own (Shazeer
 /// 2020).
-enum class T5 { v1_0, v1_1 };
+enum class T5Version { v1_0, v1_1 };
 
 /// The settings of T5 small, but for its position: pre-norm with RMSNorm, no biases, no sinusoids,
 /// scores that are not scaled, one position per stack. The larger ones differ in sizes only.
-SequenceToSequence::Options t5_options(int64_t vocabulary, T5 version = T5::v1_0);
+SequenceToSequence::Options t5_options(int64_t vocabulary, T5Version version = T5Version::v1_0);
 
 /// T5's first weights: normal; those of q have the factor 1/√d_key that its scores lack.
 void t5_initialise(const SequenceToSequence& model);

@@ -48,7 +48,7 @@ void initialise_below(Module& module, double std) {
       if (position->options.u.defined()) continue;
       normal_(position->u, 0, std);
       normal_(position->v, 0, std);
-    } else if (!dynamic_cast<Position*>(child) && !dynamic_cast<Kernel*>(child)) {
+    } else if (!dynamic_cast<Position*>(child) && !dynamic_cast<AttentionKernel*>(child)) {
       initialise_below(*child, std);
     }
   }

@@ -20,6 +20,32 @@
 
 namespace stretto::nn {
 
+struct TransformerXLOptions {
+  int64_t vocabulary = 0;
+  int64_t n_layers = 12;
+  /// Every layer's; neither form has a norm after the last one. Without a position, and without
+  /// one in the input, it is RelativeSinusoid; every scheme works with memory.
+  LayerOptions layer = {};
+  /// Absolute positions are counted from the start of each call. Recurrence breaks them: a token
+  /// of the memory and one of the segment then carry the same position (§3.3).
+  InputOptions input = {};
+
+  Lengths lengths = {};
+  /// A memory starts as `lengths.memory` rows of zeros, which take part in the softmax (the
+  /// authors' TensorFlow code), not as no rows at all (their PyTorch code).
+  bool zero_start = false;
+  bool tied_biases = true;  // u and v: one pair for all layers
+
+  // Vocabulary and output (nn/adaptive.h).
+  int64_t d_embedding = 0;  // 0: d_model
+  std::vector<int64_t> cutoffs = {};
+  int64_t div = 1;
+  bool tied = true;  // the output's tables are the embedding's
+  std::vector<bool> tied_projections = {};
+
+  double init_std = 0.02;
+};
+
 class TransformerXL : public Module {
  public:
   /// How far back each position sees, apart from its own segment and the memory: everything (off);
@@ -37,31 +63,7 @@ class TransformerXL : public Module {
     SameLength same_length = SameLength::off;
   };
 
-  struct Options {
-    int64_t vocabulary = 0;
-    int64_t n_layers = 12;
-    /// Every layer's; neither form has a norm after the last one. Without a position, and without
-    /// one in the input, it is RelativeSinusoid; every scheme works with memory.
-    LayerOptions layer = {};
-    /// Absolute positions are counted from the start of each call. Recurrence breaks them: a token
-    /// of the memory and one of the segment then carry the same position (§3.3).
-    InputOptions input = {};
-
-    Lengths lengths = {};
-    /// A memory starts as `lengths.memory` rows of zeros, which take part in the softmax (the
-    /// authors' TensorFlow code), not as no rows at all (their PyTorch code).
-    bool zero_start = false;
-    bool tied_biases = true;  // u and v: one pair for all layers
-
-    // Vocabulary and output (nn/adaptive.h).
-    int64_t d_embedding = 0;  // 0: d_model
-    std::vector<int64_t> cutoffs = {};
-    int64_t div = 1;
-    bool tied = true;  // the output's tables are the embedding's
-    std::vector<bool> tied_projections = {};
-
-    double init_std = 0.02;
-  };
+  using Options = TransformerXLOptions;
 
   explicit TransformerXL(Options options);
   TransformerXL(Module& parent, std::string name, Options options);

@@ -26,7 +26,7 @@ Fire::Fire(Module& parent, HeadShape shape, Options o)
 void Fire::apply(AttentionCall& call) const {
   const auto m = double(call.n_queries()), n = double(call.n_keys());
   const DType dtype = c.dtype() == bf16 ? f32 : c.dtype();  // bf16 cannot count beyond 256
-  const stretto::Options number{.dtype = dtype, .device = c.device()};
+  const TensorOptions number{.dtype = dtype, .device = c.device()};
   const Tensor i = arange(n - m, n, 1, number).unsqueeze(1), j = arange(0, n, 1, number);
   const Tensor curve = c.to(dtype), length = abs(multiplier.to(dtype) * options.length);
   const Tensor x =

@@ -9,6 +9,11 @@
 
 namespace stretto::nn {
 
+struct FireOptions {
+  int64_t hidden = 32;
+  double length = 512;
+};
+
 /// Functional interpolation for relative positions (Li et al. 2024):
 ///   b_h(i, j) = MLP(x),   x = log(|c·(i − j)| + 1) / (log(|c·max(i, |m·L0|)| + 1) + 1e-6)
 /// with the key positions i of the query and j of the key, both from 0, and MLP 1 → hidden → H with
@@ -17,10 +22,7 @@ namespace stretto::nn {
 /// forgets where position 0 was, which changes the result where i > |m·L0|.
 class Fire : public Position {
  public:
-  struct Options {
-    int64_t hidden = 32;
-    double length = 512;
-  };
+  using Options = FireOptions;
   Fire(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;
@@ -33,6 +35,10 @@ class Fire : public Position {
 
 inline MakePosition fire(Fire::Options options = {}) { return position<Fire>(options); }
 
+struct WindowBiasOptions {
+  int64_t height = 0, width = 0;
+};
+
 /// Relative position bias of Swin's windows (Liu et al. 2021, eq. 4): tokens are the cells of a
 /// height × width window, row by row. `table` [(2·height − 1)·(2·width − 1), H] starts normal,
 /// cut off at ±2, with standard deviation 0.02; row (dy + height − 1)·(2·width − 1) + dx + width −
@@ -40,9 +46,7 @@ inline MakePosition fire(Fire::Options options = {}) { return position<Fire>(opt
 /// height·width tokens only.
 class WindowBias : public Position {
  public:
-  struct Options {
-    int64_t height = 0, width = 0;
-  };
+  using Options = WindowBiasOptions;
   WindowBias(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;
@@ -55,6 +59,10 @@ inline MakePosition window_bias(WindowBias::Options options) {
   return position<WindowBias>(options);
 }
 
+struct GridRelativeOptions {
+  int64_t height = 0, width = 0;
+};
+
 /// Relative attention in two dimensions (Bello et al. 2019, eq. 3 and 4; Tensor2Tensor): tokens are
 /// the cells of a height × width image, row by row. Query (y, x) adds q·height_table[y' − y] +
 /// q·width_table[x' − x], before scaling, to the score of key (y', x'). Tables [H, 2·height − 1, D]
@@ -62,9 +70,7 @@ inline MakePosition window_bias(WindowBias::Options options) {
 /// Self-attention of height·width tokens only.
 class GridRelative : public Position {
  public:
-  struct Options {
-    int64_t height = 0, width = 0;
-  };
+  using Options = GridRelativeOptions;
   GridRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;

@@ -12,6 +12,15 @@
 
 namespace stretto::nn {
 
+struct DisentangledOptions {
+  int64_t max_distance = 512;  // where buckets end; without them also k
+  int64_t buckets = 256;       // k; 0: none, every distance has its row (v1)
+  bool content_to_position = true;
+  bool position_to_content = true;
+  bool mirrored = true;  // Q[δ(j, i)] as the paper writes; false: Q[δ(i, j)] as its code computes
+  Tensor rows = {};      // the parameter of another module to use as table
+};
+
 /// The position of DeBERTa (He et al. 2021a, eqs. 3 and 4; its v3 keeps it: He et al. 2021b):
 ///
 ///     score(i, j) = (q_i · k_j + q_i · K[δ(i, j)] + k_j · Q[δ(j, i)]) / √(D·(1 + terms))
@@ -29,14 +38,7 @@ namespace stretto::nn {
 /// For both sides; a causal call works too. position_to_content makes M × N scores.
 class Disentangled : public Position {
  public:
-  struct Options {
-    int64_t max_distance = 512;  // where buckets end; without them also k
-    int64_t buckets = 256;       // k; 0: none, every distance has its row (v1)
-    bool content_to_position = true;
-    bool position_to_content = true;
-    bool mirrored = true;  // Q[δ(j, i)] as the paper writes; false: Q[δ(i, j)] as its code computes
-    Tensor rows = {};      // the parameter of another module to use as table
-  };
+  using Options = DisentangledOptions;
   Disentangled(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;

@@ -32,16 +32,18 @@ int64_t t5_bucket(int64_t relative, int64_t buckets, int64_t max_distance, bool 
 RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, int64_t max_distance,
                       bool two_sided);
 
+struct T5BiasOptions {
+  int64_t buckets = 32;  // of both sides together
+  int64_t max_distance = 128;
+};
+
 /// Relative position bias of T5 (Raffel et al. 2020, §2.1). `table` [buckets, H] starts normal with
 /// standard deviation d_model^−½. A causal call has all buckets for the past, another, as of an
 /// encoder, half of them for each side; their number must then be even. T5 has one table for all
-/// layers, `shared_by_layers(t5(…))`, and no 1/√D: MultiHeadAttention::Options::scale = 1.
+/// layers, `shared_by_layers(t5_bias(…))`, and no 1/√D: MultiHeadAttention::Options::scale = 1.
 class T5Bias : public Position {
  public:
-  struct Options {
-    int64_t buckets = 32;  // of both sides together
-    int64_t max_distance = 128;
-  };
+  using Options = T5BiasOptions;
   T5Bias(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;
@@ -50,7 +52,7 @@ class T5Bias : public Position {
   const Tensor table;
 };
 
-inline MakePosition t5(T5Bias::Options options = {}) { return position<T5Bias>(options); }
+inline MakePosition t5_bias(T5Bias::Options options = {}) { return position<T5Bias>(options); }
 
 // --------------------------------------------------------------------------------------- ALiBi
 
@@ -63,13 +65,15 @@ std::vector<double> alibi_slopes(int64_t n_heads);
 RelativeTable alibi_bias(const std::vector<double>& slopes, int64_t n_queries, int64_t n_keys,
                          Options options = {});
 
+struct AlibiOptions {
+  int64_t heads = 0;  // > 0: the first `heads` heads have a slope, the others no position
+};
+
 /// Attention with linear biases (Press et al. 2022). No parameters. In a call that is not causal
 /// the future falls like the past.
 class Alibi : public Position {
  public:
-  struct Options {
-    int64_t heads = 0;  // > 0: the first `heads` heads have a slope, the others no position
-  };
+  using Options = AlibiOptions;
   Alibi(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;
@@ -79,6 +83,10 @@ class Alibi : public Position {
 };
 
 inline MakePosition alibi(Alibi::Options options = {}) { return position<Alibi>(options); }
+
+struct KerpleOptions {
+  Kind kind = Kind::logarithmic;
+};
 
 // -------------------------------------------------------------------------------------- KERPLE
 
@@ -92,9 +100,7 @@ inline MakePosition alibi(Alibi::Options options = {}) { return position<Alibi>(
 class Kerple : public Position {
  public:
   enum class Kind { logarithmic, power };
-  struct Options {
-    Kind kind = Kind::logarithmic;
-  };
+  using Options = KerpleOptions;
   Kerple(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;

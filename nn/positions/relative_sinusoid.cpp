@@ -9,7 +9,7 @@
 namespace stretto::nn {
 
 Tensor LagSinusoids::operator()(int64_t past, int64_t future, int64_t d,
-                                stretto::Options options) const {
+                                TensorOptions options) const {
   check(past >= 0 && future >= 0, "LagSinusoids", "lags ", past, " to ", -future,
         "; both ends must lie on either side of 0");
   std::lock_guard lock(mutex_);

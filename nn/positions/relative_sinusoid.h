@@ -16,12 +16,17 @@ namespace stretto::nn {
 class LagSinusoids {
  public:
   /// → [past + future + 1, d], off the tape. d is even and the same in every call.
-  Tensor operator()(int64_t past, int64_t future, int64_t d, stretto::Options options) const;
+  Tensor operator()(int64_t past, int64_t future, int64_t d, TensorOptions options) const;
 
  private:
   mutable std::mutex mutex_;
   mutable Tensor kept_;
   mutable int64_t past_ = 0;  // the lag of the first row kept
+};
+
+struct RelativeSinusoidOptions {
+  int64_t clamp = 0;      // > 0: lags beyond ±clamp count as that
+  Tensor u = {}, v = {};  // parameters of another module, for layers that share one pair
 };
 
 /// Relative positions of Transformer-XL (Dai et al. 2019, §3.3): the score of key j for query i is
@@ -37,10 +42,7 @@ class LagSinusoids {
 /// call.
 class RelativeSinusoid : public Position {
  public:
-  struct Options {
-    int64_t clamp = 0;      // > 0: lags beyond ±clamp count as that
-    Tensor u = {}, v = {};  // parameters of another module, for layers that share one pair
-  };
+  using Options = RelativeSinusoidOptions;
   RelativeSinusoid(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;

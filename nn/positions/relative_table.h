@@ -8,19 +8,21 @@
 
 namespace stretto::nn {
 
+struct MusicRelativeOptions {
+  int64_t length = 0;  // distances 0 … length − 1 have a row
+  bool shared_by_heads = false;
+  bool two_sided = false;  // for attention that is not causal
+  Beyond beyond = Beyond::zero;
+  int64_t block = 0;  // > 0: local attention, a query sees its block and the one before (§3.5)
+};
+
 /// Relative attention of the Music Transformer (Huang et al. 2018, §3.4): q_i · E[r] is added to
 /// the score of the key at relative position r before scaling. `table` is [H, R, D] or, shared by
 /// the heads, [1, R, D], starting normal with standard deviation D^−½; R = length for the past
 /// alone (last row = the query's own position), 2·length − 1 for both sides.
 class MusicRelative : public Position {
  public:
-  struct Options {
-    int64_t length = 0;  // distances 0 … length − 1 have a row
-    bool shared_by_heads = false;
-    bool two_sided = false;  // for attention that is not causal
-    Beyond beyond = Beyond::zero;
-    int64_t block = 0;  // > 0: local attention, a query sees its block and the one before (§3.5)
-  };
+  using Options = MusicRelativeOptions;
   MusicRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;
@@ -33,6 +35,12 @@ inline MakePosition music_relative(MusicRelative::Options options) {
   return position<MusicRelative>(options);
 }
 
+struct ShawRelativeOptions {
+  int64_t clip = 16;             // k; the paper: 16, in its big model 8
+  bool values = true;            // whether values have a table too
+  bool shared_by_heads = false;  // the paper: not shared, in its big model shared
+};
+
 /// Relative position representations (Shaw et al. 2018, §3.2, eqs. 3 and 4): row
 /// clip(r, −k, k) + k of `keys` [H, 2k + 1, D] is added to the key at relative position r, that of
 /// `values` [H, 2k + 1, Dv] to its value; [1, ..] where the heads share them. The past comes first.
@@ -41,11 +49,7 @@ inline MakePosition music_relative(MusicRelative::Options options) {
 /// scaling).
 class ShawRelative : public Position {
  public:
-  struct Options {
-    int64_t clip = 16;             // k; the paper: 16, in its big model 8
-    bool values = true;            // whether values have a table too
-    bool shared_by_heads = false;  // the paper: not shared, in its big model shared
-  };
+  using Options = ShawRelativeOptions;
   ShawRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;
@@ -59,6 +63,11 @@ inline MakePosition shaw_relative(ShawRelative::Options options = {}) {
   return position<ShawRelative>(options);
 }
 
+struct BertRelativeOptions {
+  int64_t length = 0;  // distances 0 … length − 1 have a row, on both sides
+  bool keys_too = false;
+};
+
 /// The position embeddings "relative_key" (after Shaw et al. 2018) and, with keys_too,
 /// "relative_key_query" (Huang et al. 2020, method 4) of the BERT family in Hugging Face's
 /// Transformers: before scaling q_i · E[r], and with keys_too also k_j · E[r], is added to the
@@ -67,10 +76,7 @@ inline MakePosition shaw_relative(ShawRelative::Options options = {}) {
 /// relative position beyond it is an error. With keys_too there are M × N scores.
 class BertRelative : public Position {
  public:
-  struct Options {
-    int64_t length = 0;  // distances 0 … length − 1 have a row, on both sides
-    bool keys_too = false;
-  };
+  using Options = BertRelativeOptions;
   BertRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
   std::string label() const override;

@@ -92,17 +92,19 @@ class Optimizer {
   double lr_, weight_decay_;
 };
 
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double weight_decay = 0;
+  double dampening = 0;
+  bool nesterov = false;  // needs momentum and no dampening
+};
+
 /// Stochastic gradient descent, as in PyTorch: g ← g + λ·w, b ← μ·b + (1 − dampening)·g (b = g at
 /// first), w ← w − lr·b, or with Nesterov's momentum w ← w − lr·(g + μ·b).
 class SGD : public Optimizer {
  public:
-  struct Options {
-    double lr = 1e-3;
-    double momentum = 0;
-    double weight_decay = 0;
-    double dampening = 0;
-    bool nesterov = false;  // needs momentum and no dampening
-  };
+  using Options = SGDOptions;
   SGD(Tensors parameters, Options options);
   SGD(std::vector<ParameterGroup> groups, Options options);
 
@@ -114,20 +116,22 @@ class SGD : public Optimizer {
   void update(const Update& u) const override;
 };
 
+struct AdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool amsgrad = false;
+};
+
 /// Adam (Kingma & Ba, 2015, algorithm 1): m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g²,
 /// w ← w − lr·m̂ / (√v̂ + eps) with m̂ = m / (1 − β₁ᵗ), v̂ = v / (1 − β₂ᵗ). Weight decay is added to
 /// the gradient: g ← g + λ·w. amsgrad takes the largest v so far in place of v (Reddi et al.,
 /// 2018).
 class Adam : public Optimizer {
  public:
-  struct Options {
-    double lr = 1e-3;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double eps = 1e-8;
-    double weight_decay = 0;
-    bool amsgrad = false;
-  };
+  using Options = AdamOptions;
   Adam(Tensors parameters, Options options);
   Adam(std::vector<ParameterGroup> groups, Options options);
 
@@ -143,17 +147,19 @@ class Adam : public Optimizer {
   const bool decoupled_;
 };
 
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+  bool amsgrad = false;
+};
+
 /// Adam with decoupled weight decay: w ← (1 − lr·λ)·w before the step (Loshchilov & Hutter, 2019).
 class AdamW : public Adam {
  public:
-  struct Options {
-    double lr = 1e-3;
-    double beta1 = 0.9;
-    double beta2 = 0.999;
-    double eps = 1e-8;
-    double weight_decay = 1e-2;
-    bool amsgrad = false;
-  };
+  using Options = AdamWOptions;
   AdamW(Tensors parameters, Options options);
   AdamW(std::vector<ParameterGroup> groups, Options options);
   const char* name() const override { return "AdamW"; }

@@ -8,7 +8,7 @@
 
 namespace stretto::nn {
 
-double Constant::at(int64_t, double) const { return lr; }
+double ConstantRate::at(int64_t, double) const { return lr; }
 
 double WarmupCosine::at(int64_t step, double progress) const {
   check(step >= 0 && warmup >= 0, "WarmupCosine", "step ", step, ", warmup ", warmup,

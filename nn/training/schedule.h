@@ -14,7 +14,7 @@
 namespace stretto::nn {
 
 /// The same rate always.
-struct Constant {
+struct ConstantRate {
   double lr = 1e-3;
   double at(int64_t step, double progress = 0) const;
 };
@@ -42,8 +42,8 @@ struct InverseSqrt {
 };
 
 /// Any of these, or a function of step and progress.
-struct Schedule
-    : std::variant<Constant, WarmupCosine, InverseSqrt, std::function<double(int64_t, double)>> {
+struct Schedule : std::variant<ConstantRate, WarmupCosine, InverseSqrt,
+                               std::function<double(int64_t, double)>> {
   using variant::variant;
   double at(int64_t step, double progress = 0) const;
 };

@@ -35,7 +35,7 @@ Heads<T> heads_of(const Tensor& x) {
 
 /// [B, H, L, D] as a view of memory laid out [B, L, H, D].
 inline Tensor heads_inside(int64_t b, int64_t h, int64_t l, int64_t d, DType type, bool zeroed) {
-  const Options options{.dtype = type};
+  const TensorOptions options{.dtype = type};
   const Shape shape{b, l, h, d};
   return (zeroed ? zeros(shape, options) : empty(shape, options)).transpose(1, 2);
 }

@@ -126,7 +126,7 @@ class ConvRows : public SpeRows<T> {
 
   ConvRows(const ConvSource& s, const Tensors& inputs, const Tensors& gradients)
       : source_(s), plane_(s.plane), r_(s.realizations), inputs_(inputs), gradients_(gradients) {
-    const Options options{.dtype = dtype_of<T>()};
+    const TensorOptions options{.dtype = dtype_of<T>()};
     int64_t directly = s.segment;
     while (directly > 1 && by_transforms(directly)) --directly;
     const int64_t image_rows = plane_.image ? (directly - 2) / plane_.columns + 2 : 1;

@@ -38,7 +38,7 @@ TEST_CASE("without a usable GPU every way in says why", "[cuda]") {
   const auto text = Containing("device cuda:0 cannot be used: " + why);
   REQUIRE_THROWS_WITH(empty({2, 3}, {.device = "cuda"}), text);
   REQUIRE_THROWS_WITH(zeros({2, 3}, {.device = "cuda"}), text);
-  REQUIRE_THROWS_WITH(randn({2, 3}, Options{.device = "cuda"}), text);
+  REQUIRE_THROWS_WITH(randn({2, 3}, TensorOptions{.device = "cuda"}), text);
   REQUIRE_THROWS_WITH(ones({2, 3}).to(Device("cuda")), text);
   REQUIRE_THROWS_AS(empty({2}, {.device = "cuda"}), Error);
   REQUIRE_THROWS_WITH(empty({2}, {.device = "cuda:1"}), Containing("[empty] device cuda:1 cannot"));

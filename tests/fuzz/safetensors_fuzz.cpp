@@ -68,7 +68,8 @@ FuzzTarget safetensors_target() {
   return {run,
           {two + "\n" + std::string(8, 'x') + std::string(3, '\1'), texts + "\n01234567", "{}",
            with_length(two + "\n" + std::string(11, '\0')),
-           R"({"h":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})" "\nabcd"},
+           R"({"h":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})"
+           "\nabcd"},
           {"\"F32\"",
            "\"F64\"",
            "\"BF16\"",

@@ -93,7 +93,7 @@ std::vector<Kind> kinds() {
   add_position("shaw", nn::shaw_relative({.clip = 4}));
   add_position("bert", nn::bert_relative({.length = 20}));
   add_position("transformer-xl", nn::relative_sinusoid());
-  add_position("t5", nn::t5({.buckets = 6, .max_distance = 12}));
+  add_position("t5", nn::t5_bias({.buckets = 6, .max_distance = 12}));
   add_position("alibi", nn::alibi());
   add_position("kerple", nn::kerple());
   add_position("fire", nn::fire({.hidden = 4}));
@@ -192,7 +192,7 @@ TEST_CASE("failed calls: a SequenceToSequence's cache") {
                                         .input = {.sinusoid = nn::Sinusoid::interleaved}};
   nn::SequenceToSequence::Options relative = plain;
   relative.input.sinusoid = {};
-  relative.decoder_position = nn::t5();
+  relative.decoder_position = nn::t5_bias();
   relative.share_position = true;
   relative.layer.norm = nn::NormPlace::pre;
   for (const auto& options : {plain, relative})

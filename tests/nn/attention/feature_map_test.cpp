@@ -69,7 +69,7 @@ TEST_CASE("EluPlusOne and Relu equal their formulas") {
   nn::Module owner;
   const nn::EluPlusOne elu(owner, {});
   nn::Module other;
-  const nn::Relu relu_map(other, {}, 1e-3);
+  const nn::ReluFeatures relu_map(other, {}, 1e-3);
   for (const int64_t d : {1, 41}) {
     const Tensor x = fixed_noise({2, 3, 5, d}, 1) * 4;
     for (const Side side : sides) {
@@ -90,7 +90,7 @@ TEST_CASE("EluPlusOne and Relu equal their formulas") {
                      {testing::fixed_leaf({1, 1, 3, 4}, 1)});
   CHECK(relu_map.label() == "Relu(+ 0.001)");
   nn::Module third;
-  CHECK_THROWS_WITH(nn::Relu(third, {}, -1), "[Relu] epsilon -1; must be 0 or more");
+  CHECK_THROWS_WITH(nn::ReluFeatures(third, {}, -1), "[Relu] epsilon -1; must be 0 or more");
 }
 
 TEST_CASE("orthogonal_features: blocks of orthogonal rows") {

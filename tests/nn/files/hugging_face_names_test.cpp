@@ -285,14 +285,14 @@ TEST_CASE("DeBERTa-v2's names, by rules of one's own") {
 }
 
 TEST_CASE("the published maps of before go back too") {
-  nn::SequenceToSequence::Options t5 = nn::t5_options(13, nn::T5::v1_0);
+  nn::SequenceToSequence::Options t5 = nn::t5_options(13, nn::T5Version::v1_0);
   t5.n_encoder_layers = t5.n_decoder_layers = 1;
   t5.layer.d_model = width;
   t5.layer.n_heads = heads;
   t5.layer.d_key = t5.layer.d_value = per_head;
   t5.layer.d_hidden = hidden;
-  t5.encoder_position = nn::t5({.buckets = 8, .max_distance = 20});
-  t5.decoder_position = nn::t5({.buckets = 8, .max_distance = 20});
+  t5.encoder_position = nn::t5_bias({.buckets = 8, .max_distance = 20});
+  t5.decoder_position = nn::t5_bias({.buckets = 8, .max_distance = 20});
   const TempDir dir;
   const auto check_back = [&](nn::Module& model, nn::Module& other, const NameMap& names) {
     nn::save_weights(dir.file("w"), model, names);

@@ -304,8 +304,8 @@ TEST_CASE("Transformer-XL's weights: what does not fit is named") {
 }
 
 TEST_CASE("T5's weights as Hugging Face names them") {
-  for (const nn::T5 version : {nn::T5::v1_0, nn::T5::v1_1}) {
-    const bool gated = version == nn::T5::v1_1;
+  for (const nn::T5Version version : {nn::T5Version::v1_0, nn::T5Version::v1_1}) {
+    const bool gated = version == nn::T5Version::v1_1;
     nn::SequenceToSequence::Options o = nn::t5_options(13, version);
     o.layer.d_model = 6;
     o.layer.n_heads = 2;
@@ -313,8 +313,8 @@ TEST_CASE("T5's weights as Hugging Face names them") {
     o.layer.d_hidden = 10;
     o.n_encoder_layers = 2;
     o.n_decoder_layers = 2;
-    o.encoder_position = nn::t5({.buckets = 8, .max_distance = 20});
-    o.decoder_position = nn::t5({.buckets = 8, .max_distance = 20});
+    o.encoder_position = nn::t5_bias({.buckets = 8, .max_distance = 20});
+    o.decoder_position = nn::t5_bias({.buckets = 8, .max_distance = 20});
     nn::SequenceToSequence model(o);
 
     File file;

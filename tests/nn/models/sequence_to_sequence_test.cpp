@@ -39,7 +39,7 @@ SequenceToSequence::Options tiny() {
 }
 
 // T5 of that size.
-SequenceToSequence::Options tiny_t5(nn::T5 version) {
+SequenceToSequence::Options tiny_t5(nn::T5Version version) {
   SequenceToSequence::Options o = nn::t5_options(9, version);
   o.layer.d_model = 6, o.n_encoder_layers = 2, o.n_decoder_layers = 3, o.layer.n_heads = 2;
   o.layer.d_key = o.layer.d_value = 4, o.layer.d_hidden = 10;
@@ -122,7 +122,7 @@ TEST_CASE("SequenceToSequence: parameters of T5 small") {
   // positions. Counted with a small vocabulary, as each token more adds a row to every table.
   SequenceToSequence::Options o = nn::t5_options(128);
   CHECK(SequenceToSequence(o).parameter_count() + (32128 - 128) * 512 == 60'506'624 - 2 * 32 * 8);
-  o = nn::t5_options(128, nn::T5::v1_1);
+  o = nn::t5_options(128, nn::T5Version::v1_1);
   CHECK(SequenceToSequence(o).parameter_count() + 2 * (32128 - 128) * 512 ==
         76'961'152 - 2 * 32 * 6);
 }
@@ -162,7 +162,7 @@ TEST_CASE("SequenceToSequence: names") {
   o.layer.norm = NormPlace::post;  // as PyTorch's nn.Transformer
   o.final_norm = true;
   CHECK(count(names(*make(o)), "coder.norm.") == 4);
-  CHECK(count(names(*make(tiny_t5(nn::T5::v1_1))), "bias") == 0);
+  CHECK(count(names(*make(tiny_t5(nn::T5Version::v1_1))), "bias") == 0);
 }
 
 TEST_CASE("SequenceToSequence equals the paper's formulas") {
@@ -173,7 +173,8 @@ TEST_CASE("SequenceToSequence equals the paper's formulas") {
   SequenceToSequence::Options shared = tiny();
   shared.target_vocabulary = 7, shared.shared_embedding = true, shared.tied = true;
   shared.input.sinusoid = {}, shared.final_norm = true;
-  for (const auto& options : {tiny(), wide, shared, tiny_t5(nn::T5::v1_0), tiny_t5(nn::T5::v1_1)}) {
+  for (const auto& options :
+       {tiny(), wide, shared, tiny_t5(nn::T5Version::v1_0), tiny_t5(nn::T5Version::v1_1)}) {
     const auto model = make(options);
     for (const auto& [n, m] : {std::pair<int64_t, int64_t>{1, 1}, {5, 3}, {4, 8}}) {
       const Tensor source = some_tokens(2, n, 1), target = some_tokens(2, m, 2);
@@ -206,7 +207,7 @@ TEST_CASE("SequenceToSequence: what is padded in the source changes nothing") {
 }
 
 TEST_CASE("SequenceToSequence: the encoder looks both ways, the decoder only back") {
-  for (const auto& options : {tiny(), with_tables(tiny()), tiny_t5(nn::T5::v1_0)}) {
+  for (const auto& options : {tiny(), with_tables(tiny()), tiny_t5(nn::T5Version::v1_0)}) {
     const auto model = make(options);
     NoGrad guard;
     const Tensor source = some_tokens(1, 6, 1), target = some_tokens(1, 6, 2);
@@ -226,7 +227,7 @@ TEST_CASE("SequenceToSequence: with a cache, in pieces, equals one pass") {
   relative.layer.norm = NormPlace::pre;
   SequenceToSequence::Options shared = with_tables(tiny());
   shared.share_position = true;
-  for (const auto& options : {none, tiny(), relative, shared, tiny_t5(nn::T5::v1_1)}) {
+  for (const auto& options : {none, tiny(), relative, shared, tiny_t5(nn::T5Version::v1_1)}) {
     const auto model = make(options);
     NoGrad guard;
     const Tensor source = some_tokens(2, 5, 1), target = some_tokens(2, 11, 2);
@@ -279,7 +280,7 @@ TEST_CASE("SequenceToSequence: rows of a cache can be left out, repeated and mov
 }
 
 TEST_CASE("SequenceToSequence: gradients of every parameter") {
-  SequenceToSequence::Options o = tiny_t5(nn::T5::v1_1);
+  SequenceToSequence::Options o = tiny_t5(nn::T5Version::v1_1);
   o.layer.d_model = 4, o.n_encoder_layers = 1, o.n_decoder_layers = 2;
   o.layer.d_key = o.layer.d_value = 2, o.layer.d_hidden = 3,
   o.source_vocabulary = o.target_vocabulary = 4;
@@ -370,7 +371,7 @@ TEST_CASE("SequenceToSequence: a clone has its own parameters, a shared position
 }
 
 TEST_CASE("t5_initialise: standard deviations, within 5 standard errors") {
-  SequenceToSequence::Options o = nn::t5_options(300, nn::T5::v1_1);
+  SequenceToSequence::Options o = nn::t5_options(300, nn::T5Version::v1_1);
   o.layer.d_model = 48, o.layer.n_heads = 2, o.layer.d_key = 40, o.layer.d_value = 24,
   o.layer.d_hidden = 64;
   o.n_encoder_layers = o.n_decoder_layers = 1;

@@ -215,13 +215,15 @@ TEST_CASE("T5Bias: parameter, start, label") {
     }
 }
 
-TEST_CASE("T5Bias in a decoder") { testing::check_causal_position(nn::t5({.max_distance = 20})); }
+TEST_CASE("T5Bias in a decoder") {
+  testing::check_causal_position(nn::t5_bias({.max_distance = 20}));
+}
 
 TEST_CASE("T5Bias shared by all layers, without a scale") {
   struct Model : nn::Module {
     Tensor operator()(const Tensor& x) const { return b(a(x)); }
     const nn::MultiHeadAttention::Options options{
-        .d_model = 8, .n_heads = 2, .scale = 1, .position = nn::shared_by_layers(nn::t5())};
+        .d_model = 8, .n_heads = 2, .scale = 1, .position = nn::shared_by_layers(nn::t5_bias())};
     nn::MultiHeadAttention a{*this, "a", options}, b{*this, "b", options};
   };
   manual_seed(3);

@@ -25,7 +25,7 @@ namespace {
 
 struct Parent : nn::Module {};
 
-constexpr stretto::Options doubles{.dtype = f64};
+constexpr TensorOptions doubles{.dtype = f64};
 
 // A position for `heads` with noise for u and v.
 struct Made : Parent {

@@ -58,7 +58,7 @@ struct Path : nn::Module {
     return dynamic_cast<const nn::LinearKernel&>(*kernel).feature_map().label();
   }
   std::unique_ptr<nn::Position> position;
-  std::unique_ptr<nn::Kernel> kernel;
+  std::unique_ptr<nn::AttentionKernel> kernel;
 };
 
 Tensor queries() { return fixed_noise({2, 2, length, 4}, 1); }

@@ -38,13 +38,13 @@ TEST_CASE("T5 from its checkpoint, in two shards", "[published]") {
   const testing::TempDir folder;
   testing::save_two_shards(folder, file.named());
 
-  nn::SequenceToSequence::Options options = nn::t5_options(11, nn::T5::v1_1);
+  nn::SequenceToSequence::Options options = nn::t5_options(11, nn::T5Version::v1_1);
   options.n_encoder_layers = options.n_decoder_layers = 2;
   options.layer.d_model = 12;
   options.layer.n_heads = 2;
   options.layer.d_hidden = 20;
   options.layer.d_key = options.layer.d_value = 4;
-  options.layer.position = nn::t5({.buckets = 8, .max_distance = 9});
+  options.layer.position = nn::t5_bias({.buckets = 8, .max_distance = 9});
   nn::SequenceToSequence model(options);
   model.to(f64);
   model.eval();

@@ -39,5 +39,6 @@ TEST_CASE("Sequences of different lengths make a padded batch", "[crops]") {
   CHECK(batch.targets.to_vector<int64_t>() == Numbers{2, 3, none, none, none, none});
   CHECK(nn::next_token_batch({{1, 2}}, 3).inputs.to_vector<int64_t>() == Numbers{1, 2, 0});
   CHECK_THROWS_WITH(nn::next_token_batch({{1, 2, 3}}, 1), Containing("3 tokens and length 1"));
-  CHECK_THROWS_WITH(nn::next_token_batch({{1}}), Containing("[next_token_batch] a longest sequence of 1 tokens"));
+  CHECK_THROWS_WITH(nn::next_token_batch({{1}}),
+                    Containing("[next_token_batch] a longest sequence of 1 tokens"));
 }

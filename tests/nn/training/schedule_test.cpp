@@ -7,7 +7,7 @@
 using namespace stretto;
 
 TEST_CASE("a constant schedule") {
-  const nn::Schedule schedule = nn::Constant{.lr = 0.25};
+  const nn::Schedule schedule = nn::ConstantRate{.lr = 0.25};
   CHECK(schedule.at(0) == 0.25);
   CHECK(schedule.at(1000000) == 0.25);
   CHECK(nn::Schedule().at(1) == 1e-3);

@@ -100,7 +100,7 @@ TEST_CASE("attention of nothing") {
       for (const bool masked : {false, true}) {
         INFO("B " << b << ", M " << m << ", N " << n << (masked ? ", causal" : ""));
         AttentionInputs in = make_inputs({.table = 3, .two_sided = true, .lag_bias = true});
-        const Options leaf{.dtype = f64, .requires_grad = true};
+        const TensorOptions leaf{.dtype = f64, .requires_grad = true};
         in.q = ones({b, 2, m, 8}, leaf);
         in.k = ones({b, 2, n, 8}, leaf);
         in.v = ones({b, 2, n, 5}, leaf);
