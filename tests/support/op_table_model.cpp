@@ -334,7 +334,8 @@ Op pair_loss_op(const std::string& name, Domain domain,
                  const bool divided = reduction == Reduction::mean && !losses.values.empty();
                  return Array{{}, {divided ? sum / Number(double(losses.values.size())) : sum}};
                },
-           .elementwise = reduction == Reduction::none};
+           .elementwise = reduction == Reduction::none,
+           .on_cuda = domain != Domain::probability};  // whose range is looked at
   const auto sample = [&](const Shape& shape) {
     return Sample{{shape, domain}, {shape, Domain::probability}};
   };
