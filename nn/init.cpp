@@ -14,7 +14,7 @@ namespace {
 
 thread_local bool skipping = false;
 
-Options draw_options(const Tensor& x) {
+TensorOptions draw_options(const Tensor& x) {
   return {.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
 }
 

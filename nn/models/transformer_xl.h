@@ -20,6 +20,21 @@
 
 namespace stretto::nn {
 
+/// How far back each position sees, apart from its own segment and the memory: everything (off);
+/// lags 0 … memory alone, the same for all positions (on); lags 0 … memory − 1, as the authors'
+/// PyTorch code does, whose published numbers this repeats (original).
+enum class SameLength { off, on, original };
+
+/// What may differ between training and evaluation.
+struct TransformerXLLengths {
+  int64_t memory = 0;  // positions that a Memory keeps; 0: calls with a Memory are errors
+  /// Newest tokens that are not kept as memory but seen again, with gradients, at the start of
+  /// the next segment: extended context (ext_len).
+  int64_t extended = 0;
+  int64_t clamp = 0;  // > 0: further lags count as this one, for their sinusoid
+  SameLength same_length = SameLength::off;
+};
+
 struct TransformerXLOptions {
   int64_t vocabulary = 0;
   int64_t n_layers = 12;
@@ -30,7 +45,7 @@ struct TransformerXLOptions {
   /// of the memory and one of the segment then carry the same position (§3.3).
   InputOptions input = {};
 
-  Lengths lengths = {};
+  TransformerXLLengths lengths = {};
   /// A memory starts as `lengths.memory` rows of zeros, which take part in the softmax (the
   /// authors' TensorFlow code), not as no rows at all (their PyTorch code).
   bool zero_start = false;
@@ -48,20 +63,8 @@ struct TransformerXLOptions {
 
 class TransformerXL : public Module {
  public:
-  /// How far back each position sees, apart from its own segment and the memory: everything (off);
-  /// lags 0 … memory alone, the same for all positions (on); lags 0 … memory − 1, as the authors'
-  /// PyTorch code does, whose published numbers this repeats (original).
-  enum class SameLength { off, on, original };
-
-  /// What may differ between training and evaluation.
-  struct Lengths {
-    int64_t memory = 0;  // positions that a Memory keeps; 0: calls with a Memory are errors
-    /// Newest tokens that are not kept as memory but seen again, with gradients, at the start of
-    /// the next segment: extended context (ext_len).
-    int64_t extended = 0;
-    int64_t clamp = 0;  // > 0: further lags count as this one, for their sinusoid
-    SameLength same_length = SameLength::off;
-  };
+  using SameLength = stretto::nn::SameLength;
+  using Lengths = TransformerXLLengths;
 
   using Options = TransformerXLOptions;
 

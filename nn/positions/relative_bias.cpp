@@ -151,7 +151,7 @@ std::vector<double> alibi_slopes(int64_t n_heads) {
 }
 
 RelativeTable alibi_bias(const std::vector<double>& slopes, int64_t n_queries, int64_t n_keys,
-                         Options options) {
+                         TensorOptions options) {
   const Lags lags(n_queries, n_keys);
   std::vector<double> rows;
   for (const double slope : slopes)

@@ -63,7 +63,7 @@ std::vector<double> alibi_slopes(int64_t n_heads);
 /// −slope·|relative position| → a bias table [H, lags] for H slopes, computed in f64 and rounded
 /// once.
 RelativeTable alibi_bias(const std::vector<double>& slopes, int64_t n_queries, int64_t n_keys,
-                         Options options = {});
+                         TensorOptions options = {});
 
 struct AlibiOptions {
   int64_t heads = 0;  // > 0: the first `heads` heads have a slope, the others no position
@@ -84,11 +84,13 @@ class Alibi : public Position {
 
 inline MakePosition alibi(Alibi::Options options = {}) { return position<Alibi>(options); }
 
-struct KerpleOptions {
-  Kind kind = Kind::logarithmic;
-};
-
 // -------------------------------------------------------------------------------------- KERPLE
+
+enum class KerpleKind { logarithmic, power };
+
+struct KerpleOptions {
+  KerpleKind kind = KerpleKind::logarithmic;
+};
 
 /// Kernelized relative positional embedding (Chi et al. 2022), l = |relative position|:
 ///   logarithmic  −p · log(1 + a·l)
@@ -99,7 +101,7 @@ struct KerpleOptions {
 /// instead. The paper's experiments are causal; otherwise the future falls like the past.
 class Kerple : public Position {
  public:
-  enum class Kind { logarithmic, power };
+  using Kind = KerpleKind;
   using Options = KerpleOptions;
   Kerple(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;

@@ -8,7 +8,7 @@
 namespace stretto::nn {
 
 Tensor sinusoids(const std::vector<double>& positions, int64_t d, Sinusoid layout,
-                 Options options) {
+                 TensorOptions options) {
   check(d > 0, "sinusoids", d, " columns; needs at least 1");
   check(layout != Sinusoid::concatenated || d % 2 == 0, "sinusoids", "the concatenated layout has ",
         "an even number of columns; got ", d);
@@ -38,7 +38,7 @@ Tensor sinusoids(const std::vector<double>& positions, int64_t d, Sinusoid layou
 }
 
 Tensor sinusoids(int64_t n, int64_t d, Sinusoid layout, int64_t first, int64_t step,
-                 Options options) {
+                 TensorOptions options) {
   check(n >= 0, "sinusoids", n, " positions");
   std::vector<double> positions(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) positions[size_t(i)] = double(first + i * step);

@@ -20,10 +20,10 @@ enum class Sinusoid { interleaved, concatenated, tensor2tensor };
 
 /// One row per position → [n, d], computed in f64.
 Tensor sinusoids(const std::vector<double>& positions, int64_t d, Sinusoid layout,
-                 Options options = {});
+                 TensorOptions options = {});
 
 /// Rows for the positions first, first + step, …: n of them → [n, d].
 Tensor sinusoids(int64_t n, int64_t d, Sinusoid layout, int64_t first = 0, int64_t step = 1,
-                 Options options = {});
+                 TensorOptions options = {});
 
 }  // namespace stretto::nn

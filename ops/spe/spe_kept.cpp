@@ -17,7 +17,7 @@ struct KeptSource : SpeSource {
   };
 
   KeptSource(std::shared_ptr<const SpeSource> from, SpeSpan span)
-      : SpeSource({from->heads, from->d, from->realizations, 32, most_dims, span,
+      : SpeSource({from->heads, from->d, from->realizations, from->segment, from->dims, span,
                    str("the kept code has positions ", span.p0, " to ", span.p1 - 1)},
                   from->parameter),
         base(std::move(from)) {}

@@ -261,7 +261,7 @@ TEST_CASE("a position and a kernel of one's own") {
     Tensor weight;
   };
   struct FirstValue : nn::AttentionKernel {
-    using Kernel::Kernel;
+    using AttentionKernel::AttentionKernel;
     Tensor operator()(const nn::AttentionCall& call) const override {
       return call.v.slice(2, 0, 1).expand({call.v.size(0), call.v.size(1), call.n_queries(), -1});
     }

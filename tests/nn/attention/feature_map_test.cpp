@@ -88,9 +88,10 @@ TEST_CASE("EluPlusOne and Relu equal their formulas") {
   CHECK(y.grad().to_vector<double>() == std::vector<double>{0, 0, 1, 1});
   testing::gradcheck([&](const Tensors& in) { return elu(in[0], Side::query); },
                      {testing::fixed_leaf({1, 1, 3, 4}, 1)});
-  CHECK(relu_map.label() == "Relu(+ 0.001)");
+  CHECK(relu_map.label() == "ReluFeatures(+ 0.001)");
   nn::Module third;
-  CHECK_THROWS_WITH(nn::ReluFeatures(third, {}, -1), "[Relu] epsilon -1; must be 0 or more");
+  CHECK_THROWS_WITH(nn::ReluFeatures(third, {}, -1),
+                    "[ReluFeatures] epsilon -1; must be 0 or more");
 }
 
 TEST_CASE("orthogonal_features: blocks of orthogonal rows") {
