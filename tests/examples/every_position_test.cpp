@@ -1,0 +1,31 @@
+// Every program takes every position that its model can hold, and says what it takes otherwise.
+#include "nn/models/registry.h"
+#include "tests/examples/tiny_run.h"
+
+namespace stretto::examples::testing {
+
+TEST_CASE("every program takes every position that its model can hold", "[examples]") {
+  NEEDS_PROGRAM("lra");
+  struct Reader {
+    const char* program;
+    bool two_sided;  // its model, or its encoder, looks both ways
+  };
+  for (const Reader& r :
+       {Reader{"train_chorales", false}, Reader{"harmonise", true}, Reader{"train_lm", false},
+        Reader{"train_music", false}, Reader{"groove", false}, Reader{"lra", true}}) {
+    for (const nn::PositionEntry& position : nn::positions()) {
+      INFO(r.program << " --position " << position.name);
+      const bool fits = position.sides == nn::Sides::both ||
+                        (position.sides == nn::Sides::causal && !r.two_sided);
+      const Ended ended = run(find_program(r.program), {"--attention", "softmax", "--position",
+                                                        position.name, "--parameters"});
+      CHECK(ended.status == (fits ? 0 : 2));
+      if (fits) continue;
+      CHECK(ended.one_line());
+      CHECK_THAT(ended.complaint(), Containing("--position " + position.name + " is for "));
+      CHECK_THAT(ended.complaint(), Containing("; accepted here are none, sinusoid, learned"));
+    }
+  }
+}
+
+}  // namespace stretto::examples::testing
