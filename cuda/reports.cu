@@ -1,0 +1,108 @@
+// One block looks through all ids: a read of 8 bytes each, and nothing written unless one is wrong.
+#include "cuda/reports.h"
+
+#include <array>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/gpu_runtime.h"
+#include "cuda/common.cuh"
+
+namespace stretto::cuda {
+namespace {
+
+constexpr int threads = 1024;
+constexpr size_t most_pending = 4096;
+
+// In pinned memory. The kernel writes it only when it is free, the host only when it is not.
+struct Report {
+  volatile int64_t number;  // of the check; 0: free
+  int64_t position, value;
+};
+
+struct Min {
+  template <class C>
+  __device__ C operator()(C a, C b) const {
+    return a < b ? a : b;
+  }
+};
+
+/// ids [n]
+__global__ void __launch_bounds__(threads)
+    find_outside(const int64_t* ids, int64_t n, int64_t size, int64_t ignored, int64_t number,
+                 Report* report) {
+  int64_t first = n;
+#pragma unroll 1
+  for (int64_t i = threadIdx.x; i < n && first == n; i += threads) {
+    const int64_t id = ids[i];
+    if (uint64_t(id) >= uint64_t(size) && id != ignored) first = i;
+  }
+  first = combine<threads>(first, Min());
+  if (threadIdx.x == 0 && first < n && report->number == 0) {
+    report->position = first;
+    report->value = ids[first];
+    __threadfence_system();
+    report->number = number;
+  }
+}
+
+struct Pending {
+  int64_t number;
+  const char* op;
+  IndexText text;
+};
+
+struct OfDevice {
+  std::mutex mutex;
+  Report* report = nullptr;
+  int64_t checks = 0;
+  // Queued since the host last waited, and before: another thread may queue between a wait and
+  // its report.
+  std::vector<Pending> pending, before;
+};
+
+OfDevice& of_device(int device) {
+  static auto* all = new std::array<OfDevice, 16>;  // never destroyed, as the streams
+  return all->at(size_t(device));
+}
+
+}  // namespace
+
+void check_indices(const char* op, const Tensor& ids, int64_t size, int64_t ignored,
+                   IndexText text) {
+  if (ids.numel() == 0) return;
+  const int device = ids.device().index;
+  OfDevice& own = of_device(device);
+  std::unique_lock lock(own.mutex);
+  if (own.pending.size() == most_pending) {
+    lock.unlock();
+    synchronize(device);
+    lock.lock();
+  }
+  use(device);
+  if (!own.report) {
+    STRETTO_CUDA(cudaMallocHost(reinterpret_cast<void**>(&own.report), sizeof(Report)));
+    own.report->number = 0;
+  }
+  own.pending.push_back({++own.checks, op, std::move(text)});
+  launch(op, device, find_outside, 1, threads, ids.data<int64_t>(), ids.numel(), size, ignored,
+         own.checks, own.report);
+}
+
+void raise_reports(int device) {
+  OfDevice& own = of_device(device);
+  const std::lock_guard lock(own.mutex);
+  if (!own.report) return;
+  own.before.swap(own.pending);
+  const std::vector<Pending> oldest = std::exchange(own.pending, {});
+  const int64_t number = own.report->number;
+  if (number == 0) return;
+  const int64_t position = own.report->position, value = own.report->value;
+  own.report->number = 0;
+  for (const std::vector<Pending>& some : {oldest, own.before})
+    for (const Pending& one : some)
+      if (one.number == number) fail(one.op, one.text(position, value));
+}
+
+}  // namespace stretto::cuda
