@@ -1,0 +1,60 @@
+#include "core/device_table.h"
+
+#include <list>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+namespace stretto {
+namespace {
+
+constexpr int64_t most_bytes = int64_t(256) << 20;
+
+// The tables of a device, those used last in front.
+class Tables {
+ public:
+  Tensor find(const std::string& key) {
+    const auto it = where_.find(key);
+    if (it == where_.end()) return {};
+    all_.splice(all_.begin(), all_, it->second);
+    return all_.front().table;
+  }
+
+  void add(const std::string& key, const Tensor& table) {
+    all_.push_front({key, table});
+    where_[key] = all_.begin();
+    bytes_ += table.storage()->bytes;
+    while (bytes_ > most_bytes && all_.size() > 1) {
+      bytes_ -= all_.back().table.storage()->bytes;
+      where_.erase(all_.back().key);
+      all_.pop_back();
+    }
+  }
+
+ private:
+  struct Entry {
+    std::string key;
+    Tensor table;
+  };
+  std::list<Entry> all_;
+  std::unordered_map<std::string, std::list<Entry>::iterator> where_;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace
+
+Tensor kept_table(const std::string& key, Device device, const std::function<Tensor()>& make) {
+  // Never destroyed: the GPU's memory is not to be freed after main.
+  static std::mutex mutex;
+  static auto* all = new std::map<int, Tables>;
+  const std::lock_guard lock(mutex);
+  Tables& tables = (*all)[device.index];
+  Tensor table = tables.find(key);
+  if (!table.defined()) {
+    table = make().to(device);
+    tables.add(key, table);
+  }
+  return table;
+}
+
+}  // namespace stretto
