@@ -109,8 +109,7 @@ void free(void* block, int device) {
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
   if (bytes == 0) return;
   if (from_device.is_cpu()) {
-    staging(to_device.index)
-        .upload(static_cast<char*>(to), static_cast<const char*>(from), bytes);
+    staging(to_device.index).upload(static_cast<char*>(to), static_cast<const char*>(from), bytes);
   } else if (to_device.is_cpu()) {
     staging(from_device.index)
         .download(static_cast<char*>(to), static_cast<const char*>(from), bytes);

@@ -1,6 +1,4 @@
 // One block looks through all ids: a read of 8 bytes each, and nothing written unless one is wrong.
-#include "cuda/reports.h"
-
 #include <array>
 #include <mutex>
 #include <utility>
@@ -8,6 +6,7 @@
 
 #include "core/gpu_runtime.h"
 #include "cuda/common.cuh"
+#include "cuda/reports.h"
 
 namespace stretto::cuda {
 namespace {

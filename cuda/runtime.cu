@@ -1,5 +1,3 @@
-#include "cuda/runtime.h"
-
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -7,6 +5,7 @@
 #include <string>
 
 #include "core/device.h"
+#include "cuda/runtime.h"
 
 namespace stretto::cuda {
 namespace {

@@ -25,6 +25,7 @@ struct SgdRule {
   T lr, mu, share, decay;
   bool nesterov, first;
 
+  SgdRule() = default;
   explicit SgdRule(const SgdStep& s)
       : lr(T(s.lr)),
         mu(T(s.momentum)),
@@ -47,6 +48,7 @@ template <class T>
 struct AdamRule {
   T shrink, decay, rate, correction, eps, share1, beta2, share2;
 
+  AdamRule() = default;
   explicit AdamRule(const AdamStep& s)
       : shrink(T(s.decoupled ? 1 - s.lr * s.weight_decay : 1)),
         decay(T(s.decoupled ? 0 : s.weight_decay)),

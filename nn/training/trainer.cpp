@@ -82,14 +82,27 @@ StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
   if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(number, progress));
   optimizer_.zero_grad();
   StepResult result{};
+  Tensor later;  // the loss on a GPU, which is read once, with the norm
   for (int64_t i = 0; i < n; ++i) {
     Tensor value = at_step(number, loss);
     if (n > 1) value = value / double(n);
-    check_number(number, "loss", result.loss += value.item());
+    if (value.device().is_cuda()) {
+      const Tensor part = value.detach().to(f64).reshape({1});
+      later = later.defined() ? later + part : part;
+    } else {
+      check_number(number, "loss", result.loss += value.item());
+    }
     at_step(number, [&] { value.backward(); });
   }
-  at_step(number,
-          [&] { result.gradient_norm = clip_grad_norm(optimizer_.parameters(), options.clip); });
+  Tensor norm;
+  at_step(number, [&] { norm = clip_grad_norm(optimizer_.parameters(), options.clip); });
+  if (later.defined()) {
+    const auto read = cat({later, norm.to(later.device()).reshape({1})}, 0).to_vector<double>();
+    check_number(number, "loss", result.loss = read[0]);
+    result.gradient_norm = read[1];
+  } else {
+    result.gradient_norm = norm.item();
+  }
   check_number(number, "norm of the gradient", result.gradient_norm);
   optimizer_.step();
   ++step_;
