@@ -175,7 +175,7 @@ class Run : public ModelRun<LmTraining> {
     if (settings().tokens != "bytes") baselines_ = counting_loss(train_, valid_, n_tokens);
     set_prompt(corpus.tokenizer);
     if (run_.report_only) {
-      load_model(settings().model(n_tokens), device);
+      load_model(settings().model(n_tokens), settings().weights(), device);
       tokenizer_.emplace(std::move(corpus.tokenizer));
       return;
     }
