@@ -166,12 +166,64 @@ void reset_peak_memory(Device device) { allocator(device).reset_peak(); }
 void set_memory_limit(int64_t bytes, Device device) { allocator(device).set_limit(bytes); }
 void release_cached_memory(Device device) { allocator(device).release(); }
 
+// Blocks of the device's allocator, by their rounded sizes.
+class PoolBlocks {
+ public:
+  explicit PoolBlocks(Device device) : device_(device) {}
+  ~PoolBlocks() {
+    for (const auto& [bytes, blocks] : free_)
+      for (void* block : blocks) allocator(device_).free(block, bytes);
+  }
+  Device device() const { return device_; }
+
+  void* allocate(int64_t request) {
+    const int64_t bytes = rounded(request);
+    const std::lock_guard lock(mutex_);
+    std::vector<void*>& blocks = free_[bytes];
+    if (!blocks.empty()) {
+      void* block = blocks.back();
+      blocks.pop_back();
+      return block;
+    }
+    blocks.reserve(size_t(++count_[bytes]));  // free() does not allocate
+    return allocator(device_).allocate(bytes);
+  }
+
+  void free(void* block, int64_t request) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.find(rounded(request))->second.push_back(block);
+  }
+
+ private:
+  const Device device_;
+  std::mutex mutex_;
+  std::map<int64_t, std::vector<void*>> free_;
+  std::map<int64_t, int64_t> count_;  // blocks of each size, in use or free
+};
+
+MemoryPool::MemoryPool(Device device) : blocks_(std::make_shared<PoolBlocks>(device)) {}
+
+Device MemoryPool::device() const { return blocks_->device(); }
+
+MemoryPool::Use::Use(const MemoryPool& pool) : before_(thread_state.pool) {
+  thread_state.pool = &pool.blocks_;
+}
+
+MemoryPool::Use::~Use() { thread_state.pool = before_; }
+
 Storage::Storage(int64_t n, Device where) : bytes(n), device(where) {
-  if (bytes > 0) data = allocator(device).allocate(bytes);
+  if (bytes == 0) return;
+  if (const auto* active = thread_state.pool; active && (*active)->device() == device) {
+    data = (*active)->allocate(bytes);
+    pool = *active;
+  } else {
+    data = allocator(device).allocate(bytes);
+  }
 }
 
 Storage::~Storage() {
-  if (data) allocator(device).free(data, bytes);
+  if (!data) return;
+  pool ? pool->free(data, bytes) : allocator(device).free(data, bytes);
 }
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {

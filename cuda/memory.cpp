@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/gpu_runtime.h"
+#include "cuda/capture.h"
 #include "cuda/reports.h"
 #include "cuda/runtime.h"
 
@@ -108,6 +109,9 @@ void free(void* block, int device) {
 
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
   if (bytes == 0) return;
+  if (from_device.is_cpu() || to_device.is_cpu())
+    refuse_in_capture(from_device.is_cpu() ? "a copy from the host" : "a copy to the host",
+                      from_device.is_cpu() ? to_device.index : from_device.index);
   if (from_device.is_cpu()) {
     staging(to_device.index).upload(static_cast<char*>(to), static_cast<const char*>(from), bytes);
   } else if (to_device.is_cpu()) {
@@ -128,6 +132,7 @@ void copy(void* to, Device to_device, const void* from, Device from_device, int6
 }
 
 void synchronize(int device) {
+  refuse_in_capture("waiting for the device", device);
   STRETTO_CUDA(cudaStreamSynchronize(stream(device)));
   raise_reports(device);
 }

@@ -22,6 +22,13 @@ void free(void*, int) { none("cuda"); }
 void copy(void*, Device, const void*, Device, int64_t) { none("cuda"); }
 void synchronize(int) { none("cuda"); }
 
+Graph* begin_capture(int) { none("cuda"); }
+void end_capture(Graph*) { none("cuda"); }
+void replay(Graph*) { none("cuda"); }
+bool capturing(int) { return false; }
+void before_replay(int, std::function<void()>) { none("cuda"); }
+void destroy(Graph*) noexcept {}
+
 }  // namespace stretto::cuda
 
 #define STRETTO_KERNEL(...)       \

@@ -3,8 +3,14 @@
 // A table of tensors travels as the kernel's argument. Each block has 4096 elements of one of them,
 // each thread four neighbours at a time; every element is read and written once, by one thread.
 // Tested against the CPU's loops in tests/cuda/optim_kernels_test.cpp.
-#include "cuda/common.cuh"
 #include "cuda/optim.h"
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "cuda/capture.h"
+#include "cuda/common.cuh"
 #include "ops/optim.h"
 
 namespace stretto::cuda {
@@ -14,10 +20,12 @@ constexpr int threads = 256, side_by_side = 4;
 constexpr int64_t chunk = 4 * threads * side_by_side;
 constexpr int most_tensors = 96;  // of one launch
 
-/// Tensors of a launch; blocks first[i] … first[i + 1] − 1 are those of entry i.
+/// Tensors of a launch; blocks first[i] … first[i + 1] − 1 are those of entry i. A step that is
+/// replayed has its rules on the device.
 template <class Entry>
 struct Table {
   int count = 0;
+  const typename Entry::Rule* rules = nullptr;
   unsigned first[most_tensors + 1] = {};
   Entry entry[most_tensors];
 };
@@ -67,6 +75,7 @@ struct SgdEntry {
   int64_t n;
   bool packs;
   SgdRule<T> rule;
+  using Rule = SgdRule<T>;
 
   __device__ void operator()(int64_t i, int count) const {
     const bool pack = packs && count == side_by_side;
@@ -97,6 +106,7 @@ struct AdamEntry {
   int64_t n;
   bool packs;
   AdamRule<T> rule;
+  using Rule = AdamRule<T>;
 
   __device__ void operator()(int64_t i, int count) const {
     const bool pack = packs && count == side_by_side;
@@ -121,19 +131,20 @@ struct AdamEntry {
   }
 };
 
-/// x [n] times most / norm, where the norm is finite and larger.
+/// x [n] times rule / norm, where the norm is finite and larger.
 template <class P>
 struct ClipEntry {
   P* x;
   int64_t n;
   bool packs;
   const double* norm;
-  double most;
+  double rule;  // the largest norm
+  using Rule = double;
 
   __device__ void operator()(int64_t i, int count) const {
     const double is = *norm;
-    if (!(is > most) || isinf(is)) return;
-    const auto factor = compute_t<P>(most / is);
+    if (!(is > rule) || isinf(is)) return;
+    const auto factor = compute_t<P>(rule / is);
     const bool pack = packs && count == side_by_side;
     Four<P> value = get(x, i, count, pack);
 #pragma unroll
@@ -150,6 +161,7 @@ struct SquaresEntry {
   int64_t n;
   bool packs;
   double* sums;
+  using Rule = int;  // none
 };
 
 template <class Entry>
@@ -174,7 +186,8 @@ __device__ inline void each_four(int64_t begin, int64_t n, F&& f) {
 template <class Entry>
 __global__ void __launch_bounds__(threads) update(const __grid_constant__ Table<Entry> table) {
   const int at = entry_of_block(table);
-  const Entry& entry = table.entry[at];
+  Entry entry = table.entry[at];
+  if (table.rules) entry.rule = table.rules[at];
   each_four(int64_t(blockIdx.x - table.first[at]) * chunk, entry.n, entry);
 }
 
@@ -216,19 +229,30 @@ class Batch {
   Batch(const char* op, int device, void (*kernel)(Table<Entry>))
       : op_(op), device_(device), kernel_(kernel) {}
 
-  void add(const Entry& entry) {
+  using Rule = typename Entry::Rule;
+
+  // `again` makes the rule of each replay, where the step is captured.
+  void add(const Entry& entry, std::function<Rule()> again = {}) {
     if (entry.n == 0) return;
     const int64_t blocks = table_.first[table_.count] + blocks_of(entry.n);
     if (table_.count == most_tensors || (table_.count > 0 && blocks > INT32_MAX)) {
       flush();
-      return add(entry);
+      return add(entry, std::move(again));
     }
+    if (again) again_.push_back(std::move(again));
     table_.entry[table_.count] = entry;
     table_.first[++table_.count] = unsigned(blocks);
   }
 
   void flush() {
     if (table_.count == 0) return;
+    if (!again_.empty()) {
+      const auto bytes = int64_t(again_.size() * sizeof(Rule));
+      const auto fill = [all = std::exchange(again_, {})](void* host) {
+        for (size_t i = 0; i < all.size(); ++i) static_cast<Rule*>(host)[i] = all[i]();
+      };
+      table_.rules = static_cast<const Rule*>(replayed(device_, bytes, fill));
+    }
     launch(op_, device_, kernel_, table_.first[table_.count], threads, table_);
     table_.count = 0;
   }
@@ -238,7 +262,14 @@ class Batch {
   int device_;
   void (*kernel_)(Table<Entry>);
   Table<Entry> table_;
+  std::vector<std::function<Rule()>> again_;
 };
+
+template <class Rule, class Task>
+std::function<Rule()> rule_again(const Task& task) {
+  if (!task.again) return {};
+  return [again = task.again] { return Rule(again()); };
+}
 
 }  // namespace
 

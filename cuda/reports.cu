@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/gpu_runtime.h"
+#include "cuda/capture.h"
 #include "cuda/common.cuh"
 #include "cuda/reports.h"
 
@@ -59,6 +60,7 @@ struct OfDevice {
   // Queued since the host last waited, and before: another thread may queue between a wait and
   // its report.
   std::vector<Pending> pending, before;
+  std::vector<Pending> captured;  // these for good: a replay finds what they look for
 };
 
 OfDevice& of_device(int device) {
@@ -74,7 +76,7 @@ void check_indices(const char* op, const Tensor& ids, int64_t size, int64_t igno
   const int device = ids.device().index;
   OfDevice& own = of_device(device);
   std::unique_lock lock(own.mutex);
-  if (own.pending.size() == most_pending) {
+  if (own.pending.size() == most_pending && !capturing(device)) {
     lock.unlock();
     synchronize(device);
     lock.lock();
@@ -84,7 +86,7 @@ void check_indices(const char* op, const Tensor& ids, int64_t size, int64_t igno
     STRETTO_CUDA(cudaMallocHost(reinterpret_cast<void**>(&own.report), sizeof(Report)));
     own.report->number = 0;
   }
-  own.pending.push_back({++own.checks, op, std::move(text)});
+  (capturing(device) ? own.captured : own.pending).push_back({++own.checks, op, std::move(text)});
   launch(op, device, find_outside, 1, threads, ids.data<int64_t>(), ids.numel(), size, ignored,
          own.checks, own.report);
 }
@@ -99,7 +101,7 @@ void raise_reports(int device) {
   if (number == 0) return;
   const int64_t position = own.report->position, value = own.report->value;
   own.report->number = 0;
-  for (const std::vector<Pending>& some : {oldest, own.before})
+  for (const std::vector<Pending>& some : {oldest, own.before, own.captured})
     for (const Pending& one : some)
       if (one.number == number) fail(one.op, one.text(position, value));
 }

@@ -108,7 +108,10 @@ cudaStream_t stream(int device) {
 
 void queued(const char* op, int device) {
   recent(device).add(op);
-  if (wait_for_each()) check_call(cudaStreamSynchronize(stream(device)), op);
+  if (!wait_for_each()) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(stream(device), &status);
+  if (status == cudaStreamCaptureStatusNone) check_call(cudaStreamSynchronize(stream(device)), op);
 }
 
 }  // namespace stretto::cuda

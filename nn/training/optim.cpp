@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <unordered_set>
 
 #include "autograd/tape.h"
+#include "core/gpu_runtime.h"
 #include "ops/optim.h"
 
 namespace stretto::nn {
@@ -18,6 +21,11 @@ std::vector<ParameterGroup> one_group(Tensors parameters) {
   std::vector<ParameterGroup> groups(1);
   groups[0].parameters = std::move(parameters);
   return groups;
+}
+
+// Whether steps are captured for replays, where lr and the number of the step change.
+bool captured(const Tensor& weight) {
+  return weight.device().is_cuda() && cuda::capturing(weight.device().index);
 }
 
 DType state_dtype(const Tensor& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
@@ -67,7 +75,8 @@ struct Optimizer::Prepared {
 void Optimizer::step() {
   NoGrad guard;
   std::vector<Prepared> steps;
-  std::vector<Update> updates;
+  auto kept = std::make_shared<std::vector<Update>>();
+  std::vector<Update>& updates = *kept;
   size_t index = 0;
   for (const ParameterGroup& group : groups_) {
     for (const Tensor& parameter : group.parameters) {
@@ -84,6 +93,19 @@ void Optimizer::step() {
     ++state.steps;
     if (!step.weight.same(step.parameter)) step.parameter.copy_(step.weight);
   }
+  if (updates.empty() || !captured(updates[0].weight)) return;
+  // The first replay does what was captured; each of the others is one more step.
+  std::vector<size_t> order;
+  for (const Prepared& step : steps) order.push_back(step.i);
+  cuda::before_replay(updates[0].weight.device().index,
+                      [this, kept, order, first = true]() mutable {
+                        for (size_t i = 0; i < order.size(); ++i) {
+                          Update& u = (*kept)[i];
+                          u.step = first ? u.step : ++state_[order[i]].steps;
+                          u.lr = lr_ * u.lr_scale;
+                        }
+                        first = false;
+                      });
 }
 
 Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
@@ -122,6 +144,7 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
        .slots = {},
        .step = steps + 1,
        .lr = lr_ * group.lr_scale,
+       .lr_scale = group.lr_scale,
        .weight_decay = group.weight_decay.value_or(weight_decay_)};
   for (const NamedTensor& n : state)
     (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
@@ -199,17 +222,18 @@ std::vector<std::string> SGD::slots() const {
 
 void SGD::update(const std::vector<Update>& all) const {
   std::vector<SgdTask> tasks;
-  for (const Update& u : all)
-    tasks.push_back({u.weight,
-                     u.gradient,
-                     u.master,
-                     u.slots.empty() ? Tensor() : u.slots[0],
-                     {.lr = u.lr,
-                      .momentum = options.momentum,
-                      .dampening = options.dampening,
-                      .weight_decay = u.weight_decay,
-                      .nesterov = options.nesterov,
-                      .first = u.step == 1}});
+  for (const Update& u : all) {
+    const auto step = [this, &u] {
+      return SgdStep{.lr = u.lr,
+                     .momentum = options.momentum,
+                     .dampening = options.dampening,
+                     .weight_decay = u.weight_decay,
+                     .nesterov = options.nesterov,
+                     .first = u.step == 1};
+    };
+    tasks.push_back({u.weight, u.gradient, u.master, u.slots.empty() ? Tensor() : u.slots[0],
+                     step(), captured(u.weight) ? step : std::function<SgdStep()>()});
+  }
   sgd_steps(tasks);
 }
 
@@ -248,21 +272,21 @@ std::vector<std::string> Adam::slots() const {
 
 void Adam::update(const std::vector<Update>& all) const {
   std::vector<AdamTask> tasks;
-  for (const Update& u : all)
-    tasks.push_back({u.weight,
-                     u.gradient,
-                     u.master,
-                     u.slots[0],
-                     u.slots[1],
-                     options.amsgrad ? u.slots[2] : Tensor(),
-                     {.lr = u.lr,
+  for (const Update& u : all) {
+    const auto step = [this, &u] {
+      return AdamStep{.lr = u.lr,
                       .beta1 = options.beta1,
                       .beta2 = options.beta2,
                       .eps = options.eps,
                       .weight_decay = u.weight_decay,
                       .decoupled = decoupled_,
                       .correction1 = 1 - std::pow(options.beta1, double(u.step)),
-                      .correction2 = std::sqrt(1 - std::pow(options.beta2, double(u.step)))}});
+                      .correction2 = std::sqrt(1 - std::pow(options.beta2, double(u.step)))};
+    };
+    tasks.push_back({u.weight, u.gradient, u.master, u.slots[0], u.slots[1],
+                     options.amsgrad ? u.slots[2] : Tensor(), step(),
+                     captured(u.weight) ? step : std::function<AdamStep()>()});
+  }
   adam_steps(tasks);
 }
 

@@ -78,7 +78,7 @@ class Optimizer {
     Tensor master;  // undefined unless the weight is bf16
     Tensors slots;  // zeros before the first step
     int64_t step;   // this one's number, from 1
-    double lr, weight_decay;
+    double lr, lr_scale, weight_decay;
   };
   /// All of them, or where it throws none; the weights and state are changed in place.
   virtual void update(const std::vector<Update>& all) const = 0;

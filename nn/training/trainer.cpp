@@ -9,6 +9,7 @@
 #include "autograd/tape.h"
 #include "nn/training/progress.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 
 namespace stretto::nn {
 namespace {
