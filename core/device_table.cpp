@@ -5,6 +5,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "core/gpu_runtime.h"
+
 namespace stretto {
 namespace {
 
@@ -23,9 +25,9 @@ class Tables {
   void add(const std::string& key, const Tensor& table) {
     all_.push_front({key, table});
     where_[key] = all_.begin();
-    bytes_ += table.storage()->bytes;
+    bytes_ += table.storage().bytes;
     while (bytes_ > most_bytes && all_.size() > 1) {
-      bytes_ -= all_.back().table.storage()->bytes;
+      bytes_ -= all_.back().table.storage().bytes;
       where_.erase(all_.back().key);
       all_.pop_back();
     }
@@ -54,6 +56,7 @@ Tensor kept_table(const std::string& key, Device device, const std::function<Ten
     table = make().to(device);
     tables.add(key, table);
   }
+  if (cuda::capturing(device.index)) cuda::before_replay(device.index, [table] {});  // keeps it
   return table;
 }
 

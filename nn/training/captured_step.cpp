@@ -1,0 +1,46 @@
+#include "nn/training/captured_step.h"
+
+#include <utility>
+
+#include "core/gpu_runtime.h"
+
+namespace stretto::nn {
+
+// The memory goes last.
+struct CapturedStep::Captured {
+  explicit Captured(Device device) : pool(device), graph(cuda::begin_capture(device.index)) {}
+  ~Captured() { cuda::destroy(graph); }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  const MemoryPool pool;
+  cuda::Graph* const graph;
+  Tensor result;
+};
+
+CapturedStep::CapturedStep(Device device, Step step, int eager)
+    : device_(device), step_(std::move(step)), eager_(eager) {
+  check(eager >= 1, "CapturedStep", eager, " eager calls; needs at least 1, which makes what a ",
+        "replay only reads");
+}
+
+CapturedStep::~CapturedStep() = default;
+
+Tensor CapturedStep::operator()() {
+  if (device_.is_cpu()) return step_();
+  if (eager_ > 0) {
+    --eager_;
+    return step_();
+  }
+  if (!graph_) {
+    auto made = std::make_unique<Captured>(device_);
+    const MemoryPool::Use use(made->pool);
+    made->result = step_();
+    cuda::end_capture(made->graph);
+    graph_ = std::move(made);
+  }
+  cuda::replay(graph_->graph);
+  return graph_->result;
+}
+
+}  // namespace stretto::nn
