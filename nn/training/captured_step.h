@@ -27,11 +27,11 @@ namespace stretto::nn {
 /// and random numbers are those of plain calls, to the bit. On the CPU all calls are plain.
 ///
 /// A replay does the same work on the same memory. The step must therefore read its batch from
-/// tensors that the caller fills by copy_(), of one shape; must not read results on the host, nor
-/// branch on them; and what it returns is overwritten by the next call. The learning rate may
-/// change between calls, parameters, dropout rates and shapes may not. Gradients and states that
-/// were made in the captured call keep their memory. A step that copies to or from the host, or
-/// waits, throws in the captured call; nothing is computed then.
+/// tensors that the caller fills by copy_(), of one shape, or from fed(); must not read results on
+/// the host, nor branch on them; and what it returns is overwritten by the next call. The learning
+/// rate may change between calls, parameters, dropout rates and shapes may not. Gradients and
+/// states that were made in the captured call keep their memory. A step that copies to or from the
+/// host, or waits, throws in the captured call; nothing is computed then.
 class CapturedStep {
  public:
   using Step = std::function<Tensor()>;
@@ -51,5 +51,9 @@ class CapturedStep {
   int eager_;
   std::unique_ptr<Captured> graph_;
 };
+
+/// What make() returns, on the device. In a captured step it is called again before each replay,
+/// and the tensors that were returned get what it makes then: the shapes must stay.
+Tensors fed(Device device, const std::function<Tensors()>& make);
 
 }  // namespace stretto::nn
