@@ -135,6 +135,14 @@ Tensors Trainer::fed(int64_t batch, const std::function<Tensors(int64_t)>& make)
                  [=, this] { return make(step_ * options.micro_batches + within); });
 }
 
+Batch Trainer::fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
+  const Tensors both = fed(batch, [make](int64_t i) {
+    const Batch made = make(i);
+    return Tensors{made.inputs, made.targets};
+  });
+  return {both[0], both[1]};
+}
+
 double Trainer::progress() const {
   return options.steps > 0 ? double(step_) / double(options.steps)
                            : seconds() / (60 * options.minutes);

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "nn/module.h"
+#include "nn/training/batch.h"
 #include "nn/training/captured_step.h"
 #include "nn/training/checkpoint.h"
 #include "nn/training/metrics.h"
@@ -79,6 +80,7 @@ class Trainer {
   /// make(batch) on the model's device, for a loss of this batch: in a step that is replayed it is
   /// called with the numbers of its batches.
   Tensors fed(int64_t batch, const std::function<Tensors(int64_t)>& make) const;
+  Batch fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const;
 
   /// A checkpoint (nn/training/checkpoint.h) with the run's own notes; `state` may have more notes,
   /// and tensors. Throws Error, and leaves an older file as it is, where a parameter is not finite
