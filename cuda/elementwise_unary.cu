@@ -27,7 +27,7 @@ Tensor value(const char* name, const Tensor& x) {
   Tensor out = empty_like(x);
   dispatch_number<integers>(x.dtype(), name, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    map<T, T, 1>(name, out, {&x}, Value<F>{});
+    map<T, T>(name, Value<F>{}, out, x);
   });
   return out;
 }
@@ -37,7 +37,7 @@ Tensor slope(const char* name, const Tensor& at, const Tensor& g) {
   Tensor out = empty_like(at);
   dispatch_floating(at.dtype(), name, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    map<T, T, 2>(name, out, {&at, &g}, Slope<F>{});
+    map<T, T, T>(name, Slope<F>{}, out, at, g);
   });
   return out;
 }

@@ -20,12 +20,12 @@ __global__ void sum_rows(Out* out, const In* x, const __grid_constant__ SumPlan 
   using C = compute_t<In>;
   const int64_t items = plan.splits * plan.outputs;
   for (int64_t item = first_row(); item < items; item += row_step()) {
-    const In* from = x + offsets(plan.kept, item % plan.outputs).v[0];
+    const In* from = x + offsets(plan.kept, uint64_t(item % plan.outputs)).v[0];
     const int64_t begin = item / plan.outputs * plan.chunk;
     const int64_t end = chunk_end(plan, begin);
     C total = 0;
     for (int64_t r = begin + threadIdx.x; r < end; r += Threads)
-      total += cast<C>(from[offsets(plan.reduced, r).v[0]]);
+      total += cast<C>(from[offsets(plan.reduced, uint64_t(r)).v[0]]);
     total = combine<Threads>(total, Sum());
     if (threadIdx.x == 0) out[item] = cast<Out>(total);
   }
@@ -43,9 +43,9 @@ __global__ void sum_columns(Out* out, const In* x, const __grid_constant__ SumPl
     const int64_t o = first + threadIdx.x;
     C total = 0;
     if (o < plan.outputs) {
-      const In* from = x + offsets(plan.kept, o).v[0];
+      const In* from = x + offsets(plan.kept, uint64_t(o)).v[0];
       for (int64_t r = begin + threadIdx.y; r < end; r += column_rows)
-        total += cast<C>(from[offsets(plan.reduced, r).v[0]]);
+        total += cast<C>(from[offsets(plan.reduced, uint64_t(r)).v[0]]);
     }
     part[threadIdx.y][threadIdx.x] = total;
     __syncthreads();

@@ -7,6 +7,7 @@ list(APPEND emulated_tests ${PROJECT_SOURCE_DIR}/tests/ops/op_table_test.cpp)
 set_source_files_properties(${emulated_sources} PROPERTIES LANGUAGE CXX)
 add_executable(stretto_emulated support/main.cpp ${emulated_tests} ${emulated_sources})
 stretto_flags(stretto_emulated)
+target_compile_options(stretto_emulated PRIVATE -Wno-unknown-pragmas)  # unroll
 target_include_directories(stretto_emulated BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR} ${PROJECT_SOURCE_DIR})
 target_link_libraries(stretto_emulated PRIVATE stretto_test_support stretto::stretto Catch2::Catch2)
 foreach(order forwards backwards)
