@@ -143,8 +143,16 @@ STRETTO_HD inline int64_t unskew_column(int64_t i, int64_t c, int64_t m) { retur
 struct SumPlan {
   Layout<1> kept, reduced;
   int64_t outputs = 1, count = 1, splits = 1, chunk = 1;
-  int threads =
-      0;  // by rows: 32 or 256 threads share an output; 0: by columns, a thread per output
+  int threads = 0;  // by rows: 32 or 256 share an output; 0: by columns, a thread per output
+  bool packs = false;  // by rows: chunks begin and end with packs of contiguous elements
+  Divider by_outputs;
+
+  /// For elements of which a pack has `size`; whether x begins with a pack.
+  void set_packs(int64_t size, bool x_aligned) {
+    packs = threads > 0 && x_aligned && reduced.dims == 1 && reduced.strides[0][0] == 1 &&
+            count % size == 0 && chunk % size == 0;
+    for (int d = 0; d < kept.dims; ++d) packs = packs && kept.strides[0][d] % size == 0;
+  }
 };
 
 STRETTO_HD inline int64_t chunk_end(const SumPlan& plan, int64_t begin) {
@@ -182,7 +190,9 @@ inline SumPlan plan_sum(const Shape& sizes, const Shape& strides, const Shape& d
         std::min(ceil_div(enough_blocks, ceil_div(plan.outputs, 32)), ceil_div(plan.count, 256));
   }
   plan.chunk = ceil_div(plan.count, plan.splits);
+  if (rows && plan.splits > 1) plan.chunk = ceil_div(plan.chunk, 16) * 16;
   plan.splits = ceil_div(plan.count, plan.chunk);
+  plan.by_outputs = Divider(plan.outputs);
   return plan;
 }
 

@@ -22,11 +22,6 @@ struct Operands {
 };
 
 template <class T, int V>
-struct alignas(sizeof(T) * V) Pack {
-  T v[V];
-};
-
-template <class T, int V>
 __device__ inline Pack<T, V> load_pack(const void* from, int64_t at, bool repeats) {
   const T* p = static_cast<const T*>(from) + at;
   if (!repeats) return *reinterpret_cast<const Pack<T, V>*>(p);

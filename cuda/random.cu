@@ -22,7 +22,7 @@ struct alignas(sizeof(T) * at_once<T> > 16 ? 16 : sizeof(T) * at_once<T>) Group 
   T v[at_once<T>];
 };
 
-inline bool aligned(const Tensor& x) { return reinterpret_cast<uintptr_t>(x.raw_data()) % 16 == 0; }
+
 
 struct Bits {
   using type = uint32_t;
@@ -124,7 +124,7 @@ void fill_with(const char* name, const Tensor& out, RandomKey key) {
   dispatch_floating(out.dtype(), name, [&](auto tag) {
     using T = typename decltype(tag)::type;
     launch(name, out.device().index, draw<Draw, T>, blocks_for(out.numel(), 4 * threads), threads,
-           out.data<T>(), key, uint64_t(out.numel()), aligned(out));
+           out.data<T>(), key, uint64_t(out.numel()), aligned(out.raw_data()));
   });
 }
 
@@ -140,7 +140,7 @@ Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key) {
     using T = typename decltype(tag)::type;
     launch("dropout", x.device().index, drop<T>, blocks_for(x.numel(), 4 * threads), threads,
            out.data<T>(), static_cast<const T*>(x.data<T>()), key, uint64_t(x.numel()), below,
-           compute_t<T>(scale), aligned(x) && aligned(out));
+           compute_t<T>(scale), aligned(x.raw_data()) && aligned(out.raw_data()));
   });
   return out;
 }

@@ -179,6 +179,12 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes) {
   if (mask != 0xffffffffu) std::abort();
   return emulation::shuffle(value, (unsigned(emulation::block().current) % 32) ^ unsigned(lanes));
 }
+template <class T>
+T __shfl_up_sync(unsigned mask, T value, unsigned lanes) {
+  if (mask != 0xffffffffu) std::abort();
+  const unsigned lane = unsigned(emulation::block().current) % 32;
+  return emulation::shuffle(value, lane < lanes ? lane : lane - lanes);
+}
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 
