@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/tensor.h"
@@ -107,6 +108,15 @@ __device__ inline C combine(C value, Op op) {
   }
   return value;
 }
+
+/// V numbers that are moved by one instruction, 16 bytes of them in most kernels.
+template <class T, int V>
+struct alignas(sizeof(T) * V) Pack {
+  T v[V];
+};
+template <class T>
+constexpr int pack_size = 16 / int(sizeof(T));
+inline bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 /// Threads that share a row, and rows per block: a warp serves a short row, a block a long one.
 template <int Threads>

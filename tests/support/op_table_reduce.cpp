@@ -127,6 +127,7 @@ void add_extremes(std::vector<Op>& table) {
                        [f](const std::vector<Number>& v) { return Number(double(f(v).second)); });
       }));
   table.back().differentiable = false;
+  table.back().on_cuda = true;
   table.back().errors = {
       {[] { argmax(zeros({0}), 0); }, "[argmax] dimension 0 of f32 [0] is empty"}};
 }
@@ -233,8 +234,8 @@ void add_reduce_ops(std::vector<Op>& table) {
   table.back().on_cuda = true;
   add_extremes(table);
   add_sorting(table);
+  const size_t along_one = table.size();
   add_along(table, "cumsum", cumsum, running_sums);
-  const size_t softmaxes = table.size();
   add_along(table, "softmax", softmax, softmax_of);
   add_along(table, "log_softmax", log_softmax, log_softmax_of, {5, 1800, 4});
   table.push_back(of_one(
@@ -242,12 +243,12 @@ void add_reduce_ops(std::vector<Op>& table) {
       [](const Array& x) {
         return build({}, [&](const Shape&) { return Number() * x.values[0] + Number(1); });
       }));
-  for (size_t i = softmaxes; i < table.size(); ++i) table[i].on_cuda = true;
   for (bool keepdim : {false, true})
     table.push_back(of_one(
         str("logsumexp -1", keepdim ? " keepdim" : ""), {{1}, {23}, {29, 17}, {2, 3, 4}, {0, 3}},
         {7, 101, 113}, [keepdim](const Tensor& x) { return logsumexp(x, -1, keepdim); },
         [keepdim](const Array& x) { return reduced(x, {-1}, keepdim, log_of_sum); }));
+  for (size_t i = along_one; i < table.size(); ++i) table[i].on_cuda = true;
 }
 
 }  // namespace stretto::testing
