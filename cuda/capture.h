@@ -24,7 +24,7 @@ struct DrawKey {
 DrawKey draw_key(RandomKey key, int device);
 
 #ifdef __CUDACC__
-__device__ inline RandomKey now(const DrawKey& k) {
+__device__ inline RandomKey key_now(const DrawKey& k) {
   return {k.key.seed, k.key.stream + (k.later ? *k.later : 0)};
 }
 #endif

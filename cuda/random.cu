@@ -5,6 +5,7 @@
 // aligned. All have the CPU's bits: this file is compiled without fused products and sums
 // (cmake/cuda.cmake), and bf16 uniforms are cut off, not rounded, to stay below 1. Tested against
 // the CPU.
+#include "cuda/capture.h"
 #include "cuda/common.cuh"
 #include "cuda/random.h"
 
@@ -21,8 +22,6 @@ template <class T>
 struct alignas(sizeof(T) * at_once<T> > 16 ? 16 : sizeof(T) * at_once<T>) Group {
   T v[at_once<T>];
 };
-
-
 
 struct Bits {
   using type = uint32_t;
@@ -46,7 +45,8 @@ struct Normal {
 
 /// out [n]; `packs` where it is aligned to 16 bytes
 template <class Draw, class T>
-__global__ void draw(T* out, RandomKey key, uint64_t n, bool packs) {
+__global__ void draw(T* out, DrawKey given, uint64_t n, bool packs) {
+  const RandomKey key = key_now(given);
   constexpr int V = at_once<T>;
 #pragma unroll 1
   for (uint64_t group = thread_index(); group * V < n; group += thread_count()) {
@@ -75,8 +75,9 @@ __global__ void draw(T* out, RandomKey key, uint64_t n, bool packs) {
 
 /// out [n] = x [n], zero where the draw's upper 24 bits are below `below`, else times `scale`
 template <class T>
-__global__ void drop(T* out, const T* x, RandomKey key, uint64_t n, uint32_t below,
+__global__ void drop(T* out, const T* x, DrawKey given, uint64_t n, uint32_t below,
                      compute_t<T> scale, bool packs) {
+  const RandomKey key = key_now(given);
   using C = compute_t<T>;
   constexpr int V = at_once<T>;
 #pragma unroll 1
@@ -108,8 +109,9 @@ __global__ void drop(T* out, const T* x, RandomKey key, uint64_t n, uint32_t bel
 }
 
 /// out [n]: low + whole numbers below `range`, of two draws each
-__global__ void whole_numbers(int64_t* out, RandomKey key, uint64_t low, uint64_t range,
+__global__ void whole_numbers(int64_t* out, DrawKey given, uint64_t low, uint64_t range,
                               uint64_t n) {
+  const RandomKey key = key_now(given);
 #pragma unroll 1
   for (uint64_t pair = thread_index(); pair * 2 < n; pair += thread_count()) {
     const Random4 r = philox(key, pair);
@@ -124,7 +126,8 @@ void fill_with(const char* name, const Tensor& out, RandomKey key) {
   dispatch_floating(out.dtype(), name, [&](auto tag) {
     using T = typename decltype(tag)::type;
     launch(name, out.device().index, draw<Draw, T>, blocks_for(out.numel(), 4 * threads), threads,
-           out.data<T>(), key, uint64_t(out.numel()), aligned(out.raw_data()));
+           out.data<T>(), draw_key(key, out.device().index), uint64_t(out.numel()),
+           aligned(out.raw_data()));
   });
 }
 
@@ -139,8 +142,9 @@ Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key) {
   dispatch_floating(x.dtype(), "dropout", [&](auto tag) {
     using T = typename decltype(tag)::type;
     launch("dropout", x.device().index, drop<T>, blocks_for(x.numel(), 4 * threads), threads,
-           out.data<T>(), static_cast<const T*>(x.data<T>()), key, uint64_t(x.numel()), below,
-           compute_t<T>(scale), aligned(x.raw_data()) && aligned(out.raw_data()));
+           out.data<T>(), static_cast<const T*>(x.data<T>()), draw_key(key, x.device().index),
+           uint64_t(x.numel()), below, compute_t<T>(scale),
+           aligned(x.raw_data()) && aligned(out.raw_data()));
   });
   return out;
 }
@@ -149,7 +153,8 @@ Tensor randint(const Shape& shape, int64_t low, uint64_t range, RandomKey key, D
   Tensor out = empty(shape, {.dtype = i64, .device = device});
   if (out.numel() == 0) return out;
   launch("randint", device.index, whole_numbers, blocks_for(out.numel(), 2 * threads), threads,
-         out.data<int64_t>(), key, uint64_t(low), range, uint64_t(out.numel()));
+         out.data<int64_t>(), draw_key(key, device.index), uint64_t(low), range,
+         uint64_t(out.numel()));
   return out;
 }
 
@@ -157,7 +162,7 @@ void device_philox(RandomKey key, int64_t n, uint32_t* host_out, Device device) 
   if (n == 0) return;
   const Storage bits(n * 4, device);
   launch("device_philox", device.index, draw<Bits, uint32_t>, blocks_for(n, 4 * threads), threads,
-         static_cast<uint32_t*>(bits.data), key, uint64_t(n), true);
+         static_cast<uint32_t*>(bits.data), draw_key(key, device.index), uint64_t(n), true);
   copy_bytes(host_out, cpu, bits.data, device, n * 4);
 }
 
