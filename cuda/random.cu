@@ -22,8 +22,6 @@ struct alignas(sizeof(T) * at_once<T> > 16 ? 16 : sizeof(T) * at_once<T>) Group 
   T v[at_once<T>];
 };
 
-
-
 struct Bits {
   using type = uint32_t;
   __device__ static void four(const Random4& r, uint32_t* to) {

@@ -31,6 +31,7 @@
 #define __shared__ static
 #define __grid_constant__
 #define __forceinline__ inline
+#define __launch_bounds__(...)
 #define __CUDA_ARCH_LIST__ 900
 #define CUDART_VERSION 13000
 
@@ -186,6 +187,7 @@ T __shfl_up_sync(unsigned mask, T value, unsigned lanes) {
   return emulation::shuffle(value, lane < lanes ? lane : lane - lanes);
 }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
+inline long long __double_as_longlong(double x) { return std::bit_cast<long long>(x); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 
 template <class... Params, class... Args>
