@@ -143,7 +143,7 @@ STRETTO_HD inline int64_t unskew_column(int64_t i, int64_t c, int64_t m) { retur
 struct SumPlan {
   Layout<1> kept, reduced;
   int64_t outputs = 1, count = 1, splits = 1, chunk = 1;
-  int threads = 0;  // by rows: 32 or 256 share an output; 0: by columns, a thread per output
+  int threads = 0;     // by rows: 32 or 256 share an output; 0: by columns, a thread per output
   bool packs = false;  // by rows: chunks begin and end with packs of contiguous elements
   Divider by_outputs;
 

@@ -9,8 +9,8 @@ namespace stretto::cuda {
 /// any strides; accumulated in f32 (f64 for f64, i64 for i64) in a fixed order.
 STRETTO_KERNEL(Tensor sum(const Tensor& x, const Shape& sorted_dims, bool keepdim));
 
-/// Of each row of x [.., n], n ≥ 1: the largest (smallest) number, or the first NaN, to `values` and
-/// its first position to `indices`, i64; both contiguous [..]. f32, f64, bf16 or i64.
+/// Of each row of x [.., n], n ≥ 1: the largest (smallest) number, or the first NaN, to `values`
+/// and its first position to `indices`, i64; both contiguous [..]. f32, f64, bf16 or i64.
 STRETTO_KERNEL(void extremes(const Tensor& x, bool largest, const Tensor& values,
                              const Tensor& indices));
 /// Of each row of x [.., n] to y, contiguous [..]; floating.

@@ -49,7 +49,6 @@ void add_reduction(std::vector<Op>& table, const std::string& name,
         r.dims.size() == 3 ? Shape{3, 40, 31, 29} : Shape{7, 101, 113},
         [call, dims, keep = r.keepdim](const Tensor& x) { return call(x, Dims(dims), keep); },
         [f, dims, keep = r.keepdim](const Array& x) { return reduced(x, dims, keep, f); }));
-    table.back().on_cuda = name == "sum" || name == "mean" || name == "var";
   }
   table.back().errors = {{[call] {
                             call(ones({2, 3}), {0, 0}, false);
@@ -127,7 +126,6 @@ void add_extremes(std::vector<Op>& table) {
                        [f](const std::vector<Number>& v) { return Number(double(f(v).second)); });
       }));
   table.back().differentiable = false;
-  table.back().on_cuda = true;
   table.back().errors = {
       {[] { argmax(zeros({0}), 0); }, "[argmax] dimension 0 of f32 [0] is empty"}};
 }
@@ -231,10 +229,8 @@ void add_reduce_ops(std::vector<Op>& table) {
       "var [-1] correction 0", {{1}, {23}, {29, 17}}, {7, 101, 113},
       [](const Tensor& x) { return var(x, {-1}, 0); },
       [](const Array& x) { return reduced(x, {-1}, false, variance<0>); }));
-  table.back().on_cuda = true;
   add_extremes(table);
   add_sorting(table);
-  const size_t along_one = table.size();
   add_along(table, "cumsum", cumsum, running_sums);
   add_along(table, "softmax", softmax, softmax_of);
   add_along(table, "log_softmax", log_softmax, log_softmax_of, {5, 1800, 4});
@@ -248,7 +244,6 @@ void add_reduce_ops(std::vector<Op>& table) {
         str("logsumexp -1", keepdim ? " keepdim" : ""), {{1}, {23}, {29, 17}, {2, 3, 4}, {0, 3}},
         {7, 101, 113}, [keepdim](const Tensor& x) { return logsumexp(x, -1, keepdim); },
         [keepdim](const Array& x) { return reduced(x, {-1}, keepdim, log_of_sum); }));
-  for (size_t i = along_one; i < table.size(); ++i) table[i].on_cuda = true;
 }
 
 }  // namespace stretto::testing

@@ -28,8 +28,7 @@ Op unary(std::string name, Call call, F f, Domain domain = Domain::any) {
               },
           .samples = unary_samples(domain),
           .large = {{{259, 283}, domain}},
-          .elementwise = true,
-          .on_cuda = true};
+          .elementwise = true};
 }
 
 Op constant_slope(Op op) {
