@@ -18,16 +18,6 @@ constexpr int threads = 256;
 constexpr int64_t piece = 256;
 constexpr int64_t short_column = 256;  // up to here one thread adds a column
 
-/// found [gridDim.x]: whether any index [count] that the block looks at is outside [0, n)
-__global__ void find_outside(int32_t* found, const int64_t* index, int64_t count, uint64_t n) {
-  int outside = 0;
-#pragma unroll 1
-  for (int64_t i = thread_index(); i < count; i += thread_count())
-    outside |= uint64_t(index[i]) >= n;
-  outside = combine<threads>(outside, Max());
-  if (threadIdx.x == 0) found[blockIdx.x] = outside;
-}
-
 /// out [outer, n, inner] = x [outer, rows, inner] at ids [n]
 template <class Word>
 __global__ void take_slices(Word* out, const Word* x, const int64_t* ids, uint64_t total,
@@ -163,17 +153,6 @@ Shape with(Shape shape, int64_t d, int64_t value) {
 }
 
 }  // namespace
-
-bool all_below(const Tensor& index, int64_t n) {
-  if (index.numel() == 0) return true;
-  const unsigned blocks = std::min(blocks_for(index.numel(), threads), 256u);
-  const Tensor found = empty({blocks}, {.dtype = i32, .device = index.device()});
-  launch("all_below", index.device().index, find_outside, blocks, threads, found.data<int32_t>(),
-         static_cast<const int64_t*>(index.data<int64_t>()), index.numel(), uint64_t(n));
-  for (const int32_t outside : found.to_vector<int32_t>())
-    if (outside) return false;
-  return true;
-}
 
 Tensor take(const Tensor& x, const Tensor& ids) {
   const int64_t rows = x.size(1), n = ids.numel();

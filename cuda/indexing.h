@@ -5,8 +5,6 @@
 
 namespace stretto::cuda {
 
-/// Whether all of them lie in [0, n). Waits for the device.
-STRETTO_KERNEL(bool all_below(const Tensor& index, int64_t n));
 /// x [outer, rows, inner], contiguous, any dtype → [outer, n, inner], slices ids [n].
 STRETTO_KERNEL(Tensor take(const Tensor& x, const Tensor& ids));
 /// g [outer, n, inner], contiguous, floating → [outer, rows, inner]: the sums, in f64 and in order,

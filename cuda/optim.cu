@@ -3,14 +3,13 @@
 // A table of tensors travels as the kernel's argument. Each block has 4096 elements of one of them,
 // each thread four neighbours at a time; every element is read and written once, by one thread.
 // Tested against the CPU's loops in tests/cuda/optim_kernels_test.cpp.
-#include "cuda/optim.h"
-
 #include <functional>
 #include <utility>
 #include <vector>
 
 #include "cuda/capture.h"
 #include "cuda/common.cuh"
+#include "cuda/optim.h"
 #include "ops/optim.h"
 
 namespace stretto::cuda {

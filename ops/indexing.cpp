@@ -6,6 +6,7 @@
 
 #include "autograd/tape.h"
 #include "cuda/indexing.h"
+#include "cuda/reports.h"
 #include "ops/create.h"
 #include "ops/loops.h"
 #include "ops/view.h"
@@ -23,23 +24,32 @@ STRETTO_CLONES bool all_below(const int64_t* index, int64_t count, int64_t n) {
   return outside == 0;
 }
 
-bool all_below_cpu(const Tensor& index, int64_t n) {
-  return all_below(index.data<int64_t>(), index.numel(), n);
+// "index 7 at position [0, 3] is out of range: …"
+std::string out_of_range(const Shape& shape, int64_t position, int64_t value,
+                         const std::string& what) {
+  Shape at = shape;
+  for (int64_t d = at.dim() - 1, rest = position; d >= 0; rest /= shape[d--])
+    at[d] = rest % shape[d];
+  return str("index ", value, " at position ", at, " is out of range: ", what);
 }
 
-// The indices as row-major i64, all in [0, n); `what` names their target in the error.
+// The indices as row-major i64, all in [0, n); `what` names their target in the error, which a GPU
+// reports when the host waits for it.
 template <class... What>
 Tensor checked_index(const char* op, const Tensor& given, int64_t n, const What&... what) {
   const Tensor index = given.detach().to(i64).contiguous();
-  if (on_device(index, all_below_cpu, cuda::all_below, n)) return index;
-  const std::vector<int64_t> values = index.to_vector<int64_t>();
-  size_t first = 0;
-  while (values[first] >= 0 && values[first] < n) ++first;
-  const auto i = int64_t(first);
-  Shape at = index.shape();
-  for (int64_t d = at.dim() - 1, rest = i; d >= 0; rest /= index.shape()[d--])
-    at[d] = rest % index.shape()[d];
-  fail(op, "index ", values[first], " at position ", at, " is out of range: ", what...);
+  if (index.device().is_cuda() && n > 0) {
+    const auto text = [shape = index.shape(), target = str(what...)](int64_t at, int64_t value) {
+      return out_of_range(shape, at, value, target);
+    };
+    return cuda::checked_indices(op, index, n, 0, text);
+  }
+  const Tensor here = index.to(cpu);
+  const int64_t* values = here.data<int64_t>();
+  if (all_below(values, here.numel(), n)) return index;
+  int64_t i = 0;
+  while (values[i] >= 0 && values[i] < n) ++i;
+  fail(op, out_of_range(index.shape(), i, values[i], str(what...)));
 }
 
 Tensor checked_along(const char* op, const Tensor& index, const Tensor& x, int64_t d) {

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "autograd/tape.h"
-#include "cuda/indexing.h"
 #include "cuda/loss.h"
+#include "cuda/reports.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -67,20 +67,25 @@ struct Count {
   Tensor there;
 };
 
-// Of i64 targets, row-major; all others must be classes.
-Count checked_targets(const char* op, const Tensor& ids, int64_t classes, int64_t ignored) {
-  Count count;
-  if (ids.device().is_cuda()) {
-    const Tensor counts = ne(ids, double(ignored));
-    count.there = sum(counts);
-    if (cuda::all_below(where(counts, ids, zeros_like(ids)).contiguous(), classes)) return count;
+// Counts the i64 targets, row-major, that are not ignored; they must be classes. What a GPU finds
+// it reports when the host waits for it; `ids` has others in their place then.
+Count checked_targets(const char* op, Tensor& ids, int64_t classes, int64_t ignored) {
+  const auto text = [=](int64_t at, int64_t id) {
+    return str("target ", id, " at position ", at, "; accepted: 0 to ", classes - 1, ", or ",
+               ignored, " to ignore");
+  };
+  if (ids.device().is_cuda() && classes > 0) {
+    const Tensor there = sum(ne(ids, double(ignored)));
+    ids = cuda::checked_indices(op, ids, classes, ignored, text);
+    return {.there = there};
   }
+  Count count;
   int64_t at = 0;
   for (const int64_t id : ids.to_vector<int64_t>()) {
     const bool counts = id != ignored;
-    check(!counts || (id >= 0 && id < classes), op, "target ", id, " at position ", at++,
-          "; accepted: 0 to ", classes - 1, ", or ", ignored, " to ignore");
+    if (counts && (id < 0 || id >= classes)) fail(op, text(at, id));
     count.number += counts;
+    ++at;
   }
   return count;
 }
@@ -143,7 +148,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
   check_same_device(op, {&logits, &targets});
   const int64_t classes = logits.size(-1), count = targets.numel();
   check(classes > 0 || count == 0, op, "no classes: logits ", logits);
-  const Tensor ids = targets.to(i64).contiguous().reshape({count});
+  Tensor ids = targets.to(i64).contiguous().reshape({count});
   const int64_t ignored = options.ignore_index;
   const double epsilon = options.label_smoothing;
   const Count counted = checked_targets(op, ids, classes, ignored);
@@ -221,11 +226,12 @@ Tensor nll_loss(const Tensor& log_p, const Tensor& targets, NllOptions options) 
       is_index(targets.dtype()) && targets.shape() == Shape(log_p.shape().begin(), log_p.dim() - 1),
       op, "targets ", targets, " for log probabilities ", log_p, "; must be i64 or i32 and [..]");
   check_same_device(op, {&log_p, &targets});
-  const Tensor ids = targets.to(i64), ignored = eq(ids, double(options.ignore_index));
-  const Tensor safe = where(ignored, zeros_like(ids), ids);
+  Tensor ids = targets.to(i64).contiguous();
   const int64_t classes = log_p.size(-1);
   check(classes > 0 || targets.numel() == 0, op, "no classes: log probabilities ", log_p);
   const Count counted = checked_targets(op, ids, classes, options.ignore_index);
+  const Tensor ignored = eq(ids, double(options.ignore_index));
+  const Tensor safe = where(ignored, zeros_like(ids), ids);
   const Tensor taken = wide(gather(log_p, -1, safe.unsqueeze(-1)).squeeze(-1));
   return reduced(where(ignored, zeros_like(taken), -taken), counted, options.reduction,
                  log_p.dtype());

@@ -59,23 +59,23 @@ TEST_CASE("a wrong index is reported when the host waits, the first of the first
   };
   const auto ids = [](std::vector<int64_t> v) { return tensor(v, {int64_t(v.size())}).to(gpu); };
   const Tensor good = ids({0, 4, 2}), low = ids({3, -1, 7}), high = ids({1, 2, 5, 9});
-  cuda::check_indices("good", good, 5, -1, text);
+  check_equal(tensor<int64_t>({0, 4, 2}, {3}), cuda::checked_indices("good", good, 5, 0, text));
+  check_equal(tensor<int64_t>({3, -1, 7}, {3}), cuda::checked_indices("ignored", low, 8, -1, text));
   synchronize(gpu);
-  cuda::check_indices("ignored", low, 8, -1, text);
-  synchronize(gpu);
-  cuda::check_indices("first", high, 5, -1, text);
-  cuda::check_indices("second", low, 5, -1, text);
+  const Tensor safe = cuda::checked_indices("first", high, 5, 0, text);
+  cuda::checked_indices("second", low, 5, -1, text);
   REQUIRE_THROWS_WITH(synchronize(gpu), "[first] index 5 at 2");
+  CHECK(safe.to_vector<int64_t>() == std::vector<int64_t>{1, 2, 0, 0});
   synchronize(gpu);  // once
-  cuda::check_indices("third", low, 7, -2, text);
+  cuda::checked_indices("third", low, 7, -2, text);
   REQUIRE_THROWS_WITH(good.to_vector<int64_t>(), "[third] index -1 at 1");
   CHECK(good.to_vector<int64_t>() == std::vector<int64_t>{0, 4, 2});
 
   std::vector<int64_t> many(100000, 1);
   many[70000] = 2, many[99999] = 3;
-  cuda::check_indices("many", ids(many), 2, -1, text);
+  cuda::checked_indices("many", ids(many), 2, -1, text);
   REQUIRE_THROWS_WITH(synchronize(gpu), "[many] index 2 at 70000");
-  for (int i = 0; i < 5000; ++i) cuda::check_indices("often", good, 5, -1, text);
-  cuda::check_indices("last", high, 5, -1, text);
+  for (int i = 0; i < 5000; ++i) cuda::checked_indices("often", good, 5, -1, text);
+  cuda::checked_indices("last", high, 5, -1, text);
   REQUIRE_THROWS_WITH(synchronize(gpu), "[last] index 5 at 2");
 }
