@@ -30,6 +30,8 @@ void synchronize(int) { none("cuda"); }
 #include "cuda/create.h"
 #include "cuda/elementwise.h"
 #include "cuda/elementwise_masks.h"
+#include "cuda/fft.h"
+#include "cuda/fft_conv.h"
 #include "cuda/indexing.h"
 #include "cuda/loss.h"
 #include "cuda/matmul.h"
