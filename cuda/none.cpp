@@ -37,6 +37,8 @@ void destroy(Graph*) noexcept {}
 #include "cuda/create.h"
 #include "cuda/elementwise.h"
 #include "cuda/elementwise_masks.h"
+#include "cuda/fft.h"
+#include "cuda/fft_conv.h"
 #include "cuda/indexing.h"
 #include "cuda/loss.h"
 #include "cuda/matmul.h"

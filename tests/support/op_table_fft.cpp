@@ -175,12 +175,10 @@ Op convolution_op(const char* name, Padding padding) {
 }  // namespace
 
 void add_fft_ops(std::vector<Op>& table) {
-  const size_t first = table.size();
   add_transforms(table);
   table.push_back(convolution_op("fft_conv causal, direct", Padding::causal));
   table.push_back(convolution_op("fft_conv valid, direct", Padding::valid));
   table.push_back(convolution_op("fft_conv circular, direct", Padding::circular));
-  for (size_t i = first; i < table.size(); ++i) table[i].on_cuda = false;
 }
 
 }  // namespace stretto::testing
