@@ -42,6 +42,7 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
+add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)  # tests/cuda/machine reads the PTX
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime per program, the one cuBLAS uses
 set(STRETTO_WITH_CUDA ON)
 message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")

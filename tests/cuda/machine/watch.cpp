@@ -1,0 +1,158 @@
+#include "watch.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace machine {
+namespace {
+
+constexpr int exit_status = 86;
+int verdicts = 0;
+
+void* reserve(u64 bytes, int protection) {
+  void* p = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) {
+    std::fprintf(stderr, "machine: no %llu GiB of addresses\n", (unsigned long long)(bytes >> 30));
+    std::abort();
+  }
+  return p;
+}
+
+void write_counters() {
+  const char* name = std::getenv("MACHINE_COUNTERS");
+  FILE* f = name ? std::fopen(name, "w") : nullptr;
+  if (!f) return;
+  constexpr const char* names[] = {"integer", "floating", "f64",    "convert", "special",
+                                   "memory",  "shared",   "matrix", "warp",    "control"};
+  auto n = [](u64 x) { return (unsigned long long)x; };
+  std::fprintf(f, "kernel\tlaunches\tblocks");
+  for (const char* pipe : names) std::fprintf(f, "\t%s", pipe);
+  std::fprintf(f,
+               "\tdiverged\tbarriers\twarp_syncs\tload_bytes\tload_sectors\tload_unique\t"
+               "store_bytes\tstore_sectors\tstore_unique\tshared\twavefronts\tideal\tlocal\t"
+               "atomics\tus\n");
+  for (const auto& [kernel, c] : counters()) {
+    std::fprintf(f, "%s\t%llu\t%llu", kernel.c_str(), n(c.launches), n(c.blocks));
+    for (u64 count : c.instructions) std::fprintf(f, "\t%llu", n(count));
+    for (u64 x : {c.diverged, c.barriers, c.warp_synchronisations, c.load.bytes, c.load.sectors,
+                  c.load.unique_bytes, c.store.bytes, c.store.sectors, c.store.unique_bytes,
+                  c.shared_requests, c.shared_wavefronts, c.shared_ideal, c.local_requests,
+                  c.atomics, u64(c.microseconds)})
+      std::fprintf(f, "\t%llu", n(x));
+    std::fprintf(f, "\n");
+  }
+  const Traffic& t = traffic();
+  std::fprintf(f, "uploads\t%llu\t%llu\ndownloads\t%llu\t%llu\nsynchronisations\t%llu\n",
+               n(t.uploads), n(t.upload_bytes), n(t.downloads), n(t.download_bytes),
+               n(t.synchronisations));
+  std::fclose(f);
+}
+
+struct AtExit {
+  ~AtExit() {
+    write_counters();
+    if (verdicts == 0) return;
+    std::fflush(nullptr);
+    _exit(exit_status);
+  }
+} at_exit;
+
+}  // namespace
+
+void verdict(const std::string& text) {
+  ++verdicts;
+  std::fprintf(stderr, "machine: %s\n", text.c_str());
+}
+
+std::string hex(u64 x) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%llx", (unsigned long long)x);
+  return text;
+}
+
+std::map<std::string, Counters>& counters() {
+  static auto* all = new std::map<std::string, Counters>;
+  return *all;
+}
+Traffic& traffic() {
+  static Traffic t;
+  return t;
+}
+
+DeviceMemory& DeviceMemory::get() {
+  static auto* memory = new DeviceMemory;
+  return *memory;
+}
+
+DeviceMemory::DeviceMemory() {
+  size = u64(1) << 40;
+  const int both = PROT_READ | PROT_WRITE;
+  base = u64(reserve(size, PROT_NONE));
+  data = static_cast<u8*>(reserve(size, both));
+  state = static_cast<u8*>(reserve(size, both));
+  writer = static_cast<u32*>(reserve(4 * size, both));
+  reader = static_cast<u32*>(reserve(4 * size, both));
+  next_ = base + (u64(1) << 20);
+}
+
+u64 DeviceMemory::allocate(u64 bytes) {
+  constexpr u64 page = 4096;
+  const u64 room = (bytes + page - 1) / page * page + 4 * page;  // nothing near its end
+  if (bytes > limit - live || next_ + room > base + size) return 0;
+  const u64 address = next_;
+  next_ += room;
+  allocations_[address] = {bytes, false};
+  live += bytes;
+  mark(address, bytes, unwritten);
+  std::memset(this->bytes(address), 0xff, bytes);
+  return address;
+}
+
+bool DeviceMemory::release(u64 address) {
+  const auto it = allocations_.find(address);
+  if (it == allocations_.end() || it->second.freed) return false;
+  it->second.freed = true;
+  live -= it->second.bytes;
+  constexpr u64 page = 4096;
+  const u64 at = address - base, n = (it->second.bytes + page - 1) / page * page;
+  madvise(data + at, n, MADV_DONTNEED);
+  madvise(state + at, n, MADV_DONTNEED);
+  for (int granule = 0; granule < 4; ++granule) {
+    const u64 first = (at >> granule) * 4 / page * page, last = ((at + n) >> granule) * 4;
+    madvise(reinterpret_cast<u8*>(writer) + first, last - first, MADV_DONTNEED);
+    madvise(reinterpret_cast<u8*>(reader) + first, last - first, MADV_DONTNEED);
+  }
+  return true;
+}
+
+void DeviceMemory::mark(u64 address, u64 n, State s) {
+  std::memset(state + (address - base), s, n);
+}
+
+u64 DeviceMemory::allocated(u64 address, u64 n) const {
+  const u64 at = address - base;
+  if (at >= size || n > size - at) return 0;
+  for (u64 i = 0; i < n; ++i)
+    if (state[at + i] == absent) return i;
+  return n;
+}
+
+std::string DeviceMemory::place(u64 address) const {
+  auto it = allocations_.upper_bound(address);
+  const std::string at = hex(address);
+  if (it == allocations_.begin() || !owns(address)) return at + ", no address of this device";
+  --it;
+  const auto& [start, a] = *it;
+  const std::string block = (a.freed ? "freed block of " : "block of ") + std::to_string(a.bytes) +
+                            " bytes at " + hex(start);
+  if (address < start + a.bytes)
+    return at + ", byte " + std::to_string(address - start) + " of the " + block;
+  return at + ", " + std::to_string(address - start - a.bytes) + " bytes past the end of the " +
+         block;
+}
+
+}  // namespace machine
