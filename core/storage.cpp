@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <string_view>
 #include <vector>
 
 #include "core/gpu_runtime.h"
@@ -15,13 +16,31 @@
 namespace stretto {
 namespace {
 
+/// STRETTO_ALLOC=exact: a block of its own and of its very size for each request, given back at
+/// once, and NaN in new memory of the CPU. What reads or writes astray is then seen by whoever looks.
+bool exact() {
+  static const bool set = [] {
+    const char* text = std::getenv("STRETTO_ALLOC");
+    check(!text || !*text || std::string_view(text) == "exact", "allocate",
+          "STRETTO_ALLOC is \"exact\" or not set; got ", text);
+    return text && *text;
+  }();
+  return set;
+}
+
 int64_t rounded(int64_t bytes) {
+  if (exact()) return bytes;
   if (bytes <= 512) return std::max<int64_t>((bytes + 63) / 64 * 64, 64);
   const int64_t step = int64_t(std::bit_floor(uint64_t(bytes))) / 8;
   return (bytes + step - 1) / step * step;
 }
 
 void* system_allocate(int64_t bytes, Device device) {
+  if (exact() && device.is_cpu()) {
+    void* block = nullptr;
+    if (posix_memalign(&block, 64, size_t(bytes)) != 0) return nullptr;
+    return std::memset(block, 0xff, size_t(bytes));
+  }
   return device.is_cuda() ? cuda::allocate(bytes, device.index)
                           : std::aligned_alloc(64, size_t((bytes + 63) / 64 * 64));
 }
@@ -73,8 +92,18 @@ class Allocator {
     const int64_t bytes = rounded(request);
     std::lock_guard lock(mutex_);
     stats_.live -= request;
-    stats_.cached += bytes;
-    sizes_.find(bytes)->second.free.push_back(block);
+    const auto size = sizes_.find(bytes);
+    if (!exact()) {
+      stats_.cached += bytes;
+      size->second.free.push_back(block);
+      return;
+    }
+    held_ -= bytes;
+    if (--size->second.count == 0) sizes_.erase(size);
+    try {
+      system_free(block, device_);
+    } catch (const Error&) {  // a device that is lost has lost its memory too
+    }
   }
 
   void release() {

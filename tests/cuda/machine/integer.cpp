@@ -371,13 +371,14 @@ void extract(const Instruction& i, Warp& w, u32 mask) {
     return T(r);
   });
 }
-template <class T, int what>  // popc, clz, and bfind of T: a 32-bit number
+template <class T, int what>  // popc, clz, bfind and bfind.shiftamt of T: a 32-bit number
 void count(const Instruction& i, Warp& w, u32 mask) {
   const T* a = w.lane<T>(i.s[0]);
   each_lane<u32>(w, i.d, mask, [&](int l) -> u32 {
     if (what == 0) return u32(std::popcount(Unsigned<T>(a[l])));
     if (what == 1) return u32(std::countl_zero(Unsigned<T>(a[l])));
     const Unsigned<T> v = Unsigned<T>(std::is_signed_v<T> && a[l] < 0 ? ~a[l] : a[l]);
+    if (what == 3) return v ? u32(std::countl_zero(v)) : ~0u;
     return u32(8 * int(sizeof(T)) - 1 - std::countl_zero(v));
   });
 }
@@ -439,10 +440,13 @@ Handler integer_handler(const Statement& s) {
   if (op == "bfe") return is_signed ? extract<s32> : extract<u32>;
   if (op == "popc") return is64 ? count<u64, 0> : count<u32, 0>;
   if (op == "clz") return is64 ? count<u64, 1> : count<u32, 1>;
-  if (op == "bfind" && !s.has("shiftamt")) {
-    if (is64) return is_signed ? count<s64, 2> : count<u64, 2>;
-    return is_signed ? count<s32, 2> : count<u32, 2>;
-  }
+  auto find = [&]<int what>(std::integral_constant<int, what>) -> Handler {
+    if (is64) return is_signed ? count<s64, what> : count<u64, what>;
+    return is_signed ? count<s32, what> : count<u32, what>;
+  };
+  if (op == "bfind")
+    return s.has("shiftamt") ? find(std::integral_constant<int, 3>())
+                             : find(std::integral_constant<int, 2>());
   if (op == "lop3") return lookup;
   return nullptr;
 }

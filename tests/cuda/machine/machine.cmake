@@ -49,5 +49,17 @@ list(JOIN machine_tests "," machine_tests)
 foreach(order forwards backwards random)
   add_test(NAME cuda_machine_${order} COMMAND stretto_tests --filenames-as-tags "${machine_tests}")
   set_tests_properties(cuda_machine_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 1800
-    ENVIRONMENT "STRETTO_NUM_THREADS=1;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order}")
+    ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order}")
+endforeach()
+
+# Planted faults and what must be said of each.
+file(GLOB fault_sources CONFIGURE_DEPENDS ${machine}/faults/*.cu ${machine}/faults/*.cpp)
+add_executable(machine_faults ${fault_sources})
+target_link_libraries(machine_faults PRIVATE CUDA::cudart)
+target_compile_options(machine_faults PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=550>)
+add_dependencies(machine_faults machine_cudart)
+foreach(order forwards backwards random)
+  add_test(NAME machine_faults_${order} COMMAND machine_faults)
+  set_tests_properties(machine_faults_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 600
+    ENVIRONMENT "LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order}")
 endforeach()
