@@ -91,6 +91,7 @@ u64 with_reader(u64 before, u64 now) {
 void touch_global(const Instruction& i, Warp& w, const Access& a, bool writes) {
   Block& b = *w.block;
   auto& device = DeviceMemory::get();
+  b.use(device.base + a.at[__builtin_ctz(a.mask)], writes);
   const int granule = b.kernel.granule;
   const u32 n = std::max(a.size >> granule, 1u), me = b.tag, first = b.launch_tag;
   u32 bad = 0, fresh = 0;

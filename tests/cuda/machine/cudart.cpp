@@ -7,12 +7,10 @@
 #include <stdexcept>
 
 #include "modules.h"
-#include "runtime.h"
+#include "streams.h"
 
 namespace machine {
 namespace {
-
-int sticky = success, last = success;
 
 struct Limits {
   static constexpr u64 threads = 1024, block_z = 64, grid_x = 0x7fffffff, grid_yz = 65535;
@@ -50,13 +48,14 @@ std::string refused(const Kernel& k, const void* function, Dim3 grid, Dim3 block
 }
 
 int launch(const void* function, Dim3 grid, Dim3 block, void** args, u64 shared, void* stream) {
-  if (sticky) return sticky;
+  if (lost()) return lost();
+  std::lock_guard lock(runtime_mutex());
   Kernel* k = nullptr;
   try {
     k = kernel_of(function);
   } catch (const std::exception& e) {
     verdict(std::string("unknown: ") + e.what());
-    return sticky = launch_failure;
+    return lose(launch_failure);
   }
   if (!k) return set_error(98);  // cudaErrorInvalidDeviceFunction
   if (const std::string why = refused(*k, function, grid, block, shared); !why.empty()) {
@@ -90,41 +89,39 @@ void transfer(void* to, const void* from, u64 n) {
   }
 }
 
-int copy(void* to, const void* from, u64 n, void* stream) {
-  return submit(stream, "cudaMemcpy", [=] { transfer(to, from, n); });
+/// Copies from pageable memory take the source at once, copies to it wait; pinned memory is used
+/// when the copy's turn comes.
+int copy(void* to, const void* from, u64 n, void* handle, bool waits) {
+  std::lock_guard lock(runtime_mutex());
+  if (n == 0) return lost();
+  Stream& stream = stream_of(handle);
+  const bool up = !on_device(from), down = !on_device(to);
+  if (waits && (up || down))
+    if (const int e = refuse_in_capture("cudaMemcpy")) return e;
+  Work work{"cudaMemcpy", [=] { transfer(to, from, n); }, {}};
+  const void* host = up ? from : down ? to : nullptr;
+  const bool pinned = host && is_pinned(host, n);
+  if (pinned) {
+    work.pinned = host;
+    work.pinned_bytes = n;
+    work.writes_host = down;
+  } else if (up && !stream.capture) {
+    const u8* bytes = static_cast<const u8*>(from);
+    work.run = [=, copy = std::vector<u8>(bytes, bytes + n)] { transfer(to, copy.data(), n); };
+  } else if (down && stream.capture) {
+    return refuse_in_capture("a copy to pageable memory");
+  }
+  const int error = submit(stream, std::move(work));
+  const bool must_wait = (waits && (up || down)) || (down && !pinned);
+  return error || !must_wait ? error : synchronise(stream, stream.submitted);
 }
 
 }  // namespace
 
-int set_error(int error) {
-  if (error) last = error;
-  return error;
-}
-int last_error(bool clear) {
-  const int e = sticky ? sticky : last;
-  if (clear) last = success;
-  return e;
-}
-
-int submit(void*, const char* what, std::function<void()> work) {
-  static std::mutex one_at_a_time;
-  std::lock_guard lock(one_at_a_time);
-  if (sticky) return sticky;
-  try {
-    work();
-  } catch (const Fault& fault) {
-    return sticky = fault.code;
-  } catch (const std::exception& e) {
-    verdict(std::string(what) + ": " + e.what());
-    return sticky = launch_failure;
-  }
-  return success;
-}
-
 void check_device_write(const char* what, const void* to, u64 bytes) {
   auto& device = DeviceMemory::get();
   const u64 good = device.allocated(u64(to), bytes);
-  if (good == bytes) return;
+  if (good == bytes) return order_access(device.block(u64(to)).first, true, what);
   verdict("out of bounds: " + std::string(what) + " writes " + std::to_string(bytes) +
           " bytes from " + device.place(u64(to)) + ", of which " + std::to_string(good) +
           " are there");
@@ -133,7 +130,7 @@ void check_device_write(const char* what, const void* to, u64 bytes) {
 void check_device_read(const char* what, const void* from, u64 bytes) {
   auto& device = DeviceMemory::get();
   const u64 good = device.allocated(u64(from), bytes);
-  if (good == bytes) return;
+  if (good == bytes) return order_access(device.block(u64(from)).first, false, what);
   verdict("out of bounds: " + std::string(what) + " reads " + std::to_string(bytes) +
           " bytes from " + device.place(u64(from)) + ", of which " + std::to_string(good) +
           " are there");
@@ -146,7 +143,7 @@ using namespace machine;
 
 namespace {
 cudaError_t result(int e) { return cudaError_t(set_error(e)); }
-cudaError_t now() { return cudaError_t(sticky); }
+cudaError_t now() { return cudaError_t(lost()); }
 Dim3 dims(dim3 d) { return {d.x, d.y, d.z}; }
 }  // namespace
 
@@ -218,25 +215,31 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, const void* f,
 // ---- memory
 
 cudaError_t cudaMalloc(void** p, size_t n) {
-  if (sticky) return now();
+  if (lost()) return now();
+  std::lock_guard lock(runtime_mutex());
+  if (const int e = refuse_in_capture("cudaMalloc")) return cudaError_t(e);
   *p = nullptr;
   if (n == 0) return cudaSuccess;
   *p = reinterpret_cast<void*>(DeviceMemory::get().allocate(n));
   return *p ? cudaSuccess : result(out_of_memory);
 }
 cudaError_t cudaFree(void* p) {
-  if (sticky) return now();
+  if (lost()) return now();
+  std::lock_guard lock(runtime_mutex());
+  if (const int e = refuse_in_capture("cudaFree")) return cudaError_t(e);
+  synchronise_all();
+  forget_accesses(u64(p));
   if (p && !DeviceMemory::get().release(u64(p))) return result(invalid_value);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t n, cudaMemcpyKind) {
-  return result(copy(to, from, n, nullptr));
+  return result(copy(to, from, n, nullptr, true));
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind, cudaStream_t s) {
-  return result(copy(to, from, n, s));
+  return result(copy(to, from, n, s, false));
 }
 cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t n) {
-  return result(copy(to, from, n, nullptr));
+  return result(copy(to, from, n, nullptr, true));
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t n, cudaStream_t stream) {
   return result(submit(stream, "cudaMemset", [=] {
@@ -300,7 +303,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int d) 
 }
 cudaError_t cudaDeviceSynchronize() {
   ++traffic().synchronisations;
-  return now();
+  if (const int e = refuse_in_capture("cudaDeviceSynchronize")) return cudaError_t(e);
+  return cudaError_t(synchronise_all());
 }
 cudaError_t cudaGetLastError() { return cudaError_t(last_error(true)); }
 cudaError_t cudaPeekAtLastError() { return cudaError_t(last_error(false)); }
@@ -325,6 +329,12 @@ const char* cudaGetErrorName(cudaError_t e) {
       return "cudaErrorMisalignedAddress";
     case cudaErrorLaunchFailure:
       return "cudaErrorLaunchFailure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureImplicit:
+      return "cudaErrorStreamCaptureImplicit";
     default:
       return "cudaErrorUnknown";
   }
@@ -349,6 +359,12 @@ const char* cudaGetErrorString(cudaError_t e) {
       return "misaligned address";
     case cudaErrorLaunchFailure:
       return "unspecified launch failure";
+    case cudaErrorStreamCaptureUnsupported:
+      return "operation not permitted when stream is capturing";
+    case cudaErrorStreamCaptureInvalidated:
+      return "operation failed due to a previous error during capture";
+    case cudaErrorStreamCaptureImplicit:
+      return "operation would make the legacy stream depend on a capturing blocking stream";
     default:
       return "unknown error";
   }

@@ -46,10 +46,13 @@ file(GLOB machine_tests RELATIVE ${machine}/.. CONFIGURE_DEPENDS ${machine}/../*
 list(TRANSFORM machine_tests REPLACE "(.*)\\.cpp$" "[#\\1]")
 list(APPEND machine_tests "[#op_table_test]")
 list(JOIN machine_tests "," machine_tests)
+set(streams_forwards eager)
+set(streams_backwards lazy)
+set(streams_random lazy)
 foreach(order forwards backwards random)
   add_test(NAME cuda_machine_${order} COMMAND stretto_tests --filenames-as-tags "${machine_tests}")
   set_tests_properties(cuda_machine_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 1800
-    ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order}")
+    ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order};MACHINE_STREAMS=${streams_${order}}")
 endforeach()
 
 # Planted faults and what must be said of each.

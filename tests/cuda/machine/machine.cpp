@@ -1,10 +1,10 @@
-#include "machine.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+
+#include "streams.h"
 
 namespace machine {
 namespace {
@@ -141,6 +141,13 @@ void Block::fail(const Instruction& i, const Warp& w, int lane, const std::strin
   verdict(what + "; kernel " + kernel.name + ", block " + triple(index) + ", thread " +
           triple(thread) + ", at: " + (i.source ? i.source->text : "the end"));
   throw Fault{code};
+}
+
+void Block::note(u64 address, bool writes) {
+  const auto [begin, end] = DeviceMemory::get().block(address);
+  order_access(begin, writes, "kernel " + kernel.name);
+  Used& last = used[address >> 12 & 15];
+  last = {begin, end, writes || (last.begin == begin && last.writes)};
 }
 
 void Block::run() {

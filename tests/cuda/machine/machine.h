@@ -72,10 +72,22 @@ struct Launch {
 /// Runs a kernel; throws Fault after a verdict.
 void run(const Launch&);
 
+struct Used {  // a block of device memory
+  u64 begin = 0, end = 0;
+  bool writes = false;
+};
+
 struct Block {
   explicit Block(const Launch&);
   void start(u32 x, u32 y, u32 z);
   void run();
+
+  /// Notes for the streams that a block of device memory is read or written.
+  void use(u64 address, bool writes) {
+    Used& last = used[address >> 12 & 15];
+    if (address < last.begin || address >= last.end || (writes && !last.writes))
+      note(address, writes);
+  }
 
   /// Prints the verdict, which names the instruction and a lane's thread, and ends the launch.
   [[noreturn]] void fail(const Instruction&, const Warp&, int lane, const std::string& what,
@@ -92,8 +104,10 @@ struct Block {
   u64 shared_bytes = 0;
   std::vector<u8> shared, shared_state, local, local_state, param_state;
   std::vector<u64> shared_writer, shared_reader;
+  Used used[16];  // of late
 
  private:
+  void note(u64 address, bool writes);
   void run_warp(Warp&, u64 steps);
   bool ready(Warp&, Group&, const Instruction&);
   bool release_barriers();

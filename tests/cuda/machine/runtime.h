@@ -12,6 +12,9 @@ namespace machine {
 int submit(void* stream, const char* what, std::function<void()> work);
 int last_error(bool clear);
 int set_error(int error);
+/// The error that stays, or 0; makes one stay.
+int lost();
+int lose(int error);
 
 /// Of memory on the device that a library call is to read or write: verdicts as for kernels.
 void check_device_read(const char* what, const void* from, u64 bytes);

@@ -10,7 +10,6 @@
 namespace machine {
 namespace {
 
-constexpr int exit_status = 86;
 int verdicts = 0;
 
 void* reserve(u64 bytes, int protection) {
@@ -22,42 +21,48 @@ void* reserve(u64 bytes, int protection) {
   return p;
 }
 
-void write_counters() {
-  const char* name = std::getenv("MACHINE_COUNTERS");
-  FILE* f = name ? std::fopen(name, "w") : nullptr;
-  if (!f) return;
+std::string counters_text() {
   constexpr const char* names[] = {"integer", "floating", "f64",    "convert", "special",
                                    "memory",  "shared",   "matrix", "warp",    "control"};
-  auto n = [](u64 x) { return (unsigned long long)x; };
-  std::fprintf(f, "kernel\tlaunches\tblocks");
-  for (const char* pipe : names) std::fprintf(f, "\t%s", pipe);
-  std::fprintf(f,
-               "\tdiverged\tbarriers\twarp_syncs\tload_bytes\tload_sectors\tload_unique\t"
-               "store_bytes\tstore_sectors\tstore_unique\tshared\twavefronts\tideal\tlocal\t"
-               "atomics\tus\n");
+  std::string text = "kernel\tlaunches\tblocks";
+  auto cell = [&](const std::string& s) { text += '\t' + s; };
+  for (const char* pipe : names) cell(pipe);
+  for (const char* column :
+       {"diverged", "barriers", "warp_syncs", "load_bytes", "load_sectors", "load_unique",
+        "store_bytes", "store_sectors", "store_unique", "shared_requests", "wavefronts",
+        "wavefronts_ideal", "local", "atomics", "us"})
+    cell(column);
   for (const auto& [kernel, c] : counters()) {
-    std::fprintf(f, "%s\t%llu\t%llu", kernel.c_str(), n(c.launches), n(c.blocks));
-    for (u64 count : c.instructions) std::fprintf(f, "\t%llu", n(count));
+    text += '\n' + kernel;
+    cell(std::to_string(c.launches));
+    cell(std::to_string(c.blocks));
+    for (u64 count : c.instructions) cell(std::to_string(count));
     for (u64 x : {c.diverged, c.barriers, c.warp_synchronisations, c.load.bytes, c.load.sectors,
                   c.load.unique_bytes, c.store.bytes, c.store.sectors, c.store.unique_bytes,
                   c.shared_requests, c.shared_wavefronts, c.shared_ideal, c.local_requests,
                   c.atomics, u64(c.microseconds)})
-      std::fprintf(f, "\t%llu", n(x));
-    std::fprintf(f, "\n");
+      cell(std::to_string(x));
   }
   const Traffic& t = traffic();
-  std::fprintf(f, "uploads\t%llu\t%llu\ndownloads\t%llu\t%llu\nsynchronisations\t%llu\n",
-               n(t.uploads), n(t.upload_bytes), n(t.downloads), n(t.download_bytes),
-               n(t.synchronisations));
-  std::fclose(f);
+  text += "\nuploads";
+  cell(std::to_string(t.uploads)), cell(std::to_string(t.upload_bytes));
+  text += "\ndownloads";
+  cell(std::to_string(t.downloads)), cell(std::to_string(t.download_bytes));
+  text += "\nsynchronisations";
+  cell(std::to_string(t.synchronisations));
+  return text + '\n';
 }
 
 struct AtExit {
   ~AtExit() {
-    write_counters();
+    if (const char* name = std::getenv("MACHINE_COUNTERS"))
+      if (FILE* f = std::fopen(name, "w")) {
+        std::fputs(counters_text().c_str(), f);
+        std::fclose(f);
+      }
     if (verdicts == 0) return;
     std::fflush(nullptr);
-    _exit(exit_status);
+    _exit(verdict_status);
   }
 } at_exit;
 
@@ -141,6 +146,13 @@ u64 DeviceMemory::allocated(u64 address, u64 n) const {
   return n;
 }
 
+std::pair<u64, u64> DeviceMemory::block(u64 address) const {
+  auto it = allocations_.upper_bound(address);
+  if (it == allocations_.begin()) return {0, 0};
+  --it;
+  return {it->first, it->first + it->second.bytes};
+}
+
 std::string DeviceMemory::place(u64 address) const {
   auto it = allocations_.upper_bound(address);
   const std::string at = hex(address);
@@ -156,3 +168,20 @@ std::string DeviceMemory::place(u64 address) const {
 }
 
 }  // namespace machine
+
+// For tests, which find them with dlsym: the table of MACHINE_COUNTERS so far, and from now on
+// anew.
+extern "C" {
+
+const char* machine_counters() {
+  static std::string text;
+  text = machine::counters_text();
+  return text.c_str();
+}
+void machine_reset_counters() {
+  for (auto& [kernel, c] : machine::counters()) c = {};
+  machine::traffic() = {};
+}
+int machine_verdicts() { return machine::verdicts; }
+
+}  // extern "C"

@@ -33,6 +33,9 @@ enum Error : int {
   illegal_address = 700,
   misaligned_address = 716,
   launch_failure = 719,
+  capture_unsupported = 900,
+  capture_invalidated = 901,
+  capture_implicit = 906,
 };
 
 /// Ends a launch after a verdict; what CUDA calls the error.
@@ -40,7 +43,8 @@ struct Fault {
   Error code;
 };
 
-/// Prints "machine: <text>". A process with a verdict does not end with status 0.
+/// Prints "machine: <text>". A process with a verdict ends with this status.
+inline constexpr int verdict_status = 86;
 void verdict(const std::string& text);
 std::string hex(u64 x);
 
@@ -57,6 +61,8 @@ class DeviceMemory {
   u64 allocated(u64 address, u64 n) const;
   /// "4 bytes past the end of the 400 bytes at 0x…".
   std::string place(u64 address) const;
+  /// The block that an address lies in: where it begins and ends.
+  std::pair<u64, u64> block(u64 address) const;
 
   u64 base = 0, size = 0;
   u8 *data = nullptr, *state = nullptr;
