@@ -28,6 +28,10 @@ void count_sectors(Counters::Global& c, const Access& a) {
     c.sectors += (a.at[31] + a.size - 1) / 32 - a.at[0] / 32 + 1;
     return;
   }
+  if (a.uniform) {
+    ++c.sectors;
+    return;
+  }
   u64 sectors[64];
   int n = 0;
   for_lanes(a.mask, [&](int l) {
@@ -43,6 +47,11 @@ void count_sectors(Counters::Global& c, const Access& a) {
 void count_wavefronts(Counters& c, const Access& a) {
   const int words = int(std::max(a.size / 4, 1u)), lanes = 32 / words;
   ++c.shared_requests;
+  if (a.contiguous || a.uniform) {
+    c.shared_wavefronts += u64(a.uniform ? 1 : words);
+    c.shared_ideal += u64(a.uniform ? 1 : words);
+    return;
+  }
   for (int from = 0; from < 32; from += lanes) {
     u32 seen[32][32];
     u8 many[32] = {};
@@ -95,21 +104,23 @@ void touch_global(const Instruction& i, Warp& w, const Access& a, bool writes) {
   const int granule = b.kernel.granule;
   const u32 n = std::max(a.size >> granule, 1u), me = b.tag, first = b.launch_tag;
   u32 bad = 0, fresh = 0;
-  auto pass = [&](u32* writer, u32* reader, u32 count) {
+  auto pass = [&](u32* writer, u32* reader, u32 count) {  // & and |: no branches
     if (writes) {
 #pragma GCC ivdep
       for (u32 k = 0; k < count; ++k) {
-        bad |= u32(writer[k] >= first && writer[k] != me);
-        bad |= u32(reader[k] >= first && reader[k] != me);
-        fresh += writer[k] < first;
+        const u32 other = writer[k], read = reader[k];
+        bad |= u32(other >= first) & u32(other != me);
+        bad |= u32(read >= first) & u32(read != me);
+        fresh += u32(other < first);
         writer[k] = me;
       }
     } else {
 #pragma GCC ivdep
       for (u32 k = 0; k < count; ++k) {
-        bad |= u32(writer[k] >= first && writer[k] != me);
-        fresh += reader[k] < first;
-        reader[k] = reader[k] < first || reader[k] == me ? me : first;  // first: several
+        const u32 other = writer[k], read = reader[k];
+        bad |= u32(other >= first) & u32(other != me);
+        fresh += u32(read < first);
+        reader[k] = (u32(read < first) | u32(read == me)) ? me : first;  // first: several
       }
     }
   };
@@ -117,7 +128,7 @@ void touch_global(const Instruction& i, Warp& w, const Access& a, bool writes) {
   if (a.contiguous) {
     pass(device.writer + (a.at[0] >> granule), device.reader + (a.at[0] >> granule), 32 * n);
   } else {
-    for_lanes(a.mask, [&](int l) {
+    for_lanes(a.uniform && !writes ? a.mask & -a.mask : a.mask, [&](int l) {
       const u32 before = bad;
       pass(device.writer + (a.at[l] >> granule), device.reader + (a.at[l] >> granule), n);
       if (bad != before) culprit = l;
@@ -167,17 +178,33 @@ Access resolve(const Instruction& i, Warp& w, Space space, const u64 (&addresses
   a.space = space;
   a.mask = mask;
   a.size = size;
+  const u64 base = addresses[first] - start;
+  u64 apart = u64(mask != all_lanes), different = 0;
+  if (mask == all_lanes) {
+#pragma GCC ivdep
+    for (int l = 0; l < 32; ++l) {
+      a.at[l] = addresses[l] - start;
+      apart |= a.at[l] ^ (base + u64(l) * size);
+      different |= a.at[l] ^ base;
+    }
+  } else {
+#pragma GCC ivdep
+    for (int l = 0; l < 32; ++l) {
+      const u64 at = addresses[l] - start;
+      a.at[l] = (mask >> l) & 1 ? at : base;
+      different |= a.at[l] ^ base;
+    }
+  }
+  a.contiguous = apart == 0 && space != Space::local;
+  a.uniform = different == 0 && space != Space::local;
+  if (a.contiguous && 32 * size <= limit && base <= limit - 32 * size && base % size == 0) return a;
   const u64 last = limit - size;  // limit < size: wraps, and is tested below
-  u32 outside = 0, odd = 0, apart = 0;
+  u32 outside = 0, odd = 0;
 #pragma GCC ivdep
   for (int l = 0; l < 32; ++l) {
-    const u64 at = addresses[(mask >> l) & 1 ? l : first] - start;
-    a.at[l] = at;
-    outside |= u32(at > last);
-    odd |= u32(at & (size - 1));
-    apart |= u32(at != addresses[0] - start + u64(l) * size);
+    outside |= u32(a.at[l] > last);
+    odd |= u32(a.at[l] & (size - 1));
   }
-  a.contiguous = !apart && mask == all_lanes;
   if (outside || limit < size) [[unlikely]] {
     for_lanes(mask, [&](int l) {
       if (a.at[l] <= last && limit >= size) return;
@@ -209,13 +236,16 @@ namespace {
 void check_state(const Instruction& i, Warp& w, const Access& a, State least) {
   if (a.contiguous) {
     const u8* s = a.state + a.at[0];
-    u32 low = 0;
-    const u32 n = 32 * a.size;
-#pragma GCC ivdep
-    for (u32 k = 0; k < n; ++k) low |= u32(s[k] < least);
-    if (!low) return;
+    constexpr u64 tops = 0x8080808080808080u, ones = 0x0101010101010101u;
+    u64 enough = tops;  // a byte's top bit stays where its state is at least `least`
+    for (u32 k = 0; k < 32 * a.size; k += 32) {
+      u64 word[4];
+      std::memcpy(word, s + k, 32);
+      for (u64 x : word) enough &= (tops | x) - u64(least) * ones;
+    }
+    if ((enough & tops) == tops) return;
   }
-  for_lanes(a.mask, [&](int l) {
+  for_lanes(a.uniform ? a.mask & -a.mask : a.mask, [&](int l) {
     for (u32 k = 0; k < a.size; ++k) {
       const u8 s = a.state[a.at[l] + k];
       if (s >= least) continue;
@@ -269,12 +299,49 @@ void touch_shared(const Instruction& i, Warp& w, int lane, u64 at, u32 n, bool w
   }
 }
 
+namespace {
+
+/// Lane by lane, unless all lanes are next to each other and nobody else is near.
+void touch_shared(const Instruction& i, Warp& w, const Access& a, bool writes) {
+  Block& b = *w.block;
+  const int granule = b.kernel.shared_granule;
+  if (a.uniform && !writes) {
+    const int first = __builtin_ctz(a.mask);
+    touch_shared(i, w, first, a.at[first], a.size, false);
+    if (a.mask & (a.mask - 1))
+      for (u64 g = a.at[first] >> granule; g <= (a.at[first] + a.size - 1) >> granule; ++g)
+        b.shared_reader[g] |= many_lanes;
+    return;
+  }
+  if (a.contiguous) {
+    const u32 each = std::max(a.size >> granule, 1u), shift = u32(__builtin_ctz(each));
+    u64* writer = &b.shared_writer[a.at[0] >> granule];
+    u64* reader = &b.shared_reader[a.at[0] >> granule];
+    const u64 lane0 = tag(w, 0), now = lane0 >> 34;
+    u64 near = 0;  // somebody else's of this epoch
+#pragma GCC ivdep
+    for (u32 k = 0; k < 32 * each; ++k) {
+      const u64 me = lane0 + (u64(k >> shift) << 2);
+      near |= u64(writer[k] >> 34 == now) & u64((writer[k] ^ me) << 52 >> 54 != 0);
+      near |= u64(reader[k] >> 34 == now) & u64((reader[k] ^ me) << 52 >> 52 != 0);
+    }
+    if (!near) {
+      u64* to = writes ? writer : reader;
+#pragma GCC ivdep
+      for (u32 k = 0; k < 32 * each; ++k) to[k] = lane0 + (u64(k >> shift) << 2);
+      return;
+    }
+  }
+  for_lanes(a.mask, [&](int l) { touch_shared(i, w, l, a.at[l], a.size, writes); });
+}
+
+}  // namespace
+
 void check_read(const Instruction& i, Warp& w, const Access& a) {
   check_state(i, w, a, written);
   count(w, a, false);
   if (a.space == Space::global) touch_global(i, w, a, false);
-  if (a.space == Space::shared)
-    for_lanes(a.mask, [&](int l) { touch_shared(i, w, l, a.at[l], a.size, false); });
+  if (a.space == Space::shared) touch_shared(i, w, a, false);
 }
 
 void check_write(const Instruction& i, Warp& w, const Access& a) {
@@ -282,8 +349,7 @@ void check_write(const Instruction& i, Warp& w, const Access& a) {
   check_state(i, w, a, unwritten);
   count(w, a, true);
   if (a.space == Space::global) touch_global(i, w, a, true);
-  if (a.space == Space::shared)
-    for_lanes(a.mask, [&](int l) { touch_shared(i, w, l, a.at[l], a.size, true); });
+  if (a.space == Space::shared) touch_shared(i, w, a, true);
   if (a.contiguous) {
     std::memset(a.state + a.at[0], written, 32 * a.size);
   } else {

@@ -12,6 +12,7 @@ struct Access {
   u32 mask;
   u32 size;         // of one lane's access
   bool contiguous;  // lane l lies size · l behind lane 0, all lanes there
+  bool uniform;     // all lanes at one place
 };
 
 /// Resolves generic addresses and checks alignment and bounds. The lanes go to one space.

@@ -14,7 +14,7 @@ namespace {
 
 struct Limits {
   static constexpr u64 threads = 1024, block_z = 64, grid_x = 0x7fffffff, grid_yz = 65535;
-  static constexpr u64 shared = 48 << 10, shared_opt_in = 227 << 10;
+  static constexpr u64 registers = 65536, shared = 48 << 10, shared_opt_in = 227 << 10;
 };
 
 thread_local Dim3 pushed_grid, pushed_block;
@@ -42,6 +42,10 @@ std::string refused(const Kernel& k, const void* function, Dim3 grid, Dim3 block
   const u64 most = it == opted_in().end() ? Limits::shared : std::max(it->second, Limits::shared);
   const u64 fixed = k.dynamic_shared > k.shared_bytes ? k.dynamic_shared : k.shared_bytes;
   if (fixed > Limits::shared) return std::to_string(fixed) + " bytes of static shared memory";
+  const u64 warps = (block.count() + 31) / 32, registers = (k.counters->registers + 7) / 8 * 8;
+  if (warps * 32 * registers > Limits::registers)
+    return std::to_string(registers) + " registers of each of " + std::to_string(block.count()) +
+           " threads";
   if (fixed + shared > std::max(most, fixed) || fixed + shared > Limits::shared_opt_in)
     return std::to_string(fixed + shared) + " bytes of shared memory, of " + std::to_string(most);
   return {};
@@ -193,6 +197,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void* function) {
     *a = {};
     a->sharedSizeBytes = k->shared_bytes;
     a->localSizeBytes = k->local_bytes;
+    a->numRegs = int(k->counters->registers);
     a->maxThreadsPerBlock = int(Limits::threads);
     a->ptxVersion = a->binaryVersion = 90;
   } catch (const Unknown& e) {

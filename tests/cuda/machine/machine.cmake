@@ -58,7 +58,7 @@ endforeach()
 # Planted faults and what must be said of each.
 file(GLOB fault_sources CONFIGURE_DEPENDS ${machine}/faults/*.cu ${machine}/faults/*.cpp)
 add_executable(machine_faults ${fault_sources})
-target_link_libraries(machine_faults PRIVATE CUDA::cudart)
+target_link_libraries(machine_faults PRIVATE CUDA::cudart ${CMAKE_DL_LIBS})
 target_compile_options(machine_faults PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=550>)
 add_dependencies(machine_faults machine_cudart)
 foreach(order forwards backwards random)

@@ -1,4 +1,6 @@
 // Loads, stores, address conversions and atomics.
+#include <algorithm>
+
 #include "access.h"
 
 namespace machine {
@@ -44,6 +46,10 @@ void load(const Instruction& i, Warp& w, u32 mask) {
       T item[32];
       if (a.contiguous && i.target == 1) {
         std::memcpy(item, a.bytes + a.at[0], sizeof item);
+      } else if (a.uniform) {
+        T one;
+        std::memcpy(&one, a.bytes + a.at[0] + size_t(k) * sizeof(T), sizeof(T));
+        std::fill(item, item + 32, one);
       } else {
         for (int l = 0; l < 32; ++l)
           std::memcpy(&item[l], a.bytes + a.at[l] + size_t(k) * sizeof(T), sizeof(T));

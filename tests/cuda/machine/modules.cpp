@@ -13,6 +13,7 @@ struct Binary {
   std::optional<Module> module;
   std::map<std::string, u64> symbols;
   std::map<std::string, std::unique_ptr<Kernel>> kernels;
+  std::map<std::string, int> registers;  // that ptxas gave each kernel
 
   void open() {
     if (module) return;
@@ -48,29 +49,45 @@ std::map<const void*, Registered>& variables() {
   return *all;
 }
 
-/// The PTX among a fat binary's entries: a header, then entries of kind 1 (PTX) and 2 (code).
-std::string ptx_of(const u8* fat) {
-  auto number = [](const u8* at, auto value) {
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  };
-  const u8* p = fat + number(fat + 6, u16());
-  const u8* const end = p + number(fat + 8, u64());
+template <class T>
+T number(const u8* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+/// Of an ELF file of machine code: section ".text.KERNEL" has its registers in the top byte of
+/// sh_info.
+void read_registers(const u8* elf, std::map<std::string, int>& registers) {
+  if (std::memcmp(elf, "\177ELF", 4) != 0) return;  // compressed
+  const u8* const sections = elf + number<u64>(elf + 40);
+  const u16 size = number<u16>(elf + 58), count = number<u16>(elf + 60);
+  const u8* const names = elf + number<u64>(sections + number<u16>(elf + 62) * size + 24);
+  for (const u8* s = sections; s < sections + count * size; s += size) {
+    const char* name = reinterpret_cast<const char*>(names + number<u32>(s));
+    if (std::strncmp(name, ".text.", 6) == 0) registers[name + 6] = int(number<u32>(s + 44) >> 24);
+  }
+}
+
+/// A fat binary's entries: a header, then PTX (kind 1) and machine code (kind 2).
+void read(const u8* fat, Binary& binary) {
+  const u8* p = fat + number<u16>(fat + 6);
+  const u8* const end = p + number<u64>(fat + 8);
   while (p < end) {
-    const u32 head = number(p + 4, u32());
-    const u64 size = number(p + 8, u64());
-    if (number(p, u16()) == 1) {
-      std::string text(reinterpret_cast<const char*>(p + head), size);
-      text.resize(std::min(text.find('\0'), text.size()));
-      if (text.find(".version") == std::string::npos) {
+    const u32 head = number<u32>(p + 4);
+    const u64 size = number<u64>(p + 8);
+    if (number<u16>(p) == 1) {
+      binary.text.assign(reinterpret_cast<const char*>(p + head), size);
+      binary.text.resize(std::min(binary.text.find('\0'), binary.text.size()));
+      if (binary.text.find(".version") == std::string::npos) {
         std::fprintf(stderr, "machine: the PTX is compressed: build with nvcc --no-compress\n");
         std::abort();
       }
-      return text;
+    } else {
+      read_registers(p + head, binary.registers);
     }
     p += head + size;
   }
-  return {};
 }
 
 }  // namespace
@@ -84,6 +101,8 @@ Kernel* kernel_of(const void* host_function) {
     auto& kernel = r.binary->kernels[r.name];
     if (!kernel) kernel = decode(*r.binary->module, r.name, r.binary->symbols);
     r.kernel = kernel.get();
+    if (const auto it = r.binary->registers.find(r.name); it != r.binary->registers.end())
+      r.kernel->counters->registers = u64(it->second);
   }
   return r.kernel;
 }
@@ -107,7 +126,7 @@ void** __cudaRegisterFatBinary(void* wrapper) {
   } w;
   std::memcpy(&w, wrapper, sizeof w);
   auto* binary = new machine::Binary;
-  binary->text = machine::ptx_of(w.data);
+  machine::read(w.data, *binary);
   return reinterpret_cast<void**>(binary);
 }
 void __cudaRegisterFatBinaryEnd(void**) {}

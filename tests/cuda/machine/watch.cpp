@@ -24,7 +24,7 @@ void* reserve(u64 bytes, int protection) {
 std::string counters_text() {
   constexpr const char* names[] = {"integer", "floating", "f64",    "convert", "special",
                                    "memory",  "shared",   "matrix", "warp",    "control"};
-  std::string text = "kernel\tlaunches\tblocks";
+  std::string text = "kernel\tlaunches\tblocks\tregisters";
   auto cell = [&](const std::string& s) { text += '\t' + s; };
   for (const char* pipe : names) cell(pipe);
   for (const char* column :
@@ -36,6 +36,7 @@ std::string counters_text() {
     text += '\n' + kernel;
     cell(std::to_string(c.launches));
     cell(std::to_string(c.blocks));
+    cell(std::to_string(c.registers));
     for (u64 count : c.instructions) cell(std::to_string(count));
     for (u64 x : {c.diverged, c.barriers, c.warp_synchronisations, c.load.bytes, c.load.sectors,
                   c.load.unique_bytes, c.store.bytes, c.store.sectors, c.store.unique_bytes,
@@ -179,7 +180,7 @@ const char* machine_counters() {
   return text.c_str();
 }
 void machine_reset_counters() {
-  for (auto& [kernel, c] : machine::counters()) c = {};
+  for (auto& [kernel, c] : machine::counters()) c = {.registers = c.registers};
   machine::traffic() = {};
 }
 int machine_verdicts() { return machine::verdicts; }

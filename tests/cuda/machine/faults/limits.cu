@@ -40,6 +40,25 @@ FAULT("49 KiB of dynamic shared memory", "limits: 50176 bytes") {
   Device<int> y(32);
   uses_shared<<<1, 32, 49 << 10>>>(y);
 }
+__global__ void many_registers(float* y, const float* x, int n) {
+  float v[100];
+#pragma unroll
+  for (int i = 0; i < 100; ++i) v[i] = x[i];
+  for (int r = 0; r < n; ++r) {
+#pragma unroll
+    for (int i = 0; i < 100; ++i) v[i] = v[i] * v[(i + 1) % 100] + v[(i + 7) % 100];
+  }
+#pragma unroll
+  for (int i = 0; i < 100; ++i) y[i * blockDim.x + threadIdx.x] = v[i];
+}
+FAULT("more registers than a multiprocessor has", "limits: ") {
+  Device<float> x(counting<float>(100)), y(102400);
+  many_registers<<<1, 1024>>>(y, x, 2);
+}
+FINE("many registers of few threads") {
+  Device<float> x(std::vector<float>(100, 0.5f)), y(12800);
+  many_registers<<<1, 128>>>(y, x, 2);
+}
 FINE("49 KiB of dynamic shared memory, asked for") {
   Device<int> y(32);
   cudaFuncSetAttribute(uses_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10);
