@@ -246,6 +246,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind
 cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t n) {
   return result(copy(to, from, n, nullptr, true));
 }
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t n, cudaStream_t s) {
+  return result(copy(to, from, n, s, false));
+}
 cudaError_t cudaMemsetAsync(void* to, int value, size_t n, cudaStream_t stream) {
   return result(submit(stream, "cudaMemset", [=] {
     check_device_write("cudaMemset", to, n);
