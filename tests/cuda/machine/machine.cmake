@@ -57,6 +57,9 @@ foreach(order forwards backwards random)
   set_tests_properties(cuda_machine_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 1800
     ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order};MACHINE_STREAMS=${streams_${order}}")
 endforeach()
+add_test(NAME cuda_machine_decode COMMAND stretto_tests --list-tags)  # knows every kernel there is
+set_tests_properties(cuda_machine_decode PROPERTIES LABELS "cuda;machine" TIMEOUT 600
+  ENVIRONMENT "LD_LIBRARY_PATH=${machine_folder};MACHINE_DECODE=1")
 
 # Planted faults and what must be said of each.
 file(GLOB fault_sources CONFIGURE_DEPENDS ${machine}/faults/*.cu ${machine}/faults/*.cpp)

@@ -145,7 +145,19 @@ void** __cudaRegisterFatBinary(void* wrapper) {
   machine::read(w.data, *binary);
   return reinterpret_cast<void**>(binary);
 }
-void __cudaRegisterFatBinaryEnd(void**) {}
+/// MACHINE_DECODE: tells at once which kernels the machine cannot run, launched or not.
+void __cudaRegisterFatBinaryEnd(void** binary) {
+  if (!std::getenv("MACHINE_DECODE")) return;
+  for (const auto& [function, registered] : machine::functions()) {
+    if (registered.binary != reinterpret_cast<machine::Binary*>(binary)) continue;
+    try {
+      machine::kernel_of(function);
+    } catch (const std::exception& e) {
+      machine::verdict("unknown: " + std::string(e.what()) + "; kernel " +
+                       machine::readable(registered.name));
+    }
+  }
+}
 void __cudaUnregisterFatBinary(void**) {}
 
 void __cudaRegisterFunction(void** binary, const char* host, char*, const char* name, int, void*,
