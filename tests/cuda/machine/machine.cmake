@@ -31,7 +31,8 @@ function(stretto_stand_in name version)
   target_include_directories(machine_${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_compile_options(machine_${name} PRIVATE -O3
     $<$<BOOL:${machine_level}>:-march=x86-64-v${machine_level};-mprefer-vector-width=512>)
-  set(script ${machine}/${name}.map)
+  set(script ${CMAKE_CURRENT_BINARY_DIR}/machine_${name}.map)
+  configure_file(${machine}/version.map.in ${script} @ONLY)
   target_link_options(machine_${name} PRIVATE -Wl,--version-script=${script} -Wl,-Bsymbolic)
   set_target_properties(machine_${name} PROPERTIES OUTPUT_NAME ${name} SOVERSION ${version}
     LIBRARY_OUTPUT_DIRECTORY ${machine_folder} LINK_DEPENDS ${script})
@@ -57,7 +58,8 @@ foreach(order forwards backwards random)
   set_tests_properties(cuda_machine_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 1800
     ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order};MACHINE_STREAMS=${streams_${order}}")
 endforeach()
-add_test(NAME cuda_machine_decode COMMAND stretto_tests --list-tags)  # knows every kernel there is
+# Every kernel of the binary is known to the machine, launched or not; any test of the CPU will do.
+add_test(NAME cuda_machine_decode COMMAND stretto_tests "nothing is allocated for nothing")
 set_tests_properties(cuda_machine_decode PROPERTIES LABELS "cuda;machine" TIMEOUT 600
   ENVIRONMENT "LD_LIBRARY_PATH=${machine_folder};MACHINE_DECODE=1")
 
