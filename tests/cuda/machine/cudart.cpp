@@ -1,6 +1,7 @@
 // libcudart: the calls of the CUDA runtime that the project makes.
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -77,7 +78,7 @@ int launch(const void* function, Dim3 grid, Dim3 block, void** args, u64 shared,
 void transfer(void* to, const void* from, u64 n) {
   auto& device = DeviceMemory::get();
   const bool up = !on_device(from), down = !on_device(to);
-  if (!up) check_device_read("cudaMemcpy", from, n);
+  if (!up) check_device_read("cudaMemcpy", from, n, down);
   if (!down) check_device_write("cudaMemcpy", to, n);
   const u8* source = up ? static_cast<const u8*>(from) : device.bytes(u64(from));
   u8* target = down ? static_cast<u8*>(to) : device.bytes(u64(to));
@@ -131,10 +132,18 @@ void check_device_write(const char* what, const void* to, u64 bytes) {
           " are there");
   throw Fault{illegal_address};
 }
-void check_device_read(const char* what, const void* from, u64 bytes) {
+void check_device_read(const char* what, const void* from, u64 bytes, bool uses_values) {
   auto& device = DeviceMemory::get();
   const u64 good = device.allocated(u64(from), bytes);
-  if (good == bytes) return order_access(device.block(u64(from)).first, false, what);
+  if (good == bytes) {
+    order_access(device.block(u64(from)).first, false, what);
+    const u8* state = device.state + (u64(from) - device.base);
+    const u64 set = uses_values ? u64(std::find(state, state + bytes, unwritten) - state) : bytes;
+    if (set == bytes) return;
+    verdict("unwritten: " + std::string(what) + " reads what nothing wrote, " +
+            device.place(u64(from) + set));
+    throw Fault{launch_failure};
+  }
   verdict("out of bounds: " + std::string(what) + " reads " + std::to_string(bytes) +
           " bytes from " + device.place(u64(from)) + ", of which " + std::to_string(good) +
           " are there");
@@ -245,6 +254,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind
 }
 cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t n) {
   return result(copy(to, from, n, nullptr, true));
+}
+cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t n, cudaStream_t s) {
+  return result(copy(to, from, n, s, false));
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t n, cudaStream_t stream) {
   return result(submit(stream, "cudaMemset", [=] {

@@ -11,7 +11,7 @@ endif()
 set(machine ${CMAKE_CURRENT_LIST_DIR})
 set(machine_folder ${PROJECT_BINARY_DIR}/machine)
 file(GLOB machine_sources CONFIGURE_DEPENDS ${machine}/*.cpp)
-list(FILTER machine_sources EXCLUDE REGEX "/cublas\\.cpp$")
+list(FILTER machine_sources EXCLUDE REGEX "/cublas(lt)?\\.cpp$")
 
 # Loops over 32 lanes: as wide as this CPU has them.
 include(CheckCXXSourceRuns)
@@ -31,15 +31,19 @@ function(stretto_stand_in name version)
   target_include_directories(machine_${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   target_compile_options(machine_${name} PRIVATE -O3
     $<$<BOOL:${machine_level}>:-march=x86-64-v${machine_level};-mprefer-vector-width=512>)
-  set(script ${machine}/${name}.map)
+  set(script ${CMAKE_CURRENT_BINARY_DIR}/machine_${name}.map)
+  configure_file(${machine}/version.map.in ${script} @ONLY)
   target_link_options(machine_${name} PRIVATE -Wl,--version-script=${script} -Wl,-Bsymbolic)
   set_target_properties(machine_${name} PROPERTIES OUTPUT_NAME ${name} SOVERSION ${version}
     LIBRARY_OUTPUT_DIRECTORY ${machine_folder} LINK_DEPENDS ${script})
 endfunction()
 stretto_stand_in(cudart ${CUDAToolkit_VERSION_MAJOR} ${machine_sources})
 stretto_stand_in(cublas ${CUDAToolkit_VERSION_MAJOR} ${machine}/cublas.cpp)
-target_link_libraries(machine_cublas PRIVATE machine_cudart)
-add_dependencies(stretto_tests machine_cudart machine_cublas)
+stretto_stand_in(cublasLt ${CUDAToolkit_VERSION_MAJOR} ${machine}/cublaslt.cpp)
+foreach(name cublas cublasLt)
+  target_link_libraries(machine_${name} PRIVATE machine_cudart)
+  add_dependencies(stretto_tests machine_${name})
+endforeach()
 
 # The CUDA tests of the normal binary, and the op table's, in three orders of warps and blocks.
 file(GLOB machine_tests RELATIVE ${machine}/.. CONFIGURE_DEPENDS ${machine}/../*_test.cpp)
@@ -54,13 +58,17 @@ foreach(order forwards backwards random)
   set_tests_properties(cuda_machine_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 1800
     ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order};MACHINE_STREAMS=${streams_${order}}")
 endforeach()
+# Every kernel of the binary is known to the machine, launched or not; any test of the CPU will do.
+add_test(NAME cuda_machine_decode COMMAND stretto_tests "nothing is allocated for nothing")
+set_tests_properties(cuda_machine_decode PROPERTIES LABELS "cuda;machine" TIMEOUT 600
+  ENVIRONMENT "LD_LIBRARY_PATH=${machine_folder};MACHINE_DECODE=1")
 
 # Planted faults and what must be said of each.
 file(GLOB fault_sources CONFIGURE_DEPENDS ${machine}/faults/*.cu ${machine}/faults/*.cpp)
 add_executable(machine_faults ${fault_sources})
-target_link_libraries(machine_faults PRIVATE CUDA::cudart ${CMAKE_DL_LIBS})
+target_link_libraries(machine_faults PRIVATE CUDA::cudart CUDA::cublas CUDA::cublasLt ${CMAKE_DL_LIBS})
 target_compile_options(machine_faults PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=550>)
-add_dependencies(machine_faults machine_cudart)
+add_dependencies(machine_faults machine_cudart machine_cublas machine_cublasLt)
 foreach(order forwards backwards random)
   add_test(NAME machine_faults_${order} COMMAND machine_faults)
   set_tests_properties(machine_faults_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 600

@@ -174,6 +174,27 @@ void Block::run() {
   }
 }
 
+/// __syncthreads_count, _and, _or: the predicates of all threads that wait, into each.
+void Block::reduce_at_barrier(int barrier) {
+  u32 count = 0, all = 0;
+  auto here = [&](auto&& f) {
+    for (Warp& w : warps)
+      if (w.state == Warp::at_barrier && w.barrier == barrier && w.at->target > 0) f(w, *w.at);
+  };
+  here([&](Warp& w, const Instruction& i) {
+    count += u32(__builtin_popcount((w.mask(i.s[2]) ^ u32(i.offset)) & w.lanes));
+    all += u32(__builtin_popcount(w.lanes));
+  });
+  here([&](Warp& w, const Instruction& i) {
+    if (i.target == 1) {
+      each_lane<u32>(w, i.d, w.lanes, [&](int) { return count; });
+    } else {
+      set_predicate(w, i.d, w.lanes, (i.target == 2 ? count == all : count > 0) ? all_lanes : 0);
+    }
+    w.valid[i.valid_d] |= w.lanes;
+  });
+}
+
 /// Lets the warps go on whose barrier is complete. false: all have ended.
 bool Block::release_barriers() {
   bool waiting = false, released = false;
@@ -187,6 +208,7 @@ bool Block::release_barriers() {
         there += u32(w.barrier_threads ? 32 : __builtin_popcount(o.lanes));
     if (there < expected) continue;
     const int barrier = w.barrier;
+    reduce_at_barrier(barrier);
     for (Warp& o : warps)
       if (o.state == Warp::at_barrier && o.barrier == barrier) {
         o.state = Warp::ready;

@@ -111,6 +111,7 @@ struct Block {
   void run_warp(Warp&, u64 steps);
   bool ready(Warp&, Group&, const Instruction&);
   bool release_barriers();
+  void reduce_at_barrier(int barrier);
   void diverged(Warp&);
   void set_special(Warp&, const Kernel::Special&);
   std::vector<u8> registers_;

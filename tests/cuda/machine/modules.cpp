@@ -56,16 +56,32 @@ T number(const u8* at) {
   return value;
 }
 
-/// Of an ELF file of machine code: section ".text.KERNEL" has its registers in the top byte of
-/// sh_info.
+/// Of an ELF file of machine code: section ".nv.info" is a list of attributes, of which 0x2f gives
+/// a kernel, by its number among the symbols, its registers.
 void read_registers(const u8* elf, std::map<std::string, int>& registers) {
   if (std::memcmp(elf, "\177ELF", 4) != 0) return;  // compressed
-  const u8* const sections = elf + number<u64>(elf + 40);
+  struct Section {
+    const u8* at;
+    u64 size;
+  };
+  std::map<std::string, Section> sections;
+  const u8* const headers = elf + number<u64>(elf + 40);
   const u16 size = number<u16>(elf + 58), count = number<u16>(elf + 60);
-  const u8* const names = elf + number<u64>(sections + number<u16>(elf + 62) * size + 24);
-  for (const u8* s = sections; s < sections + count * size; s += size) {
-    const char* name = reinterpret_cast<const char*>(names + number<u32>(s));
-    if (std::strncmp(name, ".text.", 6) == 0) registers[name + 6] = int(number<u32>(s + 44) >> 24);
+  const u8* const names = elf + number<u64>(headers + number<u16>(elf + 62) * size + 24);
+  for (const u8* s = headers; s < headers + count * size; s += size)
+    sections[reinterpret_cast<const char*>(names + number<u32>(s))] = {elf + number<u64>(s + 24),
+                                                                       number<u64>(s + 32)};
+  const Section info = sections[".nv.info"], symbols = sections[".symtab"];
+  const Section texts = sections[".strtab"];
+  if (!info.at || !symbols.at || !texts.at) return;
+  for (const u8* p = info.at; p + 4 <= info.at + info.size;) {
+    const u16 n = p[0] == 4 ? number<u16>(p + 2) : u16(0);  // kind 4 has bytes behind it
+    if (p[0] == 4 && p[1] == 0x2f) {
+      const u8* symbol = symbols.at + 24 * u64(number<u32>(p + 4));
+      const char* name = reinterpret_cast<const char*>(texts.at + number<u32>(symbol));
+      registers[name] = int(number<u32>(p + 8));
+    }
+    p += 4 + n;
   }
 }
 
@@ -101,8 +117,8 @@ Kernel* kernel_of(const void* host_function) {
     auto& kernel = r.binary->kernels[r.name];
     if (!kernel) kernel = decode(*r.binary->module, r.name, r.binary->symbols);
     r.kernel = kernel.get();
-    if (const auto it = r.binary->registers.find(r.name); it != r.binary->registers.end())
-      r.kernel->counters->registers = u64(it->second);
+    const auto found = r.binary->registers.find(r.name);
+    if (found != r.binary->registers.end()) r.kernel->counters->registers = u64(found->second);
   }
   return r.kernel;
 }
@@ -129,7 +145,19 @@ void** __cudaRegisterFatBinary(void* wrapper) {
   machine::read(w.data, *binary);
   return reinterpret_cast<void**>(binary);
 }
-void __cudaRegisterFatBinaryEnd(void**) {}
+/// MACHINE_DECODE: tells at once which kernels the machine cannot run, launched or not.
+void __cudaRegisterFatBinaryEnd(void** binary) {
+  if (!std::getenv("MACHINE_DECODE")) return;
+  for (const auto& [function, registered] : machine::functions()) {
+    if (registered.binary != reinterpret_cast<machine::Binary*>(binary)) continue;
+    try {
+      machine::kernel_of(function);
+    } catch (const std::exception& e) {
+      machine::verdict("unknown: " + std::string(e.what()) + "; kernel " +
+                       machine::readable(registered.name));
+    }
+  }
+}
 void __cudaUnregisterFatBinary(void**) {}
 
 void __cudaRegisterFunction(void** binary, const char* host, char*, const char* name, int, void*,

@@ -74,10 +74,21 @@ bool Decoder::together(Frame& f, const Statement& s, Instruction& i) {
     i.flow = Flow::sync;
     set_source(i, 3, source(f, operand(0), 4));
   } else if (op == "bar" || op == "barrier") {
-    if (!s.has("sync")) throw Unknown("a barrier of this kind");
     i.flow = Flow::barrier;
-    set_source(i, 0, source(f, operand(0), 4));
-    if (s.operands.size() > 1) set_source(i, 1, source(f, operand(1), 4));
+    size_t at = 0;
+    if (s.has("red")) {  // d, barrier, [threads,] predicate
+      set_destination(i, destination(f, operand(at++)));
+      const Operand& last = s.operands.back();
+      set_source(i, 2, source(f, last, 0));
+      i.offset = negated(last);
+      i.target = s.has("popc") ? 1 : s.has("and") ? 2 : 3;
+    } else if (!s.has("sync")) {
+      throw Unknown("a barrier of this kind");
+    } else {
+      i.target = 0;
+    }
+    set_source(i, 0, source(f, operand(at), 4));
+    if (s.operands.size() > at + (at ? 2 : 1)) set_source(i, 1, source(f, operand(at + 1), 4));
   } else if (op == "shfl") {
     i.flow = Flow::sync;
     pair();

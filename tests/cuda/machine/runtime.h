@@ -17,7 +17,7 @@ int lost();
 int lose(int error);
 
 /// Of memory on the device that a library call is to read or write: verdicts as for kernels.
-void check_device_read(const char* what, const void* from, u64 bytes);
+void check_device_read(const char* what, const void* from, u64 bytes, bool uses_values = true);
 void check_device_write(const char* what, const void* to, u64 bytes);
 inline bool on_device(const void* p) { return DeviceMemory::get().owns(u64(p)); }
 

@@ -52,6 +52,11 @@ FAULT("a copy on the device spreads what nothing wrote", "unwritten: a load of m
   cudaMemcpy(y, x, 256, cudaMemcpyDeviceToDevice);
   copy<<<1, 64>>>(z, y, 64);
 }
+FAULT("copies to the host what nothing wrote", "unwritten: cudaMemcpy reads") {
+  Device<float> x(counting<float>(63)), y(64);
+  copy<<<1, 64>>>(y, x, 63);
+  y.values();
+}
 FAULT("copies more to the device than there is room", "out of bounds: cudaMemcpy writes") {
   Device<float> x(10);
   const std::vector<float> values(11);

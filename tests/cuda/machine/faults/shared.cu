@@ -121,6 +121,16 @@ FAULT("a barrier that half a warp does not reach", "barrier: in diverged code") 
   Device<int> y(64);
   barrier_if<<<1, 64>>>(y, 16);
 }
+__global__ void votes_of_block(int* y, const int* x) {
+  const int t = int(threadIdx.x);
+  y[t] = __syncthreads_count(x[t] > 9) + 1000 * __syncthreads_and(x[t] < 96) +
+         2000 * __syncthreads_or(x[t] == 70) + 4000 * __syncthreads_or(x[t] < 0);
+}
+FINE("votes of a block") {
+  Device<int> x(counting<int>(96)), y(96);
+  votes_of_block<<<1, 96>>>(y, x);
+  expect(y.values() == std::vector<int>(96, 86 + 3000), "the votes");
+}
 __global__ void early_return(int* y, int n) {
   if (int(threadIdx.x) >= n) return;
   __syncthreads();
