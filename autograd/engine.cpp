@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
 #include <mutex>
 
 #include "autograd/profile.h"
@@ -69,15 +68,6 @@ struct Running {
   Node& node;
   Node::State after = Node::State::ready;
 };
-
-bool finite(const Tensors& tensors) {
-  for (const Tensor& x : tensors) {
-    if (!x.defined() || !is_floating(x.dtype())) continue;
-    for (double v : x.to_vector<double>())
-      if (!std::isfinite(v)) return false;
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -185,7 +175,7 @@ void Engine::run() {
     }
     if (!goes_through(*node)) continue;
     Running running(*node);
-    const bool check_finite = anomaly_detection() && finite(grads);
+    const bool check_finite = anomaly_detection() && all_finite(grads);
     Backward context(*this, *node, std::move(grads));
     profile_backward_begins();
     Tensors sent = node->backward(context);
@@ -194,7 +184,7 @@ void Engine::run() {
     check(sent.size() == node->inputs.size(), node->op, "its backward returned ", sent.size(),
           " gradients for ", node->inputs.size(), " inputs");
     if (check_finite)
-      check(finite(sent), node->op,
+      check(all_finite(sent), node->op,
             "the backward of this op is the first with NaN or infinity (anomaly detection)");
     for (size_t i = 0; i < sent.size(); ++i) {
       const auto& entry = node->inputs[i];

@@ -14,6 +14,9 @@ namespace stretto {
 void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn backward,
             Keep keep);
 
+/// Whether no floating tensor has NaN or infinity (anomaly detection).
+bool all_finite(const Tensors& tensors);
+
 /// The same tensors, each a node of its own: where a pass inside a closure ends.
 Tensors aliases(const Tensors& inputs);
 

@@ -34,17 +34,6 @@ void delete_node(Node* node) {
 // Reading a tensor may take ops of its own, which are not checked again.
 thread_local bool checking_finite = false;
 
-bool all_finite(const Tensor& x) {
-  if (checking_finite || !x.defined() || !is_floating(x.dtype())) return true;
-  struct Scope {
-    Scope() { checking_finite = true; }
-    ~Scope() { checking_finite = false; }
-  } scope;
-  for (double v : x.to_vector<double>())
-    if (!std::isfinite(v)) return false;
-  return true;
-}
-
 Tensor& gradient_of(const Tensor& x) {
   if (!x.gradient()) x.gradient() = std::make_shared<Tensor>();
   return *x.gradient();
@@ -60,6 +49,20 @@ std::shared_ptr<TapeEntry> output_entry(std::shared_ptr<Node> node, size_t index
 }
 
 }  // namespace
+
+bool all_finite(const Tensors& tensors) {
+  if (checking_finite) return true;
+  struct Scope {
+    Scope() { checking_finite = true; }
+    ~Scope() { checking_finite = false; }
+  } scope;
+  for (const Tensor& x : tensors) {
+    if (!x.defined() || !is_floating(x.dtype())) continue;
+    for (double v : x.to_vector<double>())
+      if (!std::isfinite(v)) return false;
+  }
+  return true;
+}
 
 void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn backward,
             Keep keep) {
@@ -174,11 +177,7 @@ Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardF
   profile_op(op);
   if (thread_state.replay) thread_state.replay->note_reads(op, inputs);
   if (anomaly_on) {
-    bool inputs_finite = true, outputs_finite = true;
-    for (const Tensor& y : outputs) outputs_finite = outputs_finite && all_finite(y);
-    if (!outputs_finite)
-      for (const Tensor& x : inputs) inputs_finite = inputs_finite && all_finite(x);
-    check(outputs_finite || !inputs_finite, op,
+    check(all_finite(outputs) || !all_finite(inputs), op,
           "the result of this op is the first with NaN or infinity (anomaly detection)");
   }
   if (recording(inputs)) attach(op, inputs, outputs, std::move(backward), keep);

@@ -99,7 +99,8 @@ std::vector<PositionEntry> make_positions() {
        .beyond = "computed; clamp",
        .add = [](const Settings&, L& l, I&) { l.position = relative_sinusoid(); }},
       {.name = "t5",
-       .makes = "`t5`: one bias per bucket of lags, one table for all layers (Raffel et al. 2020)",
+       .makes =
+           "`t5_bias`: one bias per bucket of lags, one table for all layers (Raffel et al. 2020)",
        .fused = yes,
        .beyond = "last bucket",
        .add = [](const Settings&, L& l, I&) { l.position = shared_by_layers(t5_bias()); }},

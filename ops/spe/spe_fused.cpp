@@ -252,6 +252,7 @@ void backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCa
     batch = std::max(batch, call.sides[0].x.size(0));
     if (call.rows.defined()) gate_backward<T>(s, call);
   }
+  if (all.size() == 0) return;
   const int64_t chunks = (s.d + s.dims - 1) / s.dims, r = s.realizations;
   const int64_t n_sums = gradients.empty() ? 0 : s.dims;
   parallel_for(s.heads * chunks, 1, [&](int64_t begin, int64_t end) {
