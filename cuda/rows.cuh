@@ -86,15 +86,15 @@ struct RowInRegisters {
       }
     }
   }
+  /// 0 beyond the row.
   __device__ void load(const T* row, int width) {
 #pragma unroll
     for (int p = 0; p < Shape::packs; ++p) {
       const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
-      if (first < width) {
-        const Pack<T, V> x = *reinterpret_cast<const Pack<T, V>*>(row + first);
+      Pack<T, V> x = {};
+      if (first < width) x = *reinterpret_cast<const Pack<T, V>*>(row + first);
 #pragma unroll
-        for (int j = 0; j < V; ++j) v[p * V + j] = cast<C>(x.v[j]);
-      }
+      for (int j = 0; j < V; ++j) v[p * V + j] = cast<C>(x.v[j]);
     }
   }
   /// row[i] = f(i, k)

@@ -44,8 +44,9 @@ template <class T>
 __global__ void sort_runs(key_t<T>* keys, uint32_t* order, const T* x, int64_t items, int64_t runs,
                           int64_t n, int size, bool descending) {
   using Key = key_t<T>;
-  __shared__ Key key[run_size];
-  __shared__ uint32_t at[run_size];
+  __shared__ Key memory[run_size + run_size * sizeof(uint32_t) / sizeof(Key)];
+  Key* const key = memory;
+  uint32_t* const at = reinterpret_cast<uint32_t*>(memory + run_size);
 #pragma unroll 1
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const int64_t row = runs == 1 ? item : item / runs;
