@@ -76,7 +76,7 @@ class Decoder {
       case Operand::special:
         return special(o.name);
       case Operand::symbol:
-        return number(symbol(o.name).address + u64(o.offset), 8);
+        return number(symbol(o.name).address + u64(o.offset), bytes == 4 ? 4 : 8);
       default:
         throw Unknown("an operand");
     }

@@ -282,6 +282,9 @@ void select(const Instruction& i, Warp& w, u32 mask) {
   const T *a = w.lane<T>(i.s[0]), *b = w.lane<T>(i.s[1]);
   const u32 p = w.mask(i.s[2]) ^ u32(i.offset);
   each_lane<T>(w, i.d, mask, [&](int l) { return (p >> l) & 1 ? a[l] : b[l]; });
+  const u32 set = (p & w.valid[i.valid_list[1]]) | (~p & w.valid[i.valid_list[2]]);
+  u32& valid = w.valid[i.valid_list[0]];
+  valid = (valid & ~mask) | (mask & set & w.valid[i.valid_s[2]]);
 }
 
 template <int op>  // of predicates: and, or, xor, not, mov; a source may be negated

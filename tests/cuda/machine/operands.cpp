@@ -192,6 +192,13 @@ void Decoder::operate(Frame& f, const Statement& s, Instruction& i) {
       i.target = s.has("and") ? 1 : s.has("or") ? 2 : 3;
     else if (op == "setp")
       i.target = 0;
+    if (op == "selp") {  // what is not chosen need not be set: the handler says what is
+      list(i,
+           {destination(f, s.operands[0]), source(f, s.operands[1], bytes),
+            source(f, s.operands[2], bytes)},
+           0);
+      i.valid_d = 1, i.valid_s[0] = i.valid_s[1] = 0;
+    }
     if (op == "add" || op == "addc" || op == "sub" || op == "subc" || op == "mad" || op == "madc")
       i.s[3] = carry_.offset;
     if (op == "cvta") {

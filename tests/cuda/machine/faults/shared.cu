@@ -26,6 +26,19 @@ FAULT("no barrier after the write, in a second round", "race: a ") {
   Device<int> x(counting<int>(256)), y(256);
   reversed<<<1, 256>>>(y, x, false, true, 2);
 }
+__global__ void two_arrays(int* y) {
+  __shared__ int first[64], second[64];
+  const int t = int(threadIdx.x);
+  first[t] = t;
+  second[t] = 100 + t;
+  __syncthreads();
+  y[t] = second[63 - t] + first[t ^ 1];
+}
+FINE("two arrays") {
+  Device<int> y(64);
+  two_arrays<<<1, 64>>>(y);
+  expect(y.values()[2] == 161 + 3, "one number of each");
+}
 __global__ void same_word(int* y, bool all) {
   __shared__ int s;
   if (all || threadIdx.x == 0) s = int(threadIdx.x);
