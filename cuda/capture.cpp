@@ -25,6 +25,7 @@ struct Graph {
   std::vector<char> host;  // and how it is now
   int64_t used = 0;
   std::vector<std::function<void()>> before;
+  std::vector<void*> freed;  // while it was captured
   std::vector<Value> values;
   RandomState first;     // when the capture began
   uint64_t streams = 0;  // given away in it
@@ -36,13 +37,18 @@ namespace {
 
 thread_local Graph* active = nullptr;
 
+void free_all(Graph& graph) {
+  for (void* block : std::exchange(graph.freed, {})) cudaFree(block);
+}
+
 }  // namespace
 
 Graph* begin_capture(int device) {
   check(!active, "graph", "a capture within a capture");
   auto graph = std::make_unique<Graph>(device);
+  // Relaxed: the allocator may take memory. What a replay could not repeat we refuse ourselves.
   graph->first = random_state();
-  STRETTO_CUDA(cudaStreamBeginCapture(stream(device), cudaStreamCaptureModeThreadLocal));
+  STRETTO_CUDA(cudaStreamBeginCapture(stream(device), cudaStreamCaptureModeRelaxed));
   active = graph.get();
   return graph.release();
 }
@@ -50,7 +56,9 @@ Graph* begin_capture(int device) {
 void end_capture(Graph* graph) {
   active = nullptr;
   cudaGraph_t made = nullptr;
-  STRETTO_CUDA(cudaStreamEndCapture(stream(graph->device), &made));
+  const cudaError_t ended = cudaStreamEndCapture(stream(graph->device), &made);
+  free_all(*graph);
+  check_call(ended, "cudaStreamEndCapture");
   const cudaError_t error = cudaGraphInstantiate(&graph->exec, made, 0);
   cudaGraphDestroy(made);
   check_call(error, "cudaGraphInstantiate");
@@ -76,6 +84,7 @@ void destroy(Graph* graph) noexcept {
     cudaStreamEndCapture(stream(graph->device), &made);
     if (made) cudaGraphDestroy(made);
     cudaGetLastError();
+    free_all(*graph);
     set_random_state(graph->first);
   }
   if (graph->exec) cudaGraphExecDestroy(graph->exec);
@@ -110,6 +119,8 @@ DrawKey draw_key(RandomKey key, int device) {
         }));
   return {key, graph->later};
 }
+
+void free_later(void* block) { active->freed.push_back(block); }
 
 void refuse_in_capture(const char* what, int device) {
   check(!capturing(device), "graph", what, " in a captured step; a replay could not repeat it");

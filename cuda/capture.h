@@ -29,6 +29,9 @@ __device__ inline RandomKey key_now(const DrawKey& k) {
 }
 #endif
 
+/// Inside a capture: frees the block when it has ended.
+void free_later(void* block);
+
 /// Throws, naming `what`, inside a capture: for what a replay could not repeat.
 void refuse_in_capture(const char* what, int device);
 

@@ -22,7 +22,7 @@ class Staging {
  public:
   static constexpr int64_t half = int64_t(16) << 20;
 
-  explicit Staging(int device) : stream_(stream(device)) {
+  explicit Staging(int device) : device_(device), stream_(stream(device)) {
     STRETTO_CUDA(cudaMallocHost(&memory_, size_t(2 * half)));
     for (cudaEvent_t& event : left_)
       STRETTO_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -51,6 +51,7 @@ class Staging {
       if (before) std::memcpy(to + at - n_before, before, size_t(n_before));
       before = room, n_before = n;
     }
+    fetch_reports(device_);
     STRETTO_CUDA(cudaStreamSynchronize(stream_));
     std::memcpy(to + bytes - n_before, before, size_t(n_before));
     used_ = 0;  // nothing is queued any more
@@ -70,6 +71,7 @@ class Staging {
   }
 
   std::mutex mutex_;
+  const int device_;
   const cudaStream_t stream_;
   void* memory_ = nullptr;
   cudaEvent_t left_[2];  // the last copy of each half, when it was left
@@ -103,6 +105,7 @@ void* allocate(int64_t bytes, int device) {
 }
 
 void free(void* block, int device) {
+  if (capturing(device)) return free_later(block);
   use(device);
   STRETTO_CUDA(cudaFree(block));
 }
@@ -133,6 +136,7 @@ void copy(void* to, Device to_device, const void* from, Device from_device, int6
 
 void synchronize(int device) {
   refuse_in_capture("waiting for the device", device);
+  fetch_reports(device);
   STRETTO_CUDA(cudaStreamSynchronize(stream(device)));
   raise_reports(device);
 }

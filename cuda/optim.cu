@@ -282,7 +282,8 @@ void sgd_steps(std::span<const SgdTask> tasks) {
       P *w = task.weight.data<P>(), *g = task.gradient.data<P>();
       T *master = data_of<T>(task.master), *b = data_of<T>(task.momentum);
       batch.add(
-          {w, g, master, b, task.weight.numel(), aligned(w, g, master, b), SgdRule<T>(task.step)});
+          {w, g, master, b, task.weight.numel(), aligned(w, g, master, b), SgdRule<T>(task.step)},
+          rule_again<SgdRule<T>>(task));
     }
     batch.flush();
   });
@@ -299,7 +300,8 @@ void adam_steps(std::span<const AdamTask> tasks) {
       T *master = data_of<T>(task.master), *m = task.m.data<T>(), *v = task.v.data<T>();
       T* v_max = data_of<T>(task.v_max);
       batch.add({w, g, master, m, v, v_max, task.weight.numel(), aligned(w, g, master, m, v, v_max),
-                 AdamRule<T>(task.step)});
+                 AdamRule<T>(task.step)},
+                rule_again<AdamRule<T>>(task));
     }
     batch.flush();
   });

@@ -1,6 +1,7 @@
 // One block looks through all ids, with nothing written unless one is wrong; the copy is a launch
 // of its own. Tested in tests/cuda/runtime_test.cpp.
 #include <array>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -16,9 +17,9 @@ namespace {
 constexpr int threads = 1024;
 constexpr size_t most_pending = 4096;
 
-// In pinned memory. The kernel writes it only when it is free, the host only when it is not.
+// The first wrong index since the last report.
 struct Report {
-  volatile int64_t number;  // of the check; 0: free
+  int64_t number;  // of the check; 0: there is none
   int64_t position, value;
 };
 
@@ -51,12 +52,7 @@ __global__ void __launch_bounds__(threads)
     if (!is_right(ids[i], size, ignored)) first = i;
   }
   first = combine<threads>(first, Min());
-  if (threadIdx.x == 0 && first < n && report->number == 0) {
-    report->position = first;
-    report->value = ids[first];
-    __threadfence_system();
-    report->number = number;
-  }
+  if (threadIdx.x == 0 && first < n && report->number == 0) *report = {number, first, ids[first]};
 }
 
 struct Pending {
@@ -67,7 +63,8 @@ struct Pending {
 
 struct OfDevice {
   std::mutex mutex;
-  Report* report = nullptr;
+  std::unique_ptr<Storage> report;
+  Report* fetched = nullptr;  // its copy in pinned memory
   int64_t checks = 0;
   // Queued since the host last waited, and before: another thread may queue between a wait and
   // its report.
@@ -97,15 +94,25 @@ Tensor checked_indices(const char* op, const Tensor& ids, int64_t size, int64_t 
   }
   use(device);
   if (!own.report) {
-    STRETTO_CUDA(cudaMallocHost(reinterpret_cast<void**>(&own.report), sizeof(Report)));
-    own.report->number = 0;
+    STRETTO_CUDA(cudaMallocHost(reinterpret_cast<void**>(&own.fetched), sizeof(Report)));
+    *own.fetched = {};
+    own.report = std::make_unique<Storage>(int64_t(sizeof(Report)), ids.device());
+    STRETTO_CUDA(cudaMemsetAsync(own.report->data, 0, sizeof(Report), stream(device)));
   }
   (capturing(device) ? own.captured : own.pending).push_back({++own.checks, op, std::move(text)});
   launch(op, device, find_outside, 1, threads, ids.data<int64_t>(), n, size, ignored, own.checks,
-         own.report);
+         static_cast<Report*>(own.report->data));
   launch(op, device, replace_wrong, blocks_for(n, 256), 256, safe.data<int64_t>(),
          ids.data<int64_t>(), n, size, ignored);
   return safe;
+}
+
+void fetch_reports(int device) {
+  OfDevice& own = of_device(device);
+  const std::lock_guard lock(own.mutex);
+  if (!own.report || (own.pending.empty() && own.before.empty() && own.captured.empty())) return;
+  STRETTO_CUDA(cudaMemcpyAsync(own.fetched, own.report->data, sizeof(Report),
+                               cudaMemcpyDeviceToHost, stream(device)));
 }
 
 void raise_reports(int device) {
@@ -114,13 +121,12 @@ void raise_reports(int device) {
   if (!own.report) return;
   own.before.swap(own.pending);
   const std::vector<Pending> oldest = std::exchange(own.pending, {});
-  const int64_t number = own.report->number;
-  if (number == 0) return;
-  const int64_t position = own.report->position, value = own.report->value;
-  own.report->number = 0;
+  const Report found = std::exchange(*own.fetched, {});
+  if (found.number == 0) return;
+  STRETTO_CUDA(cudaMemsetAsync(own.report->data, 0, sizeof(Report), stream(device)));
   for (const std::vector<Pending>& some : {oldest, own.before, own.captured})
     for (const Pending& one : some)
-      if (one.number == number) fail(one.op, one.text(position, value));
+      if (one.number == found.number) fail(one.op, one.text(found.position, found.value));
 }
 
 }  // namespace stretto::cuda

@@ -18,7 +18,8 @@ using IndexText = std::function<std::string(int64_t position, int64_t value)>;
 STRETTO_KERNEL(Tensor checked_indices(const char* op, const Tensor& ids, int64_t size,
                                       int64_t ignored, IndexText text));
 
-/// Throws what has been found by the work that is done. Called after each wait for the device.
+/// Around each wait for the device: brings what has been found to the host, and throws it.
+STRETTO_KERNEL(void fetch_reports(int device));
 STRETTO_KERNEL(void raise_reports(int device));
 
 }  // namespace stretto::cuda

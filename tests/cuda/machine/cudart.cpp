@@ -231,7 +231,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, const void* f,
 cudaError_t cudaMalloc(void** p, size_t n) {
   if (lost()) return now();
   std::lock_guard lock(runtime_mutex());
-  if (const int e = refuse_in_capture("cudaMalloc")) return cudaError_t(e);
+  if (const int e = refuse_in_capture("cudaMalloc", true)) return cudaError_t(e);
   *p = nullptr;
   if (n == 0) return cudaSuccess;
   *p = reinterpret_cast<void*>(DeviceMemory::get().allocate(n));

@@ -99,12 +99,13 @@ cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
 
 // ---- capture and graphs
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   Lock lock(runtime_mutex());
   Stream& s = stream_of(handle);
   if (s.id == 0) return result(capture_unsupported);
   if (s.capture) return result(capture_unsupported);
   s.capture = std::make_unique<Graph>();
+  s.capture->relaxed = mode == cudaStreamCaptureModeRelaxed;
   return result(lost());
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
@@ -158,7 +159,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) {
   Lock lock(runtime_mutex());
-  if (const int e = refuse_in_capture("cudaHostAlloc")) return cudaError_t(e);
+  if (const int e = refuse_in_capture("cudaHostAlloc", true)) return cudaError_t(e);
   *p = allocate_pinned(n);
   return *p ? result(lost()) : result(out_of_memory);
 }

@@ -54,16 +54,21 @@ void caught(int, siginfo_t* info, void*) {
   sigaction(SIGSEGV, &before, nullptr);  // not ours: again, without us
 }
 
+// Each time: a test framework may have taken the signal since.
+void watch_signal() {
+  struct sigaction now = {};
+  sigaction(SIGSEGV, nullptr, &now);
+  if (now.sa_flags & SA_SIGINFO && now.sa_sigaction == caught) return;
+  before = now;
+  now = {};
+  now.sa_sigaction = caught;
+  now.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigaction(SIGSEGV, &now, nullptr);
+}
+
 }  // namespace
 
 void* allocate_pinned(u64 bytes) {
-  static const bool installed = [] {
-    struct sigaction action = {};
-    action.sa_sigaction = caught;
-    action.sa_flags = SA_SIGINFO | SA_NODEFER;
-    return sigaction(SIGSEGV, &action, &before) == 0;
-  }();
-  (void)installed;
   const u64 room = (bytes + page - 1) / page * page;
   void* p = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
@@ -92,6 +97,7 @@ bool is_pinned(const void* p, u64 bytes) {
 
 void hold_pinned(const void* p, u64 bytes, bool writes) {
   if (pending_count == most || bytes == 0) return;
+  watch_signal();
   pending[pending_count] = {u64(p), bytes, writes};
   ++pending_count;
   protect(u64(p), bytes, writes ? PROT_NONE : PROT_READ);

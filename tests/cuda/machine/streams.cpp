@@ -132,8 +132,11 @@ bool capturing() {
   return std::any_of(streams().begin(), streams().end(),
                      [](const auto& s) { return s && s->capture; });
 }
-int refuse_in_capture(const char* call) {
-  if (!capturing()) return success;
+int refuse_in_capture(const char* call, bool takes_memory) {
+  const bool refused = std::any_of(streams().begin(), streams().end(), [&](const auto& s) {
+    return s && s->capture && !(takes_memory && s->capture->relaxed);
+  });
+  if (!refused) return success;
   std::fprintf(stderr, "machine, a note: %s breaks a stream capture\n", call);
   for (auto& s : streams())
     if (s && s->capture) s->capture->broken = true;

@@ -27,6 +27,7 @@ struct Work {
 struct Graph {
   std::vector<Work> works;
   bool broken = false;
+  bool relaxed = false;  // cudaStreamCaptureModeRelaxed: memory may be taken
 };
 
 struct Stream {
@@ -57,8 +58,9 @@ int synchronise(Stream&, u64 up_to);
 int synchronise_all();
 void wait(Stream&, const Event&);
 
-/// An error when a call cannot stand in a capture, which it breaks.
-int refuse_in_capture(const char* call);
+/// An error when a call cannot stand in a capture, which it breaks; what takes memory can in one
+/// that is relaxed.
+int refuse_in_capture(const char* call, bool takes_memory = false);
 bool capturing();
 
 /// The work that runs now touches a block of device memory: it must come after what others did.
