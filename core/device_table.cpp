@@ -43,14 +43,25 @@ class Tables {
   int64_t bytes_ = 0;
 };
 
+std::mutex mutex;
+
+// Never destroyed: the GPU's memory is not to be freed after main.
+std::map<int, Tables>& all() {
+  static auto* tables = new std::map<int, Tables>;
+  return *tables;
+}
+
 }  // namespace
 
-Tensor kept_table(const std::string& key, Device device, const std::function<Tensor()>& make) {
-  // Never destroyed: the GPU's memory is not to be freed after main.
-  static std::mutex mutex;
-  static auto* all = new std::map<int, Tables>;
+void drop_tables(Device device) {
+  if (device.is_cpu()) return;
   const std::lock_guard lock(mutex);
-  Tables& tables = (*all)[device.index];
+  all()[device.index] = {};
+}
+
+Tensor kept_table(const std::string& key, Device device, const std::function<Tensor()>& make) {
+  const std::lock_guard lock(mutex);
+  Tables& tables = all()[device.index];
   Tensor table = tables.find(key);
   if (!table.defined()) {
     table = make().to(device);

@@ -12,8 +12,11 @@
 namespace stretto {
 
 /// What `make()` returned for this key, on `device`. The tables that were used last are kept, up to
-/// 256 MiB on each device.
+/// 256 MiB on each device, until release_cached_memory().
 Tensor kept_table(const std::string& key, Device device, const std::function<Tensor()>& make);
+
+/// Forgets those of a device.
+void drop_tables(Device device);
 
 inline void append_key(std::string& key, const char* name) { key.append(name).push_back('\0'); }
 template <class T>

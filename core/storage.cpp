@@ -11,13 +11,15 @@
 #include <string_view>
 #include <vector>
 
+#include "core/device_table.h"
 #include "core/gpu_runtime.h"
 
 namespace stretto {
 namespace {
 
 /// STRETTO_ALLOC=exact: a block of its own and of its very size for each request, given back at
-/// once, and NaN in new memory of the CPU. What reads or writes astray is then seen by whoever looks.
+/// once, and NaN in new memory of the CPU. What reads or writes astray is then seen by whoever
+/// looks.
 bool exact() {
   static const bool set = [] {
     const char* text = std::getenv("STRETTO_ALLOC");
@@ -193,7 +195,10 @@ Allocator& allocator(Device device) {
 MemoryStats memory_stats(Device device) { return allocator(device).stats(); }
 void reset_peak_memory(Device device) { allocator(device).reset_peak(); }
 void set_memory_limit(int64_t bytes, Device device) { allocator(device).set_limit(bytes); }
-void release_cached_memory(Device device) { allocator(device).release(); }
+void release_cached_memory(Device device) {
+  drop_tables(device);
+  allocator(device).release();
+}
 
 // Blocks of the device's allocator, by their rounded sizes.
 class PoolBlocks {

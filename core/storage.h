@@ -36,7 +36,7 @@ void reset_peak_memory(Device device = cpu);
 /// any call may throw std::bad_alloc instead.
 void set_memory_limit(int64_t bytes, Device device = cpu);
 
-/// Returns cached blocks to the system.
+/// Returns cached blocks to the system, and the tables that a GPU keeps (core/device_table.h).
 void release_cached_memory(Device device = cpu);
 
 /// Memory of a device apart from the rest, for what must keep its place: blocks that are freed

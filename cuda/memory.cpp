@@ -80,13 +80,13 @@ class Staging {
 };
 
 Staging& staging(int device) {
+  use(device);
   // Never destroyed, as the streams.
   static std::mutex mutex;
   static auto* all = new std::vector<std::unique_ptr<Staging>>(size_t(device_count()));
   const std::lock_guard lock(mutex);
   std::unique_ptr<Staging>& one = all->at(size_t(device));
   if (!one) one = std::make_unique<Staging>(device);
-  use(device);
   return *one;
 }
 
@@ -135,9 +135,10 @@ void copy(void* to, Device to_device, const void* from, Device from_device, int6
 }
 
 void synchronize(int device) {
+  const cudaStream_t its = stream(device);
   refuse_in_capture("waiting for the device", device);
   fetch_reports(device);
-  STRETTO_CUDA(cudaStreamSynchronize(stream(device)));
+  STRETTO_CUDA(cudaStreamSynchronize(its));
   raise_reports(device);
 }
 

@@ -46,6 +46,7 @@ void destroy(Graph*) noexcept {}
 #include "cuda/optim.h"
 #include "cuda/random.h"
 #include "cuda/reduce.h"
+#include "cuda/reports.h"
 #include "cuda/skew.h"
 #include "cuda/softmax.h"
 #include "cuda/sort.h"

@@ -10,7 +10,6 @@
 #include "cuda/capture.h"
 #include "cuda/common.cuh"
 #include "cuda/optim.h"
-#include "ops/optim.h"
 
 namespace stretto::cuda {
 namespace {

@@ -7,11 +7,6 @@
 #include "cuda/kernel.h"
 #include "ops/optim_math.h"
 
-namespace stretto {
-struct SgdTask;
-struct AdamTask;
-}  // namespace stretto
-
 namespace stretto::cuda {
 
 STRETTO_KERNEL(void sgd_steps(std::span<const SgdTask> tasks));

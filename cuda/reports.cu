@@ -1,7 +1,6 @@
 // One block looks through all ids, with nothing written unless one is wrong; the copy is a launch
 // of its own. Tested in tests/cuda/runtime_test.cpp.
 #include <array>
-#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -63,7 +62,7 @@ struct Pending {
 
 struct OfDevice {
   std::mutex mutex;
-  std::unique_ptr<Storage> report;
+  Report* report = nullptr;
   Report* fetched = nullptr;  // its copy in pinned memory
   int64_t checks = 0;
   // Queued since the host last waited, and before: another thread may queue between a wait and
@@ -96,12 +95,12 @@ Tensor checked_indices(const char* op, const Tensor& ids, int64_t size, int64_t 
   if (!own.report) {
     STRETTO_CUDA(cudaMallocHost(reinterpret_cast<void**>(&own.fetched), sizeof(Report)));
     *own.fetched = {};
-    own.report = std::make_unique<Storage>(int64_t(sizeof(Report)), ids.device());
-    STRETTO_CUDA(cudaMemsetAsync(own.report->data, 0, sizeof(Report), stream(device)));
+    STRETTO_CUDA(cudaMalloc(reinterpret_cast<void**>(&own.report), sizeof(Report)));
+    STRETTO_CUDA(cudaMemsetAsync(own.report, 0, sizeof(Report), stream(device)));
   }
   (capturing(device) ? own.captured : own.pending).push_back({++own.checks, op, std::move(text)});
   launch(op, device, find_outside, 1, threads, ids.data<int64_t>(), n, size, ignored, own.checks,
-         static_cast<Report*>(own.report->data));
+         own.report);
   launch(op, device, replace_wrong, blocks_for(n, 256), 256, safe.data<int64_t>(),
          ids.data<int64_t>(), n, size, ignored);
   return safe;
@@ -111,8 +110,8 @@ void fetch_reports(int device) {
   OfDevice& own = of_device(device);
   const std::lock_guard lock(own.mutex);
   if (!own.report || (own.pending.empty() && own.before.empty() && own.captured.empty())) return;
-  STRETTO_CUDA(cudaMemcpyAsync(own.fetched, own.report->data, sizeof(Report),
-                               cudaMemcpyDeviceToHost, stream(device)));
+  STRETTO_CUDA(cudaMemcpyAsync(own.fetched, own.report, sizeof(Report), cudaMemcpyDeviceToHost,
+                               stream(device)));
 }
 
 void raise_reports(int device) {
@@ -123,7 +122,7 @@ void raise_reports(int device) {
   const std::vector<Pending> oldest = std::exchange(own.pending, {});
   const Report found = std::exchange(*own.fetched, {});
   if (found.number == 0) return;
-  STRETTO_CUDA(cudaMemsetAsync(own.report->data, 0, sizeof(Report), stream(device)));
+  STRETTO_CUDA(cudaMemsetAsync(own.report, 0, sizeof(Report), stream(device)));
   for (const std::vector<Pending>& some : {oldest, own.before, own.captured})
     for (const Pending& one : some)
       if (one.number == found.number) fail(one.op, one.text(found.position, found.value));

@@ -7,27 +7,12 @@
 // which counts unless the weight is no longer the master rounded: then it was set from outside.
 #pragma once
 
-#include <functional>
 #include <span>
 
 #include "core/tensor.h"
 #include "ops/optim_math.h"
 
 namespace stretto {
-
-/// `momentum` is undefined where there is none, `master` unless the weight is bf16.
-struct SgdTask {
-  Tensor weight, gradient, master, momentum;
-  SgdStep step;
-  std::function<SgdStep()> again = {};  // in a captured step: that of the replay that begins
-};
-
-/// `v_max` is undefined without amsgrad.
-struct AdamTask {
-  Tensor weight, gradient, master, m, v, v_max;
-  AdamStep step;
-  std::function<AdamStep()> again = {};  // as above
-};
 
 /// Stochastic gradient descent. All tasks are checked before the first is done; nothing is
 /// allocated.

@@ -42,7 +42,8 @@ LmTraining::LmTraining(const LmSettings& s, nn::Tokenizer tokenizer, nn::TokenSt
 }
 
 Tensor LmTraining::loss(int64_t step) {
-  const auto [inputs, targets] = segments_(step).to(model.device());
+  const auto [inputs, targets] =
+      trainer.fed_batch(step, [this](int64_t i) { return segments_(i); });
   after_ = segments_.starts_epoch(step) ? nn::TransformerXL::Memory() : memory_;
   return mean(model.nll(inputs, targets, settings.memory > 0 ? &after_ : nullptr));
 }

@@ -139,6 +139,7 @@ TEST_CASE("an index out of range is told on the GPU as on the CPU", "[cuda]") {
   const auto text = [](auto f) {
     try {
       f();
+      synchronize(gpu);  // where a GPU reports it
     } catch (const Error& error) {
       std::string said = error.what();
       for (size_t at; (at = said.find(" on cuda:0")) != std::string::npos;) said.erase(at, 10);

@@ -8,6 +8,7 @@
 
 #include "core/device.h"
 #include "core/parallel.h"
+#include "tests/cuda/gpu.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/op_check.h"
 
@@ -120,15 +121,14 @@ TEST_CASE("errors of ops have the promised text", "[ops]") {
 }
 
 TEST_CASE("ops on CUDA agree with their reference", "[ops][cuda]") {
-  if (!cuda_available()) STRETTO_SKIP(cuda_description());
-  const Device gpu = "cuda";
-  const int64_t live_there = memory_stats(gpu).live;
+  NEEDS_GPU();
+  const int64_t live_there = gpu_bytes();
   for (DType dtype : {f32, bf16, f64}) {
     for_each_sample([&](const Op& op, const Sample& sample) {
       Usage usage;
       check_against_reference(op, sample, dtype, gpu, usage);
     });
-    CHECK(memory_stats(gpu).live == live_there);
+    CHECK(gpu_bytes() == live_there);
   }
 }
 
