@@ -15,8 +15,8 @@ struct Place {
   DType dtype = f32;
 };
 
-/// Takes "--device cpu|cuda|cuda:N" and "--dtype f32|bf16" out of the arguments; the others move up.
-/// Where an option has no or another value, or the device cannot be used, the program ends with
+/// Takes "--device cpu|cuda|cuda:N" and "--dtype f32|bf16" out of the arguments; the others move
+/// up. Where an option has no or another value, or the device cannot be used, the program ends with
 /// status 2 after a line on standard error.
 Place take_place(int& argc, char** argv);
 
