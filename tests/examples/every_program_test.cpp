@@ -107,7 +107,8 @@ TEST_CASE("programs train in bf16 and go on in it", "[examples]") {
     INFO(begun.err);
     REQUIRE(begun.status == 0);
     bool halves = false, masters = false;
-    for (const auto& entry : stretto::nn::SafetensorsFile(file).entries()) {
+    const stretto::nn::SafetensorsFile saved(file);
+    for (const auto& entry : saved.entries()) {
       halves = halves || entry.dtype == "BF16";
       masters = masters || (entry.name.ends_with("master") && entry.dtype == "F32");
     }
