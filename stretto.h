@@ -54,6 +54,7 @@
 #include "nn/training/evaluate.h"
 #include "nn/training/metrics.h"
 #include "nn/training/optim.h"
+#include "nn/training/place.h"
 #include "nn/training/progress.h"
 #include "nn/training/schedule.h"
 #include "nn/training/segments.h"

@@ -42,6 +42,24 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
+add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)  # tests/cuda/machine reads the PTX
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime per program, the one cuBLAS uses
 set(STRETTO_WITH_CUDA ON)
 message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
+
+# Registers that do not suffice and arrays that are indexed end up in local memory: an error, except
+# in elementwise_sines.cu, which says why. What must have the CPU's bits has no fused products and
+# sums.
+function(stretto_kernel_flags)
+  foreach(source ${ARGN})
+    cmake_path(GET source FILENAME name)
+    set(options "")
+    if(name MATCHES "\\.cu$" AND NOT name STREQUAL "elementwise_sines.cu")
+      list(APPEND options -Xptxas=-warn-spills,-warn-lmem-usage,-Werror)
+    endif()
+    if(name MATCHES "^(create|random)\\.cu$")
+      list(APPEND options -fmad=false)
+    endif()
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${options}")
+  endforeach()
+endfunction()

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "core/device.h"
@@ -19,5 +20,22 @@ void* allocate(int64_t bytes, int device);
 void free(void* block, int device);
 void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes);
 void synchronize(int device);
+
+/// Work on a device that was queued once, kept, and is queued again as one launch.
+struct Graph;
+
+/// From here to end_capture() this thread's work on the device is kept, not done. What a replay
+/// could not repeat throws: copies from and to the host, waiting. The memory must come from a pool
+/// (core/storage.h) that lives as long as the graph.
+Graph* begin_capture(int device);
+void end_capture(Graph* graph);
+/// Queues it, with the random numbers that the program would draw now.
+void replay(Graph* graph);
+/// Whether this thread is between begin_capture() and end_capture() on the device.
+bool capturing(int device);
+/// There: what the host does before each replay.
+void before_replay(int device, std::function<void()> f);
+/// Ends a capture that was begun and not ended, and frees the graph.
+void destroy(Graph* graph) noexcept;
 
 }  // namespace stretto::cuda

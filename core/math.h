@@ -2,7 +2,8 @@
 // loop over them into vector code with its usual rules on NaN and infinity kept (no -ffast-math).
 // The loop belongs in a function marked STRETTO_CLONES, compiled with
 //   -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
-// and then every instruction set gives the same bits. On the device the functions are CUDA's.
+// and then every instruction set gives the same bits. On the device the functions are
+// CUDA's, except where those need local memory (sin, cos).
 //
 // Each float function names its method and the largest error, in units in the last place, found
 // over all 2^32 inputs against a double reference. NaN gives NaN everywhere. The double versions
@@ -66,21 +67,6 @@ STRETTO_MATH_INLINE double abs(double x) { return std::fabs(x); }
 STRETTO_MATH_INLINE float sqrt(float x) { return std::sqrt(x); }
 STRETTO_MATH_INLINE double sqrt(double x) { return std::sqrt(x); }
 
-#ifdef __CUDA_ARCH__
-
-STRETTO_MATH_INLINE float rsqrt(float x) { return ::rsqrtf(x); }
-STRETTO_MATH_INLINE float exp(float x) { return ::expf(x); }
-STRETTO_MATH_INLINE float log(float x) { return ::logf(x); }
-STRETTO_MATH_INLINE float tanh(float x) { return ::tanhf(x); }
-STRETTO_MATH_INLINE float erf(float x) { return ::erff(x); }
-STRETTO_MATH_INLINE float sin(float x) { return ::sinf(x); }
-STRETTO_MATH_INLINE float cos(float x) { return ::cosf(x); }
-STRETTO_MATH_INLINE float softplus(float x) {
-  return ::fmaxf(x, 0.0f) + ::log1pf(::expf(-::fabsf(x)));
-}
-
-#else
-
 namespace detail {
 
 STRETTO_MATH_INLINE uint32_t bits(float x) { return std::bit_cast<uint32_t>(x); }
@@ -139,6 +125,16 @@ STRETTO_MATH_INLINE float log1p_reduced(float f, float k) {
   return k * 0.693145752f + (f + (z * (f * p - 0.5f) + k * 1.42860677e-6f));
 }
 
+/// sin(r + quadrant·pi/2) for |r| <= pi/4.
+STRETTO_MATH_INLINE float sin_reduced(float r, uint32_t quadrant) {
+  const float r2 = r * r;
+  const float s = r + r * r2 * ((-0.000195182845f * r2 + 0.00833218917f) * r2 - 0.166666552f);
+  const float c =
+      1.0f + r2 * (r2 * ((2.44325638e-5f * r2 - 0.00138873106f) * r2 + 0.0416666456f) - 0.5f);
+  const float value = (quadrant & 1u) != 0 ? c : s;
+  return from_bits(bits(value) ^ ((quadrant & 2u) << 30));
+}
+
 /// sin(|x| + quarters·pi/2) with the sign not yet that of x. Below 2^31 the reduction modulo pi/2
 /// is exact enough for any result, in double, with pi/2 in three parts of which the first two have
 /// 22 bits; from there on the answer is NaN, and the ops sin and cos ask the standard library.
@@ -148,17 +144,68 @@ STRETTO_MATH_INLINE float sin_abs(float x, uint32_t quarters) {
   const double shifted = d * 0.6366197723675814 + 6755399441055744.0;
   const double n = shifted - 6755399441055744.0;
   const float r = float(((d - n * 0x1.921fb8p+0) + n * 0x1.5dde98p-23) - n * 0x1.8469898cc517p-48);
-  const uint32_t quadrant = uint32_t(std::bit_cast<uint64_t>(shifted)) + quarters;
-  const float r2 = r * r;
-  const float s = r + r * r2 * ((-0.000195182845f * r2 + 0.00833218917f) * r2 - 0.166666552f);
-  const float c =
-      1.0f + r2 * (r2 * ((2.44325638e-5f * r2 - 0.00138873106f) * r2 + 0.0416666456f) - 0.5f);
-  const float value = (quadrant & 1u) != 0 ? c : s;
-  const float signed_value = from_bits(bits(value) ^ ((quadrant & 2u) << 30));
-  return a < 2147483648.0f ? signed_value : kNaN;
+  const float value = sin_reduced(r, uint32_t(std::bit_cast<uint64_t>(shifted)) + quarters);
+  return a < 2147483648.0f ? value : kNaN;
+}
+
+/// The same for |x| >= 2^31, on the device (Payne & Hanek, 1983): of the bits of 2/pi only 96
+/// matter to |x|·2/pi modulo 4, from the one that the last bit of x turns into 2. They are
+/// selected, as an indexed table would lie in local memory. NaN for infinities.
+STRETTO_MATH_INLINE float sin_far(float x, uint32_t quarters) {
+  const float a = std::fabs(x);
+  const uint32_t at = (bits(a) >> 23) - 152u, skip = at & 31u, word = at >> 5;
+  const auto pick = [word](uint32_t w0, uint32_t w1, uint32_t w2, uint32_t w3) {
+    return word == 0u ? w0 : word == 1u ? w1 : word == 2u ? w2 : w3;
+  };
+  const uint32_t p0 = pick(0xA2F9836Eu, 0x4E441529u, 0xFC2757D1u, 0xF534DDC0u);
+  const uint32_t p1 = pick(0x4E441529u, 0xFC2757D1u, 0xF534DDC0u, 0xDB629599u);
+  const uint32_t p2 = pick(0xFC2757D1u, 0xF534DDC0u, 0xDB629599u, 0x3C439041u);
+  const uint32_t p3 = pick(0xF534DDC0u, 0xDB629599u, 0x3C439041u, 0xFE5163ABu);
+  const auto window = [skip](uint32_t high, uint32_t low) {
+    return uint32_t(((uint64_t(high) << 32 | low) << skip) >> 32);
+  };
+  const uint64_t high = uint64_t(window(p0, p1)) << 32 | window(p1, p2);
+  const uint64_t mantissa = (bits(a) & 0x7FFFFFu) | 0x800000u;
+  const uint64_t turn = mantissa * high + (mantissa * window(p2, p3) >> 32);  // 2^64: four quarters
+  const uint64_t nearest = (turn + (uint64_t(1) << 61)) >> 62;
+  const double rest = double(int64_t(turn - (nearest << 62))) * 0x1.921fb54442d18p-62;
+  const float value = sin_reduced(float(rest), uint32_t(nearest) + quarters);
+  return a < kInfinity ? value : kNaN;
+}
+
+// Exponent and mantissa in [sqrt(1/2), sqrt(2)), polynomial of degree 10. All x; 0.96 ulp.
+STRETTO_MATH_INLINE float log(float x) {
+  const bool tiny = x < 0x1p-126f;
+  const uint32_t u = bits(tiny ? x * 0x1p25f : x);
+  const uint32_t biased = (u + (0x3F800000u - 0x3F3504F3u)) >> 23;
+  const float f = from_bits(u - (biased << 23) + 0x3F800000u) - 1.0f;
+  const float k = float(int32_t(biased)) - (tiny ? 152.0f : 127.0f);
+  const float finite = log1p_reduced(f, k);
+  const float positive = x < kInfinity ? finite : x;
+  return x > 0.0f ? positive : x == 0.0f ? -kInfinity : kNaN;
 }
 
 }  // namespace detail
+
+#ifdef __CUDA_ARCH__
+
+STRETTO_MATH_INLINE float rsqrt(float x) { return ::rsqrtf(x); }
+STRETTO_MATH_INLINE float exp(float x) { return ::expf(x); }
+STRETTO_MATH_INLINE float log(float x) { return ::logf(x); }
+STRETTO_MATH_INLINE float tanh(float x) { return ::tanhf(x); }
+STRETTO_MATH_INLINE float erf(float x) { return ::erff(x); }
+STRETTO_MATH_INLINE float sin(float x) {
+  const float a = std::fabs(x), y = a < 0x1p31f ? detail::sin_abs(x, 0) : detail::sin_far(x, 0);
+  return detail::from_bits(detail::bits(y) ^ (detail::bits(x) & 0x80000000u));
+}
+STRETTO_MATH_INLINE float cos(float x) {
+  return std::fabs(x) < 0x1p31f ? detail::sin_abs(x, 1) : detail::sin_far(x, 1);
+}
+STRETTO_MATH_INLINE float softplus(float x) {
+  return ::fmaxf(x, 0.0f) + ::log1pf(::expf(-::fabsf(x)));
+}
+
+#else
 
 // Square root and division, each rounded. All x; 1.5 ulp.
 STRETTO_MATH_INLINE float rsqrt(float x) { return 1.0f / std::sqrt(x); }
@@ -169,17 +216,7 @@ STRETTO_MATH_INLINE float exp(float x) {
   return detail::exp_bounded(x < -105.0f ? -105.0f : x);
 }
 
-// Exponent and mantissa in [sqrt(1/2), sqrt(2)), polynomial of degree 10. All x; 0.96 ulp.
-STRETTO_MATH_INLINE float log(float x) {
-  const bool tiny = x < 0x1p-126f;
-  const uint32_t u = detail::bits(tiny ? x * 0x1p25f : x);
-  const uint32_t biased = (u + (0x3F800000u - 0x3F3504F3u)) >> 23;
-  const float f = detail::from_bits(u - (biased << 23) + 0x3F800000u) - 1.0f;
-  const float k = float(int32_t(biased)) - (tiny ? 152.0f : 127.0f);
-  const float finite = detail::log1p_reduced(f, k);
-  const float positive = x < detail::kInfinity ? finite : x;
-  return x > 0.0f ? positive : x == 0.0f ? -detail::kInfinity : detail::kNaN;
-}
+STRETTO_MATH_INLINE float log(float x) { return detail::log(x); }
 
 // E / (E + 2) with E = e^2|x| - 1, free of cancellation. All x; 2.61 ulp.
 STRETTO_MATH_INLINE float tanh(float x) {

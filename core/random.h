@@ -49,12 +49,18 @@ STRETTO_HD inline float uniform_from_bits(uint32_t bits) {
   return float(bits >> 8) * (1.0f / 16777216.0f);
 }
 
-/// Two independent standard normals from two 32-bit draws (Box–Muller).
+/// Two independent standard normals from two 32-bit draws (Box–Muller); the same bits on the
+/// device, where no products and sums are fused (cuda/random.cu).
 STRETTO_HD inline void normals_from_bits(uint32_t a, uint32_t b, float& first, float& second) {
-  const float radius = math::sqrt(-2.0f * math::log(1.0f - uniform_from_bits(a)));
+  const float radius = math::sqrt(-2.0f * math::detail::log(1.0f - uniform_from_bits(a)));
   const float angle = 6.283185307179586f * uniform_from_bits(b);
-  first = radius * math::cos(angle);
-  second = radius * math::sin(angle);
+  first = radius * math::detail::sin_abs(angle, 1);
+  second = radius * math::detail::sin_abs(angle, 0);
+}
+
+/// A whole number in [0, range) from two 32-bit draws, multiplied up; range <= 2^32.
+STRETTO_HD inline uint64_t below_from_bits(uint64_t range, uint32_t high, uint32_t low) {
+  return (high * range + (low * range >> 32)) >> 32;
 }
 
 /// Integers 4·first_block … of a sequence, four per block; fast on the CPU.

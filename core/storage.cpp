@@ -8,20 +8,41 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <string_view>
 #include <vector>
 
+#include "core/device_table.h"
 #include "core/gpu_runtime.h"
 
 namespace stretto {
 namespace {
 
+/// STRETTO_ALLOC=exact: a block of its own and of its very size for each request, given back at
+/// once, and NaN in new memory of the CPU. What reads or writes astray is then seen by whoever
+/// looks.
+bool exact() {
+  static const bool set = [] {
+    const char* text = std::getenv("STRETTO_ALLOC");
+    check(!text || !*text || std::string_view(text) == "exact", "allocate",
+          "STRETTO_ALLOC is \"exact\" or not set; got ", text);
+    return text && *text;
+  }();
+  return set;
+}
+
 int64_t rounded(int64_t bytes) {
+  if (exact()) return bytes;
   if (bytes <= 512) return std::max<int64_t>((bytes + 63) / 64 * 64, 64);
   const int64_t step = int64_t(std::bit_floor(uint64_t(bytes))) / 8;
   return (bytes + step - 1) / step * step;
 }
 
 void* system_allocate(int64_t bytes, Device device) {
+  if (exact() && device.is_cpu()) {
+    void* block = nullptr;
+    if (posix_memalign(&block, 64, size_t(bytes)) != 0) return nullptr;
+    return std::memset(block, 0xff, size_t(bytes));
+  }
   return device.is_cuda() ? cuda::allocate(bytes, device.index)
                           : std::aligned_alloc(64, size_t((bytes + 63) / 64 * 64));
 }
@@ -73,8 +94,18 @@ class Allocator {
     const int64_t bytes = rounded(request);
     std::lock_guard lock(mutex_);
     stats_.live -= request;
-    stats_.cached += bytes;
-    sizes_.find(bytes)->second.free.push_back(block);
+    const auto size = sizes_.find(bytes);
+    if (!exact()) {
+      stats_.cached += bytes;
+      size->second.free.push_back(block);
+      return;
+    }
+    held_ -= bytes;
+    if (--size->second.count == 0) sizes_.erase(size);
+    try {
+      system_free(block, device_);
+    } catch (const Error&) {  // a device that is lost has lost its memory too
+    }
   }
 
   void release() {
@@ -120,14 +151,19 @@ class Allocator {
     return block;
   }
 
+  // A block is forgotten before it is freed: a device that a fault has taken away refuses that.
   void release_unlocked() {
+    if (device_.is_cuda() && stats_.cached > 0) cuda::synchronize(device_.index);
     for (auto it = sizes_.begin(); it != sizes_.end();) {
       auto& [bytes, blocks] = *it;
-      for (void* block : blocks.free) system_free(block, device_);
-      blocks.count -= blocks.free.size();
-      stats_.cached -= bytes * int64_t(blocks.free.size());
-      held_ -= bytes * int64_t(blocks.free.size());
-      blocks.free.clear();
+      while (!blocks.free.empty()) {
+        void* block = blocks.free.back();
+        blocks.free.pop_back();
+        --blocks.count;
+        stats_.cached -= bytes;
+        held_ -= bytes;
+        system_free(block, device_);
+      }
       it = blocks.count == 0 ? sizes_.erase(it) : std::next(it);
     }
   }
@@ -159,14 +195,69 @@ Allocator& allocator(Device device) {
 MemoryStats memory_stats(Device device) { return allocator(device).stats(); }
 void reset_peak_memory(Device device) { allocator(device).reset_peak(); }
 void set_memory_limit(int64_t bytes, Device device) { allocator(device).set_limit(bytes); }
-void release_cached_memory(Device device) { allocator(device).release(); }
+void release_cached_memory(Device device) {
+  drop_tables(device);
+  allocator(device).release();
+}
+
+// Blocks of the device's allocator, by their rounded sizes.
+class PoolBlocks {
+ public:
+  explicit PoolBlocks(Device device) : device_(device) {}
+  ~PoolBlocks() {
+    for (const auto& [bytes, blocks] : free_)
+      for (void* block : blocks) allocator(device_).free(block, bytes);
+  }
+  Device device() const { return device_; }
+
+  void* allocate(int64_t request) {
+    const int64_t bytes = rounded(request);
+    const std::lock_guard lock(mutex_);
+    std::vector<void*>& blocks = free_[bytes];
+    if (!blocks.empty()) {
+      void* block = blocks.back();
+      blocks.pop_back();
+      return block;
+    }
+    blocks.reserve(size_t(++count_[bytes]));  // free() does not allocate
+    return allocator(device_).allocate(bytes);
+  }
+
+  void free(void* block, int64_t request) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.find(rounded(request))->second.push_back(block);
+  }
+
+ private:
+  const Device device_;
+  std::mutex mutex_;
+  std::map<int64_t, std::vector<void*>> free_;
+  std::map<int64_t, int64_t> count_;  // blocks of each size, in use or free
+};
+
+MemoryPool::MemoryPool(Device device) : blocks_(std::make_shared<PoolBlocks>(device)) {}
+
+Device MemoryPool::device() const { return blocks_->device(); }
+
+MemoryPool::Use::Use(const MemoryPool& pool) : before_(thread_state.pool) {
+  thread_state.pool = &pool.blocks_;
+}
+
+MemoryPool::Use::~Use() { thread_state.pool = before_; }
 
 Storage::Storage(int64_t n, Device where) : bytes(n), device(where) {
-  if (bytes > 0) data = allocator(device).allocate(bytes);
+  if (bytes == 0) return;
+  if (const auto* active = thread_state.pool; active && (*active)->device() == device) {
+    data = (*active)->allocate(bytes);
+    pool = *active;
+  } else {
+    data = allocator(device).allocate(bytes);
+  }
 }
 
 Storage::~Storage() {
-  if (data) allocator(device).free(data, bytes);
+  if (!data) return;
+  pool ? pool->free(data, bytes) : allocator(device).free(data, bytes);
 }
 
 void copy_bytes(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {

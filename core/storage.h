@@ -14,6 +14,8 @@
 
 namespace stretto {
 
+class PoolBlocks;  // core/storage.cpp
+
 /// What the allocator of a device holds, in bytes. `live` is in use by storages now, `peak` the
 /// most that was since the last reset, `cached` is kept for reuse, `limit` caps what is taken from
 /// the system.
@@ -34,8 +36,31 @@ void reset_peak_memory(Device device = cpu);
 /// any call may throw std::bad_alloc instead.
 void set_memory_limit(int64_t bytes, Device device = cpu);
 
-/// Returns cached blocks to the system.
+/// Returns cached blocks to the system, and the tables that a GPU keeps (core/device_table.h).
 void release_cached_memory(Device device = cpu);
+
+/// Memory of a device apart from the rest, for what must keep its place: blocks that are freed
+/// serve only this pool's requests, until it and all that it served are gone. They count as in use.
+class MemoryPool {
+ public:
+  explicit MemoryPool(Device device);
+  Device device() const;
+
+  /// While it lives, what this thread makes on the pool's device comes from the pool.
+  class Use {
+   public:
+    explicit Use(const MemoryPool& pool);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    const std::shared_ptr<PoolBlocks>* before_;
+  };
+
+ private:
+  std::shared_ptr<PoolBlocks> blocks_;
+};
 
 /// A reference-counted block. `version` grows with every in-place change through any view; the
 /// tape uses it to notice that a saved tensor was overwritten.
@@ -50,6 +75,7 @@ struct Storage {
   Device device;
   uint32_t version = 0;
   uint64_t scope = thread_state.scope;  // what checkpoint() ran when this was made; 0: nothing
+  std::shared_ptr<PoolBlocks> pool;     // where it came from; null: the device's allocator
 };
 
 /// Copies bytes between any two devices; returns when the source may be reused.

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 namespace stretto {
 
 struct RandomSource;  // core/random.h
 class Replay;         // autograd/replay.h
+class PoolBlocks;     // core/storage.h
 
 struct ThreadState {
   bool recording = true;              // ops are put on the tape (autograd/tape.h)
@@ -16,6 +18,7 @@ struct ThreadState {
   RandomSource* random = nullptr;     // where keys come from; null: the state of the program
   Replay* replay = nullptr;           // the function that checkpoint() runs here
   uint64_t scope = 0;                 // its number; storages remember in which they were made
+  const std::shared_ptr<PoolBlocks>* pool = nullptr;  // where memory of its device comes from
 };
 
 inline constinit thread_local ThreadState thread_state;

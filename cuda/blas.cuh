@@ -3,13 +3,26 @@
 
 #include <cublas_v2.h>
 
-#include "cuda/common.cuh"
+#include <mutex>
+
+#include "core/storage.h"
+#include "cuda/runtime.h"
 
 namespace stretto::cuda {
 
-/// The device's handle, made at the first use and kept. Makes the device current. Products
-/// keep full precision: no TF32, and no partial sums in bf16.
-cublasHandle_t blas(int device);
+/// A device's handle on its stream, with a workspace of ours, locked: cuBLAS does not recommend a
+/// handle to be used by two threads. Products keep full precision: no TF32, and no partial sums in
+/// bf16.
+class Blas {
+ public:
+  /// Waits for the handle, made at its first use; makes the device current.
+  explicit Blas(int device);
+  operator cublasHandle_t() const { return handle_; }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+  cublasHandle_t handle_ = nullptr;
+};
 
 inline void check_blas(cublasStatus_t status, const char* call) {
   if (status != CUBLAS_STATUS_SUCCESS) [[unlikely]]

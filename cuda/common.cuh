@@ -1,40 +1,30 @@
-// What all kernels share: checked calls, launches, conversions, reductions within a warp or block.
+// What all kernels share: launches, conversions, reductions within a warp or block.
 //
-// Policy: one stream per device, the legacy default one, so that everything on a device runs in the
-// order it was asked for; that is what lets the allocator hand a freed block out again at once.
 // Kernels walk grid-stride loops over 64-bit indices; no launch has an empty grid. No atomics.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/tensor.h"
 #include "cuda/index.h"
+#include "cuda/runtime.h"
 
 namespace stretto::cuda {
 
-/// Throws Error naming the call and the runtime's words for the error.
-[[noreturn]] void fail_call(const char* call, cudaError_t error);
-inline void check_call(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) [[unlikely]]
-    fail_call(call, error);
-}
-#define STRETTO_CUDA(call) ::stretto::cuda::check_call(call, #call)
-
-/// Makes the device the calling thread's current one.
-inline void use(int device) { STRETTO_CUDA(cudaSetDevice(device)); }
-
-/// Queues kernel(args...) on the device. `name` stands in the error.
+/// Queues kernel(args...) on the device's stream. `op`, a literal, stands in the error.
 template <class... Params, class... Args>
-void launch(const char* name, int device, void (*kernel)(Params...), dim3 grid, dim3 block,
+void launch(const char* op, int device, void (*kernel)(Params...), dim3 grid, dim3 block,
             Args&&... args) {
-  use(device);
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
-  check_call(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
+  config.stream = stream(device);
+  check_call(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), op);
+  queued(op, device);
 }
 
 /// Blocks for `items` of which each block takes `per_block` at a time: enough to fill any GPU, the
@@ -118,6 +108,15 @@ __device__ inline C combine(C value, Op op) {
   }
   return value;
 }
+
+/// V numbers that are moved by one instruction, 16 bytes of them in most kernels.
+template <class T, int V>
+struct alignas(sizeof(T) * V) Pack {
+  T v[V];
+};
+template <class T>
+constexpr int pack_size = 16 / int(sizeof(T));
+inline bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 /// Threads that share a row, and rows per block: a warp serves a short row, a block a long one.
 template <int Threads>

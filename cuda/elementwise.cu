@@ -29,6 +29,10 @@ struct Clamp {
   double low, high;
   __device__ C operator()(C x) const { return em::clamp(x, low, high); }
 };
+struct ClampWhole {
+  int64_t low, high;
+  __device__ int64_t operator()(int64_t x) const { return x < low ? low : x > high ? high : x; }
+};
 template <class C>
 struct AddScaled {
   C scale;
@@ -44,7 +48,7 @@ Tensor of_tensors(const char* name, const Tensor& a, const Tensor& b) {
   Tensor out = empty_like(a, broadcast_shapes(name, a.shape(), b.shape()));
   dispatch_number<of_integers<F>>(a.dtype(), name, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    map<T, T, 2>(name, out, {&a, &b}, Value<F>{});
+    map<T, T, T>(name, Value<F>{}, out, a, b);
   });
   return out;
 }
@@ -55,7 +59,7 @@ Tensor with_number(const char* name, const Tensor& x, double c) {
   dispatch_number<of_integers<F>>(x.dtype(), name, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
-    map<T, T, 1>(name, out, {&x}, With<F, C>{C(c)});
+    map<T, T>(name, With<F, C>{C(c)}, out, x);
   });
   return out;
 }
@@ -81,8 +85,14 @@ Tensor clamp(const Tensor& x, double low, double high) {
   Tensor out = empty_like(x);
   dispatch_floating(x.dtype(), "clamp", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    map<T, T, 1>("clamp", out, {&x}, Clamp<compute_t<T>>{low, high});
+    map<T, T>("clamp", Clamp<compute_t<T>>{low, high}, out, x);
   });
+  return out;
+}
+
+Tensor clamp(const Tensor& x, int64_t low, int64_t high) {
+  Tensor out = empty_like(x);
+  map<int64_t, int64_t>("clamp", ClampWhole{low, high}, out, x);
   return out;
 }
 
@@ -90,7 +100,7 @@ void scale(const Tensor& x, double factor) {
   dispatch_floating(x.dtype(), "mul_", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
-    map<T, T, 1>("scale", x, {&x}, WithRight<em::Mul, C>{C(factor)});
+    map<T, T>("scale", WithRight<em::Mul, C>{C(factor)}, x, x);
   });
 }
 
@@ -98,7 +108,7 @@ void add_scaled(const Tensor& to, const Tensor& from, double scale) {
   dispatch_floating(to.dtype(), "add_", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
-    map<T, T, 2>("add_scaled", to, {&to, &from}, AddScaled<C>{C(scale)});
+    map<T, T, T>("add_scaled", AddScaled<C>{C(scale)}, to, to, from);
   });
 }
 

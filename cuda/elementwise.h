@@ -34,6 +34,8 @@ STRETTO_SCALAR_FUNCTIONS(STRETTO_DECLARE)
 #undef STRETTO_DECLARE
 
 STRETTO_KERNEL(Tensor clamp(const Tensor& x, double low, double high));
+/// The same of i64.
+STRETTO_KERNEL(Tensor clamp(const Tensor& x, int64_t low, int64_t high));
 /// to += scale · from, `from` broadcast to the shape of `to`; one floating dtype.
 STRETTO_KERNEL(void add_scaled(const Tensor& to, const Tensor& from, double scale));
 /// x ← x · factor; floating.

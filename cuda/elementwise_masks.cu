@@ -21,20 +21,17 @@ Tensor compared(const char* name, const Tensor& a, const Tensor& b) {
       empty(broadcast_shapes(name, a.shape(), b.shape()), {.dtype = boolean, .device = a.device()});
   dispatch_number(a.dtype(), name, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    map<bool, T, 2>(name, out, {&a, &b}, Value<F>{});
+    map<bool, T, T>(name, Value<F>{}, out, a, b);
   });
   return out;
 }
 
-/// out [n] = mask [n] ? a [n] : b [n]; the layout's operands are out, mask, a and b.
-template <class Word>
-__global__ void choose(Word* out, const uint8_t* mask, const Word* a, const Word* b,
-                       const __grid_constant__ Layout<4> layout, int64_t n) {
-  for (int64_t i = thread_index(); i < n; i += thread_count()) {
-    const Offsets<4> at = offsets(layout, i);
-    out[at.v[0]] = mask[at.v[1]] ? a[at.v[2]] : b[at.v[3]];
+struct Choose {
+  template <class Word>
+  __device__ Word operator()(uint8_t mask, Word a, Word b) const {
+    return mask ? a : b;
   }
-}
+};
 
 }  // namespace
 
@@ -47,16 +44,9 @@ Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
   const Shape shape =
       broadcast_shapes("where", broadcast_shapes("where", a.shape(), b.shape()), mask.shape());
   Tensor out = empty_like(a, shape);
-  if (out.numel() == 0) return out;
-  auto seen = [&](const Tensor& x) { return broadcast_strides(x.shape(), x.strides(), shape); };
-  const Layout<4> layout = make_layout(shape, {out.strides(), seen(mask), seen(a), seen(b)});
   dispatch_word(a.dtype(), [&](auto word) {
     using Word = typename decltype(word)::type;
-    auto words = [](const Tensor& x) { return static_cast<Word*>(x.raw_data()); };
-    launch("where", out.device().index, choose<Word>, blocks_for(out.numel(), map_threads),
-           map_threads, words(out), static_cast<const uint8_t*>(mask.raw_data()),
-           static_cast<const Word*>(words(a)), static_cast<const Word*>(words(b)), layout,
-           out.numel());
+    map<Word, uint8_t, Word, Word>("where", Choose{}, out, mask, a, b);
   });
   return out;
 }

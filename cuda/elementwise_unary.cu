@@ -1,64 +1,14 @@
-// Elementwise functions of one tensor, and their derivatives times a gradient.
-#include "cuda/elementwise.h"
-#include "cuda/map.cuh"
+// Elementwise functions of one tensor, and their derivatives times a gradient. Sines are in
+// elementwise_sines.cu. Tested against the CPU and the op table's references.
+#include "cuda/unary.cuh"
 
 namespace stretto::cuda {
-namespace {
 
-namespace em = elementwise;
-
-template <class F>
-struct Value {
-  template <class C>
-  __device__ C operator()(C x) const {
-    return F::value(x);
-  }
-};
-template <class F>
-struct Slope {
-  template <class C>
-  __device__ C operator()(C at, C g) const {
-    return F::derivative(at, at) * g;
-  }
-};
-
-template <class F, bool integers>
-Tensor value(const char* name, const Tensor& x) {
-  Tensor out = empty_like(x);
-  dispatch_number<integers>(x.dtype(), name, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    map<T, T, 1>(name, out, {&x}, Value<F>{});
-  });
-  return out;
-}
-
-template <class F>
-Tensor slope(const char* name, const Tensor& at, const Tensor& g) {
-  Tensor out = empty_like(at);
-  dispatch_floating(at.dtype(), name, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    map<T, T, 2>(name, out, {&at, &g}, Slope<F>{});
-  });
-  return out;
-}
-
-}  // namespace
+STRETTO_SMOOTH_FUNCTIONS(STRETTO_DEFINE_UNARY)
 
 #define STRETTO_DEFINE(F) \
-  Tensor unary(em::F, const Tensor& x) { return value<em::F, false>(#F, x); }
-STRETTO_UNARY_FUNCTIONS(STRETTO_DEFINE)
-#undef STRETTO_DEFINE
-
-#define STRETTO_DEFINE(F) \
-  Tensor unary(em::F, const Tensor& x) { return value<em::F, true>(#F, x); }
+  Tensor unary(elementwise::F, const Tensor& x) { return unary_value<elementwise::F, true>(#F, x); }
 STRETTO_PIECEWISE_FUNCTIONS(STRETTO_DEFINE)
-#undef STRETTO_DEFINE
-
-#define STRETTO_DEFINE(F)                                       \
-  Tensor chain_rule(em::F, const Tensor& at, const Tensor& g) { \
-    return slope<em::F>(#F " backward", at, g);                 \
-  }
-STRETTO_UNARY_FUNCTIONS(STRETTO_DEFINE)
 #undef STRETTO_DEFINE
 
 }  // namespace stretto::cuda

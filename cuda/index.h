@@ -4,11 +4,49 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "core/math.h"
 #include "core/shape.h"
 
 namespace stretto::cuda {
+
+/// Division by a number that is fixed when a kernel is launched, as a product and a shift
+/// (Granlund & Montgomery, 1994): i / d = (⌊i·m / 2^w⌋ + i) >> s with 2^s ≥ d and
+/// m = ⌊2^w (2^s − d) / d⌋ + 1, for w = 32 with i < 2^31 and for w = 64 with i < 2^63.
+struct Divider {
+  uint64_t size = 1, magic64 = 1;
+  uint32_t magic32 = 1;
+  int shift = 0;
+
+  Divider() = default;
+  explicit Divider(int64_t d) : size(uint64_t(d)) {
+    if (d == 0) return;
+    while (shift < 62 && (uint64_t(1) << shift) < size) ++shift;
+    const uint64_t missing = (uint64_t(1) << shift) - size;
+    uint64_t rest = missing;  // ⌊2^64 missing / size⌋, bit by bit
+    for (int bit = 0; bit < 64; ++bit) {
+      const bool one = rest >= size - rest;
+      rest = one ? rest - (size - rest) : 2 * rest;
+      magic64 = 2 * magic64 + one;
+    }
+    magic64 += 1;
+    if (size < uint64_t(1) << 31) magic32 = uint32_t((missing << 32) / size + 1);
+  }
+
+  STRETTO_HD uint32_t quotient(uint32_t i) const {
+    return (uint32_t(uint64_t(i) * magic32 >> 32) + i) >> shift;
+  }
+  STRETTO_HD uint64_t quotient(uint64_t i) const {
+#ifdef __CUDA_ARCH__
+    const uint64_t high = __umul64hi(i, magic64);
+#else
+    __extension__ typedef unsigned __int128 Wide;
+    const uint64_t high = uint64_t(Wide(i) * magic64 >> 64);
+#endif
+    return (high + i) >> shift;
+  }
+};
 
 /// N operands seen with one shape, passed to kernels by value. Strides in elements; 0 repeats.
 template <int N>
@@ -16,6 +54,13 @@ struct Layout {
   int dims = 0;
   int64_t sizes[Shape::max_dims] = {};
   int64_t strides[N][Shape::max_dims] = {};
+  Divider by[Shape::max_dims];  // the sizes
+
+  STRETTO_HD int64_t numel() const {
+    int64_t n = 1;
+    for (int d = 0; d < dims; ++d) n *= sizes[d];
+    return n;
+  }
 };
 
 template <int N>
@@ -38,21 +83,50 @@ Layout<N> make_layout(const Shape& sizes, const Shape (&strides)[N]) {
     layout.sizes[at] = merge ? layout.sizes[at] * sizes[d] : sizes[d];
     for (int n = 0; n < N; ++n) layout.strides[n][at] = strides[n][d];
   }
+  for (int d = 0; d < layout.dims; ++d) layout.by[d] = Divider(layout.sizes[d]);
   return layout;
 }
 
-/// Where element i (row-major) of the layout lies in each operand.
-template <int N>
-STRETTO_HD inline Offsets<N> offsets(const Layout<N>& layout, int64_t i) {
+/// Where element i (row-major) of the layout lies in each operand: `Index` is uint32_t for fewer
+/// than 2^31 elements, else uint64_t.
+template <int N, class Index>
+STRETTO_HD inline Offsets<N> offsets(const Layout<N>& layout, Index i) {
+  static_assert(std::is_unsigned_v<Index>);
   Offsets<N> at = {};
-  uint64_t rest = uint64_t(i);  // unsigned: cheaper division
-  for (int d = layout.dims - 1; d >= 0; --d) {
-    const uint64_t outer = d > 0 ? rest / uint64_t(layout.sizes[d]) : 0;
-    const int64_t index = int64_t(rest - outer * uint64_t(layout.sizes[d]));
+  for (int d = layout.dims - 1; d > 0; --d) {
+    const Index outer = layout.by[d].quotient(i);
+    const int64_t index = int64_t(i - outer * Index(layout.sizes[d]));
     for (int n = 0; n < N; ++n) at.v[n] += index * layout.strides[n][d];
-    rest = outer;
+    i = outer;
   }
+  for (int n = 0; n < N; ++n) at.v[n] += int64_t(i) * layout.strides[n][0];
   return at;
+}
+
+/// f(part, offsets of its first element) for parts of at most `most` elements that make up the
+/// layout, in order: with 2^31 and more a tensor takes several launches of 32-bit indices.
+template <int N, class F>
+void for_parts(const Layout<N>& layout, int64_t most, F f, Offsets<N> at = {}) {
+  const int64_t n = layout.numel();
+  if (n <= most) return f(layout, at);
+  const int64_t inner = n / layout.sizes[0];
+  const int64_t take = std::max<int64_t>(1, most / inner);
+  for (int64_t i = 0; i < layout.sizes[0]; i += take) {
+    Layout<N> part = layout;
+    part.sizes[0] = std::min(take, layout.sizes[0] - i);
+    part.by[0] = Divider(part.sizes[0]);
+    Offsets<N> first = at;
+    for (int k = 0; k < N; ++k) first.v[k] += i * layout.strides[k][0];
+    if (part.sizes[0] == 1 && part.dims > 1) {
+      --part.dims;
+      for (int d = 0; d < part.dims; ++d) {
+        part.sizes[d] = layout.sizes[d + 1];
+        part.by[d] = layout.by[d + 1];
+        for (int k = 0; k < N; ++k) part.strides[k][d] = layout.strides[k][d + 1];
+      }
+    }
+    for_parts(part, most, f, first);
+  }
 }
 
 STRETTO_HD inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -69,8 +143,16 @@ STRETTO_HD inline int64_t unskew_column(int64_t i, int64_t c, int64_t m) { retur
 struct SumPlan {
   Layout<1> kept, reduced;
   int64_t outputs = 1, count = 1, splits = 1, chunk = 1;
-  int threads =
-      0;  // by rows: 32 or 256 threads share an output; 0: by columns, a thread per output
+  int threads = 0;     // by rows: 32 or 256 share an output; 0: by columns, a thread per output
+  bool packs = false;  // by rows: chunks begin and end with packs of contiguous elements
+  Divider by_outputs;
+
+  /// For elements of which a pack has `size`; whether x begins with a pack.
+  void set_packs(int64_t size, bool x_aligned) {
+    packs = threads > 0 && x_aligned && reduced.dims == 1 && reduced.strides[0][0] == 1 &&
+            count % size == 0 && chunk % size == 0;
+    for (int d = 0; d < kept.dims; ++d) packs = packs && kept.strides[0][d] % size == 0;
+  }
 };
 
 STRETTO_HD inline int64_t chunk_end(const SumPlan& plan, int64_t begin) {
@@ -108,7 +190,9 @@ inline SumPlan plan_sum(const Shape& sizes, const Shape& strides, const Shape& d
         std::min(ceil_div(enough_blocks, ceil_div(plan.outputs, 32)), ceil_div(plan.count, 256));
   }
   plan.chunk = ceil_div(plan.count, plan.splits);
+  if (rows && plan.splits > 1) plan.chunk = ceil_div(plan.chunk, 16) * 16;
   plan.splits = ceil_div(plan.count, plan.chunk);
+  plan.by_outputs = Divider(plan.outputs);
   return plan;
 }
 

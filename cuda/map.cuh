@@ -1,110 +1,121 @@
 // out = f(in...), element by element.
 //
 // Every element is written once, by one thread. Operands may have any strides and repeat (stride
-// 0). Where all lie contiguous, threads move 16 bytes at a time.
+// 0). Where the last dimension lies contiguous in out and contiguous or repeated in each operand,
+// threads move 16 bytes at a time: tensors without gaps, and rows or columns that repeat, as a
+// bias does. Indices have 32 bits; from 2^30 elements on there are several launches.
 #pragma once
-
-#include <array>
 
 #include "cuda/common.cuh"
 
 namespace stretto::cuda {
 
 constexpr int map_threads = 256;
+constexpr int64_t map_elements = int64_t(1) << 30;  // of a launch
 
-template <class In, int N>
-struct Inputs {
-  const In* at[N == 0 ? 1 : N] = {};
-  bool repeats[N == 0 ? 1 : N] = {};  // one value for all; for map_packs
+/// Operand 0 is what is written.
+template <int N>
+struct Operands {
+  void* at[N];
+  bool repeats[N] = {};  // along the last dimension
+  Layout<N> layout;      // of packs, where there are such
 };
-
-/// f of N numbers, in the compute type of In: f32 for bf16.
-template <class Out, int N, class In, class F>
-__device__ inline Out apply(const F& f, const In* x) {
-  using C = compute_t<In>;
-  if constexpr (N == 0) return cast<Out>(f());
-  if constexpr (N == 1) return cast<Out>(f(cast<C>(x[0])));
-  if constexpr (N == 2) return cast<Out>(f(cast<C>(x[0]), cast<C>(x[1])));
-}
-
-/// out [n] = f(in [n]...), any strides; operand 0 of the layout is out.
-template <class Out, class In, int N, class F>
-__global__ void map_strided(Out* out, const Inputs<In, N> in,
-                            const __grid_constant__ Layout<N + 1> layout, int64_t n, F f) {
-  for (int64_t i = thread_index(); i < n; i += thread_count()) {
-    const Offsets<N + 1> at = offsets(layout, i);
-    In x[N == 0 ? 1 : N];
-    for (int k = 0; k < N; ++k) x[k] = in.at[k][at.v[k + 1]];
-    out[at.v[0]] = apply<Out, N>(f, x);
-  }
-}
 
 template <class T, int V>
-struct alignas(sizeof(T) * V) Pack {
-  T v[V];
-};
+__device__ inline Pack<T, V> load_pack(const void* from, int64_t at, bool repeats) {
+  const T* p = static_cast<const T*>(from) + at;
+  if (!repeats) return *reinterpret_cast<const Pack<T, V>*>(p);
+  Pack<T, V> x;
+  const T one = *p;
+#pragma unroll
+  for (int j = 0; j < V; ++j) x.v[j] = one;
+  return x;
+}
 
-/// The same for contiguous operands (or ones that repeat one value), aligned for packs of V.
-template <int V, class Out, class In, int N, class F>
-__global__ void map_packs(Out* out, const Inputs<In, N> in, int64_t n, F f) {
-  const int64_t packs = n / V;
-  for (int64_t i = thread_index(); i < packs; i += thread_count()) {
-    Pack<In, V> x[N == 0 ? 1 : N];
-    for (int k = 0; k < N; ++k) {
-      if (in.repeats[k]) {
-        for (int j = 0; j < V; ++j) x[k].v[j] = in.at[k][0];
-      } else {
-        x[k] = reinterpret_cast<const Pack<In, V>*>(in.at[k])[i];
-      }
-    }
-    Pack<Out, V> y;
-    for (int j = 0; j < V; ++j) {
-      In one[N == 0 ? 1 : N];
-      for (int k = 0; k < N; ++k) one[k] = x[k].v[j];
-      y.v[j] = apply<Out, N>(f, one);
-    }
-    reinterpret_cast<Pack<Out, V>*>(out)[i] = y;
+/// f of numbers, each in its type's compute type: f32 for bf16.
+template <class Out, int V, class F, class... In>
+__device__ inline Pack<Out, V> apply(const F& f, const Pack<In, V>&... x) {
+  Pack<Out, V> y;
+#pragma unroll
+  for (int j = 0; j < V; ++j) y.v[j] = cast<Out>(f(cast<compute_t<In>>(x.v[j])...));
+  return y;
+}
+
+/// out [n] = f(in [n]...) and, of what no pack holds, out [tail] after them.
+template <int V, class F, class Out, class... In, int... K>
+__device__ inline void map_all(const Operands<1 + sizeof...(In)>& to, uint32_t n, uint32_t tail,
+                               const F& f, std::integer_sequence<int, K...>) {
+  const uint32_t step = gridDim.x * blockDim.x;
+#pragma unroll 1
+  for (uint32_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+    const auto at = offsets(to.layout, i);
+    *reinterpret_cast<Pack<Out, V>*>(static_cast<Out*>(to.at[0]) + at.v[0]) =
+        apply<Out, V>(f, load_pack<In, V>(to.at[K + 1], at.v[K + 1], to.repeats[K + 1])...);
   }
-  for (int64_t i = packs * V + thread_index(); i < n; i += thread_count()) {
-    In x[N == 0 ? 1 : N];
-    for (int k = 0; k < N; ++k) x[k] = in.at[k][in.repeats[k] ? 0 : i];
-    out[i] = apply<Out, N>(f, x);
+  if constexpr (V > 1) {
+    if (blockIdx.x == 0 && threadIdx.x < tail) {
+      const int64_t i = int64_t(n) * V + threadIdx.x;
+      static_cast<Out*>(to.at[0])[i] =
+          apply<Out, 1>(f, load_pack<In, 1>(to.at[K + 1], to.repeats[K + 1] ? 0 : i, false)...)
+              .v[0];
+    }
   }
+}
+
+template <int V, class F, class Out, class... In>
+__global__ void map_kernel(const __grid_constant__ Operands<1 + sizeof...(In)> to, uint32_t n,
+                           uint32_t tail, F f) {
+  map_all<V, F, Out, In...>(to, n, tail, f, std::make_integer_sequence<int, sizeof...(In)>());
+}
+
+/// Makes the last dimension of `to` one of packs of V elements, where they are aligned everywhere;
+/// a lone dimension may leave a tail, whose length it returns. −1: no packs.
+template <int V, int N>
+int make_packs(Operands<N>& to, const int64_t (&sizes)[N]) {
+  Layout<N>& l = to.layout;
+  if (l.dims == 0) return -1;
+  const int last = l.dims - 1;
+  const int64_t tail = l.sizes[last] % V;
+  if (l.sizes[last] < V || (tail > 0 && last > 0)) return -1;
+  for (int k = 0; k < N; ++k) {
+    const int64_t stride = l.strides[k][last];
+    to.repeats[k] = stride == 0;
+    if (k > 0 && stride == 0) continue;
+    if (stride != 1 || reinterpret_cast<uintptr_t>(to.at[k]) % size_t(sizes[k] * V) != 0) return -1;
+    for (int d = 0; d < last; ++d)
+      if (l.strides[k][d] % V != 0) return -1;
+  }
+  for (int k = 0; k < N; ++k) l.strides[k][last] *= V;
+  l.sizes[last] /= V;
+  l.by[last] = Divider(l.sizes[last]);
+  return int(tail);
 }
 
 /// Launches f over out's shape; the inputs broadcast to it. Out and In may be any types of the
 /// tensors' element sizes.
-template <class Out, class In, int N, class F>
-void map(const char* name, const Tensor& out, const std::array<const Tensor*, N>& inputs, F f) {
-  const int64_t n = out.numel();
-  if (n == 0) return;
-  const int device = out.device().index;
-  Shape strides[N + 1] = {out.strides()};
-  Inputs<In, N> in;
-  for (int k = 0; k < N; ++k) {
-    strides[k + 1] = broadcast_strides(inputs[k]->shape(), inputs[k]->strides(), out.shape());
-    in.at[k] = static_cast<const In*>(inputs[k]->raw_data());
-  }
-  const Layout<N + 1> layout = make_layout(out.shape(), strides);
-  Out* const to = static_cast<Out*>(out.raw_data());
-
-  constexpr int V = 16 / int(sizeof(Out) > sizeof(In) ? sizeof(Out) : sizeof(In));
-  auto aligned = [](const void* p, size_t bytes) {
-    return reinterpret_cast<uintptr_t>(p) % bytes == 0;
-  };
-  bool packs = layout.dims == 1 && layout.strides[0][0] == 1 && aligned(to, sizeof(Out) * V);
-  for (int k = 0; k < N; ++k) {
-    const int64_t stride = layout.strides[k + 1][0];
-    in.repeats[k] = stride == 0;
-    packs = packs && (stride == 0 || (stride == 1 && aligned(in.at[k], sizeof(In) * V)));
-  }
-  if (packs) {
-    launch(name, device, map_packs<V, Out, In, N, F>, blocks_for(n, map_threads * V), map_threads,
-           to, in, n, f);
-  } else {
-    launch(name, device, map_strided<Out, In, N, F>, blocks_for(n, map_threads), map_threads, to,
-           in, layout, n, f);
-  }
+template <class Out, class... In, class F, class... Inputs>
+void map(const char* name, F f, const Tensor& out, const Inputs&... inputs) {
+  constexpr int N = 1 + int(sizeof...(In));
+  static_assert(sizeof...(In) == sizeof...(Inputs));
+  if (out.numel() == 0) return;
+  const Shape strides[N] = {out.strides(),
+                            broadcast_strides(inputs.shape(), inputs.strides(), out.shape())...};
+  const int64_t sizes[N] = {sizeof(Out), sizeof(In)...};
+  char* const data[N] = {static_cast<char*>(out.raw_data()),
+                         static_cast<char*>(inputs.raw_data())...};
+  constexpr int V = 16 / int(std::max({sizeof(Out), sizeof(In)...}));
+  for_parts(make_layout(out.shape(), strides), map_elements,
+            [&](const Layout<N>& part, const Offsets<N>& at) {
+              Operands<N> to;
+              to.layout = part;
+              for (int k = 0; k < N; ++k) to.at[k] = data[k] + at.v[k] * sizes[k];
+              const int tail = make_packs<V>(to, sizes);
+              const uint32_t n = uint32_t(to.layout.numel());
+              launch(name, out.device().index,
+                     tail < 0 ? map_kernel<1, F, Out, In...> : map_kernel<V, F, Out, In...>,
+                     blocks_for(n, map_threads), map_threads, to, n, uint32_t(std::max(tail, 0)),
+                     f);
+            });
 }
 
 }  // namespace stretto::cuda

@@ -4,6 +4,7 @@
 // transpose: it computes outᵀ [N, M] = op(b)ᵀ · op(a)ᵀ, so b comes first and nothing is moved. The
 // same bits each time on one kind of GPU (one stream, no atomics).
 #include "cuda/blas.cuh"
+#include "cuda/common.cuh"
 #include "cuda/matmul.h"
 #include "cuda/view.h"
 
@@ -59,7 +60,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
   const bool f64_scale = types.compute == CUBLAS_COMPUTE_64F;
   const void* one = f64_scale ? static_cast<const void*>(&one_d) : &one_f;
   const void* zero = f64_scale ? static_cast<const void*>(&zero_d) : &zero_f;
-  const cublasHandle_t handle = blas(a.device().index);
+  const Blas handle(a.device().index);
   const int64_t item = item_size(a.dtype());
   for (int64_t first = 0; first < batch; first += max_batch) {
     auto at = [&](const Tensor& x, int64_t stride) {
@@ -70,6 +71,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
         rows, k, one, at(b, stride_b), types.data, transpose_b ? k : n, stride_b, at(a, stride_a),
         types.data, transpose_a ? m : k, stride_a, zero, at(out, stride_out), types.data, n,
         stride_out, std::min(max_batch, batch - first), types.compute, CUBLAS_GEMM_DEFAULT));
+    queued("matmul", a.device().index);
   }
   return out;
 }

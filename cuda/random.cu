@@ -1,8 +1,11 @@
-// Random tensors.
+// Random tensors and dropout.
 //
 // out[i] = draw i of the key's sequence, whatever the launch: a thread takes one Philox block,
-// which is four draws. Uniforms have the CPU's bits, also in bf16, where they are cut off, not
-// rounded, to stay below 1; normals agree to the rounding of log, sin and cos.
+// which is four draws, or two of them for bf16, and stores 16 bytes (32 for f64) where out is
+// aligned. All have the CPU's bits: this file is compiled without fused products and sums
+// (cmake/cuda.cmake), and bf16 uniforms are cut off, not rounded, to stay below 1. Tested against
+// the CPU.
+#include "cuda/capture.h"
 #include "cuda/common.cuh"
 #include "cuda/random.h"
 
@@ -10,6 +13,15 @@ namespace stretto::cuda {
 namespace {
 
 constexpr int threads = 256;
+
+/// Elements that a thread takes at a time.
+template <class T>
+constexpr int at_once = sizeof(T) == 2 ? 8 : 4;
+
+template <class T>
+struct alignas(sizeof(T) * at_once<T> > 16 ? 16 : sizeof(T) * at_once<T>) Group {
+  T v[at_once<T>];
+};
 
 struct Bits {
   using type = uint32_t;
@@ -31,18 +43,80 @@ struct Normal {
   }
 };
 
-/// out [n]
+/// out [n]; `packs` where it is aligned to 16 bytes
 template <class Draw, class T>
-__global__ void draw(T* out, RandomKey key, int64_t n) {
-  for (int64_t block = thread_index(); block * 4 < n; block += thread_count()) {
-    typename Draw::type value[4];
-    Draw::four(philox(key, uint64_t(block)), value);
-    for (int j = 0; j < 4 && block * 4 + j < n; ++j) {
-      if constexpr (std::is_same_v<Draw, Uniform> &&
-                    std::is_same_v<T, BFloat16>)  // cut off: never 1
-        value[j] = __uint_as_float(__float_as_uint(value[j]) & 0xffff0000u);
-      out[block * 4 + j] = cast<T>(value[j]);
+__global__ void draw(T* out, DrawKey given, uint64_t n, bool packs) {
+  const RandomKey key = key_now(given);
+  constexpr int V = at_once<T>;
+#pragma unroll 1
+  for (uint64_t group = thread_index(); group * V < n; group += thread_count()) {
+    Group<T> y;
+#pragma unroll
+    for (int b = 0; b < V; b += 4) {
+      typename Draw::type value[4];
+      Draw::four(philox(key, group * (V / 4) + b / 4), value);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        if constexpr (std::is_same_v<Draw, Uniform> && std::is_same_v<T, BFloat16>)
+          value[j] = __uint_as_float(__float_as_uint(value[j]) & 0xffff0000u);  // never 1
+        y.v[b + j] = cast<T>(value[j]);
+      }
     }
+    T* const to = out + group * V;
+    if (packs && group * V + V <= n) {
+      *reinterpret_cast<Group<T>*>(to) = y;
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; ++j)
+        if (group * V + j < n) to[j] = y.v[j];
+    }
+  }
+}
+
+/// out [n] = x [n], zero where the draw's upper 24 bits are below `below`, else times `scale`
+template <class T>
+__global__ void drop(T* out, const T* x, DrawKey given, uint64_t n, uint32_t below,
+                     compute_t<T> scale, bool packs) {
+  const RandomKey key = key_now(given);
+  using C = compute_t<T>;
+  constexpr int V = at_once<T>;
+#pragma unroll 1
+  for (uint64_t group = thread_index(); group * V < n; group += thread_count()) {
+    const uint64_t first = group * V;
+    const bool whole = packs && first + V <= n;
+    Group<T> y;
+    if (whole) {
+      y = *reinterpret_cast<const Group<T>*>(x + first);
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; ++j) y.v[j] = x[first + j < n ? first + j : n - 1];
+    }
+#pragma unroll
+    for (int b = 0; b < V; b += 4) {
+      const Random4 r = philox(key, group * (V / 4) + b / 4);
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        y.v[b + j] = cast<T>((r.v[j] >> 8) < below ? C(0) : cast<C>(y.v[b + j]) * scale);
+    }
+    if (whole) {
+      *reinterpret_cast<Group<T>*>(out + first) = y;
+    } else {
+#pragma unroll
+      for (int j = 0; j < V; ++j)
+        if (first + j < n) out[first + j] = y.v[j];
+    }
+  }
+}
+
+/// out [n]: low + whole numbers below `range`, of two draws each
+__global__ void whole_numbers(int64_t* out, DrawKey given, uint64_t low, uint64_t range,
+                              uint64_t n) {
+  const RandomKey key = key_now(given);
+#pragma unroll 1
+  for (uint64_t pair = thread_index(); pair * 2 < n; pair += thread_count()) {
+    const Random4 r = philox(key, pair);
+    out[pair * 2] = int64_t(low + below_from_bits(range, r.v[0], r.v[1]));
+    if (pair * 2 + 1 < n) out[pair * 2 + 1] = int64_t(low + below_from_bits(range, r.v[2], r.v[3]));
   }
 }
 
@@ -52,7 +126,8 @@ void fill_with(const char* name, const Tensor& out, RandomKey key) {
   dispatch_floating(out.dtype(), name, [&](auto tag) {
     using T = typename decltype(tag)::type;
     launch(name, out.device().index, draw<Draw, T>, blocks_for(out.numel(), 4 * threads), threads,
-           out.data<T>(), key, out.numel());
+           out.data<T>(), draw_key(key, out.device().index), uint64_t(out.numel()),
+           aligned(out.raw_data()));
   });
 }
 
@@ -61,11 +136,33 @@ void fill_with(const char* name, const Tensor& out, RandomKey key) {
 void fill_uniform(const Tensor& out, RandomKey key) { fill_with<Uniform>("rand", out, key); }
 void fill_normal(const Tensor& out, RandomKey key) { fill_with<Normal>("randn", out, key); }
 
+Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key) {
+  Tensor out = empty_like(x);
+  if (x.numel() == 0) return out;
+  dispatch_floating(x.dtype(), "dropout", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    launch("dropout", x.device().index, drop<T>, blocks_for(x.numel(), 4 * threads), threads,
+           out.data<T>(), static_cast<const T*>(x.data<T>()), draw_key(key, x.device().index),
+           uint64_t(x.numel()), below, compute_t<T>(scale),
+           aligned(x.raw_data()) && aligned(out.raw_data()));
+  });
+  return out;
+}
+
+Tensor randint(const Shape& shape, int64_t low, uint64_t range, RandomKey key, Device device) {
+  Tensor out = empty(shape, {.dtype = i64, .device = device});
+  if (out.numel() == 0) return out;
+  launch("randint", device.index, whole_numbers, blocks_for(out.numel(), 2 * threads), threads,
+         out.data<int64_t>(), draw_key(key, device.index), uint64_t(low), range,
+         uint64_t(out.numel()));
+  return out;
+}
+
 void device_philox(RandomKey key, int64_t n, uint32_t* host_out, Device device) {
   if (n == 0) return;
   const Storage bits(n * 4, device);
   launch("device_philox", device.index, draw<Bits, uint32_t>, blocks_for(n, 4 * threads), threads,
-         static_cast<uint32_t*>(bits.data), key, n);
+         static_cast<uint32_t*>(bits.data), draw_key(key, device.index), uint64_t(n), true);
   copy_bytes(host_out, cpu, bits.data, device, n * 4);
 }
 

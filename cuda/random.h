@@ -1,5 +1,5 @@
-// Random tensors on the device: f32, f64 or bf16, contiguous. Element i is draw i of the sequence,
-// as on the CPU; normals come in pairs (2j, 2j+1).
+// Random tensors on the device. Element i is draw i of the sequence, with the CPU's bits; normals
+// come in pairs (2j, 2j+1).
 #pragma once
 
 #include "core/random.h"
@@ -7,8 +7,15 @@
 
 namespace stretto::cuda {
 
+/// f32, f64 or bf16, contiguous.
 STRETTO_KERNEL(void fill_uniform(const Tensor& out, RandomKey key));
 STRETTO_KERNEL(void fill_normal(const Tensor& out, RandomKey key));
+/// x · scale, contiguous, with 0 for element i where draw i, its upper 24 bits, is less than
+/// `below`.
+STRETTO_KERNEL(Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key));
+/// Whole numbers in [low, low + range), range ≤ 2^32, i64; draws 2i and 2i + 1 make element i.
+STRETTO_KERNEL(Tensor randint(const Shape& shape, int64_t low, uint64_t range, RandomKey key,
+                              Device device));
 
 /// For the tests: the first n 32-bit integers of a sequence, by cuRAND's own Philox 4x32-10
 /// [curand_check.cu; on the CPU too, wherever the toolkit is], and by our philox() on a GPU

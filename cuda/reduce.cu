@@ -5,8 +5,8 @@
 // the reduced dimensions) and columns (a thread per output and eighth of the range, neighbours read
 // neighbouring outputs). A long range with few outputs is cut into chunks, each summed into its own
 // place and added in a second launch: one owner per accumulator, one order.
-#include "cuda/common.cuh"
 #include "cuda/reduce.h"
+#include "cuda/rows.cuh"
 #include "cuda/view.h"
 
 namespace stretto::cuda {
@@ -19,13 +19,26 @@ template <int Threads, class Out, class In>
 __global__ void sum_rows(Out* out, const In* x, const __grid_constant__ SumPlan plan) {
   using C = compute_t<In>;
   const int64_t items = plan.splits * plan.outputs;
+#pragma unroll 1
   for (int64_t item = first_row(); item < items; item += row_step()) {
-    const In* from = x + offsets(plan.kept, item % plan.outputs).v[0];
-    const int64_t begin = item / plan.outputs * plan.chunk;
+    const int64_t split = int64_t(plan.by_outputs.quotient(uint64_t(item)));
+    const In* from = x + offsets(plan.kept, uint64_t(item - split * plan.outputs)).v[0];
+    const int64_t begin = split * plan.chunk;
     const int64_t end = chunk_end(plan, begin);
     C total = 0;
-    for (int64_t r = begin + threadIdx.x; r < end; r += Threads)
-      total += cast<C>(from[offsets(plan.reduced, r).v[0]]);
+    if (plan.packs) {
+      walk<RowShape<Threads, pack_size<In>, 0>>(
+          end - begin, [&](int64_t, C v) { total += v; }, from + begin);
+    } else if (plan.reduced.dims <= 1) {
+      const int64_t stride = plan.reduced.strides[0][0];
+#pragma unroll 4
+      for (int64_t r = begin + threadIdx.x; r < end; r += Threads)
+        total += cast<C>(from[r * stride]);
+    } else {
+#pragma unroll 1
+      for (int64_t r = begin + threadIdx.x; r < end; r += Threads)
+        total += cast<C>(from[offsets(plan.reduced, uint64_t(r)).v[0]]);
+    }
     total = combine<Threads>(total, Sum());
     if (threadIdx.x == 0) out[item] = cast<Out>(total);
   }
@@ -38,14 +51,23 @@ __global__ void sum_columns(Out* out, const In* x, const __grid_constant__ SumPl
   __shared__ C part[column_rows][32];
   const int64_t begin = blockIdx.y * plan.chunk;
   const int64_t end = chunk_end(plan, begin);
+#pragma unroll 1
   for (int64_t first = int64_t(blockIdx.x) * 32; first < plan.outputs;
        first += int64_t(gridDim.x) * 32) {
     const int64_t o = first + threadIdx.x;
     C total = 0;
     if (o < plan.outputs) {
-      const In* from = x + offsets(plan.kept, o).v[0];
-      for (int64_t r = begin + threadIdx.y; r < end; r += column_rows)
-        total += cast<C>(from[offsets(plan.reduced, r).v[0]]);
+      const In* from = x + offsets(plan.kept, uint64_t(o)).v[0];
+      if (plan.reduced.dims <= 1) {
+        const int64_t stride = plan.reduced.strides[0][0];
+#pragma unroll 4
+        for (int64_t r = begin + threadIdx.y; r < end; r += column_rows)
+          total += cast<C>(from[r * stride]);
+      } else {
+#pragma unroll 1
+        for (int64_t r = begin + threadIdx.y; r < end; r += column_rows)
+          total += cast<C>(from[offsets(plan.reduced, uint64_t(r)).v[0]]);
+      }
     }
     part[threadIdx.y][threadIdx.x] = total;
     __syncthreads();
@@ -58,7 +80,8 @@ __global__ void sum_columns(Out* out, const In* x, const __grid_constant__ SumPl
 }
 
 template <class Out, class In>
-void run(const SumPlan& plan, Out* out, const In* x, int device) {
+void run(SumPlan plan, Out* out, const In* x, int device) {
+  plan.set_packs(pack_size<In>, aligned(x));
   const int64_t items = plan.splits * plan.outputs;
   if (plan.threads == 32) {
     launch("sum", device, sum_rows<32, Out, In>, blocks_for(items, 8), row_block<32>(), out, x,

@@ -1,99 +1,130 @@
 // Softmax along rows.
 //
 // y = exp(x − max) / Σ exp(x − max); dx = y · (g − Σ g·y). Of the logarithm, y = x − max − log Σ
-// exp(x − max); dx = g − exp(y) · Σ g. Contiguous [rows, width]; computed in f32 (f64 for f64). A
-// warp serves a row of up to 1024, a block a longer one. Three passes over the row (maximum, sum,
-// result), the later two from cache; sums in a fixed order.
-#include "cuda/common.cuh"
+// exp(x − max); dx = g − exp(y) · Σ g. Contiguous [rows, width]; computed in f32 (f64 for f64),
+// sums in a fixed order. A row that fits in registers (cuda/rows.cuh) is read once; of a longer one
+// maximum and sum come from one pass, the result from a second. Tested against the formula in f64.
+#include "cuda/rows.cuh"
 #include "cuda/softmax.h"
 
 namespace stretto::cuda {
 namespace {
 
-constexpr int64_t short_row = 1024;
-
 /// y [rows, width] = softmax of x [rows, width]
-template <int Threads, bool logarithm, class T>
+template <class Shape, bool logarithm, class T>
 __global__ void softmax_rows(T* y, const T* x, int64_t rows, int64_t width) {
   using C = compute_t<T>;
-  const C none = -C(INFINITY);
+  constexpr int Threads = Shape::Threads;
+  // A row of −∞: all exponentials are 0.
+  auto shift_of = [](C top) { return top == -C(INFINITY) ? C(0) : top; };
+  auto factor_of = [](C total) {
+    return logarithm ? math::log(total) : total == C(0) ? C(1) : C(1) / total;
+  };
+#pragma unroll 1
   for (int64_t row = first_row(); row < rows; row += row_step()) {
     const T* in = x + row * width;
     T* out = y + row * width;
-    C top = none;
-    for (int64_t i = threadIdx.x; i < width; i += Threads) top = Max()(cast<C>(in[i]), top);
-    top = combine<Threads>(top, Max());
-    const C shift = top == none ? C(0) : top;  // a row of −∞: all exponentials are 0
-    C total = 0;
-    for (int64_t i = threadIdx.x; i < width; i += Threads)
-      total += math::exp(cast<C>(in[i]) - shift);
-    total = combine<Threads>(total, Sum());
-    if constexpr (logarithm) {
-      const C log_total = math::log(total);
-      for (int64_t i = threadIdx.x; i < width; i += Threads)
-        out[i] = cast<T>((cast<C>(in[i]) - shift) - log_total);
+    if constexpr (Shape::packs > 0) {
+      RowInRegisters<Shape, T> v;
+      v.load(in, int(width));
+      C top = -C(INFINITY), total = 0;
+      v.each(int(width), [&](int, int k) { top = Max()(v.v[k], top); });
+      const C shift = shift_of(combine<Threads>(top, Max()));
+      v.each(int(width), [&](int, int k) {
+        v.v[k] -= shift;
+        const C power = math::exp(v.v[k]);
+        if constexpr (!logarithm) v.v[k] = power;
+        total += power;
+      });
+      const C factor = factor_of(combine<Threads>(total, Sum()));
+      v.store(out, int(width),
+              [&](int, int k) { return logarithm ? v.v[k] - factor : v.v[k] * factor; });
     } else {
-      const C divisor = total == C(0) ? C(1) : total;
-      for (int64_t i = threadIdx.x; i < width; i += Threads)
-        out[i] = cast<T>(math::exp(cast<C>(in[i]) - shift) / divisor);
+      PowerSum<C> sum;
+      walk<Shape>(
+          width, [&](int64_t, C v) { sum.add(v); }, in);
+      sum = combine<Threads>(sum);
+      const C shift = shift_of(sum.top), factor = factor_of(sum.total);
+      map_row<Shape>(
+          out, width,
+          [&](int64_t, C v) {
+            return logarithm ? (v - shift) - factor : math::exp(v - shift) * factor;
+          },
+          in);
     }
   }
 }
 
 /// dx [rows, width] from y [rows, width] and the gradient g [rows, width]
-template <int Threads, bool logarithm, class T>
+template <class Shape, bool logarithm, class T>
 __global__ void softmax_backward_rows(T* dx, const T* y, const T* g, int64_t rows, int64_t width) {
   using C = compute_t<T>;
+  constexpr int Threads = Shape::Threads;
+  // Σ g·y, of the logarithm Σ g
+  auto part = [](C p, C slope) { return logarithm ? slope : p * slope; };
+  auto result = [](C p, C slope, C total) {
+    return logarithm ? slope - math::exp(p) * total : p * (slope - total);
+  };
+#pragma unroll 1
   for (int64_t row = first_row(); row < rows; row += row_step()) {
-    const T* p = y + row * width;
-    const T* dp = g + row * width;
-    C total = 0;  // Σ g·y, of the logarithm Σ g
-    for (int64_t i = threadIdx.x; i < width; i += Threads)
-      total += logarithm ? cast<C>(dp[i]) : cast<C>(p[i]) * cast<C>(dp[i]);
-    total = combine<Threads>(total, Sum());
-    for (int64_t i = threadIdx.x; i < width; i += Threads) {
-      const C v = cast<C>(p[i]), slope = cast<C>(dp[i]);
-      dx[row * width + i] = cast<T>(logarithm ? slope - math::exp(v) * total : v * (slope - total));
+    const T *p = y + row * width, *dp = g + row * width;
+    T* out = dx + row * width;
+    C total = 0;
+    if constexpr (Shape::packs > 0) {
+      RowInRegisters<Shape, T> v, slope;
+      v.load(p, int(width));
+      slope.load(dp, int(width));
+      v.each(int(width), [&](int, int k) { total += part(v.v[k], slope.v[k]); });
+      total = combine<Threads>(total, Sum());
+      v.store(out, int(width), [&](int, int k) { return result(v.v[k], slope.v[k], total); });
+    } else {
+      walk<Shape>(
+          width, [&](int64_t, C v, C slope) { total += part(v, slope); }, p, dp);
+      total = combine<Threads>(total, Sum());
+      map_row<Shape>(
+          out, width, [&](int64_t, C v, C slope) { return result(v, slope, total); }, p, dp);
     }
   }
 }
 
-/// Calls go(warp, logarithm) with what the kernels are made for, as types.
-template <class F>
+/// Calls go(row shape, logarithm) with what the kernels are made for, as types.
+template <class T, class F>
 void choose(int64_t width, bool logarithm, F go) {
-  auto of_width = [&](auto threads) {
-    logarithm ? go(threads, std::true_type()) : go(threads, std::false_type());
-  };
-  width <= short_row ? of_width(std::integral_constant<int, 32>())
-                     : of_width(std::integral_constant<int, 256>());
+  choose_rows<T>(width, [&](auto shape) {
+    logarithm ? go(shape, std::true_type()) : go(shape, std::false_type());
+  });
 }
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, bool logarithm) {
+Tensor softmax(const Tensor& input, bool logarithm) {
+  const Tensor x = row_major(input);
   Tensor y = empty_like(x);
   if (x.numel() == 0) return y;
   const int64_t width = x.size(-1), rows = x.numel() / width;
   dispatch_floating(x.dtype(), "softmax", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    choose(width, logarithm, [&](auto threads, auto log) {
-      const dim3 block = row_block<threads()>();
-      launch("softmax", x.device().index, softmax_rows<threads(), log(), T>,
-             blocks_for(rows, block.y), block, y.data<T>(), x.data<T>(), rows, width);
+    choose<T>(width, logarithm, [&](auto shape, auto log) {
+      using Shape = decltype(shape);
+      const dim3 block = row_block<Shape::Threads>();
+      launch("softmax", x.device().index, softmax_rows<Shape, log(), T>, blocks_for(rows, block.y),
+             block, y.data<T>(), x.data<T>(), rows, width);
     });
   });
   return y;
 }
 
-Tensor softmax_backward(const Tensor& y, const Tensor& g, bool logarithm) {
+Tensor softmax_backward(const Tensor& output, const Tensor& grad, bool logarithm) {
+  const Tensor y = row_major(output), g = row_major(grad);
   Tensor dx = empty_like(y);
   if (y.numel() == 0) return dx;
   const int64_t width = y.size(-1), rows = y.numel() / width;
   dispatch_floating(y.dtype(), "softmax_backward", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    choose(width, logarithm, [&](auto threads, auto log) {
-      const dim3 block = row_block<threads()>();
-      launch("softmax_backward", y.device().index, softmax_backward_rows<threads(), log(), T>,
+    choose<T>(width, logarithm, [&](auto shape, auto log) {
+      using Shape = decltype(shape);
+      const dim3 block = row_block<Shape::Threads>();
+      launch("softmax_backward", y.device().index, softmax_backward_rows<Shape, log(), T>,
              blocks_for(rows, block.y), block, dx.data<T>(), y.data<T>(), g.data<T>(), rows, width);
     });
   });

@@ -82,8 +82,9 @@ __device__ void store(void* to, int64_t at, DType t, AnyValue x) {
 
 /// Any dtype to any other; one kernel for all pairs that are not worth their own.
 __global__ void convert(void* to, DType to_type, const void* from, DType from_type,
-                        const __grid_constant__ Layout<2> layout, int64_t n) {
-  for (int64_t i = thread_index(); i < n; i += thread_count()) {
+                        const __grid_constant__ Layout<2> layout, uint64_t n) {
+#pragma unroll 1
+  for (uint64_t i = thread_index(); i < n; i += thread_count()) {
     const Offsets<2> at = offsets(layout, i);
     store(to, at.v[0], to_type, load(from, at.v[1], from_type));
   }
@@ -98,7 +99,7 @@ void fill(const Tensor& out, double value) {
     dispatch_word(out.dtype(), [&](auto word) {
       using Word = typename decltype(word)::type;
       if constexpr (sizeof(Word) == sizeof(T))
-        map<Word, Word, 0>("fill", out, {}, Constant<Word>{std::bit_cast<Word>(element)});
+        map<Word>("fill", Constant<Word>{std::bit_cast<Word>(element)}, out);
     });
   });
 }
@@ -108,18 +109,18 @@ void strided_copy(const Tensor& to, const Tensor& from) {
   if (t == f) {
     dispatch_word(t, [&](auto word) {
       using Word = typename decltype(word)::type;
-      map<Word, Word, 1>("strided_copy", to, {&from}, Same{});
+      map<Word, Word>("strided_copy", Same{}, to, from);
     });
   } else if (t == bf16 && f == f32) {
-    map<BFloat16, float, 1>("strided_copy", to, {&from}, Same{});
+    map<BFloat16, float>("strided_copy", Same{}, to, from);
   } else if (t == f32 && f == bf16) {
-    map<float, BFloat16, 1>("strided_copy", to, {&from}, Same{});
+    map<float, BFloat16>("strided_copy", Same{}, to, from);
   } else if (to.numel() > 0) {
     const Shape strides[2] = {to.strides(),
                               broadcast_strides(from.shape(), from.strides(), to.shape())};
     launch("strided_copy", to.device().index, convert, blocks_for(to.numel(), map_threads),
            map_threads, to.raw_data(), t, from.raw_data(), f, make_layout(to.shape(), strides),
-           to.numel());
+           uint64_t(to.numel()));
   }
 }
 

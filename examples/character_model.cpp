@@ -1,6 +1,6 @@
 // Learns a text character by character and writes on, with a small LLaMA.
 //
-//     character_model [FILE]
+//     character_model [FILE] [--device cuda] [--dtype bf16]
 //
 // Without a file it learns a rhyme that grows verse by verse; the last tenth is held out.
 #include <stretto.h>
@@ -29,6 +29,7 @@ std::string rhyme() {
 }
 
 int main(int argc, char** argv) {
+  const nn::Place place = nn::take_place(argc, argv);
   std::string text = rhyme();
   if (argc > 1) {
     std::ifstream file(argv[1], std::ios::binary);
@@ -40,24 +41,25 @@ int main(int argc, char** argv) {
   const nn::TokenStream learnt(tokenizer, text.substr(0, n_train));
   const nn::TokenStream held_out(tokenizer, text.substr(n_train));
   const nn::RandomCrops crops(learnt, 16, length, 1), others(held_out, 16, length, 2);
-  const std::vector<nn::Batch> validation{others(0), others(1)};
+  const std::vector<nn::Batch> validation{others(0).to(place.device), others(1).to(place.device)};
 
   manual_seed(1);
   nn::LanguageModel::Options options = nn::llama(tokenizer.size());
-  options.layer.window =
-      length / 2;  // rotary positions do not go on past the lags that were trained
+  // Rotary positions do not go on past the lags that were trained.
+  options.layer.window = length / 2;
   options.n_layers = 2;
   options.layer.d_model = 64;
   options.layer.n_heads = 4;
   options.layer.d_hidden = 128;
   nn::LanguageModel model(options);
+  model.to(place.device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {});
   nn::Trainer trainer(
       model, optimizer,
       {.steps = 300, .schedule = nn::WarmupCosine{.peak = 3e-3, .warmup = 20}, .clip = 1});
   trainer.run(
       [&](int64_t step) {
-        const nn::Batch batch = crops(step);
+        const nn::Batch batch = crops(step).to(place.device);
         return cross_entropy(model(batch.inputs), batch.targets);
       },
       [&] { return nn::mean_loss(model, validation); });
@@ -67,8 +69,9 @@ int main(int argc, char** argv) {
   nn::LanguageModel::Cache cache;
   std::vector<int64_t> tokens;
   for (int32_t token : tokenizer.encode(text.substr(0, 8))) tokens.push_back(token);
-  for (int64_t token : nn::generate([&](const Tensor& x) { return model(x, &cache); }, tokens,
-                                    {.max_tokens = 300, .sampling = {.temperature = 0.7}}))
+  for (int64_t token :
+       nn::generate([&](const Tensor& x) { return model(x.to(place.device), &cache); }, tokens,
+                    {.max_tokens = 300, .sampling = {.temperature = 0.7}}))
     tokens.push_back(token);
   std::printf("\n%s\n", tokenizer.decode(tokens).c_str());
 }

@@ -63,6 +63,7 @@ double well_formed(const std::vector<int64_t>& tokens) {
 }
 
 int main(int argc, char** argv) {
+  const nn::Place place = nn::take_place(argc, argv);
   std::mt19937 random(1);
   manual_seed(1);
   nn::LanguageModel::Options options = nn::music_transformer(pitches, length);
@@ -70,9 +71,10 @@ int main(int argc, char** argv) {
   options.layer.d_model = 64, options.layer.n_heads = 4, options.layer.d_hidden = 128;
   options.layer.dropout = 0;
   nn::LanguageModel model(options);
+  model.to(place.device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 2e-3});
   for (int step = 1; step <= 300; ++step) {
-    const Tensor tokens = batch_of(16, random);
+    const Tensor tokens = batch_of(16, random).to(place.device);
     const Tensor loss =
         cross_entropy(model(tokens.slice(1, 0, length - 1)), tokens.slice(1, 1, length));
     optimizer.zero_grad();
@@ -86,7 +88,7 @@ int main(int argc, char** argv) {
   tokens.resize(4);
   nn::LanguageModel::Cache cache;
   for (int64_t token :
-       nn::generate([&](const Tensor& x) { return model(x, &cache); }, tokens,
+       nn::generate([&](const Tensor& x) { return model(x.to(place.device), &cache); }, tokens,
                     {.max_tokens = length - 4, .seed = 1, .sampling = {.top_p = 0.95}}))
     tokens.push_back(token);
   std::printf("%.0f %% of its chords are triads of C major\n", 100 * well_formed(tokens));

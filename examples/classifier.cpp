@@ -7,6 +7,7 @@
 using namespace stretto;
 
 constexpr int64_t length = 16, pitches = 40;
+nn::Place place;  // --device cuda, --dtype bf16
 
 struct Melodies {
   Tensor notes;  // [B, length]
@@ -28,7 +29,7 @@ Melodies make(int64_t count, std::mt19937& random) {
     }
     minor.push_back(in_minor);
   }
-  return {tensor(notes, {count, length}), tensor(minor, {count})};
+  return {tensor(notes, {count, length}).to(place.device), tensor(minor, {count}).to(place.device)};
 }
 
 double accuracy(const nn::SequenceClassifier& model, const Melodies& melodies) {
@@ -37,7 +38,8 @@ double accuracy(const nn::SequenceClassifier& model, const Melodies& melodies) {
   return mean(eq(answer, melodies.minor).to(f32)).item();
 }
 
-int main() {
+int main(int argc, char** argv) {
+  place = nn::take_place(argc, argv);
   std::mt19937 random(1);
   const Melodies test = make(500, random);
   manual_seed(1);
@@ -49,6 +51,7 @@ int main() {
                                           .d_hidden = 64,
                                           .position = nn::shaw_relative({.clip = 4})},
                                 .pooling = nn::Pooling::mean});
+  model.to(place.device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 2e-3});
   for (int step = 1; step <= 300; ++step) {
     const Melodies batch = make(32, random);

@@ -19,13 +19,15 @@ struct Melody : nn::Module {
   }
 };
 
-int main() {
+int main(int argc, char** argv) {
+  const nn::Place place = nn::take_place(argc, argv);  // --device cuda, --dtype bf16
   manual_seed(1);
-  Tensor bar = randint(0, 12, {16, 8});
+  Tensor bar = randint(0, 12, {16, 8}).to(place.device);
   Tensor music = cat({bar, bar, bar, bar}, 1);  // [16, 32]
   Tensor input = music.slice(1, 0, 31), target = music.slice(1, 1, 32);
 
   Melody model;
+  model.to(place.device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 3e-3});
   for (int step = 0; step <= 100; ++step) {
     Tensor loss = cross_entropy(model(input), target);

@@ -9,16 +9,19 @@ struct Fading : nn::Position {
       : Position(parent), slope(parameter("slope", full({shape.n_heads, 1}, 0.1))) {}
 
   void apply(nn::AttentionCall& call) const override {
-    Tensor distance = arange(-double(call.n_keys() - 1), 1);  // …, −2, −1, 0
+    Tensor distance = arange(-double(call.n_keys() - 1), 1, 1, options_of(slope));  // …, −1, 0
     call.options.lag_bias = {.rows = slope * distance, .zero_row = call.n_keys() - 1};
   }
   const Tensor slope;
 };
 
-int main() {
+int main(int argc, char** argv) {
+  const nn::Place place = nn::take_place(argc, argv);  // --device cuda, --dtype bf16
   nn::MultiHeadAttention attention(
       {.d_model = 16, .n_heads = 2, .position = nn::position<Fading>()});
-  Tensor y = attention(randn({1, 10, 16}), {.causal = true});
+  attention.to(place.device).to(place.dtype);
+  Tensor x = randn({1, 10, 16}).to(place.device).to(place.dtype);
+  Tensor y = attention(x, {.causal = true});
   sum(square(y)).backward();
   std::printf("%s", attention.describe().c_str());
 }

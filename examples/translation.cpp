@@ -74,13 +74,16 @@ Tensor batch_of(const std::vector<std::vector<int64_t>>& rows) {
   return tensor(all, {int64_t(rows.size()), int64_t(longest)});
 }
 
-int main() {
+int main(int argc, char** argv) {
+  const nn::Place place = nn::take_place(argc, argv);  // --device cuda, --dtype bf16
+  const Device device = place.device;
   Words source(english), target(french);
   manual_seed(1);
   nn::SequenceToSequence::Options options = nn::transformer_base(source.size(), target.size());
   options.n_encoder_layers = options.n_decoder_layers = 2;
   options.layer = {.d_model = 64, .n_heads = 4, .d_hidden = 128};
   nn::SequenceToSequence model(options);
+  model.to(device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 2e-3});
   for (int step = 1; step <= 400; ++step) {
     std::vector<std::vector<int64_t>> from, to;
@@ -91,11 +94,9 @@ int main() {
       to.back().insert(to.back().begin(), begin);
       to.back().push_back(end);
     }
-    const Tensor read = batch_of(from), written = batch_of(to);
-    const int64_t length = written.size(1);
-    const Tensor logits = model(read, written.slice(1, 0, length - 1), eq(read, double(padding)));
-    const Tensor loss =
-        cross_entropy(logits, written.slice(1, 1, length), {.ignore_index = padding});
+    const Tensor read = batch_of(from).to(device), written = batch_of(to).to(device);
+    const Tensor logits = model(read, written.slice(1, 0, -1), eq(read, double(padding)));
+    const Tensor loss = cross_entropy(logits, written.slice(1, 1), {.ignore_index = padding});
     optimizer.zero_grad();
     loss.backward();
     optimizer.step();
@@ -105,11 +106,11 @@ int main() {
   const NoGrad guard;
   int asked = 0, right = 0;
   for (int n = 11; n < 1000; n += 11) {
-    const Tensor context = model.encode(batch_of({source.encode(english(n))}));
+    const Tensor context = model.encode(batch_of({source.encode(english(n))}).to(device));
     nn::SequenceToSequence::Cache cache;
     const nn::Hypothesis best = nn::beam_search(
-        [&](const Tensor& tokens) { return model.decode(tokens, context, {}, &cache); },
-        [&](const Tensor& rows) { cache.reorder(rows); }, {begin},
+        [&](const Tensor& tokens) { return model.decode(tokens.to(device), context, {}, &cache); },
+        [&](const Tensor& rows) { cache.reorder(rows.to(device)); }, {begin},
         {.beam = 4, .length_penalty = 0.6, .max_tokens = 12, .end_token = end})[0];
     const std::string said = target.decode(best.tokens);
     right += target.encode(said) == target.encode(french(n));

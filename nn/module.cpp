@@ -77,6 +77,13 @@ Tensor Module::buffer(std::string name, const Tensor& value) {
   return value;
 }
 
+Tensor Module::host_buffer(std::string name, const Tensor& value) {
+  const Tensor handle = buffer(std::move(name), value);
+  check(value.device().is_cpu(), "host_buffer", "got ", value, "; must be on the CPU");
+  members_.back().on_host = true;
+  return handle;
+}
+
 std::vector<std::pair<std::string, Module*>> Module::children() const {
   std::vector<std::pair<std::string, Module*>> all;
   for (const Member& m : members_)
@@ -99,6 +106,16 @@ std::vector<NamedTensor> Module::all_named(bool buffers) const {
   auto collect = [&](const std::string& prefix, const Member& m) {
     if (!m.child && m.is_buffer == buffers && seen.insert(m.tensor.id()).second)
       all.push_back({prefix + m.name, m.tensor});
+  };
+  visit("", collect);
+  return all;
+}
+
+// Parameters and buffers, but for those that stay on the host.
+std::vector<NamedTensor> Module::movable() const {
+  std::vector<NamedTensor> all;
+  auto collect = [&](const std::string& prefix, const Member& m) {
+    if (!m.child && !m.on_host) all.push_back({prefix + m.name, m.tensor});
   };
   visit("", collect);
   return all;
@@ -154,21 +171,19 @@ void Module::freeze(bool on) {
 
 Module& Module::to(Device device) {
   NoGrad guard;
-  for (const auto& list : {named_parameters(), named_buffers()})
-    for (const NamedTensor& n : list)
-      if (n.tensor.device() != device) n.tensor.set_data(n.tensor.to(device));
+  for (const NamedTensor& n : movable())
+    if (n.tensor.device() != device) n.tensor.set_data(n.tensor.to(device));
   return *this;
 }
 
 Device Module::device() const {
   std::optional<NamedTensor> first;
-  for (const auto& list : {named_parameters(), named_buffers()})
-    for (const NamedTensor& n : list) {
-      if (!first) first = n;
-      check(n.tensor.device() == first->tensor.device(), "Module::device", first->name, " is on ",
-            first->tensor.device(), ", ", n.name, " on ", n.tensor.device(),
-            "; ask a tensor for its own");
-    }
+  for (const NamedTensor& n : movable()) {
+    if (!first) first = n;
+    check(n.tensor.device() == first->tensor.device(), "Module::device", first->name, " is on ",
+          first->tensor.device(), ", ", n.name, " on ", n.tensor.device(),
+          "; ask a tensor for its own");
+  }
   return first ? first->tensor.device() : cpu;
 }
 

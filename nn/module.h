@@ -61,11 +61,13 @@ class Module {
   void freeze(bool on = true);
   void unfreeze() { freeze(false); }
 
-  /// Moves or converts all parameters and floating buffers (moves also the others), in place:
-  /// handles stay valid, shared parameters stay shared. Gradients are dropped. Returns the module.
+  /// Moves or converts all parameters and floating buffers (moves also the others, but for those
+  /// that the host reads), in place: handles stay valid, shared parameters stay shared. Gradients
+  /// are dropped. Returns the module.
   Module& to(Device device);
   Module& to(DType dtype);
-  /// Where its parameters and buffers are: one device, else an error; the CPU where it has none.
+  /// Where its parameters and buffers are, those that the host reads apart: one device, else an
+  /// error; the CPU where it has none.
   Device device() const;
 
   /// The tree with types, names, shapes and counts of parameters, one line each:
@@ -94,6 +96,9 @@ class Module {
   Tensor shared_parameter(std::string name, const Tensor& value);
   /// Registers a tensor that is saved but not trained, and returns it.
   Tensor buffer(std::string name, const Tensor& value);
+  /// The same for numbers that the host reads, as seeds and counts of calls: to(Device) leaves it
+  /// on the CPU.
+  Tensor host_buffer(std::string name, const Tensor& value);
   /// Takes over from `from`, a module of the same type, what can be set after construction and is
   /// neither parameter nor buffer: clone() calls it for the module and each below. A module that
   /// has such settings overrides it; not those of its children.
@@ -109,11 +114,13 @@ class Module {
     Module* child = nullptr;  // null for a tensor
     Tensor tensor = {};
     bool is_buffer = false;
+    bool on_host = false;
   };
   void add(const char* op, Member member);
   template <class F>
   void visit(const std::string& prefix, F& f) const;
   std::vector<NamedTensor> all_named(bool buffers) const;
+  std::vector<NamedTensor> movable() const;
   struct Pair {
     Tensor source, destination;
   };

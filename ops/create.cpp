@@ -6,6 +6,7 @@
 
 #include "autograd/tape.h"
 #include "core/parallel.h"
+#include "cuda/create.h"
 #include "cuda/random.h"
 #include "ops/on_device.h"
 
@@ -20,6 +21,17 @@ Tensor made_on_host(const char* op, const Shape& shape, TensorOptions options, F
   Tensor x = empty(shape, {.dtype = options.dtype});
   fill(x);
   x = x.to(options.device);
+  return options.requires_grad ? x.set_requires_grad() : x;
+}
+
+// The same where the device can make them itself: by made() there, then brought to the dtype.
+template <class F, class G>
+Tensor made_there(const char* op, const Shape& shape, TensorOptions options, F fill, G made) {
+  if (options.device.is_cpu()) return made_on_host(op, shape, options, fill);
+  check_sizes(op, shape);
+  check_device(op, options.device);
+  NoGrad guard;
+  const Tensor x = made(options.device).to(options.dtype);
   return options.requires_grad ? x.set_requires_grad() : x;
 }
 
@@ -122,8 +134,7 @@ void check_floating(const char* op, DType dtype) {
 
 // Whole number `index` of a sequence, in [0, range): two draws, multiplied up (range ≤ 2³²).
 uint64_t below(uint64_t range, RandomKey key, uint64_t index) {
-  const uint64_t high = random_bits(key, 2 * index), low = random_bits(key, 2 * index + 1);
-  return (high * range + (low * range >> 32)) >> 32;
+  return below_from_bits(range, random_bits(key, 2 * index), random_bits(key, 2 * index + 1));
 }
 
 // The largest whole number that every one up to it has in `dtype`, and the smallest likewise.
@@ -162,12 +173,15 @@ Tensor arange(Int n, TensorOptions options) {
   check(n >= 0, "arange", "n = ", n, "; needs at least 0");
   check(options.dtype != boolean, "arange", "got bool; accepted: all other dtypes");
   if (n > 0) check_value("arange", options.dtype, double(n - 1));
-  return made_on_host("arange", {n}, options, [](const Tensor& x) {
-    dispatch(x.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (int64_t i = 0; i < x.numel(); ++i) x.data<T>()[i] = static_cast<T>(i);
-    });
-  });
+  return made_there(
+      "arange", {n}, options,
+      [](const Tensor& x) {
+        dispatch(x.dtype(), [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          for (int64_t i = 0; i < x.numel(); ++i) x.data<T>()[i] = static_cast<T>(i);
+        });
+      },
+      [n](Device device) { return cuda::line(n, n, 0, 1, 0, device); });
 }
 
 Tensor arange(double start, double end, double step, TensorOptions options) {
@@ -183,28 +197,35 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
   if (n > 0)
     for (const double value : {start, start + (n - 1) * step})
       check_value("arange", options.dtype, value);
-  return made_on_host("arange", {int64_t(n)}, options, [=](const Tensor& x) {
-    dispatch(x.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      for (int64_t i = 0; i < x.numel(); ++i)
-        x.data<T>()[i] = static_cast<T>(start + double(i) * step);
-    });
-  });
+  return made_there(
+      "arange", {int64_t(n)}, options,
+      [=](const Tensor& x) {
+        dispatch(x.dtype(), [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          for (int64_t i = 0; i < x.numel(); ++i)
+            x.data<T>()[i] = static_cast<T>(start + double(i) * step);
+        });
+      },
+      [=](Device device) { return cuda::line(int64_t(n), int64_t(n), start, step, 0, device); });
 }
 
 Tensor linspace(double start, double end, Int n, TensorOptions options) {
   check(n >= 0, "linspace", "n = ", n, "; needs at least 0");
   check_floating("linspace", options.dtype);
-  return made_on_host("linspace", {n}, options, [=](const Tensor& x) {
-    const double step = n > 1 ? (end - start) / double(n - 1) : 0;
-    dispatch_floating(x.dtype(), "linspace", [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      // Each half is counted from its own end, so that both ends are exact.
-      for (int64_t i = 0; i < n; ++i)
-        x.data<T>()[i] = static_cast<T>(i < (n + 1) / 2 ? start + step * double(i)
+  const double step = n > 1 ? (end - start) / double(n - 1) : 0;
+  // Each half is counted from its own end, so that both ends are exact.
+  const int64_t counted = (n + 1) / 2;
+  return made_there(
+      "linspace", {n}, options,
+      [=](const Tensor& x) {
+        dispatch_floating(x.dtype(), "linspace", [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          for (int64_t i = 0; i < n; ++i)
+            x.data<T>()[i] = static_cast<T>(i < counted ? start + step * double(i)
                                                         : end - step * double(n - 1 - i));
-    });
-  });
+        });
+      },
+      [=](Device device) { return cuda::line(n, counted, start, step, end, device); });
 }
 
 Tensor eye(Int n, TensorOptions options) {
@@ -274,17 +295,20 @@ Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options) {
   const auto [least, most] = whole_numbers(options.dtype);
   check(double(low) >= least && double(high) - 1 <= most, "randint", "range [", low, ", ", high,
         ") has numbers that are not exact in ", options.dtype);
-  return made_on_host("randint", shape, options, [=](const Tensor& x) {
-    const RandomKey key = next_random_key();
-    dispatch(x.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      T* y = x.data<T>();
-      parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i)
-          y[i] = static_cast<T>(int64_t(uint64_t(low) + below(range, key, uint64_t(i))));
-      });
-    });
-  });
+  return made_there(
+      "randint", shape, options,
+      [=](const Tensor& x) {
+        const RandomKey key = next_random_key();
+        dispatch(x.dtype(), [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          T* y = x.data<T>();
+          parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i)
+              y[i] = static_cast<T>(int64_t(uint64_t(low) + below(range, key, uint64_t(i))));
+          });
+        });
+      },
+      [=](Device device) { return cuda::randint(shape, low, range, next_random_key(), device); });
 }
 
 Tensor randperm(Int n) {

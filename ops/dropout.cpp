@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "cuda/random.h"
 #include "ops/loops.h"
 
 namespace stretto {
@@ -15,6 +16,22 @@ STRETTO_CLONES void drop_run(const T* x, const uint32_t* draws, T* y, int64_t n,
   for (int64_t i = 0; i < n; ++i) y[i] = T((draws[i] >> 8) < below ? C(0) : C(x[i]) * scale);
 }
 
+Tensor dropped_cpu(const Tensor& x, uint32_t below, double factor, RandomKey key) {
+  Tensor y = empty_like(x);
+  dispatch_floating(x.dtype(), "dropout", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    constexpr int64_t chunk = 4096;
+    parallel_for(x.numel(), chunk, [&](int64_t begin, int64_t end) {
+      uint32_t draws[chunk];
+      philox_blocks(key, uint64_t(begin / 4), (end - begin + 3) / 4, draws);
+      drop_run(from + begin, draws, to + begin, end - begin, below, compute_t<T>(factor));
+    });
+  });
+  return y;
+}
+
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p) { return p == 0 ? x : dropout(x, p, next_random_key()); }
@@ -22,23 +39,10 @@ Tensor dropout(const Tensor& x, double p) { return p == 0 ? x : dropout(x, p, ne
 Tensor dropout(const Tensor& x, double p, RandomKey key) {
   check(p >= 0 && p <= 1, "dropout", "probability ", p, "; accepted: 0 to 1");
   check(is_floating(x.dtype()), "dropout", "got ", x, "; accepted: f32, f64, bf16");
-  check_cpu("dropout", {&x});
   if (p == 0) return x;
-  const Tensor from = x.detach().contiguous();
-  Tensor y = empty_like(from);
   const auto below = uint32_t(std::ceil(p * 16777216.0));  // draws are whole multiples of 2⁻²⁴
-  dispatch_floating(x.dtype(), "dropout", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const compute_t<T> scale = p == 1 ? 0 : compute_t<T>(1 / (1 - p));
-    const T* px = from.data<T>();
-    T* to = y.data<T>();
-    constexpr int64_t chunk = 4096;
-    parallel_for(x.numel(), chunk, [&](int64_t begin, int64_t end) {
-      uint32_t draws[chunk];
-      philox_blocks(key, uint64_t(begin / 4), (end - begin + 3) / 4, draws);
-      drop_run(px + begin, draws, to + begin, end - begin, below, scale);
-    });
-  });
+  const double factor = p == 1 ? 0 : 1 / (1 - p);
+  Tensor y = on_device(x.detach().contiguous(), dropped_cpu, cuda::dropout, below, factor, key);
   return record("dropout", {x}, y,
                 [p, key](Backward& b) { return Tensors{dropout(b.grad(), p, key)}; });
 }

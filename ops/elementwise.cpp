@@ -249,8 +249,12 @@ Tensor clamp_integers(const Tensor& x, double low, double high) {
   });
   check(least <= most && low < 0x1p63 && high >= -0x1p63, "clamp", "no ", x.dtype(),
         " lies between ", low, " and ", high);
-  check_cpu("clamp", {&x});
-  return map_integers(x.to(i64), [=](int64_t v) { return std::clamp(v, least, most); })
+  return on_device(
+             x.to(i64),
+             [=](const Tensor& v) {
+               return map_integers(v, [=](int64_t e) { return std::clamp(e, least, most); });
+             },
+             [=](const Tensor& v) { return cuda::clamp(v, least, most); })
       .to(x.dtype());
 }
 

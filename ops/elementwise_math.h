@@ -340,22 +340,22 @@ struct Ge {
   }
 };
 
-#define STRETTO_UNARY_FUNCTIONS(X) \
-  X(Exp)                           \
-  X(Log)                           \
-  X(Sin)                           \
-  X(Cos)                           \
-  X(Tanh)                          \
-  X(Sigmoid)                       \
-  X(Erf)                           \
-  X(Relu)                          \
-  X(Gelu)                          \
-  X(GeluTanh)                      \
-  X(Silu)                          \
-  X(Softplus)                      \
-  X(Square)                        \
-  X(Sqrt)                          \
+#define STRETTO_SMOOTH_FUNCTIONS(X) \
+  X(Exp)                            \
+  X(Log)                            \
+  X(Tanh)                           \
+  X(Sigmoid)                        \
+  X(Erf)                            \
+  X(Relu)                           \
+  X(Gelu)                           \
+  X(GeluTanh)                       \
+  X(Silu)                           \
+  X(Softplus)                       \
+  X(Square)                         \
+  X(Sqrt)                           \
   X(Rsqrt)
+#define STRETTO_PERIODIC_FUNCTIONS(X) X(Sin) X(Cos)
+#define STRETTO_UNARY_FUNCTIONS(X) STRETTO_SMOOTH_FUNCTIONS(X) STRETTO_PERIODIC_FUNCTIONS(X)
 #define STRETTO_PIECEWISE_FUNCTIONS(X) X(Abs) X(Step) X(Sign)
 #define STRETTO_BINARY_FUNCTIONS(X) X(Add) X(Sub) X(Mul) X(Div) X(Maximum) X(Minimum)
 #define STRETTO_SCALAR_FUNCTIONS(X) X(Add) X(Mul) X(Div) X(Pow)

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "cuda/indexing.h"
+#include "cuda/reports.h"
 #include "ops/create.h"
 #include "ops/loops.h"
 #include "ops/view.h"
@@ -22,18 +24,32 @@ STRETTO_CLONES bool all_below(const int64_t* index, int64_t count, int64_t n) {
   return outside == 0;
 }
 
-// The indices as row-major i64, all in [0, n); `what` names their target in the error.
+// "index 7 at position [0, 3] is out of range: …"
+std::string out_of_range(const Shape& shape, int64_t position, int64_t value,
+                         const std::string& what) {
+  Shape at = shape;
+  for (int64_t d = at.dim() - 1, rest = position; d >= 0; rest /= shape[d--])
+    at[d] = rest % shape[d];
+  return str("index ", value, " at position ", at, " is out of range: ", what);
+}
+
+// The indices as row-major i64, all in [0, n); `what` names their target in the error, which a GPU
+// reports when the host waits for it.
 template <class... What>
 Tensor checked_index(const char* op, const Tensor& given, int64_t n, const What&... what) {
   const Tensor index = given.detach().to(i64).contiguous();
-  const int64_t* values = index.data<int64_t>();
-  if (all_below(values, index.numel(), n)) return index;
+  if (index.device().is_cuda() && n > 0) {
+    const auto text = [shape = index.shape(), target = str(what...)](int64_t at, int64_t value) {
+      return out_of_range(shape, at, value, target);
+    };
+    return cuda::checked_indices(op, index, n, 0, text);
+  }
+  const Tensor here = index.to(cpu);
+  const int64_t* values = here.data<int64_t>();
+  if (all_below(values, here.numel(), n)) return index;
   int64_t i = 0;
   while (values[i] >= 0 && values[i] < n) ++i;
-  Shape at = index.shape();
-  for (int64_t d = at.dim() - 1, rest = i; d >= 0; rest /= index.shape()[d--])
-    at[d] = rest % index.shape()[d];
-  fail(op, "index ", values[i], " at position ", at, " is out of range: ", what...);
+  fail(op, out_of_range(index.shape(), i, values[i], str(what...)));
 }
 
 Tensor checked_along(const char* op, const Tensor& index, const Tensor& x, int64_t d) {
@@ -93,30 +109,38 @@ void place_kernel(const T* g, T* y, int64_t outer, int64_t n, int64_t rows, int6
   });
 }
 
-// Zeros of `shape` with the slices of g added at `ids` along d. The gradient of take.
-Tensor place(const char* op, const Tensor& grad, const Shape& shape, int64_t d, const Tensor& ids) {
-  const Tensor g = grad.detach().contiguous();
-  Tensor y = empty_like(g, shape);
-  const int64_t outer = product(shape, 0, d), inner = product(shape, d + 1, shape.dim());
-  dispatch_floating(g.dtype(), op, [&](auto tag) {
+// g [outer, n, inner] → [outer, rows, inner].
+Tensor place_cpu(const Tensor& g, const Tensor& ids, int64_t rows) {
+  Tensor y = empty_like(g, {g.size(0), rows, g.size(2)});
+  dispatch_floating(g.dtype(), "place", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    place_kernel(g.data<T>(), y.data<T>(), outer, ids.numel(), shape[d], inner,
+    place_kernel(g.data<T>(), y.data<T>(), g.size(0), ids.numel(), rows, g.size(2),
                  ids.data<int64_t>());
   });
+  return y;
+}
+
+// x as [outer, size of d, inner], row-major and off the tape.
+Tensor around(const Tensor& x, int64_t d) {
+  const Shape& shape = x.shape();
+  return x.detach().contiguous().view(
+      {product(shape, 0, d), shape[d], product(shape, d + 1, shape.dim())});
+}
+
+// Zeros of `shape` with the slices of g added at `ids` along d. The gradient of take.
+Tensor place(const char* op, const Tensor& grad, const Shape& shape, int64_t d, const Tensor& ids) {
+  Tensor y = on_device(around(grad, d), place_cpu, cuda::place, ids, shape[d]).view(shape);
   return record(op, {grad}, y, [op, d, ids = Saved(ids)](Backward& b) {
     return Tensors{take(op, b.grad(), d, ids())};
   });
 }
 
-// Slices of x along d at checked i64 ids, 1-d.
-Tensor take(const char* op, const Tensor& x, int64_t d, const Tensor& ids) {
-  const Tensor from = x.detach().contiguous();
-  Shape shape = x.shape();
-  const int64_t rows = shape[d], n = shape[d] = ids.numel();
-  Tensor y = empty_like(x, shape);
-  const int64_t outer = product(shape, 0, d);
-  const size_t bytes = size_t(product(shape, d + 1, shape.dim()) * item_size(x.dtype()));
-  const char* source = static_cast<const char*>(from.raw_data());
+// x [outer, rows, inner] → [outer, n, inner].
+Tensor take_cpu(const Tensor& x, const Tensor& ids) {
+  const int64_t outer = x.size(0), rows = x.size(1), n = ids.numel();
+  Tensor y = empty_like(x, {outer, n, x.size(2)});
+  const size_t bytes = size_t(x.size(2) * item_size(x.dtype()));
+  const char* source = static_cast<const char*>(x.raw_data());
   char* target = static_cast<char*>(y.raw_data());
   const int64_t* index = ids.data<int64_t>();
   parallel_for(bytes == 0 ? 0 : outer * n, rows_per_chunk(int64_t(bytes / 4)),
@@ -125,6 +149,14 @@ Tensor take(const char* op, const Tensor& x, int64_t d, const Tensor& ids) {
                    std::memcpy(target + size_t(r) * bytes,
                                source + size_t(r / n * rows + index[r % n]) * bytes, bytes);
                });
+  return y;
+}
+
+// Slices of x along d at checked i64 ids, 1-d.
+Tensor take(const char* op, const Tensor& x, int64_t d, const Tensor& ids) {
+  Shape shape = x.shape();
+  shape[d] = ids.numel();
+  Tensor y = on_device(around(x, d), take_cpu, cuda::take, ids).view(shape);
   return record(op, {x}, y, [op, d, ids = Saved(ids), from_shape = x.shape()](Backward& b) {
     return Tensors{place(op, b.grad(), from_shape, d, ids())};
   });
@@ -166,6 +198,44 @@ void scatter_kernel(const Tensor& y, int64_t d, const Tensor& index, const Tenso
           add(to[c * yc + where[c * ic + i * is] * ys], from[c * sc + i * ss]);
     }
   });
+}
+
+// x + source at index, in `wide` or, on CUDA, for integers in i64.
+Tensor scatter_cpu(const Tensor& x, int64_t d, const Tensor& index, const Tensor& source,
+                   DType wide) {
+  Tensor y = x.dtype() == wide ? x.clone() : x.to(wide);
+  const Tensor added = source.to(wide);
+  dispatch(wide, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if constexpr (!std::is_same_v<T, bool> && !std::is_same_v<T, BFloat16>)
+      scatter_kernel<T>(y, d, index, added);
+  });
+  return y;
+}
+
+Tensor scatter_cuda(const Tensor& x, int64_t d, const Tensor& index, const Tensor& source,
+                    DType wide) {
+  if (!is_floating(wide)) wide = i64;
+  Tensor y = x.dtype() == wide ? x.clone() : x.to(wide);
+  cuda::scatter_add(y, d, index, source.to(wide));
+  return y;
+}
+
+Tensor gather_cpu(const Tensor& x, int64_t d, const Tensor& index) {
+  Tensor y = empty_like(x, index.shape());
+  const int64_t step = x.strides()[d];
+  const StridedLoop<3> loop(index.shape(), {y.strides(), index.strides(), with(x.strides(), d, 0)});
+  dispatch(x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    loop.run([&](auto at, int64_t n) {
+      T* to = y.data<T>() + at[0];
+      const int64_t* where = index.data<int64_t>() + at[1];
+      const T* from = x.data<T>() + at[2];
+      for (int64_t i = 0; i < n; ++i)
+        to[i * loop.inner[0]] = from[i * loop.inner[2] + where[i * loop.inner[1]] * step];
+    });
+  });
+  return y;
 }
 
 void check_same_dtype(const char* op, const Tensor& a, const Tensor& b) {
@@ -252,21 +322,8 @@ Tensor gather(const Tensor& x, Int d, const Tensor& given) {
   check_same_device("gather", {&x, &given});
   check_index_dtype("gather", given);
   check_fits("gather", given, x, d);
-  check_cpu("gather", {&x});
   const Tensor index = checked_along("gather", given, x, d);
-  Tensor y = empty_like(x, index.shape());
-  const int64_t step = x.strides()[d];
-  const StridedLoop<3> loop(index.shape(), {y.strides(), index.strides(), with(x.strides(), d, 0)});
-  dispatch(x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    loop.run([&](auto at, int64_t n) {
-      T* to = y.data<T>() + at[0];
-      const int64_t* where = index.data<int64_t>() + at[1];
-      const T* from = x.data<T>() + at[2];
-      for (int64_t i = 0; i < n; ++i)
-        to[i * loop.inner[0]] = from[i * loop.inner[2] + where[i * loop.inner[1]] * step];
-    });
-  });
+  Tensor y = on_device(x.detach(), gather_cpu, cuda::gather, d, index);
   return record("gather", {x}, y, [d, index = Saved(index), shape = x.shape()](Backward& b) {
     const Tensor& g = b.grad();
     return Tensors{scatter_add(zeros(shape, options_of(g)), d, index(), g)};
@@ -278,7 +335,6 @@ Tensor index_select(const Tensor& x, Int d, const Tensor& index) {
   check_same_device("index_select", {&x, &index});
   check_index_dtype("index_select", index);
   check(index.dim() == 1, "index_select", "index ", index, "; needs 1 dimension");
-  check_cpu("index_select", {&x});
   return take("index_select", x, d, checked_along("index_select", index, x, d));
 }
 
@@ -291,18 +347,12 @@ Tensor scatter_add(const Tensor& x, Int d, const Tensor& given, const Tensor& so
   check(given.shape() == source.shape(), "scatter_add", "index ", given, " for source ", source,
         "; both need one shape");
   check_fits("scatter_add", given, x, d);
-  check_cpu("scatter_add", {&x});
   const Tensor index = checked_along("scatter_add", given, x, d);
   // Where an element can meet many, sums are kept in f64.
   DType wide = x.dtype() == bf16 ? f32 : x.dtype();
   if (wide == f32 && given.shape()[d] > 64) wide = f64;
-  Tensor y = x.dtype() == wide ? x.detach().clone() : x.detach().to(wide);
-  const Tensor added = source.detach().to(wide);
-  dispatch(wide, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bool> && !std::is_same_v<T, BFloat16>)
-      scatter_kernel<T>(y, d, index, added);
-  });
+  const Tensor y =
+      on_device(x.detach(), scatter_cpu, scatter_cuda, d, index, source.detach(), wide);
   return record("scatter_add", {x, source}, y.to(x.dtype()),
                 [d, index = Saved(index)](Backward& b) {
                   const Tensor& g = b.grad();
@@ -314,7 +364,6 @@ Tensor embedding(const Tensor& table, const Tensor& ids) {
   check(table.dim() == 2, "embedding", "table ", table, "; needs 2 dimensions, [V, D]");
   check_same_device("embedding", {&table, &ids});
   check_index_dtype("embedding", ids);
-  check_cpu("embedding", {&table});
   const int64_t rows = table.shape()[0];
   const Tensor index = checked_index("embedding", ids, rows, "the table has ", rows, " rows");
   Shape shape = ids.shape();

@@ -3,6 +3,8 @@
 #include <limits>
 
 #include "autograd/tape.h"
+#include "cuda/loss.h"
+#include "cuda/reports.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -59,6 +61,79 @@ Tensor wanted(const Tensor& ids, int64_t classes, const CrossEntropyOptions& opt
   return scatter_add(even, 1, safe.unsqueeze(1), point) * counted;
 }
 
+// How many targets count: as a number on the CPU, and there alone on the GPU, a 0-d i64.
+struct Count {
+  int64_t number = 0;
+  Tensor there;
+};
+
+// Counts the i64 targets, row-major, that are not ignored; they must be classes. What a GPU finds
+// it reports when the host waits for it; `ids` has others in their place then.
+Count checked_targets(const char* op, Tensor& ids, int64_t classes, int64_t ignored) {
+  const auto text = [=](int64_t at, int64_t id) {
+    return str("target ", id, " at position ", at, "; accepted: 0 to ", classes - 1, ", or ",
+               ignored, " to ignore");
+  };
+  if (ids.device().is_cuda() && classes > 0) {
+    const Tensor there = sum(ne(ids, double(ignored)));
+    ids = cuda::checked_indices(op, ids, classes, ignored, text);
+    return {.there = there};
+  }
+  Count count;
+  int64_t at = 0;
+  for (const int64_t id : ids.to_vector<int64_t>()) {
+    const bool counts = id != ignored;
+    if (counts && (id < 0 || id >= classes)) fail(op, text(at, id));
+    count.number += counts;
+    ++at;
+  }
+  return count;
+}
+
+// Losses [N]; the totals of rows to `totals` [N, 2].
+Tensor losses_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double epsilon,
+                  const Tensor& totals) {
+  const int64_t classes = x.size(-1), count = ids.numel();
+  Tensor losses = zeros({count}, options_of(totals));
+  dispatch_floating(x.dtype(), "cross_entropy", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = compute_t<T>;
+    const T* px = x.data<T>();
+    const int64_t* id = ids.data<int64_t>();
+    C* loss = losses.data<C>();
+    auto* row = reinterpret_cast<RowTotal<C>*>(totals.data<C>());
+    parallel_for(count, rows_per_chunk(classes), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        if (id[r] != ignored)
+          loss[r] = row_loss(px + r * classes, classes, id[r], C(epsilon), row + r);
+    });
+  });
+  return losses;
+}
+
+// dx from the gradients g [N] of the losses.
+Tensor gradient_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double epsilon,
+                    const Tensor& totals, const Tensor& g) {
+  const int64_t classes = x.size(-1);
+  Tensor dx = zeros(x.shape(), options_of(x));
+  dispatch_floating(x.dtype(), "cross_entropy", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = compute_t<T>;
+    const T* px = x.data<T>();
+    const C* pg = g.data<C>();
+    const auto* row = reinterpret_cast<const RowTotal<C>*>(totals.data<C>());
+    const int64_t* target = ids.data<int64_t>();
+    T* to = dx.data<T>();
+    parallel_for(ids.numel(), rows_per_chunk(classes), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        if (target[r] != ignored)
+          row_gradient(px + r * classes, to + r * classes, classes, target[r], C(epsilon), row[r],
+                       pg[r]);
+    });
+  });
+  return dx;
+}
+
 }  // namespace
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOptions options) {
@@ -70,66 +145,43 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
         op, "targets ", targets, " for logits ", logits, "; must be i64 or i32 and [..]");
   check(options.label_smoothing >= 0 && options.label_smoothing <= 1, op, "label_smoothing ",
         options.label_smoothing, "; accepted: 0 to 1");
-  check_cpu(op, {&logits, &targets});
+  check_same_device(op, {&logits, &targets});
   const int64_t classes = logits.size(-1), count = targets.numel();
   check(classes > 0 || count == 0, op, "no classes: logits ", logits);
-  const Tensor ids = targets.to(i64).contiguous().reshape({count});
-  const int64_t* id = ids.data<int64_t>();
-  int64_t counted = 0;
-  for (int64_t r = 0; r < count; ++r) {
-    if (id[r] == options.ignore_index) continue;
-    ++counted;
-    check(id[r] >= 0 && id[r] < classes, op, "target ", id[r], " at position ", r,
-          "; accepted: 0 to ", classes - 1, ", or ", options.ignore_index, " to ignore");
-  }
+  Tensor ids = targets.to(i64).contiguous().reshape({count});
+  const int64_t ignored = options.ignore_index;
+  const double epsilon = options.label_smoothing;
+  const Count counted = checked_targets(op, ids, classes, ignored);
   const Tensor x = logits.detach().contiguous();
-  const TensorOptions wide{.dtype = x.dtype() == f64 ? f64 : f32};
-  Tensor losses = zeros({count}, wide), totals = empty({count, 2}, wide);
-  dispatch_floating(x.dtype(), op, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    using C = compute_t<T>;
-    const T* px = x.data<T>();
-    C* loss = losses.data<C>();
-    auto* row = reinterpret_cast<RowTotal<C>*>(totals.data<C>());
-    parallel_for(count, rows_per_chunk(classes), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        if (id[r] != options.ignore_index)
-          loss[r] = row_loss(px + r * classes, classes, id[r], C(options.label_smoothing), row + r);
-    });
-  });
-  const double scale =
-      options.reduction == Reduction::mean && counted > 0 ? 1.0 / double(counted) : 1.0;
+  const TensorOptions wide{.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
+  const Tensor totals = empty({count, 2}, wide);
+  const Tensor losses =
+      on_device(x, losses_cpu, cuda::cross_entropy, ids, ignored, epsilon, totals);
+  // Of a sum of losses, or of a gradient on its way to them.
+  const bool average = options.reduction == Reduction::mean;
+  const double scale = average && counted.number > 0 ? 1.0 / double(counted.number) : 1.0;
+  const Tensor share = average && counted.there.defined()
+                           ? 1.0 / maximum(counted.there.to(wide.dtype), scalar(1, wide))
+                           : Tensor();
+  const auto scaled = [scale, share](const Tensor& v) {
+    return share.defined() ? v.to(share.dtype()) * share : v * scale;
+  };
   Tensor y =
-      options.reduction == Reduction::none ? losses.reshape(targets.shape()) : sum(losses) * scale;
+      options.reduction == Reduction::none ? losses.reshape(targets.shape()) : scaled(sum(losses));
   y = y.to(x.dtype());
   // Gradients: g · (softmax(x) · Σ want − want), want the wanted probability of each class.
   return record(op, {logits}, y, [=, x = Saved(logits)](Backward& b) {
     const Tensor g = options.reduction == Reduction::none
                          ? b.grad().reshape({count, 1})
-                         : (b.grad() * scale).reshape({1, 1}).expand({count, 1});
+                         : scaled(b.grad()).reshape({1, 1}).expand({count, 1});
     if (grad_enabled()) {
       const Tensor rows = x().reshape({count, classes});
       const Tensor want = wanted(ids, classes, options, rows);
-      return Tensors{(g * (softmax(rows) * sum(want, {1}, true) - want)).reshape(x().shape())};
+      return Tensors{(g.to(rows.dtype()) * (softmax(rows) * sum(want, {1}, true) - want))
+                         .reshape(x().shape())};
     }
-    const Tensor from = x().contiguous(), slope = g.to(wide.dtype).contiguous();
-    Tensor dx = zeros(from.shape(), options_of(from));
-    dispatch_floating(from.dtype(), op, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      using C = compute_t<T>;
-      const T* px = from.data<T>();
-      const C* pg = slope.data<C>();
-      const auto* row = reinterpret_cast<const RowTotal<C>*>(totals.data<C>());
-      const int64_t* target = ids.data<int64_t>();
-      T* to = dx.data<T>();
-      parallel_for(count, rows_per_chunk(classes), [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r)
-          if (target[r] != options.ignore_index)
-            row_gradient(px + r * classes, to + r * classes, classes, target[r],
-                         C(options.label_smoothing), row[r], pg[r]);
-      });
-    });
-    return Tensors{dx};
+    return Tensors{on_device(x().detach().contiguous(), gradient_cpu, cuda::cross_entropy_backward,
+                             ids, ignored, epsilon, totals, g.to(wide.dtype).contiguous())};
   });
 }
 
@@ -139,11 +191,15 @@ namespace {
 Tensor wide(const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; }
 
 // Losses one by one, of which `counted` count, → what the reduction makes of them.
-Tensor reduced(const Tensor& losses, int64_t counted, Reduction reduction, DType dtype) {
+Tensor reduced(const Tensor& losses, const Count& counted, Reduction reduction, DType dtype) {
   if (reduction == Reduction::none) return losses.to(dtype);
   const Tensor total = sum(losses);
-  const bool divided = reduction == Reduction::mean && counted > 0;
-  return (divided ? total / double(counted) : total).to(dtype);
+  if (reduction == Reduction::mean && counted.there.defined()) {
+    const Tensor least = scalar(1, options_of(total));
+    return (total / maximum(counted.there.to(total.dtype()), least)).to(dtype);
+  }
+  const bool divided = reduction == Reduction::mean && counted.number > 0;
+  return (divided ? total / double(counted.number) : total).to(dtype);
 }
 
 void check_pair(const char* op, const Tensor& x, const Tensor& target) {
@@ -169,19 +225,13 @@ Tensor nll_loss(const Tensor& log_p, const Tensor& targets, NllOptions options) 
   check(
       is_index(targets.dtype()) && targets.shape() == Shape(log_p.shape().begin(), log_p.dim() - 1),
       op, "targets ", targets, " for log probabilities ", log_p, "; must be i64 or i32 and [..]");
-  check_cpu(op, {&log_p, &targets});
-  const Tensor ids = targets.to(i64), ignored = eq(ids, double(options.ignore_index));
-  const Tensor safe = where(ignored, zeros_like(ids), ids);
+  check_same_device(op, {&log_p, &targets});
+  Tensor ids = targets.to(i64).contiguous();
   const int64_t classes = log_p.size(-1);
   check(classes > 0 || targets.numel() == 0, op, "no classes: log probabilities ", log_p);
-  int64_t counted = 0, at = 0;
-  for (const int64_t id : ids.to_vector<int64_t>()) {
-    const bool counts = id != options.ignore_index;
-    check(!counts || (id >= 0 && id < classes), op, "target ", id, " at position ", at,
-          "; accepted: 0 to ", classes - 1, ", or ", options.ignore_index, " to ignore");
-    counted += counts;
-    ++at;
-  }
+  const Count counted = checked_targets(op, ids, classes, options.ignore_index);
+  const Tensor ignored = eq(ids, double(options.ignore_index));
+  const Tensor safe = where(ignored, zeros_like(ids), ids);
   const Tensor taken = wide(gather(log_p, -1, safe.unsqueeze(-1)).squeeze(-1));
   return reduced(where(ignored, zeros_like(taken), -taken), counted, options.reduction,
                  log_p.dtype());
@@ -189,28 +239,27 @@ Tensor nll_loss(const Tensor& log_p, const Tensor& targets, NllOptions options) 
 
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   check_pair("mse_loss", x, target);
-  return reduced(square(wide(x) - wide(target)), x.numel(), reduction, x.dtype());
+  return reduced(square(wide(x) - wide(target)), {x.numel(), {}}, reduction, x.dtype());
 }
 
 Tensor binary_cross_entropy(const Tensor& p, const Tensor& target, Reduction reduction) {
   const char* op = "binary_cross_entropy";
   check_pair(op, p, target);
-  check_cpu(op, {&p, &target});
   if (p.numel() > 0) {
     const double low = min(p.detach()).item(), high = max(p.detach()).item();
     check(!(low < 0) && !(high > 1), op, "probabilities from ", low, " to ", high,
           "; must lie in [0, 1]; of logits: binary_cross_entropy_with_logits");
   }
   const Tensor x = wide(p), t = wide(target);
-  return reduced(-(t * bounded_log(x) + (1.0 - t) * bounded_log(1.0 - x)), p.numel(), reduction,
-                 p.dtype());
+  return reduced(-(t * bounded_log(x) + (1.0 - t) * bounded_log(1.0 - x)), {p.numel(), {}},
+                 reduction, p.dtype());
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
                                         Reduction reduction) {
   check_pair("binary_cross_entropy_with_logits", logits, target);
   const Tensor x = wide(logits), t = wide(target);
-  return reduced(t * softplus(-x) + (1.0 - t) * softplus(x), logits.numel(), reduction,
+  return reduced(t * softplus(-x) + (1.0 - t) * softplus(x), {logits.numel(), {}}, reduction,
                  logits.dtype());
 }
 

@@ -1,6 +1,7 @@
 #include "ops/norm.h"
 
 #include "autograd/tape.h"
+#include "cuda/norm.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/loops.h"
@@ -73,24 +74,24 @@ Tensor add_up(const Tensor& partial, const Tensor& like) {
   return sum(partial, {0}).to(like.dtype());
 }
 
-Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tensor& shift,
-                       const Tensor& scale, bool centre) {
+// dx; dw and db where wanted.
+Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& shift,
+                    const Tensor& scale, bool want_dw, bool want_db, Tensor& dw, Tensor& db) {
   const int64_t n = x.size(-1), count = scale.numel(), chunk = 64;
-  const Tensor from = x.detach().contiguous(), g = b.grad().contiguous();
-  const Tensor factors = w.defined() ? w.detach().contiguous() : Tensor();
-  Tensor dx = empty_like(from), dw, db;
-  const TensorOptions wide{.dtype = scale.dtype()};
+  const bool centre = shift.defined();
+  Tensor dx = empty_like(x), sums_w, sums_b;
+  const TensorOptions wide = options_of(scale);
   const int64_t chunks = (count + chunk - 1) / chunk;
-  if (b.needs(1)) dw = zeros({chunks, n}, wide);
-  if (b.needs(2)) db = zeros({chunks, n}, wide);
+  if (want_dw) sums_w = zeros({chunks, n}, wide);
+  if (want_db) sums_b = zeros({chunks, n}, wide);
   dispatch_floating(x.dtype(), "norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
-    const T *px = from.data<T>(), *pg = g.data<T>();
-    const T* pw = factors.defined() ? factors.data<T>() : nullptr;
+    const T *px = x.data<T>(), *pg = g.data<T>();
+    const T* pw = w.defined() ? w.data<T>() : nullptr;
     const C *mu = centre ? shift.data<C>() : nullptr, *s = scale.data<C>();
     T* to = dx.data<T>();
-    C *pdw = dw.defined() ? dw.data<C>() : nullptr, *pdb = db.defined() ? db.data<C>() : nullptr;
+    C *pdw = want_dw ? sums_w.data<C>() : nullptr, *pdb = want_db ? sums_b.data<C>() : nullptr;
     parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin * chunk; r < std::min(count, end * chunk); ++r)
         normalise_row_backward<T>(
@@ -98,7 +99,43 @@ Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tens
             pdb ? pdb + r / chunk * n : nullptr, n, {mu ? mu[r] : C(0), s[r]}, centre);
     });
   });
-  return {dx, dw.defined() ? add_up(dw, x) : Tensor(), db.defined() ? add_up(db, x) : Tensor()};
+  if (want_dw) dw = add_up(sums_w, x);
+  if (want_db) db = add_up(sums_b, x);
+  return dx;
+}
+
+Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tensor& shift,
+                       const Tensor& scale) {
+  const auto run = x.device().is_cpu() ? backward_cpu : cuda::norm_backward;
+  Tensor dw, db;
+  const Tensor dx = run(x.detach().contiguous(), w.defined() ? w.detach().contiguous() : Tensor(),
+                        b.grad().contiguous(), shift, scale, b.needs(1), b.needs(2), dw, db);
+  return {dx, dw, db};
+}
+
+// y; writes shift, where it is defined, and scale.
+Tensor normalise_cpu(const Tensor& x, const Tensor& w, const Tensor& c, double eps,
+                     const Tensor& shift, const Tensor& scale) {
+  Tensor y = empty_like(x);
+  const int64_t n = x.size(-1);
+  const bool centre = shift.defined();
+  dispatch_floating(x.dtype(), "norm", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using C = compute_t<T>;
+    const T* px = x.data<T>();
+    const T *pw = w.defined() ? w.data<T>() : nullptr, *pb = c.defined() ? c.data<T>() : nullptr;
+    T* to = y.data<T>();
+    C *mu = centre ? shift.data<C>() : nullptr, *s = scale.data<C>();
+    parallel_for(scale.numel(), rows_per_chunk(n), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const RowStats<C> stats =
+            normalise_row<T>(px + r * n, pw, pb, to + r * n, n, C(eps), centre);
+        if (centre) mu[r] = stats.shift;
+        s[r] = stats.scale;
+      }
+    });
+  });
+  return y;
 }
 
 Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -108,34 +145,19 @@ Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Te
   for (const Tensor* t : {&weight, &bias})
     check(!t->defined() || (t->shape() == Shape{x.size(-1)} && t->dtype() == x.dtype()), op,
           "weight or bias ", *t, " for x ", x, "; it must be [D] of the same dtype");
-  check_cpu(op, {&x, &weight, &bias});
+  for (const Tensor* t : {&weight, &bias})
+    if (t->defined()) check_same_device(op, {&x, t});
   const Tensor from = x.detach().contiguous();
   const Tensor w = weight.defined() ? weight.detach().contiguous() : Tensor();
   const Tensor c = bias.defined() ? bias.detach().contiguous() : Tensor();
-  Tensor y = empty_like(from);
   const int64_t n = x.size(-1), count = n == 0 ? 0 : x.numel() / n;
-  const TensorOptions wide{.dtype = x.dtype() == f64 ? f64 : f32};
-  Tensor shift = empty({centre ? count : 0}, wide), scale = empty({count}, wide);
-  dispatch_floating(x.dtype(), op, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    using C = compute_t<T>;
-    const T* px = from.data<T>();
-    const T *pw = w.defined() ? w.data<T>() : nullptr, *pb = c.defined() ? c.data<T>() : nullptr;
-    T* to = y.data<T>();
-    C *mu = shift.data<C>(), *s = scale.data<C>();
-    parallel_for(count, rows_per_chunk(n), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const RowStats<C> stats =
-            normalise_row<T>(px + r * n, pw, pb, to + r * n, n, C(eps), centre);
-        if (centre) mu[r] = stats.shift;
-        s[r] = stats.scale;
-      }
-    });
-  });
+  const TensorOptions wide{.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
+  const Tensor shift = centre ? empty({count}, wide) : Tensor(), scale = empty({count}, wide);
+  Tensor y = on_device(from, normalise_cpu, cuda::norm, w, c, eps, shift, scale);
   // Gradients: scale · (ĝ − x̂ · mean(ĝ · x̂) [− mean(ĝ)]) with ĝ = g · weight, Σ g · x̂, Σ g.
   return record(op, {x, weight, bias}, y, [=, x = Saved(x), w = Saved(weight)](Backward& b) {
     return grad_enabled() ? composed_backward(b, x(), w(), eps, centre)
-                          : fused_backward(b, x(), w(), shift, scale, centre);
+                          : fused_backward(b, x(), w(), shift, scale);
   });
 }
 

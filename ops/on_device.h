@@ -13,11 +13,4 @@ decltype(auto) on_device(const Tensor& x, Cpu&& on_cpu, Cuda&& on_cuda, const Ar
   return x.device().is_cpu() ? on_cpu(x, args...) : on_cuda(x, args...);
 }
 
-/// Throws unless every tensor is on the CPU: for ops that have no CUDA kernel.
-inline void check_cpu(const char* op, std::initializer_list<const Tensor*> tensors) {
-  for (const Tensor* x : tensors)
-    check(!x->defined() || x->device().is_cpu(), op,
-          "no CUDA kernel yet; move the tensor to the CPU: x.to(cpu)");
-}
-
 }  // namespace stretto

@@ -4,8 +4,10 @@
 #include <initializer_list>
 #include <vector>
 
+#include "autograd/tape.h"
 #include "core/parallel.h"
 #include "cuda/optim.h"
+#include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/on_device.h"
 #include "ops/reduce.h"
@@ -68,28 +70,26 @@ STRETTO_CLONES void adam_loop(int64_t n, P* __restrict w, const P* __restrict gr
   }
 }
 
-void sgd_cpu(const Tensor& weight, const Tensor& gradient, const Tensor& master,
-             const Tensor& momentum, const SgdStep& step) {
-  dispatch_floating(weight.dtype(), "sgd_step", [&](auto tag) {
+void sgd_cpu(const SgdTask& t) {
+  dispatch_floating(t.weight.dtype(), "sgd_step", [&](auto tag) {
     using P = typename decltype(tag)::type;
     using T = compute_t<P>;
-    const auto loop = momentum.defined() ? sgd_loop<P, true> : sgd_loop<P, false>;
-    parallel_for(weight.numel(), grain, [&](int64_t begin, int64_t end) {
-      loop(end - begin, at<P>(weight, begin), at<P>(gradient, begin), at<T>(master, begin),
-           at<T>(momentum, begin), SgdRule<T>(step));
+    const auto loop = t.momentum.defined() ? sgd_loop<P, true> : sgd_loop<P, false>;
+    parallel_for(t.weight.numel(), grain, [&](int64_t begin, int64_t end) {
+      loop(end - begin, at<P>(t.weight, begin), at<P>(t.gradient, begin), at<T>(t.master, begin),
+           at<T>(t.momentum, begin), SgdRule<T>(t.step));
     });
   });
 }
 
-void adam_cpu(const Tensor& weight, const Tensor& gradient, const Tensor& master, const Tensor& m,
-              const Tensor& v, const Tensor& v_max, const AdamStep& step) {
-  dispatch_floating(weight.dtype(), "adam_step", [&](auto tag) {
+void adam_cpu(const AdamTask& t) {
+  dispatch_floating(t.weight.dtype(), "adam_step", [&](auto tag) {
     using P = typename decltype(tag)::type;
     using T = compute_t<P>;
-    const auto loop = v_max.defined() ? adam_loop<P, true> : adam_loop<P, false>;
-    parallel_for(weight.numel(), grain, [&](int64_t begin, int64_t end) {
-      loop(end - begin, at<P>(weight, begin), at<P>(gradient, begin), at<T>(master, begin),
-           at<T>(m, begin), at<T>(v, begin), at<T>(v_max, begin), AdamRule<T>(step));
+    const auto loop = t.v_max.defined() ? adam_loop<P, true> : adam_loop<P, false>;
+    parallel_for(t.weight.numel(), grain, [&](int64_t begin, int64_t end) {
+      loop(end - begin, at<P>(t.weight, begin), at<P>(t.gradient, begin), at<T>(t.master, begin),
+           at<T>(t.m, begin), at<T>(t.v, begin), at<T>(t.v_max, begin), AdamRule<T>(t.step));
     });
   });
 }
@@ -116,6 +116,29 @@ void changed(std::initializer_list<const Tensor*> tensors) {
     if (x->defined()) ++x->storage().version;
 }
 
+// f(begin, end) for runs of neighbours of one dtype on one device.
+template <class F>
+void each_run(size_t n, const auto& tensor, F&& f) {
+  for (size_t begin = 0, end = 0; begin < n; begin = end) {
+    const Tensor& first = tensor(begin);
+    while (end < n && tensor(end).dtype() == first.dtype() &&
+           tensor(end).device() == first.device())
+      ++end;
+    f(begin, end);
+  }
+}
+
+template <class Task>
+void run(std::span<const Task> tasks, void (*on_cpu)(const Task&),
+         void (*on_cuda)(std::span<const Task>)) {
+  const auto weight = [&](size_t i) -> const Tensor& { return tasks[i].weight; };
+  each_run(tasks.size(), weight, [&](size_t begin, size_t end) {
+    const auto some = tasks.subspan(begin, end - begin);
+    if (some[0].weight.device().is_cuda()) return on_cuda(some);
+    for (const Task& task : some) on_cpu(task);
+  });
+}
+
 // total + Σ x².
 double with_squares_cpu(const Tensor& x, double total) {
   std::vector<double> sums(size_t((x.numel() + grain - 1) / grain));
@@ -132,31 +155,63 @@ double with_squares_cpu(const Tensor& x, double total) {
   return total;
 }
 
-double with_squares_cuda(const Tensor& x, double total) {
-  return total + sum(square(x.to(f64))).item();
+// The same on a GPU, without waiting: sums of the tensors' pieces.
+Tensor squares_cuda(const Tensors& tensors) {
+  Tensors sums;
+  const auto tensor = [&](size_t i) -> const Tensor& { return tensors[i]; };
+  each_run(tensors.size(), tensor, [&](size_t begin, size_t end) {
+    sums.push_back(
+        cuda::squares({tensors.begin() + ptrdiff_t(begin), tensors.begin() + ptrdiff_t(end)}));
+  });
+  for (Tensor& x : sums) x = sum(x.to(tensors[0].device()));
+  Tensor total = sums[0];
+  for (size_t i = 1; i < sums.size(); ++i) total = total + sums[i];
+  return total;
 }
 
 }  // namespace
 
-void sgd_step(const Tensor& weight, const Tensor& gradient, const Tensor& master,
-              const Tensor& momentum, const SgdStep& step) {
-  check_step("sgd_step", weight, gradient, {&master, &momentum});
-  changed({&weight, &master, &momentum});
-  on_device(weight, sgd_cpu, cuda::sgd_step, gradient, master, momentum, step);
+void sgd_steps(std::span<const SgdTask> tasks) {
+  for (const SgdTask& t : tasks)
+    check_step("sgd_steps", t.weight, t.gradient, {&t.master, &t.momentum});
+  for (const SgdTask& t : tasks) changed({&t.weight, &t.master, &t.momentum});
+  run(tasks, sgd_cpu, cuda::sgd_steps);
 }
 
-void adam_step(const Tensor& weight, const Tensor& gradient, const Tensor& master, const Tensor& m,
-               const Tensor& v, const Tensor& v_max, const AdamStep& step) {
-  check_step("adam_step", weight, gradient, {&master, &m, &v, &v_max});
-  changed({&weight, &master, &m, &v, &v_max});
-  on_device(weight, adam_cpu, cuda::adam_step, gradient, master, m, v, v_max, step);
+void adam_steps(std::span<const AdamTask> tasks) {
+  for (const AdamTask& t : tasks)
+    check_step("adam_steps", t.weight, t.gradient, {&t.master, &t.m, &t.v, &t.v_max});
+  for (const AdamTask& t : tasks) changed({&t.weight, &t.master, &t.m, &t.v, &t.v_max});
+  run(tasks, adam_cpu, cuda::adam_steps);
 }
 
-double l2_norm(const Tensors& tensors) {
+Tensor l2_norm(const Tensors& tensors) {
+  NoGrad guard;
+  Tensors plain;
+  for (const Tensor& x : tensors) plain.push_back(x.detach().contiguous());
+  if (!plain.empty() && plain[0].device().is_cuda()) return sqrt(squares_cuda(plain));
   double total = 0;
-  for (const Tensor& x : tensors)
-    total = on_device(x.detach().contiguous(), with_squares_cpu, with_squares_cuda, total);
-  return std::sqrt(total);
+  for (const Tensor& x : plain) total = with_squares_cpu(x.to(cpu), total);
+  return scalar(std::sqrt(total), {.dtype = f64});
+}
+
+void clip_to_norm(const Tensors& tensors, const Tensor& norm, double most) {
+  const auto tensor = [&](size_t i) -> const Tensor& { return tensors[i]; };
+  each_run(tensors.size(), tensor, [&](size_t begin, size_t end) {
+    const std::span<const Tensor> some(&tensors[begin], end - begin);
+    NoGrad guard;
+    if (some[0].device().is_cuda()) {
+      Tensors rows;
+      for (const Tensor& x : some) rows.push_back(x.contiguous());
+      cuda::clip(rows, norm.to(some[0].device()), most);
+      for (size_t i = 0; i < rows.size(); ++i)
+        rows[i].same(some[i]) ? changed({&some[i]}) : void(Tensor(some[i]).copy_(rows[i]));
+      return;
+    }
+    const double is = norm.item();
+    if (is > most && std::isfinite(is))
+      for (Tensor x : some) x.mul_(most / is);
+  });
 }
 
 }  // namespace stretto

@@ -1,26 +1,32 @@
-// What optimisers do to one parameter, in place: one fused pass, in f64 for f64 weights, else in
-// f32. No gradients. The formulas as loops: tests/nn/training/optim_test.cpp.
+// What optimisers do to parameters, in place: one fused pass over each, in f64 for f64 weights,
+// else in f32; on a GPU one over all of them. No gradients. The formulas as loops:
+// tests/nn/training/optim_test.cpp.
 //
-// All tensors are contiguous, of one shape and on one device; the gradient has the weight's dtype,
-// the rest the dtype of the computation. A bf16 weight has a master copy in f32, which counts
-// unless the weight is no longer the master rounded: then it was set from outside.
+// The tensors of a task are contiguous, of one shape and on one device; the gradient has the
+// weight's dtype, the rest the dtype of the computation. A bf16 weight has a master copy in f32,
+// which counts unless the weight is no longer the master rounded: then it was set from outside.
 #pragma once
+
+#include <span>
 
 #include "core/tensor.h"
 #include "ops/optim_math.h"
 
 namespace stretto {
 
-/// Stochastic gradient descent; `momentum` is undefined where there is none, `master` unless the
-/// weight is bf16.
-void sgd_step(const Tensor& weight, const Tensor& gradient, const Tensor& master,
-              const Tensor& momentum, const SgdStep& step);
+/// Stochastic gradient descent. All tasks are checked before the first is done; nothing is
+/// allocated.
+void sgd_steps(std::span<const SgdTask> tasks);
 
-/// Adam and AdamW; `v_max` is undefined without amsgrad.
-void adam_step(const Tensor& weight, const Tensor& gradient, const Tensor& master, const Tensor& m,
-               const Tensor& v, const Tensor& v_max, const AdamStep& step);
+/// Adam and AdamW, the same.
+void adam_steps(std::span<const AdamTask> tasks);
 
-/// √Σ x² over all elements of these tensors, of floating dtypes, in f64 in a fixed order.
-double l2_norm(const Tensors& tensors);
+/// √Σ x² over all elements of these tensors, of floating dtypes, summed in f64 in a fixed order:
+/// f64, without dimensions, on the device of the first.
+Tensor l2_norm(const Tensors& tensors);
+
+/// Multiplies the tensors, of floating dtypes, by most / norm where the norm (f64, one number) is
+/// finite and larger than that. On a GPU the host does not wait for the norm.
+void clip_to_norm(const Tensors& tensors, const Tensor& norm, double most);
 
 }  // namespace stretto

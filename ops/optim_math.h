@@ -1,8 +1,11 @@
-// The rules of optimisers for one number: what a step makes of a weight. Once, for CPU and GPU. T
-// is the type that a step is computed in.
+// What optimisers are asked for, and their rules for one number: what a step makes of a weight.
+// Once, for CPU and GPU. T is the type that a step is computed in.
 #pragma once
 
+#include <functional>
+
 #include "core/math.h"
+#include "core/tensor.h"
 
 namespace stretto {
 
@@ -18,6 +21,20 @@ struct AdamStep {
   double correction1, correction2;  // 1 − β₁ᵗ and √(1 − β₂ᵗ)
 };
 
+/// `momentum` is undefined where there is none, `master` unless the weight is bf16.
+struct SgdTask {
+  Tensor weight, gradient, master, momentum;
+  SgdStep step;
+  std::function<SgdStep()> again = {};  // in a captured step: that of the replay that begins
+};
+
+/// `v_max` is undefined without amsgrad.
+struct AdamTask {
+  Tensor weight, gradient, master, m, v, v_max;
+  AdamStep step;
+  std::function<AdamStep()> again = {};  // as above
+};
+
 /// g ← g + λ·w, b ← μ·b + (1 − dampening)·g (b = g at first), w ← w − lr·b, or with Nesterov's
 /// momentum w ← w − lr·(g + μ·b).
 template <class T>
@@ -25,6 +42,7 @@ struct SgdRule {
   T lr, mu, share, decay;
   bool nesterov, first;
 
+  SgdRule() = default;
   explicit SgdRule(const SgdStep& s)
       : lr(T(s.lr)),
         mu(T(s.momentum)),
@@ -47,6 +65,7 @@ template <class T>
 struct AdamRule {
   T shrink, decay, rate, correction, eps, share1, beta2, share2;
 
+  AdamRule() = default;
   explicit AdamRule(const AdamStep& s)
       : shrink(T(s.decoupled ? 1 - s.lr * s.weight_decay : 1)),
         decay(T(s.decoupled ? 0 : s.weight_decay)),

@@ -231,28 +231,42 @@ struct Extremes {
 };
 
 template <bool largest>
-Extremes extremes(const char* op, const Tensor& x, int64_t d) {
-  d = wrap_dim(op, d, x.dim());
-  const int64_t n = x.shape()[d];
-  check(n > 0, op, "dimension ", d, " of ", x, " is empty: it has no ",
-        largest ? "largest" : "smallest", " element");
-  check_cpu(op, {&x});
-  Shape kept = x.shape();
-  kept[d] = 1;
-  const Extremes result{empty_like(x, kept), empty(kept, {.dtype = i64}), d};
-  const Tensor rows = with_last(x, d);
+void extremes_cpu(const Tensor& x, const Extremes& result) {
+  const int64_t n = x.size(-1);
   dispatch(x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const T* from = rows.data<T>();
+    const T* from = x.data<T>();
     T* values = result.values.template data<T>();
     int64_t* indices = result.indices.template data<int64_t>();
-    parallel_for(kept.numel(), rows_per_chunk(n), [&](int64_t begin, int64_t end) {
+    parallel_for(result.values.numel(), rows_per_chunk(n), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         indices[r] = extreme_index<largest>(from + r * n, n);
         values[r] = from[r * n + indices[r]];
       }
     });
   });
+}
+
+template <bool largest>
+void extremes_cuda(const Tensor& x, const Extremes& result) {
+  const DType type = is_floating(x.dtype()) ? x.dtype() : i64;
+  const Tensor values = type == x.dtype()
+                            ? result.values
+                            : empty(result.values.shape(), {.dtype = type, .device = x.device()});
+  cuda::extremes(x.to(type), largest, values, result.indices);
+  if (type != x.dtype()) result.values.copy_(values);
+}
+
+template <bool largest>
+Extremes extremes(const char* op, const Tensor& x, int64_t d) {
+  d = wrap_dim(op, d, x.dim());
+  const int64_t n = x.shape()[d];
+  check(n > 0, op, "dimension ", d, " of ", x, " is empty: it has no ",
+        largest ? "largest" : "smallest", " element");
+  Shape kept = x.shape();
+  kept[d] = 1;
+  const Extremes result{empty_like(x, kept), empty(kept, {.dtype = i64, .device = x.device()}), d};
+  on_device(with_last(x, d), extremes_cpu<largest>, extremes_cuda<largest>, result);
   return result;
 }
 
@@ -289,6 +303,31 @@ STRETTO_CLONES void cumsum_columns(const T* x, R* y, int64_t n, int64_t stride, 
       y[i * stride + j] = R(sums[j] = math::wrapping_add(sums[j], A(x[i * stride + j])));
 }
 
+Tensor cumsum_cpu(const Tensor& x, int64_t d) {
+  const int64_t n = x.shape()[d];
+  int64_t outer = 1, inner = 1;
+  for (int64_t e = 0; e < d; ++e) outer *= x.shape()[e];
+  for (int64_t e = d + 1; e < x.dim(); ++e) inner *= x.shape()[e];
+  return dispatch(x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    using R = sum_result_t<T>;
+    const Tensor sums = empty(x.shape(), {.dtype = dtype_of<R>()});
+    const int64_t width = std::clamp<int64_t>(inner, 1, 512), tiles = (inner + width - 1) / width;
+    parallel_for(outer * tiles, rows_per_chunk(n * width), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t column = i % tiles * width, at = i / tiles * n * inner + column;
+        cumsum_columns(x.data<T>() + at, sums.data<R>() + at, n, inner,
+                       std::min(width, inner - column));
+      }
+    });
+    return sums;
+  });
+}
+
+Tensor cumsum_cuda(const Tensor& x, int64_t d) {
+  return cuda::cumsum(is_floating(x.dtype()) ? x : x.to(i64), d);
+}
+
 // log Σ exp of each row. The maximum is subtracted where it is finite; elsewhere the sum itself is
 // 0, infinite or NaN, as the result is.
 template <class T>
@@ -304,6 +343,18 @@ STRETTO_CLONES void logsumexp_rows(const T* x, T* y, int64_t rows, int64_t n) {
   }
 }
 
+void logsumexp_cpu(const Tensor& x, const Tensor& y) {
+  const int64_t n = x.size(-1);
+  dispatch_floating(x.dtype(), "logsumexp", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    parallel_for(y.numel(), rows_per_chunk(n), [&](int64_t begin, int64_t end) {
+      logsumexp_rows(x.data<T>() + begin * n, y.data<T>() + begin, end - begin, n);
+    });
+  });
+}
+
+void logsumexp_cuda(const Tensor& x, const Tensor& y) { cuda::logsumexp(x, y); }
+
 }  // namespace
 
 Tensor max(const Tensor& x, Int d, bool keepdim) { return extreme<true>("max", x, d, keepdim); }
@@ -318,26 +369,7 @@ Tensor argmax(const Tensor& x, Int d, bool keepdim) {
 
 Tensor cumsum(const Tensor& x, Int d) {
   d = wrap_dim("cumsum", d, x.dim());
-  check_cpu("cumsum", {&x});
-  const Tensor row_major = x.detach().contiguous();
-  const int64_t n = x.shape()[d];
-  int64_t outer = 1, inner = 1;
-  for (int64_t e = 0; e < d; ++e) outer *= x.shape()[e];
-  for (int64_t e = d + 1; e < x.dim(); ++e) inner *= x.shape()[e];
-  Tensor y = dispatch(x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    using R = sum_result_t<T>;
-    const Tensor sums = empty(x.shape(), {.dtype = dtype_of<R>()});
-    const int64_t width = std::clamp<int64_t>(inner, 1, 512), tiles = (inner + width - 1) / width;
-    parallel_for(outer * tiles, rows_per_chunk(n * width), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t column = i % tiles * width, at = i / tiles * n * inner + column;
-        cumsum_columns(row_major.data<T>() + at, sums.data<R>() + at, n, inner,
-                       std::min(width, inner - column));
-      }
-    });
-    return sums;
-  });
+  Tensor y = on_device(x.detach().contiguous(), cumsum_cpu, cumsum_cuda, d);
   return record("cumsum", {x}, y,
                 [d](Backward& b) { return Tensors{flip(cumsum(flip(b.grad(), d), d), d)}; });
 }
@@ -345,19 +377,11 @@ Tensor cumsum(const Tensor& x, Int d) {
 Tensor logsumexp(const Tensor& x, Int d, bool keepdim) {
   d = wrap_dim("logsumexp", d, x.dim());
   check_floating("logsumexp", x);
-  check_cpu("logsumexp", {&x});
-  const int64_t n = x.shape()[d];
   Shape kept = x.shape(), dropped = x.shape();
   kept[d] = 1;
   dropped.erase(d);
   Tensor y = empty_like(x, keepdim ? kept : dropped);
-  const Tensor rows = with_last(x, d);
-  dispatch_floating(x.dtype(), "logsumexp", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    parallel_for(y.numel(), rows_per_chunk(n), [&](int64_t begin, int64_t end) {
-      logsumexp_rows(rows.data<T>() + begin * n, y.data<T>() + begin, end - begin, n);
-    });
-  });
+  on_device(with_last(x, d), logsumexp_cpu, logsumexp_cuda, y);
   return record("logsumexp", {x}, y, [x = Saved(x), d, kept](Backward& b) {
     return Tensors{b.grad().reshape(kept) * softmax(x(), d)};
   });

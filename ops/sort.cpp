@@ -1,4 +1,6 @@
 // sort and topk of ops/reduce.h.
+#include "cuda/sort.h"
+
 #include <algorithm>
 #include <vector>
 
@@ -53,8 +55,23 @@ void sort_rows(const Tensor& x, const Tensor& values, const Tensor& indices, int
   });
 }
 
+void sorted_cpu(const Tensor& rows, const Tensor& values, const Tensor& indices, bool descending) {
+  dispatch(rows.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const auto run = descending ? sort_rows<T, true> : sort_rows<T, false>;
+    run(rows, values, indices, rows.size(-1), values.size(-1));
+  });
+}
+
+void sorted_cuda(const Tensor& rows, const Tensor& values, const Tensor& indices, bool descending) {
+  const DType type = is_floating(rows.dtype()) ? rows.dtype() : i64;
+  if (type == rows.dtype()) return cuda::sort_rows(rows, descending, values, indices);
+  const Tensor whole = empty(values.shape(), {.dtype = type, .device = rows.device()});
+  cuda::sort_rows(rows.to(type), descending, whole, indices);
+  values.copy_(whole);
+}
+
 Sorted first_sorted(const char* op, const Tensor& x, int64_t k, int64_t d, bool descending) {
-  check_cpu(op, {&x});
   Shape order, back;
   for (int64_t i = 0; i < x.dim(); ++i)
     if (i != d) order.push_back(i);
@@ -64,12 +81,9 @@ Sorted first_sorted(const char* op, const Tensor& x, int64_t k, int64_t d, bool 
   const Tensor rows = x.detach().permute(order).contiguous();
   Shape shape = rows.shape();
   shape.back() = k;
-  Tensor values = empty_like(x, shape), indices = empty(shape, {.dtype = i64});
-  dispatch(x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const auto run = descending ? sort_rows<T, true> : sort_rows<T, false>;
-    run(rows, values, indices, x.shape()[d], k);
-  });
+  Tensor values = empty_like(x, shape),
+         indices = empty(shape, {.dtype = i64, .device = x.device()});
+  on_device(rows, sorted_cpu, sorted_cuda, values, indices, descending);
   values = values.permute(back).contiguous();
   indices = indices.permute(back).contiguous();
   const auto backward = [indices = Saved(indices), d, from = x.shape()](Backward& b) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "cuda/create.h"
 #include "cuda/view.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -333,20 +334,24 @@ Tensor flip(const Tensor& x, Int d) {
 
 namespace {
 
-// True where column − row is outside the triangle.
-Tensor outside(const Tensor& x, int64_t k, bool lower) {
-  check(x.dim() >= 2, lower ? "tril" : "triu", "needs at least 2 dimensions, got ", x);
+// True where column − row > k, [rows, columns] of x.
+Tensor above_diagonal(const char* op, const Tensor& x, int64_t k) {
+  check(x.dim() >= 2, op, "needs at least 2 dimensions, got ", x);
   const int64_t rows = x.size(-2), columns = x.size(-1);
+  if (x.device().is_cuda()) return cuda::above_diagonal(rows, columns, k, x.device());
   Tensor mask = empty({rows, columns}, {.dtype = boolean});
   bool* m = mask.data<bool>();
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) m[i * columns + j] = lower ? j - i > k : j - i < k;
-  return mask.to(x.device());
+    for (int64_t j = 0; j < columns; ++j) m[i * columns + j] = j - i > k;
+  return mask;
 }
 
 }  // namespace
 
-Tensor tril(const Tensor& x, Int k) { return masked_fill(x, outside(x, k, true), 0); }
-Tensor triu(const Tensor& x, Int k) { return masked_fill(x, outside(x, k, false), 0); }
+Tensor tril(const Tensor& x, Int k) { return masked_fill(x, above_diagonal("tril", x, k), 0); }
+Tensor triu(const Tensor& x, Int k) {
+  const Tensor kept = above_diagonal("triu", x, std::max<int64_t>(k, INT64_MIN + 1) - 1);
+  return where(kept, x, scalar(0, options_of(x)));
+}
 
 }  // namespace stretto

@@ -58,10 +58,10 @@ ChoraleTraining::ChoraleTraining(const ChoraleSettings& s, std::vector<Chorale> 
       pieces_(std::move(pieces)) {}
 
 Tensor ChoraleTraining::loss(int64_t step) {
-  const nn::Batch batch =
-      training_batch(pieces_, {settings.batch, settings.length, int(settings.transpose)},
-                     settings.seed, step)
-          .to(model.device());
+  const nn::Batch batch = trainer.fed_batch(step, [this](int64_t i) {
+    return training_batch(pieces_, {settings.batch, settings.length, int(settings.transpose)},
+                          settings.seed, i);
+  });
   return cross_entropy(model(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
 }
 

@@ -88,10 +88,12 @@ HarmonyTraining::HarmonyTraining(const HarmonySettings& s, std::vector<Chorale> 
       pieces_(std::move(pieces)) {}
 
 Tensor HarmonyTraining::loss(int64_t step) {
-  const HarmonyBatch batch = harmony_batch(
-      training_batch(pieces_, {settings.batch, 4 * settings.length, int(settings.transpose)},
-                     settings.seed, step));
-  return loss_of(model, batch, {.label_smoothing = settings.label_smoothing});
+  const Tensors b = trainer.fed(step, [this](int64_t i) {
+    const HarmonyBatch batch = harmony_batch(training_batch(
+        pieces_, {settings.batch, 4 * settings.length, int(settings.transpose)}, settings.seed, i));
+    return Tensors{batch.soprano, batch.padding, batch.inputs, batch.targets};
+  });
+  return loss_of(model, {b[0], b[1], b[2], b[3]}, {.label_smoothing = settings.label_smoothing});
 }
 
 Chorale harmonise(nn::SequenceToSequence& model, const Chorale& melody, int64_t length,

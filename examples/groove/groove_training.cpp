@@ -32,9 +32,9 @@ GrooveTraining::GrooveTraining(const GrooveSettings& s, std::vector<GrooveSource
       songs_(std::move(songs)) {}
 
 Tensor GrooveTraining::loss(int64_t step) {
-  const nn::Batch batch =
-      groove_batch(training_grooves(songs_, settings, step), settings.published_eos)
-          .to(model.device());
+  const nn::Batch batch = trainer.fed_batch(step, [this](int64_t i) {
+    return groove_batch(training_grooves(songs_, settings, i), settings.published_eos);
+  });
   return cross_entropy(model(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
 }
 

@@ -103,11 +103,18 @@ LraTraining::LraTraining(const LraSettings& s, LabelledSequences train, Device d
       order_(train_.size(), s.batch, shuffles(train_.size(), s.seed)) {}
 
 Tensor LraTraining::loss(int64_t step) {
-  const SequenceBatch batch = make_batch(train_, order_(step), settings.padded_length());
-  trainer.options.tokens_per_step =
-      double(batch.tokens.numel() + (batch.others.defined() ? batch.others.numel() : 0));
-  const Tensor y = logits(model, batch);
-  return cross_entropy(y, batch.labels.to(y.device()));
+  const bool pairs = train_.pairs();
+  const Tensors b = trainer.fed(step, [this, pairs](int64_t i) {
+    const SequenceBatch made = make_batch(train_, order_(i), settings.padded_length());
+    trainer.options.tokens_per_step =
+        double(made.tokens.numel() + (pairs ? made.others.numel() : 0));
+    Tensors all{made.tokens, made.padding, made.labels};
+    if (pairs) all.insert(all.end(), {made.others, made.others_padding});
+    return all;
+  });
+  SequenceBatch batch{.tokens = b[0], .padding = b[1], .labels = b[2]};
+  if (pairs) batch.others = b[3], batch.others_padding = b[4];
+  return cross_entropy(logits(model, batch), batch.labels);
 }
 
 }  // namespace stretto::examples

@@ -40,9 +40,9 @@ PianoTraining::PianoTraining(const PianoSettings& s, std::vector<PianoPiece> pie
       pieces_(std::move(pieces)) {}
 
 Tensor PianoTraining::loss(int64_t step) {
-  const nn::Batch batch =
-      training_batch(pieces_, settings.language(), settings.crops(), settings.seed, step)
-          .to(model.device());
+  const nn::Batch batch = trainer.fed_batch(step, [this](int64_t i) {
+    return training_batch(pieces_, settings.language(), settings.crops(), settings.seed, i);
+  });
   return cross_entropy(model(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
 }
 

@@ -112,7 +112,7 @@ class Run : public ModelRun<GrooveTraining> {
     n_train_ = int64_t(songs.train.size());
     if (o_.continuations > 0) find_prompts(songs.valid);
     baselines_ = counted_loss(songs.train, valid_, settings());
-    if (run_.report_only) return load_model(settings().model(), device);
+    if (run_.report_only) return load_model(settings().model(), settings().weights(), device);
     make_training(settings(), std::move(songs.train), device);
   }
 

@@ -98,7 +98,7 @@ class Run : public ModelRun<LraTraining> {
     const Device device = use_device(settings().steps, settings().least_memory(length),
                                      "--layers, --d-model, --d-hidden, --max-length or --batch");
     n_train_ = data_.train.size();
-    if (run_.report_only) return load_model(settings().model(), device);
+    if (run_.report_only) return load_model(settings().model(), settings().weights(), device);
     make_training(settings(), std::move(data_.train), device);
   }
 

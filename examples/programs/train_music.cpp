@@ -56,7 +56,7 @@ class Run : public ModelRun<PianoTraining> {
     for (const PianoPiece& piece : judges) judged.push_back(piece.tokens);
     baselines_ = counts.loss(judged);
     n_train_ = int64_t(library_.train.size());
-    if (run_.report_only) return load_model(settings().model(), device);
+    if (run_.report_only) return load_model(settings().model(), settings().weights(), device);
     make_training(settings(), std::move(library_.train), device);
   }
 

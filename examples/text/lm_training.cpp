@@ -42,7 +42,8 @@ LmTraining::LmTraining(const LmSettings& s, nn::Tokenizer tokenizer, nn::TokenSt
 }
 
 Tensor LmTraining::loss(int64_t step) {
-  const auto [inputs, targets] = segments_(step).to(model.device());
+  const auto [inputs, targets] =
+      trainer.fed_batch(step, [this](int64_t i) { return segments_(i); });
   after_ = segments_.starts_epoch(step) ? nn::TransformerXL::Memory() : memory_;
   return mean(model.nll(inputs, targets, settings.memory > 0 ? &after_ : nullptr));
 }
@@ -62,7 +63,7 @@ void LmTraining::take(const nn::TrainingState& state, const std::string& path) {
   for (const nn::NamedTensor& t : tensors) {
     int64_t i = -1;
     good = good && t.name.starts_with("memory.") && read_text(t.name.substr(7), i) && i >= 0 &&
-           size_t(i) < n && t.tensor.dtype() == f32 && t.tensor.dim() == 3 &&
+           size_t(i) < n && t.tensor.dtype() == settings.weights() && t.tensor.dim() == 3 &&
            t.tensor.size(0) == settings.batch && t.tensor.size(1) <= settings.memory &&
            t.tensor.size(1) == tensors[0].tensor.size(1) && t.tensor.size(2) == settings.d_model;
     require(good, path + ": its memory is malformed");

@@ -34,9 +34,10 @@ class ModelRun : public TrainingRun {
     });
   }
   /// The model of the checkpoint, for --evaluate; errors as above.
-  void load_model(const typename Model::Options& options, Device device) {
+  void load_model(const typename Model::Options& options, DType dtype, Device device) {
     as_usage([&] {
       evaluated_.emplace(options);
+      evaluated_->to(dtype);
       nn::load_checkpoint(run_.resume, *evaluated_, nullptr);
       evaluated_->to(device);
     });

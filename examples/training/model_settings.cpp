@@ -33,6 +33,7 @@ void ModelSettings::check_model() const {
           "--heads " + as_text(heads) + " is not a multiple of --key-heads " + as_text(key_heads));
   find_name(activations(), "--activation", activation);
   require_name("--norm", norm, {"post", "pre"});
+  require_name("--dtype", dtype, {"bf16", "f32"});
   require_name("--beyond", beyond, {"clip", "zero"});
   require_share("--dropout", dropout);
   require_share("--attention-dropout", attention_dropout);
@@ -121,6 +122,7 @@ void describe_model(CLI::App& app, ModelSettings& s) {
   app.add_flag("--rms-norm", s.rms_norm, "RMSNorm instead of LayerNorm");
   app.add_option("--dropout", s.dropout, "Dropout on embeddings and residual branches");
   app.add_option("--attention-dropout", s.attention_dropout, "Dropout on attention weights");
+  app.add_option("--dtype", s.dtype, "f32 or bf16: of the weights and all between them");
   app.add_option("--batch", s.batch, "Sequences of a step");
   app.add_option("--learning-rate", s.learning_rate, "Highest learning rate of the optimiser");
   app.add_option("--warmup", s.warmup, "Steps of linear warm-up");

@@ -43,6 +43,7 @@ struct ModelSettings {
   std::string beyond = "zero";        // or clip
   int64_t realizations = 64, sines = 5, taps = 128;
 
+  std::string dtype = "f32";  // of the weights; or bf16, beside which the optimiser keeps f32
   int64_t batch = 8;
   double learning_rate = 1e-3;  // the highest
   int64_t warmup = 100;
@@ -73,6 +74,7 @@ struct ModelSettings {
     f("realizations", s.realizations);
     f("sines", s.sines);
     f("taps", s.taps);
+    f("dtype", s.dtype);
     f("batch", s.batch);
     f("learning_rate", s.learning_rate);
     f("warmup", s.warmup);
@@ -89,6 +91,7 @@ struct ModelSettings {
   /// Of a position by name, "learned" of "learned+rope" too.
   bool has_position(const std::string& name) const;
 
+  DType weights() const { return dtype == "bf16" ? bf16 : f32; }
   /// Layers with this attention, but without a position.
   nn::LayerOptions layer() const;
   nn::PositionSettings position_settings(int64_t length) const;

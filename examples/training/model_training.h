@@ -96,7 +96,7 @@ class ModelTraining {
                  .clip = s.clip,
                  .tokens_per_step = double(tokens)}),
         data_(std::move(data)) {
-    model.to(device);
+    model.to(device).to(s.weights());
   }
   ~ModelTraining() = default;
 

@@ -74,6 +74,7 @@ void describe(CLI::App& app, RunOptions& o) {
   app.add_option("--minutes", o.minutes, "Train this long; the learning rate follows the clock");
   app.add_option("--threads", o.threads, "Threads (0: all cores)");
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
+  app.add_flag("--cuda-graph", o.cuda_graph, "On a GPU: each step as one launch");
   app.add_option("--save-every", o.save_every, "Steps between checkpoints");
   app.add_option("--evaluate-every", o.evaluate_every,
                  "Steps between evaluations (0: twenty in all)");
@@ -184,6 +185,7 @@ int TrainingRun::operator()() {
 bool TrainingRun::train() {
   nn::TrainerOptions& o = trainer().options;
   o.minutes = run_.minutes;
+  o.cuda_graph = run_.cuda_graph;
   o.evaluate_every = run_.evaluate_every;
   o.save_every = run_.save_every;
   o.stop = interrupted;

@@ -29,6 +29,7 @@ struct RunOptions {
   double minutes = 4;
   int64_t threads = 0;
   std::string device = "cpu";
+  bool cuda_graph = false;
   int64_t save_every = 100;
   int64_t evaluate_every = 0;
   bool anomaly = false;

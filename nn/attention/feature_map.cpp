@@ -82,7 +82,8 @@ Favor::Favor(Module& parent, HeadShape shape, Options o)
     : FeatureMap(parent),
       options(checked(o)),
       projection(buffer("projection", empty({rows_of(options), shape.d_key}))),
-      schedule(options.redraw > 0 ? buffer("schedule", zeros({4}, {.dtype = i64})) : Tensor()) {
+      schedule(options.redraw > 0 ? host_buffer("schedule", zeros({4}, {.dtype = i64}))
+                                  : Tensor()) {
   if (SkipInit::active()) return;
   const RandomKey key = next_random_key();
   projection.copy_(draw(key, 0));

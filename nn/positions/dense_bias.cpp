@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/device_table.h"
 #include "nn/init.h"
 #include "ops/attention/skew.h"
 #include "ops/create.h"
@@ -80,11 +81,14 @@ WindowBias::WindowBias(Module& parent, HeadShape shape, Options o)
 void WindowBias::apply(AttentionCall& call) const {
   const int64_t h = options.height, w = options.width, cells = h * w;
   check_cells("WindowBias", call, h, w);
-  std::vector<int64_t> index;
-  for (int64_t q = 0; q < cells; ++q)
-    for (int64_t k = 0; k < cells; ++k)
-      index.push_back((q / w - k / w + h - 1) * (2 * w - 1) + q % w - k % w + w - 1);
-  const Tensor at = tensor(index, {cells * cells}).to(table.device());
+  const auto make = [&] {
+    std::vector<int64_t> index;
+    for (int64_t q = 0; q < cells; ++q)
+      for (int64_t k = 0; k < cells; ++k)
+        index.push_back((q / w - k / w + h - 1) * (2 * w - 1) + q % w - k % w + w - 1);
+    return tensor(index, {cells * cells});
+  };
+  const Tensor at = device_table(table.device(), make, "window_bias", h, w);
   add_bias(call, index_select(table, 0, at).transpose(0, 1).reshape({table.size(1), cells, cells}));
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/device_table.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/indexing.h"
@@ -43,16 +44,21 @@ RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionCal
                                     int64_t sign) const {
   const int64_t m = call.n_queries(), n = call.n_keys(), count = rows.size(0);
   const int64_t last = call.options.mask.causal ? 0 : std::max<int64_t>(m - 1, 0);
-  std::vector<int64_t> index;
-  for (int64_t r = -(n - 1); r <= last; ++r) {
-    int64_t distance = sign * r;
-    if (options.buckets > 0) distance = log_bucket(distance, options.buckets, options.max_distance);
-    index.push_back(std::clamp<int64_t>(distance + count / 2, 0, count - 1));
-  }
+  const auto make = [&] {
+    std::vector<int64_t> index;
+    for (int64_t r = -(n - 1); r <= last; ++r) {
+      int64_t distance = sign * r;
+      if (options.buckets > 0)
+        distance = log_bucket(distance, options.buckets, options.max_distance);
+      index.push_back(std::clamp<int64_t>(distance + count / 2, 0, count - 1));
+    }
+    return tensor(index, {n + last});
+  };
   const Tensor heads =
       projection(rows).reshape({count, shape_.n_heads, shape_.d_key}).transpose(0, 1);
-  const auto lags = int64_t(index.size());
-  return {index_select(heads, 1, tensor(index, {lags}).to(rows.device())), n - 1};
+  const Tensor at = device_table(rows.device(), make, "disentangled", n, last, sign, count,
+                                 options.buckets, options.max_distance);
+  return {index_select(heads, 1, at), n - 1};
 }
 
 void Disentangled::apply(AttentionCall& call) const {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/device_table.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -107,9 +108,13 @@ RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, in
   check(table.dim() == 2, "t5_bias", "table ", table, "; must be [buckets, H]");
   const Buckets bucket("t5_bias", table.size(0), max_distance, two_sided);
   const Lags lags(n_queries, n_keys);
-  std::vector<int64_t> index;
-  for (int64_t r = -lags.past; r <= lags.future; ++r) index.push_back(bucket(r));
-  const Tensor at = tensor(index, {lags.count()}).to(table.device());
+  const auto make = [&] {
+    std::vector<int64_t> index;
+    for (int64_t r = -lags.past; r <= lags.future; ++r) index.push_back(bucket(r));
+    return tensor(index, {lags.count()});
+  };
+  const Tensor at = device_table(table.device(), make, "t5_bias", table.size(0), max_distance,
+                                 two_sided, lags.past, lags.future);
   return {.rows = index_select(table, 0, at).transpose(0, 1), .zero_row = lags.past};
 }
 
@@ -153,14 +158,16 @@ std::vector<double> alibi_slopes(int64_t n_heads) {
 RelativeTable alibi_bias(const std::vector<double>& slopes, int64_t n_queries, int64_t n_keys,
                          TensorOptions options) {
   const Lags lags(n_queries, n_keys);
-  std::vector<double> rows;
-  for (const double slope : slopes)
-    for (int64_t r = -lags.past; r <= lags.future; ++r)
-      rows.push_back(-slope * double(std::abs(r)));
-  return {
-      .rows =
-          tensor(rows, {int64_t(slopes.size()), lags.count()}).to(options.dtype).to(options.device),
-      .zero_row = lags.past};
+  const auto make = [&] {
+    std::vector<double> rows;
+    for (const double slope : slopes)
+      for (int64_t r = -lags.past; r <= lags.future; ++r)
+        rows.push_back(-slope * double(std::abs(r)));
+    return tensor(rows, {int64_t(slopes.size()), lags.count()}).to(options.dtype);
+  };
+  return {.rows = device_table(options.device, make, "alibi_bias", options.dtype, lags.past,
+                               lags.future, slopes),
+          .zero_row = lags.past};
 }
 
 namespace {

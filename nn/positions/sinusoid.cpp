@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/device_table.h"
 #include "ops/create.h"
+#include "ops/view.h"
 
 namespace stretto::nn {
 
@@ -40,9 +42,15 @@ Tensor sinusoids(const std::vector<double>& positions, int64_t d, Sinusoid layou
 Tensor sinusoids(int64_t n, int64_t d, Sinusoid layout, int64_t first, int64_t step,
                  TensorOptions options) {
   check(n >= 0, "sinusoids", n, " positions");
-  std::vector<double> positions(static_cast<size_t>(n));
-  for (int64_t i = 0; i < n; ++i) positions[size_t(i)] = double(first + i * step);
-  return sinusoids(positions, d, layout, options);
+  const auto make = [&] {
+    std::vector<double> positions(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) positions[size_t(i)] = double(first + i * step);
+    return sinusoids(positions, d, layout, {.dtype = options.dtype});
+  };
+  Tensor table =
+      device_table(options.device, make, "sinusoids", n, d, layout, first, step, options.dtype);
+  if (options.requires_grad) table = table.clone().set_requires_grad();
+  return table;
 }
 
 }  // namespace stretto::nn

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <unordered_set>
 
 #include "autograd/tape.h"
+#include "core/gpu_runtime.h"
 #include "ops/optim.h"
 
 namespace stretto::nn {
@@ -18,6 +21,11 @@ std::vector<ParameterGroup> one_group(Tensors parameters) {
   std::vector<ParameterGroup> groups(1);
   groups[0].parameters = std::move(parameters);
   return groups;
+}
+
+// Whether steps are captured for replays, where lr and the number of the step change.
+bool captured(const Tensor& weight) {
+  return weight.device().is_cuda() && cuda::capturing(weight.device().index);
 }
 
 DType state_dtype(const Tensor& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
@@ -56,30 +64,52 @@ void Optimizer::zero_grad() {
   for (const Tensor& p : parameters()) p.set_grad({});
 }
 
-// One parameter's step, with all the memory it needs.
+// A parameter that takes a step, with all the memory it needs beside its Update.
 struct Optimizer::Prepared {
   size_t i;
-  Tensor parameter;
+  Tensor parameter, weight;
   std::vector<NamedTensor>
       first;  // the state where it is new here: before the first step, or moved
-  Update update;
 };
 
 void Optimizer::step() {
   NoGrad guard;
   std::vector<Prepared> steps;
+  auto kept = std::make_shared<std::vector<Update>>();
+  std::vector<Update>& updates = *kept;
   size_t index = 0;
   for (const ParameterGroup& group : groups_) {
     for (const Tensor& parameter : group.parameters) {
       const size_t i = index++;
-      if (parameter.grad().defined()) steps.push_back(prepared(i, parameter, group));
+      if (!parameter.grad().defined()) continue;
+      updates.emplace_back();
+      steps.push_back(prepared(i, parameter, group, updates.back()));
     }
   }
-  for (Prepared& s : steps) take(s);
+  update(updates);
+  for (Prepared& step : steps) {
+    ParameterState& state = state_[step.i];
+    if (!step.first.empty()) state.tensors = std::move(step.first);
+    ++state.steps;
+    if (!step.weight.same(step.parameter)) step.parameter.copy_(step.weight);
+  }
+  if (updates.empty() || !captured(updates[0].weight)) return;
+  // The first replay does what was captured; each of the others is one more step.
+  std::vector<size_t> order;
+  for (const Prepared& step : steps) order.push_back(step.i);
+  cuda::before_replay(updates[0].weight.device().index,
+                      [this, kept, order, first = true]() mutable {
+                        for (size_t i = 0; i < order.size(); ++i) {
+                          Update& u = (*kept)[i];
+                          u.step = first ? u.step : ++state_[order[i]].steps;
+                          u.lr = lr_ * u.lr_scale;
+                        }
+                        first = false;
+                      });
 }
 
 Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
-                                        const ParameterGroup& group) const {
+                                        const ParameterGroup& group, Update& u) const {
   const Tensor gradient = parameter.grad();
   check(gradient.dtype() == parameter.dtype(), name(), "gradient ", gradient, " of a parameter ",
         parameter);
@@ -108,25 +138,17 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
 
   Tensor slope = gradient.detach().to(weight.device()).contiguous();
   if (may_overlap(weight, slope)) slope = slope.clone();  // update() reads it while it writes
-  Update u{.weight = weight,
-           .gradient = slope,
-           .master = {},
-           .slots = {},
-           .step = steps + 1,
-           .lr = lr_ * group.lr_scale,
-           .weight_decay = group.weight_decay.value_or(weight_decay_)};
+  u = {.weight = weight,
+       .gradient = slope,
+       .master = {},
+       .slots = {},
+       .step = steps + 1,
+       .lr = lr_ * group.lr_scale,
+       .lr_scale = group.lr_scale,
+       .weight_decay = group.weight_decay.value_or(weight_decay_)};
   for (const NamedTensor& n : state)
     (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
-  return {i, parameter, std::move(first), std::move(u)};
-}
-
-void Optimizer::take(Prepared& step) {
-  auto& [steps, kept] = state_[step.i];
-  if (!step.first.empty()) kept = std::move(step.first);
-  const Tensor& weight = step.update.weight;
-  update(step.update);
-  ++steps;
-  if (!weight.same(step.parameter)) step.parameter.copy_(weight);
+  return {i, parameter, weight, std::move(first)};
 }
 
 std::vector<std::string> Optimizer::state_names(size_t i) const {
@@ -198,14 +220,21 @@ std::vector<std::string> SGD::slots() const {
   return {"momentum"};
 }
 
-void SGD::update(const Update& u) const {
-  sgd_step(u.weight, u.gradient, u.master, u.slots.empty() ? Tensor() : u.slots[0],
-           {.lr = u.lr,
-            .momentum = options.momentum,
-            .dampening = options.dampening,
-            .weight_decay = u.weight_decay,
-            .nesterov = options.nesterov,
-            .first = u.step == 1});
+void SGD::update(const std::vector<Update>& all) const {
+  std::vector<SgdTask> tasks;
+  for (const Update& u : all) {
+    const auto step = [this, &u] {
+      return SgdStep{.lr = u.lr,
+                     .momentum = options.momentum,
+                     .dampening = options.dampening,
+                     .weight_decay = u.weight_decay,
+                     .nesterov = options.nesterov,
+                     .first = u.step == 1};
+    };
+    tasks.push_back({u.weight, u.gradient, u.master, u.slots.empty() ? Tensor() : u.slots[0],
+                     step(), captured(u.weight) ? step : std::function<SgdStep()>()});
+  }
+  sgd_steps(tasks);
 }
 
 // Adam and AdamW
@@ -241,32 +270,37 @@ std::vector<std::string> Adam::slots() const {
   return {"m", "v"};
 }
 
-void Adam::update(const Update& u) const {
-  adam_step(u.weight, u.gradient, u.master, u.slots[0], u.slots[1],
-            options.amsgrad ? u.slots[2] : Tensor(),
-            {.lr = u.lr,
-             .beta1 = options.beta1,
-             .beta2 = options.beta2,
-             .eps = options.eps,
-             .weight_decay = u.weight_decay,
-             .decoupled = decoupled_,
-             .correction1 = 1 - std::pow(options.beta1, double(u.step)),
-             .correction2 = std::sqrt(1 - std::pow(options.beta2, double(u.step)))});
+void Adam::update(const std::vector<Update>& all) const {
+  std::vector<AdamTask> tasks;
+  for (const Update& u : all) {
+    const auto step = [this, &u] {
+      return AdamStep{.lr = u.lr,
+                      .beta1 = options.beta1,
+                      .beta2 = options.beta2,
+                      .eps = options.eps,
+                      .weight_decay = u.weight_decay,
+                      .decoupled = decoupled_,
+                      .correction1 = 1 - std::pow(options.beta1, double(u.step)),
+                      .correction2 = std::sqrt(1 - std::pow(options.beta2, double(u.step)))};
+    };
+    tasks.push_back({u.weight, u.gradient, u.master, u.slots[0], u.slots[1],
+                     options.amsgrad ? u.slots[2] : Tensor(), step(),
+                     captured(u.weight) ? step : std::function<AdamStep()>()});
+  }
+  adam_steps(tasks);
 }
 
 // Clipping
 
-double clip_grad_norm(const Tensors& parameters, double max_norm) {
+Tensor clip_grad_norm(const Tensors& parameters, double max_norm) {
   check(max_norm >= 0, "clip_grad_norm", "max_norm must be ≥ 0, got ", max_norm);
   Tensors gradients;
   std::unordered_set<const void*> seen;
   for (const Tensor& p : parameters)
     if (Tensor g = p.grad(); g.defined() && seen.insert(g.id()).second) gradients.push_back(g);
 
-  const double norm = l2_norm(gradients);
-  NoGrad guard;
-  if (norm > max_norm && std::isfinite(norm))
-    for (const Tensor& g : gradients) g.mul_(max_norm / norm);
+  const Tensor norm = l2_norm(gradients);
+  clip_to_norm(gradients, norm, max_norm);
   return norm;
 }
 

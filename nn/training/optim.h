@@ -78,14 +78,15 @@ class Optimizer {
     Tensor master;  // undefined unless the weight is bf16
     Tensors slots;  // zeros before the first step
     int64_t step;   // this one's number, from 1
-    double lr, weight_decay;
+    double lr, lr_scale, weight_decay;
   };
-  virtual void update(const Update& u) const = 0;
+  /// All of them, or where it throws none; the weights and state are changed in place.
+  virtual void update(const std::vector<Update>& all) const = 0;
 
  private:
   struct Prepared;
-  Prepared prepared(size_t i, const Tensor& parameter, const ParameterGroup& group) const;
-  void take(Prepared& step);
+  Prepared prepared(size_t i, const Tensor& parameter, const ParameterGroup& group,
+                    Update& update) const;
 
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterState> state_;
@@ -113,7 +114,7 @@ class SGD : public Optimizer {
   const Options options;
 
  private:
-  void update(const Update& u) const override;
+  void update(const std::vector<Update>& all) const override;
 };
 
 struct AdamOptions {
@@ -143,7 +144,7 @@ class Adam : public Optimizer {
   Adam(std::vector<ParameterGroup> groups, Options options, bool decoupled);
 
  private:
-  void update(const Update& u) const override;
+  void update(const std::vector<Update>& all) const override;
   const bool decoupled_;
 };
 
@@ -166,8 +167,8 @@ class AdamW : public Adam {
 };
 
 /// Scales all gradients so that their common L2 norm is at most `max_norm`; returns the norm
-/// before, summed in f64 in a fixed order. Where it is NaN or infinite the gradients are left
-/// alone.
-double clip_grad_norm(const Tensors& parameters, double max_norm);
+/// before, summed in f64 in a fixed order: f64, without dimensions, on the device of the gradients,
+/// where the host does not wait for it. Where it is NaN or infinite the gradients are left alone.
+Tensor clip_grad_norm(const Tensors& parameters, double max_norm);
 
 }  // namespace stretto::nn

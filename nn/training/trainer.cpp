@@ -9,6 +9,7 @@
 #include "autograd/tape.h"
 #include "nn/training/progress.h"
 #include "ops/elementwise.h"
+#include "ops/indexing.h"
 
 namespace stretto::nn {
 namespace {
@@ -80,21 +81,66 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, TrainerOptions o)
 StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
   const int64_t number = step_ + 1, n = options.micro_batches;
   if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(number, progress));
-  optimizer_.zero_grad();
   StepResult result{};
-  for (int64_t i = 0; i < n; ++i) {
-    Tensor value = at_step(number, loss);
-    if (n > 1) value = value / double(n);
-    check_number(number, "loss", result.loss += value.item());
-    at_step(number, [&] { value.backward(); });
+  if (const Device device = model_.device(); device.is_cuda()) {
+    loss_ = loss;
+    if (options.cuda_graph && !captured_)
+      captured_ = std::make_unique<CapturedStep>(device, [this] { return step_on_gpu(); });
+    Tensor both;
+    at_step(number, [&] { both = captured_ ? (*captured_)() : step_on_gpu(); });
+    const auto read = both.to_vector<double>();
+    check_number(number, "loss", result.loss = read[0]);
+    check_number(number, "norm of the gradient", result.gradient_norm = read[1]);
+    if (!captured_) at_step(number, [&] { optimizer_.step(); });
+  } else {
+    optimizer_.zero_grad();
+    for (int64_t i = 0; i < n; ++i) {
+      Tensor value = at_step(number, loss);
+      if (n > 1) value = value / double(n);
+      check_number(number, "loss", result.loss += value.item());
+      at_step(number, [&] { value.backward(); });
+    }
+    at_step(number, [&] {
+      result.gradient_norm = clip_grad_norm(optimizer_.parameters(), options.clip).item();
+    });
+    check_number(number, "norm of the gradient", result.gradient_norm);
+    optimizer_.step();
   }
-  at_step(number,
-          [&] { result.gradient_norm = clip_grad_norm(optimizer_.parameters(), options.clip); });
-  check_number(number, "norm of the gradient", result.gradient_norm);
-  optimizer_.step();
   ++step_;
   if (options.after_step) options.after_step(result);
   return result;
+}
+
+// The loss and the norm of the gradient, f64 [2], which are read together. A captured step has the
+// optimiser's in it, so that nothing is read before.
+Tensor Trainer::step_on_gpu() {
+  optimizer_.zero_grad();
+  const int64_t n = options.micro_batches;
+  Tensor sum;
+  for (int64_t i = 0; i < n; ++i) {
+    Tensor value = loss_();
+    if (n > 1) value = value / double(n);
+    const Tensor part = value.detach().to(f64).reshape({1});
+    sum = sum.defined() ? sum + part : part;
+    value.backward();
+  }
+  const Tensor norm = clip_grad_norm(optimizer_.parameters(), options.clip);
+  if (captured_) optimizer_.step();
+  return cat({sum, norm.to(sum.device()).reshape({1})}, 0);
+}
+
+Tensors Trainer::fed(int64_t batch, const std::function<Tensors(int64_t)>& make) const {
+  const int64_t within = batch - step_ * options.micro_batches;
+  return nn::fed(model_.device(),
+                 [=, this] { return make(step_ * options.micro_batches + within); });
+}
+
+Batch Trainer::fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
+  const Tensors both = fed(batch, [make](int64_t i) {
+    const Batch made = make(i);
+    return Tensors{made.inputs, made.targets};
+  });
+  return {both[0], both[1]};
 }
 
 double Trainer::progress() const {

@@ -22,6 +22,8 @@
 #include <vector>
 
 #include "nn/module.h"
+#include "nn/training/batch.h"
+#include "nn/training/captured_step.h"
 #include "nn/training/checkpoint.h"
 #include "nn/training/metrics.h"
 #include "nn/training/optim.h"
@@ -46,6 +48,9 @@ struct TrainerOptions {
   int64_t save_every = 0;      // steps between checkpoints; 0: at the end alone
   std::string folder = {};     // for metrics.csv and checkpoint.safetensors; "": neither is written
   Metadata notes = {};  // settings that checkpoints keep; a run goes on with equal ones alone
+  /// Steps on a GPU are captured and replayed (nn/training/captured_step.h): the loss must take its
+  /// batches from fed(). What is not finite is noticed after the step, not before.
+  bool cuda_graph = false;
   double tokens_per_step = 0;       // for the speed that is shown; 0: it is not
   bool quiet = false;               // no progress line
   std::function<bool()> stop = {};  // asked before every step; true ends the run, which can go on
@@ -71,6 +76,11 @@ class Trainer {
   /// up for when the run goes on.
   bool run(const std::function<Tensor(int64_t)>& loss,
            const std::function<double()>& validate = {});
+
+  /// make(batch) on the model's device, for a loss of this batch: in a step that is replayed it is
+  /// called with the numbers of its batches.
+  Tensors fed(int64_t batch, const std::function<Tensors(int64_t)>& make) const;
+  Batch fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const;
 
   /// A checkpoint (nn/training/checkpoint.h) with the run's own notes; `state` may have more notes,
   /// and tensors. Throws Error, and leaves an older file as it is, where a parameter is not finite
@@ -103,11 +113,15 @@ class Trainer {
   struct Unmeasured {
     double gradient_norm, learning_rate;
   };
+  Tensor step_on_gpu();
   bool evaluation_is_due(double before) const;
   void measure(const std::function<double()>& validate, Progress* bar, double speed);
   void save_checkpoint() const;
   std::string in_folder(const char* name) const;
   void check_finite(const std::string& path) const;
+
+  std::function<Tensor()> loss_;  // of the step that is taken
+  std::unique_ptr<CapturedStep> captured_;
 
   Module& model_;
   Optimizer& optimizer_;

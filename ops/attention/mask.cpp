@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/device_table.h"
 #include "ops/create.h"
 
 namespace stretto {
@@ -23,13 +24,17 @@ KeyRange visible_keys(int64_t position, int64_t n_keys, const AttentionMask& mas
 
 Tensor attention_mask(int64_t n_queries, int64_t n_keys, const AttentionMask& mask, Device device) {
   if (!mask.is_causal() && mask.window == 0) return {};
-  Tensor hidden = ones({n_queries, n_keys}, {.dtype = boolean});
-  bool* at = hidden.data<bool>();
-  for (int64_t i = 0; i < n_queries; ++i) {
-    const KeyRange range = visible_keys(i + n_keys - n_queries, n_keys, mask);
-    for (int64_t j = range.begin; j < range.end; ++j) at[i * n_keys + j] = false;
-  }
-  return hidden.to(device);
+  const auto make = [&] {
+    const Tensor hidden = ones({n_queries, n_keys}, {.dtype = boolean});
+    bool* at = hidden.data<bool>();
+    for (int64_t i = 0; i < n_queries; ++i) {
+      const KeyRange range = visible_keys(i + n_keys - n_queries, n_keys, mask);
+      for (int64_t j = range.begin; j < range.end; ++j) at[i * n_keys + j] = false;
+    }
+    return hidden;
+  };
+  return device_table(device, make, "attention_mask", n_queries, n_keys, mask.causal, mask.window,
+                      mask.block);
 }
 
 }  // namespace stretto

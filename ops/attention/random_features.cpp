@@ -41,10 +41,10 @@ constexpr const char* op = "random_features";
 
 bool in_pairs(Kind kind) { return kind == Kind::hyperbolic || kind == Kind::trigonometric; }
 
-// The logarithm of what `bound` divides by.
-double log_bound(const Tensor& projection, DType type) {
-  const double largest = max(sum(square(projection.detach().to(f64)), {1})).item();
-  return std::max(0.0, largest / 2 - (type == f64 ? 600 : 60));
+// The logarithm of what `bound` divides by, one number in f64.
+Tensor log_bound(const Tensor& projection, DType type) {
+  const Tensor largest = max(sum(square(projection.detach().to(f64)), {1}));
+  return clamp(largest / 2.0 - (type == f64 ? 600.0 : 60.0), 0.0, INFINITY);
 }
 
 Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOptions& o) {
@@ -60,7 +60,8 @@ Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOp
     return own_max ? waves : waves * exp(half());
   }
   Tensor less = own_max ? max(pairs ? abs(u) : u, 3, true) : half();
-  if (o.stabiliser == Stabiliser::bound) less = less + log_bound(projection, x.dtype());
+  if (o.stabiliser == Stabiliser::bound)
+    less = less + log_bound(projection, x.dtype()).to(x.dtype());
   // Not part of `less`, where it would drown in large numbers.
   const double log_root = std::log(pairs ? 2 * rows : rows) / 2;
   return exp(pairs ? cat({u - less - log_root, -u - less - log_root}, 3) : u - less - log_root);
@@ -298,13 +299,14 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   if (x.size(2) == 1 && x.size(1) > 1)
     return fused(x.transpose(1, 2), projection, o).transpose(1, 2);
   const DType type = x.dtype();
-  const Setting s{.kind = o.kind,
-                  .stabiliser = o.stabiliser,
-                  .epsilon = o.epsilon,
-                  .scale = std::pow(double(x.size(3)), -0.25),
-                  .log_bound = o.stabiliser == Stabiliser::bound ? log_bound(projection, type) : 0,
-                  .d = x.size(3),
-                  .w = projection.size(0)};
+  const Setting s{
+      .kind = o.kind,
+      .stabiliser = o.stabiliser,
+      .epsilon = o.epsilon,
+      .scale = std::pow(double(x.size(3)), -0.25),
+      .log_bound = o.stabiliser == Stabiliser::bound ? log_bound(projection, type).item() : 0,
+      .d = x.size(3),
+      .w = projection.size(0)};
   const Tensor w = projection.detach().contiguous(), rows = rows_contiguous(x);
   const Tensor y = empty({x.size(0), x.size(1), x.size(2), s.features()}, options_of(x));
   Tensor places;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "core/device_table.h"
 #include "core/math.h"
 #include "core/parallel.h"
 #include "ops/elementwise.h"
@@ -212,10 +213,21 @@ Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, S
   const int64_t l = x.size(2), dims = rotary_dims(op, o, x.size(3));
   if (x.numel() == 0 || dims == 0) return x;
   if (o.xpos) check_reach(o, first_position, l, dims, x.dtype());
-  const Turn by = turn(first_position, l, dims, o, side);
   const DType dtype = x.dtype() == f64 ? f64 : f32;
-  return turned(x, {by.along.to(dtype).to(x.device()), by.across.to(dtype).to(x.device())},
-                o.pairing);
+  const auto table = [&](Tensor Turn::*part, const char* name) {
+    return device_table(
+        x.device(), [&] { return (turn(first_position, l, dims, o, side).*part).to(dtype); }, name,
+        first_position, l, dims, o.pairing, o.base, o.scale, o.ntk, o.frequencies,
+        o.attention_factor, o.xpos, o.xpos_scale_base, side, dtype);
+  };
+  Turn by;
+  if (x.device().is_cpu()) {
+    by = turn(first_position, l, dims, o, side);
+    by = {by.along.to(dtype), by.across.to(dtype)};
+  } else {
+    by = {table(&Turn::along, "rotate along"), table(&Turn::across, "rotate across")};
+  }
+  return turned(x, by, o.pairing);
 }
 
 }  // namespace stretto

@@ -1,6 +1,7 @@
 #include "ops/fft/fft.h"
 
 #include "autograd/tape.h"
+#include "cuda/fft.h"
 #include "ops/fft/fft_plan.h"
 #include "ops/loops.h"
 
@@ -70,21 +71,28 @@ void real_inverse_rows(const Tensor& x, const Tensor& y, BinScale scale) {
   });
 }
 
-// y of `shape` by run(x, y, tag), in f32 for bf16.
-template <class F>
-Tensor computed(const char* op, const Tensor& input, const Shape& shape, F run) {
-  check_cpu(op, {&input});
+// y of `shape` by run(x, y, tag), on CUDA by there(x, y), in f32 for bf16.
+template <class F, class G>
+Tensor computed(const Tensor& input, const Shape& shape, F run, G there) {
   const Tensor x = input.detach().to(input.dtype() == f64 ? f64 : f32).contiguous();
   const Tensor y = empty_like(x, shape);
-  if (y.numel() > 0) x.dtype() == f64 ? run(x, y, TypeTag<double>{}) : run(x, y, TypeTag<float>{});
+  if (y.numel() == 0) return y.to(input.dtype());
+  if (x.device().is_cuda()) {
+    there(x, y);
+  } else {
+    x.dtype() == f64 ? run(x, y, TypeTag<double>{}) : run(x, y, TypeTag<float>{});
+  }
   return y.to(input.dtype());
 }
 
 // scale · Σ x e^(∓2πi jk/n). As a real map its transpose is the one with the other sign.
 Tensor complex_transform(const char* op, const Tensor& x, bool inverse, double scale) {
-  const Tensor y = computed(op, x, x.shape(), [&](auto& from, auto& to, auto tag) {
-    complex_rows<typename decltype(tag)::type>(from, to, inverse, scale);
-  });
+  const Tensor y = computed(
+      x, x.shape(),
+      [&](auto& from, auto& to, auto tag) {
+        complex_rows<typename decltype(tag)::type>(from, to, inverse, scale);
+      },
+      [=](const Tensor& from, const Tensor& to) { cuda::fft_complex(from, to, inverse, scale); });
   return record(op, {x}, y, [=](Backward& b) {
     return Tensors{complex_transform(op, b.grad(), !inverse, scale)};
   });
@@ -98,9 +106,14 @@ Tensor to_bins(const char* op, const Tensor& x, BinScale scale) {
   Shape shape = x.shape();
   shape.back() = n / 2 + 1;
   shape.push_back(2);
-  const Tensor y = computed(op, x, shape, [&](auto& from, auto& to, auto tag) {
-    real_rows<typename decltype(tag)::type>(from, to, scale);
-  });
+  const Tensor y = computed(
+      x, shape,
+      [&](auto& from, auto& to, auto tag) {
+        real_rows<typename decltype(tag)::type>(from, to, scale);
+      },
+      [=](const Tensor& from, const Tensor& to) {
+        cuda::fft_to_bins(from, to, scale.edge, scale.middle);
+      });
   return record(op, {x}, y,
                 [=](Backward& b) { return Tensors{from_bins(op, b.grad(), n, scale)}; });
 }
@@ -108,9 +121,14 @@ Tensor to_bins(const char* op, const Tensor& x, BinScale scale) {
 Tensor from_bins(const char* op, const Tensor& x, int64_t n, BinScale scale) {
   Shape shape(x.shape().begin(), x.dim() - 1);
   shape.back() = n;
-  const Tensor y = computed(op, x, shape, [&](auto& from, auto& to, auto tag) {
-    real_inverse_rows<typename decltype(tag)::type>(from, to, scale);
-  });
+  const Tensor y = computed(
+      x, shape,
+      [&](auto& from, auto& to, auto tag) {
+        real_inverse_rows<typename decltype(tag)::type>(from, to, scale);
+      },
+      [=](const Tensor& from, const Tensor& to) {
+        cuda::fft_from_bins(from, to, scale.edge, scale.middle);
+      });
   return record(op, {x}, y, [=](Backward& b) { return Tensors{to_bins(op, b.grad(), scale)}; });
 }
 

@@ -1,5 +1,6 @@
 // The Fourier transforms of 2, 3, 4, 5, 7 and 8 numbers, from which longer ones are made
-// [fft_plan]. Straight-line code that is inlined into STRETTO_CLONES loops. Internal to ops/.
+// [fft_plan]. Straight-line code that is inlined into STRETTO_CLONES loops and into the kernels of
+// cuda/fft.cu. Internal to ops/ and cuda/.
 //
 // Reference: tests/reference/fft.cpp, dft()
 #pragma once
@@ -7,13 +8,15 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/math.h"
+
 #define STRETTO_INLINE __attribute__((always_inline))
 
 namespace stretto {
 
 // f(0), …, f(N − 1) with constant arguments.
 template <int N, class F>
-STRETTO_INLINE inline void unroll(F f) {
+STRETTO_HD STRETTO_INLINE inline void unroll(F f) {
   [&]<int... I>(std::integer_sequence<int, I...>) STRETTO_INLINE {
     (f(std::integral_constant<int, I>{}), ...);
   }
@@ -43,7 +46,7 @@ struct Roots<7> {
 // The DFT of R numbers in place, R odd: sums and differences of the pairs (k, R − k) first.
 template <int R, class T>
 struct Butterfly {
-  static STRETTO_INLINE inline void run(T* re, T* im) {
+  static STRETTO_HD STRETTO_INLINE inline void run(T* re, T* im) {
     constexpr int half = R / 2;
     T ar[half], ai[half], br[half], bi[half], yr[R], yi[R];
     unroll<half>([&](auto k) STRETTO_INLINE {
@@ -84,7 +87,7 @@ struct Butterfly {
 
 template <class T>
 struct Butterfly<2, T> {
-  static STRETTO_INLINE inline void run(T* re, T* im) {
+  static STRETTO_HD STRETTO_INLINE inline void run(T* re, T* im) {
     const T r = re[0] - re[1], i = im[0] - im[1];
     re[0] += re[1];
     im[0] += im[1];
@@ -95,7 +98,7 @@ struct Butterfly<2, T> {
 
 template <class T>
 struct Butterfly<4, T> {
-  static STRETTO_INLINE inline void run(T* re, T* im) {
+  static STRETTO_HD STRETTO_INLINE inline void run(T* re, T* im) {
     const T ar = re[0] + re[2], ai = im[0] + im[2], br = re[0] - re[2], bi = im[0] - im[2];
     const T cr = re[1] + re[3], ci = im[1] + im[3], dr = re[1] - re[3], di = im[1] - im[3];
     re[0] = ar + cr;
@@ -111,7 +114,7 @@ struct Butterfly<4, T> {
 
 template <class T>
 struct Butterfly<8, T> {
-  static STRETTO_INLINE inline void run(T* re, T* im) {
+  static STRETTO_HD STRETTO_INLINE inline void run(T* re, T* im) {
     constexpr T h = T(0.70710678118654752);
     T er[4], ei[4], odd_r[4], odd_i[4];
     unroll<4>([&](auto k) STRETTO_INLINE {

@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "cuda/fft.h"
+#include "cuda/fft_conv.h"
 #include "ops/elementwise.h"
+#include "ops/fft/fft.h"
 #include "ops/fft/fft_plan.h"
 #include "ops/loops.h"
 #include "ops/reduce.h"
@@ -312,6 +315,41 @@ void convolve_by_fft(const Problem& q, const T* x, const T* w, T* y) {
 
 Shape leading(const Tensor& x) { return Shape(x.shape().begin(), x.dim() - 2); }
 
+cuda::ConvAxis on_cuda(const Axis& a) {
+  return {a.n, a.taps, a.x_first, a.w_first, a.offset, a.length};
+}
+
+// On CUDA, for y of this shape: sums of products, or the transforms of ops/fft/fft.h. A result
+// takes as many products as taps there, and threads are many: transforms gain later than on the
+// CPU.
+Tensor computed_cuda(const Tensor& x, const Tensor& w, const Tensor& y, const Spans& spans,
+                     ConvForm form) {
+  const Axis rows(x.size(-2), w.size(-2), spans.d[0]), columns(x.size(-1), w.size(-1), spans.d[1]);
+  if (rows.first == rows.last || columns.first == columns.last) return y.zero_();
+  if (form == ConvForm::automatic)
+    form = rows.taps * columns.taps <= 128 ? ConvForm::direct : ConvForm::fft;
+  if (form == ConvForm::direct)
+    return cuda::convolve_directly(x, w, on_cuda(rows), on_cuda(columns));
+  const int64_t height = quick_length(rows.least_transform(), false);
+  const int64_t width = quick_length(columns.least_transform(), true);
+  const auto spectrum = [&](const Tensor& v, int64_t row, int64_t n_rows, int64_t column,
+                            int64_t n) {
+    const Tensor part = v.slice(-2, row, row + n_rows).slice(-1, column, column + n);
+    const Tensor padded = pad(pad(part, -1, 0, width - n), -2, 0, height - n_rows);
+    return height == 1 ? rfft(padded) : rfft2(padded);
+  };
+  const Tensor product =
+      cuda::complex_product(spectrum(x, rows.x_first, rows.n, columns.x_first, columns.n),
+                            spectrum(w, rows.w_first, rows.taps, columns.w_first, columns.taps));
+  const Tensor whole = height == 1 ? irfft(product, width) : irfft2(product, width);
+  const auto kept = [](const Tensor& v, const Axis& r, const Axis& c, int64_t by_row, int64_t by) {
+    return v.slice(-2, r.first + by_row, r.last + by_row).slice(-1, c.first + by, c.last + by);
+  };
+  y.zero_();
+  kept(y, rows, columns, 0, 0).copy_(kept(whole, rows, columns, rows.offset, columns.offset));
+  return y;
+}
+
 Tensor computed(const Tensor& left, const Tensor& right, const Spans& spans, ConvForm form) {
   const Tensor x = left.detach().contiguous(), w = right.detach().contiguous();
   const Shape batch = broadcast_shapes("fft_conv", leading(x), leading(w));
@@ -319,6 +357,7 @@ Tensor computed(const Tensor& left, const Tensor& right, const Spans& spans, Con
   for (const Span& span : spans.d) shape.push_back(span.length);
   Tensor y = empty_like(x, shape);
   if (y.numel() == 0) return y;
+  if (x.device().is_cuda()) return computed_cuda(x, w, y, spans, form);
   const Problem q(x, w, batch, spans);
   if (q.nothing()) return y.zero_();
   if (form == ConvForm::automatic) form = direct_is_faster(q) ? ConvForm::direct : ConvForm::fft;
@@ -380,7 +419,6 @@ Tensor fft_conv(const Tensor& x, const Tensor& w, const FftConvOptions& options)
           n, " numbers: x ", x, ", w ", w, "; without padding it must not be longer");
   }
   check_same_device("fft_conv", {&x, &w});
-  check_cpu("fft_conv", {&x, &w});
   if (x.dtype() == bf16) return fft_conv(x.to(f32), w.to(f32), options).to(bf16);
   if (axes == 1) {
     FftConvOptions both = options;

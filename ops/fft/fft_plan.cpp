@@ -224,9 +224,9 @@ int64_t bytes_of(const std::vector<T>& table) {
   return int64_t(table.capacity() * sizeof(T));
 }
 
-// Radices for n, or none when it has a prime factor above 7. As many 8s as 2s allow, without
-// leaving a 2 alone where 4·4 does the same.
-std::vector<int> radices_of(int64_t n) {
+}  // namespace
+
+std::vector<int> fft_radices(int64_t n) {
   std::vector<int> radices;
   int twos = 0;
   for (; n % 2 == 0; n /= 2) ++twos;
@@ -238,8 +238,6 @@ std::vector<int> radices_of(int64_t n) {
   if (n > 1) radices.clear();
   return radices;
 }
-
-}  // namespace
 
 Unit unit_root(int64_t k, int64_t n) {
   // In eighths of 1/n of a turn, mirrored into the first octant.
@@ -265,7 +263,7 @@ std::shared_ptr<const FftPlan<T>> FftPlan<T>::of(int64_t n) {
 
 template <class T>
 FftPlan<T>::FftPlan(int64_t n) : n_(n) {
-  const std::vector<int> radices = radices_of(n);
+  const std::vector<int> radices = fft_radices(n);
   if (n > 1 && radices.empty()) {
     chirp_length_ = 1;
     while (chirp_length_ < 2 * n - 1) chirp_length_ *= 2;

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/math.h"
 #include "core/tensor.h"
 
 namespace stretto {
@@ -23,8 +24,8 @@ struct Planes {
   T* im = nullptr;
 
   /// With the parts exchanged a forward transform is an inverse one, without its 1/n.
-  Planes swapped() const { return {im, re}; }
-  Planes at(int64_t i) const { return {re + i, im + i}; }
+  STRETTO_HD Planes swapped() const { return {im, re}; }
+  STRETTO_HD Planes at(int64_t i) const { return {re + i, im + i}; }
 };
 
 /// cos(2πk/n) and sin(2πk/n), rounded once; exact where they are 0 or ±1.
@@ -32,6 +33,10 @@ struct Unit {
   double cos, sin;
 };
 Unit unit_root(int64_t k, int64_t n);
+
+/// The radices of the passes for n, or none where it has a prime factor above 7. As many 8s as 2s
+/// allow, without leaving a 2 alone where 4·4 does the same.
+std::vector<int> fft_radices(int64_t n);
 
 /// Plans asked for are kept for the next calls, those asked for last and at most so many bytes of
 /// them, or one alone that is larger. memory_stats() does not count them: an op's memory is that of

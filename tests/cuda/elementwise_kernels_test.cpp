@@ -90,6 +90,10 @@ TEST_CASE("binary operations have the CPU's bits", "[cuda]") {
                                                        {{257, 129}, {}},
                                                        {{2, 3, 5}, {3, 1}},
                                                        {{4, 1, 6}, {5, 1}},
+                                                       {{4, 8, 16}, {16}},    // rows that repeat
+                                                       {{4, 8, 16}, {8, 1}},  // columns
+                                                       {{4, 8, 16}, {4, 1, 16}},
+                                                       {{3, 1, 48}, {5, 48}},
                                                        {{65536, 3}, {1, 3}}};
   uint64_t stream = 100;
   for (const auto& [sa, sb] : shapes) {
@@ -101,11 +105,12 @@ TEST_CASE("binary operations have the CPU's bits", "[cuda]") {
       }
     }
   }
-  // Any strides: transposed, with steps and gaps, not aligned, with an offset.
+  // Any strides: transposed, with steps and gaps, not aligned, with an offset, aligned rows.
   const Tensor base = noise({24, 36}, ++stream);
   for (const Tensor& a :
        {base.transpose(0, 1), base.slice(1, 1, 36, 2).transpose(0, 1),
-        base.select(1, 3).unsqueeze(1).expand({24, 24}), base.flatten().slice(0, 1, 577)}) {
+        base.select(1, 3).unsqueeze(1).expand({24, 24}), base.flatten().slice(0, 1, 577),
+        base.slice(1, 4, 36), base.slice(1, 2, 34)}) {
     const Tensor b = noise(a.shape(), ++stream);
     for (const Function& f : operations) {
       check_equal(f(a, b), f(on_gpu(a), b.to(gpu)));
@@ -182,6 +187,9 @@ TEST_CASE("functions with a number, and add_scaled", "[cuda]") {
       check_equal(x / 3, x.to(gpu) / 3);
       check_equal(3 / x, 3 / x.to(gpu));
       check_equal(clamp(x, -0.3, 0.7), clamp(x.to(gpu), -0.3, 0.7));
+      const Tensor whole = mul(x, 100).to(i64);
+      for (const DType w : {i64, i32, u8})
+        check_equal(clamp(whole.to(w), -3.5, 70), clamp(whole.to(gpu).to(w), -3.5, 70));
     }
     const Tensor to = noise({19, 23}, 201, t), from = noise({23}, 202, t);
     const Tensor a = to.clone(), b = to.to(gpu);

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "core/gpu_runtime.h"
+#include "core/storage.h"
 #include "ops/create.h"
+#include "ops/matmul.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"
 
@@ -26,6 +28,15 @@ inline constexpr double inf = std::numeric_limits<double>::infinity();
 // rounding.
 inline double unit(DType t) {
   return t == f64 ? std::ldexp(1.0, -53) : t == f32 ? std::ldexp(1.0, -24) : std::ldexp(1.0, -8);
+}
+
+/// The bytes in use on the GPU, with the workspace of products, which the first one takes for good,
+/// and without what is only kept.
+inline int64_t gpu_bytes() {
+  const Tensor one = ones({1, 1}, {.device = gpu});
+  matmul(one, one);
+  release_cached_memory(gpu);
+  return memory_stats(gpu).live - item_size(f32);
 }
 
 inline Tensor noise(const Shape& shape, uint64_t stream, DType dtype = f32) {

@@ -68,9 +68,53 @@ TEST_CASE("a layout finds every element of every operand", "[cuda]") {
     const Layout<2> layout = make_layout(a.sizes, strides);
     CHECK(layout.dims <= a.sizes.dim());
     for (int64_t i = 0; i < a.sizes.numel(); ++i) {
-      const Offsets<2> at = offsets(layout, i);
+      const Offsets<2> at = offsets(layout, uint32_t(i));
+      REQUIRE(offsets(layout, uint64_t(i)).v[0] == at.v[0]);
       REQUIRE(at.v[0] == offset_of(a.sizes, a.strides, i));
       REQUIRE(at.v[1] == offset_of(a.sizes, b.strides, i));
+    }
+  }
+}
+
+TEST_CASE("a divider divides", "[cuda]") {
+  for (const int64_t d : std::vector<int64_t>{1, 2, 3, 5, 7, 10, 64, 641, 65535, 65536, 65537,
+                                              1000003, (1ll << 30) + 1, (1ll << 31) - 1, 1ll << 31,
+                                              6700417ll << 20, (1ll << 61) + 3, INT64_MAX / 2}) {
+    const Divider by(d);
+    std::vector<uint64_t> numbers = {0, 1, (1ull << 31) - 1, (1ull << 31), (1ull << 63) - 1};
+    for (uint64_t k = 1; k < 200; ++k)
+      for (const uint64_t near : {uint64_t(d) * k - 1, uint64_t(d) * k, uint64_t(d) * k + 1})
+        if (near < 1ull << 63 && near / k >= uint64_t(d) - 1) numbers.push_back(near);
+    for (uint64_t k = 0; k < 200; ++k)
+      numbers.push_back(
+          (uint64_t(random_bits({7, 1}, 2 * k)) << 31 | random_bits({7, 1}, 2 * k + 1)) >>
+          (k % 40));
+    size_t wrong = 0;
+    for (const uint64_t i : numbers) {
+      wrong += by.quotient(i) != i / uint64_t(d);
+      if (i < 1ull << 31 && d < 1ll << 31) wrong += by.quotient(uint32_t(i)) != i / uint64_t(d);
+    }
+    CAPTURE(d);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("parts of a layout are all of it, in order", "[cuda]") {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const RandomLayout a = random_layout(seed), b = random_layout(seed + 1000, &a.sizes);
+    const Shape strides[2] = {a.strides, b.strides};
+    const Layout<2> layout = make_layout(a.sizes, strides);
+    for (const int64_t most : {1, 2, 5, 12, 100000}) {
+      int64_t i = 0;
+      for_parts(layout, most, [&](const Layout<2>& part, const Offsets<2>& first) {
+        REQUIRE(part.numel() <= most);
+        for (int64_t k = 0; k < part.numel(); ++k, ++i) {
+          const Offsets<2> at = offsets(part, uint32_t(k));
+          REQUIRE(first.v[0] + at.v[0] == offset_of(a.sizes, a.strides, i));
+          REQUIRE(first.v[1] + at.v[1] == offset_of(a.sizes, b.strides, i));
+        }
+      });
+      REQUIRE(i == layout.numel());
     }
   }
 }
@@ -95,7 +139,7 @@ TEST_CASE("a layout beyond 32 bits", "[cuda]") {
   const Shape sizes{int64_t(1) << 20, 1 << 20}, strides[1] = {{1, int64_t(1) << 20}};
   const Layout<1> layout = make_layout(sizes, strides);
   const int64_t row = 987654, column = 123456;
-  CHECK(offsets(layout, row * (1 << 20) + column).v[0] == row + column * (1 << 20));
+  CHECK(offsets(layout, uint64_t(row * (1 << 20) + column)).v[0] == row + column * (1 << 20));
 }
 
 TEST_CASE("skew_column and unskew_column undo each other", "[cuda]") {
@@ -117,11 +161,12 @@ TEST_CASE("a sum's plan takes every element once", "[cuda]") {
     REQUIRE(plan.splits <= 65535);  // grid.y
     std::vector<int64_t> seen;
     for (int64_t o = 0; o < plan.outputs; ++o) {
-      const int64_t base = offsets(plan.kept, o).v[0];
+      const int64_t base = offsets(plan.kept, uint64_t(o)).v[0];
       for (int64_t s = 0; s < plan.splits; ++s) {
         const int64_t begin = s * plan.chunk, end = chunk_end(plan, begin);
         REQUIRE(begin < end);
-        for (int64_t r = begin; r < end; ++r) seen.push_back(base + offsets(plan.reduced, r).v[0]);
+        for (int64_t r = begin; r < end; ++r)
+          seen.push_back(base + offsets(plan.reduced, uint64_t(r)).v[0]);
       }
     }
     // Output by output, in row-major order of the kept dimensions.

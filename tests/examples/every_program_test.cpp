@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "examples/text/grammar.h"
+#include "nn/files/safetensors.h"
 #include "tests/examples/tiny_run.h"
 
 namespace {
@@ -91,6 +92,32 @@ TEST_CASE("an earlier checkpoint is not overwritten unasked", "[examples]") {
     CHECK(run_with({"--steps", "2", "--resume", held}).status == 0);
     CHECK(run_with({"--steps", "1", "--overwrite"}).status == 0);
     CHECK(read_file(held) != before.at(held));
+  }
+}
+
+TEST_CASE("programs train in bf16 and go on in it", "[examples]") {
+  for (const Tiny& tiny : programs()) {
+    const TempDir folder;
+    const std::string out = folder.file("out"), file = out + checkpoint;
+    INFO(tiny.name);
+    const auto run_with = [&](const Arguments& more) {
+      return run(tiny.path(), tiny.command(out, more));
+    };
+    const Ended begun = run_with({"--steps", "20", "--dtype", "bf16"});
+    INFO(begun.err);
+    REQUIRE(begun.status == 0);
+    bool halves = false, masters = false;
+    const stretto::nn::SafetensorsFile saved(file);
+    for (const auto& entry : saved.entries()) {
+      halves = halves || entry.dtype == "BF16";
+      masters = masters || (entry.name.ends_with("master") && entry.dtype == "F32");
+    }
+    CHECK(halves);
+    CHECK(masters);
+    const Ended other = run_with({"--steps", "20", "--resume", file, "--dtype", "f32"});
+    CHECK(other.status == 2);
+    CHECK_THAT(other.complaint(), Containing("--dtype f32: the run of " + file + " has bf16"));
+    CHECK(run_with({"--steps", "20", "--dtype", "bf16", "--resume", file}).status == 0);
   }
 }
 

@@ -56,7 +56,6 @@ struct Op {
   bool differentiable = true;
   bool elementwise = false;      // result i depends on operand i alone: NaN stays in its place
   bool any_layout_exact = true;  // the same bits whatever the strides of the inputs
-  bool on_cuda = false;          // runs on CUDA; the others say that they have no kernel
   std::string tight = {};        // why more than half of the allowed error is used, where it is
   std::vector<ErrorCase> errors = {};
 };

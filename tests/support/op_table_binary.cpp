@@ -167,7 +167,6 @@ Op masked_fill_op() {
 
 void add_binary_ops(std::vector<Op>& table) {
   using N = const Number&;
-  const size_t first = table.size();
   table.push_back(arithmetic("add", stretto::add, [](N a, N b) { return a + b; }));
   table.push_back(arithmetic("sub", stretto::sub, [](N a, N b) { return a - b; }));
   table.push_back(arithmetic("mul", stretto::mul, [](N a, N b) { return a * b; }));
@@ -212,7 +211,6 @@ void add_binary_ops(std::vector<Op>& table) {
        .large = {{{259, 283}, Domain::mask}}}));
   table.push_back(where_op());
   table.push_back(masked_fill_op());
-  for (size_t i = first; i < table.size(); ++i) table[i].on_cuda = true;
 }
 
 }  // namespace stretto::testing

@@ -28,8 +28,7 @@ void add_joining(std::vector<Op>& table) {
                                  {{{2}}, {{0}}, {{23}}},
                                  {{{29, 17}}, {{29, 17}}},
                                  {{{0, 3}}, {{0, 3}}}},
-                     .large = {{{259, 283}}, {{259, 283}}},
-                     .on_cuda = true});
+                     .large = {{{259, 283}}, {{259, 283}}}});
   table[table.size() - 2].samples.push_back({{{2, 3}}, {{4, 3}}});
   table[table.size() - 1].samples.push_back({{{2, 3, 1}}, {{2, 3, 4}}});
   table.back().errors = {
@@ -61,8 +60,7 @@ void add_joining(std::vector<Op>& table) {
                                  {{{23}}, {{23}}, {{23}}},
                                  {{{29, 17}}, {{29, 17}}},
                                  {{{0, 3}}, {{0, 3}}}},
-                     .large = {{{259, 283}}, {{259, 283}}},
-                     .on_cuda = true});
+                     .large = {{{259, 283}}, {{259, 283}}}});
   table.back().errors = {{[] { stack({}); }, "[stack] nothing to join; needs at least one tensor"},
                          {[] {
                             stack({ones({2}), ones({3})});
@@ -88,8 +86,7 @@ void add_joining(std::vector<Op>& table) {
              return joined(pieces, d);
            },
        .samples = {{{{3}}}, {{{4}}}, {{{23}}}, {{{29, 17}}}, {{{3, 0}}}},
-       .large = {{{259, 283}}},
-       .on_cuda = true});
+       .large = {{{259, 283}}}});
   table.back().errors = {{[] { split(ones({4}), 0); }, "[split] pieces of size 0"}};
   table.push_back({.name = "split sizes, the middle one",
                    .call =
@@ -103,8 +100,7 @@ void add_joining(std::vector<Op>& table) {
                              [&](const Shape& i) { return x[0].at(with_entry(i, 0, i[0] + 1)); });
                        },
                    .samples = {{{{3}}}, {{{2, 4}}}, {{{29, 17}}}},
-                   .large = {{{259, 283}}},
-                   .on_cuda = true});
+                   .large = {{{259, 283}}}});
   table.back().errors = {{[] {
                             split(ones({4}), {1, 2});
                           },
@@ -256,8 +252,7 @@ void add_indexing_ops(std::vector<Op>& table) {
                                  {{{0, 3}}},
                                  {{{3, 0}}},
                                  {{{1, 1}}}},
-                     .large = {{{12, 61, 101}}},
-                     .on_cuda = true});
+                     .large = {{{12, 61, 101}}}});
     table.push_back({.name = str("unskew to ", n),
                      .call = [n](const Tensors& x) { return unskew(x[0], n); },
                      .reference =
@@ -276,8 +271,7 @@ void add_indexing_ops(std::vector<Op>& table) {
                                  {{{0, 3}}},
                                  {{{3, 0}}},
                                  {{{1, 1}}}},
-                     .large = {{{12, 61, 101}}},
-                     .on_cuda = true});
+                     .large = {{{12, 61, 101}}}});
   }
   table.back().errors = {{[] { skew(ones({3}), 2); },
                           "[skew] got f32 [3]; needs a floating tensor of at least 2 dimensions"},

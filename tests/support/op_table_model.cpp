@@ -50,8 +50,7 @@ Op matmul_op() {
   Op op = {.name = "matmul",
            .call = [](const Tensors& x) { return matmul(x[0], x[1]); },
            .reference = matmul_reference,
-           .large = {{{130, 140}}, {{140, 150}}},
-           .on_cuda = true};
+           .large = {{{130, 140}}, {{140, 150}}}};
   // K = 0 and any empty side; 1-d operands; broadcast batches; odd sizes (C2).
   for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{2, 0}, {0, 3}},
                                                                  {{0, 2}, {2, 3}},
@@ -119,8 +118,7 @@ Op linear_op(bool bias) {
                  });
                },
            .large = {{{130, 140}}, {{150, 140}}, {{150}}},
-           .any_layout_exact = false,
-           .on_cuda = true};
+           .any_layout_exact = false};
   for (const auto& [x, w] : std::vector<std::pair<Shape, Shape>>{{{3}, {2, 3}},
                                                                  {{4, 3}, {2, 3}},
                                                                  {{2, 2, 3}, {4, 3}},
@@ -334,8 +332,7 @@ Op pair_loss_op(const std::string& name, Domain domain,
                  const bool divided = reduction == Reduction::mean && !losses.values.empty();
                  return Array{{}, {divided ? sum / Number(double(losses.values.size())) : sum}};
                },
-           .elementwise = reduction == Reduction::none,
-           .on_cuda = domain != Domain::probability};  // whose range is looked at
+           .elementwise = reduction == Reduction::none};  // whose range is looked at
   const auto sample = [&](const Shape& shape) {
     return Sample{{shape, domain}, {shape, Domain::probability}};
   };
@@ -376,8 +373,7 @@ Op rotate_op(RotaryPairing pairing, int64_t dims) {
               return first ? along - turned : along + turned;
             });
           },
-      .large = {{{3, 5, 77, 66}}},
-      .on_cuda = true};
+      .large = {{{3, 5, 77, 66}}}};
   for (const Shape& shape : {Shape{1, 1, 1, 6}, Shape{1, 2, 2, 6}, Shape{2, 3, 5, 9},
                              Shape{2, 0, 5, 6}, Shape{1, 1, 7, 38}})
     op.samples.push_back({{shape}});

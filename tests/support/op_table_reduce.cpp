@@ -49,7 +49,6 @@ void add_reduction(std::vector<Op>& table, const std::string& name,
         r.dims.size() == 3 ? Shape{3, 40, 31, 29} : Shape{7, 101, 113},
         [call, dims, keep = r.keepdim](const Tensor& x) { return call(x, Dims(dims), keep); },
         [f, dims, keep = r.keepdim](const Array& x) { return reduced(x, dims, keep, f); }));
-    table.back().on_cuda = name == "sum" || name == "mean" || name == "var";
   }
   table.back().errors = {{[call] {
                             call(ones({2, 3}), {0, 0}, false);
@@ -230,11 +229,9 @@ void add_reduce_ops(std::vector<Op>& table) {
       "var [-1] correction 0", {{1}, {23}, {29, 17}}, {7, 101, 113},
       [](const Tensor& x) { return var(x, {-1}, 0); },
       [](const Array& x) { return reduced(x, {-1}, false, variance<0>); }));
-  table.back().on_cuda = true;
   add_extremes(table);
   add_sorting(table);
   add_along(table, "cumsum", cumsum, running_sums);
-  const size_t softmaxes = table.size();
   add_along(table, "softmax", softmax, softmax_of);
   add_along(table, "log_softmax", log_softmax, log_softmax_of, {5, 1800, 4});
   table.push_back(of_one(
@@ -242,7 +239,6 @@ void add_reduce_ops(std::vector<Op>& table) {
       [](const Array& x) {
         return build({}, [&](const Shape&) { return Number() * x.values[0] + Number(1); });
       }));
-  for (size_t i = softmaxes; i < table.size(); ++i) table[i].on_cuda = true;
   for (bool keepdim : {false, true})
     table.push_back(of_one(
         str("logsumexp -1", keepdim ? " keepdim" : ""), {{1}, {23}, {29, 17}, {2, 3, 4}, {0, 3}},

@@ -28,8 +28,7 @@ Op unary(std::string name, Call call, F f, Domain domain = Domain::any) {
               },
           .samples = unary_samples(domain),
           .large = {{{259, 283}, domain}},
-          .elementwise = true,
-          .on_cuda = true};
+          .elementwise = true};
 }
 
 Op constant_slope(Op op) {
@@ -58,7 +57,6 @@ Op dropout_op(double p, RandomKey key) {
       return dropped ? Number() : x[0].at(index) * Number(1 / (1 - p));
     });
   };
-  op.on_cuda = false;
   op.elementwise = false;  // 0 · NaN is not what dropping gives
   op.errors = {
       {[] { dropout(ones({2}), -0.1); }, "[dropout] probability -0.1; accepted: 0 to 1"},

@@ -12,8 +12,7 @@ Op moving(std::string name, std::vector<Shape> shapes, Shape large, Call call, F
   Op op = {.name = std::move(name),
            .call = [call](const Tensors& x) { return call(x[0]); },
            .reference = [reference](const Arrays& x) { return reference(x[0]); },
-           .large = {{large}},
-           .on_cuda = true};
+           .large = {{large}}};
   for (const Shape& shape : shapes) op.samples.push_back({{shape}});
   return op;
 }

@@ -1,4 +1,5 @@
-// Positions and kernels by name: each pair that may be, in each kind of model, and the others.
+// Positions and kernels by name: each pair that may be, in each kind of model, and the others. With
+// a GPU each trains there too, as on the CPU.
 #include "nn/models/registry.h"
 
 #include <cmath>
@@ -40,9 +41,12 @@ nn::PositionSettings settings(bool two_sided) {
           .taps = 4};
 }
 
-// Three steps of `loss`, which must be finite and change.
+Device device = cpu;  // of the models and tokens
+
+// The losses of three steps, which must be finite and change.
 template <class Model, class Loss>
-void train(Model& model, Loss&& loss) {
+std::vector<double> train(Model& model, Loss&& loss) {
+  model.to(device);
   nn::Adam optimizer(model.parameters(), {.lr = 0.01});
   std::vector<double> losses;
   for (int step = 0; step < 3; ++step) {
@@ -56,9 +60,10 @@ void train(Model& model, Loss&& loss) {
   CHECK(losses[2] != losses[0]);
   for (const Tensor& p : model.parameters())
     for (const double value : p.to_vector<double>()) REQUIRE(std::isfinite(value));
+  return losses;
 }
 
-Tensor tokens(int64_t batch, int64_t n) { return randint(0, 9, {batch, n}); }
+Tensor tokens(int64_t batch, int64_t n) { return randint(0, 9, {batch, n}).to(device); }
 
 // Calls f for each pair that may be; the others must say why, and what may.
 template <class F>
@@ -80,8 +85,15 @@ int pairs(bool two_sided, F&& f) {
         continue;
       }
       manual_seed(1);
-      f(position, kernel, s);
+      const std::vector<double> losses = f(position, kernel, s);
       ++allowed;
+      if (!cuda_available()) continue;
+      device = "cuda";
+      manual_seed(1);
+      const std::vector<double> there = f(position, kernel, s);
+      device = cpu;
+      for (size_t i = 0; i < losses.size(); ++i)
+        CHECK(std::abs(there[i] - losses[i]) <= 1e-5 * std::max(losses[i], 1.0));
     }
   return allowed;
 }
@@ -94,7 +106,7 @@ TEST_CASE("registry: every position and kernel trains a language model") {
     nn::add_position(position.name, s, o.layer, o.input);
     nn::LanguageModel model(o);
     const Tensor x = tokens(2, length), y = tokens(2, length);
-    train(model, [&] { return cross_entropy(model(x), y); });
+    return train(model, [&] { return cross_entropy(model(x), y); });
   });
   CHECK(allowed > 50);
 }
@@ -105,8 +117,8 @@ TEST_CASE("registry: every position and kernel trains an encoder") {
         .vocabulary = 9, .layer = layer(kernel), .pooling = nn::Pooling::mean};
     nn::add_position(position.name, s, o.layer, o.input);
     nn::SequenceClassifier model(o);
-    const Tensor x = tokens(2, length), y = randint(0, 2, {2});
-    train(model, [&] { return cross_entropy(model(x), y); });
+    const Tensor x = tokens(2, length), y = randint(0, 2, {2}).to(device);
+    return train(model, [&] { return cross_entropy(model(x), y); });
   });
   CHECK(allowed > 50);
 }
@@ -130,7 +142,7 @@ TEST_CASE("registry: every position and kernel trains an encoder and decoder") {
     }
     nn::SequenceToSequence model(o);
     const Tensor source = tokens(2, 7), x = tokens(2, length), y = tokens(2, length);
-    train(model, [&] { return cross_entropy(model(source, x), y); });
+    return train(model, [&] { return cross_entropy(model(source, x), y); });
   });
   CHECK(allowed > 50);
 }
@@ -145,7 +157,8 @@ TEST_CASE("registry: every position and kernel trains a TransformerXL, with memo
     nn::TransformerXL model(o);
     const Tensor x = tokens(2, length), y = tokens(2, length);
     nn::TransformerXL::Memory memory;
-    train(model, [&] { return mean(model.nll(x, y, o.lengths.memory > 0 ? &memory : nullptr)); });
+    return train(model,
+                 [&] { return mean(model.nll(x, y, o.lengths.memory > 0 ? &memory : nullptr)); });
   });
 }
 

@@ -1,9 +1,9 @@
-// The CUDA runtime: devices, memory, copies.
-//
-// Copies within a device are queued on its stream. Copies from the host return when the source may
-// be reused, copies to the host when the values are there.
+// Which GPUs there are and which of them the library can use.
+#include <algorithm>
+#include <string>
+
 #include "core/gpu_runtime.h"
-#include "cuda/common.cuh"
+#include "cuda/runtime.h"
 
 namespace stretto::cuda {
 namespace {
@@ -64,55 +64,8 @@ const Devices& devices() {
 
 }  // namespace
 
-void fail_call(const char* call, cudaError_t error) {
-  cudaGetLastError();  // errors that can be recovered from are reported once
-  fail("cuda", call, " failed: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
-}
-
 int device_count() { return devices().count; }
 
 std::string description() { return devices().text; }
-
-void* allocate(int64_t bytes, int device) {
-  use(device);
-  void* block = nullptr;
-  const cudaError_t error = cudaMalloc(&block, size_t(bytes));
-  if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    return nullptr;
-  }
-  check_call(error, "cudaMalloc");
-  return block;
-}
-
-void free(void* block, int device) {
-  use(device);
-  STRETTO_CUDA(cudaFree(block));
-}
-
-void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
-  if (bytes == 0) return;
-  const size_t n = size_t(bytes);
-  if (from_device.is_cpu()) {
-    use(to_device.index);
-    STRETTO_CUDA(cudaMemcpy(to, from, n, cudaMemcpyHostToDevice));
-  } else if (to_device.is_cpu()) {
-    use(from_device.index);
-    STRETTO_CUDA(cudaMemcpy(to, from, n, cudaMemcpyDeviceToHost));
-  } else if (to_device == from_device) {
-    use(to_device.index);
-    STRETTO_CUDA(cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToDevice));
-  } else {  // two streams: wait for both
-    synchronize(from_device.index);
-    synchronize(to_device.index);
-    STRETTO_CUDA(cudaMemcpyPeer(to, to_device.index, from, from_device.index, n));
-    synchronize(to_device.index);
-  }
-}
-
-void synchronize(int device) {
-  use(device);
-  STRETTO_CUDA(cudaDeviceSynchronize());
-}
 
 }  // namespace stretto::cuda

@@ -1,0 +1,74 @@
+#include "core/device_table.h"
+
+#include <list>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "core/gpu_runtime.h"
+
+namespace stretto {
+namespace {
+
+constexpr int64_t most_bytes = int64_t(256) << 20;
+
+// The tables of a device, those used last in front.
+class Tables {
+ public:
+  Tensor find(const std::string& key) {
+    const auto it = where_.find(key);
+    if (it == where_.end()) return {};
+    all_.splice(all_.begin(), all_, it->second);
+    return all_.front().table;
+  }
+
+  void add(const std::string& key, const Tensor& table) {
+    all_.push_front({key, table});
+    where_[key] = all_.begin();
+    bytes_ += table.storage().bytes;
+    while (bytes_ > most_bytes && all_.size() > 1) {
+      bytes_ -= all_.back().table.storage().bytes;
+      where_.erase(all_.back().key);
+      all_.pop_back();
+    }
+  }
+
+ private:
+  struct Entry {
+    std::string key;
+    Tensor table;
+  };
+  std::list<Entry> all_;
+  std::unordered_map<std::string, std::list<Entry>::iterator> where_;
+  int64_t bytes_ = 0;
+};
+
+std::mutex mutex;
+
+// Never destroyed: the GPU's memory is not to be freed after main.
+std::map<int, Tables>& all() {
+  static auto* tables = new std::map<int, Tables>;
+  return *tables;
+}
+
+}  // namespace
+
+void drop_tables(Device device) {
+  if (device.is_cpu()) return;
+  const std::lock_guard lock(mutex);
+  all()[device.index] = {};
+}
+
+Tensor kept_table(const std::string& key, Device device, const std::function<Tensor()>& make) {
+  const std::lock_guard lock(mutex);
+  Tables& tables = all()[device.index];
+  Tensor table = tables.find(key);
+  if (!table.defined()) {
+    table = make().to(device);
+    tables.add(key, table);
+  }
+  if (cuda::capturing(device.index)) cuda::before_replay(device.index, [table] {});  // keeps it
+  return table;
+}
+
+}  // namespace stretto

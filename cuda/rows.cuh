@@ -1,0 +1,140 @@
+// Rows of contiguous tensors [rows, width]: who takes which numbers, in packs of 16 bytes where the
+// width allows it, and what is combined on the way. A warp serves a short row, a block a long one;
+// one of up to 16 numbers a thread (32 of bf16) stays in registers.
+//
+// All depends on the width alone: rows begin at multiples of 16 bytes (row_major), and the order of
+// additions is the same at every call.
+#pragma once
+
+#include "cuda/common.cuh"
+
+namespace stretto::cuda {
+
+/// x row-major, where packs can be read: a copy of what is not.
+inline Tensor row_major(const Tensor& x) {
+  const Tensor y = x.detach().contiguous();
+  return aligned(y.raw_data()) ? y : y.clone();
+}
+
+template <int threads, int V, int K>
+struct RowShape {
+  static constexpr int Threads = threads, pack = V, packs = K;
+};
+
+/// go(RowShape) for rows of this width: with the registers for all of it, or, where that is too
+/// long, with packs = 0.
+template <class T, class F>
+void choose_rows(int64_t width, F go) {
+  auto of_pack = [&](auto pack) {
+    constexpr int V = decltype(pack)::value, K = V == 1 ? 16 : 16 / V > 4 ? 16 / V : 4;
+    if (width <= 32 * V * K) {
+      go(RowShape<32, V, K>());
+    } else if (width <= 256 * V * K) {
+      go(RowShape<256, V, K>());
+    } else {
+      go(RowShape<256, V, 0>());
+    }
+  };
+  width % pack_size<T> == 0 ? of_pack(std::integral_constant<int, pack_size<T>>())
+                            : of_pack(std::integral_constant<int, 1>());
+}
+
+/// f(i, x_i...) for the thread's numbers of rows x of this width, in compute types.
+template <class Shape, class F, class... T>
+__device__ inline void walk(int64_t width, F f, const T*... rows) {
+  constexpr int V = Shape::pack;
+#pragma unroll 1
+  for (int64_t i = threadIdx.x * V; i < width; i += Shape::Threads * V) {
+    [&](const Pack<T, V>... x) {
+#pragma unroll
+      for (int j = 0; j < V; ++j) f(i + j, cast<compute_t<T>>(x.v[j])...);
+    }(*reinterpret_cast<const Pack<T, V>*>(rows + i)...);
+  }
+}
+
+/// y_i = f(i, x_i...) for the thread's numbers.
+template <class Shape, class Out, class F, class... T>
+__device__ inline void map_row(Out* y, int64_t width, F f, const T*... rows) {
+  constexpr int V = Shape::pack;
+#pragma unroll 1
+  for (int64_t i = threadIdx.x * V; i < width; i += Shape::Threads * V) {
+    Pack<Out, V> result;
+    [&](const Pack<T, V>... x) {
+#pragma unroll
+      for (int j = 0; j < V; ++j) result.v[j] = cast<Out>(f(i + j, cast<compute_t<T>>(x.v[j])...));
+    }(*reinterpret_cast<const Pack<T, V>*>(rows + i)...);
+    *reinterpret_cast<Pack<Out, V>*>(y + i) = result;
+  }
+}
+
+/// A row in the registers of its threads.
+template <class Shape, class T>
+struct RowInRegisters {
+  using C = compute_t<T>;
+  static constexpr int V = Shape::pack;
+  C v[Shape::packs * V];
+
+  /// f(i, k) for number i of the row, which is v[k].
+  template <class F>
+  __device__ void each(int width, F f) const {
+#pragma unroll
+    for (int p = 0; p < Shape::packs; ++p) {
+      const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
+      if (first < width) {
+#pragma unroll
+        for (int j = 0; j < V; ++j) f(first + j, p * V + j);
+      }
+    }
+  }
+  /// 0 beyond the row.
+  __device__ void load(const T* row, int width) {
+#pragma unroll
+    for (int p = 0; p < Shape::packs; ++p) {
+      const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
+      Pack<T, V> x = {};
+      if (first < width) x = *reinterpret_cast<const Pack<T, V>*>(row + first);
+#pragma unroll
+      for (int j = 0; j < V; ++j) v[p * V + j] = cast<C>(x.v[j]);
+    }
+  }
+  /// row[i] = f(i, k)
+  template <class F>
+  __device__ void store(T* row, int width, F f) const {
+#pragma unroll
+    for (int p = 0; p < Shape::packs; ++p) {
+      const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
+      if (first < width) {
+        Pack<T, V> x;
+#pragma unroll
+        for (int j = 0; j < V; ++j) x.v[j] = cast<T>(f(first + j, p * V + j));
+        *reinterpret_cast<Pack<T, V>*>(row + first) = x;
+      }
+    }
+  }
+};
+
+/// The largest of some numbers and Σ exp(x − top), in one pass. Numbers of −∞ add nothing; a NaN
+/// makes both NaN.
+template <class C>
+struct PowerSum {
+  C top = -C(INFINITY), total = 0;
+
+  __device__ void add(C x) {
+    if (x > top || x != x) {
+      total = total * math::exp(top - x) + C(1);
+      top = x;
+    } else if (x > -C(INFINITY)) {
+      total += math::exp(x - top);
+    }
+  }
+};
+
+/// Those of the threads of a row, put together: all of them get the result.
+template <int Threads, class C>
+__device__ inline PowerSum<C> combine(PowerSum<C> mine) {
+  const C top = combine<Threads>(mine.top, Max());
+  const C part = mine.total == C(0) ? C(0) : mine.total * math::exp(mine.top - top);
+  return {top, combine<Threads>(part, Sum())};
+}
+
+}  // namespace stretto::cuda

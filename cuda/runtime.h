@@ -1,0 +1,33 @@
+// The CUDA runtime on the host's side: checked calls, the stream of a device, names for faults.
+//
+// Policy: one stream per device, which waits for no other (work of other libraries on the legacy
+// default stream goes its own way, and steps can be captured). Everything on a device runs in the
+// order it was asked for; that is what lets the allocator hand a freed block out again at once.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "core/error.h"
+
+namespace stretto::cuda {
+
+/// Throws Error naming the call and the runtime's words for the error; after a fault of a kernel,
+/// which any later call may report, with the ops that were queued last.
+[[noreturn]] void fail_call(const char* call, cudaError_t error);
+inline void check_call(cudaError_t error, const char* call) {
+  if (error != cudaSuccess) [[unlikely]]
+    fail_call(call, error);
+}
+#define STRETTO_CUDA(call) ::stretto::cuda::check_call(call, #call)
+
+/// Makes the device the calling thread's current one.
+inline void use(int device) { STRETTO_CUDA(cudaSetDevice(device)); }
+
+/// The device's stream, made at its first use and kept. Makes the device current.
+cudaStream_t stream(int device);
+
+/// Keeps the name of an op, a literal, that has been queued on the device's stream. With
+/// STRETTO_CUDA_SYNC=1 in the environment it waits for it, so that a fault names its op.
+void queued(const char* op, int device);
+
+}  // namespace stretto::cuda

@@ -1,0 +1,70 @@
+#include "nn/training/captured_step.h"
+
+#include <utility>
+
+#include "core/gpu_runtime.h"
+
+namespace stretto::nn {
+
+// The memory goes last.
+struct CapturedStep::Captured {
+  explicit Captured(Device device) : pool(device), graph(cuda::begin_capture(device.index)) {}
+  ~Captured() { cuda::destroy(graph); }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  const MemoryPool pool;
+  cuda::Graph* const graph;
+  Tensor result;
+};
+
+CapturedStep::CapturedStep(Device device, Step step, int eager)
+    : device_(device), step_(std::move(step)), eager_(eager) {
+  check(eager >= 1, "CapturedStep", eager, " eager calls; needs at least 1, which makes what a ",
+        "replay only reads");
+}
+
+CapturedStep::~CapturedStep() = default;
+
+Tensor CapturedStep::operator()() {
+  if (device_.is_cpu()) return step_();
+  if (eager_ > 0) {
+    --eager_;
+    return step_();
+  }
+  if (!graph_) {
+    auto made = std::make_unique<Captured>(device_);
+    const MemoryPool::Use use(made->pool);
+    made->result = step_();
+    cuda::end_capture(made->graph);
+    graph_ = std::move(made);
+  }
+  cuda::replay(graph_->graph);
+  return graph_->result;
+}
+
+Tensors fed(Device device, const std::function<Tensors()>& make) {
+  Tensors made = make(), there;
+  if (device.is_cpu() || !cuda::capturing(device.index)) {
+    for (const Tensor& x : made) there.push_back(x.to(device));
+    return there;
+  }
+  for (const Tensor& x : made)
+    there.push_back(empty(x.shape(), {.dtype = x.dtype(), .device = device}));
+  cuda::before_replay(device.index, [make, there, made]() mutable {
+    if (made.empty()) made = make();
+    check(made.size() == there.size(), "fed", made.size(), " tensors where ", there.size(),
+          " were captured");
+    for (size_t i = 0; i < made.size(); ++i) {
+      const Tensor x = made[i].detach().contiguous();
+      check(x.shape() == there[i].shape() && x.dtype() == there[i].dtype(), "fed", "a batch of ", x,
+            " where ", there[i], " was captured; a captured step needs batches of one shape");
+      copy_bytes(there[i].raw_data(), there[i].device(), x.raw_data(), x.device(),
+                 x.numel() * item_size(x.dtype()));
+    }
+    made.clear();
+  });
+  return there;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,46 @@
+#include "nn/training/place.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace stretto::nn {
+namespace {
+
+DType dtype_named(const std::string& name) {
+  if (name == "f32") return f32;
+  if (name == "bf16") return bf16;
+  fail("--dtype", "\"", name, "\"; accepted: f32, bf16");
+}
+
+}  // namespace
+
+Place take_place(int& argc, char** argv) {
+  Place place;
+  int kept = 1;
+  try {
+    for (int i = 1; i < argc; ++i) {
+      const std::string option = argv[i];
+      if (option != "--device" && option != "--dtype") {
+        argv[kept++] = argv[i];
+        continue;
+      }
+      check(i + 1 < argc, option.c_str(), "needs a value");
+      const std::string value = argv[++i];
+      if (option == "--dtype") {
+        place.dtype = dtype_named(value);
+      } else {
+        place.device = Device(value);
+        check_device("--device", place.device);
+      }
+    }
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[0], error.what());
+    std::exit(2);
+  }
+  argc = kept;
+  argv[argc] = nullptr;
+  return place;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,105 @@
+// A training step on the GPU as one launch, against the same step as it is.
+#include "nn/training/captured_step.h"
+
+#include "autograd/tape.h"
+#include "nn/training/optim.h"
+#include "ops/dropout.h"
+#include "ops/elementwise.h"
+#include "ops/loss.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/cuda/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+struct Run {
+  std::vector<double> losses;
+  std::vector<std::vector<double>> weights;
+  uint64_t streams;
+};
+
+// A regression with dropout, so that random numbers, gradients, clipping and Adam's corrections all
+// change from step to step.
+Run train(int steps, bool captured) {
+  manual_seed(3);
+  const Tensor w1 = noise({16, 8}, 1100).to(gpu).set_requires_grad();
+  const Tensor w2 = noise({1, 16}, 1101).to(gpu).set_requires_grad();
+  const Tensor x = empty({32, 8}, {.device = gpu}), y = empty({32, 1}, {.device = gpu});
+  nn::AdamW optimizer({w1, w2}, {.lr = 0.01});
+  const auto step = [&] {
+    optimizer.zero_grad();
+    const Tensor hidden = dropout(relu(linear(x, w1)), 0.25);
+    Tensor loss = mean(square(linear(hidden, w2) - y));
+    loss.backward();
+    nn::clip_grad_norm({w1, w2}, 0.5);
+    optimizer.step();
+    return loss.detach();
+  };
+  nn::CapturedStep replayed(gpu, step);
+  Run run;
+  for (int t = 0; t < steps; ++t) {
+    Tensor(x).copy_(noise({32, 8}, 1110 + uint64_t(t)).to(gpu));
+    Tensor(y).copy_(noise({32, 1}, 1210 + uint64_t(t)).to(gpu));
+    optimizer.set_learning_rate(0.01 * (1 + t % 5));
+    run.losses.push_back((captured ? replayed() : step()).item());
+  }
+  CHECK(replayed.captured() == captured);
+  for (const Tensor& w : {w1, w2}) run.weights.push_back(w.to_vector<double>());
+  for (const nn::ParameterState& s : optimizer.state()) CHECK(s.steps == steps);
+  run.streams = random_state().next_stream;
+  return run;
+}
+
+}  // namespace
+
+TEST_CASE("a captured step is the plain one, bit for bit", "[cuda]") {
+  NEEDS_GPU();
+  const Run plain = train(50, false), replayed = train(50, true);
+  CHECK(same_values(plain.losses, replayed.losses));
+  for (size_t i = 0; i < plain.weights.size(); ++i)
+    CHECK(same_values(plain.weights[i], replayed.weights[i]));
+  CHECK(plain.streams == replayed.streams);
+}
+
+TEST_CASE("what a replay could not repeat is refused", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor x = noise({4}, 1300).to(gpu), host = noise({4}, 1301);
+  const auto refused = [&](const nn::CapturedStep::Step& f, const std::string& text) {
+    nn::CapturedStep step(gpu, f, 1);
+    step();
+    REQUIRE_THROWS_WITH(step(), Containing("[graph] " + text));
+    check_equal(host + host, (host.to(gpu) + host.to(gpu)));  // the device goes on
+  };
+  refused([&] { return x * sum(x).item(); }, "a copy to the host in a captured step");
+  refused([&] { return x + host.to(gpu); }, "a copy from the host in a captured step");
+  refused([&] { return synchronize(gpu), x; }, "waiting for the device in a captured step");
+}
+
+TEST_CASE("a captured step's memory goes with it", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor x = noise({64}, 1310).to(gpu);
+  exp(x * x);
+  const int64_t before = gpu_bytes();
+  {
+    nn::CapturedStep step(
+        gpu, [&] { return exp(x * x) + x; }, 1);
+    const Tensor plain = step();
+    const Tensor replayed = step();
+    check_equal(plain.to(cpu), replayed);
+    check_equal(plain.to(cpu), step());
+  }
+  CHECK(gpu_bytes() == before);
+}
+
+TEST_CASE("a captured step on the CPU is a plain one") {
+  int calls = 0;
+  nn::CapturedStep step(cpu, [&] { return ones({1}) * double(++calls); });
+  for (int i = 1; i <= 5; ++i) CHECK(step().item() == i);
+  CHECK_FALSE(step.captured());
+  REQUIRE_THROWS_WITH(nn::CapturedStep(
+                          cpu, [] { return Tensor(); }, 0),
+                      Containing("[CapturedStep] 0 eager calls"));
+}

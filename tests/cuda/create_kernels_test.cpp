@@ -1,0 +1,90 @@
+// Tensors made on the device, and dropout: the CPU's bits.
+#include <vector>
+
+#include "ops/create.h"
+#include "ops/dropout.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
+#include "tests/cuda/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+TEST_CASE("ranges made on the GPU are the CPU's", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : {f32, f64, bf16, i64, i32, u8}) {
+    CAPTURE(name(t));
+    for (const int64_t n : {0, 1, 3, 200}) {
+      check_equal(arange(n, {.dtype = t}), arange(n, {.dtype = t, .device = gpu}));
+      check_equal(arange(3, 3 + 2 * double(n) / 4, 2, {.dtype = t}),
+                  arange(3, 3 + 2 * double(n) / 4, 2, {.dtype = t, .device = gpu}));
+      if (!is_floating(t)) continue;
+      check_equal(arange(0.3, -17.1, -0.07, {.dtype = t}),
+                  arange(0.3, -17.1, -0.07, {.dtype = t, .device = gpu}));
+      check_equal(linspace(-0.1, 0.7, n, {.dtype = t}),
+                  linspace(-0.1, 0.7, n, {.dtype = t, .device = gpu}));
+    }
+  }
+  CHECK(arange(3, {.device = gpu, .requires_grad = false}).device() == gpu);
+  CHECK(linspace(0, 1, 3, {.device = gpu, .requires_grad = true}).requires_grad());
+}
+
+TEST_CASE("random whole numbers have the CPU's bits", "[cuda]") {
+  NEEDS_GPU();
+  const RandomState before = random_state();
+  for (const DType t : {f32, f64, bf16, i64, i32, u8, boolean}) {
+    for (const Shape& shape : {Shape{}, Shape{0}, Shape{7}, Shape{300, 5}}) {
+      const auto draw = [&](Device device) {
+        set_random_state(before);
+        return randint(0, t == boolean ? 2 : 200, shape, {.dtype = t, .device = device});
+      };
+      check_equal(draw(cpu), draw(gpu));
+    }
+  }
+  const auto wide = [&](Device device) {
+    set_random_state(before);
+    return randint(-5, (int64_t(1) << 32) - 5, {1001}, {.dtype = i64, .device = device});
+  };
+  check_equal(wide(cpu), wide(gpu));
+  set_random_state(before);
+}
+
+TEST_CASE("triangles on the GPU are the CPU's", "[cuda]") {
+  NEEDS_GPU();
+  for (const Shape& shape : {Shape{1, 1}, Shape{5, 7}, Shape{2, 70, 3}, Shape{0, 4}, Shape{4, 0}}) {
+    for (const int64_t k : {int64_t(-3), int64_t(0), int64_t(2), INT64_MIN, INT64_MAX}) {
+      for (const DType t : {f32, bf16, i64, boolean}) {
+        CAPTURE(str(shape), k, name(t));
+        const Tensor x = mul(noise(shape, 1), 20).to(i32).to(t);
+        check_equal(tril(x, k), tril(x.to(gpu), k));
+        check_equal(triu(x, k), triu(x.to(gpu), k));
+      }
+    }
+  }
+}
+
+TEST_CASE("dropout drops the CPU's elements", "[cuda]") {
+  NEEDS_GPU();
+  const RandomKey key{5, 9};
+  for (const DType t : floating) {
+    for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{9}, Shape{70003}, Shape{33, 5}}) {
+      for (const double p : {0.1, 0.5, 1.0}) {
+        CAPTURE(name(t), str(shape), p);
+        const Tensor x = noise(shape, 2, t);
+        check_equal(dropout(x, p, key), dropout(x.to(gpu), p, key));
+      }
+    }
+    const Tensor x = noise({40, 50}, 3, t);
+    check_equal(dropout(x.transpose(0, 1), 0.3, key), dropout(on_gpu(x.transpose(0, 1)), 0.3, key));
+    const Tensor flat = x.flatten().slice(0, 1);  // not aligned
+    check_equal(dropout(flat, 0.3, key), dropout(on_gpu(flat), 0.3, key));
+  }
+}
+
+TEST_CASE("more draws than the grid has threads", "[cuda][large]") {
+  NEEDS_GPU();
+  const RandomKey key{5, 10};
+  const Tensor x = noise({4300001}, 4);
+  check_equal(dropout(x, 0.3, key), dropout(x.to(gpu), 0.3, key));
+  check_equal(rand(x.shape(), key), rand(x.shape(), key, {.device = gpu}));
+}

@@ -1,0 +1,100 @@
+// Fourier transforms and convolutions: CUDA against the CPU in f64.
+#include <cmath>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/fft/fft.h"
+#include "ops/fft/fft_conv.h"
+#include "ops/reduce.h"
+#include "tests/cuda/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+double norm_of(const Tensor& x) { return std::sqrt(sum(square(x.to(f64).to(cpu))).item()); }
+
+// ‖got − exact‖ ≤ bound · ‖exact‖; of bf16, whose result is rounded, one unit more.
+void check_near(const Tensor& exact, const Tensor& got, double bound) {
+  REQUIRE(got.device() == gpu);
+  REQUIRE(got.shape() == exact.shape());
+  const double error = norm_of(got.to(cpu).to(f64) - exact), size = norm_of(exact);
+  const double allowed = (bound + (got.dtype() == bf16 ? 2 * unit(bf16) : 0)) * size;
+  CAPTURE(error, size, allowed);
+  CHECK(error <= allowed);
+}
+
+// The bounds of ops/fft/fft_plan.h for other lengths, which are the larger ones, and a real
+// transform's own pass; twice, for the f64 reference and for roots rounded in f64.
+double bound_of(int64_t n, DType t) {
+  return 2 * (72 * std::log2(4 * double(n) + 4) + 16) * unit(t == f64 ? f64 : f32);
+}
+
+}  // namespace
+
+TEST_CASE("transforms of all kinds of lengths", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 1;
+  // One pass and several, odd ones, chirps, two planes in shared memory and beyond it.
+  for (const int64_t n : {1, 2, 3, 13, 48, 210, 343, 1000, 1018, 2048, 2049, 4096, 4099, 10000}) {
+    for (const DType t : floating) {
+      const int64_t rows = n < 100 ? 37 : 3;
+      CAPTURE(n, name(t));
+      const Tensor z = noise({rows, n, 2}, ++stream, t), x = noise({rows, n}, ++stream, t);
+      const double bound = bound_of(n, t);
+      check_near(fft(z.to(f64)), fft(z.to(gpu)), bound);
+      check_near(ifft(z.to(f64)), ifft(z.to(gpu)), bound);
+      check_near(rfft(x.to(f64)), rfft(x.to(gpu)), bound);
+      const Tensor bins = noise({rows, n / 2 + 1, 2}, ++stream, t);
+      check_near(irfft(bins.to(f64), n), irfft(bins.to(gpu), n), bound);
+      CHECK(same_values(fft(z.to(gpu)), fft(z.to(gpu))));
+    }
+  }
+  const Tensor x = noise({70001, 2, 2}, ++stream);  // more rows than blocks
+  check_near(fft(x.to(f64)), fft(x.to(gpu)), bound_of(2, f32));
+}
+
+TEST_CASE("convolutions, directly and by transforms", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 100;
+  struct Sizes {
+    Shape x, w;
+    int64_t axes;
+  };
+  for (const Sizes& s : std::vector<Sizes>{{{5}, {3}, 1},
+                                           {{2, 3, 300}, {3, 200}, 1},
+                                           {{2, 1, 40}, {3, 7}, 1},
+                                           {{4, 700}, {700}, 1},
+                                           {{2, 9, 11}, {4, 5}, 2},
+                                           {{3, 20, 30}, {3, 20, 11}, 2}}) {
+    for (const Padding padding : {Padding::causal, Padding::valid, Padding::circular}) {
+      for (const ConvForm form : {ConvForm::automatic, ConvForm::direct, ConvForm::fft}) {
+        for (const DType t : floating) {
+          CAPTURE(str(s.x), str(s.w), int(padding), int(form), name(t));
+          const FftConvOptions options{.axes = s.axes, .padding = padding, .form = form};
+          const Tensor x = noise(s.x, ++stream, t), w = noise(s.w, ++stream, t);
+          const auto run = [&](Device device, DType type) {
+            const Tensors leaves = {x.to(type).to(device).detach().set_requires_grad(),
+                                    w.to(type).to(device).detach().set_requires_grad()};
+            const Tensor y = fft_conv(leaves[0], leaves[1], options);
+            const Tensor g = noise(y.shape(), 99, t).to(type).to(device);
+            Tensors all = grad({y}, leaves, {g});
+            all.push_back(y.detach());
+            return all;
+          };
+          // Products of n numbers and two transforms, relative to the norms that they have before
+          // sums cancel: at most √n times the result's for noise.
+          const double n = double(x.numel() + w.numel());
+          const Tensors exact = run(cpu, f64), got = run(gpu, t);
+          for (size_t i = 0; i < exact.size(); ++i)
+            check_near(
+                exact[i], got[i],
+                3 * bound_of(int64_t(n), t) * std::sqrt(n) + (t == bf16 ? 2 * unit(bf16) : 0));
+        }
+      }
+    }
+  }
+}

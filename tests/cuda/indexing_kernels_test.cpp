@@ -1,0 +1,203 @@
+// Sorting, taking and adding by index, cross-entropy: CPU against CUDA.
+#include <cmath>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/loss.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+#include "tests/cuda/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+Tensor draws(const Shape& shape, int64_t below, uint64_t stream) {
+  return mul(rand(shape, RandomKey{13, stream}), double(below)).to(i64);
+}
+
+void compare_sort(const Tensor& x) {
+  CAPTURE(str(x), str(x.strides()));
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    for (const bool descending : {false, true}) {
+      const Sorted expected = sort(x, d, descending), got = sort(on_gpu(x), d, descending);
+      check_equal(expected.values, got.values);
+      check_equal(expected.indices, got.indices);
+    }
+    for (const int64_t k : {int64_t(0), std::min<int64_t>(x.size(d), 3), x.size(d)}) {
+      const Sorted expected = topk(x, k, d), got = topk(on_gpu(x), k, d);
+      check_equal(expected.values, got.values);
+      check_equal(expected.indices, got.indices);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("sorts are the CPU's, stable and with NaN last", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 1;
+  for (const DType t : {f32, f64, bf16, i64, i32, u8, boolean}) {
+    for (const Shape& shape : {Shape{1}, Shape{0}, Shape{3, 0}, Shape{63}, Shape{65}, Shape{3, 17},
+                               Shape{2, 1024}, Shape{2, 1025}, Shape{5000}})
+      compare_sort(mul(noise(shape, ++stream), 30).to(i32).to(t));  // with ties
+    const Tensor x = mul(noise({30, 40}, ++stream), 30).to(i32).to(t);
+    compare_sort(x.transpose(0, 1));
+    compare_sort(x.slice(1, 3, 40, 2));
+  }
+  for (const DType t : floating) {
+    compare_sort(noise({3, 3001}, ++stream, t));
+    Tensor x = noise({2, 1500}, ++stream, t);
+    x.slice(1, 5, 1500, 7).fill_(std::nan(""));
+    x.slice(1, 6, 1500, 7).fill_(-0.0);
+    x.slice(1, 2, 1500, 7).fill_(0.0);
+    x.slice(1, 3, 1500, 70).fill_(inf);
+    x.slice(1, 4, 1500, 70).fill_(-inf);
+    compare_sort(x);
+  }
+}
+
+TEST_CASE("slices and elements by index, and their gradients", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 100;
+  struct Sizes {
+    Shape shape;
+    int64_t d, n;
+  };
+  for (const Sizes& s : std::vector<Sizes>{{{7, 3}, 0, 5},
+                                           {{300, 64}, 0, 2000},
+                                           {{5, 33}, 0, 3000},  // long segments
+                                           {{2, 9, 16}, 1, 700},
+                                           {{1, 8}, 0, 1025},
+                                           {{4, 6, 3}, 2, 11},
+                                           {{3, 0}, 0, 4},
+                                           {{3, 4}, 0, 0}}) {
+    const Tensor ids = draws({s.n}, s.shape[s.d], ++stream);
+    const Tensor whole = mul(noise(s.shape, ++stream), 9).to(i64);
+    for (const DType t : {i64, boolean})
+      check_equal(index_select(whole.to(t), s.d, ids),
+                  index_select(whole.to(t).to(gpu), s.d, ids.to(gpu)));
+    for (const DType t : floating) {
+      CAPTURE(str(s.shape), s.d, s.n, name(t));
+      const Tensor x = noise(s.shape, ++stream, t);
+      const auto run = [&](Device device) {
+        const Tensor leaf = x.to(device).detach().set_requires_grad();
+        const Tensor y = index_select(leaf, s.d, ids.to(device));
+        const Tensor g = noise(y.shape(), stream + 1, t).to(device);
+        return std::pair(y.detach(), grad({y}, {leaf}, {g})[0]);
+      };
+      const auto expected = run(cpu), got = run(gpu);
+      check_equal(expected.first, got.first);
+      // Sums in f64 of another order, then rounded: at most to the next number.
+      const auto e = expected.second.to_vector<double>();
+      check_close(expected.second, got.second, [&](size_t i) {
+        return 2 * unit(t) * std::abs(e[i]) + double(s.n) * 16 * unit(f64);
+      });
+      CHECK(same_values(got.second, run(gpu).second));
+    }
+  }
+}
+
+TEST_CASE("elements gathered and added have the CPU's bits", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 200;
+  struct Sizes {
+    Shape shape, index;
+    int64_t d;
+  };
+  for (const Sizes& s : std::vector<Sizes>{{{5, 6}, {3, 4}, 0},
+                                           {{5, 6}, {5, 100}, 1},
+                                           {{40, 3}, {1000, 3}, 0},  // sorted columns
+                                           {{3, 7}, {2, 900}, 1},
+                                           {{2, 5, 9}, {2, 400, 9}, 1},
+                                           {{4, 4}, {0, 4}, 0},
+                                           {{700, 2}, {1, 2}, 0}}) {
+    const Tensor index = draws(s.index, s.shape[s.d], ++stream);
+    for (const DType t : {f32, f64, bf16, i64, i32, u8}) {
+      CAPTURE(str(s.shape), str(s.index), s.d, name(t));
+      const Tensor x = mul(noise(s.shape, ++stream), 40).to(t),
+                   source = mul(noise(s.index, ++stream), 40).to(t);
+      check_equal(gather(x, s.d, index), gather(x.to(gpu), s.d, index.to(gpu)));
+      check_equal(scatter_add(x, s.d, index, source),
+                  scatter_add(x.to(gpu), s.d, index.to(gpu), source.to(gpu)));
+    }
+  }
+  const Tensor x = noise({6, 8}, ++stream), index = draws({8, 6}, 6, ++stream);
+  check_equal(gather(x.transpose(0, 1), 1, index),
+              gather(on_gpu(x).transpose(0, 1), 1, on_gpu(index)));
+  check_equal(gather(x, 0, index.slice(0, 0, 6).transpose(0, 1)),
+              gather(on_gpu(x), 0, on_gpu(index).slice(0, 0, 6).transpose(0, 1)));
+}
+
+TEST_CASE("an index out of range is told on the GPU as on the CPU", "[cuda]") {
+  NEEDS_GPU();
+  const auto text = [](auto f) {
+    try {
+      f();
+      synchronize(gpu);  // where a GPU reports it
+    } catch (const Error& error) {
+      std::string said = error.what();
+      for (size_t at; (at = said.find(" on cuda:0")) != std::string::npos;) said.erase(at, 10);
+      return said;
+    }
+    return std::string("nothing");
+  };
+  Tensor ids = draws({2, 5000}, 10, 300);
+  ids[1].slice(0, 4321, 4322).fill_(10);
+  const Tensor x = noise({10, 4}, 301);
+  const std::string said = text([&] { embedding(x, ids); });
+  CHECK(said.find("[embedding] index 10 at position [1, 4321]") == 0);
+  CHECK(text([&] { embedding(x.to(gpu), ids.to(gpu)); }) == said);
+  CHECK(text([&] { index_select(x.to(gpu), 0, ids[1].to(gpu)); }) ==
+        text([&] { index_select(x, 0, ids[1]); }));
+  const Tensor logits = noise({5000, 10}, 302);
+  CHECK(text([&] { cross_entropy(logits.to(gpu), ids[1].to(gpu)); }) ==
+        text([&] { cross_entropy(logits, ids[1]); }));
+}
+
+TEST_CASE("cross-entropy of many classes and rows", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 400;
+  for (const Shape& shape :
+       {Shape{3, 5}, Shape{40, 1000}, Shape{3, 1001}, Shape{2, 20000}, Shape{700, 12}}) {
+    const Tensor ids = draws({shape[0]}, shape[1], ++stream);
+    for (const DType t : floating) {
+      for (const double epsilon : {0.0, 0.1}) {
+        for (const Reduction reduction : {Reduction::mean, Reduction::none}) {
+          CAPTURE(str(shape), name(t), epsilon, int(reduction));
+          const CrossEntropyOptions options{
+              .ignore_index = 2, .label_smoothing = epsilon, .reduction = reduction};
+          const Tensor x = mul(noise(shape, ++stream), 3).to(t);
+          const auto run = [&](Device device, DType type) {
+            const Tensor leaf = x.to(type).to(device).detach().set_requires_grad();
+            const Tensor y = cross_entropy(leaf, ids.to(device), options);
+            const Tensor g = ones(y.shape(), options_of(y));
+            return std::pair(y.detach(), grad({y}, {leaf}, {g})[0]);
+          };
+          const auto exact = run(cpu, f64), got = run(gpu, t);
+          // Exponents are below 40, sums of a thread's part and a tree: errors relative to 1 plus
+          // the loss, and for gradients to probabilities of at most 1.
+          const double u = unit(t == f64 ? f64 : f32) * (t == f64 ? 4 : 1);
+          const double depth = 40 + double(shape[1]) / 32 + 64;
+          const auto e = exact.first.to_vector<double>();
+          check_close(exact.first, got.first, [&](size_t i) {
+            return (1 + std::abs(e[i])) * depth * 4 * u +
+                   (t == bf16 ? std::abs(e[i]) * 1.01 * unit(bf16) : 0);
+          });
+          const auto s = exact.second.to_vector<double>();
+          check_close(exact.second, got.second, [&](size_t i) {
+            return depth * 4 * u + (t == bf16 ? std::abs(s[i]) * 1.01 * unit(bf16) : 0);
+          });
+          CHECK(same_values(got.second, run(gpu, t).second));
+        }
+      }
+    }
+  }
+  const Tensor none = full({3}, 1, {.dtype = i64, .device = gpu});
+  CHECK(cross_entropy(ones({3, 4}, {.device = gpu}), none, {.ignore_index = 1}).item() == 0);
+}

@@ -1,0 +1,366 @@
+#include "access.h"
+
+#include <algorithm>
+
+namespace machine {
+namespace {
+
+const char* kind_of(const Instruction& i) { return i.writes ? "store" : "load"; }
+const char* name_of(Space s) {
+  return s == Space::shared ? "shared memory" : s == Space::local ? "local memory" : "memory";
+}
+
+std::string bytes_of(u32 n) { return std::to_string(n) + (n == 1 ? " byte" : " bytes"); }
+
+/// Where lane l's address is, in words.
+std::string place(const Block& b, Space space, u64 at) {
+  auto& device = DeviceMemory::get();
+  if (space == Space::global) return "at " + device.place(device.base + at);
+  if (space == Space::shared)
+    return "at byte " + std::to_string(at) + " of " + std::to_string(b.shared_bytes);
+  return "at byte " + std::to_string(at);
+}
+
+void count_sectors(Counters::Global& c, const Access& a) {
+  ++c.requests;
+  c.bytes += u64(__builtin_popcount(a.mask)) * a.size;
+  if (a.contiguous) {
+    c.sectors += (a.at[31] + a.size - 1) / 32 - a.at[0] / 32 + 1;
+    return;
+  }
+  if (a.uniform) {
+    ++c.sectors;
+    return;
+  }
+  u64 sectors[64];
+  int n = 0;
+  for_lanes(a.mask, [&](int l) {
+    const u64 s = a.at[l] / 32;
+    if (n == 0 || sectors[n - 1] != s) sectors[n++] = s;
+  });
+  std::sort(sectors, sectors + n);
+  c.sectors += u64(std::unique(sectors, sectors + n) - sectors);
+}
+
+// Shared memory serves 32 banks of 4 bytes at a time: 8-byte accesses in halves of the warp,
+// 16-byte ones in quarters; lanes that want the same word share it.
+void count_wavefronts(Counters& c, const Access& a) {
+  const int words = int(std::max(a.size / 4, 1u)), lanes = 32 / words;
+  ++c.shared_requests;
+  if (a.contiguous || a.uniform) {
+    c.shared_wavefronts += u64(a.uniform ? 1 : words);
+    c.shared_ideal += u64(a.uniform ? 1 : words);
+    return;
+  }
+  for (int from = 0; from < 32; from += lanes) {
+    u32 seen[32][32];
+    u8 many[32] = {};
+    bool any = false;
+    const u32 part = a.mask & (lanes == 32 ? all_lanes : ((1u << lanes) - 1) << from);
+    for_lanes(part, [&](int l) {
+      any = true;
+      for (int k = 0; k < words; ++k) {
+        const u32 word = u32(a.at[l] / 4) + u32(k), bank = word % 32;
+        u8 i = 0;
+        while (i < many[bank] && seen[bank][i] != word) ++i;
+        if (i == many[bank]) seen[bank][many[bank]++] = word;
+      }
+    });
+    c.shared_wavefronts += *std::max_element(many, many + 32);
+    c.shared_ideal += any;
+  }
+}
+
+// Tags of shared memory: the barrier epoch, the warp's own epoch, the thread; of readers also
+// whether there were several lanes or several warps.
+constexpr u64 many_lanes = 1, many_warps = 2;
+u64 tag(const Warp& w, int lane) {
+  return w.block->epoch << 34 | u64(w.epoch & 0x3fffff) << 12 | u64(w.id * 32 + lane) << 2;
+}
+bool same_epoch(u64 a, u64 b) { return a >> 34 == b >> 34; }
+bool same_warp(u64 a, u64 b) { return (a >> 7 & 31) == (b >> 7 & 31); }
+bool same_thread(u64 a, u64 b) { return (a >> 2 & 1023) == (b >> 2 & 1023); }
+bool same_warp_epoch(u64 a, u64 b) { return a >> 12 == b >> 12; }
+
+bool conflict(u64 before, u64 now) {
+  if (!same_epoch(before, now)) return false;
+  if (before & many_warps || !same_warp(before, now)) return true;
+  return same_warp_epoch(before, now) && (before & many_lanes || !same_thread(before, now));
+}
+u64 with_reader(u64 before, u64 now) {
+  if (!same_epoch(before, now)) return now;
+  if (!same_warp(before, now)) return now | many_warps;
+  now |= before & many_warps;
+  if (same_warp_epoch(before, now))
+    now |= (before & many_lanes) | (same_thread(before, now) ? 0 : many_lanes);
+  return now;
+}
+
+/// Two blocks of a launch may read the same bytes, or one of them has them for its own.
+void touch_global(const Instruction& i, Warp& w, const Access& a, bool writes) {
+  Block& b = *w.block;
+  auto& device = DeviceMemory::get();
+  b.use(device.base + a.at[__builtin_ctz(a.mask)], writes);
+  const int granule = b.kernel.granule;
+  const u32 n = std::max(a.size >> granule, 1u), me = b.tag, first = b.launch_tag;
+  u32 bad = 0, fresh = 0;
+  auto pass = [&](u32* writer, u32* reader, u32 count) {  // & and |: no branches
+    if (writes) {
+#pragma GCC ivdep
+      for (u32 k = 0; k < count; ++k) {
+        const u32 other = writer[k], read = reader[k];
+        bad |= u32(other >= first) & u32(other != me);
+        bad |= u32(read >= first) & u32(read != me);
+        fresh += u32(other < first);
+        writer[k] = me;
+      }
+    } else {
+#pragma GCC ivdep
+      for (u32 k = 0; k < count; ++k) {
+        const u32 other = writer[k], read = reader[k];
+        bad |= u32(other >= first) & u32(other != me);
+        fresh += u32(read < first);
+        reader[k] = (u32(read < first) | u32(read == me)) ? me : first;  // first: several
+      }
+    }
+  };
+  int culprit = 0;
+  if (a.contiguous) {
+    pass(device.writer + (a.at[0] >> granule), device.reader + (a.at[0] >> granule), 32 * n);
+  } else {
+    for_lanes(a.uniform && !writes ? a.mask & -a.mask : a.mask, [&](int l) {
+      const u32 before = bad;
+      pass(device.writer + (a.at[l] >> granule), device.reader + (a.at[l] >> granule), n);
+      if (bad != before) culprit = l;
+    });
+  }
+  (writes ? b.counters.store : b.counters.load).unique_bytes += u64(fresh) << granule;
+  if (bad)
+    b.fail(i, w, culprit,
+           "two blocks: a " + std::string(kind_of(i)) + " of what another block of the launch " +
+               (writes ? "touches, " : "wrote, ") + place(b, a.space, a.at[culprit]));
+}
+
+}  // namespace
+
+Access resolve(const Instruction& i, Warp& w, Space space, const u64 (&addresses)[32], u32 mask,
+               u32 size) {
+  Block& b = *w.block;
+  Access a;
+  const int first = __builtin_ctz(mask);
+  const bool generic = space == Space::generic;
+  if (generic) {
+    const u64 window = addresses[first] & window_mask;
+    space = window == shared_window  ? Space::shared
+            : window == local_window ? Space::local
+            : window == param_window ? Space::param
+                                     : Space::global;
+  }
+  u64 start = 0, limit = 0;
+  switch (space) {
+    case Space::shared:
+      a.bytes = b.shared.data(), a.state = b.shared_state.data();
+      start = generic ? shared_window : 0, limit = b.shared_bytes;
+      break;
+    case Space::local:
+      a.bytes = b.local.data(), a.state = b.local_state.data();
+      start = generic ? local_window : 0, limit = b.kernel.local_bytes;
+      break;
+    case Space::param:
+      a.bytes = const_cast<u8*>(b.launch.params), a.state = b.param_state.data();
+      start = generic ? param_window : 0, limit = b.kernel.param_bytes;
+      break;
+    default:
+      space = Space::global;
+      a.bytes = DeviceMemory::get().data, a.state = DeviceMemory::get().state;
+      start = DeviceMemory::get().base, limit = DeviceMemory::get().size;
+  }
+  a.space = space;
+  a.mask = mask;
+  a.size = size;
+  const u64 base = addresses[first] - start;
+  u64 apart = u64(mask != all_lanes), different = 0;
+  if (mask == all_lanes) {
+#pragma GCC ivdep
+    for (int l = 0; l < 32; ++l) {
+      a.at[l] = addresses[l] - start;
+      apart |= a.at[l] ^ (base + u64(l) * size);
+      different |= a.at[l] ^ base;
+    }
+  } else {
+#pragma GCC ivdep
+    for (int l = 0; l < 32; ++l) {
+      const u64 at = addresses[l] - start;
+      a.at[l] = (mask >> l) & 1 ? at : base;
+      different |= a.at[l] ^ base;
+    }
+  }
+  a.contiguous = apart == 0 && space != Space::local;
+  a.uniform = different == 0 && space != Space::local;
+  if (a.contiguous && 32 * size <= limit && base <= limit - 32 * size && base % size == 0) return a;
+  const u64 last = limit - size;  // limit < size: wraps, and is tested below
+  u32 outside = 0, odd = 0;
+#pragma GCC ivdep
+  for (int l = 0; l < 32; ++l) {
+    outside |= u32(a.at[l] > last);
+    odd |= u32(a.at[l] & (size - 1));
+  }
+  if (outside || limit < size) [[unlikely]] {
+    for_lanes(mask, [&](int l) {
+      if (a.at[l] <= last && limit >= size) return;
+      b.fail(i, w, l,
+             std::string("out of bounds: a ") + kind_of(i) + " of " + bytes_of(size) + " of " +
+                 name_of(space) + ' ' +
+                 (space == Space::global ? "at " + DeviceMemory::get().place(addresses[l])
+                                         : place(b, space, a.at[l])),
+             illegal_address);
+    });
+  }
+  if (odd) [[unlikely]]
+    for_lanes(mask, [&](int l) {
+      if (a.at[l] & (size - 1))
+        b.fail(i, w, l,
+               std::string("misaligned: a ") + kind_of(i) + " of " + bytes_of(size) + ' ' +
+                   place(b, space, a.at[l]),
+               misaligned_address);
+    });
+  if (space == Space::local)
+    for (int l = 0; l < 32; ++l)
+      a.at[l] += u64(w.id * 32 + ((mask >> l) & 1 ? l : first)) * b.kernel.local_bytes;
+  return a;
+}
+
+namespace {
+
+/// All bytes of all lanes in a state of at least `least`, or the lane where not.
+void check_state(const Instruction& i, Warp& w, const Access& a, State least) {
+  if (a.contiguous) {
+    const u8* s = a.state + a.at[0];
+    constexpr u64 tops = 0x8080808080808080u, ones = 0x0101010101010101u;
+    u64 enough = tops;  // a byte's top bit stays where its state is at least `least`
+    for (u32 k = 0; k < 32 * a.size; k += 32) {
+      u64 word[4];
+      std::memcpy(word, s + k, 32);
+      for (u64 x : word) enough &= (tops | x) - u64(least) * ones;
+    }
+    if ((enough & tops) == tops) return;
+  }
+  for_lanes(a.uniform ? a.mask & -a.mask : a.mask, [&](int l) {
+    for (u32 k = 0; k < a.size; ++k) {
+      const u8 s = a.state[a.at[l] + k];
+      if (s >= least) continue;
+      if (s == absent)
+        w.block->fail(i, w, l,
+                      std::string("out of bounds: a ") + kind_of(i) + " of " + bytes_of(a.size) +
+                          ' ' + place(*w.block, a.space, a.at[l]),
+                      illegal_address);
+      w.block->fail(i, w, l,
+                    std::string("unwritten: a load of ") + name_of(a.space) +
+                        " that nothing wrote, " + place(*w.block, a.space, a.at[l] + k));
+    }
+  });
+}
+
+void count(Warp& w, const Access& a, bool writes) {
+  Counters& c = w.block->counters;
+  if (a.space == Space::global) {
+    count_sectors(writes ? c.store : c.load, a);
+  } else if (a.space == Space::shared) {
+    count_wavefronts(c, a);
+  } else if (a.space == Space::local) {
+    ++c.local_requests;
+  }
+}
+
+}  // namespace
+
+void touch_shared(const Instruction& i, Warp& w, int lane, u64 at, u32 n, bool writes) {
+  Block& b = *w.block;
+  const int granule = b.kernel.shared_granule;
+  const u64 me = tag(w, lane);
+  for (u64 g = at >> granule; g <= (at + n - 1) >> granule; ++g) {
+    u64 &writer = b.shared_writer[g], &reader = b.shared_reader[g];
+    if (conflict(writer, me) || (writes && conflict(reader, me))) {
+      const u64 other = conflict(writer, me) ? writer : reader;
+      b.fail(
+          i, w, lane,
+          "race: a " + std::string(writes ? "store" : "load") + " of shared memory that " +
+              (other & many_warps ? "other warps" : "thread " + std::to_string(other >> 2 & 1023)) +
+              (other == writer ? " wrote" : " read") +
+              (same_warp(other, me) && !(other & many_warps) ? " with no __syncwarp between, "
+                                                             : " with no barrier between, ") +
+              place(b, Space::shared, at));
+    }
+    if (writes) {
+      writer = me;
+    } else {
+      reader = with_reader(reader, me);
+    }
+  }
+}
+
+namespace {
+
+/// Lane by lane, unless all lanes are next to each other and nobody else is near.
+void touch_shared(const Instruction& i, Warp& w, const Access& a, bool writes) {
+  Block& b = *w.block;
+  const int granule = b.kernel.shared_granule;
+  if (a.uniform && !writes) {
+    const int first = __builtin_ctz(a.mask);
+    touch_shared(i, w, first, a.at[first], a.size, false);
+    if (a.mask & (a.mask - 1))
+      for (u64 g = a.at[first] >> granule; g <= (a.at[first] + a.size - 1) >> granule; ++g)
+        b.shared_reader[g] |= many_lanes;
+    return;
+  }
+  if (a.contiguous) {
+    const u32 each = std::max(a.size >> granule, 1u), shift = u32(__builtin_ctz(each));
+    u64* writer = &b.shared_writer[a.at[0] >> granule];
+    u64* reader = &b.shared_reader[a.at[0] >> granule];
+    const u64 lane0 = tag(w, 0), now = lane0 >> 34;
+    u64 near = 0;  // somebody else's of this epoch
+#pragma GCC ivdep
+    for (u32 k = 0; k < 32 * each; ++k) {
+      const u64 me = lane0 + (u64(k >> shift) << 2);
+      near |= u64(writer[k] >> 34 == now) & u64((writer[k] ^ me) << 52 >> 54 != 0);
+      near |= u64(reader[k] >> 34 == now) & u64((reader[k] ^ me) << 52 >> 52 != 0);
+    }
+    if (!near) {
+      u64* to = writes ? writer : reader;
+#pragma GCC ivdep
+      for (u32 k = 0; k < 32 * each; ++k) to[k] = lane0 + (u64(k >> shift) << 2);
+      return;
+    }
+  }
+  for_lanes(a.mask, [&](int l) { touch_shared(i, w, l, a.at[l], a.size, writes); });
+}
+
+}  // namespace
+
+void check_read(const Instruction& i, Warp& w, const Access& a) {
+  check_state(i, w, a, written);
+  count(w, a, false);
+  if (a.space == Space::global) touch_global(i, w, a, false);
+  if (a.space == Space::shared) touch_shared(i, w, a, false);
+}
+
+void check_write(const Instruction& i, Warp& w, const Access& a) {
+  if (a.space == Space::param) w.block->fail(i, w, __builtin_ctz(a.mask), "a store to parameters");
+  check_state(i, w, a, unwritten);
+  count(w, a, true);
+  if (a.space == Space::global) touch_global(i, w, a, true);
+  if (a.space == Space::shared) touch_shared(i, w, a, true);
+  if (a.contiguous) {
+    std::memset(a.state + a.at[0], written, 32 * a.size);
+  } else {
+    for_lanes(a.mask, [&](int l) { std::memset(a.state + a.at[l], written, a.size); });
+  }
+}
+
+void check_atomic(const Instruction& i, Warp& w, const Access& a) {
+  check_state(i, w, a, written);
+  count(w, a, true);
+  ++w.block->counters.atomics;
+}
+
+}  // namespace machine

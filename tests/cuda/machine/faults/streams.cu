@@ -1,0 +1,192 @@
+// Streams, events, memory of the host, graphs.
+#include "faults.h"
+
+namespace {
+
+__global__ void copy(float* to, const float* from) { to[threadIdx.x] = from[threadIdx.x]; }
+__global__ void twice(float* x) { x[threadIdx.x] *= 2; }
+
+struct Streams {
+  cudaStream_t a, b;
+  cudaEvent_t event;
+  Streams() {
+    cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking);
+    cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking);
+    cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+  }
+};
+float* pinned(size_t n) {
+  float* p = nullptr;
+  cudaMallocHost(reinterpret_cast<void**>(&p), n * sizeof(float));
+  for (size_t i = 0; i < n; ++i) p[i] = float(i);
+  return p;
+}
+
+FINE("two streams with an event between") {
+  Streams s;
+  Device<float> x(counting<float>(32)), y(32);
+  twice<<<1, 32, 0, s.a>>>(x);
+  cudaEventRecord(s.event, s.a);
+  cudaStreamWaitEvent(s.b, s.event, 0);
+  copy<<<1, 32, 0, s.b>>>(y, x);
+  cudaStreamSynchronize(s.b);
+  expect(y.values()[31] == 62, "the values");
+}
+FINE("two streams with a synchronisation between") {
+  Streams s;
+  Device<float> x(counting<float>(32)), y(32);
+  twice<<<1, 32, 0, s.a>>>(x);
+  cudaStreamSynchronize(s.a);
+  copy<<<1, 32, 0, s.b>>>(y, x);
+  cudaStreamSynchronize(s.b);
+  expect(y.values()[31] == 62, "the values");
+}
+FINE("two streams read the same") {
+  Streams s;
+  Device<float> x(counting<float>(32)), y(32), z(32);
+  copy<<<1, 32, 0, s.a>>>(y, x);
+  copy<<<1, 32, 0, s.b>>>(z, x);
+}
+FAULT("two streams without an event between", "streams: ") {
+  Streams s;
+  Device<float> x(counting<float>(32)), y(32);
+  copy<<<1, 32, 0, s.b>>>(y, x);
+  twice<<<1, 32, 0, s.a>>>(x);
+  cudaDeviceSynchronize();
+}
+FAULT("an event that was recorded too early", "streams: ") {
+  Streams s;
+  Device<float> x(counting<float>(32)), y(32);
+  cudaEventRecord(s.event, s.a);
+  twice<<<1, 32, 0, s.a>>>(x);
+  cudaStreamWaitEvent(s.b, s.event, 0);
+  copy<<<1, 32, 0, s.b>>>(y, x);
+}
+FAULT("a copy that does not wait for a stream", "streams: ") {
+  Streams s;
+  Device<float> x(counting<float>(32));
+  twice<<<1, 32, 0, s.a>>>(x);
+  std::vector<float> v(32);
+  cudaMemcpy(v.data(), x, 128, cudaMemcpyDeviceToHost);
+  cudaDeviceSynchronize();
+}
+FAULT("a result read on another stream before it is there", "unwritten: a load") {
+  Streams s;
+  Device<float> x(counting<float>(32)), y(32), z(32);
+  copy<<<1, 32, 0, s.a>>>(y, x);
+  copy<<<1, 32, 0, s.b>>>(z, y);
+  cudaStreamSynchronize(s.b);
+}
+
+FINE("pinned memory, there and back") {
+  Streams s;
+  float* host = pinned(32);
+  Device<float> x(32);
+  cudaMemcpyAsync(x, host, 128, cudaMemcpyHostToDevice, s.a);
+  twice<<<1, 32, 0, s.a>>>(x);
+  cudaMemcpyAsync(host, x, 128, cudaMemcpyDeviceToHost, s.a);
+  cudaStreamSynchronize(s.a);
+  expect(host[31] == 62, "the values");
+  host[0] = 1;
+  cudaFreeHost(host);
+}
+FINE("pageable memory may be used again at once") {
+  Streams s;
+  std::vector<float> v = counting<float>(32);
+  Device<float> x(32);
+  cudaMemcpyAsync(x, v.data(), 128, cudaMemcpyHostToDevice, s.a);
+  v.assign(32, 0);
+  twice<<<1, 32, 0, s.a>>>(x);
+  cudaMemcpyAsync(v.data(), x, 128, cudaMemcpyDeviceToHost, s.a);
+  expect(v[31] == 62, "the values");
+}
+FINE("the other half of pinned memory may be used") {
+  Streams s;
+  float* host = pinned(64);
+  Device<float> x(32);
+  cudaMemcpyAsync(x, host, 128, cudaMemcpyHostToDevice, s.a);
+  host[40] = 7;
+  cudaStreamSynchronize(s.a);
+  expect(x.values()[31] == 31 && host[40] == 7, "the values");
+}
+FAULT("a buffer of the host is changed before its copy is done",
+      "host: memory of the host is changed") {
+  Streams s;
+  float* host = pinned(32);
+  Device<float> x(32);
+  cudaMemcpyAsync(x, host, 128, cudaMemcpyHostToDevice, s.a);
+  host[3] = 1;
+}
+FAULT("a buffer of the host is freed before its copy is done", "host: pinned memory is freed") {
+  Streams s;
+  float* host = pinned(32);
+  Device<float> x(32);
+  cudaMemcpyAsync(x, host, 128, cudaMemcpyHostToDevice, s.a);
+  cudaFreeHost(host);
+  std::exit(0);
+}
+FAULT("a result is read before the synchronisation", "host: memory of the host is used before") {
+  Streams s;
+  float* host = pinned(32);
+  Device<float> x(counting<float>(32));
+  cudaMemcpyAsync(host, x, 128, cudaMemcpyDeviceToHost, s.a);
+  volatile float sum = host[5];
+  (void)sum;
+}
+
+FINE("a graph repeats what was captured") {
+  Streams s;
+  Device<float> x(counting<float>(32));
+  cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
+  twice<<<1, 32, 0, s.a>>>(x);
+  twice<<<1, 32, 0, s.a>>>(x);
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  expect(cudaStreamEndCapture(s.a, &graph) == cudaSuccess, "the capture");
+  expect(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess, "the graph");
+  cudaGraphDestroy(graph);
+  expect(x.values()[1] == 1, "a capture runs nothing");
+  for (int i = 0; i < 3; ++i) cudaGraphLaunch(exec, s.a);
+  cudaStreamSynchronize(s.a);
+  expect(x.values()[1] == 64, "six times twice");
+  cudaGraphExecDestroy(exec);
+}
+FINE("what waits, allocates or uses the default stream breaks a capture") {
+  Streams s;
+  Device<float> x(counting<float>(32));
+  void* p = nullptr;
+  cudaGraph_t graph;
+  auto broken = [&](auto&& call) {
+    cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
+    const cudaError_t error = call();
+    expect(error != cudaSuccess, "the call");
+    expect(cudaStreamEndCapture(s.a, &graph) == cudaErrorStreamCaptureInvalidated, "the capture");
+    cudaGetLastError();
+  };
+  broken([&] { return cudaStreamSynchronize(s.a); });
+  broken([&] { return cudaDeviceSynchronize(); });
+  broken([&] { return cudaMalloc(&p, 64); });
+  broken([&] { return cudaMemcpy(x, x, 64, cudaMemcpyDefault), cudaStreamQuery(s.a); });
+  broken([&] {
+    twice<<<1, 32>>>(x);
+    return cudaGetLastError();
+  });
+  std::vector<float> v(32);
+  broken([&] { return cudaMemcpyAsync(v.data(), x, 128, cudaMemcpyDeviceToHost, s.a); });
+}
+FAULT("a graph whose block is gone", "out of bounds: ") {
+  Streams s;
+  float* x = nullptr;
+  cudaMalloc(reinterpret_cast<void**>(&x), 128);
+  cudaMemset(x, 0, 128);
+  cudaStreamBeginCapture(s.a, cudaStreamCaptureModeGlobal);
+  twice<<<1, 32, 0, s.a>>>(x);
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  cudaStreamEndCapture(s.a, &graph);
+  cudaGraphInstantiate(&exec, graph, 0);
+  cudaFree(x);
+  cudaGraphLaunch(exec, s.a);
+}
+
+}  // namespace

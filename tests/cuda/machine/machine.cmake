@@ -1,0 +1,76 @@
+# Stand-ins for the CUDA libraries that run the PTX of our own binaries on the CPU (machine.h):
+#   LD_LIBRARY_PATH=build/release/machine build/release/tests/stretto_tests '[#row_kernels_test]'
+
+if(NOT STRETTO_WITH_CUDA)
+  message(STATUS "CUDA tests without a GPU (tests/cuda/machine): off, they need the CUDA Toolkit")
+  add_test(NAME cuda_machine COMMAND ${CMAKE_COMMAND} -E echo "skipped: no CUDA Toolkit")
+  set_tests_properties(cuda_machine PROPERTIES LABELS "cuda;machine" SKIP_REGULAR_EXPRESSION skipped)
+  return()
+endif()
+
+set(machine ${CMAKE_CURRENT_LIST_DIR})
+set(machine_folder ${PROJECT_BINARY_DIR}/machine)
+file(GLOB machine_sources CONFIGURE_DEPENDS ${machine}/*.cpp)
+list(FILTER machine_sources EXCLUDE REGEX "/cublas(lt)?\\.cpp$")
+
+# Loops over 32 lanes: as wide as this CPU has them.
+include(CheckCXXSourceRuns)
+foreach(level 4 3)
+  if(NOT machine_level)
+    check_cxx_source_runs("int main() { return !__builtin_cpu_supports(\"x86-64-v${level}\"); }"
+                          STRETTO_X86_64_V${level})
+    if(STRETTO_X86_64_V${level})
+      set(machine_level ${level})
+    endif()
+  endif()
+endforeach()
+
+function(stretto_stand_in name version)
+  add_library(machine_${name} SHARED ${ARGN})
+  stretto_flags(machine_${name})
+  target_include_directories(machine_${name} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+  target_compile_options(machine_${name} PRIVATE -O3
+    $<$<BOOL:${machine_level}>:-march=x86-64-v${machine_level};-mprefer-vector-width=512>)
+  set(script ${CMAKE_CURRENT_BINARY_DIR}/machine_${name}.map)
+  configure_file(${machine}/version.map.in ${script} @ONLY)
+  target_link_options(machine_${name} PRIVATE -Wl,--version-script=${script} -Wl,-Bsymbolic)
+  set_target_properties(machine_${name} PROPERTIES OUTPUT_NAME ${name} SOVERSION ${version}
+    LIBRARY_OUTPUT_DIRECTORY ${machine_folder} LINK_DEPENDS ${script})
+endfunction()
+stretto_stand_in(cudart ${CUDAToolkit_VERSION_MAJOR} ${machine_sources})
+stretto_stand_in(cublas ${CUDAToolkit_VERSION_MAJOR} ${machine}/cublas.cpp)
+stretto_stand_in(cublasLt ${CUDAToolkit_VERSION_MAJOR} ${machine}/cublaslt.cpp)
+foreach(name cublas cublasLt)
+  target_link_libraries(machine_${name} PRIVATE machine_cudart)
+  add_dependencies(stretto_tests machine_${name})
+endforeach()
+
+# The CUDA tests of the normal binary, and the op table's, in three orders of warps and blocks.
+file(GLOB machine_tests RELATIVE ${machine}/.. CONFIGURE_DEPENDS ${machine}/../*_test.cpp)
+list(TRANSFORM machine_tests REPLACE "(.*)\\.cpp$" "[#\\1]")
+list(APPEND machine_tests "[#op_table_test]")
+list(JOIN machine_tests "," machine_tests)
+set(streams_forwards eager)
+set(streams_backwards lazy)
+set(streams_random lazy)
+foreach(order forwards backwards random)
+  add_test(NAME cuda_machine_${order} COMMAND stretto_tests --filenames-as-tags "${machine_tests}")
+  set_tests_properties(cuda_machine_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 1800
+    ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order};MACHINE_STREAMS=${streams_${order}}")
+endforeach()
+# Every kernel of the binary is known to the machine, launched or not; any test of the CPU will do.
+add_test(NAME cuda_machine_decode COMMAND stretto_tests "nothing is allocated for nothing")
+set_tests_properties(cuda_machine_decode PROPERTIES LABELS "cuda;machine" TIMEOUT 600
+  ENVIRONMENT "LD_LIBRARY_PATH=${machine_folder};MACHINE_DECODE=1")
+
+# Planted faults and what must be said of each.
+file(GLOB fault_sources CONFIGURE_DEPENDS ${machine}/faults/*.cu ${machine}/faults/*.cpp)
+add_executable(machine_faults ${fault_sources})
+target_link_libraries(machine_faults PRIVATE CUDA::cudart CUDA::cublas CUDA::cublasLt ${CMAKE_DL_LIBS})
+target_compile_options(machine_faults PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=550>)
+add_dependencies(machine_faults machine_cudart machine_cublas machine_cublasLt)
+foreach(order forwards backwards random)
+  add_test(NAME machine_faults_${order} COMMAND machine_faults)
+  set_tests_properties(machine_faults_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 600
+    ENVIRONMENT "LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order}")
+endforeach()

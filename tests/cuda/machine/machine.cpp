@@ -1,0 +1,415 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "streams.h"
+
+namespace machine {
+namespace {
+
+u32 next_tag = 1;    // of blocks, over all launches
+u64 next_epoch = 1;  // of barriers, over all blocks
+
+std::vector<u32> order_of(u32 n) {
+  std::vector<u32> all(n);
+  std::iota(all.begin(), all.end(), 0u);
+  Schedule& s = schedule();
+  if (s.order == Order::backwards) std::reverse(all.begin(), all.end());
+  if (s.order == Order::random) std::shuffle(all.begin(), all.end(), s.random);
+  return all;
+}
+
+std::string triple(const u32 (&v)[3]) {
+  return "(" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) +
+         ")";
+}
+
+}  // namespace
+
+Schedule& schedule() {
+  static Schedule* s = [] {
+    auto* made = new Schedule;
+    const char* text = std::getenv("MACHINE_ORDER");
+    const std::string order = text ? text : "forwards";
+    if (order == "backwards") {
+      made->order = Order::backwards;
+    } else if (order.starts_with("random")) {
+      made->order = Order::random;
+      made->random.seed(order.size() > 7 ? std::strtoull(order.c_str() + 7, nullptr, 10) : 1);
+    } else if (order != "forwards") {
+      std::fprintf(stderr,
+                   "machine: MACHINE_ORDER is forwards, backwards, random or random:SEED\n");
+      std::abort();
+    }
+    return made;
+  }();
+  return *s;
+}
+
+Block::Block(const Launch& l)
+    : launch(l), kernel(l.kernel), counters(*l.kernel.counters), threads(u32(l.block.count())) {
+  static std::vector<u8> registers;  // kept from launch to launch
+  static std::vector<u32> valid;
+  const size_t count = (threads + 31) / 32, stride = (kernel.register_bytes + 63) / 64 * 64;
+  if (registers.size() < count * stride + 64) registers.resize(count * stride + 64);
+  valid.resize(std::max(valid.size(), count * kernel.valid.size()));
+  u8* const aligned = registers.data() + (64 - u64(registers.data()) % 64) % 64;
+  warps.resize(count);
+  for (size_t n = 0; n < count; ++n) {
+    Warp& w = warps[n];
+    w.block = this;
+    w.id = int(n);
+    w.registers = aligned + n * stride;
+    w.valid = valid.data() + n * kernel.valid.size();
+    const u32 left = threads - u32(n) * 32;
+    w.lanes = left >= 32 ? all_lanes : (1u << left) - 1;
+    for (const auto& [offset, bytes, value] : kernel.numbers)
+      for (int lane = 0; lane < (bytes == 0 ? 1 : 32); ++lane) {
+        const u64 bits = bytes == 0 ? (value ? all_lanes : 0) : value;
+        std::memcpy(w.registers + offset + lane * bytes, &bits, bytes == 0 ? 4 : size_t(bytes));
+      }
+  }
+  shared_bytes = kernel.dynamic_shared > kernel.shared_bytes || l.dynamic_shared
+                     ? kernel.dynamic_shared + l.dynamic_shared
+                     : kernel.shared_bytes;
+  shared.resize(shared_bytes);
+  shared_state.resize(shared_bytes);
+  shared_writer.resize((shared_bytes >> kernel.shared_granule) + 1);
+  shared_reader.resize(shared_writer.size());
+  local.resize(kernel.local_bytes * 32 * count);
+  local_state.resize(local.size());
+  param_state.assign(kernel.param_bytes, written);
+}
+
+void Block::set_special(Warp& w, const Kernel::Special& s) {
+  const Dim3 g = launch.grid, b = launch.block;
+  auto fill = [&](auto&& f) {
+    u32* to = w.lane<u32>(s.offset);
+    for (u32 l = 0; l < 32; ++l) to[l] = f(l);
+  };
+  const std::string_view n = s.name;
+  const u32 first = u32(w.id) * 32;
+  const u32 sizes[] = {b.x, b.y, b.z}, grids[] = {g.x, g.y, g.z};
+  const size_t axis = n.ends_with(".x") ? 0 : n.ends_with(".y") ? 1 : 2;
+  if (n.starts_with("%tid"))
+    return fill([&](u32 l) {
+      const u32 t = first + l;
+      return axis == 0 ? t % b.x : axis == 1 ? t / b.x % b.y : t / (b.x * b.y);
+    });
+  if (n.starts_with("%ntid")) return fill([&](u32) { return sizes[axis]; });
+  if (n.starts_with("%nctaid")) return fill([&](u32) { return grids[axis]; });
+  if (n.starts_with("%ctaid")) return fill([&](u32) { return index[axis]; });
+  if (n == "%laneid") return fill([](u32 l) { return l; });
+  if (n == "%warpid") return fill([&](u32) { return u32(w.id); });
+  if (n == "%lanemask_eq") return fill([](u32 l) { return 1u << l; });
+  if (n == "%lanemask_lt") return fill([](u32 l) { return (1u << l) - 1; });
+  if (n == "%lanemask_le") return fill([](u32 l) { return (2u << l) - 1; });
+  if (n == "%lanemask_gt") return fill([](u32 l) { return ~((2u << l) - 1); });
+  if (n == "%lanemask_ge") return fill([](u32 l) { return ~((1u << l) - 1); });
+  if (n == "%dynamic_smem_size") return fill([&](u32) { return u32(launch.dynamic_shared); });
+  throw Unknown("the special register " + s.name + ": what it holds differs from run to run");
+}
+
+void Block::start(u32 x, u32 y, u32 z) {
+  index[0] = x, index[1] = y, index[2] = z;
+  tag = next_tag++;
+  epoch = next_epoch++;
+  std::fill(shared.begin(), shared.end(), u8(0xff));
+  std::fill(shared_state.begin(), shared_state.end(), u8(unwritten));
+  std::fill(local_state.begin(), local_state.end(), u8(unwritten));
+  for (Warp& w : warps) {
+    std::memcpy(w.valid, kernel.valid.data(), 4 * kernel.valid.size());
+    for (const auto& s : kernel.specials)
+      if (tag == launch_tag + 1 || s.name.starts_with("%ctaid")) set_special(w, s);
+    w.state = Warp::ready;
+    w.alive = w.lanes;
+    w.epoch = 0;
+    w.groups.assign(1, {0, w.lanes, false});
+    w.copies.clear();
+    w.open.clear();
+  }
+  ++counters.blocks;
+}
+
+void Block::fail(const Instruction& i, const Warp& w, int lane, const std::string& what,
+                 Error code) {
+  const u32 t = u32(w.id * 32 + lane);
+  const Dim3 b = launch.block;
+  const u32 thread[3] = {t % b.x, t / b.x % b.y, t / (b.x * b.y)};
+  verdict(what + "; kernel " + kernel.name + ", block " + triple(index) + ", thread " +
+          triple(thread) + ", at: " + (i.source ? i.source->text : "the end"));
+  throw Fault{code};
+}
+
+void Block::note(u64 address, bool writes) {
+  const auto [begin, end] = DeviceMemory::get().block(address);
+  order_access(begin, writes, "kernel " + kernel.name);
+  Used& last = used[address >> 12 & 15];
+  last = {begin, end, writes || (last.begin == begin && last.writes)};
+}
+
+void Block::run() {
+  const u32 n = u32(warps.size());
+  Schedule& s = schedule();
+  std::vector<u32> order = order_of(n);
+  for (;;) {
+    bool any = false;
+    if (s.order == Order::random && n > 1) {
+      std::shuffle(order.begin(), order.end(), s.random);
+      for (u32 k : order)
+        if (warps[k].state == Warp::ready) {
+          any = true;
+          run_warp(warps[k], 1 + s.random() % 48);
+        }
+    } else {
+      for (u32 k : order)
+        if (warps[k].state == Warp::ready) {
+          any = true;
+          run_warp(warps[k], ~u64(0));
+        }
+    }
+    if (!any && !release_barriers()) return;
+  }
+}
+
+/// __syncthreads_count, _and, _or: the predicates of all threads that wait, into each.
+void Block::reduce_at_barrier(int barrier) {
+  u32 count = 0, all = 0;
+  auto here = [&](auto&& f) {
+    for (Warp& w : warps)
+      if (w.state == Warp::at_barrier && w.barrier == barrier && w.at->target > 0) f(w, *w.at);
+  };
+  here([&](Warp& w, const Instruction& i) {
+    count += u32(__builtin_popcount((w.mask(i.s[2]) ^ u32(i.offset)) & w.lanes));
+    all += u32(__builtin_popcount(w.lanes));
+  });
+  here([&](Warp& w, const Instruction& i) {
+    if (i.target == 1) {
+      each_lane<u32>(w, i.d, w.lanes, [&](int) { return count; });
+    } else {
+      set_predicate(w, i.d, w.lanes, (i.target == 2 ? count == all : count > 0) ? all_lanes : 0);
+    }
+    w.valid[i.valid_d] |= w.lanes;
+  });
+}
+
+/// Lets the warps go on whose barrier is complete. false: all have ended.
+bool Block::release_barriers() {
+  bool waiting = false, released = false;
+  for (const Warp& w : warps) {
+    if (w.state != Warp::at_barrier) continue;
+    waiting = true;
+    const u32 expected = w.barrier_threads ? u32(w.barrier_threads) : threads;
+    u32 there = 0;
+    for (const Warp& o : warps)
+      if (o.state == Warp::at_barrier && o.barrier == w.barrier)
+        there += u32(w.barrier_threads ? 32 : __builtin_popcount(o.lanes));
+    if (there < expected) continue;
+    const int barrier = w.barrier;
+    reduce_at_barrier(barrier);
+    for (Warp& o : warps)
+      if (o.state == Warp::at_barrier && o.barrier == barrier) {
+        o.state = Warp::ready;
+        ++o.epoch;
+        released = true;
+      }
+    epoch = next_epoch++;
+    break;
+  }
+  if (waiting && !released)
+    for (const Warp& w : warps)
+      if (w.state == Warp::at_barrier)
+        fail(*w.at, w, 0, "barrier: threads wait here that others never reach");
+  return waiting;
+}
+
+/// Whether the lanes that an instruction needs stand together; else the group waits for them.
+bool Block::ready(Warp& w, Group& g, const Instruction& i) {
+  u32 needed = w.alive;
+  if (i.flow == Flow::sync) {
+    const u32* members = w.lane<u32>(i.s[3]);
+    const u32 first = members[__builtin_ctz(g.mask)];
+    for_lanes(g.mask, [&](int l) {
+      if (!(members[l] >> l & 1)) fail(i, w, l, "diverged: a lane that its own mask does not name");
+      if (members[l] != first) fail(i, w, l, "diverged: lanes with different masks");
+    });
+    needed = first & w.alive;
+  } else if (i.flow == Flow::aligned && w.alive != all_lanes) {
+    fail(i, w, __builtin_ctz(g.mask),
+         "diverged: an instruction of a whole warp, which has ended in part");
+  } else if (i.flow == Flow::barrier && w.alive != w.lanes) {
+    fail(i, w, __builtin_ctz(g.mask),
+         "barrier: in diverged code, other threads of the warp have ended");
+  }
+  if ((g.mask & needed) == needed) return true;
+  g.waiting = true;
+  return false;
+}
+
+void Block::diverged(Warp& w) {
+  const Group& g = w.groups[0];
+  const Instruction& i = kernel.code[size_t(g.pc)];
+  const std::string what = i.flow == Flow::barrier ? "barrier: in diverged code"
+                                                   : "diverged: lanes of the mask are elsewhere";
+  fail(i, w, __builtin_ctz(g.mask), what);
+}
+
+void Block::run_warp(Warp& w, u64 steps) {
+  const Instruction* const code = kernel.code.data();
+  u64* const executed = kernel.executed.data();
+  auto& groups = w.groups;  // by program counter; those at the same one are joined
+  auto put = [&](int pc, u32 mask) {
+    auto it = std::lower_bound(groups.begin(), groups.end(), pc,
+                               [](const Group& g, int at) { return g.pc < at; });
+    if (it != groups.end() && it->pc == pc) {
+      it->mask |= mask;
+      it->waiting = false;
+    } else {
+      groups.insert(it, {pc, mask, false});
+    }
+  };
+  for (;;) {
+    if (groups.empty()) {
+      w.state = Warp::done;
+      return;
+    }
+    size_t chosen = 0;
+    while (chosen < groups.size() && groups[chosen].waiting) ++chosen;
+    if (chosen == groups.size()) diverged(w);
+    int pc = groups[chosen].pc;
+    u32 mask = groups[chosen].mask;
+    // Beyond this it meets the next group, or is no longer the lowest.
+    int stop = chosen + 1 < groups.size() ? groups[chosen + 1].pc : INT32_MAX;
+    const bool alone = groups.size() == 1;
+    for (;;) {
+      const Instruction& i = code[pc];
+      const u32 m = mask & (w.mask(i.guard) ^ i.flip);
+      ++executed[pc];
+      if (i.flow == Flow::plain) [[likely]] {
+        if (m) {
+          i.run(i, w, m);
+          const u32 set = w.valid[i.valid_s[0]] & w.valid[i.valid_s[1]] & w.valid[i.valid_s[2]];
+          u32& valid = w.valid[i.valid_d];
+          valid = (valid & ~m) | (m & set);
+          for (u8 k = 0; k < i.sets; ++k) w.valid[i.valid_list[k]] |= m;
+        }
+        ++pc;
+      } else if (i.flow == Flow::branch) {
+        if (m == mask) {
+          pc = i.target;
+          if (!alone && (pc >= stop || pc < groups[chosen].pc)) {
+            groups.erase(groups.begin() + long(chosen));
+            put(pc, mask);
+            break;
+          }
+        } else if (m == 0) {
+          ++pc;
+        } else {
+          ++counters.diverged;
+          groups.erase(groups.begin() + long(chosen));
+          put(i.target, m);
+          put(pc + 1, mask & ~m);
+          break;
+        }
+      } else if (i.flow == Flow::exit) {
+        w.alive &= ~m;
+        groups.erase(groups.begin() + long(chosen));
+        if (mask & ~m) put(pc + 1, mask & ~m);
+        for (Group& g : groups) g.waiting = false;
+        break;
+      } else if (i.flow == Flow::table) {
+        const u32* which = w.lane<u32>(i.s[0]);
+        groups.erase(groups.begin() + long(chosen));
+        if (mask & ~m) put(pc + 1, mask & ~m);
+        for_lanes(m, [&](int l) {
+          if (which[l] >= u32(i.target)) fail(i, w, l, "branch: beyond the end of its table");
+          put(int(i.list[which[l]]), 1u << l);
+        });
+        break;
+      } else {  // needs other lanes
+        groups[chosen].pc = pc;
+        groups[chosen].mask = mask;
+        if (m != mask) {
+          if (m) {
+            groups[chosen].mask = m;
+            if (i.flow != Flow::sync || !ready(w, groups[chosen], i)) diverged(w);
+          } else {
+            ++pc;
+            if (pc < stop) continue;
+            groups.erase(groups.begin() + long(chosen));
+            put(pc, mask);
+            break;
+          }
+        }
+        if (!ready(w, groups[chosen], i)) break;
+        if (i.flow == Flow::barrier) {
+          ++counters.barriers;
+          w.state = Warp::at_barrier;
+          w.barrier = int(w.lane<u32>(i.s[0])[0]);
+          w.barrier_threads = i.s[1] ? int(w.lane<u32>(i.s[1])[0]) : 0;
+          w.at = &i;
+          groups[chosen].pc = pc + 1;
+          return;
+        }
+        ++w.epoch;
+        ++counters.warp_synchronisations;
+        i.run(i, w, m);
+        const u32 set = w.valid[i.valid_s[0]] & w.valid[i.valid_s[1]] & w.valid[i.valid_s[2]];
+        w.valid[i.valid_d] = (w.valid[i.valid_d] & ~m) | (m & set);
+        for (u8 k = 0; k < i.sets; ++k) w.valid[i.valid_list[k]] |= m;
+        groups[chosen].mask = mask;
+        ++pc;
+      }
+      if (pc >= stop) {
+        groups.erase(groups.begin() + long(chosen));
+        put(pc, mask);
+        break;
+      }
+      if (--steps == 0) {
+        groups[chosen].pc = pc;
+        return;
+      }
+    }
+    if (steps == 0 || --steps == 0) return;
+  }
+}
+
+void run(const Launch& l) {
+  const auto start = std::chrono::steady_clock::now();
+  Kernel& k = l.kernel;
+  std::fill(k.executed.begin(), k.executed.end(), 0);
+  ++k.counters->launches;
+  if (next_tag > 0xf0000000u) {  // tags of long ago must not look new
+    std::fprintf(stderr, "machine: more than 4 billion blocks\n");
+    std::abort();
+  }
+  auto finish = [&] {
+    for (size_t i = 0; i < k.code.size(); ++i)
+      k.counters->instructions[int(k.code[i].pipe)] += k.executed[i];
+    k.counters->microseconds +=
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+  };
+  const u32 first = next_tag++;
+  Block block(l);
+  block.launch_tag = first;
+  try {
+    const u64 n = l.grid.count();
+    const Schedule& s = schedule();
+    std::vector<u32> order;
+    if (s.order == Order::random && n <= (u64(1) << 24)) order = order_of(u32(n));
+    for (u64 b = 0; b < n; ++b) {
+      const u64 at = !order.empty() ? order[b] : s.order == Order::backwards ? n - 1 - b : b;
+      block.start(u32(at % l.grid.x), u32(at / l.grid.x % l.grid.y),
+                  u32(at / (u64(l.grid.x) * l.grid.y)));
+      block.run();
+    }
+  } catch (...) {
+    finish();
+    throw;
+  }
+  finish();
+}
+
+}  // namespace machine

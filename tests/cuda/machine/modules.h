@@ -1,0 +1,14 @@
+// The fat binaries of the process: their PTX, and the kernel behind each host function.
+#pragma once
+
+#include "machine.h"
+
+namespace machine {
+
+/// Decoded at its first launch; nullptr when nothing was registered for the function. Throws
+/// Unknown.
+Kernel* kernel_of(const void* host_function);
+/// Where a variable of the device lies; 0 when there is none.
+u64 address_of(const void* host_variable);
+
+}  // namespace machine

@@ -1,0 +1,78 @@
+// Layer norm and RMS norm: CUDA against the formula in f64.
+#include <cmath>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/norm.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+#include "tests/cuda/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+// Values and gradients of f in t on the GPU against f in f64 on the CPU, within `units` rounding
+// units of each element's size, which the same gradients of absolute values bound.
+void compare_norm(const Shape& shape, DType t, bool centre, bool affine, uint64_t stream) {
+  CAPTURE(str(shape), name(t), centre, affine);
+  const Shape last{shape.back()};
+  const Tensor x = noise(shape, stream, t), g = noise(shape, stream + 1, t);
+  const Tensor w = noise(last, stream + 2, t), b = noise(last, stream + 3, t);
+  struct Result {
+    Tensor y;
+    Tensors gradients;
+  };
+  const auto run = [&](Device device, DType type) {
+    Tensors leaves;
+    for (const Tensor& v : {x, w, b})
+      leaves.push_back(v.to(type).to(device).detach().set_requires_grad());
+    if (!affine) leaves.resize(1);
+    if (affine && !centre) leaves.resize(2);
+    const Tensor weight = affine ? leaves[1] : Tensor();
+    const Tensor y = centre ? layer_norm(leaves[0], weight, affine ? leaves[2] : Tensor())
+                            : rms_norm(leaves[0], weight);
+    return Result{y.detach(), grad({y}, leaves, {g.to(type).to(device)})};
+  };
+  const Result exact = run(cpu, f64), there = run(gpu, t), again = run(gpu, t);
+  const double n = double(shape.back()), rows = double(x.numel()) / std::max(n, 1.0);
+  // Sums over a row have n/32 and a few more levels, those over rows as many as rows; numbers are
+  // of order 1, and of a sum of k of them of order √k.
+  const double fine = unit(t == f64 ? f64 : f32), coarse = t == bf16 ? unit(bf16) : 0;
+  const double row = (n / 16 + 64) * fine * (t == f64 ? 4 : 1);
+  const auto ey = exact.y.to_vector<double>();
+  check_close(exact.y, there.y, [&](size_t i) {
+    return row * (8 + std::abs(ey[i])) + 1.01 * coarse * std::abs(ey[i]);
+  });
+  for (size_t k = 0; k < exact.gradients.size(); ++k) {
+    CAPTURE(k);
+    const auto e = exact.gradients[k].to_vector<double>();
+    const double scale = centre || n > 4 ? 1 : 1e3;  // rows of one number have tiny powers
+    const double allowed = k == 0 ? row * 32 * scale : (row + (rows / 64 + 300) * fine) * rows * 4;
+    check_close(exact.gradients[k], there.gradients[k], [&](size_t i) {
+      return allowed * (1 + std::abs(e[i])) + 1.01 * coarse * std::abs(e[i]);
+    });
+    CHECK(same_values(there.gradients[k], again.gradients[k]));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("norms and their gradients", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 1000;
+  for (const Shape& shape :
+       {Shape{0, 4}, Shape{5, 8}, Shape{3, 31}, Shape{700, 64}, Shape{2, 3, 512}, Shape{9, 513},
+        Shape{3, 1024}, Shape{300, 1001}, Shape{2, 5001}, Shape{3, 8208}})
+    for (const DType t : floating)
+      for (const bool centre : {true, false})
+        for (const bool affine : {true, false}) compare_norm(shape, t, centre, affine, stream += 4);
+}
+
+TEST_CASE("more rows than a norm's grid has", "[cuda][large]") {
+  NEEDS_GPU();
+  compare_norm({40000, 12}, f32, true, true, 2000);
+}

@@ -1,0 +1,81 @@
+// The GPU's runtime: its stream, copies through pinned memory, errors that name their op, tables
+// that stay, wrong indices that are told when the host waits.
+#include "core/device_table.h"
+#include "cuda/reports.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "tests/cuda/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+TEST_CASE("copies larger than the pinned memory arrive whole", "[cuda]") {
+  NEEDS_GPU();
+  const int64_t half = int64_t(16) << 20;
+  for (const int64_t bytes : {half - 4, half, half + 4, 2 * half + 12, 3 * half}) {
+    const Tensor x = empty({bytes / 4}, {.dtype = i32});
+    int32_t* at = x.data<int32_t>();
+    for (int64_t i = 0; i < x.numel(); ++i) at[i] = int32_t(i * 2654435761);
+    const Tensor back = x.to(gpu).to(cpu);
+    CHECK(std::equal(at, at + x.numel(), back.data<int32_t>()));
+  }
+}
+
+TEST_CASE("the source of a copy may be reused at once", "[cuda]") {
+  NEEDS_GPU();
+  const int64_t n = 3 << 20;  // of many that are under way
+  std::vector<Tensor> there;
+  Tensor x = empty({n});
+  for (int i = 0; i < 6; ++i) {
+    x.fill_(i);
+    there.push_back(x.to(gpu));
+  }
+  for (int i = 0; i < 6; ++i) CHECK(sum(there[size_t(i)]).item() == double(i * n));
+}
+
+TEST_CASE("tables of the host are brought to the GPU once", "[cuda]") {
+  NEEDS_GPU();
+  int made = 0;
+  const auto table = [&](int64_t n, double by) {
+    return device_table(
+        gpu, [&] { return ++made, ones({n}) * by; }, "test", n, by);
+  };
+  const Tensor a = table(4, 0.1), b = table(4, 0.1), c = table(4, 0.2), d = table(5, 0.1);
+  CHECK(made == 3);
+  CHECK(a.same(b));
+  check_equal(ones({4}) * 0.2, c);
+  check_equal(ones({5}) * 0.1, d);
+  int on_cpu = 0;
+  for (int i = 0; i < 2; ++i)
+    device_table(
+        cpu, [&] { return ++on_cpu, ones({1}); }, "test");
+  CHECK(on_cpu == 2);
+}
+
+TEST_CASE("a wrong index is reported when the host waits, the first of the first check", "[cuda]") {
+  NEEDS_GPU();
+  const auto text = [](int64_t position, int64_t value) {
+    return str("index ", value, " at ", position);
+  };
+  const auto ids = [](std::vector<int64_t> v) { return tensor(v, {int64_t(v.size())}).to(gpu); };
+  const Tensor good = ids({0, 4, 2}), low = ids({3, -1, 7}), high = ids({1, 2, 5, 9});
+  check_equal(tensor<int64_t>({0, 4, 2}, {3}), cuda::checked_indices("good", good, 5, 0, text));
+  check_equal(tensor<int64_t>({3, -1, 7}, {3}), cuda::checked_indices("ignored", low, 8, -1, text));
+  synchronize(gpu);
+  const Tensor safe = cuda::checked_indices("first", high, 5, 0, text);
+  cuda::checked_indices("second", low, 5, -1, text);
+  REQUIRE_THROWS_WITH(synchronize(gpu), "[first] index 5 at 2");
+  CHECK(safe.to_vector<int64_t>() == std::vector<int64_t>{1, 2, 0, 0});
+  synchronize(gpu);  // once
+  cuda::checked_indices("third", low, 7, -2, text);
+  REQUIRE_THROWS_WITH(good.to_vector<int64_t>(), "[third] index -1 at 1");
+  CHECK(good.to_vector<int64_t>() == std::vector<int64_t>{0, 4, 2});
+
+  std::vector<int64_t> many(100000, 1);
+  many[70000] = 2, many[99999] = 3;
+  cuda::checked_indices("many", ids(many), 2, -1, text);
+  REQUIRE_THROWS_WITH(synchronize(gpu), "[many] index 2 at 70000");
+  for (int i = 0; i < 5000; ++i) cuda::checked_indices("often", good, 5, -1, text);
+  cuda::checked_indices("last", high, 5, -1, text);
+  REQUIRE_THROWS_WITH(synchronize(gpu), "[last] index 5 at 2");
+}
