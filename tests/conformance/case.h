@@ -44,6 +44,7 @@ using Evaluate = std::function<Tensors(const Tensors& inputs, const Config& conf
 struct Implementation {
   std::string name;
   Evaluate evaluate;
+  bool cpu_alone = false;  // there is none for a GPU yet
 };
 
 struct Result {

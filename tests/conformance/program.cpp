@@ -87,6 +87,7 @@ std::optional<Result> judge(const Case& c, const Arguments& a) {
   if (all.empty() || !judged(c, a.dtype)) return std::nullopt;
   std::optional<Result> worst;
   for (const Implementation& implementation : all) {
+    if (implementation.cpu_alone && a.device.is_cuda()) continue;
     Result result = run(c, implementation, a.dtype, a.device);
     if (!worst) {
       worst = std::move(result);

@@ -80,7 +80,8 @@ using Make = SpeCode (*)(const Tensors& x, const Config& config);
 std::vector<Implementation> all_of(Make make) {
   auto way = [make](const char* name, Form form, bool kept = false) {
     return Implementation{
-        name, [=](const Tensors& x, const Config& config) {
+        name,
+        [=](const Tensors& x, const Config& config) {
           SpeCode code = make(x, config);
           const Tensor q = x["in.q"].transpose(1, 2), k = x["in.k"].transpose(1, 2);
           if (kept) code = code.kept(q.size(2));
@@ -95,7 +96,8 @@ std::vector<Implementation> all_of(Make make) {
           outputs.set("out.q", y.q.transpose(1, 2));
           outputs.set("out.k", y.k.transpose(1, 2));
           return outputs;
-        }};
+        },
+        form == Form::fused};
   };
   return {way("fused", Form::fused), way("kept", Form::automatic, true),
           way("composed", Form::composed)};

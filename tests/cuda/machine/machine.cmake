@@ -63,6 +63,24 @@ add_test(NAME cuda_machine_decode COMMAND stretto_tests "nothing is allocated fo
 set_tests_properties(cuda_machine_decode PROPERTIES LABELS "cuda;machine" TIMEOUT 600
   ENVIRONMENT "LD_LIBRARY_PATH=${machine_folder};MACHINE_DECODE=1")
 
+# Models there: each position and kernel against the CPU, the worked cases, a program of one file.
+set(machine_environment "STRETTO_NUM_THREADS=1;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=random")
+add_test(NAME cuda_machine_models COMMAND stretto_tests --filenames-as-tags "[#registry_test]")
+foreach(dtype f64 f32 bf16)
+  add_test(NAME cuda_machine_conformance_${dtype}
+    COMMAND conformance --device cuda --dtype ${dtype} ${cases})
+endforeach()
+set(machine_programs cuda_machine_models cuda_machine_conformance_f64 cuda_machine_conformance_f32
+  cuda_machine_conformance_bf16)
+if(STRETTO_EXAMPLES)
+  add_test(NAME cuda_machine_melody COMMAND melody --device cuda)
+  add_test(NAME cuda_machine_programs
+    COMMAND stretto_tests "programs train on a GPU as on the CPU")
+  list(APPEND machine_programs cuda_machine_melody cuda_machine_programs)
+endif()
+set_tests_properties(${machine_programs} PROPERTIES LABELS "cuda;machine" TIMEOUT 900
+  ENVIRONMENT "${machine_environment}")
+
 # Planted faults and what must be said of each.
 file(GLOB fault_sources CONFIGURE_DEPENDS ${machine}/faults/*.cu ${machine}/faults/*.cpp)
 add_executable(machine_faults ${fault_sources})
