@@ -23,20 +23,12 @@ struct alignas(sizeof(T) * at_once<T> > 16 ? 16 : sizeof(T) * at_once<T>) Group 
   T v[at_once<T>];
 };
 
-struct Bits {
-  using type = uint32_t;
-  __device__ static void four(const Random4& r, uint32_t* to) {
-    for (int j = 0; j < 4; ++j) to[j] = r.v[j];
-  }
-};
 struct Uniform {
-  using type = float;
   __device__ static void four(const Random4& r, float* to) {
     for (int j = 0; j < 4; ++j) to[j] = uniform_from_bits(r.v[j]);
   }
 };
 struct Normal {
-  using type = float;
   __device__ static void four(const Random4& r, float* to) {
     normals_from_bits(r.v[0], r.v[1], to[0], to[1]);
     normals_from_bits(r.v[2], r.v[3], to[2], to[3]);
@@ -53,7 +45,7 @@ __global__ void draw(T* out, DrawKey given, uint64_t n, bool packs) {
     Group<T> y;
 #pragma unroll
     for (int b = 0; b < V; b += 4) {
-      typename Draw::type value[4];
+      float value[4];
       Draw::four(philox(key, group * (V / 4) + b / 4), value);
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -156,14 +148,6 @@ Tensor randint(const Shape& shape, int64_t low, uint64_t range, RandomKey key, D
          out.data<int64_t>(), draw_key(key, device.index), uint64_t(low), range,
          uint64_t(out.numel()));
   return out;
-}
-
-void device_philox(RandomKey key, int64_t n, uint32_t* host_out, Device device) {
-  if (n == 0) return;
-  const Storage bits(n * 4, device);
-  launch("device_philox", device.index, draw<Bits, uint32_t>, blocks_for(n, 4 * threads), threads,
-         static_cast<uint32_t*>(bits.data), draw_key(key, device.index), uint64_t(n), true);
-  copy_bytes(host_out, cpu, bits.data, device, n * 4);
 }
 
 }  // namespace stretto::cuda

@@ -17,10 +17,4 @@ STRETTO_KERNEL(Tensor dropout(const Tensor& x, uint32_t below, double scale, Ran
 STRETTO_KERNEL(Tensor randint(const Shape& shape, int64_t low, uint64_t range, RandomKey key,
                               Device device));
 
-/// For the tests: the first n 32-bit integers of a sequence, by cuRAND's own Philox 4x32-10
-/// [curand_check.cu; on the CPU too, wherever the toolkit is], and by our philox() on a GPU
-/// [random.cu]. Both must equal philox() on the host.
-STRETTO_KERNEL(void curand_philox(RandomKey key, int64_t n, uint32_t* host_out, Device device));
-STRETTO_KERNEL(void device_philox(RandomKey key, int64_t n, uint32_t* host_out, Device device));
-
 }  // namespace stretto::cuda
