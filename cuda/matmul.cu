@@ -31,29 +31,57 @@ Types types_of(DType t) {
   }
 }
 
+// Matrices in memory; `transposed` says that it is their columns whose numbers are neighbours.
+struct Matrices {
+  bool good = false, transposed = false;
+  int64_t leading = 1;  // from one row, or column, to the next
+  int64_t apart = 0;    // from one matrix to the next
+};
+
+Matrices matrices_in(const Tensor& x) {
+  const int64_t rows = x.size(-2), columns = x.size(-1);
+  const int64_t down = x.strides()[x.dim() - 2], right = x.strides()[x.dim() - 1];
+  Matrices m;
+  if ((right == 1 || columns == 1) && (rows == 1 || down >= columns)) {
+    m.leading = rows == 1 ? columns : down;
+  } else if ((down == 1 || rows == 1) && (columns == 1 || right >= rows)) {
+    m.transposed = true;
+    m.leading = columns == 1 ? rows : right;
+  } else {
+    return m;
+  }
+  int64_t count = 1;
+  for (int64_t d = x.dim() - 3; d >= 0; --d) {
+    if (x.size(d) == 1) continue;
+    if (count == 1) m.apart = x.strides()[d];
+    if (x.strides()[d] != m.apart * count) return m;
+    count *= x.size(d);
+  }
+  m.leading = std::max<int64_t>(m.leading, 1);
+  m.good = true;
+  return m;
+}
+
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
-  const int64_t dims = a.dim();
-  const int64_t m = a.size(transpose_a ? -1 : -2), k = a.size(transpose_a ? -2 : -1);
-  const int64_t n = b.size(transpose_b ? -2 : -1);
+bool are_matrices(const Tensor& x) { return x.numel() == 0 || matrices_in(x).good; }
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  const int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   Shape shape = a.shape();
-  shape[dims - 2] = m;
-  shape[dims - 1] = n;
+  shape[a.dim() - 1] = n;
   Tensor out = empty_like(a, shape);
   if (out.numel() == 0) return out;
   if (k == 0) {
     fill(out, 0);
     return out;
   }
-
-  const bool shared_b = b.dim() == 2;
+  const Matrices left = matrices_in(a), right = matrices_in(b);
   int64_t batch = out.numel() / (m * n), rows = m;
-  if (shared_b && !transpose_a) {  // one tall product
-    rows = batch * m;
+  if (right.apart == 0 && !left.transposed && left.apart == m * left.leading) {
+    rows = batch * m;  // one tall product
     batch = 1;
   }
-  const int64_t stride_a = m * k, stride_b = shared_b ? 0 : k * n, stride_out = m * n;
   const Types types = types_of(a.dtype());
   const float one_f = 1, zero_f = 0;
   const double one_d = 1, zero_d = 0;
@@ -62,15 +90,16 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
   const void* zero = f64_scale ? static_cast<const void*>(&zero_d) : &zero_f;
   const Blas handle(a.device().index);
   const int64_t item = item_size(a.dtype());
+  const auto turned = [](const Matrices& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   for (int64_t first = 0; first < batch; first += max_batch) {
-    auto at = [&](const Tensor& x, int64_t stride) {
-      return static_cast<char*>(x.raw_data()) + first * stride * item;
+    const auto at = [&](const Tensor& x, int64_t apart) {
+      return static_cast<char*>(x.raw_data()) + first * apart * item;
     };
     STRETTO_CUBLAS(cublasGemmStridedBatchedEx_64(
-        handle, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, n,
-        rows, k, one, at(b, stride_b), types.data, transpose_b ? k : n, stride_b, at(a, stride_a),
-        types.data, transpose_a ? m : k, stride_a, zero, at(out, stride_out), types.data, n,
-        stride_out, std::min(max_batch, batch - first), types.compute, CUBLAS_GEMM_DEFAULT));
+        handle, turned(right), turned(left), n, rows, k, one, at(b, right.apart), types.data,
+        right.leading, right.apart, at(a, left.apart), types.data, left.leading, left.apart, zero,
+        at(out, m * n), types.data, n, m * n, std::min(max_batch, batch - first), types.compute,
+        CUBLAS_GEMM_DEFAULT));
     queued("matmul", a.device().index);
   }
   return out;

@@ -5,9 +5,12 @@
 
 namespace stretto::cuda {
 
-/// op(a) [.., M, K] · op(b) [.., K, N] → [.., M, N], where `transpose_` says that the operand lies
-/// in memory with its last two dimensions exchanged. Contiguous, f32 (full precision), f64 or bf16
-/// (f32 accumulation). Leading dimensions are equal, or b has none and is shared.
-STRETTO_KERNEL(Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b));
+/// Whether cuBLAS takes x [.., M, N] as it lies: rows or columns of neighbours, at one distance
+/// from each other, and matrices at one distance (0: one for all).
+STRETTO_KERNEL(bool are_matrices(const Tensor& x));
+
+/// a [.., M, K] · b [.., K, N] → [.., M, N] of equal leading dimensions, both of which
+/// are_matrices. f32 (full precision), f64 or bf16 (f32 accumulation).
+STRETTO_KERNEL(Tensor matmul(const Tensor& a, const Tensor& b));
 
 }  // namespace stretto::cuda

@@ -68,9 +68,8 @@ void KeyValueCache::append(const Tensor& keys, const Tensor& values) {
     room = {};
     return;
   }
-  // The tape must not see memory change. CUDA kernels would copy a view of a room each time.
-  const bool grows = !recording({k, v, keys, values}) && k.device().is_cpu() &&
-                     continues(k, keys) && continues(v, values);
+  const bool grows =  // the tape must not see memory change
+      !recording({k, v, keys, values}) && continues(k, keys) && continues(v, values);
   if (!grows) {
     k = cat({k, keys}, 2);
     v = cat({v, values}, 2);

@@ -10,7 +10,7 @@ namespace {
 constexpr const char* op = "attention";
 
 // bf16 is for what lies between ops, not for what they compute with.
-bool widens(const Tensor& q) { return q.dtype() == bf16 && q.device().is_cpu(); }
+bool widens(const Tensor& q) { return q.dtype() == bf16; }
 
 AttentionOptions widened(AttentionOptions o) {
   for (Tensor* x : {&o.position_query, &o.keys.rows, &o.values.rows, &o.lag_bias.rows, &o.bias})

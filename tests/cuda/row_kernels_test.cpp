@@ -121,16 +121,24 @@ TEST_CASE("matrix products", "[cuda]") {
       for (const bool ta : {false, true}) {
         for (const bool tb : {false, true}) {
           CAPTURE(str(a), str(b), ta, tb);
-          const Tensor ga = (ta ? a.transpose(-1, -2).contiguous() : a).to(gpu);
-          const Tensor gb = (tb ? b.transpose(-1, -2).contiguous() : b).to(gpu);
-          const Tensor y = cuda::matmul(ga, gb, ta, tb);
+          const auto there = [&](const Tensor& x, bool turned) {  // [.., one more, and 3]
+            const Tensor flat = (turned ? x.transpose(-1, -2) : x).to(gpu);
+            const Tensor wide = pad(pad(flat, -2, 0, 1), -1, 0, 3);
+            const Tensor y = wide.slice(-2, 0, flat.size(-2)).slice(-1, 0, flat.size(-1));
+            return turned ? y.transpose(-1, -2) : y;
+          };
+          const Tensor ga = there(a, ta);
+          const Tensor gb = broadcast_to(there(b, tb), shape(s.batch, s.k, s.n));
+          REQUIRE(cuda::are_matrices(ga));
+          REQUIRE(cuda::are_matrices(gb));
+          const Tensor y = cuda::matmul(ga, gb);
           CHECK(y.dtype() == t);
           const double k = double(s.k + 1);
           check_close(exact, y, [&](size_t i) {
             return sz[i] * k * (t == f64 ? 2 * unit(f64) : unit(f32)) +
                    (t == bf16 ? std::abs(v[i]) * 1.01 * unit(bf16) : 0);
           });
-          CHECK(same_values(y, cuda::matmul(ga, gb, ta, tb)));
+          CHECK(same_values(y, cuda::matmul(ga.contiguous(), gb)));
         }
       }
     }
@@ -138,7 +146,12 @@ TEST_CASE("matrix products", "[cuda]") {
   // Not TF32: 1 + 2^-12 would be rounded to 1.
   const Tensor a = full({16, 16}, 1 + std::ldexp(1.0, -12));
   const Tensor i = eye(16);
-  check_equal(a, cuda::matmul(a.to(gpu), i.to(gpu), false, false));
+  check_equal(a, cuda::matmul(a.to(gpu), i.to(gpu)));
+  const Tensor x = noise({4, 3, 6, 8}, 499).to(gpu);
+  CHECK_FALSE(cuda::are_matrices(x.slice(3, 0, 8, 2)));
+  CHECK_FALSE(cuda::are_matrices(x.slice(2, 0, 1).expand({4, 3, 6, 8})));
+  CHECK_FALSE(cuda::are_matrices(x.transpose(1, 2).slice(1, 0, 3)));
+  CHECK_FALSE(cuda::are_matrices(x.slice(1, 0, 2)));
 }
 
 // ---- softmax ----
