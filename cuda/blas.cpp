@@ -6,8 +6,6 @@
 namespace stretto::cuda {
 namespace {
 
-constexpr int64_t workspace_bytes = int64_t(32) << 20;  // what cuBLAS takes on Hopper by itself
-
 struct OfDevice {
   std::mutex mutex;
   cublasHandle_t handle = nullptr;
@@ -16,7 +14,7 @@ struct OfDevice {
 
 OfDevice& of_device(int device) {
   // Never destroyed: CUDA may not be called after main. The driver frees them with the process.
-  static auto* all = new std::array<OfDevice, 16>;
+  static auto* all = new std::array<OfDevice, Blas::most_devices>;
   return all->at(size_t(device));
 }
 
@@ -38,6 +36,7 @@ Blas::Blas(int device) {
     one.workspace = std::move(workspace);
   }
   handle_ = one.handle;
+  workspace_ = one.workspace->data;
 }
 
 }  // namespace stretto::cuda

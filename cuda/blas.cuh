@@ -18,10 +18,14 @@ class Blas {
   /// Waits for the handle, made at its first use; makes the device current.
   explicit Blas(int device);
   operator cublasHandle_t() const { return handle_; }
+  void* workspace() const { return workspace_; }
+  static constexpr int64_t workspace_bytes = int64_t(32) << 20;  // what cuBLAS takes on Hopper
+  static constexpr int most_devices = 16;
 
  private:
   std::unique_lock<std::mutex> lock_;
   cublasHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
 };
 
 inline void check_blas(cublasStatus_t status, const char* call) {

@@ -40,6 +40,7 @@ void destroy(Graph*) noexcept {}
 #include "cuda/fft.h"
 #include "cuda/fft_conv.h"
 #include "cuda/indexing.h"
+#include "cuda/linear.h"
 #include "cuda/loss.h"
 #include "cuda/matmul.h"
 #include "cuda/norm.h"
@@ -50,4 +51,5 @@ void destroy(Graph*) noexcept {}
 #include "cuda/skew.h"
 #include "cuda/softmax.h"
 #include "cuda/sort.h"
+#include "cuda/spe.h"
 #include "cuda/view.h"

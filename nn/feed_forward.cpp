@@ -1,6 +1,7 @@
 #include "nn/feed_forward.h"
 
 #include "ops/elementwise.h"
+#include "ops/feed_forward.h"
 
 namespace stretto::nn {
 
@@ -45,6 +46,10 @@ void FeedForward::make() {
 }
 
 Tensor FeedForward::operator()(const Tensor& x) const {
+  const bool dropped = training() && dropout.options.p > 0;
+  if (x.device().is_cuda() && options.activation == Activation::gelu_tanh && options.bias && !up &&
+      !dropped)
+    return gelu_feed_forward(x, linear1.weight, linear1.bias, linear2.weight, linear2.bias);
   Tensor hidden = activate(linear1(x), options.activation);
   if (up) hidden = hidden * (*up)(x);
   return linear2(dropout(hidden));

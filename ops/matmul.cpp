@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "core/blas.h"
 #include "core/parallel.h"
+#include "cuda/linear.h"
 #include "cuda/matmul.h"
 #include "ops/elementwise.h"
 #include "ops/loops.h"
@@ -79,22 +80,16 @@ Tensor product(Tensor a, Tensor b, const Shape& batch) {
   return y;
 }
 
-// The same on CUDA, whose kernel takes contiguous operands of one batch shape, transposed or not.
+// The same on CUDA, in one call.
 Tensor product_cuda(const Tensor& a, const Tensor& b, const Shape& batch) {
-  struct Operand {
-    Tensor x;
-    bool transposed;
-  };
-  auto operand = [&](const Tensor& x) -> Operand {
+  const auto operand = [&](const Tensor& x) {
     Shape shape = batch;
     shape.push_back(x.size(-2));
     shape.push_back(x.size(-1));
-    if (const Tensor flipped = x.transpose(-1, -2); x.shape() == shape && flipped.is_contiguous())
-      return {flipped, true};
-    return {broadcast_to(x, shape).contiguous(), false};
+    const Tensor all = broadcast_to(x, shape);
+    return cuda::are_matrices(all) ? all : all.contiguous();
   };
-  const Operand left = operand(a), right = operand(b);
-  return cuda::matmul(left.x, right.x, left.transposed, right.transposed);
+  return cuda::matmul(operand(a), operand(b));
 }
 
 }  // namespace
@@ -138,18 +133,31 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
       "linear", "bias ", bias, " for weight ", weight, "; it must be [out] of the same dtype");
   check_same_device("linear", {&x, &weight, &bias});
   const int64_t out = weight.size(0), in = weight.size(1);
-  const bool plain = x.device().is_cuda() || x.dtype() != weight.dtype();
-  if (plain) {
+  Shape shape = x.shape();
+  shape.back() = out;
+  const int64_t n = Shape(shape.begin(), shape.dim() - 1).numel();
+  const bool on_gpu = x.device().is_cuda();
+  const bool with_bias = bias.defined() && x.dtype() != f64 && n > 0 && in > 0 && out > 0;
+  if (x.dtype() != weight.dtype() || (on_gpu && !with_bias)) {
     const Tensor y = matmul(x, weight.transpose(0, 1));
     return bias.defined() ? y + bias : y;
   }
   check(is_floating(x.dtype()), "linear", "got ", x, "; needs a floating dtype");
+  const auto gradient = [x = Saved(x), w = Saved(weight), n, in, out](Backward& g) {
+    const Tensor rows = g.grad().reshape({n, out});
+    return Tensors{g.needs(0) ? matmul(rows, w()).reshape(x().shape()) : Tensor(),
+                   g.needs(1) ? matmul(rows.transpose(0, 1), x().reshape({n, in})) : Tensor(),
+                   g.needs(2) ? sum(rows, {0}) : Tensor()};
+  };
+  if (on_gpu) {
+    const Tensor rows = x.detach().reshape({n, in}).contiguous();
+    const Tensor y =
+        cuda::linear(rows, weight.detach().contiguous(), bias.detach().contiguous(), {});
+    return record("linear", {x, weight, bias}, y.reshape(shape), gradient);
+  }
   const DType wide = x.dtype() == f64 ? f64 : f32;  // bf16 is rounded once, after the bias
   const Tensor input = x.detach().to(wide).contiguous();
-  Shape shape = x.shape();
-  shape.back() = out;
-  Tensor y = empty(shape, {.dtype = wide});
-  const int64_t n = Shape(shape.begin(), shape.dim() - 1).numel();
+  Tensor y = empty(shape, {.dtype = wide, .device = cpu});
   if (bias.defined()) y.copy_(bias.detach());
   auto run = [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -160,14 +168,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                      bias.defined() ? T(1) : T(0), y.data<T>(), std::max<int64_t>(out, 1));
   };
   wide == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
-  return record("linear", {x, weight, bias}, y.to(x.dtype()),
-                [x = Saved(x), w = Saved(weight), n, in, out](Backward& g) {
-                  const Tensor rows = g.grad().reshape({n, out});
-                  return Tensors{
-                      g.needs(0) ? matmul(rows, w()).reshape(x().shape()) : Tensor(),
-                      g.needs(1) ? matmul(rows.transpose(0, 1), x().reshape({n, in})) : Tensor(),
-                      g.needs(2) ? sum(rows, {0}) : Tensor()};
-                });
+  return record("linear", {x, weight, bias}, y.to(x.dtype()), gradient);
 }
 
 }  // namespace stretto

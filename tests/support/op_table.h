@@ -161,4 +161,6 @@ inline double largest(const std::vector<Number>& values) {
   return top;
 }
 
+Number gelu_tanh_reference(const Number& x);
+
 }  // namespace stretto::testing

@@ -1,8 +1,10 @@
 // Products, normalisation and the loss [ops/matmul.h, norm.h, loss.h].
 #include <cmath>
+#include <tuple>
 
 #include "ops/attention/rotary.h"
 #include "ops/create.h"
+#include "ops/feed_forward.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
@@ -99,26 +101,64 @@ Op matmul_op() {
   return op;
 }
 
-Op linear_op(bool bias) {
-  Op op = {.name = bias ? "linear with bias" : "linear",
-           .call = [bias](const Tensors& x) { return linear(x[0], x[1], bias ? x[2] : Tensor()); },
+Array linear_reference(const Array& x, const Array& w, const Array* bias) {
+  Shape shape = x.shape;
+  shape.back() = w.shape[0];
+  return build(shape, [&](const Shape& i) {
+    const int64_t d = i.dim() - 1;
+    Number sum;
+    for (int64_t p = 0; p < w.shape[1]; ++p)
+      sum = sum + x.at(with_entry(i, d, p)) * w.at({i[d], p});
+    if (!bias) return sum;
+    sum.storing += std::fabs(sum.value);  // bf16 adds the bias to a stored product
+    return sum + bias->at({i[d]});
+  });
+}
+
+Op gelu_feed_forward_op() {
+  Op op = {.name = "gelu_feed_forward",
+           .call = [](const Tensors& x) { return gelu_feed_forward(x[0], x[1], x[2], x[3], x[4]); },
            .reference =
-               [bias](const Arrays& x) {
-                 const Array& w = x[1];
-                 Shape shape = x[0].shape;
-                 shape.back() = w.shape[0];
-                 return build(shape, [&](const Shape& i) {
-                   const int64_t d = i.dim() - 1;
-                   Number sum;
-                   for (int64_t p = 0; p < w.shape[1]; ++p)
-                     sum = sum + x[0].at(with_entry(i, d, p)) * w.at({i[d], p});
-                   if (!bias) return sum;
-                   sum.storing += std::fabs(sum.value);  // bf16 adds the bias to a stored product
-                   return sum + x[2].at({i[d]});
-                 });
+               [](const Arrays& x) {
+                 Array hidden = linear_reference(x[0], x[1], &x[2]);
+                 for (Number& h : hidden.values) {  // bf16 stores what goes into GELU and comes out
+                   h.storing += std::fabs(h.value);
+                   h = gelu_tanh_reference(h);
+                   h.storing += std::fabs(h.value);
+                 }
+                 return linear_reference(hidden, x[3], &x[4]);
                },
-           .large = {{{130, 140}}, {{150, 140}}, {{150}}},
+           .large = {{{130, 40}}, {{144, 40}}, {{144}}, {{50, 144}}, {{50}}},
            .any_layout_exact = false};
+  for (const auto& [x, hidden, out] :
+       std::vector<std::tuple<Shape, int64_t, int64_t>>{{{3}, 8, 2},
+                                                        {{4, 3}, 8, 3},
+                                                        {{2, 2, 5}, 16, 1},
+                                                        {{7, 2}, 5, 3},
+                                                        {{0, 3}, 8, 2},
+                                                        {{2, 0}, 8, 2},
+                                                        {{2, 3}, 0, 2},
+                                                        {{2, 3}, 8, 0}})
+    op.samples.push_back({{x}, {{hidden, x.back()}}, {{hidden}}, {{out, hidden}}, {{out}}});
+  op.errors = {{[] {
+                  gelu_feed_forward(ones({2, 3}), ones({4, 2}), ones({4}), ones({2, 4}), ones({2}));
+                },
+                "[gelu_feed_forward] x f32 [2, 3], w1 f32 [4, 2], w2 f32 [2, 4]; x must be"},
+               {[] {
+                  gelu_feed_forward(ones({2, 3}), ones({4, 3}), ones({3}), ones({2, 4}), ones({2}));
+                },
+                "[gelu_feed_forward] b1 f32 [3], b2 f32 [2]; must be [4] and [2]"}};
+  return op;
+}
+
+Op linear_op(bool bias) {
+  Op op = {
+      .name = bias ? "linear with bias" : "linear",
+      .call = [bias](const Tensors& x) { return linear(x[0], x[1], bias ? x[2] : Tensor()); },
+      .reference =
+          [bias](const Arrays& x) { return linear_reference(x[0], x[1], bias ? &x[2] : nullptr); },
+      .large = {{{130, 140}}, {{150, 140}}, {{150}}},
+      .any_layout_exact = false};
   for (const auto& [x, w] : std::vector<std::pair<Shape, Shape>>{{{3}, {2, 3}},
                                                                  {{4, 3}, {2, 3}},
                                                                  {{2, 2, 3}, {4, 3}},
@@ -396,6 +436,7 @@ void add_model_ops(std::vector<Op>& table) {
   table.push_back(matmul_op());
   table.push_back(linear_op(false));
   table.push_back(linear_op(true));
+  table.push_back(gelu_feed_forward_op());
   table.push_back(norm_op(true, false, false));
   table.push_back(norm_op(true, true, false));
   table.push_back(norm_op(true, true, true));

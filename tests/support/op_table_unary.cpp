@@ -6,6 +6,11 @@
 #include "tests/support/op_table.h"
 
 namespace stretto::testing {
+Number gelu_tanh_reference(const Number& x) {
+  const Number inner = Number(std::sqrt(2 / M_PI)) * (x + Number(0.044715) * x * x * x);
+  return Number(0.5) * x * (Number(1) + tanh(inner));
+}
+
 namespace {
 
 // Vector tails, several vectors, empty and 0-d (reference/frameworks.md, C2).
@@ -38,11 +43,6 @@ Op constant_slope(Op op) {
 
 Number gelu_reference(const Number& x) {
   return x * (Number(0.5) + Number(0.5) * erf(x * Number(std::sqrt(0.5))));
-}
-
-Number gelu_tanh_reference(const Number& x) {
-  const Number inner = Number(std::sqrt(2 / M_PI)) * (x + Number(0.044715) * x * x * x);
-  return Number(0.5) * x * (Number(1) + tanh(inner));
 }
 
 // Element i of the result depends on its position.

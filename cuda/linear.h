@@ -1,0 +1,20 @@
+// Linear layers on the device: a product and what follows it, in one launch.
+#pragma once
+
+#include "cuda/kernel.h"
+
+namespace stretto::cuda {
+
+/// f32 or bf16, contiguous, all of one dtype: x [N, in], weight [out, in], bias [out], N, in and
+/// out ≥ 1. With `before`, contiguous [N, out] where out is a multiple of 8 (cuBLASLt's rule): the
+/// result is gelu_tanh(x · weightᵀ + bias), and `before` gets the argument of gelu_tanh; without,
+/// x · weightᵀ + bias, as one rounding.
+STRETTO_KERNEL(Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                             const Tensor& before));
+/// Back through gelu_tanh and the layer above it: (g · weight) ∘ gelu_tanh′(before), where g is
+/// [N, out], weight [out, hidden] and `before` [N, hidden]; its sum over the rows goes to `bias`
+/// [hidden].
+STRETTO_KERNEL(Tensor gelu_gradient(const Tensor& g, const Tensor& weight, const Tensor& before,
+                                    const Tensor& bias));
+
+}  // namespace stretto::cuda
