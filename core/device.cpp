@@ -1,6 +1,7 @@
 #include "core/device.h"
 
 #include "core/gpu_runtime.h"
+#include "core/thread_state.h"
 
 namespace stretto {
 
@@ -37,6 +38,15 @@ void check_device(const char* op, Device device) {
   check(device.index < cuda::device_count(), op, "device ", device,
         " cannot be used: ", cuda::description());
 }
+
+Device default_device() { return thread_state.device; }
+
+DefaultDevice::DefaultDevice(Device device) : before_(thread_state.device) {
+  check_device("DefaultDevice", device);
+  thread_state.device = device;
+}
+
+DefaultDevice::~DefaultDevice() { thread_state.device = before_; }
 
 void synchronize(Device device) {
   if (device.is_cuda()) cuda::synchronize(device.index);

@@ -38,6 +38,23 @@ std::string cuda_description();
 /// Throws unless `device` can be used now; says why not.
 void check_device(const char* op, Device device);
 
+/// Where the calling thread makes tensors for which no device is named: the CPU, unless a
+/// DefaultDevice says otherwise.
+Device default_device();
+
+/// Names another default device while it lives: `DefaultDevice here("cuda");`. For the calling
+/// thread and the bodies of its parallel_for. Throws when the device cannot be used.
+class DefaultDevice {
+ public:
+  explicit DefaultDevice(Device device);
+  ~DefaultDevice();
+  DefaultDevice(const DefaultDevice&) = delete;
+  DefaultDevice& operator=(const DefaultDevice&) = delete;
+
+ private:
+  Device before_;
+};
+
 /// Waits until all work queued on `device` is done (nothing to do on the CPU).
 void synchronize(Device device);
 

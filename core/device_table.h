@@ -34,6 +34,7 @@ void append_key(std::string& key, const std::vector<T>& numbers) {
 /// name, then all numbers that it depends on. Not to be written to.
 template <class Make, class... Key>
 Tensor device_table(Device device, Make&& make, const Key&... parts) {
+  const DefaultDevice host(cpu);
   if (device.is_cpu()) return make();
   std::string key;
   (append_key(key, parts), ...);

@@ -27,17 +27,17 @@ struct MemoryStats {
   int64_t allocations = 0;  // requests served since the start
 };
 
-MemoryStats memory_stats(Device device = cpu);
-void reset_peak_memory(Device device = cpu);
+MemoryStats memory_stats(Device device = default_device());
+void reset_peak_memory(Device device = default_device());
 
 /// Caps the bytes taken from the system (in use and cached). A request beyond it throws
 /// OutOfMemory; everything stays usable. Freeing neither allocates nor throws. What is no tensor's
 /// memory (a node of the tape, a name, an error's text) comes from `new`, so where memory runs out
 /// any call may throw std::bad_alloc instead.
-void set_memory_limit(int64_t bytes, Device device = cpu);
+void set_memory_limit(int64_t bytes, Device device = default_device());
 
 /// Returns cached blocks to the system, and the tables that a GPU keeps (core/device_table.h).
-void release_cached_memory(Device device = cpu);
+void release_cached_memory(Device device = default_device());
 
 /// Memory of a device apart from the rest, for what must keep its place: blocks that are freed
 /// serve only this pool's requests, until it and all that it served are gone. They count as in use.

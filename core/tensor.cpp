@@ -139,7 +139,7 @@ void append_text(std::string& to, const Tensor& x) {
   append_text(to, x.dtype());
   to += ' ';
   append_text(to, x.shape());
-  if (!x.device().is_cpu()) {
+  if (!(x.device() == default_device())) {
     to += " on ";
     append_text(to, x.device());
   }
@@ -189,8 +189,9 @@ void check_same_device(const char* op, std::initializer_list<const Tensor*> tens
   for (const Tensor* x : tensors) {
     if (!x->defined()) continue;
     if (!first) first = x;
-    check(x->device() == first->device(), op, "tensors on different devices: ", *first, " on ",
-          first->device(), " and ", *x, " on ", x->device());
+    check(x->device() == first->device(), op, "tensors on different devices: ", first->dtype(), " ",
+          first->shape(), " on ", first->device(), " and ", x->dtype(), " ", x->shape(), " on ",
+          x->device());
   }
 }
 

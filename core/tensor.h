@@ -22,7 +22,7 @@ struct TapeEntry;  // autograd/tape.h
 /// dtype and device of a tensor to be made: `zeros({2, 3}, {.dtype = f64})`.
 struct TensorOptions {
   DType dtype = f32;
-  Device device = cpu;
+  Device device = default_device();
   bool requires_grad = false;
 };
 

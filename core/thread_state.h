@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/device.h"
+
 namespace stretto {
 
 struct RandomSource;  // core/random.h
@@ -17,6 +19,7 @@ struct ThreadState {
   const char* backward_op = nullptr;  // the op whose backward closure runs
   RandomSource* random = nullptr;     // where keys come from; null: the state of the program
   Replay* replay = nullptr;           // the function that checkpoint() runs here
+  Device device;                      // where tensors are made when nobody says where
   uint64_t scope = 0;                 // its number; storages remember in which they were made
   const std::shared_ptr<PoolBlocks>* pool = nullptr;  // where memory of its device comes from
 };

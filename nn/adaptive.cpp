@@ -51,20 +51,20 @@ Tensors projections_of(const AdaptiveOptions& o, int64_t n) {
   return projections;
 }
 
-// Indices sorted by cluster.
+Tensor words_of(const char* op, const Tensor& indices, int64_t vocabulary) {
+  return checked_index(op, indices, vocabulary, str("the vocabulary has ", vocabulary, " words"));
+}
+
+// Indices sorted by cluster, by the host.
 struct Partition {
   std::vector<std::vector<int64_t>> positions;  // per cluster, where its indices stand
   std::vector<std::vector<int64_t>> local;      // the same indices, counted from its first word
 
-  Partition(const char* op, const Tensor& indices, const std::vector<int64_t>& ends)
+  Partition(const Tensor& words, const std::vector<int64_t>& ends)
       : positions(ends.size()), local(ends.size()) {
-    check(indices.dtype() == i64 || indices.dtype() == i32, op, "indices ", indices,
-          "; must be i64 or i32");
-    const std::vector<int64_t> values = indices.to_vector<int64_t>();
+    const std::vector<int64_t> values = words.to_vector<int64_t>();
     for (size_t at = 0; at < values.size(); ++at) {
       const int64_t word = values[at];
-      check(word >= 0 && word < ends.back(), op, "index ", word, " at position ", int64_t(at),
-            "; the vocabulary has ", ends.back(), " words");
       const auto cluster = size_t(std::upper_bound(ends.begin(), ends.end(), word) - ends.begin());
       positions[cluster].push_back(int64_t(at));
       local[cluster].push_back(cluster == 0 ? word : word - ends[cluster - 1]);
@@ -73,8 +73,22 @@ struct Partition {
 };
 
 Tensor indices(const std::vector<int64_t>& values, Device device) {
-  return tensor(values, {int64_t(values.size())}).to(device);
+  return tensor(values, {int64_t(values.size())}, device);
 }
+
+// Indices on a GPU, where the host does not see which cluster each belongs to: all of them are
+// taken for each cluster, and count where they are `in` it.
+struct OnDevice {
+  const Tensor ids;  // i64, flat
+
+  Tensor in(int64_t first, int64_t last) const {
+    return logical_and(ge(ids, double(first)), lt(ids, double(last)));
+  }
+  // Counted from the first word of the cluster; `other` for those of other clusters.
+  Tensor local(int64_t first, int64_t last, int64_t other) const {
+    return masked_fill(ids - first, logical_not(in(first, last)), double(other));
+  }
+};
 
 }  // namespace
 
@@ -116,21 +130,34 @@ Tensor AdaptiveEmbedding::operator()(const Tensor& ids) const {
   };
   if (options.n_tables() == 1) return rows(0, ids);
 
+  const char* op = "AdaptiveEmbedding";
+  const Tensor words = words_of(op, ids, options.vocabulary);
+  Shape shape = ids.shape();
+  shape.push_back(options.d_model);
+  if (ids.device().is_cuda() && ids.numel() > 0) {
+    const OnDevice each{words.flatten()};
+    Tensor x;
+    for (int64_t i = 0; i < options.n_clusters(); ++i) {
+      const int64_t first = options.first(i), last = options.last(i);
+      const Tensor of_cluster = masked_fill(rows(size_t(i), each.local(first, last, 0)),
+                                            logical_not(each.in(first, last)).unsqueeze(1), 0);
+      x = x.defined() ? x + of_cluster : of_cluster;
+    }
+    return x.reshape(shape);
+  }
   std::vector<int64_t> ends = options.cutoffs;
   ends.push_back(options.vocabulary);
-  const Partition parts("AdaptiveEmbedding", ids, ends);
+  const Partition parts(words, ends);
   Tensors found;  // in the order of clusters
   std::vector<int64_t> at(size_t(ids.numel()));
   int64_t n = 0;
   for (size_t i = 0; i < ends.size(); ++i) {
     if (parts.local[i].empty()) continue;
-    found.push_back(rows(i, indices(parts.local[i], ids.device())));
+    found.push_back(rows(i, indices(parts.local[i], weights[0].device())));
     for (const int64_t position : parts.positions[i]) at[size_t(position)] = n++;
   }
-  Shape shape = ids.shape();
-  shape.push_back(options.d_model);
   if (found.empty()) return zeros(shape, options_of(weights[0]));
-  return index_select(cat(found), 0, indices(at, ids.device())).reshape(shape);
+  return index_select(cat(found), 0, indices(at, weights[0].device())).reshape(shape);
 }
 
 std::string AdaptiveEmbedding::label() const {
@@ -171,14 +198,26 @@ Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
   check(hidden.dim() >= 1 && hidden.numel() == targets.numel() * hidden.size(-1) &&
             hidden.dim() == targets.dim() + 1,
         op, "hidden ", hidden, ", targets ", targets, "; targets must be [..] for hidden [.., D]");
-  const Partition parts(op, targets, ends);
+  const Tensor words = words_of(op, targets, ends.back()).flatten();
   const Tensor rows = hidden.reshape({targets.numel(), hidden.size(-1)});
+  const CrossEntropyOptions each{.ignore_index = -1, .reduction = Reduction::none};
+  if (targets.device().is_cuda() && targets.numel() > 0) {
+    const OnDevice word{words};
+    Tensor first = words;
+    for (size_t i = 1; i < ends.size(); ++i)
+      first = masked_fill(first, word.in(ends[i - 1], ends[i]), double(ends[0] + int64_t(i) - 1));
+    Tensor nll = cross_entropy(logits(rows, clusters[0]), first, each);
+    for (size_t i = 1; i < ends.size(); ++i)
+      nll = nll +
+            cross_entropy(logits(rows, clusters[i]), word.local(ends[i - 1], ends[i], -1), each);
+    return nll.reshape(targets.shape());
+  }
+  const Partition parts(words, ends);
 
   std::vector<int64_t> first(size_t(targets.numel()));  // classes of the first softmax
   for (size_t i = 0; i < ends.size(); ++i)
     for (size_t k = 0; k < parts.positions[i].size(); ++k)
       first[size_t(parts.positions[i][k])] = i == 0 ? parts.local[0][k] : ends[0] + int64_t(i) - 1;
-  const CrossEntropyOptions each{.ignore_index = -1, .reduction = Reduction::none};
   Tensor nll = cross_entropy(logits(rows, clusters[0]), indices(first, hidden.device()), each);
   for (size_t i = 1; i < ends.size(); ++i) {
     if (parts.local[i].empty()) continue;

@@ -60,7 +60,8 @@ struct AdaptiveCluster {
 /// −log p of each target: hidden [.., d_model], targets [..] (i64 or i32, in [0, V)) → [..], in the
 /// targets' order. A word of cluster i > 0 has the probability of its cluster, row
 /// shortlist + i − 1 of the first softmax, times its own within the cluster. Only the rows of a
-/// cluster go through its softmax. With one cluster this is a plain output layer.
+/// cluster go through its softmax, unless the targets are on a GPU: there all rows go through all,
+/// so that the host need not wait for what they are. With one cluster this is a plain output layer.
 Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
                     const std::vector<AdaptiveCluster>& clusters);
 

@@ -82,7 +82,7 @@ void trunc_normal_(const Tensor& x, double mean, double std, double low, double 
   check(from < to, "trunc_normal_", "[", low, ", ", high, "] has no probability under mean ", mean,
         ", std ", std);
   const RandomKey key = next_random_key();
-  Tensor values = empty(x.shape(), {.dtype = f64});
+  Tensor values = empty(x.shape(), {.dtype = f64, .device = cpu});
   double* v = values.data<double>();
   parallel_for(x.numel(), 4096, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -141,7 +141,8 @@ void orthogonal_(const Tensor& x, double gain, RandomKey key) {
   if (skipping || x.numel() == 0) return;
   const int64_t rows = x.size(0), columns = x.numel() / rows;
   const int64_t n = std::min(rows, columns), length = std::max(rows, columns);
-  std::vector<double> q = randn({n, length}, key, {.dtype = f64}).to_vector<double>();
+  std::vector<double> q =
+      randn({n, length}, key, {.dtype = f64, .device = cpu}).to_vector<double>();
   // Gram–Schmidt, each vector twice, so that it is orthogonal to the last bit. It is the QR
   // factorisation with a positive diagonal in R, the one that makes Q uniform.
   for (int64_t i = 0; i < n; ++i) {
@@ -159,7 +160,7 @@ void orthogonal_(const Tensor& x, double gain, RandomKey key) {
     norm = std::sqrt(norm);
     for (int64_t k = 0; k < length; ++k) v[k] /= norm;
   }
-  Tensor values = empty({rows, columns}, {.dtype = f64});
+  Tensor values = empty({rows, columns}, {.dtype = f64, .device = cpu});
   double* out = values.data<double>();
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < columns; ++c)

@@ -29,6 +29,7 @@ class SkipInit {
 template <class M>
 int64_t count_parameters(const typename M::Options& options) {
   const SkipInit skip;
+  const DefaultDevice host(cpu);
   return M(options).parameter_count();
 }
 

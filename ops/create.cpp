@@ -18,7 +18,7 @@ template <class F>
 Tensor made_on_host(const char* op, const Shape& shape, TensorOptions options, F fill) {
   check_sizes(op, shape);
   NoGrad guard;
-  Tensor x = empty(shape, {.dtype = options.dtype});
+  Tensor x = empty(shape, {.dtype = options.dtype, .device = cpu});
   fill(x);
   x = x.to(options.device);
   return options.requires_grad ? x.set_requires_grad() : x;
@@ -311,13 +311,13 @@ Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options) {
       [=](Device device) { return cuda::randint(shape, low, range, next_random_key(), device); });
 }
 
-Tensor randperm(Int n) {
+Tensor randperm(Int n, Device device) {
   check(n >= 0 && n <= int64_t(1) << 32, "randperm", "n = ", n, "; accepted: 0 to 2^32");
-  Tensor x = arange(n);
+  Tensor x = arange(n, {.dtype = i64, .device = cpu});
   int64_t* y = x.data<int64_t>();
   const RandomKey key = next_random_key();
   for (int64_t i = n - 1; i > 0; --i) std::swap(y[i], y[below(uint64_t(i) + 1, key, uint64_t(i))]);
-  return x;
+  return x.to(device);
 }
 
 }  // namespace stretto

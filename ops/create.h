@@ -28,7 +28,7 @@ Tensor eye(Int n, TensorOptions options = {});
 /// Values in row-major order; the dtype is T's (float, double, BFloat16, int64_t,
 /// int32_t, uint8_t or bool). Throws when the counts differ.
 template <class T>
-Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = cpu);
+Tensor tensor(const std::vector<T>& values, const Shape& shape, Device device = default_device());
 template <class T>
 Tensor tensor(std::initializer_list<T> values) {
   return tensor(std::vector<T>(values), Shape{int64_t(values.size())});
@@ -46,7 +46,7 @@ Tensor randn(const Shape& shape, RandomKey key, TensorOptions options = {});
 void normal_draws(RandomKey key, int64_t first, int64_t n, float* y);
 /// Integers in [low, high), at most 2^32 of them; i64 by default.
 Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options = {.dtype = i64});
-/// 0 … n−1 in random order, i64 [n], on the CPU.
-Tensor randperm(Int n);
+/// 0 … n−1 in random order, i64 [n]; the host makes it.
+Tensor randperm(Int n, Device device = default_device());
 
 }  // namespace stretto

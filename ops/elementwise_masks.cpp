@@ -20,7 +20,7 @@ namespace {
 
 template <class F>
 Tensor compare_cpu(const Tensor& a, const Tensor& b, const Shape& shape) {
-  Tensor y = empty(shape, {.dtype = boolean});
+  Tensor y = empty(shape, {.dtype = boolean, .device = cpu});
   dispatch(a.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!std::is_same_v<T, bool>)
@@ -88,7 +88,7 @@ Tensor combine(const char* op, const Tensor& a, const Tensor& b, F f) {
   return on_device(
       a.to(boolean),
       [&](const Tensor& u, const Tensor& v) {
-        Tensor y = empty(shape, {.dtype = boolean});
+        Tensor y = empty(shape, {.dtype = boolean, .device = cpu});
         binary_loop<bool, bool>(u, v, y, f);
         return y;
       },

@@ -33,13 +33,13 @@ std::string out_of_range(const Shape& shape, int64_t position, int64_t value,
   return str("index ", value, " at position ", at, " is out of range: ", what);
 }
 
-// The indices as row-major i64, all in [0, n); `what` names their target in the error, which a GPU
-// reports when the host waits for it.
-template <class... What>
-Tensor checked_index(const char* op, const Tensor& given, int64_t n, const What&... what) {
+}  // namespace
+
+Tensor checked_index(const char* op, const Tensor& given, int64_t n, const std::string& target) {
+  check_index_dtype(op, given);
   const Tensor index = given.detach().to(i64).contiguous();
   if (index.device().is_cuda() && n > 0) {
-    const auto text = [shape = index.shape(), target = str(what...)](int64_t at, int64_t value) {
+    const auto text = [shape = index.shape(), target](int64_t at, int64_t value) {
       return out_of_range(shape, at, value, target);
     };
     return cuda::checked_indices(op, index, n, 0, text);
@@ -49,12 +49,14 @@ Tensor checked_index(const char* op, const Tensor& given, int64_t n, const What&
   if (all_below(values, here.numel(), n)) return index;
   int64_t i = 0;
   while (values[i] >= 0 && values[i] < n) ++i;
-  fail(op, out_of_range(index.shape(), i, values[i], str(what...)));
+  fail(op, out_of_range(index.shape(), i, values[i], target));
 }
+
+namespace {
 
 Tensor checked_along(const char* op, const Tensor& index, const Tensor& x, int64_t d) {
   const int64_t n = x.shape()[d];
-  return checked_index(op, index, n, "dimension ", d, " of ", x, " has size ", n);
+  return checked_index(op, index, n, str("dimension ", d, " of ", x, " has size ", n));
 }
 
 int64_t product(const Shape& shape, int64_t begin, int64_t end) {
@@ -363,9 +365,8 @@ Tensor scatter_add(const Tensor& x, Int d, const Tensor& given, const Tensor& so
 Tensor embedding(const Tensor& table, const Tensor& ids) {
   check(table.dim() == 2, "embedding", "table ", table, "; needs 2 dimensions, [V, D]");
   check_same_device("embedding", {&table, &ids});
-  check_index_dtype("embedding", ids);
   const int64_t rows = table.shape()[0];
-  const Tensor index = checked_index("embedding", ids, rows, "the table has ", rows, " rows");
+  const Tensor index = checked_index("embedding", ids, rows, str("the table has ", rows, " rows"));
   Shape shape = ids.shape();
   shape.push_back(table.shape()[1]);
   return take("embedding", table, 0, index.view({-1})).view(shape);

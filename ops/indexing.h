@@ -2,6 +2,7 @@
 // the first that does not); gradients of repeated indices add up in a fixed order.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/tensor.h"
@@ -25,6 +26,11 @@ Tensor index_select(const Tensor& x, Int d, const Tensor& index);
 /// x with source[.., i, ..] added at [.., index[.., i, ..], ..] along d. Differentiable in x and
 /// source.
 Tensor scatter_add(const Tensor& x, Int d, const Tensor& index, const Tensor& source);
+
+/// The indices as row-major i64, all of which must lie in [0, n): "[op] index 7 at position [0, 3]
+/// is out of range: TARGET". On a GPU that is thrown when the host next waits for it, and the
+/// result has 0 in their place.
+Tensor checked_index(const char* op, const Tensor& index, int64_t n, const std::string& target);
 
 /// Rows of a table: table [V, D], ids of any shape S → [S…, D].
 Tensor embedding(const Tensor& table, const Tensor& ids);

@@ -242,13 +242,23 @@ Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
   return reduced(square(wide(x) - wide(target)), {x.numel(), {}}, reduction, x.dtype());
 }
 
+namespace {
+constexpr const char* bce_hint = "; of logits: binary_cross_entropy_with_logits";
+}
+
 Tensor binary_cross_entropy(const Tensor& p, const Tensor& target, Reduction reduction) {
   const char* op = "binary_cross_entropy";
   check_pair(op, p, target);
-  if (p.numel() > 0) {
+  if (p.numel() > 0 && p.device().is_cuda()) {
+    const Tensor outside =
+        logical_or(lt(p.detach(), 0.0), gt(p.detach(), 1.0)).to(i64).contiguous();
+    cuda::checked_indices(op, outside.reshape({p.numel()}), 1, 0, [](int64_t at, int64_t) {
+      return str("a probability outside of [0, 1] at position ", at, bce_hint);
+    });
+  } else if (p.numel() > 0) {
     const double low = min(p.detach()).item(), high = max(p.detach()).item();
     check(!(low < 0) && !(high > 1), op, "probabilities from ", low, " to ", high,
-          "; must lie in [0, 1]; of logits: binary_cross_entropy_with_logits");
+          "; must lie in [0, 1]", bce_hint);
   }
   const Tensor x = wide(p), t = wide(target);
   return reduced(-(t * bounded_log(x) + (1.0 - t) * bounded_log(1.0 - x)), {p.numel(), {}},

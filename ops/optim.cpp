@@ -192,7 +192,7 @@ Tensor l2_norm(const Tensors& tensors) {
   if (!plain.empty() && plain[0].device().is_cuda()) return sqrt(squares_cuda(plain));
   double total = 0;
   for (const Tensor& x : plain) total = with_squares_cpu(x.to(cpu), total);
-  return scalar(std::sqrt(total), {.dtype = f64});
+  return scalar(std::sqrt(total), {.dtype = f64, .device = cpu});
 }
 
 void clip_to_norm(const Tensors& tensors, const Tensor& norm, double most) {

@@ -99,7 +99,8 @@ void sum_middle(const T* x, A* y, int64_t outer, int64_t n, int64_t inner) {
     return;
   }
   const Tensor partial =
-      chunks == 1 ? Tensor() : empty({outer, chunks, inner}, {.dtype = dtype_of<A>()});
+      chunks == 1 ? Tensor()
+                  : empty({outer, chunks, inner}, {.dtype = dtype_of<A>(), .device = cpu});
   A* sums = chunks == 1 ? y : partial.data<A>();
   parallel_for(outer * chunks * tiles, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
@@ -126,7 +127,7 @@ Tensor sum_row_major(const Tensor& x, const Plan& plan, double scale) {
   Tensor sums;
   int64_t inner = 1;
   const auto pass = [&](int64_t outer, int64_t n) {
-    const Tensor y = empty({outer, inner}, {.dtype = dtype_of<A>()});
+    const Tensor y = empty({outer, inner}, {.dtype = dtype_of<A>(), .device = cpu});
     if (sums.defined()) {
       sum_middle(sums.data<A>(), y.data<A>(), outer, n, inner);
     } else {
@@ -145,7 +146,7 @@ Tensor sum_row_major(const Tensor& x, const Plan& plan, double scale) {
     pass(outer, n);
   }
   if (!sums.defined()) pass(1, 1);  // 0-d
-  Tensor y = empty(plan.kept, {.dtype = dtype_of<R>()});
+  Tensor y = empty(plan.kept, {.dtype = dtype_of<R>(), .device = cpu});
   const A* from = sums.data<A>();
   R* to = y.data<R>();
   parallel_for(y.numel(), 32768, [&](int64_t begin, int64_t end) {
@@ -311,7 +312,7 @@ Tensor cumsum_cpu(const Tensor& x, int64_t d) {
   return dispatch(x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     using R = sum_result_t<T>;
-    const Tensor sums = empty(x.shape(), {.dtype = dtype_of<R>()});
+    const Tensor sums = empty(x.shape(), {.dtype = dtype_of<R>(), .device = cpu});
     const int64_t width = std::clamp<int64_t>(inner, 1, 512), tiles = (inner + width - 1) / width;
     parallel_for(outer * tiles, rows_per_chunk(n * width), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {

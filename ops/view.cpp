@@ -339,7 +339,7 @@ Tensor above_diagonal(const char* op, const Tensor& x, int64_t k) {
   check(x.dim() >= 2, op, "needs at least 2 dimensions, got ", x);
   const int64_t rows = x.size(-2), columns = x.size(-1);
   if (x.device().is_cuda()) return cuda::above_diagonal(rows, columns, k, x.device());
-  Tensor mask = empty({rows, columns}, {.dtype = boolean});
+  Tensor mask = empty({rows, columns}, {.dtype = boolean, .device = cpu});
   bool* m = mask.data<bool>();
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j) m[i * columns + j] = j - i > k;

@@ -166,7 +166,8 @@ std::vector<Assignment> match_model(const Module& model, Matcher& matcher, bool 
         value.dtype() == n.tensor.dtype() ||
         (convert && is_floating(value.dtype()) && is_floating(n.tensor.dtype()));
     if (value.shape() != n.tensor.shape() || !dtypes_fit)
-      matcher.problem(str(matcher.named(n.name), ": file has ", value, ", the model ", wanted));
+      matcher.problem(str(matcher.named(n.name), ": file has ", value.dtype(), " ", value.shape(),
+                          ", the model ", wanted));
     assignments.push_back({n.tensor, dtypes_fit ? value.to(n.tensor.dtype()).contiguous() : value});
     matcher.need_finite(matcher.named(n.name), assignments.back().from);
   }

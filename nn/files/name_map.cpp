@@ -276,8 +276,9 @@ std::vector<NameMap::Mapped> NameMap::operator()(const std::vector<NamedTensor>&
       Shape rest = x.shape();
       if (x.dim() >= 1) rest[0] = first.tensor.dim() >= 1 ? first.tensor.size(0) : 0;
       check(x.dim() >= 1 && rest == first.tensor.shape() && x.dtype() == first.tensor.dtype(),
-            "load", one_line(source.name), ": file has ", x, ", which cannot follow ",
-            one_line(first.name), ", ", first.tensor);
+            "load", one_line(source.name), ": file has ", x.dtype(), " ", x.shape(),
+            ", which cannot follow ", one_line(first.name), ", ", first.tensor.dtype(), " ",
+            first.tensor.shape());
       pieces.push_back(x);
     }
     const std::string origin =

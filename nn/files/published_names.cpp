@@ -50,7 +50,9 @@ NameMap transformer_xl_names(const TransformerXL::Options& o, TransformerXLSourc
   const auto reversed = [](const Tensor& rows) {
     std::vector<int64_t> order;
     for (int64_t i = rows.dim() == 0 ? 0 : rows.size(0); i-- > 0;) order.push_back(i);
-    return order.empty() ? rows : index_select(rows, 0, tensor(order, {int64_t(order.size())}));
+    return order.empty()
+               ? rows
+               : index_select(rows, 0, tensor(order, {int64_t(order.size())}, rows.device()));
   };
   for (const char* name : {"cluster_weight", "cluster_bias"}) {
     const std::string theirs = str("crit.", name), target = str("output.", name);

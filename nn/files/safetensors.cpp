@@ -119,7 +119,7 @@ class SafetensorsFile::Shard {
     if (!known)
       bad(in_quotes(entry.name), ": dtype ", in_quotes(entry.dtype),
           " is not supported; accepted: ", dtype_names());
-    Tensor x = empty(entry.shape, {.dtype = known->dtype});
+    Tensor x = empty(entry.shape, {.dtype = known->dtype, .device = cpu});
     // A half is read into the second part of its place, and widened from the first on.
     const int64_t bytes = entry.end - entry.begin, n = x.numel();
     char* to = static_cast<char*>(x.raw_data());

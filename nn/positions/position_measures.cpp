@@ -128,7 +128,7 @@ Tensor identical_token_attention(const std::function<Tensor(const Tensor& tokens
           length, "]");
     const int64_t heads = s.size(1);
     if (!sums.defined()) {
-      sums = zeros({heads, length, length}, {.dtype = f64});
+      sums = zeros({heads, length, length}, {.dtype = f64, .device = cpu});
       tops.assign(size_t(heads), -std::numeric_limits<double>::infinity());
     }
     check(sums.size(0) == heads, op, "scores ", s, " after those of ", sums.size(0), " heads");

@@ -12,6 +12,10 @@ Tensor LagSinusoids::operator()(int64_t past, int64_t future, int64_t d,
                                 TensorOptions options) const {
   check(past >= 0 && future >= 0, "LagSinusoids", "lags ", past, " to ", -future,
         "; both ends must lie on either side of 0");
+  const auto make = [&](int64_t first, TensorOptions o) {
+    return stretto::nn::sinusoids(first + future + 1, d, Sinusoid::concatenated, first, -1, o);
+  };
+  if (options.device.is_cuda()) return make(past, options);  // which are kept there
   std::lock_guard lock(mutex_);
   const bool enough = kept_.defined() && past <= past_ && past_ + future < kept_.size(0) &&
                       kept_.dtype() == options.dtype && kept_.device() == options.device &&
@@ -19,8 +23,7 @@ Tensor LagSinusoids::operator()(int64_t past, int64_t future, int64_t d,
   if (!enough) {
     // Memories grow by a segment at a time; twice as far back leaves room for many.
     const int64_t first = std::max(past, std::min(2 * past, 2 * past_));
-    kept_ = stretto::nn::sinusoids(first + future + 1, d, Sinusoid::concatenated, first, -1,
-                                   {.dtype = options.dtype, .device = options.device});
+    kept_ = make(first, {.dtype = options.dtype, .device = options.device});
     past_ = first;
   }
   return kept_.slice(0, past_ - past, past_ + future + 1);

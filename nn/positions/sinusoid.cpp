@@ -23,7 +23,7 @@ Tensor sinusoids(const std::vector<double>& positions, int64_t d, Sinusoid layou
   for (int64_t i = 0; i < (interleaved ? (d + 1) / 2 : half); ++i)
     rates.push_back(std::pow(10000.0, -double(i) / denominator));
 
-  Tensor table = zeros({n, d}, {.dtype = f64});
+  Tensor table = zeros({n, d}, {.dtype = f64, .device = cpu});
   double* row = table.data<double>();
   for (int64_t t = 0; t < n; ++t, row += d) {
     for (int64_t i = 0; i < int64_t(rates.size()); ++i) {
@@ -45,7 +45,7 @@ Tensor sinusoids(int64_t n, int64_t d, Sinusoid layout, int64_t first, int64_t s
   const auto make = [&] {
     std::vector<double> positions(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) positions[size_t(i)] = double(first + i * step);
-    return sinusoids(positions, d, layout, {.dtype = options.dtype});
+    return sinusoids(positions, d, layout, {.dtype = options.dtype, .device = cpu});
   };
   Tensor table =
       device_table(options.device, make, "sinusoids", n, d, layout, first, step, options.dtype);

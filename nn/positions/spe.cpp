@@ -145,7 +145,7 @@ void Spe::copy_settings(const Module& from) {
 }
 
 Tensor Spe::frozen_key(const char* name) {
-  const Tensor frozen = host_buffer(name, zeros({2}, {.dtype = i64}));
+  const Tensor frozen = host_buffer(name, zeros({2}, {.dtype = i64, .device = cpu}));
   if (SkipInit::active()) return frozen;
   const RandomKey key = next_random_key();
   Tensor(frozen).copy_(stretto::tensor<int64_t>({int64_t(key.seed), int64_t(key.stream)}));

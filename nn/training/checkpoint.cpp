@@ -66,7 +66,8 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
     const Tensor steps = matcher.take(prefix + "steps");
     if (!steps.defined()) continue;
     if (steps.dtype() != i64 || steps.dim() != 0) {
-      matcher.problem(str(prefix, "steps: file has ", steps, ", expected i64 []"));
+      matcher.problem(
+          str(prefix, "steps: file has ", steps.dtype(), " ", steps.shape(), ", expected i64 []"));
       continue;
     }
     states[i].steps = *steps.data<int64_t>();
@@ -76,8 +77,8 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
       const Tensor value = matcher.take(prefix + slot);
       if (!value.defined()) continue;
       if (value.shape() != parameters[i].shape() || value.dtype() != dtype)
-        matcher.problem(str(prefix, slot, ": file has ", value, ", the optimiser ", dtype, " ",
-                            parameters[i].shape()));
+        matcher.problem(str(prefix, slot, ": file has ", value.dtype(), " ", value.shape(),
+                            ", the optimiser ", dtype, " ", parameters[i].shape()));
       matcher.need_finite(prefix + slot, value);
       states[i].tensors.push_back({slot, value});
     }
@@ -106,7 +107,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string prefix = "optim." + names[i] + ".";
       const auto& [steps, kept] = optimizer->state()[i];
-      tensors.push_back({prefix + "steps", tensor(std::vector<int64_t>{steps}, {})});
+      tensors.push_back({prefix + "steps", tensor(std::vector<int64_t>{steps}, {}, cpu)});
       for (const NamedTensor& n : kept) tensors.push_back({prefix + n.name, n.tensor});
     }
   }

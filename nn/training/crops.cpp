@@ -41,7 +41,7 @@ Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64
       targets.push_back(i + 1 < sequence.size() ? sequence[i + 1] : not_scored);
     }
   const Shape shape{int64_t(sequences.size()), int64_t(n)};
-  return {tensor(inputs, shape), tensor(targets, shape)};
+  return {tensor(inputs, shape, cpu), tensor(targets, shape, cpu)};
 }
 
 }  // namespace stretto::nn

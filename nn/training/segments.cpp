@@ -26,7 +26,7 @@ Batch make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t leng
     }
   }
   const Shape shape{int64_t(rows.size()), length};
-  return {tensor(inputs, shape), tensor(targets, shape)};
+  return {tensor(inputs, shape, cpu), tensor(targets, shape, cpu)};
 }
 
 }  // namespace

@@ -207,7 +207,7 @@ class Worker {
     int64_t most_keys = 0;
     each_strip(p, 0, 0, [&](const Strip& s) { most_keys = std::max(most_keys, s.keys); });
     const int64_t rows = std::min(p.block_rows(), p.m);
-    const TensorOptions options{.dtype = dtype_of<T>()};
+    const TensorOptions options{.dtype = dtype_of<T>(), .device = cpu};
     weights_ = empty({rows, most_keys}, options);
     gradient_ = empty({rows, most_keys}, options);
     band_ = empty({rows, std::max<int64_t>(0, most_keys + rows - 1)}, options);
@@ -431,7 +431,7 @@ void backward(const Problem& p, const Operands& x, const Tensor& rescaling, cons
 Tensors gradients(const Problem& p, const Operands& x, const Tensor& rescaling,
                   const Tensor& grad) {
   const DType type = x.q.dtype();
-  const TensorOptions options{.dtype = type};
+  const TensorOptions options{.dtype = type, .device = cpu};
   Operands g{.q = heads_inside(p.batch, p.heads, p.m, p.d, type, false),
              .k = heads_inside(p.batch, p.groups, p.n, p.d, type, true),
              .v = heads_inside(p.batch, p.groups, p.n, p.dv, type, true)};

@@ -123,7 +123,7 @@ class Worker {
     const auto apart = [](int64_t n) { return (n + 15) / 16 * 16; };
     int64_t size = 0;
     for (const auto& [part, n] : parts) size += apart(n);
-    memory_ = empty({size}, {.dtype = dtype_of<T>()});
+    memory_ = empty({size}, {.dtype = dtype_of<T>(), .device = cpu});
     T* next = memory_.template data<T>();
     for (const auto& [part, n] : parts) *part = std::exchange(next, next + apart(n));
   }
@@ -345,11 +345,11 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
   };
   const DType type = q.dtype();
   const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type, false);
-  const Tensor totals = empty({p.batch, p.heads, p.m}, {.dtype = type});
+  const Tensor totals = empty({p.batch, p.heads, p.m}, {.dtype = type, .device = cpu});
   const Inputs in = inputs_of(q, k, v);
   Sums sums;
   if (state) {
-    sums.after = empty({p.batch, p.groups, p.f, p.width()}, {.dtype = type});
+    sums.after = empty({p.batch, p.groups, p.f, p.width()}, {.dtype = type, .device = cpu});
     if (state->sums.defined()) sums.before = state->sums.detach().contiguous();
   }
   type == f64 ? forward<double>(p, in, sums, out, totals)

@@ -20,7 +20,7 @@ struct AttentionMask {
 /// Which keys each query may see under causal, window and block: bool [M, N], true = masked out.
 /// Undefined when none is set.
 Tensor attention_mask(int64_t n_queries, int64_t n_keys, const AttentionMask& mask,
-                      Device device = cpu);
+                      Device device = default_device());
 
 /// Keys begin … end − 1.
 struct KeyRange {

@@ -245,7 +245,7 @@ void backward(const Setting& s, const Tensor& x_, const Tensor& projection, cons
   const Index<T>* place = places.defined() ? places.data<Index<T>>() : nullptr;
   const Tiles tiles(into, s);
   tiles.each([&](int64_t b, int64_t h, int64_t i0, int64_t n) {
-    const Tensor du = empty({n, s.w}, {.dtype = dtype_of<T>()}),
+    const Tensor du = empty({n, s.w}, {.dtype = dtype_of<T>(), .device = cpu}),
                  factors = empty({n}, options_of(du));
     T *to = du.data<T>(), *factor = factors.data<T>();
     if (s.kind == Kind::generalised)
@@ -311,7 +311,7 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   const Tensor y = empty({x.size(0), x.size(1), x.size(2), s.features()}, options_of(x));
   Tensor places;
   if (s.keeps_place() && recording({x}))
-    places = empty({x.numel() / s.d}, {.dtype = type == f64 ? i64 : i32});
+    places = empty({x.numel() / s.d}, {.dtype = type == f64 ? i64 : i32, .device = cpu});
   type == f64 ? forward<double>(s, rows, w, y, places) : forward<float>(s, rows, w, y, places);
   const bool again = s.kind == Kind::generalised;
   // Gradients: dx' = Σ_w du_w ω_w + (dless) x', du = ±g · y, dless = −Σ g · y.

@@ -172,7 +172,7 @@ void convolve_directly(const Problem& q, const T* x, const T* w, T* y) {
   parallel_for(q.filters() * q.uses(), grain, [&](int64_t begin, int64_t end) {
     // x with the zeros that are met around each row; a last vector may read some more.
     const int64_t pitch = columns.length + columns.taps - 1 + 64;
-    const Tensor padded = empty({rows.n, pitch}, {.dtype = dtype_of<T>()});
+    const Tensor padded = empty({rows.n, pitch}, {.dtype = dtype_of<T>(), .device = cpu});
     T* const buffer = padded.data<T>();
     const int64_t before = columns.taps - 1 - columns.offset;
     std::memset(buffer, 0, size_t(rows.n * pitch) * sizeof(T));

@@ -156,7 +156,7 @@ class FftWorkspace {
  public:
   FftWorkspace(int64_t pairs, int64_t plane)
       : plane_((plane + 15) / 16 * 16 + 16),
-        memory_(empty({2 * pairs * plane_}, {.dtype = dtype_of<T>()})) {}
+        memory_(empty({2 * pairs * plane_}, {.dtype = dtype_of<T>(), .device = cpu})) {}
   Planes<T> operator[](int64_t pair) const {
     T* at = memory_.template data<T>() + 2 * pair * plane_;
     return {at, at + plane_};

@@ -124,7 +124,7 @@ SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const
       SpeOperand& o = call.sides[int(side)];
       if (b.needs(size_t(side))) result[size_t(side)] = o.dx = like(o.x, s->d);
     }
-    if (b.needs(2)) call.d_factors = zeros(in[2].shape(), {.dtype = f64});
+    if (b.needs(2)) call.d_factors = zeros(in[2].shape(), {.dtype = f64, .device = cpu});
     if (b.needs(3)) result[3] = call.d_rows = zeros_like(in[3]);
     spe_backward(*s, code, {call}, sums);
     if (b.needs(2)) result[2] = call.d_factors.to(in[2].dtype());

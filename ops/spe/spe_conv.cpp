@@ -12,6 +12,7 @@
 #include <cmath>
 
 #include "core/blas.h"
+#include "cuda/spe.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/fft/fft_conv.h"
@@ -64,6 +65,11 @@ struct ConvSource : SpeSource {
     const int64_t y0 = span.p0 / plane.columns, y1 = std::max(span.p0, span.p1 - 1) / plane.columns;
     return {y0, y1 - y0 + plane.tap_rows, 0, plane.columns + plane.taps - 1};
   }
+  // Of the noise of one head and dimension, index h·D + d, at row y, column x.
+  int64_t first_draw(int64_t index, int64_t y, int64_t x) const {
+    const int64_t pitch = plane.image ? plane.columns + plane.taps - 1 : 0;
+    return index * draws_apart + (y * pitch + x) * realizations;
+  }
   template <class T>
   void read_noise(int64_t index, Window w, T* to) const;
   Tensor noise_in(Window w, const Tensor& like) const;
@@ -82,7 +88,6 @@ struct ConvSource : SpeSource {
 template <class T>
 void ConvSource::read_noise(int64_t index, Window w, T* to) const {
   const int64_t n = w.nx * realizations;
-  const int64_t pitch = plane.image ? plane.columns + plane.taps - 1 : 0;
   const auto copy = [&](const auto* from, int64_t count) {
     for (int64_t i = 0; i < count; ++i) *to++ = T(from[i]);
   };
@@ -92,7 +97,7 @@ void ConvSource::read_noise(int64_t index, Window w, T* to) const {
       given.dtype() == f64 ? copy(given.data<double>() + at, n) : copy(given.data<float>() + at, n);
       continue;
     }
-    const int64_t first = index * draws_apart + (y * pitch + w.x0) * realizations;
+    const int64_t first = first_draw(index, y, w.x0);
     if constexpr (std::is_same_v<T, float>) {
       normal_draws(key, first, n, to);
       to += n;
@@ -126,7 +131,7 @@ class ConvRows : public SpeRows<T> {
 
   ConvRows(const ConvSource& s, const Tensors& inputs, const Tensors& gradients)
       : source_(s), plane_(s.plane), r_(s.realizations), inputs_(inputs), gradients_(gradients) {
-    const TensorOptions options{.dtype = dtype_of<T>()};
+    const TensorOptions options{.dtype = dtype_of<T>(), .device = cpu};
     int64_t directly = s.segment;
     while (directly > 1 && by_transforms(directly)) --directly;
     const int64_t image_rows = plane_.image ? (directly - 2) / plane_.columns + 2 : 1;
@@ -149,7 +154,7 @@ class ConvRows : public SpeRows<T> {
     window_ = source_.window(span);
     transformed_ = by_transforms(span.size());
     if (transformed_) {
-      const Tensor z = empty({window_.nx, r_}, {.dtype = dtype_of<T>()});
+      const Tensor z = empty({window_.nx, r_}, {.dtype = dtype_of<T>(), .device = cpu});
       source_.read_noise(index_, window_, z.data<T>());
       transposed_ = z.transpose(0, 1).contiguous();
       for (Tensor& code : codes_) code = {};
@@ -241,7 +246,7 @@ class ConvRows : public SpeRows<T> {
   }
 
   void add_transformed(Side side, SpeSpan span, const T* g) {
-    const Tensor rows = empty({span.size(), r_}, {.dtype = dtype_of<T>()});
+    const Tensor rows = empty({span.size(), r_}, {.dtype = dtype_of<T>(), .device = cpu});
     std::copy_n(g, rows.numel(), rows.data<T>());
     const int64_t at = span.p0 - span_.p0;
     const Tensor z = transposed_.slice(1, at, at + span.size() + plane_.taps - 1);
@@ -267,7 +272,13 @@ class ConvRows : public SpeRows<T> {
 
 // [H, D, R, ny, nx], of the dtype and on the device of `like`.
 Tensor ConvSource::noise_in(Window w, const Tensor& like) const {
-  const Tensor z = empty({heads, d, w.ny, w.nx, realizations}, {.dtype = like.dtype()});
+  const Shape shape{heads, d, w.ny, w.nx, realizations};
+  if (like.device().is_cuda() && !given.defined()) {
+    const Tensor z = empty({heads * d, w.ny, w.nx * realizations}, options_of(like));
+    cuda::fill_normal_rows(z, key, draws_apart, first_draw(0, w.y0, w.x0), first_draw(0, 1, 0));
+    return z.view(shape).permute({0, 1, 4, 2, 3});
+  }
+  const Tensor z = empty(shape, {.dtype = like.dtype(), .device = cpu});
   const auto read = [&](auto* to) {
     parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) read_noise(i, w, to + i * w.ny * w.nx * realizations);

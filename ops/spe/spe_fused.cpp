@@ -201,9 +201,10 @@ void gate_backward(const SpeSource& s, const SpeCall& call) {
 template <class T>
 struct Gathered {
   Gathered(const SpeSource& s, int64_t most_batch)
-      : x_memory(empty({s.segment, most_batch, s.dims}, {.dtype = dtype_of<T>()})),
+      : x_memory(empty({s.segment, most_batch, s.dims}, {.dtype = dtype_of<T>(), .device = cpu})),
         t_memory(empty_like(x_memory)),
-        g_memory(empty({s.segment, most_batch, s.realizations}, {.dtype = dtype_of<T>()})) {}
+        g_memory(empty({s.segment, most_batch, s.realizations},
+                       {.dtype = dtype_of<T>(), .device = cpu})) {}
 
   void load(const Worker<T>& w, const SpeOperand& o, SpeSpan span) {
     const int64_t r = w.s.realizations;
@@ -258,7 +259,7 @@ void backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCa
   parallel_for(s.heads * chunks, 1, [&](int64_t begin, int64_t end) {
     Worker<T> worker(s, inputs, gradients);
     Gathered<T> rows(s, batch);
-    const Tensor memory = empty({n_sums, s.segment, r}, {.dtype = dtype_of<T>()});
+    const Tensor memory = empty({n_sums, s.segment, r}, {.dtype = dtype_of<T>(), .device = cpu});
     T* const sums = memory.data<T>();  // dC
     for (int64_t unit = begin; unit < end; ++unit) {
       worker.begin(unit / chunks, unit % chunks * s.dims);

@@ -68,7 +68,7 @@ AnySpeRows KeptSource::rows(const Tensors& in, const Tensors& gradients) const {
 template <class T>
 void KeptSource::make(const Tensors& plain) {
   for (Tensor& rows : kept)
-    rows = empty({heads, d, reach.size(), realizations}, {.dtype = dtype_of<T>()});
+    rows = empty({heads, d, reach.size(), realizations}, {.dtype = dtype_of<T>(), .device = cpu});
   parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
     const auto rows = std::get<SpeRowsPtr<T>>(base->rows(plain, {}));
     for (int64_t i = begin; i < end; ++i)

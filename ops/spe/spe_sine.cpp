@@ -56,7 +56,7 @@ class SineRows : public SpeRows<T> {
         segment_(s.segment),
         inputs_(inputs),
         gradients_(gradients) {
-    const TensorOptions options{.dtype = dtype_of<T>()};
+    const TensorOptions options{.dtype = dtype_of<T>(), .device = cpu};
     const bool gradient = !gradients.empty();
     omega_ = empty({(gradient ? 4 : 2) * k_, segment_}, options);
     rows_ = empty({segment_, r_}, options);

@@ -31,7 +31,7 @@ AdaptiveOptions some(int64_t div, int64_t d_model = 6) {
   return {.vocabulary = 11, .d_model = d_model, .d_embedding = 6, .cutoffs = {4, 7}, .div = div};
 }
 
-const Tensor every_word = tensor<int64_t>({9, 0, 4, 3, 7, 7, 10, 1, 6, 2, 5, 8, 0});
+Tensor every_word() { return tensor<int64_t>({9, 0, 4, 3, 7, 7, 10, 1, 6, 2, 5, 8, 0}); }
 
 // An embedding and an output layer of noise.
 struct Made : Parent {
@@ -153,9 +153,9 @@ TEST_CASE("AdaptiveEmbedding: each word from its own table, through its projecti
     for (const int64_t d_model : {6, 8}) {
       const AdaptiveOptions o = some(div, d_model);
       const Made made(o, false);
-      const Tensor x = made.embedding(every_word.slice(0, 0, 12).reshape({2, 6}));
+      const Tensor x = made.embedding(every_word().slice(0, 0, 12).reshape({2, 6}));
       REQUIRE(x.shape() == Shape{2, 6, d_model});
-      const auto words = every_word.to_vector<int64_t>();
+      const auto words = every_word().to_vector<int64_t>();
       for (size_t n = 0; n < 12; ++n) {
         int64_t i = 0;
         while (words[n] >= o.last(i)) ++i;
@@ -172,15 +172,17 @@ TEST_CASE("AdaptiveEmbedding: each word from its own table, through its projecti
         CHECK(worst_error(x.reshape({12, d_model})[int64_t(n)], tensor(expected, {d_model})) <
               1e-14);
       }
-      CHECK(same_bits(made.embedding(every_word.to(i32)), made.embedding(every_word)));
+      CHECK(same_bits(made.embedding(every_word().to(i32)), made.embedding(every_word())));
       CHECK(made.embedding(zeros({3, 0}, {.dtype = i64})).shape() == Shape{3, 0, d_model});
       for (const int64_t bad : {-1, 11})
-        CHECK_THROWS_WITH(made.embedding(tensor<int64_t>({3, bad})), Containing(str(bad)));
+        CHECK_THROWS_WITH(made.embedding(tensor<int64_t>({3, bad})).to_vector<double>(),
+                          Containing(str(bad)));
     }
-  CHECK_THROWS_WITH(Made(some(2), false).embedding(tensor<int64_t>({3, 12})),
-                    "[AdaptiveEmbedding] index 12 at position 1; the vocabulary has 11 words");
+  CHECK_THROWS_WITH(Made(some(2), false).embedding(tensor<int64_t>({3, 12})).to_vector<double>(),
+                    "[AdaptiveEmbedding] index 12 at position [1] is out of range: the vocabulary "
+                    "has 11 words");
   CHECK_THROWS_WITH(Made(some(2), false).embedding(zeros({2})),
-                    "[AdaptiveEmbedding] indices f32 [2]; must be i64 or i32");
+                    "[AdaptiveEmbedding] indices are f32; accepted: i64, i32");
 }
 
 TEST_CASE("AdaptiveEmbedding: gradients") {
@@ -196,7 +198,7 @@ TEST_CASE("AdaptiveEmbedding: gradients") {
           testing::stand_in(x[i], made.embedding.weights[i]);
           testing::stand_in(x[tables + i], made.embedding.projections[i]);
         }
-        return made.embedding(every_word);
+        return made.embedding(every_word());
       },
       leaves);
 }
@@ -271,15 +273,15 @@ TEST_CASE("AdaptiveSoftmax: per-token losses in the order of the input, by the d
     for (const bool tied : {false, true}) {
       const Made made(some(div), tied);
       const auto clusters = made.softmax.clusters();
-      const Tensor nll = made.softmax.nll(hidden, every_word);
+      const Tensor nll = made.softmax.nll(hidden, every_word());
       REQUIRE(nll.shape() == Shape{13});
-      CHECK(worst_error(nll, tensor(nll_by_loops(hidden, every_word, clusters), {13})) < 1e-13);
-      CHECK(same_bits(made.softmax.nll(hidden, every_word.to(i32)), nll));
+      CHECK(worst_error(nll, tensor(nll_by_loops(hidden, every_word(), clusters), {13})) < 1e-13);
+      CHECK(same_bits(made.softmax.nll(hidden, every_word().to(i32)), nll));
 
       const Tensor log_p = made.softmax.log_probabilities(hidden);
       REQUIRE(log_p.shape() == Shape{13, 11});
       CHECK(worst_error(sum(exp(log_p), {1}), ones({13}, {.dtype = f64})) < 1e-13);
-      CHECK(worst_error(-gather(log_p, 1, every_word.unsqueeze(1)).squeeze(1), nll) < 1e-13);
+      CHECK(worst_error(-gather(log_p, 1, every_word().unsqueeze(1)).squeeze(1), nll) < 1e-13);
     }
 }
 
@@ -287,7 +289,7 @@ TEST_CASE("AdaptiveSoftmax without clusters is one tied or untied output layer")
   AdaptiveOptions o = some(1, 8);
   o.cutoffs = {};
   const Tensor hidden = fixed_noise({2, 3, 8}, 41);
-  const Tensor targets = every_word.slice(0, 0, 6).reshape({2, 3});
+  const Tensor targets = every_word().slice(0, 0, 6).reshape({2, 3});
   for (const bool tied : {false, true}) {
     const Made made(o, tied, {tied});
     CHECK_FALSE(made.softmax.cluster_weight.defined());
@@ -301,6 +303,7 @@ TEST_CASE("AdaptiveSoftmax without clusters is one tied or untied output layer")
 }
 
 TEST_CASE("adaptive softmax: only a cluster's own rows go through it") {
+  if (default_device().is_cuda()) STRETTO_SKIP("on a GPU all rows go through all clusters");
   const Made made(some(2), false);
   const Tensor hidden = fixed_leaf({3, 6}, 42);
   const Tensor nll = made.softmax.nll(hidden, tensor<int64_t>({1, 5, 3}));  // none in cluster 2
@@ -336,11 +339,11 @@ TEST_CASE("adaptive softmax: errors") {
   const Made made(some(2), false);
   const Tensor hidden = fixed_noise({2, 6}, 43);
   for (const int64_t bad : {-1, 11})
-    CHECK_THROWS_WITH(
-        made.softmax.nll(hidden, tensor<int64_t>({3, bad})),
-        str("[adaptive_nll] index ", bad, " at position 1; the vocabulary has 11 words"));
+    CHECK_THROWS_WITH(made.softmax.nll(hidden, tensor<int64_t>({3, bad})).to_vector<double>(),
+                      str("[adaptive_nll] index ", bad,
+                          " at position [1] is out of range: the vocabulary has 11 words"));
   CHECK_THROWS_WITH(made.softmax.nll(hidden, zeros({2}, {.dtype = f64})),
-                    "[adaptive_nll] indices f64 [2]; must be i64 or i32");
+                    "[adaptive_nll] indices are f64; accepted: i64, i32");
   CHECK_THROWS_WITH(made.softmax.nll(hidden, tensor<int64_t>({3})),
                     "[adaptive_nll] hidden f64 [2, 6], targets i64 [1]; targets must be [..] for "
                     "hidden [.., D]");
