@@ -100,7 +100,14 @@ LraTraining::LraTraining(const LraSettings& s, LabelledSequences train, Device d
           {train.fingerprint(), "examples than those of --data (or of --seed without it)"}, device,
           [s](int64_t step, double progress) { return s.rate(step - 1, progress); }, 0),
       train_(std::move(train)),
-      order_(train_.size(), s.batch, shuffles(train_.size(), s.seed)) {}
+      order_(train_.size(), s.batch, shuffles(train_.size(), s.seed)) {
+  trainer.options.step_kind = [this](int64_t batch) {  // by its lengths
+    if (settings.padded_length() > 0) return int64_t(0);
+    const std::vector<int64_t> rows = order_(batch);
+    return longest_of(train_.sequences, rows) << 32 |
+           (train_.pairs() ? longest_of(train_.others, rows) : 0);
+  };
+}
 
 Tensor LraTraining::loss(int64_t step) {
   const bool pairs = train_.pairs();

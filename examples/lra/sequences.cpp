@@ -48,12 +48,17 @@ LabelledSequences LabelledSequences::part(int64_t first, int64_t count) const {
   return some;
 }
 
+int64_t longest_of(const SequenceList& list, const std::vector<int64_t>& rows) {
+  int64_t longest = 1;
+  for (const int64_t row : rows) longest = std::max(longest, list.length(row));
+  return longest;
+}
+
 namespace {
 
 void fill(const SequenceList& list, const std::vector<int64_t>& rows, int64_t length,
           Tensor& tokens, Tensor& padding) {
-  int64_t longest = 1;
-  for (const int64_t row : rows) longest = std::max(longest, list.length(row));
+  const int64_t longest = longest_of(list, rows);
   check(length == 0 || longest <= length, "make_batch", "a sequence of ", longest, " ids; at most ",
         length, " fit");
   const int64_t l = length > 0 ? length : longest;

@@ -52,6 +52,9 @@ struct SequenceBatch {
 SequenceBatch make_batch(const LabelledSequences& data, const std::vector<int64_t>& rows,
                          int64_t length = 0);
 
+/// The length of the longest of these, at least 1.
+int64_t longest_of(const SequenceList& list, const std::vector<int64_t>& rows);
+
 /// The order of n rows in each epoch, by PortableRandom.
 nn::EpochOrder::Shuffle shuffles(int64_t n, uint64_t seed);
 

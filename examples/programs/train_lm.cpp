@@ -166,8 +166,6 @@ class Run : public ModelRun<LmTraining> {
     const Device device =
         use_device(settings().steps, settings().least_memory(n_tokens),
                    "--layers, --d-model, --d-hidden, --length, --batch or the vocabulary");
-    require(!run_.cuda_graph || settings().memory == 0,
-            "--cuda-graph: a memory is another in each step; give --memory 0");
     require(corpus.valid.size() >= 2, (o_.validation.empty() ? name() : o_.validation) +
                                           ": 1 token to judge by is too few; 2 are needed");
     valid_ = std::move(corpus.valid);

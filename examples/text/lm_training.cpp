@@ -38,14 +38,43 @@ LmTraining::LmTraining(const LmSettings& s, nn::Tokenizer tokenizer, nn::TokenSt
                     device, cosine_of(s), s.batch * s.length),
       tokenizer_(std::move(tokenizer)),
       segments_(std::move(train), s.batch, s.length) {
-  trainer.options.after_step = [this](const nn::StepResult&) { memory_ = std::move(after_); };
+  trainer.options.after_step = [this](const nn::StepResult&) {
+    if (after_) memory_ = std::move(*after_);
+    after_.reset();
+    if (trainer.options.cuda_graph && memory_is_full()) keep_in_place();
+  };
+  trainer.options.step_kind = [this](int64_t step) {
+    return segments_.starts_epoch(step) || !memory_is_full() ? -1 : 0;
+  };
+}
+
+bool LmTraining::memory_is_full() const { return memory_.length() == settings.memory; }
+
+void LmTraining::keep_in_place() {
+  if (place_.empty()) {
+    for (const Tensor& m : memory_.layers) place_.push_back(m.clone());
+  } else {
+    for (size_t i = 0; i < place_.size(); ++i)
+      if (!place_[i].same(memory_.layers[i])) place_[i].copy_(memory_.layers[i]);
+  }
+  memory_.layers = place_;
 }
 
 Tensor LmTraining::loss(int64_t step) {
   const auto [inputs, targets] =
       trainer.fed_batch(step, [this](int64_t i) { return segments_(i); });
+  if (settings.memory == 0) return mean(model.nll(inputs, targets));
+  if (trainer.options.cuda_graph && trainer.options.step_kind(step) == 0) {
+    // A replay reads and writes one memory, of which backward gets a copy.
+    keep_in_place();
+    nn::TransformerXL::Memory memory;
+    for (const Tensor& m : memory_.layers) memory.layers.push_back(m.clone());
+    const Tensor loss = mean(model.nll(inputs, targets, &memory));
+    for (size_t i = 0; i < place_.size(); ++i) place_[i].copy_(memory.layers[i]);
+    return loss;
+  }
   after_ = segments_.starts_epoch(step) ? nn::TransformerXL::Memory() : memory_;
-  return mean(model.nll(inputs, targets, settings.memory > 0 ? &after_ : nullptr));
+  return mean(model.nll(inputs, targets, &*after_));
 }
 
 void LmTraining::keep(nn::TrainingState& state) const {

@@ -2,6 +2,7 @@
 // that continues it bit for bit.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,15 @@ class LmTraining : public ModelTraining<nn::TransformerXL, nn::Adam, LmSettings>
   void keep(nn::TrainingState& state) const override;
   void take(const nn::TrainingState& state, const std::string& path) override;
 
+  bool memory_is_full() const;
+  void keep_in_place();
+
   nn::Tokenizer tokenizer_;
   const nn::OrderedSegments segments_;
-  nn::TransformerXL::Memory memory_, after_;  // before and after the segment of the last loss
+  nn::TransformerXL::Memory memory_;
+  std::optional<nn::TransformerXL::Memory> after_;  // the segment of the last loss, which counts
+                                                    // when the step is made
+  Tensors place_;  // where a full memory is kept for steps that are replayed
 };
 
 /// The vocabulary of a checkpoint.

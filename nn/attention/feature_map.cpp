@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "autograd/replay.h"
+#include "core/gpu_runtime.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -52,6 +53,7 @@ std::string ReluFeatures::label() const { return str("ReluFeatures(+ ", epsilon,
 Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms) {
   check(rows >= 0 && d >= 1, "orthogonal_features", rows, " rows of ", d,
         " numbers; accepted: 0 or more rows of 1 or more");
+  const DefaultDevice host(cpu);
   Tensors blocks{empty({0, d}, {.dtype = f64})};
   for (int64_t at = 0; at < rows; at += d) {
     const auto block = uint64_t(at / d);
@@ -82,8 +84,9 @@ Favor::Favor(Module& parent, HeadShape shape, Options o)
     : FeatureMap(parent),
       options(checked(o)),
       projection(buffer("projection", empty({rows_of(options), shape.d_key}))),
-      schedule(options.redraw > 0 ? host_buffer("schedule", zeros({4}, {.dtype = i64}))
-                                  : Tensor()) {
+      schedule(options.redraw > 0
+                   ? host_buffer("schedule", zeros({4}, {.dtype = i64, .device = cpu}))
+                   : Tensor()) {
   if (SkipInit::active()) return;
   const RandomKey key = next_random_key();
   projection.copy_(draw(key, 0));
@@ -93,17 +96,17 @@ Favor::Favor(Module& parent, HeadShape shape, Options o)
 
 Tensor Favor::draw(RandomKey key, uint64_t number) const {
   const RandomKey own = derived_key(key, number);
-  if (!options.orthogonal) return randn(projection.shape(), own, {.dtype = f64});
+  if (!options.orthogonal) return randn(projection.shape(), own, {.dtype = f64, .device = cpu});
   return orthogonal_features(projection.size(0), projection.size(1), own, options.norms);
 }
 
-void Favor::advance() const {
+void Favor::advance(bool counts) const {
   std::vector<int64_t> s = schedule.to_vector<int64_t>();
   if (s[3] >= options.redraw) {
     s[3] = 0;
     Tensor(projection).copy_(draw({uint64_t(s[0]), uint64_t(s[1])}, uint64_t(++s[2])));
   }
-  if (backward_follows()) ++s[3];
+  if (counts) ++s[3];
   Tensor(schedule).copy_(stretto::tensor(s, {4}));
 }
 
@@ -116,8 +119,16 @@ Tensor Favor::next_call() const {
 Tensor Favor::current(bool next) const {
   const bool needed_later = backward_follows() || running_again();
   return replayed("the projection of Favor", [&] {
+    const Device device = projection.device();
+    if (next && device.is_cuda() && cuda::capturing(device.index)) {
+      cuda::before_replay(device.index, [this, counts = backward_follows()] {
+        const std::lock_guard lock(mutex_);
+        advance(counts);
+      });
+      next = false;
+    }
     const std::lock_guard lock(mutex_);
-    if (next) advance();
+    if (next) advance(backward_follows());
     return training() || needed_later ? projection.detach().clone() : projection.detach();
   });
 }

@@ -110,7 +110,7 @@ class Favor : public FeatureMap {
 
  private:
   Tensor draw(RandomKey key, uint64_t number) const;
-  void advance() const;
+  void advance(bool counts) const;
   Tensor current(bool next) const;
 
   mutable std::mutex mutex_;  // of the buffers

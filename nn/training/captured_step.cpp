@@ -26,21 +26,31 @@ CapturedStep::CapturedStep(Device device, Step step, int eager)
 
 CapturedStep::~CapturedStep() = default;
 
-Tensor CapturedStep::operator()() {
-  if (device_.is_cpu()) return step_();
-  if (eager_ > 0) {
-    --eager_;
+bool CapturedStep::captured(int64_t kind) const {
+  const auto at = kinds_.find(kind);
+  return at != kinds_.end() && at->second.graph;
+}
+
+Tensor CapturedStep::operator()(int64_t kind) {
+  if (device_.is_cpu() || kind < 0) return step_();
+  if (!kinds_.contains(kind)) {
+    if (kinds_.size() == most_kinds) return step_();
+    kinds_.emplace(kind, Kind{eager_, nullptr});
+  }
+  Kind& own = kinds_.at(kind);
+  if (own.eager > 0) {
+    --own.eager;
     return step_();
   }
-  if (!graph_) {
+  if (!own.graph) {
     auto made = std::make_unique<Captured>(device_);
     const MemoryPool::Use use(made->pool);
     made->result = step_();
     cuda::end_capture(made->graph);
-    graph_ = std::move(made);
+    own.graph = std::move(made);
   }
-  cuda::replay(graph_->graph);
-  return graph_->result;
+  cuda::replay(own.graph->graph);
+  return own.graph->result;
 }
 
 Tensors fed(Device device, const std::function<Tensors()>& make) {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 
 #include "core/storage.h"
@@ -25,6 +26,9 @@ namespace stretto::nn {
 /// Calls a step: the first `eager` times as it is, then once more while the device's work is kept,
 /// and from then on what was kept is done again as one launch, without the host. Losses, weights
 /// and random numbers are those of plain calls, to the bit. On the CPU all calls are plain.
+///
+/// Calls of one `kind` are one step; of each kind there is a graph of its own, of the first 16 that
+/// come. Calls of a negative kind, and of the kinds after those, are plain.
 ///
 /// A replay does the same work on the same memory. The step must therefore read its batch from
 /// tensors that the caller fills by copy_(), of one shape, or from fed(); must not read results on
@@ -40,16 +44,21 @@ class CapturedStep {
   CapturedStep(const CapturedStep&) = delete;
   CapturedStep& operator=(const CapturedStep&) = delete;
 
-  Tensor operator()();
-  /// Whether calls are replays by now.
-  bool captured() const { return graph_ != nullptr; }
+  Tensor operator()(int64_t kind = 0);
+  /// Whether calls of this kind are replays by now.
+  bool captured(int64_t kind = 0) const;
 
  private:
   struct Captured;
+  struct Kind {
+    int eager;  // calls that are still to come
+    std::unique_ptr<Captured> graph;
+  };
+  static constexpr size_t most_kinds = 16;
   const Device device_;
   const Step step_;
-  int eager_;
-  std::unique_ptr<Captured> graph_;
+  const int eager_;
+  std::map<int64_t, Kind> kinds_;
 };
 
 /// What make() returns, on the device. In a captured step it is called again before each replay,

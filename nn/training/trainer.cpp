@@ -87,7 +87,8 @@ StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
     if (options.cuda_graph && !captured_)
       captured_ = std::make_unique<CapturedStep>(device, [this] { return step_on_gpu(); });
     Tensor both;
-    at_step(number, [&] { both = captured_ ? (*captured_)() : step_on_gpu(); });
+    const int64_t kind = captured_ && options.step_kind ? options.step_kind(step_ * n) : 0;
+    at_step(number, [&] { both = captured_ ? (*captured_)(kind) : step_on_gpu(); });
     const auto read = both.to_vector<double>();
     check_number(number, "loss", result.loss = read[0]);
     check_number(number, "norm of the gradient", result.gradient_norm = read[1]);

@@ -51,6 +51,9 @@ struct TrainerOptions {
   /// Steps on a GPU are captured and replayed (nn/training/captured_step.h): the loss must take its
   /// batches from fed(). What is not finite is noticed after the step, not before.
   bool cuda_graph = false;
+  /// There: the kind of the step that begins with this batch (CapturedStep); unset: all are of one.
+  /// Batches of other shapes are of another kind, what cannot be captured of a negative one.
+  std::function<int64_t(int64_t batch)> step_kind = {};
   double tokens_per_step = 0;       // for the speed that is shown; 0: it is not
   bool quiet = false;               // no progress line
   std::function<bool()> stop = {};  // asked before every step; true ends the run, which can go on

@@ -94,6 +94,30 @@ TEST_CASE("a captured step's memory goes with it", "[cuda]") {
   CHECK(gpu_bytes() == before);
 }
 
+TEST_CASE("each kind of step has a graph of its own, to a number", "[cuda]") {
+  NEEDS_GPU();
+  int64_t n = 0;
+  int calls = 0;  // of the function: two for a kind, its eager one and the one that is kept
+  nn::CapturedStep step(
+      gpu,
+      [&] {
+        ++calls;
+        return ones({n}, {.device = gpu}) * 2.0;
+      },
+      1);
+  for (int round = 0; round < 3; ++round)
+    for (int64_t kind = 0; kind < 20; ++kind) {
+      n = kind + 1;
+      CHECK(same_values(step(kind).to_vector<double>(), std::vector<double>(size_t(n), 2)));
+    }
+  CHECK(calls == 2 * 16 + 3 * 4);
+  CHECK(step.captured(15));
+  CHECK_FALSE(step.captured(16));
+  for (int i = 0; i < 3; ++i) step(-1);
+  CHECK(calls == 2 * 16 + 3 * 4 + 3);
+  CHECK_FALSE(step.captured(-1));
+}
+
 TEST_CASE("a captured step on the CPU is a plain one") {
   int calls = 0;
   nn::CapturedStep step(cpu, [&] { return ones({1}) * double(++calls); });

@@ -6,13 +6,16 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <thread>
 
 #include "core/device.h"
 #include "examples/text/grammar.h"
 #include "nn/files/safetensors.h"
+#include "tests/cuda/traffic.h"
 #include "tests/examples/tiny_run.h"
 
 namespace {
@@ -150,10 +153,35 @@ TEST_CASE("programs train on a GPU as on the CPU", "[examples][cuda]") {
     REQUIRE(here.size() == 10);
     REQUIRE(there.size() == here.size());
     for (size_t i = 0; i < here.size(); ++i) CHECK(std::abs(there[i] - here[i]) <= 1e-5);
-    // A memory, classes of words that are looked up on the host, and batches of several lengths
-    // cannot be captured yet.
-    if (tiny.name == "train_lm" || tiny.name == "lra") continue;
     CHECK(losses("graph", {"--device", "cuda", "--cuda-graph"}) == there);
+  }
+}
+
+TEST_CASE("programs' steps on a GPU: tokens go up, a loss comes down", "[examples][cuda]") {
+  if (!stretto::testing::traffic()) STRETTO_SKIP("only tests/cuda/machine counts copies");
+  const std::map<std::string, int64_t> tensors{{"harmonise", 3}, {"lra", 3}};  // 2 elsewhere
+  for (const Tiny& tiny : programs()) {
+    const TempDir folder;
+    INFO(tiny.name);
+    const auto counters = [&](const std::string& steps) {
+      const std::string file = folder.file(steps);
+      setenv("MACHINE_COUNTERS", file.c_str(), 1);
+      const Ended ended =
+          run(tiny.path(),
+              tiny.command(folder.file("out" + steps),
+                           {"--device", "cuda", "--steps", steps, "--evaluate-every", "1000"}));
+      unsetenv("MACHINE_COUNTERS");
+      INFO(ended.err);
+      CHECK(ended.status == 0);
+      return read_file(file);
+    };
+    const std::string some = counters("6"), more = counters("10");
+    const stretto::testing::Traffic four =
+        stretto::testing::traffic_in(more) - stretto::testing::traffic_in(some);
+    const auto known = tensors.find(tiny.name);
+    CHECK(four.uploads == 4 * (known == tensors.end() ? 2 : known->second));
+    CHECK(four.downloads == 8);  // and with it what was found of wrong indices
+    CHECK(four.synchronisations == 4);
   }
 }
 

@@ -1,0 +1,40 @@
+// What goes between the host and the GPU, as tests/cuda/machine counts it.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "tests/support/catch.h"
+
+namespace stretto::testing {
+
+struct Traffic {
+  int64_t uploads, downloads, synchronisations;
+
+  Traffic operator-(const Traffic& o) const {
+    return {uploads - o.uploads, downloads - o.downloads, synchronisations - o.synchronisations};
+  }
+};
+
+/// Of a table of the machine's counters.
+inline Traffic traffic_in(const std::string& counters) {
+  const auto count = [&](const std::string& name) {
+    const size_t at = counters.find("\n" + name + "\t");
+    REQUIRE(at != std::string::npos);
+    return int64_t(std::stoll(counters.substr(at + name.size() + 2)));
+  };
+  return {count("uploads"), count("downloads"), count("synchronisations")};
+}
+
+/// All of it so far; nothing on a real GPU, where nobody counts.
+inline std::optional<Traffic> traffic() {
+  using Counters = const char* (*)();
+  static const auto counters = reinterpret_cast<Counters>(dlsym(RTLD_DEFAULT, "machine_counters"));
+  if (!counters) return {};
+  return traffic_in(counters());
+}
+
+}  // namespace stretto::testing
