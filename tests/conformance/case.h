@@ -57,7 +57,8 @@ struct Result {
 /// One implementation on one case, computed in `dtype` on `device`. The error of a tensor is
 /// max |got − want| / max(1, max |want|), infinite for a NaN. Error for a case whose tensors do not
 /// fit its subject.
-Result run(const Case& c, const Implementation& implementation, DType dtype, Device device = cpu);
+Result run(const Case& c, const Implementation& implementation, DType dtype,
+           Device device = default_device());
 
 /// What `worst` may be.
 double tolerance(DType dtype);

@@ -54,6 +54,7 @@ TEST_CASE("conformance cases") {
 }
 
 TEST_CASE("conformance: wrong numbers, missing tensors and broken files are noticed") {
+  const DefaultDevice host(cpu);  // of what files hold
   const testing::TempDir dir;
   const std::string path = dir.file("case.safetensors");
   const Tensor x = tensor(std::vector<double>{1, 2, 3, 4}, {2, 2});

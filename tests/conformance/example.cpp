@@ -18,7 +18,7 @@ Example::Example(const std::string& subject, const std::string& config, DType dt
 }
 
 void Example::input(const std::string& name, const Shape& shape, double scale, double shift) {
-  const Tensor x = testing::fixed_noise(shape, seed_ + 100 + leaves_.size());
+  const Tensor x = testing::fixed_noise(shape, seed_ + 100 + leaves_.size()).to(cpu);
   Entry& entry = entries_[name];
   entry.shape = shape;
   for (int64_t i = 0; i < x.numel(); ++i) {

@@ -144,7 +144,7 @@ Case encoder_example(const EncoderSetting& s, const Noise& noise) {
     weights(x, name, s.e, s.e, true);
   norms_and_feed_forward(x, s.e, s.ff);
   if (s.padding) {
-    Tensor ignored = zeros({s.b, s.l}, {.dtype = u8});
+    Tensor ignored = zeros({s.b, s.l}, {.dtype = u8, .device = cpu});
     for (int64_t i = 1; i < ignored.numel(); i += 3) ignored.data<uint8_t>()[i] = 1;
     x.constant("in.key_padding", ignored);
   }

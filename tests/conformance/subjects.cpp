@@ -44,7 +44,11 @@ std::vector<Implementation> implementations(const std::string& subject) {
     return joined;
   }();
   const auto found = all.find(subject);
-  return found == all.end() ? std::vector<Implementation>{} : found->second;
+  if (found == all.end()) return {};
+  std::vector<Implementation> here = found->second;
+  if (default_device().is_cuda())
+    std::erase_if(here, [](const Implementation& i) { return i.cpu_alone; });
+  return here;
 }
 
 }  // namespace stretto::conformance

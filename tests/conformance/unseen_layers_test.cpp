@@ -58,7 +58,7 @@ TEST_CASE("conformance, unseen: loss.adaptive_softmax") {
       x.input(str("param.bias.", i), {rows});
       if (s.div > 1) x.input(str("param.proj.", i), {s.d, width});
     }
-    Tensor target = zeros({s.n}, {.dtype = i64});
+    Tensor target = zeros({s.n}, {.dtype = i64, .device = cpu});
     for (int64_t t = 0; t < s.n; ++t) target.data<int64_t>()[t] = (5 * t + s.v - 1) % s.v;
     x.constant("in.target", target.to(s.index));
 

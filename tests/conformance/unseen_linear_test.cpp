@@ -50,7 +50,7 @@ struct Linear {
     x.input("in.k", {s.b, s.g, s.n, s.d});
     x.input("in.v", {s.b, s.g, s.n, s.dv});
     if (!s.padding) return;
-    Tensor ignored = zeros({s.b, s.n}, {.dtype = boolean});
+    Tensor ignored = zeros({s.b, s.n}, {.dtype = boolean, .device = cpu});
     for (int64_t b = 0; b < s.b; ++b)
       for (int64_t j = 0; j < s.n; ++j)
         ignored.data<bool>()[b * s.n + j] = b == 2 || (j + b) % 3 == 1;  // batch 2: every key
@@ -107,7 +107,7 @@ TEST_CASE("unseen cases: attention.favor") {
   for (const Setting& s : settings) {
     const int64_t rows = 6;
     Linear a("favor", s, str(R"(, "R": )", rows));
-    const Tensor projection = empty({rows, s.d}, {.dtype = f64});
+    const Tensor projection = empty({rows, s.d}, {.dtype = f64, .device = cpu});
     for (int64_t i = 0; i < projection.numel(); ++i)  // exact in every dtype
       projection.data<double>()[i] = double(i * i % 7 - 3) / 2;
     a.x.constant("noise.projection", projection);

@@ -39,7 +39,7 @@ struct Spe {
 
   // Exact in every dtype.
   void noise(const std::string& name, const Shape& shape) {
-    const Tensor z = empty(shape, {.dtype = f64});
+    const Tensor z = empty(shape, {.dtype = f64, .device = cpu});
     for (int64_t i = 0; i < z.numel(); ++i)
       z.data<double>()[i] = double((i * i + 3 * i) % 17 - 8) / 4;
     x.constant(name, z);

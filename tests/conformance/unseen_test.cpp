@@ -63,7 +63,7 @@ struct Attention {
     x.input("in.k", {s.b, s.g, s.n, s.d}, 1.5);
     x.input("in.v", {s.b, s.g, s.n, s.dv});
     if (!s.padding) return;
-    Tensor ignored = zeros({s.b, s.n}, {.dtype = boolean});
+    Tensor ignored = zeros({s.b, s.n}, {.dtype = boolean, .device = cpu});
     for (int64_t b = 0; b < s.b; ++b)
       for (int64_t j = 0; j < s.n; ++j)
         ignored.data<bool>()[b * s.n + j] = b == 2 || (j + b) % 3 == 1;  // batch 2: every key

@@ -27,9 +27,11 @@ template <class F>
 void on_threads(int n, F f) {
   std::vector<std::exception_ptr> errors{size_t(n)};
   std::vector<std::thread> threads;
+  const Device device = default_device();
   for (int i = 0; i < n; ++i)
     threads.emplace_back([&, i] {
       try {
+        const DefaultDevice here(device);
         f(i);
       } catch (...) {
         errors[size_t(i)] = std::current_exception();

@@ -30,7 +30,7 @@ inline double worst_error(const Tensor& got, const Tensor& want) {
 /// Equal shape, dtype and bits, whatever the layout.
 inline bool same_bits(const Tensor& a, const Tensor& b) {
   if (!(a.shape() == b.shape()) || a.dtype() != b.dtype()) return false;
-  const Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
+  const Tensor x = a.detach().to(cpu).contiguous(), y = b.detach().to(cpu).contiguous();
   const auto bytes = size_t(x.numel() * item_size(x.dtype()));
   return bytes == 0 || std::memcmp(x.raw_data(), y.raw_data(), bytes) == 0;
 }

@@ -12,6 +12,7 @@
 
 #include "autograd/tape.h"
 #include "core/random.h"
+#include "ops/create.h"
 #include "tests/support/catch.h"
 
 namespace stretto::testing {
@@ -32,11 +33,10 @@ inline Tensor strided_copy(const Tensor& x) {
 
 /// Values in [-1, 1) that depend on `stream` and the position only.
 inline Tensor fixed_noise(const Shape& shape, uint64_t stream, DType dtype = f64) {
-  Tensor x = empty(shape, {.dtype = f64});
-  for (int64_t i = 0; i < x.numel(); ++i)
-    x.data<double>()[i] =
-        2.0 * uniform_from_bits(random_bits({.seed = 77, .stream = stream}, uint64_t(i))) - 1.0;
-  return dtype == f64 ? x : x.to(dtype);
+  std::vector<double> x(size_t(shape.numel()));
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = 2.0 * uniform_from_bits(random_bits({.seed = 77, .stream = stream}, i)) - 1.0;
+  return tensor(x, shape).to(dtype);
 }
 
 /// The same as a leaf that wants a gradient.
@@ -102,8 +102,7 @@ inline void first_order(const std::string& order, const TensorFunction& f, const
   }
   compare(order + " with a strided incoming gradient",
           gradients_of(y, wanted, strided_copy(weights)), analytic, 1e-11, 1e-11);
-  Tensor one = empty({}, {.dtype = f64});
-  one.data<double>()[0] = 1;
+  const Tensor one = scalar(1, {.dtype = f64});
   Shape repeated = y.shape();
   for (int64_t& stride : repeated) stride = 0;
   const Tensor expanded = make_view(one, 0, y.shape(), repeated);
@@ -129,13 +128,13 @@ inline void first_order(const std::string& order, const TensorFunction& f, const
     if (!x.requires_grad()) continue;
     std::vector<double>& slopes = numeric.emplace_back();
     for (int64_t i = 0; i < x.numel(); ++i) {
-      double& element = x.data<double>()[i];
-      const double before = element;
-      element = before + eps;
+      Tensor element = make_view(x.detach(), x.offset() + i, {}, {});
+      const double before = element.item();
+      element.fill_(before + eps);
       const double up = value();
-      element = before - eps;
+      element.fill_(before - eps);
       const double down = value();
-      element = before;
+      element.fill_(before);
       slopes.push_back((up - down) / (2 * eps));
     }
   }

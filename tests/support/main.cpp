@@ -2,8 +2,11 @@
 // skipped, and 1 when no test matched. The last line is the tally that tests/run.sh adds up.
 
 #define CATCH_CONFIG_RUNNER
+#include <cstdlib>
 #include <iostream>
+#include <optional>
 
+#include "core/device.h"
 #include "tests/support/catch.h"
 
 #if __has_include(<catch2/catch_session.hpp>)
@@ -62,6 +65,11 @@ int main(int argc, char** argv) {
   const auto& options = session.configData();
   const bool only_tells = options.showHelp || options.libIdentify || options.listTests ||
                           options.listTags || options.listReporters;
+  // STRETTO_TEST_DEVICE=cuda: what a test makes without a device, models too, is made there.
+  std::optional<stretto::DefaultDevice> there;
+  if (const char* device = std::getenv("STRETTO_TEST_DEVICE"); device && !only_tells) {
+    there.emplace(device);
+  }
   const int status = session.run();
   if (only_tells) return status;
 

@@ -66,6 +66,20 @@ set_tests_properties(cuda_machine_decode PROPERTIES LABELS "cuda;machine" TIMEOU
 # Models there: each position and kernel against the CPU, the worked cases, a program of one file.
 set(machine_environment "STRETTO_NUM_THREADS=1;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=random")
 add_test(NAME cuda_machine_models COMMAND stretto_tests --filenames-as-tags "[#registry_test]")
+# What models, references and worked cases promise, with all of it made there.
+foreach(folder nn nn/attention nn/files nn/models nn/positions nn/published nn/training reference
+        conformance)
+  file(GLOB folder_tests RELATIVE ${PROJECT_SOURCE_DIR}/tests/${folder} CONFIGURE_DEPENDS
+       ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp)
+  list(REMOVE_ITEM folder_tests registry_test.cpp program_test.cpp)
+  list(TRANSFORM folder_tests REPLACE "(.*)\\.cpp$" "[#\\1]")
+  list(JOIN folder_tests "," folder_tests)
+  string(REPLACE "/" "_" folder ${folder})
+  add_test(NAME cuda_machine_all_${folder}
+    COMMAND stretto_tests --filenames-as-tags "${folder_tests}")
+  set_tests_properties(cuda_machine_all_${folder} PROPERTIES LABELS "cuda;machine" TIMEOUT 900
+    ENVIRONMENT "${machine_environment};STRETTO_TEST_DEVICE=cuda")
+endforeach()
 foreach(dtype f64 f32 bf16)
   add_test(NAME cuda_machine_conformance_${dtype}
     COMMAND conformance --device cuda --dtype ${dtype} ${cases})

@@ -151,7 +151,7 @@ TEST_CASE("orthogonal_features: e^(ω·x − ½|x|²) has mean 1") {
   // a block depend on each other.
   for (const auto& [d, blocks] :
        std::vector<std::pair<int64_t, int64_t>>{{8, 4000}, {16, 2000}, {32, 600}, {64, 150}}) {
-    const Tensor w = nn::orthogonal_features(d * blocks, d, {5, uint64_t(d)});
+    const Tensor w = nn::orthogonal_features(d * blocks, d, {5, uint64_t(d)}).to(default_device());
     Tensor axis = zeros({d}, {.dtype = f64});
     axis.slice(0, 0, 1).fill_(1);
     for (const Tensor& x : {axis, full({d}, 1 / std::sqrt(double(d)), {.dtype = f64})}) {
@@ -410,6 +410,7 @@ TEST_CASE("Favor: errors") {
                     "is made for");
   CHECK(o.map.label() == "Favor(4 positive, orthogonal)");
   const nn::SkipInit skip;
+  const DefaultDevice host(cpu);  // what is not filled is converted to f64
   const RandomState before = random_state();
   const Owner undrawn({.redraw = 1});
   CHECK(random_state().next_stream == before.next_stream);

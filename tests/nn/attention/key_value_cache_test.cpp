@@ -66,9 +66,11 @@ TEST_CASE("KeyValueCache: threads go on from copies of one") {
   a.go_on(start, 0, 20);
   std::vector<KeyValueCache> caches(4, start);
   std::vector<std::thread> threads;
+  const Device device = default_device();
   for (size_t i = 0; i < caches.size(); ++i)
     threads.emplace_back([&, i] {
       NoGrad guard;
+      const DefaultDevice here(device);
       const Stream own(10 + i);
       own.go_on(caches[i], 20, 120);
     });
@@ -165,6 +167,7 @@ TEST_CASE("KeyValueCache: rows in another order") {
       other.append(more, values);
       CHECK(same_bits(other.k, cat({k, more}, 2)));
       CHECK(same_bits(other.v, cat({v, values}, 2)));
+      if (default_device().is_cuda()) continue;  // which tells of a wrong index when it is too late
       CHECK_THROWS_WITH(cache.reorder(tensor<int64_t>({2})), Containing("[index_select] index 2"));
       CHECK(same_bits(cache.k, before));
     }

@@ -23,7 +23,7 @@ using stretto::testing::write_file;
 namespace {
 
 std::string bytes_of(const Tensor& x) {
-  const Tensor c = x.contiguous();
+  const Tensor c = x.to(cpu).contiguous();
   return x.numel() == 0 ? ""
                         : std::string(static_cast<const char*>(c.raw_data()),
                                       size_t(x.numel() * item_size(x.dtype())));

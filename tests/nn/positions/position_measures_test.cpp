@@ -143,7 +143,7 @@ TEST_CASE("identical_token_attention: the mean of exp(scores), up to a factor") 
   for (const Tensor& s : scores) mean = mean + exp(s[0]) / double(tokens);
   // What exp cannot hold, and what it rounds to nothing, is measured all the same.
   for (const double offset : {0.0, 2000.0, -2000.0}) {
-    const Tensor a = of_token(offset);
+    const Tensor a = of_token(offset).to(default_device());
     REQUIRE(a.shape() == mean.shape());
     for (int64_t h = 0; h < 2; ++h) {
       const Tensor ratio = a[h] / mean[h];
@@ -177,6 +177,7 @@ TEST_CASE("identical_token_attention: what is hidden, and NaN") {
 }
 
 TEST_CASE("identical_token_attention: errors") {
+  const DefaultDevice host(cpu);  // where the scores are looked at
   const auto with = [](const Tensor& scores, int64_t vocabulary, int64_t length) {
     return nn::identical_token_attention([&](const Tensor&) { return scores; }, vocabulary, length);
   };

@@ -10,6 +10,7 @@
 #include "tests/reference/transformer_xl.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/position_check.h"
 #include "tests/support/stand_in.h"
@@ -25,7 +26,7 @@ namespace {
 
 struct Parent : nn::Module {};
 
-constexpr TensorOptions doubles{.dtype = f64};
+TensorOptions doubles() { return {.dtype = f64}; }
 
 // A position for `heads` with noise for u and v.
 struct Made : Parent {
@@ -76,14 +77,14 @@ Tensor run(const RelativeSinusoid& position, nn::AttentionCall call, Form form =
 TEST_CASE("LagSinusoids: rows of falling lags, the same however often they are asked for") {
   const nn::LagSinusoids rows;
   auto expected = [](int64_t past, int64_t future) {
-    return nn::sinusoids(past + future + 1, 6, nn::Sinusoid::concatenated, past, -1, doubles);
+    return nn::sinusoids(past + future + 1, 6, nn::Sinusoid::concatenated, past, -1, doubles());
   };
   for (const auto& [past, future] : std::vector<std::pair<int64_t, int64_t>>{
            {3, 0}, {5, 0}, {2, 0}, {9, 0}, {40, 0}, {4, 3}, {39, 2}, {0, 0}, {1, 7}}) {
-    CHECK(rows(past, future, 6, doubles).shape() == Shape{past + future + 1, 6});
-    CHECK(same_bits(rows(past, future, 6, doubles), expected(past, future)));
+    CHECK(rows(past, future, 6, doubles()).shape() == Shape{past + future + 1, 6});
+    CHECK(same_bits(rows(past, future, 6, doubles()), expected(past, future)));
   }
-  CHECK(worst_error(rows(2, 0, 6, doubles)[2],
+  CHECK(worst_error(rows(2, 0, 6, doubles())[2],
                     reference::tensor(reference::lag_sinusoid(0, 6))[0]) == 0);
   CHECK(rows(2, 0, 8, {}).dtype() == f32);
   CHECK(rows(2, 0, 8, {}).shape() == Shape{3, 8});
@@ -128,8 +129,8 @@ TEST_CASE("RelativeSinusoid is the paper's attention, with and without memory") 
   const Made made(heads);
   const nn::AttentionCall call = noisy_call(heads, m, n, true);
   const Tensor expected = by_loops(made, call);
-  CHECK(worst_error(run(made.position, call, Form::composed), expected) < 1e-12);
-  CHECK(worst_error(run(made.position, call, Form::fused), expected) < 1e-12);
+  for (const Form form : testing::forms())
+    CHECK(worst_error(run(made.position, call, form), expected) < 1e-12);
 }
 
 TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multiple of one") {
@@ -138,8 +139,8 @@ TEST_CASE("RelativeSinusoid: more queries and keys than a tile, and not a multip
   const Made made(heads);
   const nn::AttentionCall call = noisy_call(heads, m, m + memory, true);
   const Tensor expected = by_loops(made, call);
-  CHECK(worst_error(run(made.position, call, Form::composed), expected) < 1e-12);
-  CHECK(worst_error(run(made.position, call, Form::fused), expected) < 1e-12);
+  for (const Form form : testing::forms())
+    CHECK(worst_error(run(made.position, call, form), expected) < 1e-12);
 }
 
 TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest lag") {
@@ -151,7 +152,7 @@ TEST_CASE("RelativeSinusoid: a clamp below, at and above the furthest lag") {
     made.position.r.weight.detach().copy_(fixed_noise({8, 6}, 5));
     const Made plain(heads);
     plain.position.r.weight.detach().copy_(fixed_noise({8, 6}, 5));
-    for (const Form form : {Form::composed, Form::fused}) {
+    for (const Form form : testing::forms()) {
       const Tensor y = run(made.position, call, form);
       CHECK(worst_error(y, by_loops(made, call)) < 1e-12);
       CHECK(same_bits(y, run(plain.position, call, form)) == (clamp >= 8));
@@ -164,7 +165,7 @@ TEST_CASE("RelativeSinusoid without a causal mask: lags of both signs") {
   const nn::HeadShape heads{2, 4, 4, 6};
   const Made made(heads, clamp);
   const nn::AttentionCall call = noisy_call(heads, m, n, false);
-  for (const Form form : {Form::composed, Form::fused})
+  for (const Form form : testing::forms())
     CHECK(worst_error(run(made.position, call, form), by_loops(made, call)) < 1e-12);
 }
 
@@ -191,7 +192,7 @@ TEST_CASE("RelativeSinusoid: special cases") {
     Parent parent;
     const nn::MusicRelative music(parent, heads, {.length = 5});
     parent.to(f64);
-    const Tensor rows = nn::sinusoids(5, 6, nn::Sinusoid::concatenated, 4, -1, doubles);
+    const Tensor rows = nn::sinusoids(5, 6, nn::Sinusoid::concatenated, 4, -1, doubles());
     music.table.detach().copy_(
         linear(rows, made.position.r.weight).reshape({5, 2, 4}).transpose(0, 1));
     nn::AttentionCall other = whole;
@@ -207,18 +208,18 @@ TEST_CASE("RelativeSinusoid uses the rows that a model made") {
   nn::AttentionCall call = noisy_call(heads, 3, 8, true);
   const Tensor own = run(made.position, call);
   const nn::LagSinusoids rows;
-  call.position_rows = rows(7, 0, 6, doubles);
+  call.position_rows = rows(7, 0, 6, doubles());
   CHECK(same_bits(run(made.position, call), own));
   call.position_rows = call.position_rows * 2.0;
   CHECK(worst_error(run(made.position, call), own) > 1e-3);
 
   // Fewer rows: the lags further back share the first.
-  call.position_rows = rows(4, 0, 6, doubles);
+  call.position_rows = rows(4, 0, 6, doubles());
   const Made clamped(heads, 4);
   clamped.position.r.weight.detach().copy_(made.position.r.weight);
   CHECK(same_bits(run(made.position, call), run(clamped.position, noisy_call(heads, 3, 8, true))));
 
-  call.position_rows = zeros({5, 8}, doubles);
+  call.position_rows = zeros({5, 8}, doubles());
   CHECK_THROWS_WITH(run(made.position, call), Containing("f64 [5, 8]; must be [lags, 6]"));
   call.options.mask.causal = false;
   CHECK_THROWS_WITH(run(made.position, call), Containing("attention must be causal"));
@@ -229,7 +230,7 @@ TEST_CASE("RelativeSinusoid: gradients") {
   const nn::HeadShape heads{2, 2, 2, 4};
   Made made(heads, clamp);
   const nn::AttentionCall call = noisy_call(heads, m, n, true);
-  for (const Form form : {Form::composed, Form::fused})
+  for (const Form form : testing::forms())
     testing::gradcheck(
         [&](const Tensors& x) {
           nn::AttentionCall c = call;

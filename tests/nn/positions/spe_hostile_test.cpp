@@ -9,6 +9,7 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "tests/nn/positions/spe.h"
+#include "tests/support/forms.h"
 
 namespace {
 
@@ -79,16 +80,14 @@ void check_rows(const Tensor& y, const Tensor& clean, int64_t first, int64_t las
 }
 
 void on_every_path(const std::function<void(const Path&)>& body) {
-  for (const bool fast : {false, true}) {
-    const auto spe_form = fast ? Form::fused : Form::composed;
-    const auto form = fast ? Form::fused : Form::composed;
-    for (const Named& at : positions(spe_form))
+  for (const Form form : testing::forms())
+    for (const Named& at : positions(form))
       for (const nn::MakeFeatureMap& map : maps()) {
         const Path path(at.position, map, form);
-        INFO(at.name << ", " << (fast ? "fast" : "composed") << ", " << path.map_label());
+        INFO(at.name << ", " << (form == Form::fused ? "fused" : "composed") << ", "
+                     << path.map_label());
         body(path);
       }
-  }
 }
 
 }  // namespace
@@ -112,7 +111,7 @@ TEST_CASE("a NaN in a key reaches the queries from there on, through SPE, featur
 TEST_CASE("Spe: parameters far out give numbers, and so do their gradients") {
   constexpr double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : {f32, f64})
-    for (const Form form : {Form::composed, Form::fused})
+    for (const Form form : testing::forms())
       for (const bool conv : {false, true}) {
         nn::Module parent;
         const nn::MakePosition make = conv ? nn::conv_spe({.taps = {3}, .form = form})

@@ -20,7 +20,7 @@ class Checkpoint {
  public:
   /// Values within ±½ of `around`.
   void add(const std::string& name, const Shape& shape, double around = 0) {
-    const Tensor x = fixed_noise(shape, 1000 + tensors_.size());
+    const Tensor x = fixed_noise(shape, 1000 + tensors_.size()).to(cpu);
     double* values = x.data<double>();
     for (int64_t i = 0; i < x.numel(); ++i) values[i] = around + std::round(values[i] * 512) / 1024;
     tensors_[name] = x.to(f32);

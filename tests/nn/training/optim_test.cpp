@@ -71,10 +71,10 @@ void check_against_reference(nn::Optimizer& optimizer, const Tensor& w, Referenc
   const double lr = optimizer.learning_rate();
   for (int t = 1; t <= steps; ++t) {
     const vector<double> noise = fixed_noise(w.shape(), 100 + uint64_t(t)).to_vector<double>();
-    Tensor gradient = empty_like(w);
-    for (int64_t i = 0; i < w.numel(); ++i)
-      gradient.data<double>()[i] = gradient_at(w.data<double>()[i], i, t, noise[size_t(i)]);
-    w.set_grad(gradient);
+    vector<double> gradient = w.to_vector<double>();
+    for (size_t i = 0; i < gradient.size(); ++i)
+      gradient[i] = gradient_at(gradient[i], int64_t(i), t, noise[i]);
+    w.set_grad(tensor(gradient, w.shape()));
     const double rate = lr / (1 + 0.01 * t);
     optimizer.set_learning_rate(rate);
     optimizer.step();

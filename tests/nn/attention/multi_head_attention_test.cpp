@@ -1,6 +1,5 @@
-#include "nn/attention/attention.h"
-
 #include "autograd/tape.h"
+#include "nn/attention/attention.h"
 #include "nn/positions/relative_table.h"
 #include "nn/positions/rotary.h"
 #include "ops/create.h"
@@ -11,6 +10,7 @@
 #include "tests/reference/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/stand_in.h"
 
@@ -114,7 +114,7 @@ TEST_CASE("MultiHeadAttention is project, attend, join, project") {
        {.causal = true, .window = 4},
        6}};
   for (const Case& c : cases)
-    for (const Form form : {Form::fused, Form::composed}) {
+    for (const Form form : testing::forms()) {
       MultiHeadAttention::Options options = c.options;
       options.kernel = nn::softmax_kernel(form);
       const auto layer = make(options);
@@ -174,7 +174,7 @@ TEST_CASE("MultiHeadAttention: generation with a cache equals one pass") {
   NoGrad guard;
   const Tensor x = fixed_noise({2, l, d}, 1);
   for (const Case& c : cases)
-    for (const Form form : {Form::fused, Form::composed})
+    for (const Form form : testing::forms())
       for (const std::vector<int64_t>& chunks :
            {std::vector<int64_t>(size_t(l), 1), {7, 1, 1, 5, 9}, {23}, {1, 22}}) {
         MultiHeadAttention::Options options = c.options;
@@ -229,7 +229,7 @@ TEST_CASE("MultiHeadAttention: dropout in training only") {
 }
 
 TEST_CASE("MultiHeadAttention: gradients reach every parameter") {
-  for (const Form form : {Form::fused, Form::composed}) {
+  for (const Form form : testing::forms()) {
     const auto m = make({.d_model = 4,
                          .n_heads = 2,
                          .n_key_heads = 1,

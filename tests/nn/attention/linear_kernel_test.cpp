@@ -1,7 +1,6 @@
 // Linear attention as a kernel: in MultiHeadAttention, with positions, and with a state.
-#include "nn/attention/linear_attention.h"
-
 #include "autograd/tape.h"
+#include "nn/attention/linear_attention.h"
 #include "nn/positions/relative_bias.h"
 #include "nn/positions/relative_table.h"
 #include "nn/positions/rotary.h"
@@ -14,6 +13,7 @@
 #include "tests/reference/rotary.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/forms.h"
 #include "tests/support/module_gradcheck.h"
 #include "tests/support/position_check.h"
 
@@ -64,7 +64,7 @@ TEST_CASE("LinearKernel is features, linear attention") {
   const Tensor x = fixed_noise({2, 9, 8}, 1), context = fixed_noise({2, 12, 8}, 2);
   Tensor padding = zeros({2, 12}, {.dtype = boolean});
   padding[1].slice(0, 4, 7).fill_(1);
-  for (const Form form : {Form::composed, Form::fused})
+  for (const Form form : testing::forms())
     for (const bool rotated : {false, true}) {
       const auto layer = make(nn::elu_plus_one(), {.eps = 1e-3, .chunk = 4, .form = form},
                               rotated ? nn::rotary() : nn::MakePosition());
@@ -109,6 +109,7 @@ TEST_CASE("LinearKernel: the cache is a state that does not grow") {
   KeyValueCache cache;
   auto live_after = [&](int64_t at) {
     (*layer)(x.slice(1, at, at + 1), {.causal = true}, &cache);
+    release_cached_memory();  // and the tables that a GPU keeps
     return memory_stats().live;
   };
   live_after(0);
