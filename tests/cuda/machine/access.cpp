@@ -21,15 +21,16 @@ std::string place(const Block& b, Space space, u64 at) {
   return "at byte " + std::to_string(at);
 }
 
-void count_sectors(Counters::Global& c, const Access& a) {
+/// Calls f for each sector, once, where the cache is asked.
+template <class F>
+void count_sectors(Counters::Global& c, const Access& a, bool each, F&& f) {
   ++c.requests;
   c.bytes += u64(__builtin_popcount(a.mask)) * a.size;
-  if (a.contiguous) {
-    c.sectors += (a.at[31] + a.size - 1) / 32 - a.at[0] / 32 + 1;
-    return;
-  }
-  if (a.uniform) {
-    ++c.sectors;
+  if (a.contiguous || a.uniform) {
+    const u64 first = a.at[0] / 32, last = a.uniform ? first : (a.at[31] + a.size - 1) / 32;
+    c.sectors += last - first + 1;
+    if (each)
+      for (u64 s = first; s <= last; ++s) f(s);
     return;
   }
   u64 sectors[64];
@@ -39,7 +40,10 @@ void count_sectors(Counters::Global& c, const Access& a) {
     if (n == 0 || sectors[n - 1] != s) sectors[n++] = s;
   });
   std::sort(sectors, sectors + n);
-  c.sectors += u64(std::unique(sectors, sectors + n) - sectors);
+  n = int(std::unique(sectors, sectors + n) - sectors);
+  c.sectors += u64(n);
+  if (each)
+    for (int k = 0; k < n; ++k) f(sectors[k]);
 }
 
 // Shared memory serves 32 banks of 4 bytes at a time: 8-byte accesses in halves of the warp,
@@ -264,7 +268,8 @@ void check_state(const Instruction& i, Warp& w, const Access& a, State least) {
 void count(Warp& w, const Access& a, bool writes) {
   Counters& c = w.block->counters;
   if (a.space == Space::global) {
-    count_sectors(writes ? c.store : c.load, a);
+    count_sectors(writes ? c.store : c.load, a, !writes && counting(),
+                  [&](u64 sector) { c.load_missed += w.block->caches.misses(sector); });
   } else if (a.space == Space::shared) {
     count_wavefronts(c, a);
   } else if (a.space == Space::local) {

@@ -21,6 +21,22 @@ std::vector<u32> order_of(u32 n) {
   return all;
 }
 
+Caches& caches_of_all() {
+  static Caches all;
+  return all;
+}
+
+/// What a block has of the first cache beside those that an H100's multiprocessor runs with it.
+u64 cache_share(const Counters& c, u64 blocks) {
+  constexpr u64 memory = 256 << 10, shared_memory = 228 << 10, reserved = 1 << 10;
+  const u64 warps = (c.threads + 31) / 32, registers = std::max<u64>((c.registers + 7) / 8 * 8, 8);
+  const u64 shared = c.shared_bytes + reserved;
+  const u64 together =
+      std::min({u64(32), 64 / warps, 65536 / (warps * 32 * registers), shared_memory / shared,
+                (blocks + Caches::processors - 1) / Caches::processors});
+  return memory / std::max<u64>(together, 1) - shared;
+}
+
 std::string triple(const u32 (&v)[3]) {
   return "(" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) +
          ")";
@@ -49,7 +65,11 @@ Schedule& schedule() {
 }
 
 Block::Block(const Launch& l)
-    : launch(l), kernel(l.kernel), counters(*l.kernel.counters), threads(u32(l.block.count())) {
+    : launch(l),
+      kernel(l.kernel),
+      counters(*l.kernel.counters),
+      threads(u32(l.block.count())),
+      caches(caches_of_all()) {
   static std::vector<u8> registers;  // kept from launch to launch
   static std::vector<u32> valid;
   const size_t count = (threads + 31) / 32, stride = (kernel.register_bytes + 63) / 64 * 64;
@@ -78,6 +98,9 @@ Block::Block(const Launch& l)
   shared_state.resize(shared_bytes);
   shared_writer.resize((shared_bytes >> kernel.shared_granule) + 1);
   shared_reader.resize(shared_writer.size());
+  counters.threads = std::max<u64>(counters.threads, threads);
+  counters.shared_bytes = std::max(counters.shared_bytes, shared_bytes);
+  if (counting()) caches.begin(cache_share(counters, l.grid.count()));
   local.resize(kernel.local_bytes * 32 * count);
   local_state.resize(local.size());
   param_state.assign(kernel.param_bytes, written);
@@ -401,6 +424,7 @@ void run(const Launch& l) {
     if (s.order == Order::random && n <= (u64(1) << 24)) order = order_of(u32(n));
     for (u64 b = 0; b < n; ++b) {
       const u64 at = !order.empty() ? order[b] : s.order == Order::backwards ? n - 1 - b : b;
+      if (counting()) block.caches.choose(at);
       block.start(u32(at % l.grid.x), u32(at / l.grid.x % l.grid.y),
                   u32(at / (u64(l.grid.x) * l.grid.y)));
       block.run();

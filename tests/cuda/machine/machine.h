@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 
+#include "cache.h"
 #include "warp.h"
 #include "watch.h"
 
@@ -105,6 +106,7 @@ struct Block {
   std::vector<u8> shared, shared_state, local, local_state, param_state;
   std::vector<u64> shared_writer, shared_reader;
   Used used[16];  // of late
+  Caches& caches;
 
  private:
   void note(u64 address, bool writes);

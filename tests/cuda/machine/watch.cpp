@@ -24,24 +24,27 @@ void* reserve(u64 bytes, int protection) {
 std::string counters_text() {
   constexpr const char* names[] = {"integer", "floating", "f64",    "convert", "special",
                                    "memory",  "shared",   "matrix", "warp",    "control"};
-  std::string text = "kernel\tlaunches\tblocks\tregisters";
+  std::string text = "kernel\tlaunches\tblocks\tregisters\tthreads\tshared_bytes";
   auto cell = [&](const std::string& s) { text += '\t' + s; };
   for (const char* pipe : names) cell(pipe);
-  for (const char* column :
-       {"diverged", "barriers", "warp_syncs", "load_bytes", "load_sectors", "load_unique",
-        "store_bytes", "store_sectors", "store_unique", "shared_requests", "wavefronts",
-        "wavefronts_ideal", "local", "atomics", "us"})
+  for (const char* column : {"diverged", "barriers", "warp_syncs", "load_requests", "load_bytes",
+                             "load_sectors", "load_missed", "load_unique", "store_requests",
+                             "store_bytes", "store_sectors", "store_unique", "shared_requests",
+                             "wavefronts", "wavefronts_ideal", "local", "atomics", "us"})
     cell(column);
   for (const auto& [kernel, c] : counters()) {
     text += '\n' + kernel;
     cell(std::to_string(c.launches));
     cell(std::to_string(c.blocks));
     cell(std::to_string(c.registers));
+    cell(std::to_string(c.threads));
+    cell(std::to_string(c.shared_bytes));
     for (u64 count : c.instructions) cell(std::to_string(count));
-    for (u64 x : {c.diverged, c.barriers, c.warp_synchronisations, c.load.bytes, c.load.sectors,
-                  c.load.unique_bytes, c.store.bytes, c.store.sectors, c.store.unique_bytes,
-                  c.shared_requests, c.shared_wavefronts, c.shared_ideal, c.local_requests,
-                  c.atomics, u64(c.microseconds)})
+    for (u64 x :
+         {c.diverged, c.barriers, c.warp_synchronisations, c.load.requests, c.load.bytes,
+          c.load.sectors, c.load_missed, c.load.unique_bytes, c.store.requests, c.store.bytes,
+          c.store.sectors, c.store.unique_bytes, c.shared_requests, c.shared_wavefronts,
+          c.shared_ideal, c.local_requests, c.atomics, u64(c.microseconds)})
       cell(std::to_string(x));
   }
   const Traffic& t = traffic();
@@ -83,6 +86,10 @@ std::string hex(u64 x) {
 std::map<std::string, Counters>& counters() {
   static auto* all = new std::map<std::string, Counters>;
   return *all;
+}
+bool& counting() {
+  static bool on = std::getenv("MACHINE_COUNTERS") != nullptr;
+  return on;
 }
 Traffic& traffic() {
   static Traffic t;
@@ -180,6 +187,7 @@ const char* machine_counters() {
   return text.c_str();
 }
 void machine_reset_counters() {
+  machine::counting() = true;
   for (auto& [kernel, c] : machine::counters()) c = {.registers = c.registers};
   machine::traffic() = {};
 }

@@ -83,18 +83,22 @@ class DeviceMemory {
 /// What a kernel did, over all its launches.
 struct Counters {
   u64 launches = 0, blocks = 0;
-  u64 registers = 0;          // of a thread, by ptxas; 0: there is only PTX
-  u64 instructions[10] = {};  // of a warp, by Pipe
-  u64 diverged = 0;           // branches that split a warp
+  u64 registers = 0;                  // of a thread, by ptxas; 0: there is only PTX
+  u64 threads = 0, shared_bytes = 0;  // of a block, at most
+  u64 instructions[10] = {};          // of a warp, by Pipe
+  u64 diverged = 0;                   // branches that split a warp
   u64 barriers = 0, warp_synchronisations = 0;
   struct Global {
     u64 requests = 0, bytes = 0, sectors = 0, unique_bytes = 0;
   } load, store;
+  u64 load_missed = 0;  // sectors that the first cache did not have (cache.h)
   u64 shared_requests = 0, shared_wavefronts = 0, shared_ideal = 0;
   u64 local_requests = 0, atomics = 0;
   double microseconds = 0;  // of the machine itself
 };
 std::map<std::string, Counters>& counters();
+/// Whether anybody will look: MACHINE_COUNTERS is set, or they were reset. Else load_missed is 0.
+bool& counting();
 
 /// Of the process: what went over the bus.
 struct Traffic {
