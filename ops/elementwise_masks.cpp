@@ -116,7 +116,8 @@ Tensor logical_not(const Tensor& a) {
 
 namespace {
 
-Tensor where_cpu(const Tensor& mask, const Tensor& a, const Tensor& b, const Shape& shape) {
+Tensor where_cpu(const Tensor& any_mask, const Tensor& a, const Tensor& b, const Shape& shape) {
+  const Tensor mask = any_mask.to(u8);
   Tensor y = empty(shape, options_of(a));
   const StridedLoop<4> loop(shape,
                             {y.strides(), broadcast_strides(mask.shape(), mask.strides(), shape),
@@ -149,7 +150,7 @@ Tensor where(const Tensor& mask, const Tensor& x, const Tensor& z) {
   const Tensor a = x.to(type), b = z.to(type);
   const Shape shape =
       broadcast_shapes("where", broadcast_shapes("where", a.shape(), b.shape()), mask.shape());
-  Tensor y = on_device(mask.to(u8), where_cpu, where_cuda, a.detach(), b.detach(), shape);
+  Tensor y = on_device(mask.detach(), where_cpu, where_cuda, a.detach(), b.detach(), shape);
   return record("where", {a, b}, y,
                 [mask = Saved(mask), sa = a.shape(), sb = b.shape()](Backward& g) {
                   const Tensor zero = scalar(0, options_of(g.grad()));
