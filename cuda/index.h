@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <type_traits>
 
 #include "core/math.h"
@@ -129,6 +130,33 @@ void for_parts(const Layout<N>& layout, int64_t most, F f, Offsets<N> at = {}) {
   }
 }
 
+/// A copy by square tiles, of operands (to, from) that lie side by side along different dimensions:
+/// `to_along` and `from_along` are the strides there, `…_across` those of the same operand along
+/// the other's dimension. The remaining dimensions make up `rest`.
+struct TilePlan {
+  Layout<2> rest;
+  int64_t to_size = 0, from_size = 0;  // of the two dimensions
+  int64_t to_along = 1, to_across = 1, from_along = 1, from_across = 1;
+  uint32_t tiles = 0;  // 0: not a copy for tiles
+  Divider by_to, by_from;
+
+  struct Place {
+    int64_t to, from;
+    int to_count, from_count;
+  };
+  /// Where a tile begins in both, and how much of it is there.
+  STRETTO_HD Place place(uint32_t tile, int side) const {
+    const uint32_t row = by_to.quotient(tile), outer = by_from.quotient(row);
+    const int64_t t = int64_t(tile - row * uint32_t(by_to.size)) * side;
+    const int64_t f = int64_t(row - outer * uint32_t(by_from.size)) * side;
+    Offsets<2> at = {};
+    if (rest.dims > 0) at = offsets(rest, outer);
+    return {at.v[0] + t * to_along + f * to_across, at.v[1] + t * from_across + f * from_along,
+            int(t + side < to_size ? side : to_size - t),
+            int(f + side < from_size ? side : from_size - f)};
+  }
+};
+
 STRETTO_HD inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// skew: the column of x [.., M, W] that y[.., i, j] shows, if it is in [0, W).
@@ -152,6 +180,15 @@ struct SumPlan {
     packs = threads > 0 && x_aligned && reduced.dims == 1 && reduced.strides[0][0] == 1 &&
             count % size == 0 && chunk % size == 0;
     for (int d = 0; d < kept.dims; ++d) packs = packs && kept.strides[0][d] % size == 0;
+  }
+
+  /// By columns: whether outputs that make up a pack lie in one of x, at every place.
+  bool column_packs(int64_t size, bool x_aligned) const {
+    const int last = kept.dims - 1;
+    bool yes = x_aligned && last >= 0 && kept.strides[0][last] == 1 && kept.sizes[last] % size == 0;
+    for (int d = 0; d < last; ++d) yes = yes && kept.strides[0][d] % size == 0;
+    for (int d = 0; d < reduced.dims; ++d) yes = yes && reduced.strides[0][d] % size == 0;
+    return yes;
   }
 };
 
@@ -193,6 +230,40 @@ inline SumPlan plan_sum(const Shape& sizes, const Shape& strides, const Shape& d
   if (rows && plan.splits > 1) plan.chunk = ceil_div(plan.chunk, 16) * 16;
   plan.splits = ceil_div(plan.count, plan.chunk);
   plan.by_outputs = Divider(plan.outputs);
+  return plan;
+}
+
+/// Tiles of side² where both dimensions have at least `least` elements.
+inline TilePlan plan_tiles(const Shape& sizes, const Shape& to, const Shape& from, int side,
+                           int64_t least) {
+  TilePlan plan;
+  const Layout<2> all = make_layout(sizes, {to, from});
+  auto nearest = [&](int k) {  // the dimension with the smallest step that is one
+    int best = -1;
+    for (int d = 0; d < all.dims; ++d)
+      if (all.strides[k][d] != 0 &&
+          (best < 0 || std::abs(all.strides[k][d]) < std::abs(all.strides[k][best])))
+        best = d;
+    return best;
+  };
+  const int t = nearest(0), f = nearest(1);
+  if (t < 0 || f < 0 || t == f || all.strides[1][t] == 0) return plan;
+  if (all.sizes[t] < least || all.sizes[f] < least) return plan;
+  plan.to_size = all.sizes[t];
+  plan.from_size = all.sizes[f];
+  plan.to_along = all.strides[0][t], plan.from_across = all.strides[1][t];
+  plan.to_across = all.strides[0][f], plan.from_along = all.strides[1][f];
+  for (int d = 0; d < all.dims; ++d) {
+    if (d == t || d == f) continue;
+    const int at = plan.rest.dims++;
+    plan.rest.sizes[at] = all.sizes[d];
+    plan.rest.by[at] = all.by[d];
+    for (int k = 0; k < 2; ++k) plan.rest.strides[k][at] = all.strides[k][d];
+  }
+  plan.by_to = Divider(ceil_div(plan.to_size, side));
+  plan.by_from = Divider(ceil_div(plan.from_size, side));
+  const uint64_t tiles = plan.by_to.size * plan.by_from.size * uint64_t(plan.rest.numel());
+  if (tiles < uint64_t(1) << 31) plan.tiles = uint32_t(tiles);
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/common.cuh"
+#include "cuda/view.h"
 
 namespace stretto::cuda {
 
@@ -91,10 +92,17 @@ int make_packs(Operands<N>& to, const int64_t (&sizes)[N]) {
   return int(tail);
 }
 
+/// Whether x, of out's shape, lies along another dimension than a row-major out.
+inline bool crosses(const Tensor& out, const Tensor& x) {
+  return out.is_contiguous() && x.shape() == out.shape() && out.numel() > 0 &&
+         plan_tiles(out.shape(), out.strides(), x.strides(), 32, 32 / item_size(x.dtype())).tiles >
+             0;
+}
+
 /// Launches f over out's shape; the inputs broadcast to it. Out and In may be any types of the
 /// tensors' element sizes.
 template <class Out, class... In, class F, class... Inputs>
-void map(const char* name, F f, const Tensor& out, const Inputs&... inputs) {
+void map_as_it_is(const char* name, F f, const Tensor& out, const Inputs&... inputs) {
   constexpr int N = 1 + int(sizeof...(In));
   static_assert(sizeof...(In) == sizeof...(Inputs));
   if (out.numel() == 0) return;
@@ -116,6 +124,19 @@ void map(const char* name, F f, const Tensor& out, const Inputs&... inputs) {
                      blocks_for(n, map_threads), map_threads, to, n, uint32_t(std::max(tail, 0)),
                      f);
             });
+}
+
+/// The same, with operands that lie along another dimension than out copied first: by tiles, which
+/// a map has not.
+template <class Out, class... In, class F, class... Inputs>
+void map(const char* name, F f, const Tensor& out, const Inputs&... inputs) {
+  [[maybe_unused]] auto straight = [&](const Tensor& x) {
+    if (!crosses(out, x)) return x;
+    const Tensor copy = empty(x.shape(), options_of(x));
+    strided_copy(copy, x);
+    return copy;
+  };
+  map_as_it_is<Out, In...>(name, f, out, straight(inputs)...);
 }
 
 }  // namespace stretto::cuda

@@ -3,8 +3,9 @@
 // out = Σ x, written, not accumulated. x has any strides; sums are f32 (f64 for f64). The plan
 // (cuda/index.h) chooses between rows (threads share an output, neighbours read neighbours along
 // the reduced dimensions) and columns (a thread per output and eighth of the range, neighbours read
-// neighbouring outputs). A long range with few outputs is cut into chunks, each summed into its own
-// place and added in a second launch: one owner per accumulator, one order.
+// neighbouring outputs; or per 16 bytes of outputs, where x allows it, in the same order). A long
+// range with few outputs is cut into chunks, each summed into its own place and added in a second
+// launch: one owner per accumulator, one order.
 #include "cuda/reduce.h"
 #include "cuda/rows.cuh"
 #include "cuda/view.h"
@@ -79,6 +80,48 @@ __global__ void sum_columns(Out* out, const In* x, const __grid_constant__ SumPl
   }
 }
 
+/// The same by packs: blocks of 32 packs of outputs × 8 threads each.
+template <class Out, class In>
+__global__ void sum_column_packs(Out* out, const In* x, const __grid_constant__ SumPlan plan) {
+  using C = compute_t<In>;
+  constexpr int V = pack_size<In>, W = 16 / int(sizeof(C));  // of x; of sums in shared memory
+  constexpr int width = 32 * V;
+  __shared__ Pack<C, W> parts[column_rows][width / W];
+  // Which pack of a row of parts: every other eight change places, for the banks' sake.
+  auto place = [](int pack) { return pack ^ (pack >> 3 & 1); };
+  const int64_t begin = blockIdx.y * plan.chunk + threadIdx.y;
+  const int64_t end = chunk_end(plan, blockIdx.y * plan.chunk);
+  const int thread = int(threadIdx.y * 32 + threadIdx.x);
+#pragma unroll 1
+  for (int64_t first = int64_t(blockIdx.x) * width; first < plan.outputs;
+       first += int64_t(gridDim.x) * width) {
+    const int64_t o = first + int64_t(threadIdx.x) * V;
+    Pack<C, W> total[V / W] = {};
+    if (o < plan.outputs) {
+      const In* from = x + offsets(plan.kept, uint64_t(o)).v[0];
+#pragma unroll 4
+      for (int64_t r = begin; r < end; r += column_rows) {
+        const auto v = *reinterpret_cast<const Pack<In, V>*>(
+            from + (plan.reduced.dims <= 1 ? r * plan.reduced.strides[0][0]
+                                           : offsets(plan.reduced, uint64_t(r)).v[0]));
+#pragma unroll
+        for (int j = 0; j < V; ++j) total[j / W].v[j % W] += cast<C>(v.v[j]);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < V / W; ++k)
+      parts[threadIdx.y][place(int(threadIdx.x) * (V / W) + k)] = total[k];
+    __syncthreads();
+    if (thread < width && first + thread < plan.outputs) {
+      auto part = [&](int k) { return parts[k][place(thread / W)].v[thread % W]; };
+      C sum = part(0);
+      for (int k = 1; k < column_rows; ++k) sum += part(k);
+      out[blockIdx.y * plan.outputs + first + thread] = cast<Out>(sum);
+    }
+    __syncthreads();
+  }
+}
+
 template <class Out, class In>
 void run(SumPlan plan, Out* out, const In* x, int device) {
   plan.set_packs(pack_size<In>, aligned(x));
@@ -89,6 +132,10 @@ void run(SumPlan plan, Out* out, const In* x, int device) {
   } else if (plan.threads == 256) {
     launch("sum", device, sum_rows<256, Out, In>, blocks_for(items, 1), row_block<256>(), out, x,
            plan);
+  } else if (plan.column_packs(pack_size<In>, aligned(x))) {
+    launch("sum", device, sum_column_packs<Out, In>,
+           dim3(blocks_for(plan.outputs, 32 * pack_size<In>), unsigned(plan.splits)),
+           dim3(32, column_rows), out, x, plan);
   } else {
     launch("sum", device, sum_columns<Out, In>,
            dim3(blocks_for(plan.outputs, 32), unsigned(plan.splits)), dim3(32, column_rows), out, x,

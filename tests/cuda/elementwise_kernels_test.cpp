@@ -30,6 +30,37 @@ TEST_CASE("tensors travel to the GPU and back unchanged", "[cuda]") {
   check_equal(x.select(0, 2).expand({3, 6, 5}), x.to(gpu).select(0, 2).expand({3, 6, 5}).clone());
 }
 
+TEST_CASE("rows become columns, in tiles of any fill", "[cuda]") {
+  NEEDS_GPU();
+  struct Order {
+    Shape sizes, dims;
+  };
+  uint64_t stream = 50;
+  for (const Order& o : std::vector<Order>{{{64, 64}, {1, 0}},
+                                           {{33, 97}, {1, 0}},
+                                           {{129, 65}, {1, 0}},
+                                           {{7, 40}, {1, 0}},  // too narrow for tiles of 4 bytes
+                                           {{3, 70, 5, 66}, {0, 3, 2, 1}},
+                                           {{40, 3, 2, 50}, {3, 2, 1, 0}},
+                                           {{2, 35, 3, 33}, {0, 2, 3, 1}}}) {
+    for (const DType t : {f32, f64, bf16, i64, i32, u8, boolean}) {
+      CAPTURE(str(o.sizes), str(o.dims), name(t));
+      const Tensor x = mul(noise(o.sizes, ++stream), 20).to(i32).to(t);
+      const Tensor y = on_gpu(x);
+      check_equal(x.permute(o.dims).clone(), y.permute(o.dims).clone());
+      for (const DType to : {f32, bf16, i64, u8})
+        check_equal(x.permute(o.dims).to(to).clone(), y.permute(o.dims).to(to).clone());
+      // Into a view whose rows are columns; one operand turned round.
+      const Tensor into = zeros(o.sizes, {.dtype = t, .device = gpu}).permute(o.dims);
+      into.copy_(y.permute(o.dims).clone());
+      check_equal(x.permute(o.dims).clone(), into);
+      if (t == boolean || t == u8 || t == i32) continue;
+      const Tensor straight = x.permute(o.dims).clone();
+      check_equal(x.permute(o.dims) + straight, y.permute(o.dims) + straight.to(gpu));
+    }
+  }
+}
+
 TEST_CASE("conversions on the GPU are those on the CPU", "[cuda]") {
   NEEDS_GPU();
   const DType all[] = {f32, f64, bf16, i64, i32, u8, boolean};

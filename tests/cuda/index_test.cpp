@@ -151,6 +151,41 @@ TEST_CASE("skew_column and unskew_column undo each other", "[cuda]") {
       }
 }
 
+TEST_CASE("tiles take every element once", "[cuda]") {
+  auto check_tiles = [](const Shape& sizes, const Shape& to, const Shape& from, int side) {
+    const TilePlan plan = plan_tiles(sizes, to, from, side, 8);
+    CAPTURE(str(sizes), str(to), str(from), side, plan.tiles);
+    REQUIRE(plan.tiles > 0);
+    std::vector<std::pair<int64_t, int64_t>> seen, expected;
+    for (uint32_t tile = 0; tile < plan.tiles; ++tile) {
+      const TilePlan::Place at = plan.place(tile, side);
+      for (int t = 0; t < at.to_count; ++t)
+        for (int f = 0; f < at.from_count; ++f)
+          seen.emplace_back(at.to + t * plan.to_along + f * plan.to_across,
+                            at.from + t * plan.from_across + f * plan.from_along);
+    }
+    for (int64_t i = 0; i < sizes.numel(); ++i)
+      expected.emplace_back(offset_of(sizes, to, i), offset_of(sizes, from, i));
+    std::sort(seen.begin(), seen.end());
+    std::sort(expected.begin(), expected.end());
+    CHECK((seen == expected));
+  };
+  for (const int side : {32, 64}) {
+    check_tiles({64, 64}, {64, 1}, {1, 64}, side);
+    check_tiles({33, 97}, {97, 1}, {1, 33}, side);
+    check_tiles({3, 70, 66}, {4620, 66, 1}, {4620, 1, 70}, side);
+    check_tiles({40, 3, 2, 50}, {300, 100, 50, 1}, {1, 40, 120, 240}, side);
+    check_tiles({40, 3, 50}, {1, 40, 120}, {150, 50, 1}, side);  // into columns
+  }
+  auto tiles = [](const Shape& sizes, const Shape& to, const Shape& from) {
+    return plan_tiles(sizes, to, from, 32, 8).tiles;
+  };
+  CHECK(tiles({64, 64}, {64, 1}, {128, 2}) == 0);  // along the same dimension
+  CHECK(tiles({64, 64}, {64, 1}, {1, 0}) == 0);    // one number repeats
+  CHECK(tiles({64, 7}, {7, 1}, {1, 64}) == 0);     // narrow
+  CHECK(tiles({0, 64}, {64, 1}, {1, 64}) == 0);
+}
+
 TEST_CASE("a sum's plan takes every element once", "[cuda]") {
   // Walks the plan as the kernels do.
   auto check_plan = [](const Shape& sizes, const Shape& strides, const Shape& dims) {
