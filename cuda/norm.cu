@@ -23,9 +23,9 @@ __global__ void norm_rows(T* y, compute_t<T>* shift, compute_t<T>* scale, const 
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
   const C share = C(1) / C(width);
-  auto scaled = [&](C unit, int64_t i) {
-    if (w) unit *= cast<C>(w[i]);
-    return b ? unit + cast<C>(b[i]) : unit;
+  auto scaled = [&](C unit, C gain, C bias) {
+    if (w) unit *= gain;
+    return b ? unit + bias : unit;
   };
 #pragma unroll 1
   for (int64_t row = first_row(); row < rows; row += row_step()) {
@@ -39,13 +39,15 @@ __global__ void norm_rows(T* y, compute_t<T>* shift, compute_t<T>* scale, const 
       RowInRegisters<Shape, T> v;
       v.load(in, int(width));
       if (shift) {
-        v.each(int(width), [&](int, int k) { mean += v.v[k]; });
+        v.each(int(width), [&](int k) { mean += v.v[k]; });
         mean = combine<Threads>(mean, Sum()) * share;
       }
-      v.each(int(width), [&](int, int k) { square(v.v[k]); });
+      v.each(int(width), [&](int k) { square(v.v[k]); });
       factor = C(1) / math::sqrt(combine<Threads>(power, Sum()) * share + eps);
-      v.store(y + row * width, int(width),
-              [&](int i, int k) { return scaled((v.v[k] - mean) * factor, i); });
+      v.store(
+          y + row * width, int(width),
+          [&](int k, C gain, C bias) { return scaled((v.v[k] - mean) * factor, gain, bias); }, w,
+          b);
     } else {
       if (shift) {
         walk<Shape>(
@@ -56,7 +58,10 @@ __global__ void norm_rows(T* y, compute_t<T>* shift, compute_t<T>* scale, const 
           width, [&](int64_t, C v) { square(v); }, in);
       factor = C(1) / math::sqrt(combine<Threads>(power, Sum()) * share + eps);
       map_row<Shape>(
-          y + row * width, width, [&](int64_t i, C v) { return scaled((v - mean) * factor, i); },
+          y + row * width, width,
+          [&](int64_t i, C v) {
+            return scaled((v - mean) * factor, w ? cast<C>(w[i]) : C(0), b ? cast<C>(b[i]) : C(0));
+          },
           in);
     }
     if (threadIdx.x == 0) {
@@ -66,7 +71,7 @@ __global__ void norm_rows(T* y, compute_t<T>* shift, compute_t<T>* scale, const 
   }
 }
 
-/// The rows of a block's `parts` [height][width of the registers] added to partial [width].
+/// The sums of a block's warps, `part` of each thread, in partial [width].
 template <class Shape, class C>
 __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * Shape::pack],
                                      int width) {
@@ -80,16 +85,37 @@ __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * 
     __syncthreads();
     if (threadIdx.y > 0) return;
   }
+  constexpr int S = V == 1 ? 1 : 16 / int(sizeof(C));  // numbers of a store
 #pragma unroll
-  for (int k = 0; k < K * V; ++k) {
-    const int i = ((k / V) * Threads + int(threadIdx.x)) * V + k % V;
-    if (i >= width) continue;
-    C sum = part[k];
-    if constexpr (height > 1) {
+  for (int p = 0; p < K; ++p) {
+    Pack<C, S> sum[V / S];
 #pragma unroll
-      for (int y = 1; y < height; ++y) sum += parts[y][k * Threads + threadIdx.x];
+    for (int j = 0; j < V; ++j) {
+      C& s = sum[j / S].v[j % S] = part[p * V + j];
+      if constexpr (height > 1) {
+#pragma unroll
+        for (int y = 1; y < height; ++y) s += parts[y][(p * V + j) * Threads + threadIdx.x];
+      }
     }
-    partial[i] = sum;
+    const int thread = int(threadIdx.x), first = (p * Threads + thread) * V;
+    if constexpr (V == S) {
+      if (first < width) *reinterpret_cast<Pack<C, S>*>(partial + first) = sum[0];
+    } else {  // two stores: neighbours fill a sector together, first the even one's numbers
+      static_assert(V == 2 * S);
+      const bool odd = thread % 2 == 1;
+      const int even = odd ? first - V : first;
+      Pack<C, S> left, right;
+#pragma unroll
+      for (int j = 0; j < S; ++j) {
+        const C a = sum[0].v[j], b = sum[1].v[j];
+        const C other = __shfl_xor_sync(0xffffffffu, odd ? a : b, 1);
+        left.v[j] = odd ? other : a;
+        right.v[j] = odd ? b : other;
+      }
+      Pack<C, S>* const to = reinterpret_cast<Pack<C, S>*>(partial + even) + odd;
+      if (even < width) to[0] = left;
+      if (even + V < width) to[2] = right;
+    }
   }
 }
 
@@ -112,18 +138,21 @@ __global__ void __launch_bounds__(256)
       slope.load(g + row * width, int(width));
       const C mean = shift ? shift[row] : C(0), factor = scale[row];
       C mean_g = 0, mean_gx = 0;
-      unit.each(int(width), [&](int i, int k) {
-        unit.v[k] = (unit.v[k] - mean) * factor;
-        sum_w[k] += slope.v[k] * unit.v[k];
-        sum_b[k] += slope.v[k];
-        if (w) slope.v[k] *= cast<C>(w[i]);
-        mean_g += slope.v[k];
-        mean_gx += slope.v[k] * unit.v[k];
-      });
+      unit.each(
+          int(width),
+          [&](int k, C gain) {
+            unit.v[k] = (unit.v[k] - mean) * factor;
+            sum_w[k] += slope.v[k] * unit.v[k];
+            sum_b[k] += slope.v[k];
+            if (w) slope.v[k] *= gain;
+            mean_g += slope.v[k];
+            mean_gx += slope.v[k] * unit.v[k];
+          },
+          w);
       mean_g = shift ? combine<Threads>(mean_g, Sum()) * share : C(0);
       mean_gx = combine<Threads>(mean_gx, Sum()) * share;
       unit.store(dx + row * width, int(width),
-                 [&](int, int k) { return factor * (slope.v[k] - mean_g - unit.v[k] * mean_gx); });
+                 [&](int k) { return factor * (slope.v[k] - mean_g - unit.v[k] * mean_gx); });
     }
     if (dw) store_partial<Shape>(dw + blockIdx.x * width, sum_w, int(width));
     if (db) store_partial<Shape>(db + blockIdx.x * width, sum_b, int(width));
@@ -160,6 +189,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+Tensor row_major_or_none(const Tensor& x) { return x.defined() ? row_major(x) : x; }
 template <class T>
 const T* data_or_null(const Tensor& x) {
   return x.defined() && x.numel() > 0 ? x.data<T>() : nullptr;
@@ -169,7 +199,7 @@ const T* data_or_null(const Tensor& x) {
 
 Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps,
             const Tensor& shift, const Tensor& scale) {
-  const Tensor x = row_major(input);
+  const Tensor x = row_major(input), w = row_major_or_none(weight), b = row_major_or_none(bias);
   Tensor y = empty_like(x);
   if (x.numel() == 0) return y;
   const int64_t width = x.size(-1), rows = x.numel() / width;
@@ -181,8 +211,8 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
       const dim3 block = row_block<Shape::Threads>();
       launch("norm", x.device().index, norm_rows<Shape, T>, blocks_for(rows, block.y), block,
              y.data<T>(), shift.defined() ? shift.data<C>() : nullptr, scale.data<C>(),
-             static_cast<const T*>(x.data<T>()), data_or_null<T>(weight), data_or_null<T>(bias),
-             rows, width, C(eps));
+             static_cast<const T*>(x.data<T>()), data_or_null<T>(w), data_or_null<T>(b), rows,
+             width, C(eps));
     });
   });
   return y;
@@ -191,7 +221,7 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
 Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gradient,
                      const Tensor& shift, const Tensor& scale, bool want_dw, bool want_db,
                      Tensor& dw, Tensor& db) {
-  const Tensor x = row_major(input), g = row_major(gradient);
+  const Tensor x = row_major(input), g = row_major(gradient), w = row_major_or_none(weight);
   Tensor dx = empty_like(x);
   const int64_t width = x.size(-1), rows = scale.numel();
   Tensor parts_w, parts_b;
@@ -213,7 +243,7 @@ Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gr
       launch("norm_backward", x.device().index, norm_backward_rows<Shape, T>, unsigned(blocks),
              block, dx.data<T>(), want_dw ? parts_w.data<C>() : nullptr,
              want_db ? parts_b.data<C>() : nullptr, static_cast<const T*>(x.data<T>()),
-             data_or_null<T>(weight), static_cast<const T*>(g.data<T>()), data_or_null<C>(shift),
+             data_or_null<T>(w), static_cast<const T*>(g.data<T>()), data_or_null<C>(shift),
              static_cast<const C*>(scale.data<C>()), rows, width);
     });
   });

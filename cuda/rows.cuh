@@ -67,6 +67,12 @@ __device__ inline void map_row(Out* y, int64_t width, F f, const T*... rows) {
   }
 }
 
+/// Numbers first … of a row that is shared by all others and need not be there: then 0.
+template <int V, class T>
+__device__ inline Pack<T, V> pack_or_zero(const T* row, int first) {
+  return row ? *reinterpret_cast<const Pack<T, V>*>(row + first) : Pack<T, V>{};
+}
+
 /// A row in the registers of its threads.
 template <class Shape, class T>
 struct RowInRegisters {
@@ -74,15 +80,17 @@ struct RowInRegisters {
   static constexpr int V = Shape::pack;
   C v[Shape::packs * V];
 
-  /// f(i, k) for number i of the row, which is v[k].
-  template <class F>
-  __device__ void each(int width, F f) const {
+  /// f(k, s_i...) for number i of the row, which is v[k], and of rows s, which may be null: then 0.
+  template <class F, class... S>
+  __device__ void each(int width, F f, const S*... shared) const {
 #pragma unroll
     for (int p = 0; p < Shape::packs; ++p) {
       const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
       if (first < width) {
+        [&](const Pack<S, V>... s) {
 #pragma unroll
-        for (int j = 0; j < V; ++j) f(first + j, p * V + j);
+          for (int j = 0; j < V; ++j) f(p * V + j, cast<C>(s.v[j])...);
+        }(pack_or_zero<V>(shared, first)...);
       }
     }
   }
@@ -97,16 +105,18 @@ struct RowInRegisters {
       for (int j = 0; j < V; ++j) v[p * V + j] = cast<C>(x.v[j]);
     }
   }
-  /// row[i] = f(i, k)
-  template <class F>
-  __device__ void store(T* row, int width, F f) const {
+  /// row[i] = f(k, s_i...)
+  template <class F, class... S>
+  __device__ void store(T* row, int width, F f, const S*... shared) const {
 #pragma unroll
     for (int p = 0; p < Shape::packs; ++p) {
       const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
       if (first < width) {
         Pack<T, V> x;
+        [&](const Pack<S, V>... s) {
 #pragma unroll
-        for (int j = 0; j < V; ++j) x.v[j] = cast<T>(f(first + j, p * V + j));
+          for (int j = 0; j < V; ++j) x.v[j] = cast<T>(f(p * V + j, cast<C>(s.v[j])...));
+        }(pack_or_zero<V>(shared, first)...);
         *reinterpret_cast<Pack<T, V>*>(row + first) = x;
       }
     }

@@ -28,9 +28,9 @@ __global__ void softmax_rows(T* y, const T* x, int64_t rows, int64_t width) {
       RowInRegisters<Shape, T> v;
       v.load(in, int(width));
       C top = -C(INFINITY), total = 0;
-      v.each(int(width), [&](int, int k) { top = Max()(v.v[k], top); });
+      v.each(int(width), [&](int k) { top = Max()(v.v[k], top); });
       const C shift = shift_of(combine<Threads>(top, Max()));
-      v.each(int(width), [&](int, int k) {
+      v.each(int(width), [&](int k) {
         v.v[k] -= shift;
         const C power = math::exp(v.v[k]);
         if constexpr (!logarithm) v.v[k] = power;
@@ -38,7 +38,7 @@ __global__ void softmax_rows(T* y, const T* x, int64_t rows, int64_t width) {
       });
       const C factor = factor_of(combine<Threads>(total, Sum()));
       v.store(out, int(width),
-              [&](int, int k) { return logarithm ? v.v[k] - factor : v.v[k] * factor; });
+              [&](int k) { return logarithm ? v.v[k] - factor : v.v[k] * factor; });
     } else {
       PowerSum<C> sum;
       walk<Shape>(
@@ -74,9 +74,9 @@ __global__ void softmax_backward_rows(T* dx, const T* y, const T* g, int64_t row
       RowInRegisters<Shape, T> v, slope;
       v.load(p, int(width));
       slope.load(dp, int(width));
-      v.each(int(width), [&](int, int k) { total += part(v.v[k], slope.v[k]); });
+      v.each(int(width), [&](int k) { total += part(v.v[k], slope.v[k]); });
       total = combine<Threads>(total, Sum());
-      v.store(out, int(width), [&](int, int k) { return result(v.v[k], slope.v[k], total); });
+      v.store(out, int(width), [&](int k) { return result(v.v[k], slope.v[k], total); });
     } else {
       walk<Shape>(
           width, [&](int64_t, C v, C slope) { total += part(v, slope); }, p, dp);
