@@ -38,8 +38,7 @@ __global__ void loss_rows(compute_t<T>* losses, compute_t<T>* totals, const T* x
     }
     if (threadIdx.x == 0) {
       losses[row] = loss;
-      totals[2 * row] = sum.top;
-      totals[2 * row + 1] = sum.total;
+      *reinterpret_cast<Pack<C, 2>*>(totals + 2 * row) = {sum.top, sum.total};
     }
   }
 }

@@ -107,8 +107,13 @@ __global__ void whole_numbers(int64_t* out, DrawKey given, uint64_t low, uint64_
 #pragma unroll 1
   for (uint64_t pair = thread_index(); pair * 2 < n; pair += thread_count()) {
     const Random4 r = philox(key, pair);
-    out[pair * 2] = int64_t(low + below_from_bits(range, r.v[0], r.v[1]));
-    if (pair * 2 + 1 < n) out[pair * 2 + 1] = int64_t(low + below_from_bits(range, r.v[2], r.v[3]));
+    const Pack<int64_t, 2> y = {int64_t(low + below_from_bits(range, r.v[0], r.v[1])),
+                                int64_t(low + below_from_bits(range, r.v[2], r.v[3]))};
+    if (pair * 2 + 1 < n) {
+      *reinterpret_cast<Pack<int64_t, 2>*>(out + pair * 2) = y;
+    } else {
+      out[pair * 2] = y.v[0];
+    }
   }
 }
 

@@ -115,9 +115,10 @@ __global__ void logsumexp_rows(T* y, const T* x, int64_t rows, int64_t n) {
 constexpr int scan_threads = 256, scan_each = 4;
 
 /// y [rows, n] = running sums of x [rows, n], a block for a row: threads sum four numbers each,
-/// then what lies to their left in the block, tile by tile.
-template <class T>
+/// then what lies to their left in the block, tile by tile. With `packs` four are read at once.
+template <class T, bool packs>
 __global__ void cumsum_rows(T* y, const T* x, int64_t rows, int64_t n) {
+  using Four = Pack<T, scan_each>;
   using C = compute_t<T>;
   __shared__ C totals[scan_threads / 32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -128,10 +129,18 @@ __global__ void cumsum_rows(T* y, const T* x, int64_t rows, int64_t n) {
     for (int64_t tile = 0; tile < n; tile += scan_threads * scan_each) {
       const int64_t first = row * n + tile + threadIdx.x * scan_each;
       const int64_t end = row * n + n;
+      Four four = {};
+      if constexpr (packs) {
+        if (first < end) four = *reinterpret_cast<const Four*>(x + first);
+      } else {
+#pragma unroll
+        for (int j = 0; j < scan_each; ++j)
+          if (first + j < end) four.v[j] = x[first + j];
+      }
       C v[scan_each];
 #pragma unroll
       for (int j = 0; j < scan_each; ++j) {
-        v[j] = first + j < end ? cast<C>(x[first + j]) : C(0);
+        v[j] = cast<C>(four.v[j]);
         if (j > 0) v[j] = math::wrapping_add(v[j - 1], v[j]);
       }
       C mine = v[scan_each - 1], left = mine;  // of this thread; of its warp up to it
@@ -154,8 +163,14 @@ __global__ void cumsum_rows(T* y, const T* x, int64_t rows, int64_t n) {
       }
       left = math::wrapping_add(sum, left);
 #pragma unroll
-      for (int j = 0; j < scan_each; ++j)
-        if (first + j < end) y[first + j] = cast<T>(math::wrapping_add(left, v[j]));
+      for (int j = 0; j < scan_each; ++j) four.v[j] = cast<T>(math::wrapping_add(left, v[j]));
+      if constexpr (packs) {
+        if (first < end) *reinterpret_cast<Four*>(y + first) = four;
+      } else {
+#pragma unroll
+        for (int j = 0; j < scan_each; ++j)
+          if (first + j < end) y[first + j] = four.v[j];
+      }
       before = math::wrapping_add(before, tile_sum);
     }
   }
@@ -216,8 +231,9 @@ Tensor cumsum(const Tensor& x, int64_t d) {
     using T = typename decltype(tag)::type;
     const T* from = x.data<T>();
     if (inner == 1) {
-      launch("cumsum", x.device().index, cumsum_rows<T>, blocks_for(outer, 1), scan_threads,
-             y.data<T>(), from, outer, n);
+      const bool packs = n % scan_each == 0 && aligned(from) && aligned(y.raw_data());
+      launch("cumsum", x.device().index, packs ? cumsum_rows<T, true> : cumsum_rows<T, false>,
+             blocks_for(outer, 1), scan_threads, y.data<T>(), from, outer, n);
     } else {
       launch("cumsum", x.device().index, cumsum_columns<T>, blocks_for(outer * inner, scan_threads),
              scan_threads, y.data<T>(), from, outer * inner, n, Divider(inner));

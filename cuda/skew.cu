@@ -1,7 +1,8 @@
 // The relative shift: out = in with each row moved sideways by its own distance, zeros moving in.
 //
 // out [rows, out_width] = moved in [rows, in_width], row r = (.., i) with i = r mod M. A warp moves
-// a row; reads and writes are coalesced, every element of out is written once.
+// a row, 32 neighbours at a time that fill whole sectors of out; every element of out is written
+// once.
 #include "cuda/common.cuh"
 #include "cuda/skew.h"
 
@@ -9,13 +10,21 @@ namespace stretto::cuda {
 namespace {
 
 template <bool Inverse, class Word>
-__global__ void shift_rows(Word* out, const Word* in, int64_t rows, int64_t m, int64_t in_width,
+__global__ void shift_rows(Word* out, const Word* in, int64_t rows, Divider by_m, int64_t in_width,
                            int64_t out_width) {
+  const int64_t m = int64_t(by_m.size);
+#pragma unroll 1
   for (int64_t row = first_row(); row < rows; row += row_step()) {
-    const int64_t i = row % m;
-    for (int64_t c = threadIdx.x; c < out_width; c += blockDim.x) {
+    const int64_t i = row - int64_t(by_m.quotient(uint64_t(row))) * m;
+    const int64_t start = row * out_width;
+#pragma unroll 4
+    for (int64_t first = -(start % 32); first < out_width; first += 32) {
+      const int64_t c = first + threadIdx.x;
+      if (c < 0 || c >= out_width) continue;
       const int64_t from = Inverse ? unskew_column(i, c, m) : skew_column(i, c, m);
-      out[row * out_width + c] = from >= 0 && from < in_width ? in[row * in_width + from] : Word(0);
+      Word x = 0;
+      if (from >= 0 && from < in_width) x = in[row * in_width + from];
+      out[start + c] = x;
     }
   }
 }
@@ -34,8 +43,8 @@ Tensor shift(const char* name, const Tensor& x, int64_t width) {
                                     std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
     const dim3 block = row_block<32>();
     launch(name, x.device().index, shift_rows<Inverse, Word>, blocks_for(rows, block.y), block,
-           static_cast<Word*>(out.raw_data()), static_cast<const Word*>(x.raw_data()), rows, m,
-           in_width, width);
+           static_cast<Word*>(out.raw_data()), static_cast<const Word*>(x.raw_data()), rows,
+           Divider(m), in_width, width);
   });
   return out;
 }
