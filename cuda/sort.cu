@@ -39,6 +39,15 @@ __device__ inline bool before(Key a, uint32_t i, Key b, uint32_t j) {
   return a < b || (a == b && i < j);
 }
 
+/// Where element i of a run lies in shared memory: every other row of the banks is turned round, so
+/// that the lower ones of the pairs that are 1, 2, 4 … apart lie in different banks, and the upper
+/// ones too.
+template <class Word>
+__device__ inline int slot(int i) {
+  constexpr int banks = 128 / int(sizeof(Word));
+  return i & banks ? i ^ (banks - 1) : i;
+}
+
 /// keys, order [rows, n]: each run of `size` (a power of two, twice blockDim.x) of a row sorted.
 template <class T>
 __global__ void sort_runs(key_t<T>* keys, uint32_t* order, const T* x, int64_t items, int64_t runs,
@@ -54,8 +63,8 @@ __global__ void sort_runs(key_t<T>* keys, uint32_t* order, const T* x, int64_t i
     __syncthreads();  // the last run has been read
     for (int i = threadIdx.x; i < size; i += blockDim.x) {
       const bool there = first + i < n;
-      key[i] = there ? key_of(x[row * n + first + i], descending) : ~Key(0);
-      at[i] = there ? uint32_t(first + i) : ~uint32_t(0);
+      key[slot<Key>(i)] = there ? key_of(x[row * n + first + i], descending) : ~Key(0);
+      at[slot<uint32_t>(i)] = there ? uint32_t(first + i) : ~uint32_t(0);
     }
 #pragma unroll 1
     for (int width = 2; width <= size; width *= 2) {
@@ -64,20 +73,22 @@ __global__ void sort_runs(key_t<T>* keys, uint32_t* order, const T* x, int64_t i
         __syncthreads();
         const int low = 2 * int(threadIdx.x) - (int(threadIdx.x) & (step - 1)), high = low + step;
         const bool rising = (low & width) == 0;
-        if (before(key[high], at[high], key[low], at[low]) == rising) {
-          const Key k = key[low];
-          key[low] = key[high];
-          key[high] = k;
-          const uint32_t p = at[low];
-          at[low] = at[high];
-          at[high] = p;
+        Key &a = key[slot<Key>(low)], &b = key[slot<Key>(high)];
+        uint32_t &i = at[slot<uint32_t>(low)], &j = at[slot<uint32_t>(high)];
+        if (before(b, j, a, i) == rising) {
+          const Key k = a;
+          a = b;
+          b = k;
+          const uint32_t p = i;
+          i = j;
+          j = p;
         }
       }
     }
     __syncthreads();
     for (int i = threadIdx.x; i < size && first + i < n; i += blockDim.x) {
-      keys[row * n + first + i] = key[i];
-      order[row * n + first + i] = at[i];
+      keys[row * n + first + i] = key[slot<Key>(i)];
+      order[row * n + first + i] = at[slot<uint32_t>(i)];
     }
   }
 }
