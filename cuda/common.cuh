@@ -15,16 +15,28 @@
 
 namespace stretto::cuda {
 
-/// Queues kernel(args...) on the device's stream. `op`, a literal, stands in the error.
+/// Queues kernel(args...) on the device's stream, with so many bytes of dynamic shared memory.
+/// `op`, a literal, stands in the error.
 template <class... Params, class... Args>
-void launch(const char* op, int device, void (*kernel)(Params...), dim3 grid, dim3 block,
-            Args&&... args) {
+void launch_with_shared(const char* op, int device, void (*kernel)(Params...), dim3 grid,
+                        dim3 block, int64_t shared, Args&&... args) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
+  config.dynamicSmemBytes = size_t(shared);
   config.stream = stream(device);
+  if (shared > 48 << 10)  // more than a kernel has without being asked for
+    check_call(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)), op);
   check_call(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), op);
   queued(op, device);
+}
+
+/// The same without.
+template <class... Params, class... Args>
+void launch(const char* op, int device, void (*kernel)(Params...), dim3 grid, dim3 block,
+            Args&&... args) {
+  launch_with_shared(op, device, kernel, grid, block, 0, std::forward<Args>(args)...);
 }
 
 /// Blocks for `items` of which each block takes `per_block` at a time: enough to fill any GPU, the

@@ -2,23 +2,33 @@
 //
 // y_k = Σ_j x_j e^(−2πi jk/n) by Stockham's passes of radix 8, 4, 2, 3, 5 and 7; any other length
 // by Bluestein's chirp; real rows of even length as complex ones of half the length: the
-// algorithms, the error bounds and the butterflies of ops/fft/fft_plan.h. Up to 256 threads share a
-// row, whose real and imaginary planes lie in shared memory up to 2048 numbers (1024 of f64) and in
-// a workspace of the block beyond; short rows share a block. Unit roots are made on the device at
-// every call, in f64 and rounded once. Tested against the op table's reference and the CPU.
-#include "cuda/common.cuh"
+// algorithms, the error bounds and the butterflies of ops/fft/fft_plan.h. Up to 512 threads share a
+// row, whose real and imaginary planes lie in shared memory up to 8192 numbers (4096 of f64), so
+// that device memory sees one reading and one writing, and in a workspace of the block beyond;
+// short rows share a block. Planes have gaps where a pass stores at distances of which many fall
+// into one bank. Unit roots are made on the device at every call, in f64 and rounded once. Tested
+// against the op table's reference and the CPU.
 #include "cuda/fft.h"
+#include "cuda/rows.cuh"
 #include "ops/fft/fft_butterfly.h"
 #include "ops/fft/fft_plan.h"
 
 namespace stretto::cuda {
 namespace {
 
-constexpr int block_threads = 256;
+constexpr int block_threads = 512;
+constexpr int small_block = 256;
 template <class T>
-constexpr int shared_room = 8192 / int(sizeof(T));
+constexpr int small_room = 8192 / int(sizeof(T));  // of the rows that share a block
+constexpr int64_t shared_bytes = 227 << 10;        // that a block may have
 
 enum class Rows { complex, to_bins, from_bins };
+
+/// Number i of a plane lies at i + ⌊i / 2^shift⌋ · step.
+struct Gaps {
+  int shift = 0, step = 0;
+  STRETTO_HD int operator()(int i) const { return i + (i >> shift) * step; }
+};
 
 /// A transform: `length` complex points, in `passes`, of planes of `room`; through a chirp where
 /// `points` of them are data.
@@ -26,6 +36,8 @@ struct FftSteps {
   int length = 0, room = 0, points = 0, passes = 0;
   bool chirped = false;
   int radix[32] = {};
+  Gaps gaps[32];  // of what each pass stores
+  int plane = 0;  // room with gaps
 };
 
 /// e^(−2πi k/n), as unit_root() of ops/fft/fft_plan.h: mirrored into the first octant.
@@ -58,8 +70,7 @@ __global__ void make_roots(T* roots, int64_t count, int64_t n) {
   for (int64_t k = thread_index(); k < count; k += thread_count()) {
     double c, s;
     unit_root_of(k, n, c, s);
-    roots[2 * k] = T(c);
-    roots[2 * k + 1] = T(s);
+    reinterpret_cast<Pack<T, 2>*>(roots)[k] = {T(c), T(s)};
   }
 }
 
@@ -75,17 +86,26 @@ __global__ void make_chirp(T* chirp, T* filter, int64_t n, int64_t room, Divider
       unit_root_of(int64_t(square - turn.quotient(square) * turn.size), 2 * n, c, s);
     }
     if (i < n) {
-      chirp[2 * i] = T(c);
-      chirp[2 * i + 1] = T(s);
+      reinterpret_cast<Pack<T, 2>*>(chirp)[i] = {T(c), T(s)};
     }
-    filter[2 * i] = T(c / double(room));
-    filter[2 * i + 1] = T(-s / double(room));
+    reinterpret_cast<Pack<T, 2>*>(filter)[i] = {T(c / double(room)), T(-s / double(room))};
   }
+}
+
+/// Complex number k of x.
+template <class T>
+__device__ inline Pack<T, 2> pair(const T* x, int64_t k) {
+  return reinterpret_cast<const Pack<T, 2>*>(x)[k];
+}
+template <class T>
+__device__ inline void put_pair(T* y, int64_t k, T re, T im) {
+  reinterpret_cast<Pack<T, 2>*>(y)[k] = {re, im};
 }
 
 /// One pass, as run_pass of ops/fft/fft_plan.cpp; roots are those of R·m·s.
 template <int R, class T>
-__device__ inline void run_pass(Planes<T> from, Planes<T> to, int m, int s, const T* roots) {
+__device__ inline void run_pass(Planes<T> from, Gaps from_gaps, Planes<T> to, Gaps to_gaps, int m,
+                                int s, const T* roots) {
   const int count = m * s;
 #pragma unroll 1
   for (int b = threadIdx.x; b < count; b += blockDim.x) {
@@ -93,19 +113,20 @@ __device__ inline void run_pass(Planes<T> from, Planes<T> to, int m, int s, cons
     T re[R], im[R];
 #pragma unroll
     for (int k = 0; k < R; ++k) {
-      re[k] = from.re[b + k * count];
-      im[k] = from.im[b + k * count];
+      const int at = from_gaps(b + k * count);
+      re[k] = from.re[at];
+      im[k] = from.im[at];
     }
     Butterfly<R, T>::run(re, im);
-    T* const yr = to.re + p * R * s + q;
-    T* const yi = to.im + p * R * s + q;
-    yr[0] = re[0];
-    yi[0] = im[0];
+    const int first = p * R * s + q;
+    to.re[to_gaps(first)] = re[0];
+    to.im[to_gaps(first)] = im[0];
 #pragma unroll
     for (int j = 1; j < R; ++j) {
-      const T wr = roots[2 * (j * p * s)], wi = roots[2 * (j * p * s) + 1];
-      yr[j * s] = re[j] * wr - im[j] * wi;
-      yi[j * s] = re[j] * wi + im[j] * wr;
+      const Pack<T, 2> w = pair(roots, j * p * s);
+      const int at = to_gaps(first + j * s);
+      to.re[at] = re[j] * w.v[0] - im[j] * w.v[1];
+      to.im[at] = re[j] * w.v[1] + im[j] * w.v[0];
     }
   }
 }
@@ -115,33 +136,36 @@ template <class T>
 __device__ inline Planes<T> run_passes(Planes<T> x, Planes<T> other, const FftSteps& steps,
                                        const T* roots, bool active) {
   int rest = steps.length, s = 1;
+  Gaps read;
 #pragma unroll 1
   for (int i = 0; i < steps.passes; ++i) {
+    const Gaps stored = steps.gaps[i];
     const int radix = steps.radix[i];
     rest /= radix;
     if (active) {
       switch (radix) {
         case 8:
-          run_pass<8>(x, other, rest, s, roots);
+          run_pass<8>(x, read, other, stored, rest, s, roots);
           break;
         case 4:
-          run_pass<4>(x, other, rest, s, roots);
+          run_pass<4>(x, read, other, stored, rest, s, roots);
           break;
         case 2:
-          run_pass<2>(x, other, rest, s, roots);
+          run_pass<2>(x, read, other, stored, rest, s, roots);
           break;
         case 3:
-          run_pass<3>(x, other, rest, s, roots);
+          run_pass<3>(x, read, other, stored, rest, s, roots);
           break;
         case 5:
-          run_pass<5>(x, other, rest, s, roots);
+          run_pass<5>(x, read, other, stored, rest, s, roots);
           break;
         default:
-          run_pass<7>(x, other, rest, s, roots);
+          run_pass<7>(x, read, other, stored, rest, s, roots);
       }
     }
     __syncthreads();
     s *= radix;
+    read = stored;
     const Planes<T> last = x;
     x = other;
     other = last;
@@ -155,9 +179,9 @@ __device__ inline void multiply(Planes<T> x, const T* factors, int n, int room) 
 #pragma unroll 1
   for (int j = threadIdx.x; j < room; j += blockDim.x) {
     const T re = j < n ? x.re[j] : T(0), im = j < n ? x.im[j] : T(0);
-    const T fr = j < n ? factors[2 * j] : T(0), fi = j < n ? factors[2 * j + 1] : T(0);
-    x.re[j] = re * fr - im * fi;
-    x.im[j] = re * fi + im * fr;
+    const Pack<T, 2> f = j < n ? pair(factors, j) : Pack<T, 2>{};
+    x.re[j] = re * f.v[0] - im * f.v[1];
+    x.im[j] = re * f.v[1] + im * f.v[0];
   }
 }
 
@@ -184,8 +208,10 @@ __device__ inline void load_row(const FftRow<T>& row, Planes<T> to, int points) 
         to.im[0] = a - b;
         continue;
       }
-      const T wr = row.twiddles[2 * k], wi = -row.twiddles[2 * k + 1];
-      const T ar = x[2 * k], ai = x[2 * k + 1], br = x[2 * other], bi = x[2 * other + 1];
+      const auto [wr, minus_wi] = pair(row.twiddles, k).v;
+      const auto [ar, ai] = pair(x, k).v;
+      const auto [br, bi] = pair(x, other).v;
+      const T wi = -minus_wi;
       const T sr = row.half * (ar + br), si = row.half * (ai - bi);
       const T dr = row.half * (ar - br), di = row.half * (ai + bi);
       const T tr = wr * dr - wi * di, ti = wr * di + wi * dr;
@@ -197,7 +223,8 @@ __device__ inline void load_row(const FftRow<T>& row, Planes<T> to, int points) 
   } else if (kind == Rows::from_bins) {
     for (int k = threadIdx.x; k <= points / 2; k += blockDim.x) {
       const T factor = k == 0 ? row.edge : row.half;
-      const T re = factor * x[2 * k], im = k == 0 ? T(0) : factor * x[2 * k + 1];
+      const Pack<T, 2> z = pair(x, k);
+      const T re = factor * z.v[0], im = k == 0 ? T(0) : factor * z.v[1];
       to.re[k] = re;
       to.im[k] = im;
       if (k == 0) continue;
@@ -211,8 +238,9 @@ __device__ inline void load_row(const FftRow<T>& row, Planes<T> to, int points) 
     }
   } else {
     for (int j = threadIdx.x; j < points; j += blockDim.x) {
-      to.re[j] = x[2 * j];
-      to.im[j] = x[2 * j + 1];
+      const Pack<T, 2> z = pair(x, j);
+      to.re[j] = z.v[0];
+      to.im[j] = z.v[1];
     }
   }
 }
@@ -224,47 +252,43 @@ __device__ inline void store_row(const FftRow<T>& row, Planes<T> z, int points) 
     for (int k = threadIdx.x; k <= points / 2; k += blockDim.x) {
       const int other = points - k;
       if (k == 0) {
-        y[0] = row.edge * (z.re[0] + z.im[0]);
-        y[2 * points] = row.edge * (z.re[0] - z.im[0]);
-        y[1] = y[2 * points + 1] = 0;
+        put_pair(y, 0, row.edge * (z.re[0] + z.im[0]), T(0));
+        put_pair(y, points, row.edge * (z.re[0] - z.im[0]), T(0));
         continue;
       }
-      const T wr = row.twiddles[2 * k], wi = row.twiddles[2 * k + 1];
+      const auto [wr, wi] = pair(row.twiddles, k).v;
       const T er = row.half * (z.re[k] + z.re[other]), ei = row.half * (z.im[k] - z.im[other]);
       const T qr = row.half * (z.im[k] + z.im[other]), qi = row.half * (z.re[other] - z.re[k]);
       const T tr = wr * qr - wi * qi, ti = wr * qi + wi * qr;
-      y[2 * other] = er - tr;
-      y[2 * other + 1] = ti - ei;
-      y[2 * k] = er + tr;
-      y[2 * k + 1] = ei + ti;
+      put_pair(y, other, er - tr, ti - ei);
+      put_pair(y, k, er + tr, ei + ti);
     }
   } else if (kind == Rows::to_bins) {
     for (int k = threadIdx.x; k <= points / 2; k += blockDim.x) {
       const T factor = k == 0 ? row.edge : 2 * row.half;
-      y[2 * k] = factor * z.re[k];
-      y[2 * k + 1] = k == 0 ? T(0) : factor * z.im[k];
+      put_pair(y, k, factor * z.re[k], k == 0 ? T(0) : factor * z.im[k]);
     }
   } else if (kind == Rows::from_bins && row.n % 2 == 1) {
     for (int j = threadIdx.x; j < points; j += blockDim.x) y[j] = z.re[j];
   } else {
     for (int j = threadIdx.x; j < points; j += blockDim.x) {
-      y[2 * j] = row.scale * z.re[j];
-      y[2 * j + 1] = row.scale * z.im[j];
+      put_pair(y, j, row.scale * z.re[j], row.scale * z.im[j]);
     }
   }
 }
 
 /// Rows of x and y, `x_size` and `y_size` numbers long; blockDim.y of them at a time. workspace
-/// [gridDim.x, blockDim.y, 4, room], or null where the planes fit into shared memory.
+/// [gridDim.x, blockDim.y, 4, plane], or null where the planes fit into shared memory.
 template <Rows kind, class T>
-__global__ void __launch_bounds__(block_threads, 2)
+__global__ void __launch_bounds__(block_threads, 1)
     fft_rows(FftRow<T> row, int64_t rows, int64_t x_size, int64_t y_size, T* workspace,
              const __grid_constant__ FftSteps steps, const T* roots, const T* chirp,
              const T* spectrum) {
-  __shared__ T shared[4 * shared_room<T>];
-  const int room = steps.room;
-  T* const planes = (workspace ? workspace + int64_t(blockIdx.x) * blockDim.y * 4 * room : shared) +
-                    int64_t(threadIdx.y) * 4 * room;
+  extern __shared__ double shared[];
+  const int room = steps.room, plane = steps.plane;
+  T* const planes = (workspace ? workspace + int64_t(blockIdx.x) * blockDim.y * 4 * plane
+                               : reinterpret_cast<T*>(shared)) +
+                    int64_t(threadIdx.y) * 4 * plane;
   const T* const x = row.x;
   T* const y = row.y;
 #pragma unroll 1
@@ -273,7 +297,7 @@ __global__ void __launch_bounds__(block_threads, 2)
     const bool active = first + threadIdx.y < rows;
     row.x = x + (first + threadIdx.y) * x_size;
     row.y = y + (first + threadIdx.y) * y_size;
-    const Planes<T> a{planes, planes + room}, b{planes + 2 * room, planes + 3 * room};
+    const Planes<T> a{planes, planes + plane}, b{planes + 2 * plane, planes + 3 * plane};
     if (active) load_row<kind>(row, a, steps.points);
     __syncthreads();
     Planes<T> here = row.inverse ? a.swapped() : a, other = row.inverse ? b.swapped() : b;
@@ -319,14 +343,28 @@ FftSteps steps_of(int64_t points) {
     for (length = 1; length < 2 * points - 1;) length *= 2;
     radices = fft_radices(length);
   }
-  steps.length = steps.room = int(length);
+  steps.length = steps.room = steps.plane = int(length);
   for (const int r : radices) steps.radix[steps.passes++] = r;
   return steps;
 }
 
+/// Gaps for planes in shared memory. A pass stores runs of s numbers, R·s apart, as long as s is
+/// less than a warp: a gap of s behind each R·s, or 32, lets them fill the banks. What the last one
+/// stores has none, as what is loaded.
+FftSteps with_gaps(FftSteps steps) {
+  for (int i = 0, s = 1; i + 1 < steps.passes && s < 32; s *= steps.radix[i++]) {
+    int shift = 5;
+    while (1 << shift < steps.radix[i] * s) ++shift;
+    steps.gaps[i] = {shift, s};
+    steps.plane = std::max(steps.plane, steps.gaps[i](steps.room - 1) + 1);
+  }
+  return steps;
+}
+
 template <Rows kind, class T>
-void run(const Tensor& x, const Tensor& y, int64_t n, bool inverse, double edge, double middle,
+void run(const Tensor& input, const Tensor& y, int64_t n, bool inverse, double edge, double middle,
          double scale) {
+  const Tensor x = row_major(input);
   const Device device = x.device();
   const bool packed = kind != Rows::complex && n % 2 == 0;
   const int64_t x_size = kind == Rows::complex   ? 2 * n
@@ -336,7 +374,7 @@ void run(const Tensor& x, const Tensor& y, int64_t n, bool inverse, double edge,
                          : kind == Rows::to_bins ? 2 * (n / 2 + 1)
                                                  : n;
   const int64_t rows = x.numel() / x_size;
-  const FftSteps steps = steps_of(packed ? n / 2 : n);
+  FftSteps steps = steps_of(packed ? n / 2 : n);
   const Tensor roots = roots_of<T>(steps.length, steps.length, device);
   const Tensor twiddles = packed ? roots_of<T>(n / 4 + 1, n, device) : roots;
   Tensor chirp = roots, spectrum = roots;
@@ -350,21 +388,27 @@ void run(const Tensor& x, const Tensor& y, int64_t n, bool inverse, double edge,
            Divider(2 * int64_t(steps.points)));
     run<Rows::complex, T>(filter, spectrum, steps.room, false, 1, 1, 1);
   }
+  const FftSteps gapped = with_gaps(steps);
+  const bool fits = int64_t(gapped.plane) * 4 * int64_t(sizeof(T)) <= shared_bytes;
+  if (fits) steps = gapped;
+  const bool small = steps.room <= small_room<T>;
+  const int most = small ? small_block : block_threads;
   int threads = 32;
-  while (threads < block_threads && threads * 4 < steps.room) threads *= 2;
-  const bool fits = steps.room <= shared_room<T>;
-  const int height = fits ? std::min(block_threads / threads, shared_room<T> / steps.room) : 1;
+  while (threads < most && threads * 4 < steps.room) threads *= 2;
+  const int height = small ? std::min(most / threads, small_room<T> / steps.room) : 1;
   const unsigned blocks = unsigned(std::min<int64_t>(ceil_div(rows, height), fits ? 4096 : 264));
   Tensor workspace;
   if (!fits)
-    workspace = empty({int64_t(blocks), 4, steps.room}, {.dtype = x.dtype(), .device = device});
+    workspace = empty({int64_t(blocks), 4, steps.plane}, {.dtype = x.dtype(), .device = device});
   const FftRow<T> row{x.data<T>(), y.data<T>(),   twiddles.data<T>(),
                       T(edge),     T(middle / 2), T(scale),
                       int(n),      inverse};
-  launch("fft", device.index, fft_rows<kind, T>, blocks, dim3(unsigned(threads), unsigned(height)),
-         row, rows, x_size, y_size, fits ? nullptr : workspace.data<T>(), steps,
-         static_cast<const T*>(roots.data<T>()), static_cast<const T*>(chirp.data<T>()),
-         static_cast<const T*>(spectrum.data<T>()));
+  const int64_t bytes = fits ? int64_t(height) * 4 * steps.plane * int64_t(sizeof(T)) : 0;
+  launch_with_shared("fft", device.index, fft_rows<kind, T>, blocks,
+                     dim3(unsigned(threads), unsigned(height)), bytes, row, rows, x_size, y_size,
+                     fits ? nullptr : workspace.data<T>(), steps,
+                     static_cast<const T*>(roots.data<T>()), static_cast<const T*>(chirp.data<T>()),
+                     static_cast<const T*>(spectrum.data<T>()));
 }
 
 template <Rows kind>
