@@ -1,0 +1,73 @@
+// Budgets of the kernels that are bound by memory, by the machine's counters.
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/cuda/gpu.h"
+#include "tests/cuda/kernel_cases.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+/// Warps of this kernel that a multiprocessor of an H100 has at a time, of 64.
+double warps_together(const KernelCounts& k) {
+  const double warps = std::ceil(k["threads"] / 32), each = std::ceil(k["registers"] / 8) * 8 * 32;
+  const double blocks = std::min({32.0, std::floor(64 / warps), std::floor(65536 / (warps * each)),
+                                  std::floor(233472 / (k["shared_bytes"] + 1024))});
+  return blocks * warps;
+}
+
+}  // namespace
+
+TEST_CASE("kernels move what they must, and no more", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/machine");
+  for (const DType t : {f32, bf16}) {
+    for (const KernelCase& c : kernel_cases(2048, t)) {
+      CAPTURE(c.name, name(t));
+      double moved = 0, asked = 0, accesses = 0;
+      for (const KernelCounts& k : counts_of(c.run)) {
+        CAPTURE(k.kernel);
+        moved += 32 * (k["load_missed"] + k["store_sectors"]);
+        asked += k["load_bytes"] + k["store_bytes"];
+        accesses += k["load_requests"] + k["store_requests"];
+        CHECK(32 * k["load_sectors"] <= c.coalesced * k["load_bytes"]);
+        CHECK(k["wavefronts"] == k["wavefronts_ideal"]);
+        CHECK(k["local"] == 0);
+        CHECK(k["atomics"] == 0);
+        CHECK(warps_together(k) >= 8);
+      }
+      CHECK(moved > 0);
+      CHECK(moved / c.bytes <= c.budget);
+      CHECK(asked / accesses >= c.access);
+    }
+  }
+}
+
+TEST_CASE("counters of these kernels, for benchmarks/gpu/predict.py", "[.counters]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/machine");
+  const char *file = std::getenv("KERNEL_COUNTS"), *rows = std::getenv("KERNEL_ROWS");
+  if (!file || !rows) STRETTO_SKIP("KERNEL_COUNTS=FILE KERNEL_ROWS=8192 are not set");
+  std::ofstream out(file);
+  bool first = true;
+  for (const DType t : {f32, bf16}) {
+    for (const KernelCase& c : kernel_cases(std::atoll(rows), t)) {
+      for (const KernelCounts& k : counts_of(c.run)) {
+        if (first) {
+          out << "case\tdtype\tbytes\tbudget\tkernel";
+          for (const auto& [column, value] : k.columns) out << '\t' << column;
+          out << '\n';
+        }
+        first = false;
+        out << c.name << '\t' << name(t) << '\t' << int64_t(c.bytes) << '\t' << c.budget << '\t'
+            << k.kernel;
+        for (const auto& [column, value] : k.columns) out << '\t' << int64_t(value);
+        out << '\n';
+      }
+    }
+  }
+  CHECK(out.good());
+}

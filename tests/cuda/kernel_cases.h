@@ -1,0 +1,43 @@
+// The kernels that are bound by memory, each on tensors of a training step: what it does, how many
+// bytes must move at the least, and how many times that its 32-byte sectors may come to.
+//
+// The least is what goes in and what comes out, once each, tables and scratch not counted. Where
+// neighbours read neighbours, rows repeat or numbers do, 1.05 times that may move; where rows
+// become columns, 1.2 times; what is allowed more says why.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace stretto::testing {
+
+struct KernelCase {
+  std::string name;
+  double bytes;   // the least
+  double budget;  // bytes of the sectors that move / bytes
+  std::function<void()> run;
+  double coalesced = 1.05;  // bytes of the sectors that loads touch / bytes that they ask for
+  double access = 240;      // bytes of a warp's access at the least, on average: 512 are 16 a lane
+
+  KernelCase& loads(double touched) { return coalesced = touched, *this; }
+  KernelCase& accesses(double least) { return access = least, *this; }
+};
+
+/// For [rows, 512] and the like of f32 or bf16, on the GPU; what run() needs is there before.
+std::vector<KernelCase> kernel_cases(int64_t rows, DType dtype);
+
+/// What a kernel did since the last reset: the machine's table, by column.
+struct KernelCounts {
+  std::string kernel;
+  std::vector<std::pair<std::string, double>> columns;
+  double operator[](const std::string& column) const;
+};
+/// Whether the machine is there that counts.
+bool has_counters();
+/// The counters of a run, kernel by kernel.
+std::vector<KernelCounts> counts_of(const std::function<void()>& run);
+
+}  // namespace stretto::testing
