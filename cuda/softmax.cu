@@ -10,9 +10,14 @@
 namespace stretto::cuda {
 namespace {
 
+/// The threads of a block with rows of this shape.
+template <class Shape>
+constexpr int block_threads = Shape::Threads == 32 ? 256 : Shape::Threads;
+
 /// y [rows, width] = softmax of x [rows, width]
 template <class Shape, bool logarithm, class T>
-__global__ void softmax_rows(T* y, const T* x, int64_t rows, int64_t width) {
+__global__ void __launch_bounds__(block_threads<Shape>, 1)
+    softmax_rows(T* y, const T* x, int64_t rows, int64_t width) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
   // A row of −∞: all exponentials are 0.
@@ -57,7 +62,8 @@ __global__ void softmax_rows(T* y, const T* x, int64_t rows, int64_t width) {
 
 /// dx [rows, width] from y [rows, width] and the gradient g [rows, width]
 template <class Shape, bool logarithm, class T>
-__global__ void softmax_backward_rows(T* dx, const T* y, const T* g, int64_t rows, int64_t width) {
+__global__ void __launch_bounds__(block_threads<Shape>, 1)
+    softmax_backward_rows(T* dx, const T* y, const T* g, int64_t rows, int64_t width) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
   // Σ g·y, of the logarithm Σ g
@@ -87,12 +93,19 @@ __global__ void softmax_backward_rows(T* dx, const T* y, const T* g, int64_t row
   }
 }
 
-/// Calls go(row shape, logarithm) with what the kernels are made for, as types.
+/// Calls go(row shape, logarithm) with what the kernels are made for, as types. 1024 threads have
+/// the registers for 16 numbers of f32 each.
 template <class T, class F>
 void choose(int64_t width, bool logarithm, F go) {
-  choose_rows<T>(width, [&](auto shape) {
+  auto with_shape = [&](auto shape) {
     logarithm ? go(shape, std::true_type()) : go(shape, std::false_type());
-  });
+  };
+  if constexpr (sizeof(compute_t<T>) == 4) {
+    constexpr int V = pack_size<T>;
+    if (width % V == 0 && width > 256 * V * std::max(16 / V, 4) && width <= 1024 * 16)
+      return with_shape(RowShape<1024, V, 16 / V>());
+  }
+  choose_rows<T>(width, with_shape);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ TEST_CASE("kernels move what they must, and no more", "[cuda]") {
   NEEDS_GPU();
   if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/machine");
   for (const DType t : {f32, bf16}) {
-    for (const KernelCase& c : kernel_cases(2048, t)) {
+    each_kernel_case(2048, t, [&](const KernelCase& c) {
       CAPTURE(c.name, name(t));
       double moved = 0, asked = 0, accesses = 0;
       for (const KernelCounts& k : counts_of(c.run)) {
@@ -42,7 +42,7 @@ TEST_CASE("kernels move what they must, and no more", "[cuda]") {
       CHECK(moved > 0);
       CHECK(moved / c.bytes <= c.budget);
       CHECK(asked / accesses >= c.access);
-    }
+    });
   }
 }
 
@@ -54,7 +54,7 @@ TEST_CASE("counters of these kernels, for benchmarks/gpu/predict.py", "[.counter
   std::ofstream out(file);
   bool first = true;
   for (const DType t : {f32, bf16}) {
-    for (const KernelCase& c : kernel_cases(std::atoll(rows), t)) {
+    each_kernel_case(std::atoll(rows), t, [&](const KernelCase& c) {
       for (const KernelCounts& k : counts_of(c.run)) {
         if (first) {
           out << "case\tdtype\tbytes\tbudget\tkernel";
@@ -67,7 +67,7 @@ TEST_CASE("counters of these kernels, for benchmarks/gpu/predict.py", "[.counter
         for (const auto& [column, value] : k.columns) out << '\t' << int64_t(value);
         out << '\n';
       }
-    }
+    });
   }
   CHECK(out.good());
 }

@@ -291,18 +291,15 @@ F* found(const char* name) {
 
 }  // namespace
 
-std::vector<KernelCase> kernel_cases(int64_t rows, DType dtype) {
+void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const KernelCase&)>& f) {
   Cases cases{rows, dtype};
-  cases.elementwise();
-  cases.copies();
-  cases.reductions();
-  cases.norms();
-  cases.losses();
-  cases.indices();
-  cases.created();
-  cases.optimisers();
-  cases.transforms();
-  return cases.all;
+  for (const auto family :
+       {&Cases::elementwise, &Cases::copies, &Cases::reductions, &Cases::norms, &Cases::losses,
+        &Cases::indices, &Cases::created, &Cases::optimisers, &Cases::transforms}) {
+    (cases.*family)();
+    for (const KernelCase& one : cases.all) f(one);
+    cases.all.clear();  // and their tensors
+  }
 }
 
 double KernelCounts::operator[](const std::string& column) const {

@@ -26,8 +26,8 @@ struct KernelCase {
   KernelCase& accesses(double least) { return access = least, *this; }
 };
 
-/// For [rows, 512] and the like of f32 or bf16, on the GPU; what run() needs is there before.
-std::vector<KernelCase> kernel_cases(int64_t rows, DType dtype);
+/// f of each, for [rows, 512] and the like of f32 or bf16 on the GPU.
+void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const KernelCase&)>& f);
 
 /// What a kernel did since the last reset: the machine's table, by column.
 struct KernelCounts {

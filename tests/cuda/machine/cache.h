@@ -4,7 +4,8 @@
 // used longest ago leaving. Stores go through.
 //
 // A model of an H100: 132 multiprocessors with 256 KiB for this and shared memory together. One
-// block runs at a time here, so it has what one of those that would run side by side would have.
+// block runs at a time here, so it has what one of those that would run side by side would have;
+// its warps go one after the other from barrier to barrier, and so find more than they would there.
 #pragma once
 
 #include <algorithm>

@@ -48,6 +48,32 @@ FINE("sectors and unique bytes") {
   expect(row["launches"] == 3 && row["blocks"] == 6 && row["local"] == 0, "the rest");
 }
 
+/// Reads `count` numbers of x, `times` times.
+__global__ void again(float* y, const float* x, int count, int times) {
+  float sum = 0;
+  for (int t = 0; t < times; ++t)
+    for (int i = int(threadIdx.x); i < count; i += int(blockDim.x)) sum += x[i];
+  y[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+FINE("what the first cache holds is not fetched again") {
+  constexpr int small = 4096, large = 1 << 17;  // 16 KiB; 512 KiB, twice the cache
+  Device<float> x(counting<float>(large)), y(133 * 128);
+  auto* reset = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "machine_reset_counters"));
+  reset();
+  again<<<1, 128>>>(y, x, small, 3);
+  auto row = counters_of("again");
+  expect(row["load_sectors"] == 3 * small / 8 && row["load_missed"] == small / 8, "a block's");
+  reset();
+  again<<<133, 128>>>(y, x, small, 1);
+  row = counters_of("again");
+  expect(row["load_missed"] == 132 * small / 8, "a multiprocessor's");
+  expect(row["threads"] == 128 && row["store_requests"] == 133 * 4, "of the launch");
+  reset();
+  again<<<1, 32>>>(y, x, large, 2);
+  row = counters_of("again");
+  expect(row["load_missed"] > row["load_sectors"] * 9 / 10, "more than it holds");
+}
+
 __global__ void banks(float* y, int step) {
   __shared__ float s[1024];
   for (int i = 0; i < 32; ++i) s[i * 32 + threadIdx.x] = 1;
