@@ -49,7 +49,7 @@ __device__ inline int64_t thread_index() { return int64_t(blockIdx.x) * blockDim
 __device__ inline int64_t thread_count() { return int64_t(gridDim.x) * blockDim.x; }
 
 /// static_cast<To>(from), for every pair of element types, on the device. bf16 rounds to nearest
-/// even and keeps NaN, as BFloat16 does.
+/// even and keeps NaN, as BFloat16 does, but not which.
 template <class To, class From>
 __device__ inline To cast(From from) {
   if constexpr (std::is_same_v<To, From>) {
@@ -57,10 +57,8 @@ __device__ inline To cast(From from) {
   } else if constexpr (std::is_same_v<From, BFloat16>) {
     return cast<To>(__uint_as_float(uint32_t(from.bits) << 16));
   } else if constexpr (std::is_same_v<To, BFloat16>) {
-    const uint32_t u = __float_as_uint(float(from));
     To to;
-    to.bits = (u & 0x7fffffffu) > 0x7f800000u ? uint16_t((u >> 16) | 0x40u)
-                                              : uint16_t((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(float(from)));
     return to;
   } else {
     return static_cast<To>(from);
