@@ -46,6 +46,20 @@ TEST_CASE("kernels move what they must, and no more", "[cuda]") {
   }
 }
 
+TEST_CASE("kernels leave registers for other warps", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters() || !std::getenv("MACHINE_DECODE"))
+    STRETTO_SKIP("the registers are those of tests/cuda/machine, with MACHINE_DECODE=1");
+  size_t with_registers = 0;
+  for (const KernelCounts& k : all_counts()) {
+    CAPTURE(k.kernel);
+    with_registers += k["registers"] > 0;
+    // 128: 16 warps of a multiprocessor. The sums of a weight's and a bias's gradient take more.
+    CHECK(k["registers"] <= (k.kernel.starts_with("norm_backward_rows") ? 192 : 128));
+  }
+  CHECK(with_registers > 500);
+}
+
 TEST_CASE("counters of these kernels, for benchmarks/gpu/predict.py", "[.counters]") {
   NEEDS_GPU();
   if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/machine");

@@ -310,10 +310,7 @@ double KernelCounts::operator[](const std::string& column) const {
 
 bool has_counters() { return found<Text>("machine_counters") != nullptr; }
 
-std::vector<KernelCounts> counts_of(const std::function<void()>& run) {
-  cuda::synchronize(0);
-  found<Reset>("machine_reset_counters")();
-  run();
+std::vector<KernelCounts> all_counts() {
   cuda::synchronize(0);
   std::istringstream table(found<Text>("machine_counters")());
   std::vector<std::string> names;
@@ -324,13 +321,22 @@ std::vector<KernelCounts> counts_of(const std::function<void()>& run) {
     for (std::string cell; std::getline(row, cell, '\t');) cells.push_back(cell);
     if (names.empty()) {
       names = cells;
-    } else if (cells.size() == names.size() && cells[1] != "0") {
+    } else if (cells.size() == names.size()) {
       KernelCounts one{cells[0], {}};
       for (size_t i = 1; i < cells.size(); ++i)
         one.columns.emplace_back(names[i], std::stod(cells[i]));
       all.push_back(std::move(one));
     }
   }
+  return all;
+}
+
+std::vector<KernelCounts> counts_of(const std::function<void()>& run) {
+  cuda::synchronize(0);
+  found<Reset>("machine_reset_counters")();
+  run();
+  std::vector<KernelCounts> all = all_counts();
+  std::erase_if(all, [](const KernelCounts& k) { return k["launches"] == 0; });
   return all;
 }
 

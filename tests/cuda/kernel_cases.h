@@ -37,6 +37,8 @@ struct KernelCounts {
 };
 /// Whether the machine is there that counts.
 bool has_counters();
+/// Every kernel that the machine has read: with MACHINE_DECODE=1 all of the binary.
+std::vector<KernelCounts> all_counts();
 /// The counters of a run, kernel by kernel.
 std::vector<KernelCounts> counts_of(const std::function<void()>& run);
 

@@ -59,10 +59,10 @@ foreach(order forwards backwards random)
   set_tests_properties(cuda_machine_${order} PROPERTIES LABELS "cuda;machine" TIMEOUT 1800
     ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=${order};MACHINE_STREAMS=${streams_${order}}")
 endforeach()
-# What kernels move, and how, against what they must.
+# What kernels move, and how, against what they must; kernels.tsv has their registers and counters.
 add_test(NAME cuda_machine_budgets COMMAND stretto_tests --filenames-as-tags "[#budgets_test]")
 set_tests_properties(cuda_machine_budgets PROPERTIES LABELS "cuda;machine" TIMEOUT 900
-  ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder}")
+  ENVIRONMENT "STRETTO_NUM_THREADS=1;STRETTO_ALLOC=exact;LD_LIBRARY_PATH=${machine_folder};MACHINE_DECODE=1;MACHINE_COUNTERS=${machine_folder}/kernels.tsv")
 # Every kernel of the binary is known to the machine, launched or not; any test of the CPU will do.
 add_test(NAME cuda_machine_decode COMMAND stretto_tests "nothing is allocated for nothing")
 set_tests_properties(cuda_machine_decode PROPERTIES LABELS "cuda;machine" TIMEOUT 600
