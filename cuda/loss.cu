@@ -24,8 +24,8 @@ __global__ void loss_rows(compute_t<T>* losses, compute_t<T>* totals, const T* x
     PowerSum<C> sum = {0, 1};
     if (target != ignored) {  // for all threads of the row
       sum = {};
-      walk<Shape>(
-          width, [&](int64_t, C v) { sum.add(v); }, in);
+      walk_packs<Shape>(
+          width, [&](auto v) { sum.add(v); }, in);
       sum = combine<Shape::Threads>(sum);
       const C log_total = math::log(sum.total);
       loss = (C(1) - epsilon) * (log_total - (cast<C>(in[target]) - sum.top));

@@ -103,8 +103,8 @@ __global__ void logsumexp_rows(T* y, const T* x, int64_t rows, int64_t n) {
 #pragma unroll 1
   for (int64_t row = first_row(); row < rows; row += row_step()) {
     PowerSum<C> sum;
-    walk<Shape>(
-        n, [&](int64_t, C v) { sum.add(v); }, x + row * n);
+    walk_packs<Shape>(
+        n, [&](auto v) { sum.add(v); }, x + row * n);
     sum = combine<Shape::Threads>(sum);
     if (threadIdx.x == 0)
       y[row] =

@@ -52,6 +52,20 @@ __device__ inline void walk(int64_t width, F f, const T*... rows) {
   }
 }
 
+/// f(x) for the thread's packs of a row, in its compute type.
+template <class Shape, class F, class T>
+__device__ inline void walk_packs(int64_t width, F f, const T* row) {
+  constexpr int V = Shape::pack;
+#pragma unroll 1
+  for (int64_t i = threadIdx.x * V; i < width; i += Shape::Threads * V) {
+    const auto pack = *reinterpret_cast<const Pack<T, V>*>(row + i);
+    Pack<compute_t<T>, V> x;
+#pragma unroll
+    for (int j = 0; j < V; ++j) x.v[j] = cast<compute_t<T>>(pack.v[j]);
+    f(x);
+  }
+}
+
 /// y_i = f(i, x_i...) for the thread's numbers.
 template <class Shape, class Out, class F, class... T>
 __device__ inline void map_row(Out* y, int64_t width, F f, const T*... rows) {
@@ -129,13 +143,18 @@ template <class C>
 struct PowerSum {
   C top = -C(INFINITY), total = 0;
 
-  __device__ void add(C x) {
-    if (x > top || x != x) {
-      total = total * math::exp(top - x) + C(1);
-      top = x;
-    } else if (x > -C(INFINITY)) {
-      total += math::exp(x - top);
+  template <int V>
+  __device__ void add(const Pack<C, V>& x) {
+    C most = x.v[0];
+#pragma unroll
+    for (int j = 1; j < V; ++j) most = Max()(x.v[j], most);
+    if (most > top || most != most) {
+      total *= math::exp(top - most);
+      top = most;
     }
+    if (top == -C(INFINITY)) return;
+#pragma unroll
+    for (int j = 0; j < V; ++j) total += x.v[j] == top ? C(1) : math::exp(x.v[j] - top);
   }
 };
 

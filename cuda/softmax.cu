@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(block_threads<Shape>, 1)
               [&](int k) { return logarithm ? v.v[k] - factor : v.v[k] * factor; });
     } else {
       PowerSum<C> sum;
-      walk<Shape>(
-          width, [&](int64_t, C v) { sum.add(v); }, in);
+      walk_packs<Shape>(
+          width, [&](auto v) { sum.add(v); }, in);
       sum = combine<Threads>(sum);
       const C shift = shift_of(sum.top), factor = factor_of(sum.total);
       map_row<Shape>(

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Predicts what kernels take on an H100, from what they do on the machine of tests/cuda/machine.
+
+    export LD_LIBRARY_PATH=build/release/machine STRETTO_NUM_THREADS=1
+    KERNEL_COUNTS=counts.tsv KERNEL_ROWS=8192 build/release/tests/stretto_tests "[.counters]"
+    MACHINE_DECODE=1 MACHINE_COUNTERS=all.tsv \\
+        build/release/tests/stretto_tests "nothing is allocated for nothing"
+    benchmarks/gpu/predict.py counts.tsv 8192 all.tsv > benchmarks/results/cuda-predicted-DATE.md
+
+A kernel takes as long as the pipe that it keeps busy longest, at the rates below, times what the
+last wave of blocks leaves idle, and a launch. Nobody has held this against hardware: it says which
+pipe binds and which of two forms is better, and 40 % off would not be a surprise.
+"""
+import csv
+import math
+import sys
+from collections import defaultdict
+
+ROWS = 32768  # tokens that the table is for
+PROCESSORS, CLOCK = 132, 1.7e9  # H100 SXM
+DRAM = 3.0e12  # bytes a second, read and written, that copies reach
+LAUNCH = 2.0  # microseconds until a kernel runs and its end is seen
+# Per multiprocessor and clock. PTX instructions, which are not quite those of the hardware.
+ISSUE, INTEGER, FLOATING, DOUBLE, CONVERT, SPECIAL = 4, 2, 4, 2, 2, 0.5  # warp instructions
+L1_BYTES, L2_BYTES = 128, 24
+
+
+def resident(k):
+    """Blocks that a multiprocessor has at a time."""
+    warps = math.ceil(k["threads"] / 32)
+    registers = max(8, math.ceil(k["registers"] / 8) * 8) * 32 * warps
+    return max(1, int(min(32, 64 // warps, 65536 // registers, 233472 // (k["shared_bytes"] + 1024))))
+
+
+def pipes(k, scale):
+    """Microseconds that each pipe is busy."""
+    n = lambda *columns: sum(k[c] for c in columns) * scale
+    kinds = ("integer", "floating", "f64", "convert", "special", "memory", "shared", "warp", "control")
+    sectors = n("load_sectors", "store_sectors")
+    clocks = {
+        "issue": n(*kinds) / ISSUE,
+        "integer": n("integer") / INTEGER,
+        "fma": n("floating") / FLOATING,
+        "f64": n("f64") / DOUBLE,
+        "convert": n("convert") / CONVERT,
+        "special": n("special") / SPECIAL,
+        "lsu": max(n("load_requests", "store_requests"), sectors * 32 / L1_BYTES)
+        + n("wavefronts", "warp"),
+        "L2": n("load_missed", "store_sectors") * 32 / L2_BYTES,
+    }
+    time = {pipe: c / PROCESSORS / CLOCK * 1e6 for pipe, c in clocks.items()}
+    time["DRAM"] = n("load_unique", "store_unique") / DRAM * 1e6
+    return time
+
+
+def predicted(k, scale):
+    time = pipes(k, scale)
+    pipe = max(time, key=time.get)
+    blocks = min(k["blocks"] / k["launches"] * scale, max(4096, k["blocks"] / k["launches"]))
+    waves = blocks / (PROCESSORS * resident(k))
+    idle = math.ceil(waves) / waves if waves > 1 else 1
+    return time[pipe] * idle + LAUNCH * k["launches"], pipe
+
+
+def read(path):
+    rows = []
+    with open(path, newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t", restval=""):
+            for column, value in row.items():
+                try:
+                    row[column] = float(value)
+                except (TypeError, ValueError):
+                    pass
+            rows.append(row)
+    return rows
+
+
+def name(kernel):
+    return kernel.replace("elementwise::", "").replace("unsigned ", "u").replace("|", "\\|")
+
+
+def main():
+    if len(sys.argv) != 4:
+        sys.exit(__doc__)
+    scale = ROWS / float(sys.argv[2])
+    cases = defaultdict(list)
+    for k in read(sys.argv[1]):
+        cases[k["case"], k["dtype"]].append(k)
+
+    print("# CUDA kernels on an H100: predicted, nothing here was run on hardware\n")
+    print("Counted by the machine of `tests/cuda/machine` on the PTX of the test binary, at")
+    print(f"{int(ROWS / scale):,} rows, and multiplied by {scale:g}: the sizes are those of"
+          f" {ROWS:,} tokens, rows of 512 (of 2048")
+    print("in elementwise functions, random numbers and dropout). How a time is made of counters, and")
+    print("at which rates, says `benchmarks/gpu/predict.py`, with the commands that make this page")
+    print("again. What `tests/cuda/kernel_cases.cpp` calls the least that must move, at"
+          f" {DRAM / 1e12:g} TB/s, is the floor.\n")
+    print("Moved: 32-byte sectors of loads that the first cache does not hold, and of stores. Waves:")
+    print("wavefronts of shared memory over the ideal. Warps: those that a multiprocessor has at a time,")
+    print("of 64. A kernel of less than 3 % of its case has no row, but its time is in the sum.\n")
+    print("| case | type | kernel | moved MB | least MB | ratio | waves | registers | warps | µs | binds"
+          " | sum µs | floor µs |")
+    print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |")
+    for (case, dtype), kernels in cases.items():
+        times = [predicted(k, scale) for k in kernels]
+        total = sum(t for t, _ in times)
+        least = kernels[0]["bytes"] * scale
+        moved = [32 * (k["load_missed"] + k["store_sectors"]) * scale for k in kernels]
+        first = True
+        for k, (time, pipe), bytes_moved in sorted(
+                zip(kernels, times, moved), key=lambda row: -row[1][0]):
+            if time < 0.03 * total:
+                continue
+            waves = k["wavefronts"] / k["wavefronts_ideal"] if k["wavefronts_ideal"] else 0
+            warps = resident(k) * math.ceil(k["threads"] / 32)
+            of_case = (f"{least / 1e6:.1f} | {sum(moved) / least:.2f}", f"{total:.0f} | "
+                       f"{least / DRAM * 1e6:.0f}") if first else (" | ", " | ")
+            print(f"| {case if first else ''} | {dtype if first else ''} | `{name(k['kernel'])}` |"
+                  f" {bytes_moved / 1e6:.1f} | {of_case[0]} | {f'{waves:.2f}' if waves else '–'} |"
+                  f" {k['registers']:.0f} | {warps} | {time:.0f} | {pipe} | {of_case[1]} |")
+            first = False
+
+    kernels = [k for k in read(sys.argv[3]) if isinstance(k.get("registers"), float)]
+    by_registers = defaultdict(list)
+    for k in kernels:
+        by_registers[int(math.ceil(k["registers"] / 8) * 8)].append(k["kernel"])
+    print(f"\n## Registers\n\nOf a thread, as ptxas gave them, of all {len(kernels)} kernels of the"
+          " binary; none has local memory (the")
+    print("build fails on it) but sines of f64. Warps of a multiprocessor: as registers allow.\n")
+    print("| registers | warps | kernels | among them |\n| ---: | ---: | ---: | --- |")
+    for registers, names in sorted(by_registers.items()):
+        warps = min(64, 65536 // max(8, registers) // 32)
+        print(f"| ≤ {registers} | {warps} | {len(names)} | `{name(sorted(names)[0])[:90]}` |")
+
+
+main()
