@@ -89,18 +89,28 @@ def main():
 
     print("# CUDA kernels on an H100: predicted, nothing here was run on hardware\n")
     print("Counted by the machine of `tests/cuda/machine` on the PTX of the test binary, at")
-    print(f"{int(ROWS / scale):,} rows, and multiplied by {scale:g}: the sizes are those of"
-          f" {ROWS:,} tokens, rows of 512 (of 2048")
-    print("in elementwise functions, random numbers and dropout). How a time is made of counters, and")
-    print("at which rates, says `benchmarks/gpu/predict.py`, with the commands that make this page")
-    print("again. What `tests/cuda/kernel_cases.cpp` calls the least that must move, at"
-          f" {DRAM / 1e12:g} TB/s, is the floor.\n")
-    print("Moved: 32-byte sectors of loads that the first cache does not hold, and of stores. Waves:")
-    print("wavefronts of shared memory over the ideal. Warps: those that a multiprocessor has at a time,")
-    print("of 64. A kernel of less than 3 % of its case has no row, but its time is in the sum.\n")
-    print("| case | type | kernel | moved MB | least MB | ratio | waves | registers | warps | µs | binds"
+    print(f"{int(ROWS / scale):,} rows, and multiplied by {scale:g} (what a launch or a multiprocessor has once, too): the"
+          f" sizes are")
+    print(f"those of {ROWS:,} tokens. Elementwise functions of two tensors or one, fills, random numbers and"
+          " dropout:")
+    print(f"[{ROWS:,}, 2048]. Biases, copies, sums, norms, embedding (400 rows), optimisers: [{ROWS:,}, 512], or as many"
+          " numbers in")
+    print(f"rows \"of\" what the case says. Masks: scores [{ROWS // 8:,}, 64, 64]; skew:"
+          f" [{ROWS // 128:,}, 256, 511]. Cross-entropy: {ROWS:,} rows of 400, or")
+    print("as many numbers in rows of 32,000.\n")
+    print("How a time is made of counters, and at which rates, says `benchmarks/gpu/predict.py`, with the commands"
+          " that")
+    print("make this page again. The floor: what `tests/cuda/kernel_cases.cpp` calls the least that must move, at"
+          f" {DRAM / 1e12:g} TB/s")
+    print("(a table that stays in the second cache may take less, as in embedding).\n")
+    print("Moved: 32-byte sectors of loads that the first cache does not hold, and of stores; sectors, in millions:"
+          " all that")
+    print("loads and stores touch. Wavefronts: of shared memory, over the ideal. Warps: those that a multiprocessor"
+          " has at a")
+    print("time, of 64. A kernel of less than 3 % of its case has no row, but its time is in the sum.\n")
+    print("| case | type | kernel | moved MB | least MB | ratio | sectors | wavefronts | registers | warps | µs | binds"
           " | sum µs | floor µs |")
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |")
+    print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: | ---: |")
     for (case, dtype), kernels in cases.items():
         times = [predicted(k, scale) for k in kernels]
         total = sum(t for t, _ in times)
@@ -115,8 +125,9 @@ def main():
             warps = resident(k) * math.ceil(k["threads"] / 32)
             of_case = (f"{least / 1e6:.1f} | {sum(moved) / least:.2f}", f"{total:.0f} | "
                        f"{least / DRAM * 1e6:.0f}") if first else (" | ", " | ")
+            sectors = (k["load_sectors"] + k["store_sectors"]) * scale / 1e6
             print(f"| {case if first else ''} | {dtype if first else ''} | `{name(k['kernel'])}` |"
-                  f" {bytes_moved / 1e6:.1f} | {of_case[0]} | {f'{waves:.2f}' if waves else '–'} |"
+                  f" {bytes_moved / 1e6:.1f} | {of_case[0]} | {sectors:.2f} | {f'{waves:.2f}' if waves else '–'} |"
                   f" {k['registers']:.0f} | {warps} | {time:.0f} | {pipe} | {of_case[1]} |")
             first = False
 
