@@ -5,6 +5,7 @@
 
 #include "autograd/tape.h"
 #include "core/all_or_nothing.h"
+#include "ops/create.h"
 #include "ops/indexing.h"
 
 namespace stretto::nn {
@@ -52,7 +53,8 @@ std::shared_ptr<KeyValueRoom> room_for(const KeyValueCache& cache, int64_t more)
   const int64_t have = cache.k.size(2), n = have + more;
   const int64_t capacity = n + std::max<int64_t>(n / 4, 32);
   const auto larger = [&](const Tensor& x) {
-    const Tensor y = empty(with_rows(x.shape(), capacity), options_of(x));
+    // Zeros, as reorder() takes the rows that nobody has yet as well.
+    const Tensor y = zeros(with_rows(x.shape(), capacity), options_of(x));
     y.slice(2, 0, have).copy_(x);
     return y;
   };

@@ -4,9 +4,11 @@
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <string>
 
+#include "core/device.h"
 #include "tests/support/catch.h"
 
 namespace stretto::testing {
@@ -38,3 +40,10 @@ inline std::optional<Traffic> traffic() {
 }
 
 }  // namespace stretto::testing
+
+/// Leaves a test that makes its tensors on the machine and would need minutes there; with
+/// STRETTO_SLOW_TESTS=1 it runs all the same.
+#define STRETTO_NOT_ON_MACHINE()                                                \
+  if (::stretto::default_device().is_cuda() && ::stretto::testing::traffic() && \
+      !std::getenv("STRETTO_SLOW_TESTS"))                                       \
+  STRETTO_SKIP("minutes on tests/cuda/machine; STRETTO_SLOW_TESTS=1 runs it all the same")

@@ -16,6 +16,7 @@
 #include "nn/positions/rotary.h"
 #include "nn/positions/spe.h"
 #include "ops/create.h"
+#include "tests/cuda/traffic.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
@@ -135,6 +136,7 @@ const std::vector<std::pair<int64_t, int64_t>> pieces{{0, 4}, {4, 5}, {5, 6}, {6
 }  // namespace
 
 TEST_CASE("failed calls: a LanguageModel's cache") {
+  STRETTO_NOT_ON_MACHINE();
   const Tensor tokens = some_tokens(2, 9);
   for (const Kind& kind : kinds())
     with_and_without_tape([&] {
