@@ -100,6 +100,10 @@ endif()
 set_tests_properties(${machine_programs} PROPERTIES LABELS "cuda;machine" TIMEOUT 900
   ENVIRONMENT "${machine_environment}")
 
+# What benchmarks/gpu takes to a machine with a GPU.
+add_test(NAME cuda_machine_rehearsal COMMAND bash ${machine}/rehearsal.sh ${PROJECT_BINARY_DIR})
+set_tests_properties(cuda_machine_rehearsal PROPERTIES LABELS "cuda;machine" TIMEOUT 900)
+
 # Planted faults and what must be said of each.
 file(GLOB fault_sources CONFIGURE_DEPENDS ${machine}/faults/*.cu ${machine}/faults/*.cpp)
 add_executable(machine_faults ${fault_sources})

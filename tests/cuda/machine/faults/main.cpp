@@ -1,4 +1,5 @@
-// machine_faults [NAME]: all cases, each in a process of its own, or one.
+// machine_faults [NAME | --list]: all cases, each in a process of its own, or one; or a line for each
+// fault, its verdict and its name.
 #include <sys/wait.h>
 
 #include "faults.h"
@@ -9,6 +10,11 @@ std::vector<Case>& cases() {
 }
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--list") {
+    for (const Case& c : cases())
+      if (!c.verdict.empty()) std::printf("%s\t%s\n", c.verdict.c_str(), c.name.c_str());
+    return 0;
+  }
   if (argc == 2) {
     for (const Case& c : cases())
       if (c.name == argv[1]) {

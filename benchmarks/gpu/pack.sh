@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# One archive for a machine with a GPU, made on one without. Unpack it there and call
+# run.sh 1 OUT, run.sh 2 OUT and run.sh 3 OUT in it; nothing is built or fetched there.
+#   benchmarks/gpu/pack.sh [ARCHIVE]
+# Builds the preset `cuda` in build/gpu with $ORIGIN/lib as where programs look for libraries.
+#   BUILD=FOLDER LAYOUT=FOLDER benchmarks/gpu/pack.sh
+# lays a finished build out there by links, with no archive: for rehearsals on this machine.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+commit=${COMMIT:-$(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)}
+archive=$(realpath -m "${1:-build/stretto-gpu-$commit.tar.xz}")
+layout=${LAYOUT:-}
+build=${BUILD:-}
+
+if [[ -z $build ]]; then
+  build=$root/build/gpu
+  mkdir -p "$build"
+  if ! { cmake --preset cuda -B "$build" -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON \
+           -D STRETTO_BENCHMARKS=ON -D CMAKE_BUILD_RPATH="\$ORIGIN/lib" \
+           -D CMAKE_SKIP_BUILD_RPATH=OFF &&
+         cmake --build "$build" --parallel "${JOBS:-$(nproc)}"; } >"$build/pack.log" 2>&1; then
+    tail -n 40 "$build/pack.log" >&2
+    echo "The build failed; the whole output is in $build/pack.log" >&2
+    exit 1
+  fi
+fi
+if [[ -z $layout ]]; then
+  layout=$(mktemp -d)/stretto-gpu
+  trap 'rm -rf "$(dirname "$layout")"' EXIT
+  put() { cp -L "$1" "$2"; }
+else
+  put() { ln -sf "$(realpath "$1")" "$2"; }
+fi
+mkdir -p "$layout/lib" "$layout/cases"
+
+programs=()
+for program in tests/stretto_tests tests/conformance tests/machine_faults benchmarks/gpu_speed \
+    benchmarks/train_step; do
+  [[ -x $build/$program ]] && programs+=("$build/$program")
+done
+for source in examples/*.cpp examples/programs/*.cpp; do
+  program=$build/examples/$(basename "$source" .cpp)
+  [[ -x $program ]] && programs+=("$program")
+done
+for program in "${programs[@]}"; do put "$program" "$layout/$(basename "$program")"; done
+
+# What they need beyond the C and C++ libraries and CUDA's, and OpenBLAS, which they open.
+openblas=$(sed -n 's/^STRETTO_OPENBLAS:[^=]*=//p' "$build/CMakeCache.txt")
+[[ -f $openblas ]] && put "$openblas" "$layout/lib/libopenblas.so.0"
+needed() {
+  ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
+    grep -Ev '/(ld-linux|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcud|libcub|libcurand|libnv)[^/]*$'
+}
+for library in $(needed "${programs[@]}" ${openblas:+"$openblas"}); do
+  put "$library" "$layout/lib/$(basename "$library")"
+done
+
+put benchmarks/gpu/run.sh "$layout/run.sh"
+for peer in benchmarks/gpu/*.py; do
+  [[ -f $peer ]] && put "$peer" "$layout/$(basename "$peer")"
+done
+for case in tests/conformance/cases/*; do put "$case" "$layout/cases/$(basename "$case")"; done
+for predicted in benchmarks/results/cuda-predicted*; do
+  [[ -f $predicted ]] && put "$predicted" "$layout/$(basename "$predicted")"
+done
+echo "$commit" >"$layout/COMMIT"
+# The test files that have to do with a GPU.
+grep -rlE '\[cuda\]|NEEDS_GPU' tests --include='*_test.cpp' | xargs -n 1 basename -s .cpp | sort >"$layout/TESTS"
+
+[[ -n ${LAYOUT:-} ]] && exit
+for file in "$layout"/*; do
+  [[ -x $file && $file != *.sh ]] && strip "$file"
+done
+mkdir -p "$(dirname "$archive")"
+tar -C "$(dirname "$layout")" -cf - stretto-gpu | xz -T0 -6 >"$archive"
+echo "$archive, $(($(stat -c %s "$archive") >> 20)) MiB"

@@ -1,0 +1,212 @@
+#!/usr/bin/env bash
+# What pack.sh made, run on a machine with a GPU:  run.sh STAGE OUT
+#   1 truth  what the machine is; every CUDA test file in a process of its own, the worked cases and
+#            programs twice, for the same bits
+#   2 proof  the tests with exact allocation, then under compute-sanitizer, which must also find
+#            planted faults
+#   3 speed  what memory and matrix products reach, ops by CUDA events, counters, PyTorch beside
+# Each stage ends within 540 seconds and writes OUT/STAGE.md as it goes; raw logs are in OUT/STAGE/.
+# What is not installed is named and left out.
+#   LIMIT    seconds of a stage, 540 unless given        JOBS     processes at a time
+#   SELECT   a pattern: only the steps whose name it matches
+# Exit status: 0 when all passed, 77 when there is no GPU, else 1.
+set -uo pipefail
+[[ $# -eq 2 && $1 =~ ^[123]$ ]] || { sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2; }
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mkdir -p "$2/$1"
+out=$(cd "$2" && pwd)
+logs=$out/$1 page=$out/$1.md
+deadline=$((SECONDS + ${LIMIT:-540}))
+cores=$(nproc)
+jobs=${JOBS:-$((cores < 8 ? cores : 8))}
+cd "$here" || exit 2
+: >"$page"
+: >"$logs/failures"
+export STRETTO_BIN_DIR=$here STRETTO_NUM_THREADS=${STRETTO_NUM_THREADS:-2}
+for folder in /usr/local/cuda/lib64 \
+    "$(python3 -c 'import nvidia.cu13 as m; print(list(m.__path__)[0] + "/lib")' 2>/dev/null)"; do
+  [[ -d $folder ]] && export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+done
+
+say() { printf '%s\n' "$@" >>"$page"; }
+table() { say "" "## $1" "" "| step | result | seconds | first error |" "| --- | --- | ---: | --- |"; }
+# Where a tool is, or a line that says it is not.
+tool() {
+  command -v "$1" || ls "/usr/local/cuda/bin/$1" 2>/dev/null || { say "- $1: not found, left out"; return 1; }
+}
+tests_of() { printf '[#%s]%s' "$1" "${2:-}"; }
+
+# The first thing that a log says went wrong: a verdict, an exception, a failed check.
+first_error() {
+  grep -m 1 -E '^machine: |^========= (Invalid|Error|Race|Uninit|Barrier|Program hit)|what\(\)|loading shared' "$1" ||
+    awk '/FAILED:/ { getline; gsub(/^ +/, ""); print; exit }' "$1"
+}
+
+# job NAME SECONDS COMMAND...: a row of the table when it has ended. Its log is NAME.log.
+job() {
+  local name=$1 seconds=$2 status=0 start=$SECONDS left=$((deadline - SECONDS)) what error=
+  local log=$logs/${name//[^A-Za-z0-9_]/_}.log
+  shift 2
+  if ((left < 3)); then
+    say "| $name | not run: the stage's time is over | | |"
+    echo "$name" >>"$logs/failures"
+    return
+  fi
+  timeout --kill-after=3 "$((seconds < left - 2 ? seconds : left - 2))" "$@" >"$log" 2>&1 || status=$?
+  case $status in
+    0) what=passed ;;
+    77) what="skipped: $(sed -n 's/^SKIPPED: //p' "$log" | head -n 1)" ;;
+    124 | 137) what="**stopped**" ;;
+    86) what="**verdict**" ;;
+    *) if ((status > 128)); then what="**crash**, signal $((status - 128))"; else what="**failed**, status $status"; fi ;;
+  esac
+  if ((status != 0 && status != 77)); then
+    echo "$name" >>"$logs/failures"
+    error=$(first_error "$log" | tr '|' '/' | cut -c 1-160)
+  fi
+  say "| $name | $what | $((SECONDS - start)) | $error |"
+}
+# queue PLACES NAME SECONDS COMMAND...: the same beside others, PLACES at a time.
+running=0
+queue() {
+  local places=$1
+  shift
+  [[ $1 =~ ${SELECT:-.} ]] || return 0
+  if ((running >= places)); then
+    wait -n
+    running=$((running - 1))
+  fi
+  job "$@" &
+  running=$((running + 1))
+}
+join() { wait; running=0; }
+
+# Twice the same command: the same bytes on its standard output.
+twice() {
+  "$@" >"$LOG.first" && "$@" >"$LOG.second" || return
+  cat "$LOG.first"
+  cmp "$LOG.first" "$LOG.second" || { echo "what(): two runs differ"; return 1; }
+}
+export -f twice
+queue_twice() {
+  local name=$1 seconds=$2
+  shift 2
+  queue "$jobs" "$name" "$seconds" env LOG="$logs/$name" bash -c 'twice "$@"' twice "$@"
+}
+
+identify() {
+  local smi nvcc
+  say "# Stage $1" "" "- date: $(date -u +%Y-%m-%dT%H:%M:%SZ)" "- commit: $(cat COMMIT)" \
+    "- system: $(uname -sr), $(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release)" \
+    "- cpu: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $cores threads"
+  smi=$(tool nvidia-smi) && say "- gpu: $("$smi" --format=csv,noheader \
+    --query-gpu=name,memory.total,driver_version,compute_cap,clocks.max.sm,power.limit | head -n 1)"
+  nvcc=$(tool nvcc) && say "- nvcc: $("$nvcc" --version | sed -n 's/^Cuda compilation tools, //p')"
+  ldd ./stretto_tests >"$logs/libraries.log"
+  say "- libraries: $(awk '/libcud|libcub/ { print $1, $3 }' "$logs/libraries.log" | paste -sd';')"
+  if grep -q 'not found' "$logs/libraries.log"; then
+    say "- **missing**: $(awk '/not found/ { print $1 }' "$logs/libraries.log" | paste -sd' ')"
+    exit 1
+  fi
+}
+
+truth() {
+  local name
+  table "Test files, a process each"
+  while read -r name; do
+    queue "$jobs" "$name" 120 ./stretto_tests --filenames-as-tags "$(tests_of "$name")"
+  done <TESTS
+  join
+  table "Worked cases, twice: the same figures"
+  for name in f32 bf16 f64; do
+    queue_twice "conformance_$name" 120 ./conformance --device cuda --dtype "$name" cases/*.safetensors
+  done
+  join
+  table "Programs, twice: the same words"
+  for name in melody chorales character_model translation classifier; do
+    [[ -x $name ]] && queue_twice "$name" 120 "./$name" --device cuda
+  done
+  join
+}
+
+proof() {
+  local name sanitizer check verdict
+  export STRETTO_ALLOC=exact
+  table "Blocks of exact size"
+  while read -r name; do
+    queue "$jobs" "exact_$name" 120 ./stretto_tests --filenames-as-tags "$(tests_of "$name" '~[large]')"
+  done <TESTS
+  join
+  if grep -q '/machine/libcudart' "$logs/libraries.log"; then
+    table "Planted faults, named by the machine"
+    queue "$jobs" faults 120 ./machine_faults
+    join
+  fi
+  table "compute-sanitizer"
+  sanitizer=$(tool compute-sanitizer) || return
+  for check in memcheck racecheck synccheck initcheck; do
+    while read -r name; do
+      queue 4 "${check}_$name" 120 "$sanitizer" --tool "$check" --report-api-errors no --error-exitcode 9 \
+        ./stretto_tests --filenames-as-tags "$(tests_of "$name" '[cuda]~[large]')"
+    done <TESTS
+  done
+  join
+  table "Planted faults: passed means found"
+  while IFS=$'\t' read -r verdict name; do
+    case $verdict in
+      'out of bounds'* | misaligned*) check=memcheck ;;
+      race*) check=racecheck ;;
+      unwritten*) check=initcheck ;;
+      barrier* | diverged*) check=synccheck ;;
+      *) continue ;;
+    esac
+    queue 4 "fault_$check: $name" 30 bash -c '"$@"; [[ $? == 9 ]]' fault \
+      "$sanitizer" --tool "$check" --error-exitcode 9 ./machine_faults "$name"
+  done < <(./machine_faults --list)
+  join
+}
+
+speed() {
+  local ncu
+  table "Ops (the figures are below)"
+  queue 1 ops 240 ./gpu_speed
+  join
+  grep '^|' "$logs/ops.log" | { say "" "Medians of CUDA events:" ""; cat >>"$page"; }
+  if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    table "PyTorch"
+    queue 1 torch 120 python3 peers.py
+    join
+    grep '^|' "$logs/torch.log" | { say ""; cat >>"$page"; }
+  else
+    say "" "- python3 with torch and a GPU: not found, left out"
+  fi
+  table "Counters by ncu"
+  ncu=$(tool ncu) || return
+  queue 1 ncu 150 "$ncu" --csv --metrics "$(paste -sd, <<'METRICS'
+gpu__time_duration.sum
+dram__bytes.sum
+l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum
+l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum
+l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum
+sm__inst_executed.sum
+METRICS
+  )" ./gpu_speed --once
+  join
+}
+
+identify "$1"
+start=$SECONDS
+status=0
+./stretto_tests --filenames-as-tags "$(tests_of cuda_test)" >"$logs/smoke.log" 2>&1 || status=$?
+if ((status == 77)) || grep -q '^SKIPPED.*no CUDA GPU' "$logs/smoke.log"; then
+  say "" "No GPU: $(sed -n 's/^SKIPPED: //p' "$logs/smoke.log" | head -n 1)"
+  exit 77
+fi
+case $1 in
+  1) truth ;;
+  2) proof ;;
+  3) speed ;;
+esac
+say "" "$((SECONDS - start)) seconds, $(wc -l <"$logs/failures") steps that did not pass."
+cat "$page"
+[[ ! -s $logs/failures ]]
