@@ -43,6 +43,9 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)  # tests/cuda/machine reads the PTX
+if(STRETTO_TESTS)  # what it, compute-sanitizer and ncu say names lines; the code is the same
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)
+endif()
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime per program, the one cuBLAS uses
 set(STRETTO_WITH_CUDA ON)
 message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")

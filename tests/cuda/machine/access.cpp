@@ -351,6 +351,9 @@ void check_read(const Instruction& i, Warp& w, const Access& a) {
 
 void check_write(const Instruction& i, Warp& w, const Access& a) {
   if (a.space == Space::param) w.block->fail(i, w, __builtin_ctz(a.mask), "a store to parameters");
+  if (a.uniform && a.space == Space::global && (a.mask & (a.mask - 1)))
+    w.block->fail(i, w, __builtin_ctz(a.mask & (a.mask - 1)),
+                  "race: several threads store to one place, " + place(*w.block, a.space, a.at[0]));
   check_state(i, w, a, unwritten);
   count(w, a, true);
   if (a.space == Space::global) touch_global(i, w, a, true);

@@ -162,7 +162,8 @@ void Block::fail(const Instruction& i, const Warp& w, int lane, const std::strin
   const Dim3 b = launch.block;
   const u32 thread[3] = {t % b.x, t / b.x % b.y, t / (b.x * b.y)};
   verdict(what + "; kernel " + kernel.name + ", block " + triple(index) + ", thread " +
-          triple(thread) + ", at: " + (i.source ? i.source->text : "the end"));
+          triple(thread) + ", at: " + (i.source ? i.source->text : "the end") +
+          (i.source && i.source->where ? " (" + *i.source->where + ")" : ""));
   throw Fault{code};
 }
 

@@ -127,7 +127,8 @@ const std::set<std::string_view> specials = {
 /// One function's text. Names declared in an inner { } end with it.
 class Parser {
  public:
-  explicit Parser(Function& function) : f_(function) {}
+  Parser(Function& function, const std::map<int, std::string>& files)
+      : f_(function), files_(files) {}
 
   void parse(std::string_view body) {
     scopes_.emplace_back();
@@ -138,7 +139,10 @@ class Parser {
       const std::string_view so_far = trim(body.substr(from, i - from));
       if (c == '[' || c == '(') ++brackets;
       if (c == ']' || c == ')') --brackets;
-      if (c == ';') {
+      if (c == '\n' && so_far.starts_with(".loc")) {
+        locate(so_far);
+        from = i + 1;
+      } else if (c == ';') {
         statement(so_far);
         from = i + 1;
       } else if (c == ':' && brackets == 0 && so_far.find_first_of(" \t\n") == so_far.npos &&
@@ -167,6 +171,31 @@ class Parser {
     std::map<std::string, int, std::less<>> names;     // a register and its number
     std::map<std::string, int, std::less<>> families;  // "%r" of "%r<9>" and its bytes
   };
+
+  // ".loc 2 96 3, function_name …, inlined_at 1 51 5": a line, and that of the call that it was
+  // inlined at, which has had a .loc of its own. "cuda/index.h:96 < cuda/map.cuh:51" for people.
+  void locate(std::string_view s) {
+    const Words words = words_of(s);
+    auto key = [&](size_t at) {
+      return words.at(at) + ' ' + words.at(at + 1) + ' ' +
+             words.at(at + 2).substr(0, words[at + 2].find(','));
+    };
+    auto line_of = [&](size_t at) {
+      const auto file = files_.find(std::atoi(words.at(at).c_str()));
+      return (file == files_.end() ? "?" : file->second) + ':' + words.at(at + 1);
+    };
+    std::string text;
+    if (words.at(2) != "0") text = line_of(1);  // line 0: the compiler's own
+    for (size_t w = 4; w + 3 < words.size(); ++w)
+      if (words[w] == "inlined_at") {
+        const auto call = chains_.find(key(w + 1));
+        if (!text.empty()) text += " < ";
+        text += call == chains_.end() ? line_of(w + 1) : call->second;
+      }
+    if (text.empty()) return;
+    static std::set<std::string> all;
+    where_ = &*all.insert(chains_[key(1)] = text).first;
+  }
 
   int add(const std::string& name, int bytes) {
     f_.registers.push_back({name, bytes});
@@ -287,6 +316,7 @@ class Parser {
     if (s.empty()) return;
     if (s[0] == '.') return directive(s);
     Statement st;
+    st.where = where_;
     for (char c : s) st.text += c == '\n' || c == '\t' ? ' ' : c;
     if (s[0] == '@') {
       const size_t end = s.find_first_of(" \t\n");
@@ -321,6 +351,9 @@ class Parser {
   }
 
   Function& f_;
+  const std::map<int, std::string>& files_;
+  std::map<std::string, std::string> chains_;  // of a place as .loc has it
+  const std::string* where_ = nullptr;
   std::vector<Scope> scopes_;
   int last_scope_ = 0;
   std::map<std::string, int> labels_;
@@ -367,6 +400,13 @@ Module::Module(std::string text) : text_(without_comments(text)) {
     if (all[i] == '\n' && (so_far.starts_with(".version") || so_far.starts_with(".target") ||
                            so_far.starts_with(".address_size"))) {
       from = i + 1;
+    } else if (all[i] == '\n' && so_far.starts_with(".file")) {
+      // .file 4 "/home/me/stretto/build/release/../../cuda/view.cu": the last two names say enough
+      const size_t open = so_far.find('"') + 1;
+      const std::string_view path = so_far.substr(open, so_far.find('"', open) - open);
+      const size_t folder = path.rfind('/', path.rfind('/') - 1) + 1;
+      files_[std::atoi(words_of(so_far)[1].c_str())] = path.substr(folder);
+      from = i + 1;
     } else if (all[i] == ';') {
       if (so_far.find(".func") == so_far.npos && so_far.find(".entry") == so_far.npos &&
           space_named(
@@ -404,7 +444,7 @@ const Function& Module::function(const std::string& name) {
     params(head.substr(results + 1, head.find(')') - results - 1), f.results);
   if (const size_t open = head.find('(', at); open != head.npos)
     params(head.substr(open + 1, head.find(')', open) - open - 1), f.params);
-  Parser(f).parse(source->second.body);
+  Parser(f, files_).parse(source->second.body);
   return functions_.emplace(name, std::move(f)).first->second;
 }
 

@@ -56,6 +56,7 @@ struct Statement {
   std::vector<Operand> operands;
   int guard = -1;  // the predicate's register
   bool guard_negated = false;
+  const std::string* where = nullptr;  // in the source, see Parser::locate; null: not known
 
   bool has(std::string_view modifier) const;
   /// The i-th type among the modifiers, counted from the last (0).
@@ -102,6 +103,7 @@ class Module {
   std::map<std::string, Source, std::less<>> sources_;
   std::map<std::string, Function> functions_;
   std::vector<Variable> variables_;
+  std::map<int, std::string> files_;  // of .loc
 };
 
 }  // namespace machine

@@ -12,6 +12,17 @@ FINE("copy of 100 numbers") {
   copy<<<2, 64>>>(y, x, 100);
   expect(y.values() == counting<float>(100), "the copy");
 }
+__global__ void first_of(float* to, const float* from, bool one) {
+  if (!one || threadIdx.x == 0) *to = from[0];
+}
+FINE("one thread stores a result") {
+  Device<float> x(counting<float>(1)), y(1);
+  first_of<<<1, 32>>>(y, x, true);
+}
+FAULT("all threads store a result", "race: several threads store to one place") {
+  Device<float> x(counting<float>(1)), y(1);
+  first_of<<<1, 32>>>(y, x, false);
+}
 FAULT("reads one past the end", "out of bounds: a load") {
   Device<float> x(counting<float>(99)), y(100);
   copy<<<2, 64>>>(y, x, 100);
