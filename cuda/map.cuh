@@ -4,6 +4,7 @@
 // 0). Where the last dimension lies contiguous in out and contiguous or repeated in each operand,
 // threads move 16 bytes at a time: tensors without gaps, and rows or columns that repeat, as a
 // bias does. Indices have 32 bits; from 2^30 elements on there are several launches.
+// Tested against the CPU's functions: one rounded operation to the bit.
 #pragma once
 
 #include "cuda/common.cuh"
@@ -63,6 +64,7 @@ __device__ inline void map_all(const Operands<1 + sizeof...(In)>& to, uint32_t n
   }
 }
 
+/// map_all, the operands of any shape; n packs of V, or n elements where V is 1
 template <int V, class F, class Out, class... In>
 __global__ void map_kernel(const __grid_constant__ Operands<1 + sizeof...(In)> to, uint32_t n,
                            uint32_t tail, F f) {

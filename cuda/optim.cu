@@ -181,6 +181,7 @@ __device__ inline void each_four(int64_t begin, int64_t n, F&& f) {
     f(i, int(end - i < side_by_side ? end - i : side_by_side));
 }
 
+/// The entries' tensors [n]: their operator() for each four elements.
 template <class Entry>
 __global__ void __launch_bounds__(threads) update(const __grid_constant__ Table<Entry> table) {
   const int at = entry_of_block(table);
@@ -189,6 +190,7 @@ __global__ void __launch_bounds__(threads) update(const __grid_constant__ Table<
   each_four(int64_t(blockIdx.x - table.first[at]) * chunk, entry.n, entry);
 }
 
+/// sums [blocks of an entry], each of the squares of its part of x [n]
 template <class P>
 __global__ void __launch_bounds__(threads)
     sum_squares(const __grid_constant__ Table<SquaresEntry<P>> table) {

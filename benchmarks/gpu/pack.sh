@@ -57,7 +57,7 @@ for library in $(needed "${programs[@]}" ${openblas:+"$openblas"}); do
 done
 
 put benchmarks/gpu/run.sh "$layout/run.sh"
-for peer in benchmarks/gpu/*.py; do
+for peer in benchmarks/gpu/peers.py; do
   [[ -f $peer ]] && put "$peer" "$layout/$(basename "$peer")"
 done
 for case in tests/conformance/cases/*; do put "$case" "$layout/cases/$(basename "$case")"; done

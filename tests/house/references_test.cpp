@@ -52,6 +52,30 @@ TEST_CASE("Headers of formulas name their reference, and it is there", "[house]"
   CHECK(found > 20);
 }
 
+TEST_CASE("Kernels say on which shapes they work and against what they are tested", "[house]") {
+  int kernels = 0;
+  for (const Source& file : testing::sources()) {
+    if (file.path.rfind("cuda/", 0) != 0 || file.path == "cuda/curand_check.cu") continue;
+    INFO(file.path);
+    std::string policy;
+    for (const std::string& line : file.lines) {
+      if (line.rfind("//", 0) != 0) break;
+      policy += line + ' ';
+    }
+    for (size_t i = 1; i < file.lines.size(); ++i) {
+      if (file.lines[i].rfind("__global__ void nothing()", 0) == 0) continue;
+      if (file.lines[i].rfind("__global__", 0) != 0) continue;
+      INFO(file.lines[i]);
+      size_t above = i - 1;
+      if (file.lines[above].rfind("template", 0) == 0) --above;
+      CHECK(file.lines[above].rfind("/// ", 0) == 0);
+      CHECK(policy.find("Tested ") != std::string::npos);
+      ++kernels;
+    }
+  }
+  CHECK(kernels > 30);
+}
+
 TEST_CASE("A reference that is not there is noticed", "[house]") {
   CHECK(fault("none (settings)") == "");
   CHECK(fault("none") == "cannot be read: none");
