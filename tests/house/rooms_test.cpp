@@ -85,7 +85,7 @@ TEST_CASE("Folders include only what is below them", "[house]") {
       {"ops", {"core", "autograd", "cuda"}},
       {"nn", {"core", "autograd", "ops"}},
       {"examples", {"core", "autograd", "ops", "nn", "stretto.h"}},
-      {"benchmarks", {"core", "autograd", "ops", "nn", "examples", "stretto.h"}}};
+      {"benchmarks", {"core", "cuda", "autograd", "ops", "nn", "examples", "stretto.h"}}};
   std::string wrong;
   for (const auto& [from, to] : arrows()) {
     const std::string folder = top_of(from);
