@@ -102,6 +102,13 @@ struct Max {  // NaN wins
   }
 };
 
+/// A value of each warp of the block.
+template <int Threads, class C>
+__device__ inline C* warp_values() {
+  __shared__ C values[Threads / 32];
+  return values;
+}
+
 /// The values of `Threads` neighbouring threads (32: a warp; more: the block, which has no others)
 /// combined; all of them get the result, with the same bits. All threads must take part.
 template <int Threads, class C, class Op>
@@ -109,7 +116,7 @@ __device__ inline C combine(C value, Op op) {
   for (int lane = 16; lane > 0; lane /= 2)
     value = op(value, __shfl_xor_sync(0xffffffffu, value, lane));
   if constexpr (Threads > 32) {
-    __shared__ C warps[Threads / 32];
+    C* const warps = warp_values<Threads, C>();
     __syncthreads();  // the values of the last call have been read
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
     __syncthreads();

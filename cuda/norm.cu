@@ -71,7 +71,8 @@ __global__ void norm_rows(T* y, compute_t<T>* shift, compute_t<T>* scale, const 
   }
 }
 
-/// The sums of a block's warps, `part` of each thread, in partial [width].
+/// The sums of a block's warps, `part` of each thread, in partial [width]. Where there are several
+/// a barrier must lie between two calls.
 template <class Shape, class C>
 __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * Shape::pack],
                                      int width) {
@@ -79,7 +80,6 @@ __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * 
   constexpr int height = Threads == 32 ? 8 : 1;
   __shared__ C parts[height][Threads == 32 ? Threads * K * V : 1];
   if constexpr (height > 1) {
-    __syncthreads();
 #pragma unroll
     for (int k = 0; k < K * V; ++k) parts[threadIdx.y][k * Threads + threadIdx.x] = part[k];
     __syncthreads();
@@ -155,6 +155,7 @@ __global__ void __launch_bounds__(256)
                  [&](int k) { return factor * (slope.v[k] - mean_g - unit.v[k] * mean_gx); });
     }
     if (dw) store_partial<Shape>(dw + blockIdx.x * width, sum_w, int(width));
+    if (Threads == 32 && dw && db) __syncthreads();
     if (db) store_partial<Shape>(db + blockIdx.x * width, sum_b, int(width));
   } else {
     C *own_w = dw ? dw + blockIdx.x * width : nullptr,

@@ -60,7 +60,7 @@ __global__ void sort_runs(key_t<T>* keys, uint32_t* order, const T* x, int64_t i
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const int64_t row = runs == 1 ? item : item / runs;
     const int64_t first = (item - row * runs) * size;
-    __syncthreads();  // the last run has been read
+    // What a thread has stored of the last run lies where it now loads.
     for (int i = threadIdx.x; i < size; i += blockDim.x) {
       const bool there = first + i < n;
       key[slot<Key>(i)] = there ? key_of(x[row * n + first + i], descending) : ~Key(0);
