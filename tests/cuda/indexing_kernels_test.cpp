@@ -72,6 +72,7 @@ TEST_CASE("slices and elements by index, and their gradients", "[cuda]") {
   for (const Sizes& s : std::vector<Sizes>{{{7, 3}, 0, 5},
                                            {{300, 64}, 0, 2000},
                                            {{5, 33}, 0, 3000},  // long segments
+                                           {{5, 300}, 0, 600},  // and rows
                                            {{2, 9, 16}, 1, 700},
                                            {{1, 8}, 0, 1025},
                                            {{4, 6, 3}, 2, 11},

@@ -66,7 +66,7 @@ TEST_CASE("norms and their gradients", "[cuda]") {
   uint64_t stream = 1000;
   for (const Shape& shape :
        {Shape{0, 4}, Shape{5, 8}, Shape{3, 31}, Shape{700, 64}, Shape{2, 3, 512}, Shape{9, 513},
-        Shape{3, 1024}, Shape{300, 1001}, Shape{2, 5001}, Shape{3, 8208}})
+        Shape{3, 1024}, Shape{300, 1001}, Shape{2, 5001}, Shape{3, 8208}, Shape{9, 2048}})
     for (const DType t : floating)
       for (const bool centre : {true, false})
         for (const bool affine : {true, false}) compare_norm(shape, t, centre, affine, stream += 4);
@@ -75,4 +75,5 @@ TEST_CASE("norms and their gradients", "[cuda]") {
 TEST_CASE("more rows than a norm's grid has", "[cuda][large]") {
   NEEDS_GPU();
   compare_norm({40000, 12}, f32, true, true, 2000);
+  compare_norm({270, 4100}, f32, true, true, 2010);
 }

@@ -1,0 +1,251 @@
+// What kernels do at their edges: more rows than a launch has blocks, tensors that begin anywhere,
+// lengths that leave a rest. Whatever their barriers and tests are for comes into play here
+// (tests/cuda/machine/removals.sh takes them away one by one).
+#include <functional>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "cuda/random.h"
+#include "cuda/softmax.h"
+#include "nn/training/optim.h"
+#include "ops/create.h"
+#include "ops/dropout.h"
+#include "ops/elementwise.h"
+#include "ops/fft/fft.h"
+#include "ops/indexing.h"
+#include "ops/loss.h"
+#include "ops/norm.h"
+#include "ops/reduce.h"
+#include "ops/softmax.h"
+#include "ops/view.h"
+#include "tests/cuda/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+// Tensors on the GPU that begin `offset` elements after a multiple of 16 bytes.
+Tensor begins_at(int64_t offset, const Tensor& x) {
+  const Tensor all = cat({zeros({offset}, options_of(x)), x.contiguous().view({-1})}, 0).to(gpu);
+  return make_view(all, offset, x.shape(), contiguous_strides(x.shape()));
+}
+
+// f of many rows on the GPU: all repeats of the first eight must have the bits of those alone.
+void check_rows(const char* what, const Tensor& x, int64_t repeats,
+                const std::function<Tensor(const Tensor&)>& f) {
+  CAPTURE(what, str(x), repeats);
+  Shape one{1}, many{repeats}, flat = x.shape();
+  for (const int64_t s : x.shape()) {
+    one.push_back(s);
+    many.push_back(s);
+  }
+  flat[0] *= repeats;
+  const Tensor few = f(x.to(gpu)), all = f(x.to(gpu).view(one).expand(many).reshape(flat));
+  REQUIRE(all.numel() == few.numel() * repeats);
+  const auto expected = few.to_vector<double>(), got = all.to_vector<double>();
+  int64_t wrong = 0;
+  for (size_t i = 0; i < got.size(); ++i)
+    wrong += !same_bits(got[i], expected[i % expected.size()]);
+  CHECK(wrong == 0);
+}
+
+Tensor gradient(const Tensor& x, const std::function<Tensor(const Tensor&)>& f) {
+  const Tensor leaf = x.detach().set_requires_grad();
+  const Tensor y = f(leaf);
+  return grad({y}, {leaf}, {y.detach() + 1.0})[0];
+}
+
+}  // namespace
+
+// Rows that a block has to itself: 516 numbers are read once, 4100 twice by most kernels.
+TEST_CASE("rows of a softmax beyond a launch's blocks are like the first", "[cuda][large]") {
+  NEEDS_GPU();
+  for (const int64_t width : {516, 4100}) {
+    const Tensor x = noise({8, width}, 1);
+    check_rows("softmax", x, 513, [](const Tensor& t) { return softmax(t); });
+    check_rows("softmax backward", x, 513,
+               [](const Tensor& t) { return cuda::softmax_backward(t, t, false); });
+  }
+}
+
+TEST_CASE("rows of a norm beyond a launch's blocks are like the first", "[cuda][large]") {
+  NEEDS_GPU();
+  for (const int64_t width : {516, 4100}) {
+    const Tensor x = noise({8, width}, 2);
+    check_rows("layer_norm", x, 513, [](const Tensor& t) { return layer_norm(t); });
+    check_rows("rms_norm", x, 513, [](const Tensor& t) { return rms_norm(t); });
+  }
+}
+
+TEST_CASE("rows of a norm's gradient beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t width : {516, 4100}) {
+    const Tensor x = noise({8, width}, 3);
+    check_rows("layer_norm", x, 34, [](const Tensor& t) {
+      return gradient(t, [](const Tensor& u) { return layer_norm(u); });
+    });
+    check_rows("rms_norm", x, 34, [](const Tensor& t) {
+      return gradient(t, [](const Tensor& u) { return rms_norm(u); });
+    });
+  }
+}
+
+TEST_CASE("rows that are reduced beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor x = noise({8, 516}, 4);
+  check_rows("logsumexp", x, 513, [](const Tensor& t) { return logsumexp(t, -1); });
+  check_rows("argmax", x, 513, [](const Tensor& t) { return argmax(t, -1); });
+  check_rows("sum", noise({8, 1028}, 5), 513, [](const Tensor& t) { return sum(t, {1}); });
+  check_rows("cumsum", noise({8, 3}, 6), 513, [](const Tensor& t) { return cumsum(t, -1); });
+  check_rows("sort", noise({8, 3}, 7), 513, [](const Tensor& t) { return sort(t).values; });
+  check_rows("cross_entropy", x, 513, [](const Tensor& t) {
+    const Tensor ids = full({t.size(0)}, 7, {.dtype = i64, .device = gpu});
+    return cross_entropy(t, ids, {.label_smoothing = 0.1, .reduction = Reduction::none});
+  });
+}
+
+TEST_CASE("tiles beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  check_rows("transpose", noise({8, 9, 10}, 11), 513,
+             [](const Tensor& t) { return t.transpose(1, 2).contiguous(); });
+}
+
+TEST_CASE("columns beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  for (const auto& [width, repeats] : {std::pair(9, 14601), std::pair(8, 65544)}) {  // of packs
+    CAPTURE(width);
+    const Tensor few = noise({2, width}, 8).to(gpu);
+    const Tensor all = few.view({2, 1, width}).expand({2, repeats, width}).reshape({2, -1});
+    const auto sums = sum(all, {0}).to_vector<double>(), first = sum(few, {0}).to_vector<double>();
+    bool same = true;
+    for (size_t i = 0; i < sums.size(); ++i)
+      same = same && same_bits(sums[i], first[i % first.size()]);
+    CHECK(same);
+  }
+}
+
+TEST_CASE("transforms beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  check_rows("rfft", noise({8, 32}, 9), 4100, [](const Tensor& t) { return rfft(t); });
+  check_rows("irfft", noise({8, 17, 2}, 10), 4100, [](const Tensor& t) { return irfft(t, 32); });
+}
+
+TEST_CASE("tensors may begin anywhere", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 100;
+  for (const DType t : floating) {
+    for (const int64_t offset : {0, 1, 2, 3}) {
+      for (const Shape& shape :
+           {Shape{5}, Shape{64}, Shape{3, 24}, Shape{70, 33}, Shape{2, 1100}}) {
+        CAPTURE(name(t), offset, str(shape));
+        const Tensor x = noise(shape, ++stream, t), there = begins_at(offset, x);
+        check_equal(x, there.clone());
+        check_equal(x + x, there + there);
+        check_equal(x.transpose(0, -1).contiguous(), there.transpose(0, -1).contiguous());
+        check_equal(x * 2.0, there * 2.0);
+        check_equal(max(x, -1), max(there, -1));
+        check_equal(sort(x).values, sort(there).values);
+        const RandomKey key{3, stream};
+        check_equal(dropout(x, 0.5, key), dropout(there, 0.5, key));
+        cuda::fill_uniform(there, key);
+        check_equal(rand(shape, key, {.dtype = t}), there);
+        // Of the same numbers the same bits, wherever they lie.
+        const Tensor here = begins_at(0, x), again = begins_at(offset, x);
+        CHECK(same_values(softmax(here), softmax(again)));
+        CHECK(same_values(layer_norm(here), layer_norm(again)));
+        CHECK(same_values(logsumexp(here, -1), logsumexp(again, -1)));
+        CHECK(same_values(cumsum(here, -1), cumsum(again, -1)));
+        const auto exact = sum(x.to(f64), {-1}).to_vector<double>(),
+                   size = sum(abs(x.to(f64)), {-1}).to_vector<double>();
+        check_close(sum(x.to(f64), {-1}), sum(again, {-1}), [&](size_t i) {
+          return size[i] * double(shape.back()) * unit(t == f64 ? f64 : f32) +
+                 (t == bf16 ? 1.01 * unit(bf16) * std::abs(exact[i]) : 0);
+        });
+        if (shape.dim() < 2) continue;
+        CHECK(same_values(sum(here, {0}), sum(again, {0})));
+        const Tensor ids = tensor<int64_t>({1, 0, 1, 1});
+        check_equal(index_select(x, 0, ids), index_select(again, 0, ids.to(gpu)));
+      }
+    }
+  }
+}
+
+TEST_CASE("sums of views with gaps, repeats and steps", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : floating) {
+    // Parts of which the last is shorter.
+    const Tensor parts = noise({301, 3}, 149, t), whole = sum(parts.to(f64), {0});
+    const auto size = sum(abs(parts.to(f64)), {0}).to_vector<double>();
+    check_close(whole, sum(parts.to(gpu), {0}), [&](size_t i) {
+      return size[i] * (301 * unit(t == f64 ? f64 : f32) + (t == bf16 ? 1.01 * unit(bf16) : 0));
+    });
+    const Tensor even = noise({6, 40, 32}, 150, t), odd = noise({6, 40, 33}, 151, t);
+    const Tensor wide = noise({1, 3, 10006}, 152, t);  // no packs, by a block
+    for (const Tensor& x :
+         {even.slice(2, 0, 24), even.slice(2, 0, 27), even.slice(2, 0, 32, 2), odd.slice(2, 0, 32),
+          odd.slice(1, 0, 32), even.slice(0, 0, 6, 2), even.slice(1, 0, 1).expand({6, 40, 32}),
+          even.transpose(0, 2), wide.slice(2, 0, 5001), wide.slice(2, 0, 5002, 2),
+          wide.slice(2, 0, 10006, 2)}) {
+      for (const Dims& dims : {Dims{0}, Dims{1}, Dims{2}, Dims{0, 1}, Dims{1, 2}, Dims{0, 2}}) {
+        CAPTURE(name(t), str(x), str(x.strides()), str(dims));
+        const Tensor exact = sum(x.to(f64), dims);
+        const auto v = exact.to_vector<double>(),
+                   most = sum(abs(x.to(f64)), dims).to_vector<double>();
+        const double n = double(x.numel()) / double(exact.numel());
+        check_close(exact, sum(on_gpu(x), dims), [&](size_t i) {
+          return most[i] * n * unit(t == f64 ? f64 : f32) +
+                 (t == bf16 ? 1.01 * unit(bf16) * std::abs(v[i]) : 0);
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("optimisers take tensors of any length and place", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 200;
+  for (const DType t : floating) {
+    for (const int64_t offset : {0, 1}) {
+      CAPTURE(name(t), offset);
+      struct Set {
+        Tensors weights;
+        void set_gradients(uint64_t first) {
+          for (const Tensor& w : weights)
+            w.set_grad(begins_like(w, noise(w.shape(), first++, w.dtype())));
+        }
+        static Tensor begins_like(const Tensor& w, const Tensor& g) {
+          return w.device() == cpu ? g : begins_at(w.offset(), g);
+        }
+      };
+      const auto make = [&](Device device) {
+        Set set;
+        uint64_t at = 300;
+        // More tensors than a launch has, some longer than a block's part.
+        for (int i = 0; i < 104; ++i) {
+          const int64_t lengths[] = {1, 2, 3, 4, 5, 4095, 4096, 4097, 9001};
+          const Tensor w = noise({i < 9 ? lengths[i] : i % 7 + 1}, ++at, t);
+          set.weights.push_back((device == cpu ? w : begins_at(offset, w)).set_requires_grad());
+        }
+        return set;
+      };
+      const auto compare = [&](auto steps) {
+        Set here = make(cpu), there = make(gpu);
+        here.set_gradients(stream += 1000);
+        there.set_gradients(stream);
+        steps(here.weights);
+        steps(there.weights);
+        for (size_t i = 0; i < here.weights.size(); ++i)
+          check_close(here.weights[i].detach(), there.weights[i].detach(), [&](size_t) {
+            return 200 * unit(t == f64 ? f64 : f32) + (t == bf16 ? 8 * unit(bf16) : 0);
+          });
+      };
+      compare([](const Tensors& w) { nn::SGD(w, {.lr = 0.1, .momentum = 0.9}).step(); });
+      compare([](const Tensors& w) { nn::AdamW(w, {.lr = 0.1, .amsgrad = true}).step(); });
+      compare([](const Tensors& w) {
+        nn::clip_grad_norm(w, 0.5);
+        nn::SGD(w, {.lr = 10}).step();
+      });
+    }
+  }
+}
