@@ -70,7 +70,7 @@ grep -rlE '\[cuda\]|NEEDS_GPU' tests --include='*_test.cpp' | xargs -n 1 basenam
 
 [[ -n ${LAYOUT:-} ]] && exit
 for file in "$layout"/*; do
-  [[ -x $file && $file != *.sh ]] && strip "$file"
+  [[ ! -f $file || ! -x $file || $file == *.sh ]] || strip "$file"
 done
 mkdir -p "$(dirname "$archive")"
 tar -C "$(dirname "$layout")" -cf - stretto-gpu | xz -T0 -6 >"$archive"
