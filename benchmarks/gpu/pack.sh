@@ -72,6 +72,7 @@ grep -rlE '\[cuda\]|NEEDS_GPU' tests --include='*_test.cpp' | xargs -n 1 basenam
 for file in "$layout"/*; do
   [[ ! -f $file || ! -x $file || $file == *.sh ]] || strip "$file"
 done
+# Every program holds the same kernels: a dictionary that reaches back to the last one.
 mkdir -p "$(dirname "$archive")"
-tar -C "$(dirname "$layout")" -cf - stretto-gpu | xz -T0 -6 >"$archive"
+tar -C "$(dirname "$layout")" -cf - stretto-gpu | xz -T1 --lzma2=preset=6,dict=128MiB >"$archive"
 echo "$archive, $(($(stat -c %s "$archive") >> 20)) MiB"

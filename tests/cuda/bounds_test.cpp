@@ -58,79 +58,6 @@ Tensor gradient(const Tensor& x, const std::function<Tensor(const Tensor&)>& f) 
 
 }  // namespace
 
-// Rows that a block has to itself: 516 numbers are read once, 4100 twice by most kernels.
-TEST_CASE("rows of a softmax beyond a launch's blocks are like the first", "[cuda][large]") {
-  NEEDS_GPU();
-  for (const int64_t width : {516, 4100}) {
-    const Tensor x = noise({8, width}, 1);
-    check_rows("softmax", x, 513, [](const Tensor& t) { return softmax(t); });
-    check_rows("softmax backward", x, 513,
-               [](const Tensor& t) { return cuda::softmax_backward(t, t, false); });
-  }
-}
-
-TEST_CASE("rows of a norm beyond a launch's blocks are like the first", "[cuda][large]") {
-  NEEDS_GPU();
-  for (const int64_t width : {516, 4100}) {
-    const Tensor x = noise({8, width}, 2);
-    check_rows("layer_norm", x, 513, [](const Tensor& t) { return layer_norm(t); });
-    check_rows("rms_norm", x, 513, [](const Tensor& t) { return rms_norm(t); });
-  }
-}
-
-TEST_CASE("rows of a norm's gradient beyond a launch's blocks are like the first", "[cuda]") {
-  NEEDS_GPU();
-  for (const int64_t width : {516, 4100}) {
-    const Tensor x = noise({8, width}, 3);
-    check_rows("layer_norm", x, 34, [](const Tensor& t) {
-      return gradient(t, [](const Tensor& u) { return layer_norm(u); });
-    });
-    check_rows("rms_norm", x, 34, [](const Tensor& t) {
-      return gradient(t, [](const Tensor& u) { return rms_norm(u); });
-    });
-  }
-}
-
-TEST_CASE("rows that are reduced beyond a launch's blocks are like the first", "[cuda]") {
-  NEEDS_GPU();
-  const Tensor x = noise({8, 516}, 4);
-  check_rows("logsumexp", x, 513, [](const Tensor& t) { return logsumexp(t, -1); });
-  check_rows("argmax", x, 513, [](const Tensor& t) { return argmax(t, -1); });
-  check_rows("sum", noise({8, 1028}, 5), 513, [](const Tensor& t) { return sum(t, {1}); });
-  check_rows("cumsum", noise({8, 3}, 6), 513, [](const Tensor& t) { return cumsum(t, -1); });
-  check_rows("sort", noise({8, 3}, 7), 513, [](const Tensor& t) { return sort(t).values; });
-  check_rows("cross_entropy", x, 513, [](const Tensor& t) {
-    const Tensor ids = full({t.size(0)}, 7, {.dtype = i64, .device = gpu});
-    return cross_entropy(t, ids, {.label_smoothing = 0.1, .reduction = Reduction::none});
-  });
-}
-
-TEST_CASE("tiles beyond a launch's blocks are like the first", "[cuda]") {
-  NEEDS_GPU();
-  check_rows("transpose", noise({8, 9, 10}, 11), 513,
-             [](const Tensor& t) { return t.transpose(1, 2).contiguous(); });
-}
-
-TEST_CASE("columns beyond a launch's blocks are like the first", "[cuda]") {
-  NEEDS_GPU();
-  for (const auto& [width, repeats] : {std::pair(9, 14601), std::pair(8, 65544)}) {  // of packs
-    CAPTURE(width);
-    const Tensor few = noise({2, width}, 8).to(gpu);
-    const Tensor all = few.view({2, 1, width}).expand({2, repeats, width}).reshape({2, -1});
-    const auto sums = sum(all, {0}).to_vector<double>(), first = sum(few, {0}).to_vector<double>();
-    bool same = true;
-    for (size_t i = 0; i < sums.size(); ++i)
-      same = same && same_bits(sums[i], first[i % first.size()]);
-    CHECK(same);
-  }
-}
-
-TEST_CASE("transforms beyond a launch's blocks are like the first", "[cuda]") {
-  NEEDS_GPU();
-  check_rows("rfft", noise({8, 32}, 9), 4100, [](const Tensor& t) { return rfft(t); });
-  check_rows("irfft", noise({8, 17, 2}, 10), 4100, [](const Tensor& t) { return irfft(t, 32); });
-}
-
 TEST_CASE("tensors may begin anywhere", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 100;
@@ -171,22 +98,33 @@ TEST_CASE("tensors may begin anywhere", "[cuda]") {
   }
 }
 
-TEST_CASE("sums of views with gaps, repeats and steps", "[cuda]") {
+TEST_CASE("views with gaps, repeats and steps are copied and summed", "[cuda]") {
   NEEDS_GPU();
-  for (const DType t : floating) {
+  for (const DType t : {f32, f64, bf16, i64}) {
+    const auto values = [&](const Shape& shape, uint64_t stream) {
+      return t == i64 ? mul(noise(shape, stream), 100).to(i64) : noise(shape, stream, t);
+    };
     // Parts of which the last is shorter.
-    const Tensor parts = noise({301, 3}, 149, t), whole = sum(parts.to(f64), {0});
-    const auto size = sum(abs(parts.to(f64)), {0}).to_vector<double>();
-    check_close(whole, sum(parts.to(gpu), {0}), [&](size_t i) {
-      return size[i] * (301 * unit(t == f64 ? f64 : f32) + (t == bf16 ? 1.01 * unit(bf16) : 0));
-    });
-    const Tensor even = noise({6, 40, 32}, 150, t), odd = noise({6, 40, 33}, 151, t);
-    const Tensor wide = noise({1, 3, 10006}, 152, t);  // no packs, by a block
+    for (const int64_t columns : {8, 9}) {
+      const Tensor parts = values({301, columns}, 149), whole = sum(parts.to(f64), {0});
+      const auto size = sum(abs(parts.to(f64)), {0}).to_vector<double>();
+      check_close(whole, sum(parts.to(gpu), {0}), [&](size_t i) {
+        return size[i] * (301 * unit(t == f64 ? f64 : f32) + (t == bf16 ? 1.01 * unit(bf16) : 0));
+      });
+    }
+    const Tensor even = values({6, 40, 32}, 150), odd = values({6, 40, 33}, 151);
+    const Tensor filled = even.clone(), there = even.to(gpu);
+    filled.slice(2, 0, 27).fill_(7);
+    there.slice(2, 0, 27).fill_(7);
+    check_equal(filled, there);
+    const Tensor wide = values({1, 3, 10006}, 152);  // no packs, by a block
     for (const Tensor& x :
          {even.slice(2, 0, 24), even.slice(2, 0, 27), even.slice(2, 0, 32, 2), odd.slice(2, 0, 32),
           odd.slice(1, 0, 32), even.slice(0, 0, 6, 2), even.slice(1, 0, 1).expand({6, 40, 32}),
-          even.transpose(0, 2), wide.slice(2, 0, 5001), wide.slice(2, 0, 5002, 2),
-          wide.slice(2, 0, 10006, 2)}) {
+          even.transpose(0, 2), even.slice(1, 0, 4).transpose(0, 2), wide.slice(2, 0, 5001),
+          wide.slice(2, 0, 5002, 2), wide.slice(2, 0, 10006, 2)}) {
+      check_equal(x.contiguous(), on_gpu(x).contiguous());
+      check_equal(x * 3.0, on_gpu(x) * 3.0);
       for (const Dims& dims : {Dims{0}, Dims{1}, Dims{2}, Dims{0, 1}, Dims{1, 2}, Dims{0, 2}}) {
         CAPTURE(name(t), str(x), str(x.strides()), str(dims));
         const Tensor exact = sum(x.to(f64), dims);
@@ -248,4 +186,103 @@ TEST_CASE("optimisers take tensors of any length and place", "[cuda]") {
       });
     }
   }
+}
+
+// Rows that a block has to itself: 516 numbers are read once, 4100 twice by most kernels.
+TEST_CASE("rows of a softmax beyond a launch's blocks are like the first", "[cuda][large]") {
+  NEEDS_GPU();
+  for (const int64_t width : {516, 4100}) {
+    const Tensor x = noise({8, width}, 1);
+    check_rows("softmax", x, 513, [](const Tensor& t) { return softmax(t); });
+    check_rows("softmax backward", x, 513,
+               [](const Tensor& t) { return cuda::softmax_backward(t, t, false); });
+  }
+}
+
+TEST_CASE("rows of a norm beyond a launch's blocks are like the first", "[cuda][large]") {
+  NEEDS_GPU();
+  for (const int64_t width : {516, 4100}) {
+    const Tensor x = noise({8, width}, 2);
+    check_rows("layer_norm", x, 513, [](const Tensor& t) { return layer_norm(t); });
+    check_rows("rms_norm", x, 513, [](const Tensor& t) { return rms_norm(t); });
+  }
+}
+
+TEST_CASE("rows of a norm's gradient beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t width : {516, 4100}) {
+    const Tensor x = noise({8, width}, 3);
+    check_rows("layer_norm", x, 34, [](const Tensor& t) {
+      return gradient(t, [](const Tensor& u) { return layer_norm(u); });
+    });
+    check_rows("rms_norm", x, 34, [](const Tensor& t) {
+      return gradient(t, [](const Tensor& u) { return rms_norm(u); });
+    });
+  }
+}
+
+TEST_CASE("gradients of a norm's weight and bias from warps of a block", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor x = noise({40, 64}, 15), g = noise({40, 64}, 16);
+  const auto gradients = [&](Device device, DType t) {
+    const Tensors leaves = {ones({64}, {.dtype = t, .device = device}).set_requires_grad(),
+                            zeros({64}, {.dtype = t, .device = device}).set_requires_grad()};
+    const Tensor y = layer_norm(x.to(t).to(device), leaves[0], leaves[1]);
+    return grad({y}, leaves, {g.to(t).to(device)});
+  };
+  const Tensors exact = gradients(cpu, f64), got = gradients(gpu, f32);
+  // Sums of 40 products below 25, of numbers that err by a row's 64 and a few units.
+  for (size_t k = 0; k < 2; ++k)
+    check_close(exact[k], got[k], [](size_t) { return 40 * 25 * 128 * unit(f32); });
+}
+
+TEST_CASE("a bias without a weight, of long rows, has its gradient", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor x = noise({300, 4101}, 12), g = noise({300, 4101}, 13);
+  const Tensor bias = zeros({4101}, {.device = gpu}).set_requires_grad();
+  const Tensor y = layer_norm(x.to(gpu), {}, bias);
+  const auto size = sum(abs(g.to(f64)), {0}).to_vector<double>();
+  check_close(sum(g.to(f64), {0}), grad({y}, {bias}, {g.to(gpu)})[0],
+              [&](size_t i) { return size[i] * 300 * unit(f32); });
+}
+
+TEST_CASE("rows that are reduced beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor x = noise({8, 516}, 4);
+  check_rows("logsumexp", x, 513, [](const Tensor& t) { return logsumexp(t, -1); });
+  check_rows("argmax", x, 513, [](const Tensor& t) { return argmax(t, -1); });
+  check_rows("sum", noise({8, 1028}, 5), 513, [](const Tensor& t) { return sum(t, {1}); });
+  check_rows("cumsum", noise({8, 3}, 6), 513, [](const Tensor& t) { return cumsum(t, -1); });
+  check_rows("sort", noise({8, 3}, 7), 513, [](const Tensor& t) { return sort(t).values; });
+  check_rows("cross_entropy", x, 513, [](const Tensor& t) {
+    const Tensor ids = full({t.size(0)}, 7, {.dtype = i64, .device = gpu});
+    return cross_entropy(t, ids, {.label_smoothing = 0.1, .reduction = Reduction::none});
+  });
+}
+
+TEST_CASE("tiles beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  check_rows("transpose", noise({8, 9, 10}, 11), 513,
+             [](const Tensor& t) { return t.transpose(1, 2).contiguous(); });
+}
+
+TEST_CASE("columns beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  for (const auto& [width, repeats] : {std::pair(9, 14601), std::pair(8, 65544)}) {  // of packs
+    CAPTURE(width);
+    const Tensor few = noise({2, width}, 8).to(gpu);
+    const Tensor all = few.view({2, 1, width}).expand({2, repeats, width}).reshape({2, -1});
+    const auto sums = sum(all, {0}).to_vector<double>(), first = sum(few, {0}).to_vector<double>();
+    bool same = true;
+    for (size_t i = 0; i < sums.size(); ++i)
+      same = same && same_bits(sums[i], first[i % first.size()]);
+    CHECK(same);
+  }
+}
+
+TEST_CASE("transforms beyond a launch's blocks are like the first", "[cuda]") {
+  NEEDS_GPU();
+  check_rows("rfft", noise({8, 32}, 9), 4100, [](const Tensor& t) { return rfft(t); });
+  check_rows("irfft", noise({8, 17, 2}, 10), 4100, [](const Tensor& t) { return irfft(t, 32); });
+  check_rows("a chirp", noise({8, 26}, 14), 2, [](const Tensor& t) { return rfft(t); });
 }

@@ -100,6 +100,12 @@ endif()
 set_tests_properties(${machine_programs} PROPERTIES LABELS "cuda;machine" TIMEOUT 900
   ENVIRONMENT "${machine_environment}")
 
+# Each barrier taken away (removals.h), and told by one file of tests; for the tests of bounds and
+# alignment all files are needed: tests/cuda/machine/removals.sh, by hand.
+add_test(NAME cuda_machine_barriers COMMAND ${CMAKE_COMMAND} -E env KIND=barriers TESTS=bounds_test
+  bash ${machine}/removals.sh ${PROJECT_BINARY_DIR})
+set_tests_properties(cuda_machine_barriers PROPERTIES LABELS "cuda;machine" TIMEOUT 900)
+
 # What benchmarks/gpu takes to a machine with a GPU.
 add_test(NAME cuda_machine_rehearsal COMMAND bash ${machine}/rehearsal.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_machine_rehearsal PROPERTIES LABELS "cuda;machine" TIMEOUT 900)

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "removals.h"
 #include "streams.h"
 
 namespace machine {
@@ -401,6 +402,7 @@ void Block::run_warp(Warp& w, u64 steps) {
 }
 
 void run(const Launch& l) {
+  before_launch(l);
   const auto start = std::chrono::steady_clock::now();
   Kernel& k = l.kernel;
   std::fill(k.executed.begin(), k.executed.end(), 0);
@@ -435,6 +437,7 @@ void run(const Launch& l) {
     throw;
   }
   finish();
+  after_launch(l);
 }
 
 }  // namespace machine

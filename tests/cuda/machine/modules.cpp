@@ -123,6 +123,15 @@ Kernel* kernel_of(const void* host_function) {
   return r.kernel;
 }
 
+void each_kernel(const std::function<void(Kernel&)>& f) {
+  for (const auto& [function, registered] : functions()) {
+    try {
+      f(*kernel_of(function));
+    } catch (const Unknown&) {
+    }
+  }
+}
+
 u64 address_of(const void* host_variable) {
   const auto it = variables().find(host_variable);
   if (it == variables().end()) return 0;

@@ -1,6 +1,8 @@
 // The fat binaries of the process: their PTX, and the kernel behind each host function.
 #pragma once
 
+#include <functional>
+
 #include "machine.h"
 
 namespace machine {
@@ -8,6 +10,8 @@ namespace machine {
 /// Decoded at its first launch; nullptr when nothing was registered for the function. Throws
 /// Unknown.
 Kernel* kernel_of(const void* host_function);
+/// f of all kernels of the process that can be decoded.
+void each_kernel(const std::function<void(Kernel&)>& f);
 /// Where a variable of the device lies; 0 when there is none.
 u64 address_of(const void* host_variable);
 

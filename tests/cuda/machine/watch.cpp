@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "removals.h"
+
 namespace machine {
 namespace {
 
@@ -59,6 +61,7 @@ std::string counters_text() {
 
 struct AtExit {
   ~AtExit() {
+    write_removals();
     if (const char* name = std::getenv("MACHINE_COUNTERS"))
       if (FILE* f = std::fopen(name, "w")) {
         std::fputs(counters_text().c_str(), f);
@@ -73,6 +76,7 @@ struct AtExit {
 }  // namespace
 
 void verdict(const std::string& text) {
+  tell_removal(text);
   ++verdicts;
   std::fprintf(stderr, "machine: %s\n", text.c_str());
 }
