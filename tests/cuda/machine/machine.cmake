@@ -94,7 +94,7 @@ set(machine_programs cuda_machine_models cuda_machine_conformance_f64 cuda_machi
 if(STRETTO_EXAMPLES)
   add_test(NAME cuda_machine_melody COMMAND melody --device cuda)
   add_test(NAME cuda_machine_programs
-    COMMAND stretto_tests "programs train on a GPU as on the CPU")
+    COMMAND stretto_tests "programs train on a GPU as on the CPU,programs' steps on a GPU*")
   list(APPEND machine_programs cuda_machine_melody cuda_machine_programs)
 endif()
 set_tests_properties(${machine_programs} PROPERTIES LABELS "cuda;machine" TIMEOUT 900
