@@ -57,9 +57,7 @@ for library in $(needed "${programs[@]}" ${openblas:+"$openblas"}); do
 done
 
 put benchmarks/gpu/run.sh "$layout/run.sh"
-for peer in benchmarks/gpu/peers.py; do
-  [[ -f $peer ]] && put "$peer" "$layout/$(basename "$peer")"
-done
+put benchmarks/gpu/peers.py "$layout/peers.py"
 for case in tests/conformance/cases/*; do put "$case" "$layout/cases/$(basename "$case")"; done
 for predicted in benchmarks/results/cuda-predicted*; do
   [[ -f $predicted ]] && put "$predicted" "$layout/$(basename "$predicted")"

@@ -1,5 +1,5 @@
-// machine_faults [NAME | --list]: all cases, each in a process of its own, or one; or a line for each
-// fault, its verdict and its name.
+// machine_faults [NAME | --list]: all cases, each in a process of its own, or one; or a line for
+// each fault, its verdict and its name.
 #include <sys/wait.h>
 
 #include "faults.h"
