@@ -32,6 +32,16 @@ TEST_CASE("rows of normal draws have the CPU's bits, wherever a row begins", "[c
           }
 }
 
+TEST_CASE("rows of normal draws beyond a launch's blocks are like the first", "[cuda][large]") {
+  NEEDS_GPU();
+  const RandomKey key{5, 7};
+  for (const Shape& shape : {Shape{4099, 1, 2}, Shape{1, 4099, 2}}) {
+    const Tensor out = empty(shape, {.device = gpu});
+    cuda::fill_normal_rows(out, key, 2, 0, 2);  // one sequence, whichever way it is cut
+    check_equal(randn({4099 * 2}, key), out.flatten());
+  }
+}
+
 TEST_CASE("rows of normal draws: nothing to draw", "[cuda]") {
   NEEDS_GPU();
   for (const Shape& shape : {Shape{0, 2, 3}, Shape{2, 0, 3}, Shape{2, 3, 0}})
