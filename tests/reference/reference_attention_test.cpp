@@ -1,7 +1,6 @@
 // The worked examples of the papers' notes, number by number, and the closed forms of every shift.
-#include "tests/reference/attention.h"
-
 #include "ops/attention/skew.h"
+#include "tests/reference/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/gradcheck.h"
 
