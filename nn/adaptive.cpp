@@ -76,19 +76,15 @@ Tensor indices(const std::vector<int64_t>& values, Device device) {
   return tensor(values, {int64_t(values.size())}, device);
 }
 
-// Indices on a GPU, where the host does not see which cluster each belongs to: all of them are
-// taken for each cluster, and count where they are `in` it.
-struct OnDevice {
-  const Tensor ids;  // i64, flat
-
-  Tensor in(int64_t first, int64_t last) const {
-    return logical_and(ge(ids, double(first)), lt(ids, double(last)));
-  }
-  // Counted from the first word of the cluster; `other` for those of other clusters.
-  Tensor local(int64_t first, int64_t last, int64_t other) const {
-    return masked_fill(ids - first, logical_not(in(first, last)), double(other));
-  }
-};
+// On a GPU the host does not see which cluster a word belongs to: all words are taken for each
+// cluster, and count where they are in it.
+Tensor in_cluster(const Tensor& words, int64_t first, int64_t last) {
+  return logical_and(ge(words, double(first)), lt(words, double(last)));
+}
+// Words counted from the first of the cluster; `other` for those that are not `in` it.
+Tensor local(const Tensor& words, const Tensor& in, int64_t first, int64_t other) {
+  return masked_fill(words - first, logical_not(in), double(other));
+}
 
 }  // namespace
 
@@ -135,12 +131,12 @@ Tensor AdaptiveEmbedding::operator()(const Tensor& ids) const {
   Shape shape = ids.shape();
   shape.push_back(options.d_model);
   if (ids.device().is_cuda() && ids.numel() > 0) {
-    const OnDevice each{words.flatten()};
+    const Tensor flat = words.flatten();
     Tensor x;
     for (int64_t i = 0; i < options.n_clusters(); ++i) {
-      const int64_t first = options.first(i), last = options.last(i);
-      const Tensor of_cluster = masked_fill(rows(size_t(i), each.local(first, last, 0)),
-                                            logical_not(each.in(first, last)).unsqueeze(1), 0);
+      const Tensor in = in_cluster(flat, options.first(i), options.last(i));
+      const Tensor of_cluster = masked_fill(rows(size_t(i), local(flat, in, options.first(i), 0)),
+                                            logical_not(in).unsqueeze(1), 0);
       x = x.defined() ? x + of_cluster : of_cluster;
     }
     return x.reshape(shape);
@@ -202,14 +198,16 @@ Tensor adaptive_nll(const Tensor& hidden, const Tensor& targets,
   const Tensor rows = hidden.reshape({targets.numel(), hidden.size(-1)});
   const CrossEntropyOptions each{.ignore_index = -1, .reduction = Reduction::none};
   if (targets.device().is_cuda() && targets.numel() > 0) {
-    const OnDevice word{words};
-    Tensor first = words;
-    for (size_t i = 1; i < ends.size(); ++i)
-      first = masked_fill(first, word.in(ends[i - 1], ends[i]), double(ends[0] + int64_t(i) - 1));
+    Tensor first = words;  // the classes of the first softmax
+    Tensors others;        // the words of the other clusters, −1 elsewhere
+    for (size_t i = 1; i < ends.size(); ++i) {
+      const Tensor in = in_cluster(words, ends[i - 1], ends[i]);
+      first = masked_fill(first, in, double(ends[0] + int64_t(i) - 1));
+      others.push_back(local(words, in, ends[i - 1], -1));
+    }
     Tensor nll = cross_entropy(logits(rows, clusters[0]), first, each);
     for (size_t i = 1; i < ends.size(); ++i)
-      nll = nll +
-            cross_entropy(logits(rows, clusters[i]), word.local(ends[i - 1], ends[i], -1), each);
+      nll = nll + cross_entropy(logits(rows, clusters[i]), others[i - 1], each);
     return nll.reshape(targets.shape());
   }
   const Partition parts(words, ends);

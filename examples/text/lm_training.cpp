@@ -41,14 +41,14 @@ LmTraining::LmTraining(const LmSettings& s, nn::Tokenizer tokenizer, nn::TokenSt
   trainer.options.after_step = [this](const nn::StepResult&) {
     if (after_) memory_ = std::move(*after_);
     after_.reset();
-    if (trainer.options.cuda_graph && memory_is_full()) keep_in_place();
+    if (trainer.options.cuda_graph && memory_.length() == settings.memory) keep_in_place();
   };
-  trainer.options.step_kind = [this](int64_t step) {
-    return segments_.starts_epoch(step) || !memory_is_full() ? -1 : 0;
-  };
+  trainer.options.step_kind = [this](int64_t step) { return goes_on(step) ? 0 : -1; };
 }
 
-bool LmTraining::memory_is_full() const { return memory_.length() == settings.memory; }
+bool LmTraining::goes_on(int64_t step) const {
+  return !segments_.starts_epoch(step) && memory_.length() == settings.memory;
+}
 
 void LmTraining::keep_in_place() {
   if (place_.empty()) {
@@ -64,7 +64,7 @@ Tensor LmTraining::loss(int64_t step) {
   const auto [inputs, targets] =
       trainer.fed_batch(step, [this](int64_t i) { return segments_(i); });
   if (settings.memory == 0) return mean(model.nll(inputs, targets));
-  if (trainer.options.cuda_graph && trainer.options.step_kind(step) == 0) {
+  if (trainer.options.cuda_graph && goes_on(step)) {
     // A replay reads and writes one memory, of which backward gets a copy.
     keep_in_place();
     nn::TransformerXL::Memory memory;

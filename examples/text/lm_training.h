@@ -30,7 +30,8 @@ class LmTraining : public ModelTraining<nn::TransformerXL, nn::Adam, LmSettings>
   void keep(nn::TrainingState& state) const override;
   void take(const nn::TrainingState& state, const std::string& path) override;
 
-  bool memory_is_full() const;
+  // Whether the segment continues a full memory, so that steps are alike and can be replayed.
+  bool goes_on(int64_t step) const;
   void keep_in_place();
 
   nn::Tokenizer tokenizer_;

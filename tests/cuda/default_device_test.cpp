@@ -5,30 +5,33 @@
 #include "core/parallel.h"
 #include "nn/linear.h"
 #include "ops/create.h"
-#include "tests/support/catch.h"
+#include "tests/cuda/gpu.h"
 
 using namespace stretto;
 
-TEST_CASE("the default device is the CPU, or what a scope says", "[device]") {
-  const DefaultDevice tests_own(cpu);
+TEST_CASE("the default device is the CPU, and one that cannot be used is refused") {
+  const DefaultDevice own(cpu);  // whatever STRETTO_TEST_DEVICE says
   CHECK(default_device() == cpu);
   CHECK(ones({2}).device() == cpu);
-  if (!cuda_available()) {
-    CHECK_THROWS_WITH(DefaultDevice("cuda"), Containing("[DefaultDevice] device cuda:0 cannot be "
-                                                        "used"));
-    CHECK(default_device() == cpu);
-    STRETTO_SKIP(cuda_description());
-  }
+  CHECK_THROWS_WITH(DefaultDevice("cuda:99"),
+                    Containing("[DefaultDevice] device cuda:99 cannot be used"));
+  CHECK(default_device() == cpu);
+}
+
+TEST_CASE("a default device holds for its scope and thread, and for modules", "[cuda]") {
+  NEEDS_GPU();
+  const DefaultDevice own(cpu);
   {
     const DefaultDevice outer("cuda");
-    CHECK(default_device() == Device("cuda"));
+    const Device gpu = testing::gpu;
+    CHECK(default_device() == gpu);
     const Tensor x = ones({2});
-    CHECK(x.device() == Device("cuda"));
+    CHECK(x.device() == gpu);
     CHECK(str(x) == "f32 [2]");
     CHECK(str(x.to(cpu)) == "f32 [2] on cpu");
-    CHECK(tensor<float>({1, 2}).device() == Device("cuda"));
-    CHECK(randperm(3).device() == Device("cuda"));
-    CHECK(nn::Linear({.in = 2, .out = 3}).weight.device() == Device("cuda"));
+    CHECK(tensor<float>({1, 2}).device() == gpu);
+    CHECK(randperm(3).device() == gpu);
+    CHECK(nn::Linear({.in = 2, .out = 3}).weight.device() == gpu);
     CHECK(ones({2}, {.device = cpu}).device() == cpu);
     CHECK(empty_like(ones({2}, {.device = cpu})).device() == cpu);
     {
@@ -39,8 +42,8 @@ TEST_CASE("the default device is the CPU, or what a scope says", "[device]") {
     parallel_for(64, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) seen[size_t(i)] = default_device();
     });
-    CHECK(seen == std::vector<Device>(64, Device("cuda")));
-    Device elsewhere("cuda");
+    CHECK(seen == std::vector<Device>(64, gpu));
+    Device elsewhere = gpu;
     std::thread([&] { elsewhere = default_device(); }).join();
     CHECK(elsewhere == cpu);  // of the thread that says so alone
   }
