@@ -183,15 +183,39 @@ void compare_softmax(const Shape& shape, DType t, uint64_t stream) {
   });
 }
 
+void compare_log_softmax(const Shape& shape, DType t, uint64_t stream) {
+  CAPTURE(str(shape), name(t));
+  const Tensor x = mul(noise(shape, stream++), 3).to(t);
+  const Tensor exact = log_softmax(x.to(f64));
+  const auto v = exact.to_vector<double>();
+  const double width = double(shape.back()), u = unit(t == f64 ? f64 : f32),
+               stored = t == bf16 ? 1.01 * unit(bf16) : 0;
+  // log Σ errs by what Σ errs relative to itself (above), both differences by their own rounding.
+  check_close(exact, log_softmax(x.to(gpu)), [&](size_t i) {
+    return (40 + 4 + width / 32 + 8) * u + std::abs(v[i]) * (4 * u + stored);
+  });
+
+  const Tensor y = exact.to(t), g = noise(shape, stream++, t);
+  const Tensor power = exp(y.to(f64)), g64 = g.to(f64);
+  const Tensor expected = g64 - power * sum(g64, {-1}, true);
+  const auto size = (abs(g64) + power * sum(abs(g64), {-1}, true)).to_vector<double>();
+  check_close(expected, cuda::softmax_backward(y.to(gpu), g.to(gpu), true),
+              [&](size_t i) { return size[i] * ((width / 32 + 12) * 2 * u + stored) + 1e-38; });
+}
+
 }  // namespace
 
-TEST_CASE("softmax and its gradient", "[cuda]") {
+TEST_CASE("softmax, its logarithm and their gradients", "[cuda]") {
   NEEDS_GPU();
   uint64_t stream = 500;
-  for (const Shape& shape : {Shape{1}, Shape{0, 4}, Shape{4, 0}, Shape{3, 5}, Shape{17, 31},
-                             Shape{5, 32}, Shape{2, 3, 33}, Shape{9, 1024}, Shape{9, 1025},
-                             Shape{3, 5000}, Shape{3, 5001}, Shape{2, 8208}})
-    for (const DType t : floating) compare_softmax(shape, t, stream += 2);
+  for (const Shape& shape :
+       {Shape{1}, Shape{0, 4}, Shape{4, 0}, Shape{3, 5}, Shape{17, 31}, Shape{5, 32},
+        Shape{2, 3, 33}, Shape{5, 516}, Shape{9, 1024}, Shape{9, 1025}, Shape{3, 1032},
+        Shape{3, 5000}, Shape{3, 5001}, Shape{2, 8208}})
+    for (const DType t : floating) {
+      compare_softmax(shape, t, stream += 2);
+      compare_log_softmax(shape, t, stream);
+    }
 }
 
 TEST_CASE("large softmax", "[cuda][large]") {
