@@ -34,7 +34,7 @@ int64_t rounded(int64_t bytes) {
   if (exact()) return bytes;
   if (bytes <= 512) return std::max<int64_t>((bytes + 63) / 64 * 64, 64);
   const int64_t step = int64_t(std::bit_floor(uint64_t(bytes))) / 8;
-  return (bytes + step - 1) / step * step;
+  return (bytes + step - 1) & -step;  // a power of two
 }
 
 void* system_allocate(int64_t bytes, Device device) {

@@ -86,7 +86,7 @@ void run(const char* op, const Call& c) {
   const Product key{n, m, k, int64_t(c.x.dtype()), int64_t(c.epilogue), c.transposed};
   auto at = chosen.find(key);
   if (at == chosen.end()) {
-    const Preference preference(uint64_t(Blas::workspace_bytes));
+    const Preference preference{uint64_t(Blas::workspace_bytes)};
     cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
     STRETTO_CUBLAS(cublasLtMatmulAlgoGetHeuristic(handle, d.handle, w.handle, x.handle, out.handle,
@@ -105,7 +105,7 @@ void run(const char* op, const Call& c) {
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& before) {
-  const Tensor out = empty_like(x, {x.size(0), weight.size(0)});
+  Tensor out = empty_like(x, {x.size(0), weight.size(0)});
   run("linear",
       {x, weight, out, true,
        before.defined() ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS, bias, before});
@@ -114,7 +114,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const T
 
 Tensor gelu_gradient(const Tensor& g, const Tensor& weight, const Tensor& before,
                      const Tensor& bias) {
-  const Tensor out = empty_like(before);
+  Tensor out = empty_like(before);
   run("gelu_gradient", {g, weight, out, false, CUBLASLT_EPILOGUE_DGELU_BGRAD, bias, before});
   return out;
 }

@@ -59,7 +59,8 @@ double well_formed(const std::vector<int64_t>& tokens) {
                  tokens[at + 1] == pitch(tenor) - lowest &&
                  tokens[at + 2] == pitch(alto) - lowest && tokens[at + 3] == pitch(top) - lowest;
       }
-  return double(right) / double(tokens.size() / 4);
+  const size_t chords = tokens.size() / 4;
+  return double(right) / double(chords);
 }
 
 int main(int argc, char** argv) {

@@ -36,7 +36,7 @@ std::string french(int n) {
   if (n >= 80) return n > 80 ? "quatre vingt " + french(n - 80) : "quatre vingts";
   if (n < 20) return small[size_t(n)];
   const int rest = n >= 60 ? n - 60 : n % 10;
-  const std::string ten = tens[size_t(n / 10 - 2)];
+  const std::string& ten = tens[size_t(n / 10 - 2)];
   return rest == 0 ? ten : ten + (rest % 10 == 1 ? " et " : " ") + french(rest);
 }
 

@@ -83,7 +83,7 @@ Tensor in_cluster(const Tensor& words, int64_t first, int64_t last) {
 }
 // Words counted from the first of the cluster; `other` for those that are not `in` it.
 Tensor local(const Tensor& words, const Tensor& in, int64_t first, int64_t other) {
-  return masked_fill(words - first, logical_not(in), double(other));
+  return masked_fill(words - double(first), logical_not(in), double(other));
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ Tensor Module::buffer(std::string name, const Tensor& value) {
 }
 
 Tensor Module::host_buffer(std::string name, const Tensor& value) {
-  const Tensor handle = buffer(std::move(name), value);
+  Tensor handle = buffer(std::move(name), value);
   check(value.device().is_cpu(), "host_buffer", "got ", value, "; must be on the CPU");
   members_.back().on_host = true;
   return handle;

@@ -78,7 +78,7 @@ int run(const Settings& settings) {
   for (const DType t : {bf16, f32}) {
     const Tensor a = randn({n, n}, {.dtype = t, .device = gpu}), b = randn({n, n}, options_of(a));
     table.row("matmul", t == bf16 ? "bf16, 8192" : "f32, 8192",
-              3.0 * double(a.numel()) * item_size(t), 2.0 * double(n) * double(n) * double(n),
+              3.0 * double(a.numel() * item_size(t)), 2.0 * double(n) * double(n) * double(n),
               [&] { matmul(a, b); });
   }
 

@@ -149,7 +149,7 @@ Ladder relative_attention() {
           },
       .size = 1024,
       .unit = "GFLOP/s",
-      .work = [](int64_t n) { return 6e-9 * double(n * (n + 1) / 2 * d); },
+      .work = [](int64_t n) { return 3e-9 * double(n * (n + 1) * d); },
       // Scores are sums of 2 d products of at most 1, by √d; a weight is off by twice as much,
       // relatively, and by the roundings of a sum of n; so is the mean of values of at most 1.
       .tolerance =

@@ -28,7 +28,10 @@ Ticks nice_ticks(double low, double high, int most) {
       const double last = std::floor(high / step + 1e-9);
       if (last - first + 1 > most) continue;
       Ticks ticks{step, {}};
-      for (double i = first; i <= last; ++i) ticks.values.push_back(i == 0 ? 0.0 : i * step);
+      for (int i = 0; i <= int(last - first); ++i) {
+        const double at = first + i;
+        ticks.values.push_back(at == 0 ? 0.0 : at * step);
+      }
       return ticks;
     }
   }

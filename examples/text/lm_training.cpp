@@ -69,7 +69,7 @@ Tensor LmTraining::loss(int64_t step) {
     keep_in_place();
     nn::TransformerXL::Memory memory;
     for (const Tensor& m : memory_.layers) memory.layers.push_back(m.clone());
-    const Tensor loss = mean(model.nll(inputs, targets, &memory));
+    Tensor loss = mean(model.nll(inputs, targets, &memory));
     for (size_t i = 0; i < place_.size(); ++i) place_[i].copy_(memory.layers[i]);
     return loss;
   }

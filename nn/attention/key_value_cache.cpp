@@ -54,7 +54,7 @@ std::shared_ptr<KeyValueRoom> room_for(const KeyValueCache& cache, int64_t more)
   const int64_t capacity = n + std::max<int64_t>(n / 4, 32);
   const auto larger = [&](const Tensor& x) {
     // Zeros, as reorder() takes the rows that nobody has yet as well.
-    const Tensor y = zeros(with_rows(x.shape(), capacity), options_of(x));
+    Tensor y = zeros(with_rows(x.shape(), capacity), options_of(x));
     y.slice(2, 0, have).copy_(x);
     return y;
   };

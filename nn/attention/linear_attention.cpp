@@ -62,7 +62,7 @@ Tensor LinearKernel::weights(const AttentionCall& call) const {
 }
 
 MakeKernel linear_kernel(MakeFeatureMap map, LinearKernelOptions options) {
-  return [=](Module& parent, HeadShape shape) {
+  return [map = std::move(map), options](Module& parent, HeadShape shape) {
     return std::make_unique<LinearKernel>(parent, shape, map, options);
   };
 }

@@ -62,8 +62,8 @@ Tensor out_of_groups(const Tensor& x, int64_t dim) {
 Tensors cut(const char* op, const std::string& name, const Tensor& x,
             const std::vector<Part>& parts, const SplitOptions& o) {
   const int64_t units = total(parts);
-  const bool fits = x.dim() > o.dim && x.dim() < Shape::max_dims && x.size(o.dim) % o.groups == 0 &&
-                    x.size(o.dim) / o.groups % units == 0;
+  const bool fits = units > 0 && x.dim() > o.dim && x.dim() < Shape::max_dims &&
+                    x.size(o.dim) % o.groups == 0 && x.size(o.dim) / o.groups % units == 0;
   const std::string how =
       equal_parts(parts) ? str(parts.size(), " equal parts") : str("parts of ", shares_text(parts));
   const std::string where = o.groups == 1 ? "" : str(" in each of ", o.groups, " groups");
@@ -353,8 +353,7 @@ Tensor NameMap::assembled(const std::string& name, const Rule& rule,
   check(rule.kind != Kind::split || parts.size() == rule.to.size(), "save", name,
         ": the model has ", parts.size(), " of its ", rule.to.size(), " parts, ", names[0],
         " among them");
-  const Tensor whole =
-      rule.kind == Kind::split ? uncut(pieces, names, rule.to, rule.cut) : pieces[0];
+  Tensor whole = rule.kind == Kind::split ? uncut(pieces, names, rule.to, rule.cut) : pieces[0];
   const auto& [conversion, there, back] = rule.cut.first;
   if (!there) return whole;
   check(bool(back), "save", names[0], ": no way back: \"", rule.from.text(), "\" is ", conversion,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include "nn/linear.h"
 #include "nn/positions/relative_table.h"
@@ -55,7 +56,7 @@ class Disentangled : public Position {
 };
 
 inline MakePosition disentangled(Disentangled::Options options = {}) {
-  return position<Disentangled>(options);
+  return position<Disentangled>(std::move(options));
 }
 
 /// The bucket of a signed distance d, odd in d: d itself up to mid = buckets / 2, then

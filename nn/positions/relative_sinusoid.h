@@ -4,6 +4,7 @@
 #pragma once
 
 #include <mutex>
+#include <utility>
 
 #include "nn/linear.h"
 #include "nn/positions/position.h"
@@ -59,7 +60,7 @@ class RelativeSinusoid : public Position {
 };
 
 inline MakePosition relative_sinusoid(RelativeSinusoid::Options options = {}) {
-  return position<RelativeSinusoid>(options);
+  return position<RelativeSinusoid>(std::move(options));
 }
 
 }  // namespace stretto::nn

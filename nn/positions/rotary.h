@@ -3,6 +3,8 @@
 // Reference: tests/reference/rotary.cpp, rotated(), rotary_scores()
 #pragma once
 
+#include <utility>
+
 #include "nn/positions/position.h"
 #include "ops/attention/rotary.h"
 
@@ -22,6 +24,6 @@ class Rotary : public Position {
   const Options options;
 };
 
-inline MakePosition rotary(RotaryOptions options = {}) { return position<Rotary>(options); }
+inline MakePosition rotary(RotaryOptions options = {}) { return position<Rotary>(std::move(options)); }
 
 }  // namespace stretto::nn
