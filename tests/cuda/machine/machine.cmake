@@ -106,6 +106,11 @@ add_test(NAME cuda_machine_barriers COMMAND ${CMAKE_COMMAND} -E env KIND=barrier
   bash ${machine}/removals.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_machine_barriers PROPERTIES LABELS "cuda;machine" TIMEOUT 900)
 
+# What ptxas made of the kernels, where there is a disassembler.
+add_test(NAME cuda_machine_assembly COMMAND bash ${machine}/assembly.sh ${PROJECT_BINARY_DIR})
+set_tests_properties(cuda_machine_assembly PROPERTIES LABELS "cuda;machine" TIMEOUT 900
+  SKIP_RETURN_CODE 77)
+
 # What benchmarks/gpu takes to a machine with a GPU.
 add_test(NAME cuda_machine_rehearsal COMMAND bash ${machine}/rehearsal.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_machine_rehearsal PROPERTIES LABELS "cuda;machine" TIMEOUT 900)
