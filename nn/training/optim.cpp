@@ -299,7 +299,7 @@ Tensor clip_grad_norm(const Tensors& parameters, double max_norm) {
   for (const Tensor& p : parameters)
     if (Tensor g = p.grad(); g.defined() && seen.insert(g.id()).second) gradients.push_back(g);
 
-  const Tensor norm = l2_norm(gradients);
+  Tensor norm = l2_norm(gradients);
   clip_to_norm(gradients, norm, max_norm);
   return norm;
 }

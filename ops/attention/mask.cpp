@@ -25,7 +25,7 @@ KeyRange visible_keys(int64_t position, int64_t n_keys, const AttentionMask& mas
 Tensor attention_mask(int64_t n_queries, int64_t n_keys, const AttentionMask& mask, Device device) {
   if (!mask.is_causal() && mask.window == 0) return {};
   const auto make = [&] {
-    const Tensor hidden = ones({n_queries, n_keys}, {.dtype = boolean});
+    Tensor hidden = ones({n_queries, n_keys}, {.dtype = boolean});
     bool* at = hidden.data<bool>();
     for (int64_t i = 0; i < n_queries; ++i) {
       const KeyRange range = visible_keys(i + n_keys - n_queries, n_keys, mask);
