@@ -1,0 +1,302 @@
+// Training and decoding on a CPU, case by case, as cpu_speed.py asks for them in turns with peers.
+//
+// A request is a line, "SECONDS CASE", e.g. "0.5 core music 512 4 f32"; the answer is a line, too:
+// the median time in milliseconds, how often it ran, and, of cases with an answer that can be
+// checked, its error: √(Σ (y − y₆₄)² / Σ y₆₄²) against the same computed in f64 from the same
+// inputs, the largest of result and gradients.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <map>
+#include <sstream>
+
+#include "autograd/tape.h"
+#include "core/blas.h"
+#include "core/parallel.h"
+#include "examples/common/command_line.h"
+#include "examples/common/error.h"
+#include "nn/attention/feature_map.h"
+#include "nn/attention/linear_attention.h"
+#include "nn/models/language_model.h"
+#include "nn/positions/relative_table.h"
+#include "nn/training/optim.h"
+#include "ops/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/fft/fft_conv.h"
+#include "ops/loss.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+
+using namespace stretto;
+using examples::UsageError;
+
+namespace {
+
+/// What is timed; what it gives, where that can be checked; what is done before each run, untimed.
+struct Case {
+  std::function<void()> run;
+  std::function<Tensors()> results = {};
+  std::function<void()> prepare = [] {};
+};
+using Words = std::vector<std::string>;
+
+int64_t number(const std::string& word) { return std::stoll(word); }
+
+/// Inputs are rounded to `stored` and computed with in `used`: f64 for what is compared with.
+struct Types {
+  DType stored, used;
+};
+
+class Inputs {
+ public:
+  explicit Inputs(Types types) : types_(types) {}
+  /// Normal numbers, the same for any types but for their rounding.
+  Tensor operator()(const Shape& shape, double scale = 1) {
+    return mul(randn(shape, RandomKey{7, ++stream_}), scale).to(types_.stored).to(types_.used);
+  }
+  /// One that gets a gradient.
+  Tensor leaf(const Shape& shape, double scale = 1) {
+    leaves_.push_back((*this)(shape, scale).set_requires_grad());
+    return leaves_.back();
+  }
+  const Tensors& leaves() const { return leaves_; }
+
+ private:
+  Types types_;
+  uint64_t stream_ = 0;
+  Tensors leaves_;
+};
+
+/// f forwards, and backwards with a gradient of one's own.
+Case trained(Inputs inputs, const Tensor& gradient, const std::function<Tensor()>& f) {
+  const auto pass = [inputs, gradient, f] {
+    for (const Tensor& x : inputs.leaves()) x.set_grad({});
+    const Tensor y = f();
+    y.backward(gradient);
+    return y;
+  };
+  return {[pass] { pass(); },
+          [inputs, pass] {
+            Tensors all{pass().detach()};
+            for (const Tensor& x : inputs.leaves()) all.push_back(x.grad());
+            return all;
+          }};
+}
+
+/// product FORM M N K [problems]: C [M, N] of A and B, each as it is (N) or transposed (T).
+Case product(const Words& w, Types types) {
+  const int64_t m = number(w[2]), n = number(w[3]), k = number(w[4]), batch = number(w[5]);
+  Inputs input(types);
+  const auto operand = [&](bool transposed, int64_t rows, int64_t columns) {
+    Shape shape = transposed ? Shape{columns, rows} : Shape{rows, columns};
+    if (batch > 1) shape = Shape{batch, shape[0], shape[1]};
+    const Tensor x = input(shape);
+    return transposed ? x.transpose(-1, -2) : x;
+  };
+  const Tensor a = operand(w[1][0] == 'T', m, k), b = operand(w[1][1] == 'T', k, n);
+  return {[=] { matmul(a, b); }, [=] { return Tensors{matmul(a, b)}; }};
+}
+
+/// core KIND L B: attention of 8 causal heads of 64 with all gradients.
+Case core(const Words& w, Types types) {
+  const std::string& kind = w[1];
+  const int64_t L = number(w[2]), B = number(w[3]), H = 8, D = 64;
+  Inputs input(types);
+  const Tensor q = input.leaf({B, H, L, D}), k = input.leaf(q.shape()), v = input.leaf(q.shape()),
+               g = input(q.shape());
+  AttentionOptions o{.mask = {.causal = true}};
+  Tensor u, r;
+  if (kind == "music" || kind == "xl")
+    o.keys = {.rows = input.leaf({H, L, D}, 0.1), .zero_row = L - 1};
+  if (kind == "shaw") o.keys = {.rows = input.leaf({1, L, D}, 0.1), .zero_row = L - 1};
+  if (kind == "t5") o.lag_bias = {.rows = input.leaf({H, L}, 0.1), .zero_row = L - 1};
+  if (kind == "xl") {
+    u = input.leaf({H, 1, D}, 0.1);
+    r = input.leaf({H, 1, D}, 0.1);
+  }
+  return trained(input, g, [=] {
+    if (!u.defined()) return attention(q, k, v, o);
+    AttentionOptions moved = o;
+    moved.position_query = add(q, r);
+    return attention(add(q, u), k, v, moved);
+  });
+}
+
+/// conv L: causal convolution of 512 rows with filters as long, both gradients.
+Case conv(const Words& w, Types types) {
+  const int64_t L = number(w[1]);
+  Inputs input(types);
+  const Tensor x = input.leaf({512, L}), filters = input.leaf({512, L}), g = input({512, L});
+  return trained(input, g, [=] { return fft_conv(x, filters); });
+}
+
+/// layer KIND L B: a pre-norm layer of width 512, all gradients.
+Case layer(const Words& w, Types types) {
+  const std::string& kind = w[1];
+  const int64_t L = number(w[2]), B = number(w[3]), d = 512;
+  nn::LayerOptions options{
+      .d_model = d, .n_heads = 8, .d_hidden = 2048, .activation = nn::Activation::gelu};
+  if (kind == "relative") options.position = nn::music_relative({.length = L});
+  if (kind == "linear") options.kernel = nn::linear_kernel();
+  if (kind == "performer") options.kernel = nn::linear_kernel(nn::favor({.features = 128}));
+  const auto made = std::make_shared<nn::EncoderLayer>(options);
+  made->to(types.used);
+  Inputs input(types);
+  const Tensor x = input.leaf({B, L, d}), g = input({B, L, d});
+  Case c = trained(input, g, [=] { return (*made)(x, {.causal = true}); });
+  return {[=] {
+    made->zero_grad();
+    c.run();
+  }};
+}
+
+struct Gpt {
+  int64_t layers, heads, width, length, batch, vocabulary;
+};
+Gpt gpt_of(const std::string& name) {
+  if (name == "nano") return {4, 4, 128, 64, 12, 65};
+  if (name == "char") return {6, 6, 384, 256, 8, 65};
+  if (name == "music") return {6, 8, 512, 512, 2, 400};
+  throw UsageError("a GPT is nano, char or music, not " + name);
+}
+std::shared_ptr<nn::LanguageModel> make_gpt(const Gpt& g) {
+  return std::make_shared<nn::LanguageModel>(
+      nn::LanguageModel::Options{.vocabulary = g.vocabulary,
+                                 .n_layers = g.layers,
+                                 .layer = {.d_model = g.width,
+                                           .n_heads = g.heads,
+                                           .d_hidden = 4 * g.width,
+                                           .activation = nn::Activation::gelu},
+                                 .input = {.learned_length = g.length}});
+}
+
+/// gpt NAME: a whole step: forward, loss, backward, clipping, AdamW.
+Case gpt(const Words& w, Types types) {
+  const Gpt g = gpt_of(w[1]);
+  const auto model = make_gpt(g);
+  model->to(types.used);
+  const auto optimizer = std::make_shared<nn::AdamW>(model->parameters(), nn::AdamW::Options{});
+  const Tensor inputs = randint(0, g.vocabulary, {g.batch, g.length}),
+               targets = randint(0, g.vocabulary, {g.batch, g.length});
+  return {[=] {
+    optimizer->zero_grad();
+    cross_entropy((*model)(inputs), targets).backward();
+    nn::clip_grad_norm(model->parameters(), 1.0);
+    optimizer->step();
+  }};
+}
+
+/// decode NAME: 32 tokens, one after the other, that follow all but 64 of a full length.
+Case decode(const Words& w, Types types) {
+  const Gpt g = gpt_of(w[1]);
+  const auto model = make_gpt(g);
+  model->to(types.used);
+  model->eval();
+  const Tensor prompt = randint(0, g.vocabulary, {1, g.length - 64});
+  const auto cache = std::make_shared<nn::LanguageModel::Cache>();
+  return {.run =
+              [=] {
+                const NoGrad guard;
+                for (int i = 0; i < 32; ++i)
+                  (*model)(tensor<int64_t>({i}).view({1, 1}), cache.get());
+              },
+          .prepare =
+              [=] {
+                const NoGrad guard;
+                *cache = {};
+                (*model)(prompt, cache.get());
+              }};
+}
+
+/// copy MIB: a copy of so much to where another was.
+Case copied(const Words& w, Types types) {
+  const Tensor from = zeros({number(w[1]) << 18}, {.dtype = types.used}), to = empty_like(from);
+  return {[=] { to.copy_(from); }};
+}
+
+Case make(const Words& w, Types types) {
+  static const std::map<std::string, Case (*)(const Words&, Types)> kinds{
+      {"product", product}, {"core", core},   {"conv", conv},    {"layer", layer},
+      {"gpt", gpt},         {"copy", copied}, {"decode", decode}};
+  const auto at = kinds.find(w[0]);
+  if (at == kinds.end()) throw UsageError("no such case: " + w[0]);
+  return at->second(w, types);
+}
+
+double error(const Words& words, DType t) {
+  const Tensors y = make(words, {t, t}).results(), exact = make(words, {t, f64}).results();
+  double most = 0;
+  for (size_t i = 0; i < y.size(); ++i) {
+    const double off = sum(square(y[i].to(f64) - exact[i])).item();
+    most = std::max(most, std::sqrt(off / sum(square(exact[i])).item()));
+  }
+  return most;
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// The case stays as long as it is asked for: one turn after the other.
+int serve() {
+  std::string line, last;
+  Case current;
+  double off = 0;
+  while (std::getline(std::cin, line)) {
+    std::istringstream text(line);
+    double seconds = 0;
+    text >> seconds;
+    Words words;
+    for (std::string word; text >> word;) words.push_back(word);
+    if (words.empty()) throw UsageError("a request is SECONDS CASE, not " + line);
+    std::string name;
+    for (const std::string& word : words) name += word + " ";
+    if (name != last) {
+      current = {};
+      manual_seed(1);
+      const DType t = words.back() == "bf16" ? bf16 : f32;
+      current = make(words, {t, t});
+      off = current.results ? error(words, t) : std::nan("");
+      for (int i = 0; i < 2; ++i) {
+        current.prepare();
+        current.run();
+      }
+      last = name;
+    }
+    std::vector<double> times;
+    const double end = now() + seconds;
+    while (times.size() < 3 || now() < end) {
+      current.prepare();
+      const double begin = now();
+      current.run();
+      times.push_back((now() - begin) * 1e3);
+    }
+    std::nth_element(times.begin(), times.begin() + long(times.size() / 2), times.end());
+    std::printf("%.6f %zu %.3g\n", times[times.size() / 2], times.size(), off);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int threads = 2;
+  bool about = false;
+  return examples::run_program(
+      argc, argv, "cpu_speed", "Times cases that standard input asks for.",
+      [&](CLI::App& app) {
+        app.add_option("--threads", threads);
+        app.add_flag("--about", about, "Says what serves matrix products, and no more");
+      },
+      [&] {
+        if (about) return std::printf("%s\n", blas_description()) < 0;
+        set_num_threads(threads);
+        return bool(serve());
+      });
+}

@@ -1,0 +1,374 @@
+"""Training and decoding on this CPU, in turns with PyTorch and OpenBLAS: a table in Markdown.
+
+    python benchmarks/cpu_speed.py [--build build/release] [--threads 2] [--rows products,layers]
+
+Run it from an environment of its own with PyTorch 2.x and NumPy; it starts `cpu_speed` of the build
+beside it. Each case runs a few rounds, ours and every peer's in turns; a cell is the median of its
+medians. "ratio" is the time of the best peer over ours. Errors are against f64, from the same
+inputs rounded alike: that of result and gradients which is furthest off.
+"""
+import argparse
+import ctypes
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# What PyTorch needs to do its best beside other programs: no spinning, no memory given back.
+BEST = dict(OMP_WAIT_POLICY="passive", MALLOC_MMAP_THRESHOLD_="8589934592",
+            MALLOC_TRIM_THRESHOLD_="17179869184", MALLOC_TOP_PAD_="268435456")
+if any(os.environ.get(name) != value for name, value in BEST.items()):
+    os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | BEST)
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+root = Path(__file__).resolve().parent.parent
+parser = argparse.ArgumentParser()
+parser.add_argument("--build", type=Path, default=root / "build/release")
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--rounds", type=int, default=5)
+parser.add_argument("--seconds", type=float, default=0.4, help="of a turn")
+parser.add_argument("--rows", default="", help="parts of case names, by commas; all without")
+parser.add_argument("--compile", action="store_true", help="torch.compile as a peer, of whole steps")
+o = parser.parse_args()
+torch.set_num_threads(o.threads)
+torch.set_flush_denormal(True)
+torch.manual_seed(1)
+
+FORMS = [(m, n, k, form, 1) for form in ("NN", "NT", "TN")
+         for m, n, k in ((1024, 512, 512), (1024, 2048, 512), (1024, 512, 2048), (1024, 2048, 2048))]
+FORMS += [(4096, n, k, form, 1) for form in ("NT", "NN") for n, k in ((128, 128), (512, 128), (128, 512))]
+FORMS += [(128, 128, 4096, "TN", 1), (512, 128, 4096, "TN", 1), (64, 512, 32, "NT", 64), (64, 512, 64, "NT", 64),
+          (64, 64, 512, "NN", 64), (64, 32, 512, "NN", 64), (512, 64, 64, "TN", 64), (128, 128, 128, "NN", 64),
+          (1, 512, 512, "NT", 1), (1, 2048, 512, "NT", 1), (1, 512, 2048, "NT", 1)]
+CASES = [f"product {form} {m} {n} {k} {batch} {t}" for t in ("f32", "bf16") for m, n, k, form, batch in FORMS]
+CASES += [f"core {kind} {L} {B} {t}" for t in ("f32", "bf16") for L, B in ((512, 4), (2048, 1))
+          for kind in ("plain", "music", "xl", "shaw", "t5") if t == "f32" or kind in ("plain", "music")]
+CASES += [f"layer {kind} 512 4 {t}" for t in ("f32", "bf16") for kind in ("plain", "relative")]
+CASES += [f"layer {kind} 2048 2 f32" for kind in ("linear", "performer")]
+CASES += [f"gpt {name} f32" for name in ("nano", "char", "music")]
+CASES += [f"conv {L} f32" for L in (1024, 2048, 4096)]
+CASES += [f"decode music {t}" for t in ("f32", "bf16")]
+
+
+def work(case):  # useful operations of a run, in GFLOP; 0 where time alone counts
+    w = case.split()
+    if w[0] == "product":
+        return 2e-9 * math.prod(map(int, w[2:6]))
+    if w[0] == "core":  # forward and backward, half of the keys: products of q, k, v and of a table
+        products = 7 if w[1] in ("plain", "t5") else 10
+        return products * 1e-9 * int(w[3]) * 8 * int(w[2]) ** 2 * 64
+    return 0
+
+
+# ---- peers: each gives (run, results or None), results as those of cpu_speed.cpp
+
+
+def inputs_of(dtype, exact):
+    generator = torch.Generator().manual_seed(7)
+
+    def make(*shape, scale=1.0, grad=False):
+        x = (torch.randn(*shape, generator=generator) * scale).to(dtype)
+        return (x.double() if exact else x).requires_grad_(grad)
+
+    return make
+
+
+def trained(f, g, leaves):
+    def run():
+        for x in leaves:
+            x.grad = None
+        y = f()
+        y.backward(g)
+        return y
+
+    return run, lambda: [run().detach()] + [x.grad for x in leaves]
+
+
+def product(w, make, dtype):
+    form, (m, n, k, batch) = w[1], map(int, w[2:6])
+
+    def operand(transposed, rows, columns):
+        shape = (columns, rows) if transposed else (rows, columns)
+        x = make(*((batch,) if batch > 1 else ()), *shape)
+        return x.transpose(-1, -2) if transposed else x
+
+    a, b = operand(form[0] == "T", m, k), operand(form[1] == "T", k, n)
+    return (lambda: a @ b), (lambda: [a @ b])
+
+
+def skew(x):  # [B, H, L, L], column c = lag L - 1 - c
+    b, h, l, _ = x.shape
+    return F.pad(x, (1, 0)).reshape(b, h, l + 1, l)[:, :, 1:]
+
+
+def core(w, make, dtype):
+    kind, L, B, H, D = w[1], int(w[2]), int(w[3]), 8, 64
+    q, k, v = (make(B, H, L, D, grad=True) for _ in range(3))
+    g = make(B, H, L, D)
+    leaves = [q, k, v]
+    if kind == "plain":
+        return trained(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), g, leaves)
+    future = torch.ones(L, L, dtype=torch.bool).triu(1)
+    lag = (torch.arange(L)[:, None] - torch.arange(L)).clamp(min=0)
+
+    def attend(scores):
+        return torch.softmax(scores.masked_fill(future, float("-inf")), -1) @ v
+
+    if kind == "shaw":
+        table = make(L, D, scale=0.1, grad=True)  # row: lag
+        f = lambda: attend((q @ k.mT + torch.einsum("bhid,ijd->bhij", q, table[lag])) * D**-0.5)
+        return trained(f, g, leaves + [table])
+    if kind == "t5":
+        table = make(L, H, scale=0.1, grad=True)
+        return trained(lambda: attend(q @ k.mT * D**-0.5 + table[lag].permute(2, 0, 1)), g, leaves + [table])
+    table = make(H, L, D, scale=0.1, grad=True)
+    if kind == "music":
+        return trained(lambda: attend((q @ k.mT + skew(q @ table.mT)) * D**-0.5), g, leaves + [table])
+    u, r = (make(H, 1, D, scale=0.1, grad=True) for _ in range(2))
+    f = lambda: attend(((q + u) @ k.mT + skew((q + r) @ table.mT)) * D**-0.5)
+    return trained(f, g, leaves + [table, u, r])
+
+
+def conv(w, make, dtype):
+    L = int(w[1])
+    x, filters, g = make(512, L, grad=True), make(512, L, grad=True), make(512, L)
+    f = lambda: torch.fft.irfft(torch.fft.rfft(x, n=2 * L) * torch.fft.rfft(filters, n=2 * L), n=2 * L)[:, :L]
+    return trained(f, g, [x, filters])
+
+
+class Layer(nn.Module):
+    def __init__(self, kind, L, d, heads):
+        super().__init__()
+        self.kind, self.heads = kind, heads
+        self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.linear1, self.linear2 = nn.Linear(d, 4 * d), nn.Linear(4 * d, d)
+        size = d // heads
+        if kind == "relative":
+            self.table = nn.Parameter(torch.randn(heads, L, size) / math.sqrt(size))
+            self.register_buffer("future", torch.ones(L, L, dtype=torch.bool).triu(1))
+        if kind == "performer":
+            self.register_buffer("w", torch.randn(128, size))
+
+    def attend(self, q, k, v):
+        size = q.shape[-1]
+        if self.kind == "plain":
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if self.kind == "relative":
+            scores = (q @ k.mT + skew(q @ self.table.to(q.dtype).mT)) * size**-0.5
+            return torch.softmax(scores.masked_fill(self.future, float("-inf")), -1) @ v
+        if self.kind == "linear":
+            q, k = F.elu(q) + 1, F.elu(k) + 1
+        else:
+            def features(x):
+                x = x * size**-0.25
+                u = x @ self.w.t()
+                return torch.exp(u - (x * x).sum(-1, keepdim=True) / 2 - u.amax((-1, -2), keepdim=True).detach()) + 1e-4
+            q, k = features(q), features(k)
+        b, h, length, _ = q.shape  # in chunks of 64, all together
+        q, k, v = (x.reshape(b, h, length // 64, 64, -1) for x in (q, k, F.pad(v, (0, 1), value=1.0)))
+        sums = k.mT @ v
+        y = q @ (sums.cumsum(2) - sums) + (q @ k.mT).tril() @ v
+        return (y[..., :-1] / y[..., -1:]).reshape(b, h, length, -1)
+
+    def forward(self, x):
+        b, l, d = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, l, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        x = x + self.out(self.attend(q, k, v).transpose(1, 2).reshape(b, l, d))
+        return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
+
+    def step(self, x, cache):  # one token
+        q, k, v = self.qkv(self.norm1(x)).view(1, -1, 3, self.heads, x.shape[-1] // self.heads).permute(2, 0, 3, 1, 4)
+        at = cache[2]
+        cache[0][:, :, at:at + k.shape[2]], cache[1][:, :, at:at + v.shape[2]] = k, v
+        cache[2] = at + k.shape[2]
+        y = F.scaled_dot_product_attention(q, cache[0][:, :, :cache[2]], cache[1][:, :, :cache[2]], is_causal=at == 0)
+        x = x + self.out(y.transpose(1, 2).reshape(x.shape))
+        return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
+
+
+def layer(w, make, dtype):
+    kind, L, B = w[1], int(w[2]), int(w[3])
+    model = Layer(kind, L, 512, 8)
+    x, g = torch.randn(B, L, 512, requires_grad=True), torch.randn(B, L, 512)
+
+    def run():
+        model.zero_grad(set_to_none=True)
+        x.grad = None
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            y = model(x)
+        y.backward(g.to(y.dtype))
+
+    return run, None
+
+
+PRESETS = dict(nano=(4, 4, 128, 64, 12, 65), char=(6, 6, 384, 256, 8, 65), music=(6, 8, 512, 512, 2, 400))
+
+
+class Gpt(nn.Module):
+    def __init__(self, layers, heads, d, length, batch, vocabulary):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, d), nn.Embedding(length, d)
+        self.layers = nn.ModuleList(Layer("plain", length, d, heads) for _ in range(layers))
+        self.norm, self.out = nn.LayerNorm(d), nn.Linear(d, vocabulary, bias=False)
+
+    def forward(self, x):
+        x = self.tokens(x) + self.places.weight
+        for one in self.layers:
+            x = one(x)
+        return self.out(self.norm(x))
+
+    def step(self, tokens, caches):
+        at = caches[0][2]
+        x = self.tokens(tokens) + self.places.weight[at:at + tokens.shape[1]]
+        for one, cache in zip(self.layers, caches):
+            x = one.step(x, cache)
+        return self.out(self.norm(x))
+
+
+def gpt(w, make, dtype, compiled=False):
+    preset = PRESETS[w[1]]
+    _, _, _, length, batch, vocabulary = preset
+    model = Gpt(*preset)
+    called = torch.compile(model) if compiled else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    x, y = (torch.randint(vocabulary, (batch, length)) for _ in range(2))
+
+    def run():
+        optimizer.zero_grad(set_to_none=True)
+        F.cross_entropy(called(x).view(-1, vocabulary), y.view(-1)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return run, None
+
+
+def decode(w, make, dtype):
+    preset = PRESETS[w[1]]
+    layers, heads, d, length, _, vocabulary = preset
+    model = Gpt(*preset).to(dtype)
+    prompt = torch.randint(vocabulary, (1, length - 64))
+
+    caches = []
+
+    @torch.inference_mode()
+    def prepare():
+        caches[:] = [[torch.empty(1, heads, length, d // heads, dtype=dtype) for _ in range(2)] + [0]
+                     for _ in range(layers)]
+        model.step(prompt, caches)
+
+    @torch.inference_mode()
+    def run():
+        for i in range(32):
+            model.step(torch.tensor([[i]]), caches)
+
+    run.prepare = prepare
+    return run, None
+
+
+KINDS = dict(product=product, core=core, conv=conv, layer=layer, gpt=gpt, decode=decode)
+
+
+def openblas():  # the system's, with as many threads
+    for name in "libopenblas.so.0", "libopenblas.so":
+        try:
+            library = ctypes.CDLL(name)
+            library.openblas_set_num_threads(o.threads)
+            return library
+        except OSError:
+            pass
+    return None
+
+
+blas = openblas()
+
+
+def blas_product(w):
+    form, (m, n, k, batch) = w[1], map(int, w[2:6])
+    a, b, c = (torch.randn(batch, rows * columns) for rows, columns in ((m, k), (k, n), (m, n)))
+    pointer = lambda x: ctypes.c_void_p(x.data_ptr())
+    one, zero = ctypes.c_float(1), ctypes.c_float(0)
+    turned = [112 if letter == "T" else 111 for letter in form]
+
+    def run():
+        for i in range(batch):
+            blas.cblas_sgemm(101, *turned, m, n, k, one, pointer(a[i]), m if form[0] == "T" else k, pointer(b[i]),
+                             k if form[1] == "T" else n, zero, pointer(c[i]), n)
+
+    return run
+
+
+def timed(run, seconds):
+    prepare = getattr(run, "prepare", lambda: None)
+    times = []
+    end = time.perf_counter() + seconds
+    while len(times) < 3 or time.perf_counter() < end:
+        prepare()
+        begin = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - begin) * 1e3)
+    return statistics.median(times)
+
+
+def error(case, dtype):
+    w = case.split()
+    y, exact = (KINDS[w[0]](w, inputs_of(dtype, e), dtype)[1]() for e in (False, True))
+    off = lambda a, b: ((a.double() - b).square().sum() / b.square().sum()).sqrt().item()
+    return max(off(a, b) for a, b in zip(y, exact))
+
+
+def peers_of(case):
+    w = case.split()
+    dtype = torch.bfloat16 if w[-1] == "bf16" else torch.float32
+    run, results = KINDS[w[0]](w, inputs_of(dtype, False), dtype)
+    peers = {"PyTorch": run}
+    if w[0] == "product" and dtype == torch.float32 and blas:
+        peers["OpenBLAS"] = blas_product(w)
+    if w[0] == "gpt" and o.compile:
+        peers["compiled"] = gpt(w, None, dtype, compiled=True)[0]
+    return peers, error(case, dtype) if results else math.nan
+
+
+def main():
+    program = o.build / "benchmarks/cpu_speed"
+    about = subprocess.run([program, "--about"], capture_output=True, text=True, check=True).stdout.strip()
+    ours = subprocess.Popen([program, "--threads", str(o.threads)], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
+
+    def ask(seconds, case):
+        ours.stdin.write(f"{seconds} {case}\n")
+        ours.stdin.flush()
+        answer = ours.stdout.readline().split()
+        return float(answer[0]), float(answer[2])
+
+    processor = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
+    print(f"{processor}, {o.threads} threads; products here by {about}; PyTorch {torch.__version__}"
+          + (", OpenBLAS with as many threads" if blas else "") + f"; {time.strftime('%Y-%m-%d', time.gmtime())}\n")
+    print("| case | ms | GFLOP/s | error | best peer | ms | its error | ratio |")
+    print("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |", flush=True)
+    for case in CASES:
+        if o.rows and not any(part in case for part in o.rows.split(",")):
+            continue
+        peers, peer_error = peers_of(case)
+        for run in peers.values():
+            timed(run, 0)
+        mine, theirs = [], {name: [] for name in peers}
+        for _ in range(o.rounds):
+            ms, off = ask(o.seconds, case)
+            mine.append(ms)
+            for name, run in peers.items():
+                theirs[name].append(timed(run, o.seconds))
+        ms = statistics.median(mine)
+        name, peer = min(((n, statistics.median(t)) for n, t in theirs.items()), key=lambda pair: pair[1])
+        speed, shown = work(case) / ms * 1e3, lambda x: "" if math.isnan(x) else f"{x:.1e}"
+        print(f"| {case} | {ms:.4g} | {f'{speed:.0f}' if speed else ''} | {shown(off)} | {name} | {peer:.4g} | "
+              f"{shown(peer_error)} | {peer / ms:.2f} |", flush=True)
+
+
+main()
