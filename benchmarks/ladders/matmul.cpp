@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "benchmarks/ladders/ladder.h"
-#include "core/blas.h"
+#include "core/gemm.h"
 #include "core/math.h"
 #include "core/parallel.h"
 #include "core/random.h"
@@ -94,8 +94,8 @@ void on_threads(const float* a, const float* b, float* c, int64_t n) {
                [&](int64_t first, int64_t) { panels(a, b, c, n, first * wide); });
 }
 
-// What the library calls: OpenBLAS, whose tiles are written for each processor.
-void blas(const float* a, const float* b, float* c, int64_t n) {
+// What the library calls: tiles as wide as the processor allows, in blocks for each cache.
+void library(const float* a, const float* b, float* c, int64_t n) {
   gemm_parallel<float>(n, n, n, 1, {a, n}, {b, n}, 0, c, n);
 }
 
@@ -113,7 +113,7 @@ Ladder matmul() {
   return {.name = "matrix product, [n, n] by [n, n]",
           .steps = {step("dot products", dot_products), step("along rows", along_rows),
                     step("in blocks", in_blocks), step("in registers", in_registers),
-                    step("on threads", on_threads), step("BLAS", blas)},
+                    step("on threads", on_threads), step("library", library)},
           .inputs =
               [](int64_t n) {
                 return Tensors{noise({n, n}, 1), noise({n, n}, 2)};

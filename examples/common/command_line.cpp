@@ -12,6 +12,8 @@
 #include <iostream>
 #include <new>
 
+#include "core/gemm.h"
+#include "core/version.h"
 #include "examples/common/error.h"
 #include "examples/common/settings.h"
 
@@ -70,12 +72,19 @@ int parse_and_run(int argc, char** argv, const std::string& name, const std::str
   app.get_formatter()->column_width(32);
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
+  app.set_version_flag("--version", [] {
+    return str("stretto ", STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, ".",
+               STRETTO_VERSION_PATCH, ", products by ", gemm_description());
+  });
   describe(app);
   read_strictly(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
+    return 0;
+  } catch (const CLI::CallForVersion& version) {
+    std::cout << version.what() << '\n';
     return 0;
   } catch (const CLI::ParseError& e) {
     throw UsageError(std::string(e.what()) + " (--help lists the options)");

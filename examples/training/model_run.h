@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/blas.h"
+#include "core/gemm.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/training/training_run.h"
@@ -43,10 +43,10 @@ class ModelRun : public TrainingRun {
     });
   }
 
-  /// "1000 parameters, 2 threads, OpenBLAS …"
+  /// "1000 parameters, 2 threads, AVX-512 …"
   std::string model_and_machine() {
     return str(model().parameter_count(), " parameters, ", num_threads(), " threads, ",
-               blas_description());
+               gemm_description());
   }
   /// "Saved out/checkpoint.safetensors after 100 steps".
   std::string saved() {

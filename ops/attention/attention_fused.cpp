@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "core/blas.h"
+#include "core/gemm.h"
 #include "ops/attention/attention_composed.h"
 #include "ops/attention/heads.h"
 #include "ops/create.h"

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/blas.h"
+#include "core/gemm.h"
 #include "cuda/spe.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

@@ -23,7 +23,7 @@
 
 #include <array>
 
-#include "core/blas.h"
+#include "core/gemm.h"
 #include "ops/create.h"
 #include "ops/loops.h"
 #include "ops/rows.h"

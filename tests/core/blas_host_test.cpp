@@ -1,6 +1,8 @@
 // OpenBLAS shared with a host that uses it too [core/blas.h].
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -54,7 +56,7 @@ TEST_CASE("a host's number of OpenBLAS threads stays, and changes no bit of ours
   for (size_t i = 0; i < a.size(); ++i) a[i] = 1 / float(1 + i % 97);
   const auto product = [&] {
     std::vector<float> c(a.size());
-    gemm(n, n, n, 1.0f, {a.data(), n}, {a.data(), n}, 0.0f, c.data(), n);
+    CHECK(blas_gemm(n, n, n, 1.0f, {a.data(), n}, {a.data(), n}, 0.0f, c.data(), n));
     return c;
   };
   const std::vector<float> alone = product();
@@ -62,6 +64,15 @@ TEST_CASE("a host's number of OpenBLAS threads stays, and changes no bit of ours
   const std::vector<float> beside = product();
   CHECK(get() == 3);
   set(before);
+  double worst = 0;
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t p = 0; p < n; ++p)
+        sum += double(a[size_t(i * n + p)]) * double(a[size_t(p * n + j)]);
+      worst = std::max(worst, std::fabs(double(alone[size_t(i * n + j)]) / sum - 1));
+    }
+  CHECK(worst < double(n + 1) * 0x1p-24);  // all terms are positive
   CHECK(std::memcmp(alone.data(), beside.data(), alone.size() * sizeof(float)) == 0);
   CHECK(get() == before);
   ::dlclose(library);

@@ -184,7 +184,7 @@ int in_child(const std::string& where, const std::function<int()>& act) {
 
 std::string product_and_library() {
   float a[4] = {1, 2, 3, 4}, c[4] = {};
-  gemm(2, 2, 2, 1.0f, {a, 2}, {a, 2}, 0.0f, c, 2);
+  blas_gemm(2, 2, 2, 1.0f, {a, 2}, {a, 2}, 0.0f, c, 2);
   return str(c[0], " ", c[1], " ", c[2], " ", c[3], " ", blas_description());
 }
 

@@ -1,0 +1,140 @@
+#include "core/cpu.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+#include "core/error.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace stretto {
+namespace {
+
+struct Cpu {
+  Isa best = Isa::portable;
+  bool bf16_vectors = false, amx_refused = false;
+};
+
+#if defined(__x86_64__)
+// The processor has tiles of bf16, and the system saves them.
+bool has_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  return (d >> 22 & 1) && (d >> 24 & 1);  // AMX-BF16, AMX-TILE
+}
+bool tiles_are_enabled() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return false;  // OSXSAVE
+  unsigned low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low >> 17 & 3) == 3;  // TILECFG, TILEDATA
+}
+// Linux gives tiles to a process that asks, before its threads use them.
+bool ask_for_tiles() {
+  constexpr int arch_req_xcomp_perm = 0x1023, tile_data = 18;
+  return ::syscall(SYS_arch_prctl, arch_req_xcomp_perm, tile_data) == 0;
+}
+#endif
+
+Cpu detect() {
+  Cpu cpu;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) cpu.best = Isa::avx2;
+  if (cpu.best == Isa::avx2 && __builtin_cpu_supports("avx512f") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    cpu.best = Isa::avx512;
+  if (cpu.best == Isa::avx512) cpu.bf16_vectors = __builtin_cpu_supports("avx512bf16");
+  if (cpu.bf16_vectors && has_amx()) {
+    if (tiles_are_enabled() && ask_for_tiles())
+      cpu.best = Isa::amx;
+    else
+      cpu.amx_refused = true;
+  }
+#endif
+  return cpu;
+}
+
+const Cpu& detected() {
+  static const Cpu cpu = detect();
+  return cpu;
+}
+
+// Emulation needs no more than the vectors that there are.
+Isa capped(Isa most) { return most == Isa::emulated ? most : std::min(most, detected().best); }
+
+Isa from_environment() {
+  const char* text = std::getenv("STRETTO_CPU");
+  if (!text || !*text) return detected().best;
+  return capped(isa_of(text));
+}
+
+// What serves, and whether that was asked for.
+struct Serving {
+  std::atomic<Isa> isa{from_environment()};
+  std::atomic<bool> asked{std::getenv("STRETTO_CPU") != nullptr};
+};
+Serving& serving() {
+  static Serving value;
+  return value;
+}
+
+}  // namespace
+
+Isa isa_of(const std::string& name) {
+  constexpr const char* names[] = {"portable", "avx2", "avx512", "amx", "emulated"};
+  for (int i = 0; i < 5; ++i)
+    if (name == names[i]) return Isa(i);
+  fail("cpu", "STRETTO_CPU is \"", name,
+       "\"; it must be portable, avx2, avx512, amx or emulated, or not be set");
+}
+
+Isa isa() { return serving().isa.load(std::memory_order_relaxed); }
+
+Isa vector_isa() { return std::min({isa(), detected().best, Isa::avx512}); }
+
+bool has_bf16_vectors() { return detected().bf16_vectors && isa() >= Isa::avx512; }
+
+bool vectors_are_unknown() { return detected().best == Isa::portable && !serving().asked; }
+
+std::string cpu_description() {
+  std::string text;
+  switch (isa()) {
+    case Isa::portable:
+      text = "portable";
+      break;
+    case Isa::avx2:
+      text = "AVX2";
+      break;
+    case Isa::avx512:
+      text = "AVX-512";
+      break;
+    case Isa::amx:
+      text = "AMX";
+      break;
+    case Isa::emulated:
+      text = "AMX emulated";
+      break;
+  }
+  if (has_bf16_vectors() && isa() == Isa::avx512) text += " with bf16";
+  if (isa() < detected().best) text += ", capped";
+  if (detected().amx_refused) text += "; the processor has AMX, but the system refuses it";
+  return text;
+}
+
+IsaCap::IsaCap(Isa most) : before_(isa()), asked_before_(serving().asked) {
+  serving().isa = capped(most);
+  serving().asked = true;
+}
+IsaCap::~IsaCap() {
+  serving().isa = before_;
+  serving().asked = asked_before_;
+}
+
+}  // namespace stretto

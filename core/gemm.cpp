@@ -1,0 +1,231 @@
+#include "core/gemm.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+
+#include "core/blas.h"
+#include "core/cpu.h"
+#include "core/error.h"
+#include "core/gemm_kernels.h"
+#include "core/parallel.h"
+
+namespace stretto {
+namespace {
+
+using kernels::Gemm;
+
+// Of a block of k, a panel of B stays in the first cache, a block of A in the second.
+constexpr int64_t block_k = 256, block_rows = 224, block_columns = 1024, few_rows = 64;
+constexpr int64_t packed_bytes = 2 << 20;  // of B at a time; they stay in the third
+
+constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
+constexpr int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
+
+// Equal parts of n of at most `most` each, all but the last a multiple of `unit`.
+constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
+  return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
+}
+
+// Memory that a thread keeps for its products.
+class Workspace {
+ public:
+  template <class T>
+  T* reserve(int64_t count) {
+    const size_t bytes = size_t(count) * sizeof(T);
+    if (bytes > size_) {
+      memory_.reset();
+      size_ = 0;
+      memory_.reset(::operator new(bytes, std::align_val_t(64), std::nothrow));
+      if (!memory_) throw OutOfMemory(str("[gemm] out of memory: ", bytes, " bytes of workspace"));
+      size_ = bytes;
+    }
+    return static_cast<T*>(memory_.get());
+  }
+
+ private:
+  struct Free {
+    void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
+  };
+  std::unique_ptr<void, Free> memory_;
+  size_t size_ = 0;
+};
+thread_local Workspace of_a, of_panel, of_b;
+
+template <class T>
+struct Call {
+  const Gemm<T>& kernel;
+  T alpha, beta;
+  T* c;
+  int64_t ldc;
+
+  // One block of k and of rows. B is `packed`, in panels [k, columns], or null: then its panels are
+  // read where they are or packed one by one, as each is used here once.
+  void block(int64_t i, int64_t m, int64_t j, int64_t n, int64_t p, int64_t k, MatrixRef<T> a,
+             MatrixRef<T> b, const T* packed) const {
+    const int64_t columns = kernel.columns, step = part(m, kernel.rows, 1);
+    a = a.from(i, p);
+    int64_t stride = a.ld, tile_stride = a.transposed ? step : step * a.ld;
+    if (n > 2 * columns) {  // worth a copy whose rows do not meet in the cache
+      stride = a.transposed ? kernel.rows : k;
+      tile_stride = a.transposed ? k * stride : step * k;
+      T* copy = of_a.reserve<T>(ceil_div(m, step) * kernel.rows * k);
+      if (a.transposed)
+        kernel.pack_a(a.data, a.ld, m, k, step, copy);
+      else
+        for (int64_t r = 0; r < m; ++r) std::copy_n(a.data + r * a.ld, k, copy + r * k);
+      a.data = copy;
+    }
+    T* const own = packed ? nullptr : of_panel.reserve<T>(columns * k);
+    for (int64_t at = 0; at < n; at += columns) {
+      const int64_t here = std::min(columns, n - at);
+      const T* panel = packed ? packed + at * k : own;
+      int64_t ldb = columns;
+      if (!packed && !b.transposed && here == columns && m <= 128) {
+        panel = b.from(p, j + at).data;
+        ldb = b.ld;
+      } else if (!packed) {
+        const MatrixRef<T> from = b.from(p, j + at);
+        kernel.pack_b(from.data, from.ld, from.transposed, k, here, own);
+      }
+      kernel.panel(m, here, k, a.data, stride, a.transposed, step, tile_stride, panel, ldb, alpha,
+                   p == 0 ? beta : T(1), c + i * ldc + j + at, ldc);
+    }
+  }
+
+  void serial(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b) const {
+    const int64_t kc = part(k, block_k, 4);
+    if (m <= block_rows) {
+      for (int64_t p = 0; p < k; p += kc) block(0, m, 0, n, p, std::min(kc, k - p), a, b, nullptr);
+      return;
+    }
+    const int64_t nc = part(n, block_columns, kernel.columns),
+                  mc = part(m, block_rows, kernel.rows);
+    T* const packed = of_b.reserve<T>(round_up(nc, kernel.columns) * kc);
+    for (int64_t j = 0; j < n; j += nc)
+      for (int64_t p = 0; p < k; p += kc) {
+        const int64_t columns = std::min(nc, n - j), depth = std::min(kc, k - p);
+        pack(j, columns, p, depth, b, packed);
+        for (int64_t i = 0; i < m; i += mc)
+          block(i, std::min(mc, m - i), j, columns, p, depth, a, b, packed);
+      }
+  }
+
+  void pack(int64_t j, int64_t n, int64_t p, int64_t k, MatrixRef<T> b, T* packed) const {
+    for (int64_t at = 0; at < n; at += kernel.columns) {
+      const MatrixRef<T> from = b.from(p, j + at);
+      kernel.pack_b(from.data, from.ld, from.transposed, k, std::min(kernel.columns, n - at),
+                    packed + at * k);
+    }
+  }
+
+  // In turns: all panels of some blocks of k of B are packed, each once, then all blocks of C take
+  // their terms from them.
+  void parallel(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b) const {
+    const int64_t kc = part(k, block_k, 4), width = round_up(n, kernel.columns);
+    const int64_t blocks = ceil_div(k, kc);
+    const int64_t turn =
+        part(blocks, std::max<int64_t>(1, packed_bytes / (width * kc * int64_t(sizeof(T)))), 1);
+    // At least 16 blocks of C where there is so much, so that threads end together.
+    int64_t mc = part(m, 128, 1), nc = part(n, block_columns, kernel.columns);
+    while (ceil_div(m, mc) * ceil_div(n, nc) < 16) {
+      if (mc > 64)
+        mc = ceil_div(mc, 2);
+      else if (nc >= 8 * kernel.columns)
+        nc = round_up(ceil_div(nc, 2), kernel.columns);
+      else
+        break;
+    }
+    const int64_t across = ceil_div(n, nc), panels = width / kernel.columns;
+    T* const packed = of_b.reserve<T>(width * kc * turn);
+    for (int64_t first = 0; first < blocks; first += turn) {
+      const int64_t last = std::min(blocks, first + turn);
+      parallel_for((last - first) * panels, 4, [&](int64_t begin, int64_t end) {
+        for (int64_t at = begin; at < end; ++at) {
+          const int64_t p = (first + at / panels) * kc, j = at % panels * kernel.columns;
+          pack(j, std::min(kernel.columns, n - j), p, std::min(kc, k - p), b,
+               packed + (p - first * kc) * width + j * std::min(kc, k - p));
+        }
+      });
+      parallel_for(ceil_div(m, mc) * across, 1, [&](int64_t at, int64_t) {
+        const int64_t i = at / across * mc, j = at % across * nc;
+        for (int64_t p = first * kc; p < std::min(k, last * kc); p += kc) {
+          const int64_t depth = std::min(kc, k - p);
+          block(i, std::min(mc, m - i), j, std::min(nc, n - j), p, depth, a, b,
+                packed + (p - first * kc) * width + j * depth);
+        }
+      });
+    }
+  }
+};
+
+template <class T>
+const Gemm<T>& serving() {
+#if defined(__x86_64__)
+  if (vector_isa() == Isa::avx512) return kernels::gemm_avx512<T>();
+  if (vector_isa() == Isa::avx2) return kernels::gemm_avx2<T>();
+#endif
+  return kernels::gemm_portable<T>();
+}
+
+// Whether anything is to be summed; C is scaled where not.
+template <class T>
+bool terms(int64_t m, int64_t n, int64_t k, T beta, T* c, int64_t ldc) {
+  if (m == 0 || n == 0) return false;
+  if (k > 0) return true;
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == T(0) ? T(0) : beta * c[i * ldc + j];
+  return false;
+}
+
+// OpenBLAS is several times as fast as the portable kernel.
+template <class T>
+void run(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c,
+         int64_t ldc) {
+  if (!terms(m, n, k, beta, c, ldc)) return;
+  if (vectors_are_unknown() && blas_gemm(m, n, k, alpha, a, b, beta, c, ldc)) return;
+  Call<T>{serving<T>(), alpha, beta, c, ldc}.serial(m, n, k, a, b);
+}
+
+}  // namespace
+
+void gemm(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a, MatrixRef<float> b,
+          float beta, float* c, int64_t ldc) {
+  run(m, n, k, alpha, a, b, beta, c, ldc);
+}
+
+void gemm(int64_t m, int64_t n, int64_t k, double alpha, MatrixRef<double> a, MatrixRef<double> b,
+          double beta, double* c, int64_t ldc) {
+  run(m, n, k, alpha, a, b, beta, c, ldc);
+}
+
+template <class T>
+void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta,
+                   T* c, int64_t ldc) {
+  if (!terms(m, n, k, beta, c, ldc)) return;
+  const Call<T> call{serving<T>(), alpha, beta, c, ldc};
+  const bool by_blas = vectors_are_unknown() && !blas_description().empty();
+  if (m > few_rows && !by_blas) return call.parallel(m, n, k, a, b);
+  // Few rows: a panel of B is used once, wherever it is packed, so threads take columns.
+  const bool by_rows = by_blas && m > n;
+  const int64_t side = by_rows ? m : n, work = (by_rows ? n : m) * k;
+  const int64_t least = std::max<int64_t>(side / 32, 500'000 / work + 1);
+  parallel_for(side, round_up(least, call.kernel.columns), [&](int64_t begin, int64_t end) {
+    if (by_rows)
+      gemm(end - begin, n, k, alpha, a.from(begin, 0), b, beta, c + begin * ldc, ldc);
+    else
+      gemm(m, end - begin, k, alpha, a, b.from(0, begin), beta, c + begin, ldc);
+  });
+}
+
+template void gemm_parallel(int64_t, int64_t, int64_t, float, MatrixRef<float>, MatrixRef<float>,
+                            float, float*, int64_t);
+template void gemm_parallel(int64_t, int64_t, int64_t, double, MatrixRef<double>, MatrixRef<double>,
+                            double, double*, int64_t);
+
+std::string gemm_description() {
+  const bool by_blas = vectors_are_unknown() && !blas_description().empty();
+  return by_blas ? blas_description() : cpu_description();
+}
+
+}  // namespace stretto

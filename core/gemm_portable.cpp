@@ -1,0 +1,48 @@
+// Tiles of 4 × 8 (f32) and 4 × 4 (f64) in vectors of 16 bytes, which the compiler makes of what any
+// processor has. A product is rounded before it is added.
+#include <cstring>
+
+#include "core/gemm_tile.h"
+
+namespace stretto::kernels {
+namespace {
+
+template <class T>
+struct Portable {
+  using Scalar = T;
+  typedef T Vector __attribute__((vector_size(16)));
+  static constexpr int width = 16 / sizeof(T);
+  STRETTO_GEMM_INLINE Vector set1(T x) {
+    Vector y;
+    for (int i = 0; i < width; ++i) y[i] = x;
+    return y;
+  }
+  STRETTO_GEMM_INLINE Vector load(const T* p) {
+    Vector x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+  }
+  STRETTO_GEMM_INLINE Vector load(const T* p, int64_t n) {
+    Vector x = set1(T(0));
+    for (int i = 0; i < width && i < n; ++i) x[i] = p[i];
+    return x;
+  }
+  STRETTO_GEMM_INLINE void store(T* p, Vector x) { std::memcpy(p, &x, sizeof x); }
+  STRETTO_GEMM_INLINE void store(T* p, Vector x, int64_t n) {
+    for (int i = 0; i < width && i < n; ++i) p[i] = x[i];
+  }
+  STRETTO_GEMM_INLINE Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
+};
+
+}  // namespace
+
+template <>
+const Gemm<float>& gemm_portable() {
+  return Tiles<Portable<float>, 4, 2>::kernels;
+}
+template <>
+const Gemm<double>& gemm_portable() {
+  return Tiles<Portable<double>, 4, 2>::kernels;
+}
+
+}  // namespace stretto::kernels

@@ -1,0 +1,50 @@
+// What the processor offers, and its cap [core/cpu.h].
+#include "core/cpu.h"
+
+#include <string>
+
+#include "core/error.h"
+#include "core/gemm.h"
+#include "tests/support/catch.h"
+#include "tests/support/error_of.h"
+
+namespace stretto {
+namespace {
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("instruction sets are known by their names", "[core]") {
+  CHECK(isa_of("portable") == Isa::portable);
+  CHECK(isa_of("avx512") == Isa::avx512);
+  CHECK(isa_of("emulated") == Isa::emulated);
+  CHECK(testing::error_of<Error>([] { isa_of("avx1024"); }) ==
+        "[cpu] STRETTO_CPU is \"avx1024\"; it must be portable, avx2, avx512, amx or emulated, or "
+        "not be set");
+}
+
+TEST_CASE("a cap holds while it lives", "[core]") {
+  const Isa before = isa();
+  {
+    const IsaCap cap(Isa::portable);
+    CHECK(isa() == Isa::portable);
+    CHECK(vector_isa() == Isa::portable);
+    CHECK(!has_bf16_vectors());
+    CHECK(!vectors_are_unknown());  // portable code is asked for
+    CHECK(contains(cpu_description(), "portable"));
+    CHECK(gemm_description() == cpu_description());
+    const IsaCap emulated(Isa::emulated);
+    CHECK(isa() == Isa::emulated);
+    CHECK(vector_isa() <= Isa::avx512);
+    CHECK(contains(cpu_description(), "emulated"));
+  }
+  CHECK(isa() == before);
+  const IsaCap none(Isa::amx);  // no better than what there is
+  CHECK(isa() <= Isa::amx);
+  CHECK(vector_isa() <= Isa::avx512);
+}
+
+}  // namespace stretto
