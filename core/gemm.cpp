@@ -1,55 +1,23 @@
 #include "core/gemm.h"
 
 #include <algorithm>
-#include <memory>
-#include <new>
+#include <atomic>
 
 #include "core/blas.h"
 #include "core/cpu.h"
-#include "core/error.h"
+#include "core/gemm_blocks.h"
 #include "core/gemm_kernels.h"
+#include "core/gemm_tiles.h"
 #include "core/parallel.h"
 
 namespace stretto {
 namespace {
 
-using kernels::Gemm;
+using namespace kernels;
 
-// Of a block of k, a panel of B stays in the first cache, a block of A in the second.
-constexpr int64_t block_k = 256, block_rows = 224, block_columns = 1024, few_rows = 64;
-constexpr int64_t packed_bytes = 2 << 20;  // of B at a time; they stay in the third
+constexpr int64_t block_rows = 224;  // of A, whose block stays in the second cache
+constexpr int64_t few_rows = 64;
 
-constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
-constexpr int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
-
-// Equal parts of n of at most `most` each, all but the last a multiple of `unit`.
-constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
-  return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
-}
-
-// Memory that a thread keeps for its products.
-class Workspace {
- public:
-  template <class T>
-  T* reserve(int64_t count) {
-    const size_t bytes = size_t(count) * sizeof(T);
-    if (bytes > size_) {
-      memory_.reset();
-      size_ = 0;
-      memory_.reset(::operator new(bytes, std::align_val_t(64), std::nothrow));
-      if (!memory_) throw OutOfMemory(str("[gemm] out of memory: ", bytes, " bytes of workspace"));
-      size_ = bytes;
-    }
-    return static_cast<T*>(memory_.get());
-  }
-
- private:
-  struct Free {
-    void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
-  };
-  std::unique_ptr<void, Free> memory_;
-  size_t size_ = 0;
-};
 thread_local Workspace of_a, of_panel, of_b;
 
 template <class T>
@@ -126,17 +94,9 @@ struct Call {
     const int64_t blocks = ceil_div(k, kc);
     const int64_t turn =
         part(blocks, std::max<int64_t>(1, packed_bytes / (width * kc * int64_t(sizeof(T)))), 1);
-    // At least 16 blocks of C where there is so much, so that threads end together.
-    int64_t mc = part(m, 128, 1), nc = part(n, block_columns, kernel.columns);
-    while (ceil_div(m, mc) * ceil_div(n, nc) < 16) {
-      if (mc > 64)
-        mc = ceil_div(mc, 2);
-      else if (nc >= 8 * kernel.columns)
-        nc = round_up(ceil_div(nc, 2), kernel.columns);
-      else
-        break;
-    }
-    const int64_t across = ceil_div(n, nc), panels = width / kernel.columns;
+    const Blocks c_blocks(m, n, 128, 1, kernel.columns);
+    const int64_t mc = c_blocks.rows, nc = c_blocks.columns, across = c_blocks.across();
+    const int64_t panels = width / kernel.columns;
     T* const packed = of_b.reserve<T>(width * kc * turn);
     for (int64_t first = 0; first < blocks; first += turn) {
       const int64_t last = std::min(blocks, first + turn);
@@ -147,7 +107,7 @@ struct Call {
                packed + (p - first * kc) * width + j * std::min(kc, k - p));
         }
       });
-      parallel_for(ceil_div(m, mc) * across, 1, [&](int64_t at, int64_t) {
+      parallel_for(c_blocks.count(), 1, [&](int64_t at, int64_t) {
         const int64_t i = at / across * mc, j = at % across * nc;
         for (int64_t p = first * kc; p < std::min(k, last * kc); p += kc) {
           const int64_t depth = std::min(kc, k - p);
@@ -168,6 +128,30 @@ const Gemm<T>& serving() {
   return kernels::gemm_portable<T>();
 }
 
+constinit std::atomic<Float32MatmulPrecision> precision{Float32MatmulPrecision::highest};
+
+// Products of bf16 that make one of f32; 0 where f32 kernels are as fast or the only ones. By n and
+// k alone: a row alone must have the bits that it has in a batch.
+int products_of_tiles(int64_t n, int64_t k) {
+  const Float32MatmulPrecision wanted = float32_matmul_precision();
+  if (n < 64 || k < 32) return 0;
+  if (isa() >= Isa::amx)
+    return wanted == Float32MatmulPrecision::highest ? 6
+           : wanted == Float32MatmulPrecision::high  ? 3
+                                                     : 1;
+  return wanted == Float32MatmulPrecision::medium && has_bf16_vectors() ? 1 : 0;
+}
+
+bool by_tiles(bool threads, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
+              MatrixRef<float> b, float beta, float* c, int64_t ldc) {
+  const int products = products_of_tiles(n, k);
+  return products && tiles_gemm(threads, products, m, n, k, alpha, a, b, beta, c, ldc);
+}
+bool by_tiles(bool, int64_t, int64_t, int64_t, double, MatrixRef<double>, MatrixRef<double>, double,
+              double*, int64_t) {
+  return false;
+}
+
 // Whether anything is to be summed; C is scaled where not.
 template <class T>
 bool terms(int64_t m, int64_t n, int64_t k, T beta, T* c, int64_t ldc) {
@@ -183,6 +167,7 @@ template <class T>
 void run(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c,
          int64_t ldc) {
   if (!terms(m, n, k, beta, c, ldc)) return;
+  if (by_tiles(false, m, n, k, alpha, a, b, beta, c, ldc)) return;
   if (vectors_are_unknown() && blas_gemm(m, n, k, alpha, a, b, beta, c, ldc)) return;
   Call<T>{serving<T>(), alpha, beta, c, ldc}.serial(m, n, k, a, b);
 }
@@ -203,9 +188,15 @@ template <class T>
 void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta,
                    T* c, int64_t ldc) {
   if (!terms(m, n, k, beta, c, ldc)) return;
+  if (by_tiles(true, m, n, k, alpha, a, b, beta, c, ldc)) return;
   const Call<T> call{serving<T>(), alpha, beta, c, ldc};
   const bool by_blas = vectors_are_unknown() && !blas_description().empty();
-  if (m > few_rows && !by_blas) return call.parallel(m, n, k, a, b);
+  if (m > few_rows && !by_blas) {
+    for (int64_t j = 0; j < n; j += most_columns)
+      Call<T>{call.kernel, alpha, beta, c + j, ldc}.parallel(m, std::min(most_columns, n - j), k, a,
+                                                             b.from(0, j));
+    return;
+  }
   // Few rows: a panel of B is used once, wherever it is packed, so threads take columns.
   const bool by_rows = by_blas && m > n;
   const int64_t side = by_rows ? m : n, work = (by_rows ? n : m) * k;
@@ -222,6 +213,11 @@ template void gemm_parallel(int64_t, int64_t, int64_t, float, MatrixRef<float>, 
                             float, float*, int64_t);
 template void gemm_parallel(int64_t, int64_t, int64_t, double, MatrixRef<double>, MatrixRef<double>,
                             double, double*, int64_t);
+
+void set_float32_matmul_precision(Float32MatmulPrecision wanted) { precision = wanted; }
+Float32MatmulPrecision float32_matmul_precision() {
+  return precision.load(std::memory_order_relaxed);
+}
 
 std::string gemm_description() {
   const bool by_blas = vectors_are_unknown() && !blas_description().empty();

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <string>
 
+#include "core/dtype.h"
+
 namespace stretto {
 
 /// One row-major matrix operand: element (i, j) of the (possibly transposed) operand is
@@ -35,6 +37,31 @@ void gemm(int64_t m, int64_t n, int64_t k, double alpha, MatrixRef<double> a, Ma
 template <class T>
 void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta,
                    T* c, int64_t ldc);
+
+/// Whether products of bf16 have kernels here: AMX, or AVX-512 with bf16.
+bool has_bf16_products();
+
+/// The products of bf16, where `has_bf16_products()`, with sums in f32; subnormals are zeros.
+/// C is f32, or bf16 rounded once after the row `bias` [n] (or none, null) is added: then C = A ·
+/// B.
+void gemm(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<BFloat16> a,
+          MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc);
+void gemm(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, MatrixRef<BFloat16> b,
+          const BFloat16* bias, BFloat16* c, int64_t ldc);
+void gemm_parallel(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, MatrixRef<BFloat16> b,
+                   const BFloat16* bias, BFloat16* c, int64_t ldc);
+
+/// How exact products of f32 are, as torch.set_float32_matmul_precision: at `highest`, the default,
+/// as f32 with fused multiply-adds or better; `high` may take each number as the sum of two of bf16
+/// and `medium` as one. With AMX they are six, three and one product of bf16 (core/gemm_tiles.h),
+/// in which subnormals are zeros; large operands and C of less than 64 columns or 32 terms are as
+/// without AMX. Without AMX `highest` and `high` are the same, and `medium` too but for
+/// processors with AVX-512 with bf16.
+enum class Float32MatmulPrecision : uint8_t { highest, high, medium };
+
+/// For all threads, from the next product on.
+void set_float32_matmul_precision(Float32MatmulPrecision precision);
+Float32MatmulPrecision float32_matmul_precision();
 
 /// What serves: `cpu_description()`, or OpenBLAS and its version.
 std::string gemm_description();

@@ -47,9 +47,21 @@ Shape batch_strides(const Tensor& x, const Shape& batch) {
   return broadcast_strides(sizes, strides, batch);
 }
 
+// C [m, n] = A B.
+template <class T>
+void multiply(bool threads, int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, T* c) {
+  const int64_t ldc = std::max<int64_t>(n, 1);
+  if constexpr (std::is_same_v<T, BFloat16>)
+    threads ? gemm_parallel(m, n, k, a, b, nullptr, c, ldc) : gemm(m, n, k, a, b, nullptr, c, ldc);
+  else
+    threads ? gemm_parallel<T>(m, n, k, 1, a, b, 0, c, ldc)
+            : gemm(m, n, k, T(1), a, b, T(0), c, ldc);
+}
+
 // a [.., M, K] · b [.., K, N] on the CPU, off the tape, both at least 2-d.
 Tensor product(Tensor a, Tensor b, const Shape& batch) {
-  if (a.dtype() == bf16) return product(a.to(f32), b.to(f32), batch).to(bf16);
+  if (a.dtype() == bf16 && !has_bf16_products())
+    return product(a.to(f32), b.to(f32), batch).to(bf16);
   const int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   Shape shape = batch;
   shape.push_back(m);
@@ -60,7 +72,7 @@ Tensor product(Tensor a, Tensor b, const Shape& batch) {
     const MatrixRef<T> ma = matrix<T>(a), mb = matrix<T>(b);
     T* c = y.data<T>();
     const int64_t count = batch.numel();
-    if (count == 1) return gemm_parallel<T>(m, n, k, 1, ma, mb, 0, c, std::max<int64_t>(n, 1));
+    if (count == 1) return multiply<T>(true, m, n, k, ma, mb, c);
     const Shape sa = batch_strides(a, batch), sb = batch_strides(b, batch);
     const int64_t each = std::max<int64_t>(1, 500'000 / std::max<int64_t>(1, m * n * k));
     parallel_for(count, each, [&](int64_t begin, int64_t end) {
@@ -71,12 +83,15 @@ Tensor product(Tensor a, Tensor b, const Shape& batch) {
           at_b += rest % batch[d] * sb[d];
           rest /= batch[d];
         }
-        gemm(m, n, k, T(1), MatrixRef<T>{ma.data + at_a, ma.ld, ma.transposed},
-             MatrixRef<T>{mb.data + at_b, mb.ld, mb.transposed}, T(0), c + i * m * n, n);
+        multiply<T>(false, m, n, k, {ma.data + at_a, ma.ld, ma.transposed},
+                    {mb.data + at_b, mb.ld, mb.transposed}, c + i * m * n);
       }
     });
   };
-  a.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  if (a.dtype() == bf16)
+    run(TypeTag<BFloat16>{});
+  else
+    a.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
   return y;
 }
 
@@ -90,6 +105,37 @@ Tensor product_cuda(const Tensor& a, const Tensor& b, const Shape& batch) {
     return cuda::are_matrices(all) ? all : all.contiguous();
   };
   return cuda::matmul(operand(a), operand(b));
+}
+
+// x [.., in] times weight [out, in] transposed, plus bias [out] where there is one, on the CPU, off
+// the tape; bf16 is rounded once, after the bias.
+Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const Shape& shape) {
+  const int64_t out = weight.size(0), in = weight.size(1);
+  const int64_t n = Shape(shape.begin(), shape.dim() - 1).numel();
+  const int64_t lda = std::max<int64_t>(in, 1), ldc = std::max<int64_t>(out, 1);
+  const bool narrow = x.dtype() == bf16 && has_bf16_products();
+  const DType wide = narrow ? bf16 : x.dtype() == f64 ? f64 : f32;
+  const Tensor input = x.to(wide).contiguous();
+  Tensor w = weight.to(wide), y = empty(shape, {.dtype = wide, .device = cpu});
+  if (narrow) {
+    const Tensor row = bias.defined() ? bias.contiguous() : Tensor();
+    MatrixRef<BFloat16> m = matrix<BFloat16>(w);
+    m.transposed = !m.transposed;
+    gemm_parallel(n, out, in, {input.data<BFloat16>(), lda}, m,
+                  row.defined() ? row.data<BFloat16>() : nullptr, y.data<BFloat16>(), ldc);
+    return y;
+  }
+  if (bias.defined()) y.copy_(bias);
+  auto run = [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    MatrixRef<T> m = matrix<T>(w);
+    m.transposed = !m.transposed;
+    gemm_parallel<T>(n, out, in, 1, {input.data<T>(), lda}, m, bias.defined() ? T(1) : T(0),
+                     y.data<T>(), ldc);
+  };
+  wide == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  return y.to(x.dtype());
 }
 
 }  // namespace
@@ -155,20 +201,9 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
         cuda::linear(rows, weight.detach().contiguous(), bias.detach().contiguous(), {});
     return record("linear", {x, weight, bias}, y.reshape(shape), gradient);
   }
-  const DType wide = x.dtype() == f64 ? f64 : f32;  // bf16 is rounded once, after the bias
-  const Tensor input = x.detach().to(wide).contiguous();
-  Tensor y = empty(shape, {.dtype = wide, .device = cpu});
-  if (bias.defined()) y.copy_(bias.detach());
-  auto run = [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    Tensor w = weight.detach().to(wide);
-    MatrixRef<T> m = matrix<T>(w);
-    m.transposed = !m.transposed;
-    gemm_parallel<T>(n, out, in, 1, {input.data<T>(), std::max<int64_t>(in, 1), false}, m,
-                     bias.defined() ? T(1) : T(0), y.data<T>(), std::max<int64_t>(out, 1));
-  };
-  wide == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
-  return record("linear", {x, weight, bias}, y.to(x.dtype()), gradient);
+  const Tensor y =
+      linear_product(x.detach(), weight.detach(), bias.defined() ? bias.detach() : Tensor(), shape);
+  return record("linear", {x, weight, bias}, y, gradient);
 }
 
 }  // namespace stretto

@@ -1,0 +1,73 @@
+// How products are cut, and the memory in which threads pack (core/gemm.cpp, core/gemm_tiles.cpp).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+#include "core/error.h"
+#include "core/parallel.h"
+
+namespace stretto::kernels {
+
+inline constexpr int64_t block_k = 256;           // terms of a sum that begins at zero
+inline constexpr int64_t block_columns = 1024;    // of C, whose rows stay in the second cache
+inline constexpr int64_t most_columns = 8192;     // of B, whose panels are packed together
+inline constexpr int64_t packed_bytes = 2 << 20;  // of B at a time; they stay in the third
+
+constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
+constexpr int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
+
+/// Equal parts of n of about `most` each, multiples of `unit`, but for the last.
+constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
+  return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
+}
+
+/// Blocks of C [m, n]: at least 16 where there is so much, so that threads end together.
+struct Blocks {
+  int64_t m, n, rows, columns;
+  Blocks(int64_t all_rows, int64_t all_columns, int64_t most_rows, int64_t row_unit,
+         int64_t column_unit)
+      : m(all_rows),
+        n(all_columns),
+        rows(part(m, most_rows, row_unit)),
+        columns(part(n, block_columns, column_unit)) {
+    while (count() < 16) {
+      if (rows > 64)
+        rows = round_up(ceil_div(rows, 2), row_unit);
+      else if (columns >= 256)
+        columns = round_up(ceil_div(columns, 2), column_unit);
+      else
+        break;
+    }
+  }
+  int64_t across() const { return ceil_div(n, columns); }
+  int64_t count() const { return ceil_div(m, rows) * across(); }
+};
+
+/// Memory that a thread keeps for its products.
+class Workspace {
+ public:
+  template <class T>
+  T* reserve(int64_t count) {
+    const size_t bytes = size_t(count) * sizeof(T);
+    if (bytes > size_) {
+      memory_.reset();
+      size_ = 0;
+      memory_.reset(::operator new(bytes, std::align_val_t(64), std::nothrow));
+      if (!memory_) throw OutOfMemory(str("[gemm] out of memory: ", bytes, " bytes of workspace"));
+      size_ = bytes;
+    }
+    return static_cast<T*>(memory_.get());
+  }
+
+ private:
+  struct Free {
+    void operator()(void* p) const { ::operator delete(p, std::align_val_t(64)); }
+  };
+  std::unique_ptr<void, Free> memory_;
+  size_t size_ = 0;
+};
+
+}  // namespace stretto::kernels

@@ -1,0 +1,114 @@
+// The AMX micro-kernel with its tile instructions computed by others, to the same bits, and the
+// packing for any processor.
+#include <cmath>
+#include <cstring>
+
+#include "core/gemm_tile_products.h"
+#include "core/math.h"
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace stretto::kernels {
+namespace {
+
+// tdpbf16ps (Intel's manual, volume 2): chains of fused multiply-adds over the even and over the
+// odd k, from zero; their sum is added to C. Subnormals are zeros in and out.
+STRETTO_CLONES void tile_product(float* c, const uint16_t* a, const uint16_t* b) {
+  for (int row = 0; row < 16; ++row, a += 32, c += 16) {
+    float even[16] = {}, odd[16] = {};
+    for (int pair = 0; pair < 16; ++pair) {
+      const float x0 = std::bit_cast<float>(uint32_t(a[2 * pair]) << 16);
+      const float x1 = std::bit_cast<float>(uint32_t(a[2 * pair + 1]) << 16);
+      for (int j = 0; j < 16; ++j) {
+        uint32_t two;
+        std::memcpy(&two, b + pair * 32 + 2 * j, sizeof two);
+        even[j] = std::fma(x0, std::bit_cast<float>(two << 16), even[j]);
+        odd[j] = std::fma(x1, std::bit_cast<float>(two & 0xffff0000u), odd[j]);
+      }
+    }
+    for (int j = 0; j < 16; ++j) c[j] += even[j] + odd[j];
+  }
+}
+
+struct Emulated {
+  float c[4][256];
+  const uint16_t* operands[4];  // tiles 4 to 7
+#if defined(__x86_64__)
+  // Flush to zero, and subnormals are zeros, as tile products have it whatever is set.
+  const unsigned control = _mm_getcsr();
+  Emulated() { _mm_setcsr(control | 0x8040u); }
+  ~Emulated() { _mm_setcsr(control); }
+#endif
+
+  template <int tile>
+  void zero() {
+    std::memset(c[tile], 0, sizeof c[tile]);
+  }
+  template <int tile>
+  void load(const void* from, int64_t stride) {
+    if constexpr (tile >= 4)
+      operands[tile - 4] = static_cast<const uint16_t*>(from);
+    else
+      for (int i = 0; i < 16; ++i)
+        std::memcpy(c[tile] + 16 * i, static_cast<const char*>(from) + i * stride, 64);
+  }
+  template <int to, int left, int right>
+  void product() {
+    tile_product(c[to], operands[left - 4], operands[right - 4]);
+  }
+  template <int tile>
+  void store(float* to, int64_t stride) const {
+    for (int i = 0; i < 16; ++i)
+      std::memcpy(reinterpret_cast<char*>(to) + i * stride, c[tile] + 16 * i, 64);
+  }
+};
+
+// To nearest even; subnormals are zeros and NaN stays NaN, as vcvtne2ps2bf16 has it.
+uint16_t rounded(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if ((bits & 0x7f800000u) == 0) return uint16_t(bits >> 16 & 0x8000u);
+  return BFloat16(x).bits;
+}
+
+template <class T>
+uint16_t next_term(T& x) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    return x.bits;
+  } else {
+    const uint16_t term = rounded(x);
+    x -= std::bit_cast<float>(uint32_t(term) << 16);
+    return term;
+  }
+}
+
+void nothing() {}
+
+}  // namespace
+
+template <class T>
+void pack_tiles_portable(const T* x, int64_t ld, bool along_k, bool of_b, int64_t outer, int64_t k,
+                         int terms, uint16_t* tiles) {
+  for (int64_t o = 0; o < outer; o += tile_side)
+    for (int64_t p = 0; p < k; p += tile_k, tiles += terms * tile_size)
+      for (int64_t i = 0; i < tile_side; ++i)
+        for (int64_t q = 0; q < tile_k; ++q) {
+          T value = T(0.0f);
+          if (o + i < outer && p + q < k)
+            value = along_k ? x[(o + i) * ld + p + q] : x[(p + q) * ld + o + i];
+          const int64_t at = of_b ? q / 2 * tile_k + 2 * i + q % 2 : i * tile_k + q;
+          for (int t = 0; t < terms; ++t) tiles[t * tile_size + at] = next_term(value);
+        }
+}
+template void pack_tiles_portable(const float*, int64_t, bool, bool, int64_t, int64_t, int,
+                                  uint16_t*);
+template void pack_tiles_portable(const BFloat16*, int64_t, bool, bool, int64_t, int64_t, int,
+                                  uint16_t*);
+
+const TileKernels& tiles_emulated() {
+  static constexpr TileKernels kernels{pack_tiles_portable<float>, pack_tiles_portable<BFloat16>,
+                                       tile_products<Emulated>, nothing, nothing};
+  return kernels;
+}
+
+}  // namespace stretto::kernels
