@@ -16,7 +16,7 @@ namespace {
 using namespace kernels;
 
 constexpr int64_t block_rows = 224;  // of A, whose block stays in the second cache
-constexpr int64_t few_rows = 64;
+constexpr int64_t least_rows = 65;   // for a B that is packed as a whole
 
 thread_local Workspace of_a, of_panel, of_b;
 
@@ -32,7 +32,14 @@ struct Call {
   void block(int64_t i, int64_t m, int64_t j, int64_t n, int64_t p, int64_t k, MatrixRef<T> a,
              MatrixRef<T> b, const T* packed) const {
     const int64_t columns = kernel.columns, step = part(m, kernel.rows, 1);
+    const T keep = p == 0 ? beta : T(1);
     a = a.from(i, p);
+    if (!packed && m <= few_rows && b.transposed && !a.transposed) {
+      for (int64_t at = 0; at < n; at += columns)
+        kernel.few(m, std::min(columns, n - at), k, a.data, a.ld, b.from(p, j + at).data, b.ld,
+                   alpha, keep, c + i * ldc + j + at, ldc);
+      return;
+    }
     int64_t stride = a.ld, tile_stride = a.transposed ? step : step * a.ld;
     if (n > 2 * columns) {  // worth a copy whose rows do not meet in the cache
       stride = a.transposed ? kernel.rows : k;
@@ -57,7 +64,7 @@ struct Call {
         kernel.pack_b(from.data, from.ld, from.transposed, k, here, own);
       }
       kernel.panel(m, here, k, a.data, stride, a.transposed, step, tile_stride, panel, ldb, alpha,
-                   p == 0 ? beta : T(1), c + i * ldc + j + at, ldc);
+                   keep, c + i * ldc + j + at, ldc);
     }
   }
 
@@ -94,7 +101,7 @@ struct Call {
     const int64_t blocks = ceil_div(k, kc);
     const int64_t turn =
         part(blocks, std::max<int64_t>(1, packed_bytes / (width * kc * int64_t(sizeof(T)))), 1);
-    const Blocks c_blocks(m, n, 128, 1, kernel.columns);
+    const Blocks c_blocks(num_threads() > 1, m, n, 128, 1, kernel.columns);
     const int64_t mc = c_blocks.rows, nc = c_blocks.columns, across = c_blocks.across();
     const int64_t panels = width / kernel.columns;
     T* const packed = of_b.reserve<T>(width * kc * turn);
@@ -191,7 +198,7 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Mat
   if (by_tiles(true, m, n, k, alpha, a, b, beta, c, ldc)) return;
   const Call<T> call{serving<T>(), alpha, beta, c, ldc};
   const bool by_blas = vectors_are_unknown() && !blas_description().empty();
-  if (m > few_rows && !by_blas) {
+  if (m >= least_rows && !by_blas) {
     for (int64_t j = 0; j < n; j += most_columns)
       Call<T>{call.kernel, alpha, beta, c + j, ldc}.parallel(m, std::min(most_columns, n - j), k, a,
                                                              b.from(0, j));

@@ -24,16 +24,16 @@ constexpr int64_t part(int64_t n, int64_t most, int64_t unit) {
   return std::min(n, round_up(ceil_div(n, ceil_div(n, most)), unit));
 }
 
-/// Blocks of C [m, n]: at least 16 where there is so much, so that threads end together.
+/// Blocks of C [m, n]: for threads at least 16 where there is so much, so that they end together.
 struct Blocks {
   int64_t m, n, rows, columns;
-  Blocks(int64_t all_rows, int64_t all_columns, int64_t most_rows, int64_t row_unit,
+  Blocks(bool threads, int64_t all_rows, int64_t all_columns, int64_t most_rows, int64_t row_unit,
          int64_t column_unit)
       : m(all_rows),
         n(all_columns),
         rows(part(m, most_rows, row_unit)),
         columns(part(n, block_columns, column_unit)) {
-    while (count() < 16) {
+    while (threads && count() < 16) {
       if (rows > 64)
         rows = round_up(ceil_div(rows, 2), row_unit);
       else if (columns >= 256)

@@ -27,7 +27,14 @@ struct Gemm {
   void (*panel)(int64_t m, int64_t n, int64_t k, const T* a, int64_t row_stride, bool by_columns,
                 int64_t step, int64_t tile_stride, const T* b, int64_t ldb, T alpha, T beta, T* c,
                 int64_t ldc);
+
+  /// The same for m ≤ `few_rows` and a B that is transposed in memory, of which no panel is made:
+  /// decoding takes each weight once.
+  void (*few)(int64_t m, int64_t n, int64_t k, const T* a, int64_t row_stride, const T* b,
+              int64_t ldb, T alpha, T beta, T* c, int64_t ldc);
 };
+
+inline constexpr int64_t few_rows = 4;
 
 template <class T>
 const Gemm<T>& gemm_avx512();

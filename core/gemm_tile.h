@@ -50,6 +50,18 @@ struct Tiles {
   using Vector = typename V::Vector;
   static constexpr int w = V::width, columns = w * vectors;
 
+  // n columns of `count` terms that are neighbours in memory, to vectors of columns.
+  STRETTO_GEMM_INLINE void load_turned(const T* b, int64_t ld, int64_t n, int64_t count,
+                                       Vector* rows) {
+    if (count == w && n == w) {
+#pragma GCC unroll 16
+      for (int i = 0; i < w; ++i) rows[i] = V::load(b + i * ld);
+    } else {
+      for (int i = 0; i < w; ++i) rows[i] = i < n ? V::load(b + i * ld, count) : V::set1(T(0));
+    }
+    transpose<V>(rows);
+  }
+
   STRETTO_GEMM_TARGET static void pack_b(const T* b, int64_t ld, bool transposed, int64_t k,
                                          int64_t n, T* panel) {
     if (!transposed && n == columns) {
@@ -68,14 +80,7 @@ struct Tiles {
       for (int64_t p = 0; p < k; p += w) {
         Vector rows[w];
         const int64_t count = std::min<int64_t>(w, k - p);
-        if (count == w && here == w) {
-#pragma GCC unroll 16
-          for (int i = 0; i < w; ++i) rows[i] = V::load(b + i * ld + p);
-        } else {
-          for (int i = 0; i < w; ++i)
-            rows[i] = i < here ? V::load(b + i * ld + p, count) : V::set1(T(0));
-        }
-        transpose<V>(rows);
+        load_turned(b + p, ld, here, count, rows);
         for (int64_t i = 0; i < count; ++i) V::store(panel + (p + i) * columns, rows[i]);
       }
     }
@@ -126,18 +131,61 @@ struct Tiles {
 #pragma GCC unroll 8
       for (int i = 0; i < pointers; ++i) row[i] += by_columns ? stride : 1;
     }
-    const Vector scale = V::set1(alpha), keep = V::set1(beta);
 #pragma GCC unroll 16
-    for (int i = 0; i < R; ++i, c += ldc)
+    for (int i = 0; i < R; ++i, c += ldc) finish(sum[i], alpha, beta, c, n);
+  }
+
+  // A row of C from its sums.
+  STRETTO_GEMM_INLINE void finish(const Vector* sum, T alpha, T beta, T* c, int64_t n) {
+    const Vector scale = V::set1(alpha), keep = V::set1(beta);
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; ++v) {
+      const Vector y = scale * sum[v];
+      const int64_t here = n - v * w;
+      if (here >= w)
+        V::store(c + v * w, beta == T(0) ? y : V::fma(keep, V::load(c + v * w), y));
+      else if (here > 0)
+        V::store(c + v * w, beta == T(0) ? y : V::fma(keep, V::load(c + v * w, here), y), here);
+    }
+  }
+
+  template <int R>
+  STRETTO_GEMM_TARGET static void few_of(int64_t k, const T* a, int64_t stride, const T* b,
+                                         int64_t ldb, T alpha, T beta, T* c, int64_t ldc,
+                                         int64_t n) {
+    Vector sum[R][vectors];
+#pragma GCC unroll 4
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) sum[i][v] = V::set1(T(0));
+    for (int64_t p = 0; p < k; p += w) {
+      const int64_t count = std::min<int64_t>(w, k - p);
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) {
-        const Vector y = scale * sum[i][v];
-        const int64_t here = n - v * w;
-        if (here >= w)
-          V::store(c + v * w, beta == T(0) ? y : V::fma(keep, V::load(c + v * w), y));
-        else if (here > 0)
-          V::store(c + v * w, beta == T(0) ? y : V::fma(keep, V::load(c + v * w, here), y), here);
+        Vector y[w];
+        load_turned(b + v * w * ldb + p, ldb, std::clamp<int64_t>(n - v * w, 0, w), count, y);
+        if (count == w) {
+#pragma GCC unroll 16
+          for (int q = 0; q < w; ++q)
+#pragma GCC unroll 4
+            for (int i = 0; i < R; ++i)
+              sum[i][v] = V::fma(V::set1(a[i * stride + p + q]), y[q], sum[i][v]);
+        } else {
+          for (int q = 0; q < count; ++q)
+#pragma GCC unroll 4
+            for (int i = 0; i < R; ++i)
+              sum[i][v] = V::fma(V::set1(a[i * stride + p + q]), y[q], sum[i][v]);
+        }
       }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < R; ++i) finish(sum[i], alpha, beta, c + i * ldc, n);
+  }
+
+  static void few(int64_t m, int64_t n, int64_t k, const T* a, int64_t row_stride, const T* b,
+                  int64_t ldb, T alpha, T beta, T* c, int64_t ldc) {
+    constexpr decltype(&few_of<1>) all[few_rows] = {few_of<1>, few_of<2>, few_of<3>, few_of<4>};
+    all[m - 1](k, a, row_stride, b, ldb, alpha, beta, c, ldc, n);
   }
 
   using Tile = void (*)(int64_t, const T*, int64_t, const T*, int64_t, T, T, T*, int64_t, int64_t);
@@ -158,7 +206,7 @@ struct Tiles {
     }
   }
 
-  static constexpr Gemm<T> kernels{tile_rows, columns, pack_b, pack_a, panel};
+  static constexpr Gemm<T> kernels{tile_rows, columns, pack_b, pack_a, panel, few};
 };
 
 }  // namespace

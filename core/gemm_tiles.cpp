@@ -40,12 +40,14 @@ class Session {
   const TileKernels& kernel_;
 };
 
-STRETTO_CLONES void round(const float* from, int64_t n, BFloat16* to) {
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t x = std::bit_cast<uint32_t>(from[i]);
-    const uint32_t nearest = (x + 0x7fffu + (x >> 16 & 1u)) >> 16;
-    to[i].bits = uint16_t((x & 0x7fffffffu) > 0x7f800000u ? x >> 16 | 0x40u : nearest);
-  }
+STRETTO_CLONES void round_rows(const float* from, int64_t ld, int64_t rows, int64_t columns,
+                               BFloat16* to, int64_t to_ld) {
+  for (int64_t r = 0; r < rows; ++r, from += ld, to += to_ld)
+    for (int64_t i = 0; i < columns; ++i) {
+      const uint32_t x = std::bit_cast<uint32_t>(from[i]);
+      const uint32_t nearest = (x + 0x7fffu + (x >> 16 & 1u)) >> 16;
+      to[i].bits = uint16_t((x & 0x7fffffffu) > 0x7f800000u ? x >> 16 | 0x40u : nearest);
+    }
 }
 
 template <class T>
@@ -74,11 +76,12 @@ struct Call {
   // sums are those of one block of C.
   void run() const {
     if (k == 0) return without_terms();
-    const int64_t kc = part(round_up(k, tile_k), block_k, tile_k), blocks = ceil_div(k, kc);
+    const int64_t most_k = products == 1 ? 2 * block_k : block_k;  // as many bytes as of f32
+    const int64_t kc = part(round_up(k, tile_k), most_k, tile_k), blocks = ceil_div(k, kc);
     const int64_t width = round_up(n, tile_block), block_size = width * kc * terms();
     const int64_t at_once = std::max<int64_t>(1, packed_bytes / (block_size * 2));
     const int64_t turn = rounded ? blocks : part(blocks, at_once, 1), groups = width / tile_block;
-    const Blocks c_blocks(m, n, 256, tile_block, tile_block);
+    const Blocks c_blocks(threads && num_threads() > 1, m, n, 256, tile_block, tile_block);
     uint16_t* const packed = tiles_of_b.reserve<uint16_t>(block_size * turn);
     for (int64_t first = 0; first < blocks; first += turn) {
       const int64_t last = std::min(blocks, first + turn);
@@ -121,12 +124,12 @@ struct Call {
     uint16_t* const left = tiles_of_a.reserve<uint16_t>(round_up(rows, tile_block) * kc * terms());
     float *to = c ? c + i * ldc + j : nullptr, keep = beta;
     int64_t ld = ldc;
-    if (rounded) {
+    const bool at_once = rounded && end - begin <= kc;  // 32 × 32 by 32 × 32
+    if (rounded) keep = bias ? 1.0f : 0.0f;
+    if (rounded && !at_once) {
       to = sums.reserve<float>(rows * columns);
       ld = columns;
-      keep = bias ? 1.0f : 0.0f;
-      for (int64_t r = 0; bias && r < rows; ++r)
-        for (int64_t q = 0; q < columns; ++q) to[r * ld + q] = float(bias[j + q]);
+      fill(rows, columns, j, to, ld);
     }
     for (int64_t p = begin; p < end; p += kc) {
       const int64_t depth = std::min(kc, k - p), tiles = ceil_div(depth, tile_k);
@@ -137,14 +140,27 @@ struct Call {
         std::memset(left + ceil_div(rows, tile_side) * half, 0, size_t(half) * 2);
       const uint16_t* right = packed + (p - begin) * width * terms() + j * kc * terms();
       for (int64_t y = 0; y < columns; y += tile_block, right += tile_block * kc * terms())
-        for (int64_t x = 0; x < rows; x += tile_block)
-          add(tiles, left + x / tile_side * half, right, half, std::min(tile_block, rows - x),
-              std::min(tile_block, columns - y), p == 0 ? keep : 1.0f, to + x * ld + y, ld);
+        for (int64_t x = 0; x < rows; x += tile_block) {
+          const int64_t high = std::min(tile_block, rows - x),
+                        wide = std::min(tile_block, columns - y);
+          const uint16_t* const upper = left + x / tile_side * half;
+          if (!at_once) {
+            add(tiles, upper, right, half, high, wide, p == 0 ? keep : 1.0f, to + x * ld + y, ld);
+            continue;
+          }
+          alignas(64) float part[tile_block * tile_block];
+          fill(tile_block, wide, j + y, part, tile_block);
+          kernel.block(1, tiles, upper, half, right, half, part, tile_block, keep != 0, high);
+          round_rows(part, tile_block, high, wide, rounded + (i + x) * ldc + j + y, ldc);
+        }
     }
-    for (int64_t r = 0; rounded && r < rows; ++r)
-      round(to + r * columns, columns, rounded + (i + r) * ldc + j);
+    if (rounded && !at_once) round_rows(to, ld, rows, columns, rounded + i * ldc + j, ldc);
   }
 
+  void fill(int64_t rows, int64_t columns, int64_t j, float* to, int64_t ld) const {
+    for (int64_t r = 0; bias && r < rows; ++r)
+      for (int64_t q = 0; q < columns; ++q) to[r * ld + q] = float(bias[j + q]);
+  }
   // 32 × 32 of C, or what there is of it. The sum goes on from C in the tiles where C is as it was
   // or nothing, whatever the block's place, so that an element's bits do not depend on that.
   void add(int64_t tiles, const uint16_t* left, const uint16_t* right, int64_t half, int64_t rows,

@@ -210,7 +210,7 @@ TEMPLATE_TEST_CASE("gemm has the same bits for any number of threads and of rows
           const std::vector<T> one = o.parallel(1);
           for (int threads : {2, 3, 4}) CHECK(same_bits(one, o.parallel(threads)));
           CHECK(same_bits(one, o.rows(s.m + 1)));
-          if (s.m <= 260) CHECK(same_bits(one, o.rows(1)));
+          if (s.m * s.n * s.k < 20'000'000) CHECK(same_bits(one, o.rows(1)));
           CHECK(same_bits(one, o.rows(7)));
           const Product p = product(o.a, o.b, s.m, s.n, s.k);
           const std::vector<T> c = noise<T>(s.m * s.n, 3);
