@@ -10,7 +10,10 @@ namespace stretto {
 /// Whether the fused form computes these options.
 bool fused_attention_covers(const Tensor& q, const AttentionOptions& options);
 
-/// f32 or f64. Arguments are checked and options completed by attention().
+/// Whether it does so in this dtype as it is: bf16 where there are products of bf16 (core/gemm.h).
+bool fused_attention_takes(DType type);
+
+/// Arguments are checked and options completed by attention().
 Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                        const AttentionOptions& options);
 

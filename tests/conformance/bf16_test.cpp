@@ -98,11 +98,12 @@ TEST_CASE("bf16 layers lose what rounding once per op loses") {
       CHECK(worst < tolerance(bf16));
       for (const auto& [implementation, errors] : sums)
         for (const auto& [name, sum] : errors) {
-          // A gradient is rounded where an op hands it back, and once more where several meet:
-          // twice for the once of the simulation. Independent errors add in squares.
+          // A gradient is rounded where an op hands it back, once more where several meet, and
+          // fused attention rounds its weights and their gradients where they are operands: three
+          // times for the once of the simulation. Independent errors add in squares.
           INFO(implementation << ", " << name << ": " << std::sqrt(sum / sums[""][name])
                               << " times the errors of rounding once");
-          CHECK(sum <= 2 * sums[""][name]);
+          CHECK(sum <= 3 * sums[""][name]);
         }
     }
 }

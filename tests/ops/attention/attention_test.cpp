@@ -152,7 +152,7 @@ TEST_CASE("attention: bf16 follows f32") {
     if (s.fused()) {
       const Tensor y = in(Form::fused);
       CHECK(y.dtype() == bf16);
-      // Computed in f32: only the result is rounded, to 8 bits.
+      // Weights and the result are rounded to 8 bits, by half of 2⁻⁸ each; sums are f32.
       CHECK(worst_error(y, want) <= 0x1p-8 + testing::attention_rounding(s, f32));
     }
     const Tensor y = in(Form::composed);
