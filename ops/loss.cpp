@@ -31,7 +31,7 @@ STRETTO_CLONES compute_t<T> row_loss(const T* x, int64_t n, int64_t target, comp
                                      RowTotal<compute_t<T>>* row) {
   using C = compute_t<T>;
   const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
-  const C total = rows::sum<C>(n, [&](int64_t i) { return math::exp_negative(C(x[i]) - top); });
+  const C total = rows::sum_of_powers(x, n, top);
   *row = {top, total};
   const C log_total = math::log(total);
   C loss = (C(1) - epsilon) * (log_total - (C(x[target]) - top));

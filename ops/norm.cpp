@@ -30,19 +30,17 @@ STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, cons
     return d * d;
   });
   const C scale = C(1) / math::sqrt(power / C(n) + eps);
-  rows::fetching_next(
-      n, x + n, static_cast<const T*>(nullptr),
-      [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
-        if (w && b) {
-          for (int64_t i = begin; i < end; ++i)
-            y[i] = T((C(x[i]) - shift) * scale * C(w[i]) + C(b[i]));
-        } else if (w) {
-          for (int64_t i = begin; i < end; ++i) y[i] = T((C(x[i]) - shift) * scale * C(w[i]));
-        } else {
-          for (int64_t i = begin; i < end; ++i)
-            y[i] = T((C(x[i]) - shift) * scale + (b ? C(b[i]) : C(0)));
-        }
-      });
+  for (int64_t begin = 0, end; begin < n; begin = end) {
+    end = rows::fetch_next(n, begin, x + n);
+    if (w && b) {
+      for (int64_t i = begin; i < end; ++i) y[i] = T((C(x[i]) - shift) * scale * C(w[i]) + C(b[i]));
+    } else if (w) {
+      for (int64_t i = begin; i < end; ++i) y[i] = T((C(x[i]) - shift) * scale * C(w[i]));
+    } else {
+      for (int64_t i = begin; i < end; ++i)
+        y[i] = T((C(x[i]) - shift) * scale + (b ? C(b[i]) : C(0)));
+    }
+  }
   return {shift, scale};
 }
 
@@ -50,24 +48,23 @@ STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, cons
 // is asked for at compile time: the loop then reads and writes each operand once. dx may be g.
 template <class T, bool with_w, bool with_b>
 STRETTO_CLONES void normalise_row_backward(const T* x, const T* w, const T* g, T* dx,
-                                           compute_t<T>* dw, compute_t<T>* db, int64_t n,
-                                           RowStats<compute_t<T>> s, bool centre) {
+                                           compute_t<T>* __restrict dw, compute_t<T>* __restrict db,
+                                           int64_t n, RowStats<compute_t<T>> s, bool centre) {
   using C = compute_t<T>;
   const auto unit = [&](int64_t i) { return (C(x[i]) - s.shift) * s.scale; };
   const auto slope = [&](int64_t i) { return C(g[i]) * C(w[i]); };
-  const auto [sum_g, sum_gx] =
-      rows::two_sums<C>(n, slope, [&](int64_t i) { return slope(i) * unit(i); });
-  const C mean_g = centre ? sum_g / C(n) : C(0), mean_gx = sum_gx / C(n);
-  rows::fetching_next(
-      n, x + n, g + n, [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
+  const C mean_g = centre ? rows::sum<C>(n, slope) / C(n) : C(0);
+  const C mean_gx = rows::sum<C>(n, [&](int64_t i) { return slope(i) * unit(i); }) / C(n);
+  for (int64_t begin = 0, end; begin < n; begin = end) {
+    end = rows::fetch_next(n, begin, x + n, g + n);
 #pragma GCC ivdep
-        for (int64_t i = begin; i < end; ++i) {
-          const C u = unit(i), arrived = C(g[i]);
-          if constexpr (with_w) dw[i] += arrived * u;
-          if constexpr (with_b) db[i] += arrived;
-          dx[i] = T(s.scale * (arrived * C(w[i]) - mean_g - u * mean_gx));
-        }
-      });
+    for (int64_t i = begin; i < end; ++i) {
+      const C u = unit(i), arrived = C(g[i]);
+      if constexpr (with_w) dw[i] += arrived * u;
+      if constexpr (with_b) db[i] += arrived;
+      dx[i] = T(s.scale * (arrived * C(w[i]) - mean_g - u * mean_gx));
+    }
+  }
 }
 
 // The same backward in differentiable ops, for gradients of gradients.

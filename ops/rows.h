@@ -8,6 +8,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "core/dtype.h"
+#include "core/math.h"
+
 namespace stretto::rows {
 
 inline constexpr int lanes = 16;
@@ -39,31 +42,6 @@ template <class C, class F>
   return add_up(a);
 }
 
-template <class C>
-struct Two {
-  C first, second;
-};
-
-/// Σ f(i) and Σ g(i), in one pass over what both read.
-template <class C, class F, class G>
-[[gnu::always_inline]] inline Two<C> two_sums(int64_t n, F f, G g) {
-  C a[lanes] = {}, b[lanes] = {}, c[lanes] = {}, d[lanes] = {};
-  int64_t i = 0;
-  for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    for (int j = 0; j < lanes; ++j) a[j] += f(i + j);
-    for (int j = 0; j < lanes; ++j) b[j] += g(i + j);
-    for (int j = 0; j < lanes; ++j) c[j] += f(i + lanes + j);
-    for (int j = 0; j < lanes; ++j) d[j] += g(i + lanes + j);
-  }
-  for (int j = 0; j < lanes; ++j) a[j] += c[j];
-  for (int j = 0; j < lanes; ++j) b[j] += d[j];
-  for (int j = 0; i < n; ++i, j = (j + 1) % lanes) {
-    a[j] += f(i);
-    b[j] += g(i);
-  }
-  return {add_up(a), add_up(b)};
-}
-
 /// The largest f(i); −∞ for n = 0. A NaN makes the result NaN or is skipped, by its sign. Compared
 /// as integers, for which the compiler has vector instructions: floats that are not negative have
 /// the order of their bits, and negative ones the opposite one.
@@ -82,18 +60,35 @@ template <class C, class F>
   return top >= 0 ? std::bit_cast<C>(top) : std::bit_cast<C>(near);
 }
 
-/// f(begin, end) on blocks of [0, n), while the next row of what is read, one or two operands, is
-/// on its way: a row that is gone through twice would else come from memory in every other pass.
-template <class T, class F>
-[[gnu::always_inline]] inline void fetching_next(int64_t n, const T* next, const T* next_too, F f) {
+/// The end of the block of [0, n) that begins at `begin`, while the same block of the next row is
+/// fetched, of one operand or two. A row that is gone through twice would else come from memory in
+/// one pass and be waited for, and nothing come in the other.
+///
+///     for (int64_t begin = 0, end; begin < n; begin = end) {
+///       end = rows::fetch_next(n, begin, x + n);
+///       for (int64_t i = begin; i < end; ++i) y[i] = ...;
+///     }
+template <class T>
+[[gnu::always_inline]] inline int64_t fetch_next(int64_t n, int64_t begin, const T* next,
+                                                 const T* next_too = nullptr) {
   constexpr int64_t block = 4096 / sizeof(T), line = 64 / sizeof(T);
-  for (int64_t begin = 0; begin < n; begin += block) {
-    const int64_t end = std::min(n, begin + block);
-    for (int64_t i = begin; i < end; i += line) __builtin_prefetch(next + i);
-    if (next_too)
-      for (int64_t i = begin; i < end; i += line) __builtin_prefetch(next_too + i);
-    f(begin, end);
+  const int64_t end = std::min(n, begin + block);
+  for (int64_t i = begin; i < end; i += line) __builtin_prefetch(next + i);
+  if (next_too)
+    for (int64_t i = begin; i < end; i += line) __builtin_prefetch(next_too + i);
+  return end;
+}
+
+/// Σ e^(x_i − top), where no x_i is above top.
+template <class T, class C = compute_t<T>>
+[[gnu::always_inline]] inline C sum_of_powers(const T* x, int64_t n, C top) {
+  C total = 0;
+  for (int64_t begin = 0, end; begin < n; begin = end) {
+    end = fetch_next(n, begin, x + n);
+    total +=
+        sum<C>(end - begin, [&](int64_t i) { return math::exp_negative(C(x[begin + i]) - top); });
   }
+  return total;
 }
 
 }  // namespace stretto::rows

@@ -21,17 +21,16 @@ STRETTO_CLONES void softmax_row(const T* __restrict x, T* y, int64_t n, compute_
   const auto power = [&](int64_t i) { return math::exp_negative(C(x[i]) - shift); };
   if constexpr (std::is_same_v<T, C>) powers = y;
   if (powers) {
-    for (int64_t i = 0; i < n; ++i) powers[i] = power(i);
+    for (int64_t begin = 0, end; begin < n; begin = end) {
+      end = rows::fetch_next(n, begin, x + n);
+      for (int64_t i = begin; i < end; ++i) powers[i] = power(i);
+    }
     const C total = rows::sum<C>(n, [&](int64_t i) { return powers[i]; });
     const C scale = total == C(0) ? C(0) : C(1) / total;
-    rows::fetching_next(
-        n, x + n, static_cast<const T*>(nullptr),
-        [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
 #pragma GCC ivdep
-          for (int64_t i = begin; i < end; ++i) y[i] = T(powers[i] * scale);
-        });
+    for (int64_t i = 0; i < n; ++i) y[i] = T(powers[i] * scale);
   } else {
-    const C total = rows::sum<C>(n, power);
+    const C total = rows::sum_of_powers(x, n, shift);
     const C scale = total == C(0) ? C(0) : C(1) / total;
     for (int64_t i = 0; i < n; ++i) y[i] = T(power(i) * scale);
   }
@@ -42,14 +41,9 @@ STRETTO_CLONES void log_softmax_row(const T* __restrict x, T* __restrict y, int6
   using C = compute_t<T>;
   const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
   const C shift = top == -std::numeric_limits<C>::infinity() ? C(0) : top;
-  const C log_total =
-      math::log(rows::sum<C>(n, [&](int64_t i) { return math::exp_negative(C(x[i]) - shift); }));
+  const C log_total = math::log(rows::sum_of_powers(x, n, shift));
   // Not x − (shift + log total): where the shift is large, that is the shift.
-  rows::fetching_next(
-      n, x + n, static_cast<const T*>(nullptr),
-      [&](int64_t begin, int64_t end) __attribute__((always_inline)) {
-        for (int64_t i = begin; i < end; ++i) y[i] = T((C(x[i]) - shift) - log_total);
-      });
+  for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) - log_total);
 }
 
 // dx = y (g − Σ g y), or for the logarithm g − e^y Σ g. dx may be g.
