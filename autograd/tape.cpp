@@ -142,6 +142,11 @@ const Tensor& Backward::grad(size_t i) {
   return g;
 }
 
+Tensor Backward::take_grad(size_t i) {
+  grad(i);
+  return std::exchange(grads_[i], {});
+}
+
 Tensor Backward::output(size_t i) const {
   const Node::Output& out = node_.outputs[i];
   check(out.kept.defined(), node_.op, "output ", i, " was not kept for the backward pass");

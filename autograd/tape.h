@@ -87,6 +87,8 @@ class Backward {
  public:
   /// Gradient of output i; zeros of its shape when nothing arrived.
   const Tensor& grad(size_t i = 0);
+  /// The same, given away: what nothing else holds (unique()) may be written over. Once for each i.
+  Tensor take_grad(size_t i = 0);
   /// Output i of the forward pass. Only for ops recorded with Keep::outputs.
   Tensor output(size_t i = 0) const;
   /// Whether the gradient of input i is wanted; others may be left undefined.

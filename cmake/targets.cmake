@@ -16,6 +16,9 @@ function(stretto_flags target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
   endif()
   set(maths -fno-math-errno -fno-trapping-math)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND maths -fno-thread-jumps)  # they make branches of the selections in core/math.h
+  endif()
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:${warnings};-Wpedantic;${maths};-ffp-contract=off>
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=$<JOIN:${warnings};${maths},$<COMMA>>>)

@@ -1,9 +1,10 @@
 // Elementwise maths once: scalar functions without branches or calls, written so that g++ turns a
 // loop over them into vector code with its usual rules on NaN and infinity kept (no -ffast-math).
 // The loop belongs in a function marked STRETTO_CLONES, compiled with
-//   -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off
-// and then every instruction set gives the same bits. On the device the functions are
-// CUDA's, except where those need local memory (sin, cos).
+//   -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off -fno-thread-jumps
+// (of which the last keeps g++ from making branches of selections) and then every instruction set
+// gives the same bits. On the device the functions are CUDA's, except where those need local memory
+// (sin, cos).
 //
 // Each float function names its method and the largest error, in units in the last place, found
 // over all 2^32 inputs against a double reference. NaN gives NaN everywhere. The double versions
@@ -26,6 +27,7 @@
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define STRETTO_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define STRETTO_HAS_CLONES
 #else
 #define STRETTO_CLONES
 #endif
@@ -80,40 +82,46 @@ STRETTO_MATH_INLINE float with_sign(float magnitude, float sign) {
   return from_bits(bits(magnitude) | (bits(sign) & 0x80000000u));
 }
 
-/// x = n ln 2 + r with |r| <= ln 2 / 2. Adding 1.5·2^23 rounds to the nearest integer and leaves
-/// it in the low bits; ln 2 comes in two parts, the first of 15 bits so that n times it is exact.
-struct Ln2Reduction {
-  float r;
-  uint32_t n;  // modulo 2^32
-};
-STRETTO_MATH_INLINE Ln2Reduction reduce_ln2(float x) {
-  const float shifted = x * 1.44269504f + 12582912.0f;
-  const float n = shifted - 12582912.0f;
-  return {(x - n * 0.693145752f) - n * 1.42860677e-6f, bits(shifted) - bits(12582912.0f)};
+/// a·b + c, rounded once: an instruction of every clone but the plain one, which calls the standard
+/// library's. Compilers that make no clones get it from double, where it may be rounded twice.
+STRETTO_MATH_INLINE float fma(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+  return ::fmaf(a, b, c);
+#elif defined(STRETTO_HAS_CLONES) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+  return __builtin_fmaf(a, b, c);
+#else
+  return float(double(a) * double(b) + double(c));
+#endif
 }
 
-/// e^r - 1 for |r| <= ln 2 / 2.
-STRETTO_MATH_INLINE float expm1_reduced(float r) {
-  const float z = r * r;
-  const float even = (0.00138698553f * z + 0.0416674465f) * z + 0.49999997f;
-  const float odd = 0.00836644694f * z + 0.16666545f;
-  const float q = even + r * odd;
-  return r + z * q;
+/// 1.5·2^23 + bias. Adding it rounds to the nearest integer and leaves that, plus the bias, in the
+/// low bits; shifted up by 23 they are the exponent of a power of two.
+STRETTO_MATH_INLINE constexpr float round_with(int bias) { return 12582912.0f + float(bias); }
+
+/// x − n ln 2, half of it and so on where `scale` is 1/2 …; ln 2 comes in two parts, the first of
+/// 15 bits so that n times it is exact.
+STRETTO_MATH_INLINE float less_ln2(float x, float n, float scale = 1.0f) {
+  return fma(n, -1.42860677e-6f * scale, fma(n, -0.693145752f * scale, x));
 }
 
-/// e^x for x in [-105, 89]. The power of two is applied in two factors, as 2^n alone may be out of
+/// e^r for |r| <= ln 2 / 2.
+STRETTO_MATH_INLINE float exp_reduced(float r) {
+  float q = 0.00138698553f;
+  q = fma(q, r, 0.00836644694f);
+  q = fma(q, r, 0.0416674465f);
+  q = fma(q, r, 0.16666545f);
+  q = fma(q, r, 0.49999997f);
+  q = fma(q, r, 1.0f);
+  return fma(q, r, 1.0f);
+}
+
+/// e^x for x <= 0 and NaN. The power of two is applied in two factors, as 2^n alone may be out of
 /// range where the result is not, and a subnormal result is then rounded once.
-STRETTO_MATH_INLINE float exp_bounded(float x) {
-  const Ln2Reduction red = reduce_ln2(x);
-  const uint32_t biased = red.n + 254u;
-  const uint32_t half = biased >> 1;
-  return (1.0f + expm1_reduced(red.r)) * from_bits(half << 23) * from_bits((biased - half) << 23);
-}
-
-/// e^-|x|.
-STRETTO_MATH_INLINE float exp_minus_abs(float x) {
-  const float a = -std::fabs(x);
-  return exp_bounded(a < -105.0f ? -105.0f : a);
+STRETTO_MATH_INLINE float exp_negative(float x) {
+  constexpr float magic = round_with(127 + 64);
+  x = x < -105.0f ? -105.0f : x;
+  const float shifted = fma(x, 1.44269504f, magic);
+  return exp_reduced(less_ln2(x, shifted - magic)) * from_bits(bits(shifted) << 23) * 0x1p-64f;
 }
 
 /// k ln 2 + log(1 + f) for 1 + f in [sqrt(1/2), sqrt(2)] and an integer k.
@@ -191,6 +199,7 @@ STRETTO_MATH_INLINE float log(float x) {
 
 STRETTO_MATH_INLINE float rsqrt(float x) { return ::rsqrtf(x); }
 STRETTO_MATH_INLINE float exp(float x) { return ::expf(x); }
+STRETTO_MATH_INLINE float exp_negative(float x) { return ::expf(x); }
 STRETTO_MATH_INLINE float log(float x) { return ::logf(x); }
 STRETTO_MATH_INLINE float tanh(float x) { return ::tanhf(x); }
 STRETTO_MATH_INLINE float erf(float x) { return ::erff(x); }
@@ -210,52 +219,69 @@ STRETTO_MATH_INLINE float softplus(float x) {
 // Square root and division, each rounded. All x; 1.5 ulp.
 STRETTO_MATH_INLINE float rsqrt(float x) { return 1.0f / std::sqrt(x); }
 
-// Reduction by ln 2, polynomial of degree 6. All x, subnormal results too; 1.04 ulp.
+// Reduction by ln 2, polynomial of degree 6. All x, subnormal results too; 0.88 ulp. Large x are
+// bounded after rounding, as integers: what r and its polynomial then are does not matter.
 STRETTO_MATH_INLINE float exp(float x) {
-  x = x > 89.0f ? 89.0f : x;
-  return detail::exp_bounded(x < -105.0f ? -105.0f : x);
+  using detail::bits, detail::from_bits;
+  constexpr float magic = detail::round_with(254);
+  x = x < -105.0f ? -105.0f : x;
+  const int32_t shifted = int32_t(bits(detail::fma(x, 1.44269504f, magic)));
+  constexpr int32_t most = int32_t(std::bit_cast<uint32_t>(detail::round_with(254 + 128)));
+  const uint32_t bounded = uint32_t(shifted < most ? shifted : most);
+  const float y = detail::exp_reduced(detail::less_ln2(x, from_bits(bounded) - magic));
+  const uint32_t both = bounded << 23, half = (both >> 1) & 0xFF800000u;
+  return y * from_bits(half) * from_bits(both - half);
 }
+
+// The same bits for x <= 0, in fewer steps.
+STRETTO_MATH_INLINE float exp_negative(float x) { return detail::exp_negative(x); }
 
 STRETTO_MATH_INLINE float log(float x) { return detail::log(x); }
 
 // E / (E + 2) with E = e^2|x| - 1, free of cancellation. All x; 2.61 ulp.
 STRETTO_MATH_INLINE float tanh(float x) {
-  const float a = std::fabs(x);
-  const detail::Ln2Reduction red = detail::reduce_ln2(2.0f * (a > 10.0f ? 10.0f : a));
-  const float power = detail::from_bits((red.n + 127u) << 23);
-  const float e = power * detail::expm1_reduced(red.r) + (power - 1.0f);
+  constexpr float magic = detail::round_with(127);
+  const float a = std::fabs(x), bounded = a > 10.0f ? 10.0f : a;
+  const float shifted = detail::fma(bounded, 2 * 1.44269504f, magic);
+  const float r = detail::less_ln2(bounded, shifted - magic, 0.5f);
+  float q = 0x1p6f * 0.00138698553f;  // of (e^2r - 1 - 2r) / r^2
+  q = detail::fma(q, r, 0x1p5f * 0.00836644694f);
+  q = detail::fma(q, r, 0x1p4f * 0.0416674465f);
+  q = detail::fma(q, r, 0x1p3f * 0.16666545f);
+  q = detail::fma(q, r, 0x1p2f * 0.49999997f);
+  const float power = detail::from_bits(detail::bits(shifted) << 23);
+  const float e = detail::fma(power, detail::fma(q, r * r, r + r), power - 1.0f);
   return detail::with_sign(e / (e + 2.0f), x);
 }
 
-// x + x P(x^2) up to |x| = 1, then 1 - Q(|x|)^8, degrees 6 and 7. All x; 2.44 ulp.
+// x + x P(x^2) up to |x| = 1, then 1 - Q(|x|)^8, degrees 6 and 7. All x; 1.9 ulp.
 STRETTO_MATH_INLINE float erf(float x) {
   const float a = std::fabs(x);
   const float z = a * a;
   float p = 7.80698101e-5f;
-  p = p * z - 0.000799786532f;
-  p = p * z + 0.00518716266f;
-  p = p * z - 0.0268533472f;
-  p = p * z + 0.112835787f;
-  p = p * z - 0.37612626f;
-  p = p * z + 0.128379166f;
+  p = detail::fma(p, z, -0.000799786532f);
+  p = detail::fma(p, z, 0.00518716266f);
+  p = detail::fma(p, z, -0.0268533472f);
+  p = detail::fma(p, z, 0.112835787f);
+  p = detail::fma(p, z, -0.37612626f);
+  p = detail::fma(p, z, 0.128379166f);
   const float t = a > 3.93f ? 3.93f : a;
   float q = 1.57842624e-5f;
-  q = q * t - 4.15296054e-5f;
-  q = q * t - 0.00149831665f;
-  q = q * t + 0.0102485539f;
-  q = q * t - 0.00704352139f;
-  q = q * t - 0.0655390173f;
-  q = q * t - 0.14293465f;
-  q = q * t + 1.00037289f;
+  q = detail::fma(q, t, -4.15296054e-5f);
+  q = detail::fma(q, t, -0.00149831665f);
+  q = detail::fma(q, t, 0.0102485539f);
+  q = detail::fma(q, t, -0.00704352139f);
+  q = detail::fma(q, t, -0.0655390173f);
+  q = detail::fma(q, t, -0.14293465f);
+  q = detail::fma(q, t, 1.00037289f);
   q *= q;
   q *= q;
-  q *= q;
-  return detail::with_sign(a > 1.0f ? 1.0f - q : a + a * p, x);
+  return detail::with_sign(a > 1.0f ? detail::fma(-q, q, 1.0f) : detail::fma(a, p, a), x);
 }
 
 // log(1 + e^x) as max(x, 0) + log(1 + e^-|x|). All x, subnormal results too; 1.78 ulp.
 STRETTO_MATH_INLINE float softplus(float x) {
-  const float e = detail::exp_minus_abs(x);
+  const float e = detail::exp_negative(-std::fabs(x));
   // 1 + e = 2^k (1 + f). In arithmetic, not as selects: g++ would make two copies of the rest.
   const uint32_t big = (detail::bits(0.414213562f) - detail::bits(e)) >> 31;
   const float k = detail::from_bits(big * 0x3F800000u);
@@ -276,13 +302,14 @@ STRETTO_MATH_INLINE float sigmoid(float x) {
 #ifdef __CUDA_ARCH__
   const float e = ::expf(-::fabsf(x));
 #else
-  const float e = detail::exp_minus_abs(x);
+  const float e = detail::exp_negative(-std::fabs(x));
 #endif
   return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
 STRETTO_MATH_INLINE double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 STRETTO_MATH_INLINE double exp(double x) { return std::exp(x); }
+STRETTO_MATH_INLINE double exp_negative(double x) { return std::exp(x); }
 STRETTO_MATH_INLINE double log(double x) { return std::log(x); }
 STRETTO_MATH_INLINE double tanh(double x) { return std::tanh(x); }
 STRETTO_MATH_INLINE double erf(double x) { return std::erf(x); }

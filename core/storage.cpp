@@ -14,6 +14,10 @@
 #include "core/device_table.h"
 #include "core/gpu_runtime.h"
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 namespace stretto {
 namespace {
 
@@ -37,14 +41,25 @@ int64_t rounded(int64_t bytes) {
   return (bytes + step - 1) & -step;  // a power of two
 }
 
+// Large blocks are made of pages of this size where the system has them: a first touch and a stream
+// through memory stop at far fewer of them.
+constexpr int64_t huge_page = int64_t(1) << 21;
+
 void* system_allocate(int64_t bytes, Device device) {
   if (exact() && device.is_cpu()) {
     void* block = nullptr;
     if (posix_memalign(&block, 64, size_t(bytes)) != 0) return nullptr;
     return std::memset(block, 0xff, size_t(bytes));
   }
-  return device.is_cuda() ? cuda::allocate(bytes, device.index)
-                          : std::aligned_alloc(64, size_t((bytes + 63) / 64 * 64));
+  if (device.is_cuda()) return cuda::allocate(bytes, device.index);
+  if (bytes < 4 * huge_page) return std::aligned_alloc(64, size_t((bytes + 63) / 64 * 64));
+  void* block = std::aligned_alloc(huge_page, size_t((bytes + 63) / 64 * 64));
+#if defined(__linux__)
+  // Whole ones: nothing is taken beyond what is asked for. Where the system has none they are
+  // small.
+  if (block) madvise(block, size_t(bytes / huge_page * huge_page), MADV_HUGEPAGE);
+#endif
+  return block;
 }
 
 void system_free(void* block, Device device) {

@@ -28,8 +28,10 @@ STRETTO_CLONES void map_run(const T* x, T* y, int64_t n, F f) {
   for (int64_t i = 0; i < n; ++i) y[i] = T(f(compute_t<T>(x[i])));
 }
 
+// y may be a or b.
 template <class T, class F>
 STRETTO_CLONES void map2_run(const T* a, const T* b, T* y, int64_t n, F f) {
+#pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) y[i] = T(f(compute_t<T>(a[i]), compute_t<T>(b[i])));
 }
 
@@ -68,11 +70,19 @@ Tensor map(const char* op, const Tensor& input, F f, double (*far)(double) = nul
   return y;
 }
 
-// g · F′, in one pass; `at` is x or y, whichever the derivative reads.
+// g · F′, in one pass, in g's place where nothing else holds it; `at` is x or y, whichever the
+// derivative reads.
 template <class F>
 Tensor chain_rule(const char* op, const Tensor& at, const Tensor& grad) {
-  const Tensor x = at.contiguous(), g = grad.contiguous();
-  Tensor y = empty_like(x);
+  const Tensor x = at.contiguous();
+  Tensor copy;
+  const Tensor& g = contiguous(grad, copy);
+  Tensor y;
+  if constexpr (requires { F::far; }) {
+    y = empty_like(g);  // what is far reads g once more
+  } else {
+    y = in_place_or_new(g);
+  }
   dispatch_floating(x.dtype(), op, [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
@@ -109,7 +119,7 @@ Tensor unary(const char* op, const Tensor& input) {
         return Tensors{on_device(
             at.detach(), [op](const Tensor& v, const Tensor& g) { return chain_rule<F>(op, v, g); },
             [](const Tensor& v, const Tensor& g) { return cuda::chain_rule(F(), v, g); },
-            b.grad())};
+            b.take_grad())};
       },
       from_x ? Keep::nothing : Keep::outputs);
 }

@@ -38,6 +38,16 @@ STRETTO_HD inline T clamp(T x, double low, double high) {
   return x < T(low) ? T(low) : (x > T(high) ? T(high) : x);
 }
 
+// e^x for x <= 0.
+template <class T>
+STRETTO_HD inline T exp_negative(const T& x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return math::exp_negative(x);
+  } else {
+    return exp(x);
+  }
+}
+
 struct Exp {
   static constexpr Needs needs = Needs::y;
   template <class T>
@@ -125,8 +135,7 @@ struct Erf {
   }
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
-    using math::exp;
-    return exp(-(x * x)) * k<T>(1.1283791670955126);  // 2/√π
+    return exp_negative(-(x * x)) * k<T>(1.1283791670955126);  // 2/√π
   }
 };
 
@@ -151,26 +160,26 @@ struct Gelu {
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
     using math::erf;
-    using math::exp;
     return k<T>(0.5) + k<T>(0.5) * erf(x * k<T>(0.7071067811865476)) +
-           x * k<T>(0.3989422804014327) * exp(x * x * k<T>(-0.5));
+           x * k<T>(0.3989422804014327) * exp_negative(x * x * k<T>(-0.5));
   }
 };
 
+// x/2 · (1 + tanh u) with u = √(2/π)·(x + 0.044715 x³), as x · sigmoid(2u): without cancellation.
 struct GeluTanh {
   static constexpr Needs needs = Needs::x;
-  static constexpr double c = 0.7978845608028654;  // √(2/π)
+  static constexpr double c1 = 2 * 0.7978845608028654, c3 = 0.044715 * c1;
   template <class T>
   STRETTO_HD static T value(T x) {
-    return T(0.5) * x * (T(1) + math::tanh(T(c) * (x + T(0.044715) * x * x * x)));
+    return x * math::sigmoid(x * (T(c1) + T(c3) * (x * x)));
   }
   template <class T>
   STRETTO_HD static T derivative(const T& at, const T&) {
-    using math::tanh;
+    using math::sigmoid;
     const T x = clamp(at, -30, 30);  // beyond it is 0 or 1, but the powers would overflow
-    const T t = tanh(k<T>(c) * (x + k<T>(0.044715) * (x * x * x)));
-    return k<T>(0.5) * (k<T>(1) + t) +
-           k<T>(0.5 * c) * x * (k<T>(1) - t * t) * (k<T>(1) + k<T>(3 * 0.044715) * (x * x));
+    const T z = x * x;
+    const T s = sigmoid(x * (k<T>(c1) + k<T>(c3) * z));
+    return s + s * (k<T>(1) - s) * (x * (k<T>(c1) + k<T>(3 * c3) * z));
   }
 };
 

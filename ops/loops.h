@@ -11,6 +11,18 @@
 
 namespace stretto {
 
+/// Where a loop over x puts what becomes of x, element for element: x itself where nothing else
+/// holds it, else a new tensor.
+inline Tensor in_place_or_new(const Tensor& x) {
+  return x.unique() && x.is_contiguous() ? x : empty_like(x);
+}
+
+/// x where it is contiguous, else a copy, which `copy` then keeps.
+inline const Tensor& contiguous(const Tensor& x, Tensor& copy) {
+  if (x.is_contiguous()) return x;
+  return copy = x.contiguous();
+}
+
 /// N operands of one shape. `run(f)` calls f(offsets, n) for runs of n elements; operand k's
 /// element i of the run lies at offsets[k] + i · inner[k].
 template <int N>

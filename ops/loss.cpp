@@ -1,5 +1,6 @@
 #include "ops/loss.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "autograd/tape.h"
@@ -30,7 +31,7 @@ STRETTO_CLONES compute_t<T> row_loss(const T* x, int64_t n, int64_t target, comp
                                      RowTotal<compute_t<T>>* row) {
   using C = compute_t<T>;
   const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
-  const C total = rows::sum<C>(n, [&](int64_t i) { return math::exp(C(x[i]) - top); });
+  const C total = rows::sum_of_powers(x, n, top);
   *row = {top, total};
   const C log_total = math::log(total);
   C loss = (C(1) - epsilon) * (log_total - (C(x[target]) - top));
@@ -42,12 +43,14 @@ STRETTO_CLONES compute_t<T> row_loss(const T* x, int64_t n, int64_t target, comp
 }
 
 template <class T>
-STRETTO_CLONES void row_gradient(const T* x, T* dx, int64_t n, int64_t target, compute_t<T> epsilon,
-                                 RowTotal<compute_t<T>> row, compute_t<T> g) {
+STRETTO_CLONES void row_gradient(const T* __restrict x, T* __restrict dx, int64_t n, int64_t target,
+                                 compute_t<T> epsilon, RowTotal<compute_t<T>> row, compute_t<T> g) {
   using C = compute_t<T>;
   const C even = epsilon / C(n), scale = C(1) / row.total;
-  for (int64_t i = 0; i < n; ++i) dx[i] = T(g * (math::exp(C(x[i]) - row.top) * scale - even));
-  dx[target] = T(g * (math::exp(C(x[target]) - row.top) * scale - even - (C(1) - epsilon)));
+  for (int64_t i = 0; i < n; ++i)
+    dx[i] = T(g * (math::exp_negative(C(x[i]) - row.top) * scale - even));
+  dx[target] =
+      T(g * (math::exp_negative(C(x[target]) - row.top) * scale - even - (C(1) - epsilon)));
 }
 
 // The wanted distribution t of each row: [N, V], zero rows where the target is ignored.
@@ -115,7 +118,7 @@ Tensor losses_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double ep
 Tensor gradient_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double epsilon,
                     const Tensor& totals, const Tensor& g) {
   const int64_t classes = x.size(-1);
-  Tensor dx = zeros(x.shape(), options_of(x));
+  Tensor dx = empty_like(x);
   dispatch_floating(x.dtype(), "cross_entropy", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
@@ -126,7 +129,9 @@ Tensor gradient_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double 
     T* to = dx.data<T>();
     parallel_for(ids.numel(), rows_per_chunk(classes), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        if (target[r] != ignored)
+        if (target[r] == ignored)
+          std::fill_n(to + r * classes, classes, T(0.0f));
+        else
           row_gradient(px + r * classes, to + r * classes, classes, target[r], C(epsilon), row[r],
                        pg[r]);
     });

@@ -20,8 +20,9 @@ struct RowStats {
 };
 
 template <class T>
-STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, const T* b, T* y,
-                                                    int64_t n, compute_t<T> eps, bool centre) {
+STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, const T* b,
+                                                    T* __restrict y, int64_t n, compute_t<T> eps,
+                                                    bool centre) {
   using C = compute_t<T>;
   const C shift = centre ? rows::sum<C>(n, [&](int64_t i) { return C(x[i]); }) / C(n) : C(0);
   const C power = rows::sum<C>(n, [&](int64_t i) {
@@ -29,31 +30,41 @@ STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, cons
     return d * d;
   });
   const C scale = C(1) / math::sqrt(power / C(n) + eps);
-  if (w && b) {
-    for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) * scale * C(w[i]) + C(b[i]));
-  } else if (w) {
-    for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) * scale * C(w[i]));
-  } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) * scale + (b ? C(b[i]) : C(0)));
+  for (int64_t begin = 0, end; begin < n; begin = end) {
+    end = rows::fetch_next(n, begin, x + n);
+    if (w && b) {
+      for (int64_t i = begin; i < end; ++i) y[i] = T((C(x[i]) - shift) * scale * C(w[i]) + C(b[i]));
+    } else if (w) {
+      for (int64_t i = begin; i < end; ++i) y[i] = T((C(x[i]) - shift) * scale * C(w[i]));
+    } else {
+      for (int64_t i = begin; i < end; ++i)
+        y[i] = T((C(x[i]) - shift) * scale + (b ? C(b[i]) : C(0)));
+    }
   }
   return {shift, scale};
 }
 
-// dx = scale · (g' − mean g' − x̂ · mean(g' x̂)), g' = g·w; dw += g x̂ and db += g where wanted.
-template <class T>
+// dx = scale · (g' − mean g' − x̂ · mean(g' x̂)), g' = g·w; dw += g x̂ and db += g where wanted, which
+// is asked for at compile time: the loop then reads and writes each operand once. dx may be g.
+template <class T, bool with_w, bool with_b>
 STRETTO_CLONES void normalise_row_backward(const T* x, const T* w, const T* g, T* dx,
-                                           compute_t<T>* dw, compute_t<T>* db, int64_t n,
-                                           RowStats<compute_t<T>> s, bool centre) {
+                                           compute_t<T>* __restrict dw, compute_t<T>* __restrict db,
+                                           int64_t n, RowStats<compute_t<T>> s, bool centre) {
   using C = compute_t<T>;
-  auto slope = [&](int64_t i) { return w ? C(g[i]) * C(w[i]) : C(g[i]); };
-  auto unit = [&](int64_t i) { return (C(x[i]) - s.shift) * s.scale; };
-  const C mean_g = centre ? rows::sum<C>(n, [&](int64_t i) { return slope(i); }) / C(n) : C(0);
+  const auto unit = [&](int64_t i) { return (C(x[i]) - s.shift) * s.scale; };
+  const auto slope = [&](int64_t i) { return C(g[i]) * C(w[i]); };
+  const C mean_g = centre ? rows::sum<C>(n, slope) / C(n) : C(0);
   const C mean_gx = rows::sum<C>(n, [&](int64_t i) { return slope(i) * unit(i); }) / C(n);
-  for (int64_t i = 0; i < n; ++i) dx[i] = T(s.scale * (slope(i) - mean_g - unit(i) * mean_gx));
-  if (dw)
-    for (int64_t i = 0; i < n; ++i) dw[i] += C(g[i]) * unit(i);
-  if (db)
-    for (int64_t i = 0; i < n; ++i) db[i] += C(g[i]);
+  for (int64_t begin = 0, end; begin < n; begin = end) {
+    end = rows::fetch_next(n, begin, x + n, g + n);
+#pragma GCC ivdep
+    for (int64_t i = begin; i < end; ++i) {
+      const C u = unit(i), arrived = C(g[i]);
+      if constexpr (with_w) dw[i] += arrived * u;
+      if constexpr (with_b) db[i] += arrived;
+      dx[i] = T(s.scale * (arrived * C(w[i]) - mean_g - u * mean_gx));
+    }
+  }
 }
 
 // The same backward in differentiable ops, for gradients of gradients.
@@ -74,12 +85,13 @@ Tensor add_up(const Tensor& partial, const Tensor& like) {
   return sum(partial, {0}).to(like.dtype());
 }
 
-// dx; dw and db where wanted.
+// dx, in g's place where nothing else holds it; dw and db where wanted.
 Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& shift,
                     const Tensor& scale, bool want_dw, bool want_db, Tensor& dw, Tensor& db) {
   const int64_t n = x.size(-1), count = scale.numel(), chunk = 64;
   const bool centre = shift.defined();
-  Tensor dx = empty_like(x), sums_w, sums_b;
+  const Tensor weight = w.defined() ? w : ones({n}, options_of(x));
+  Tensor dx = in_place_or_new(g), sums_w, sums_b;
   const TensorOptions wide = options_of(scale);
   const int64_t chunks = (count + chunk - 1) / chunk;
   if (want_dw) sums_w = zeros({chunks, n}, wide);
@@ -88,14 +100,17 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
     const T *px = x.data<T>(), *pg = g.data<T>();
-    const T* pw = w.defined() ? w.data<T>() : nullptr;
+    const T* pw = weight.data<T>();
     const C *mu = centre ? shift.data<C>() : nullptr, *s = scale.data<C>();
     T* to = dx.data<T>();
     C *pdw = want_dw ? sums_w.data<C>() : nullptr, *pdb = want_db ? sums_b.data<C>() : nullptr;
+    const auto row = want_dw   ? want_db ? normalise_row_backward<T, true, true>
+                                         : normalise_row_backward<T, true, false>
+                       : want_db ? normalise_row_backward<T, false, true>
+                               : normalise_row_backward<T, false, false>;
     parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin * chunk; r < std::min(count, end * chunk); ++r)
-        normalise_row_backward<T>(
-            px + r * n, pw, pg + r * n, to + r * n, pdw ? pdw + r / chunk * n : nullptr,
+        row(px + r * n, pw, pg + r * n, to + r * n, pdw ? pdw + r / chunk * n : nullptr,
             pdb ? pdb + r / chunk * n : nullptr, n, {mu ? mu[r] : C(0), s[r]}, centre);
     });
   });
@@ -107,9 +122,10 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
 Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tensor& shift,
                        const Tensor& scale) {
   const auto run = x.device().is_cpu() ? backward_cpu : cuda::norm_backward;
-  Tensor dw, db;
+  const Tensor g = b.take_grad();
+  Tensor dw, db, copy;
   const Tensor dx = run(x.detach().contiguous(), w.defined() ? w.detach().contiguous() : Tensor(),
-                        b.grad().contiguous(), shift, scale, b.needs(1), b.needs(2), dw, db);
+                        contiguous(g, copy), shift, scale, b.needs(1), b.needs(2), dw, db);
   return {dx, dw, db};
 }
 

@@ -11,6 +11,7 @@
 #include "ops/elementwise.h"
 #include "ops/on_device.h"
 #include "ops/reduce.h"
+#include "ops/rows.h"
 
 namespace stretto {
 namespace {
@@ -139,6 +140,14 @@ void run(std::span<const Task> tasks, void (*on_cpu)(const Task&),
   });
 }
 
+template <class T>
+STRETTO_CLONES double sum_of_squares(const T* x, int64_t n) {
+  return rows::sum<double>(n, [&](int64_t i) {
+    const double v = double(compute_t<T>(x[i]));
+    return v * v;
+  });
+}
+
 // total + Σ x².
 double with_squares_cpu(const Tensor& x, double total) {
   std::vector<double> sums(size_t((x.numel() + grain - 1) / grain));
@@ -146,9 +155,7 @@ double with_squares_cpu(const Tensor& x, double total) {
     using T = typename decltype(tag)::type;
     const T* values = x.data<T>();
     parallel_for(x.numel(), grain, [&](int64_t begin, int64_t end) {
-      double sum = 0;
-      for (int64_t i = begin; i < end; ++i) sum += double(values[i]) * double(values[i]);
-      sums[size_t(begin / grain)] = sum;
+      sums[size_t(begin / grain)] = sum_of_squares(values + begin, end - begin);
     });
   });
   for (double sum : sums) total += sum;

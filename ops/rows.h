@@ -1,43 +1,94 @@
-// Reductions of one contiguous row, in 16 fixed lanes: vector instructions on every processor, and
-// the same bits on all of them. Internal to ops/; inlined into STRETTO_CLONES kernels.
+// Reductions of one contiguous row, in fixed lanes: vector instructions on every processor, and the
+// same bits on all of them. Internal to ops/; inlined into STRETTO_CLONES kernels.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
 
+#include "core/dtype.h"
+#include "core/math.h"
+
 namespace stretto::rows {
 
 inline constexpr int lanes = 16;
 
-/// Σ f(i) for i in [0, n).
-template <class C, class F>
-[[gnu::always_inline]] inline C sum(int64_t n, F f) {
-  C acc[lanes] = {};
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes)
-    for (int j = 0; j < lanes; ++j) acc[j] += f(i + j);
-  for (int j = 0; i < n; ++i, ++j) acc[j] += f(i);
+/// Σ of the lanes, by halves.
+template <class C>
+[[gnu::always_inline]] inline C add_up(C* acc) {
   for (int width = lanes / 2; width > 0; width /= 2)
     for (int j = 0; j < width; ++j) acc[j] += acc[j + width];
   return acc[0];
 }
 
+/// Σ f(i) for i in [0, n), each called once: four sums side by side, as an addition takes longer
+/// than what lies between two of them.
+template <class C, class F>
+[[gnu::always_inline]] inline C sum(int64_t n, F f) {
+  C a[lanes] = {}, b[lanes] = {}, c[lanes] = {}, d[lanes] = {};
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    for (int j = 0; j < lanes; ++j) a[j] += f(i + j);
+    for (int j = 0; j < lanes; ++j) b[j] += f(i + lanes + j);
+    for (int j = 0; j < lanes; ++j) c[j] += f(i + 2 * lanes + j);
+    for (int j = 0; j < lanes; ++j) d[j] += f(i + 3 * lanes + j);
+  }
+  for (int j = 0; j < lanes; ++j) a[j] = (a[j] + b[j]) + (c[j] + d[j]);
+  for (; i + lanes <= n; i += lanes)
+    for (int j = 0; j < lanes; ++j) a[j] += f(i + j);
+  for (int j = 0; i < n; ++i, ++j) a[j] += f(i);
+  return add_up(a);
+}
+
 /// The largest f(i); −∞ for n = 0. A NaN makes the result NaN or is skipped, by its sign. Compared
-/// as integers, whose maximum the compiler turns into vector instructions: the bits of a float,
-/// with those of a negative one inverted, have the order of the floats.
+/// as integers, for which the compiler has vector instructions: floats that are not negative have
+/// the order of their bits, and negative ones the opposite one.
 template <class C, class F>
 [[gnu::always_inline]] inline C max(int64_t n, F f) {
   using Int = std::conditional_t<sizeof(C) == 4, int32_t, int64_t>;
-  constexpr Int magnitude = std::numeric_limits<Int>::max();
-  auto key = [](Int bits) { return bits ^ ((bits >> (8 * sizeof(C) - 1)) & magnitude); };
-  Int top = key(std::bit_cast<Int>(-std::numeric_limits<C>::infinity()));
+  using Bits = std::make_unsigned_t<Int>;
+  constexpr C least = -std::numeric_limits<C>::infinity();
+  Int top = std::bit_cast<Int>(least);     // the largest, where one is not negative
+  Bits near = std::bit_cast<Bits>(least);  // else the nearest to 0
   for (int64_t i = 0; i < n; ++i) {
-    const Int k = key(std::bit_cast<Int>(f(i)));
-    top = k > top ? k : top;
+    const Int bits = std::bit_cast<Int>(f(i));
+    top = std::max(top, bits);
+    near = std::min(near, Bits(bits));
   }
-  return std::bit_cast<C>(key(top));
+  return top >= 0 ? std::bit_cast<C>(top) : std::bit_cast<C>(near);
+}
+
+/// The end of the block of [0, n) that begins at `begin`, while the same block of the next row is
+/// fetched, of one operand or two. A row that is gone through twice would else come from memory in
+/// one pass and be waited for, and nothing come in the other.
+///
+///     for (int64_t begin = 0, end; begin < n; begin = end) {
+///       end = rows::fetch_next(n, begin, x + n);
+///       for (int64_t i = begin; i < end; ++i) y[i] = ...;
+///     }
+template <class T>
+[[gnu::always_inline]] inline int64_t fetch_next(int64_t n, int64_t begin, const T* next,
+                                                 const T* next_too = nullptr) {
+  constexpr int64_t block = 4096 / sizeof(T), line = 64 / sizeof(T);
+  const int64_t end = std::min(n, begin + block);
+  for (int64_t i = begin; i < end; i += line) __builtin_prefetch(next + i);
+  if (next_too)
+    for (int64_t i = begin; i < end; i += line) __builtin_prefetch(next_too + i);
+  return end;
+}
+
+/// Σ e^(x_i − top), where no x_i is above top.
+template <class T, class C = compute_t<T>>
+[[gnu::always_inline]] inline C sum_of_powers(const T* x, int64_t n, C top) {
+  C total = 0;
+  for (int64_t begin = 0, end; begin < n; begin = end) {
+    end = fetch_next(n, begin, x + n);
+    total +=
+        sum<C>(end - begin, [&](int64_t i) { return math::exp_negative(C(x[begin + i]) - top); });
+  }
+  return total;
 }
 
 }  // namespace stretto::rows

@@ -11,31 +11,52 @@ namespace stretto {
 namespace {
 
 // y = softmax(x) of one row, or its logarithm. NaN in the row makes the sum, and so the row, NaN.
+// `powers` [n] has room for the exponentials where y, of a narrower type, has none; it may be null.
 template <class T>
-STRETTO_CLONES void softmax_row(const T* x, T* y, int64_t n, bool logarithm) {
+STRETTO_CLONES void softmax_row(const T* __restrict x, T* y, int64_t n, compute_t<T>* powers) {
   using C = compute_t<T>;
   const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
   // A row of −∞ alone has no top to subtract; with 0 in its place every exponential is 0.
   const C shift = top == -std::numeric_limits<C>::infinity() ? C(0) : top;
-  const C total = rows::sum<C>(n, [&](int64_t i) { return math::exp(C(x[i]) - shift); });
-  if (logarithm) {
-    const C log_total = math::log(total);  // not shift + log(total): where the shift is large,
-    for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) - log_total);  // that is the shift
-  } else {
+  const auto power = [&](int64_t i) { return math::exp_negative(C(x[i]) - shift); };
+  if constexpr (std::is_same_v<T, C>) powers = y;
+  if (powers) {
+    for (int64_t begin = 0, end; begin < n; begin = end) {
+      end = rows::fetch_next(n, begin, x + n);
+      for (int64_t i = begin; i < end; ++i) powers[i] = power(i);
+    }
+    const C total = rows::sum<C>(n, [&](int64_t i) { return powers[i]; });
     const C scale = total == C(0) ? C(0) : C(1) / total;
-    for (int64_t i = 0; i < n; ++i) y[i] = T(math::exp(C(x[i]) - shift) * scale);
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) y[i] = T(powers[i] * scale);
+  } else {
+    const C total = rows::sum_of_powers(x, n, shift);
+    const C scale = total == C(0) ? C(0) : C(1) / total;
+    for (int64_t i = 0; i < n; ++i) y[i] = T(power(i) * scale);
   }
 }
 
-// dx = y (g − Σ g y), or for the logarithm g − e^y Σ g.
+template <class T>
+STRETTO_CLONES void log_softmax_row(const T* __restrict x, T* __restrict y, int64_t n) {
+  using C = compute_t<T>;
+  const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
+  const C shift = top == -std::numeric_limits<C>::infinity() ? C(0) : top;
+  const C log_total = math::log(rows::sum_of_powers(x, n, shift));
+  // Not x − (shift + log total): where the shift is large, that is the shift.
+  for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) - log_total);
+}
+
+// dx = y (g − Σ g y), or for the logarithm g − e^y Σ g. dx may be g.
 template <class T>
 STRETTO_CLONES void softmax_backward_row(const T* y, const T* g, T* dx, int64_t n, bool logarithm) {
   using C = compute_t<T>;
   if (logarithm) {
     const C total = rows::sum<C>(n, [&](int64_t i) { return C(g[i]); });
-    for (int64_t i = 0; i < n; ++i) dx[i] = T(C(g[i]) - math::exp(C(y[i])) * total);
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) dx[i] = T(C(g[i]) - math::exp_negative(C(y[i])) * total);
   } else {
     const C dot = rows::sum<C>(n, [&](int64_t i) { return C(g[i]) * C(y[i]); });
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) dx[i] = T(C(y[i]) * (C(g[i]) - dot));
   }
 }
@@ -47,15 +68,20 @@ Tensor softmax_cpu(const Tensor& x, bool logarithm) {
     using T = typename decltype(tag)::type;
     const T* from = x.data<T>();
     T* to = y.data<T>();
+    using C = compute_t<T>;
     parallel_for(n == 0 ? 0 : x.numel() / n, rows_per_chunk(n), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) softmax_row(from + r * n, to + r * n, n, logarithm);
+      constexpr int64_t most = std::is_same_v<T, C> ? 0 : 4096;
+      C powers[most + 1];
+      for (int64_t r = begin; r < end; ++r)
+        logarithm ? log_softmax_row(from + r * n, to + r * n, n)
+                  : softmax_row(from + r * n, to + r * n, n, n <= most ? powers : nullptr);
     });
   });
   return y;
 }
 
 Tensor softmax_backward_cpu(const Tensor& y, const Tensor& g, bool logarithm) {
-  Tensor dx = empty_like(y);
+  Tensor dx = in_place_or_new(g);
   const int64_t n = y.size(-1);
   dispatch_floating(y.dtype(), "softmax", [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -74,13 +100,17 @@ Tensor along(const char* op, const Tensor& x, int64_t d, bool logarithm) {
   if (x.dim() == 0) return along(op, x.unsqueeze(0), 0, logarithm).squeeze(0);
   d = wrap_dim(op, d, x.dim());
   if (d != x.dim() - 1) return along(op, x.transpose(d, -1), -1, logarithm).transpose(d, -1);
+  // Gradients: y · (g − Σ g y), of the logarithm g − e^y Σ g.
   return record(
       op, {x}, on_device(x.detach().contiguous(), softmax_cpu, cuda::softmax, logarithm),
       [logarithm](Backward& b) {
         const Tensor y = b.output();
-        if (!grad_enabled())
+        if (!grad_enabled()) {
+          const Tensor g = b.take_grad();
+          Tensor copy;
           return Tensors{on_device(y, softmax_backward_cpu, cuda::softmax_backward,
-                                   b.grad().contiguous(), logarithm)};
+                                   contiguous(g, copy), logarithm)};
+        }
         if (logarithm) return Tensors{b.grad() - exp(y) * sum(b.grad(), {-1}, true)};
         return Tensors{y * (b.grad() - sum(b.grad() * y, {-1}, true))};
       },
