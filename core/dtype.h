@@ -151,7 +151,8 @@ constexpr To convert(From x) {
   if constexpr (std::is_integral_v<To> && !std::is_same_v<To, bool> &&
                 std::is_floating_point_v<F>) {
     using Limits = std::numeric_limits<To>;
-    constexpr F least = F(Limits::min()), end = F(Limits::max() / 2 + 1) * F(2);
+    constexpr To half = Limits::max() / 2 + 1;
+    constexpr F least = F(Limits::min()), end = F(half) * F(2);
     const F value = F(x);
     const To inside = To(value > least && value < end ? value : F(0));
     return value >= end ? Limits::max() : value <= least ? Limits::min() : inside;
