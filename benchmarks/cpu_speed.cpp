@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "autograd/tape.h"
-#include "core/blas.h"
+#include "core/gemm.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/common/error.h"
@@ -295,7 +295,7 @@ int main(int argc, char** argv) {
         app.add_flag("--about", about, "Says what serves matrix products, and no more");
       },
       [&] {
-        if (about) return std::printf("%s\n", blas_description()) < 0;
+        if (about) return std::printf("%s\n", gemm_description().c_str()) < 0;
         set_num_threads(threads);
         return bool(serve());
       });
