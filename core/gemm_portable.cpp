@@ -12,11 +12,7 @@ struct Portable {
   using Scalar = T;
   typedef T Vector __attribute__((vector_size(16)));
   static constexpr int width = 16 / sizeof(T);
-  STRETTO_GEMM_INLINE Vector set1(T x) {
-    Vector y;
-    for (int i = 0; i < width; ++i) y[i] = x;
-    return y;
-  }
+  STRETTO_GEMM_INLINE Vector set1(T x) { return x - Vector{}; }
   STRETTO_GEMM_INLINE Vector load(const T* p) {
     Vector x;
     std::memcpy(&x, p, sizeof x);
