@@ -205,11 +205,12 @@ bool fits(bool threads, const float* x, int64_t ld, int64_t rows, int64_t column
 
 bool tiles_gemm(bool threads, int products, int64_t m, int64_t n, int64_t k, float alpha,
                 MatrixRef<float> a, MatrixRef<float> b, float beta, float* c, int64_t ldc) {
-  if (!fits(threads, a.data, a.ld, a.transposed ? k : m, a.transposed ? m : k) ||
+  const TileKernels* const kernel = tile_kernels();
+  if (!kernel || !fits(threads, a.data, a.ld, a.transposed ? k : m, a.transposed ? m : k) ||
       !fits(threads, b.data, b.ld, b.transposed ? n : k, b.transposed ? k : n))
     return false;
   for (int64_t j = 0; j < n; j += most_columns)
-    Call<float>{*tile_kernels(),
+    Call<float>{*kernel,
                 threads,
                 products,
                 m,
@@ -235,7 +236,7 @@ void bf16_product(bool threads, int64_t m, int64_t n, int64_t k, float alpha, Ma
                   MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc, const BFloat16* bias,
                   BFloat16* rounded) {
   const kernels::TileKernels* kernel = kernels::tile_kernels();
-  check(kernel, "gemm", "no products of bf16 by ", cpu_description());
+  if (!kernel) fail("gemm", "no products of bf16 by ", cpu_description());
   if (m == 0) return;
   for (int64_t j = 0; j < n; j += kernels::most_columns)
     kernels::Call<BFloat16>{*kernel,

@@ -221,7 +221,8 @@ TEST_CASE("f32 products of tiles have the errors of their terms, and six less th
   for (int64_t k : {64, 512, 4096})
     for (int kind = 0; kind < kinds; ++kind) {
       const Problem p = data(kind, 96, k);
-      const double roundings = double(16 + 2 + 3 * 8 + (k + 255) / 256 + 1) * 0x1p-24;
+      const int64_t blocks = (k + 255) / 256;
+      const double roundings = double(16 + 2 + 3 * 8 + blocks + 1) * 0x1p-24;
       INFO("data " << kind << ", k " << k);
       double f32_rms = 0;
       {
