@@ -14,7 +14,7 @@
 #include <sstream>
 
 #include "autograd/tape.h"
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/common/error.h"

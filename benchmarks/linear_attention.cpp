@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "nn/init.h"

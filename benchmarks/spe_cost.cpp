@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "core/storage.h"
 #include "examples/common/command_line.h"

@@ -9,7 +9,7 @@
 #include <cstdio>
 
 #include "autograd/profile.h"
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "nn/models/language_model.h"

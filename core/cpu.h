@@ -1,4 +1,4 @@
-// What the processor and the system offer to matrix products (core/gemm.h).
+// What the processor and the system offer to matrix products (core/gemm/gemm.h).
 #pragma once
 
 #include <cstdint>

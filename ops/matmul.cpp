@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "autograd/tape.h"
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "cuda/linear.h"
 #include "cuda/matmul.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "benchmarks/ladders/ladder.h"
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "core/math.h"
 #include "core/parallel.h"
 #include "core/random.h"

@@ -12,7 +12,7 @@
 #include <iostream>
 #include <new>
 
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "core/version.h"
 #include "examples/common/error.h"
 #include "examples/common/settings.h"

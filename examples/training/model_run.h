@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/training/training_run.h"

@@ -24,6 +24,8 @@ class Rotary : public Position {
   const Options options;
 };
 
-inline MakePosition rotary(RotaryOptions options = {}) { return position<Rotary>(std::move(options)); }
+inline MakePosition rotary(RotaryOptions options = {}) {
+  return position<Rotary>(std::move(options));
+}
 
 }  // namespace stretto::nn

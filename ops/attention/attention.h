@@ -16,9 +16,9 @@
 namespace stretto {
 
 /// q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv] → [B, H, M, Dv]; H is a multiple of G and head h
-/// uses key head ⌊h·G/H⌋. All of one floating dtype; bf16 has sums and softmax in f32 and is rounded
-/// once, at the end, and where a processor multiplies bf16 the fused form rounds weights and score
-/// gradients too, as operands of products. A query with nothing to attend to gives zeros.
+/// uses key head ⌊h·G/H⌋. All of one floating dtype; bf16 has sums and softmax in f32 and is
+/// rounded once, at the end, and where a processor multiplies bf16 the fused form rounds weights
+/// and score gradients too, as operands of products. A query with nothing to attend to gives zeros.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
 
 /// The softmax weights [B, H, M, N] of the same attention, without dropout; for pictures and tests.

@@ -21,7 +21,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "ops/attention/attention_composed.h"
 #include "ops/attention/attention_strips.h"
 #include "ops/create.h"

@@ -14,7 +14,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "ops/attention/attention_terms.h"
 #include "ops/attention/heads.h"
 #include "ops/create.h"

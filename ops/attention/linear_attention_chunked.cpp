@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "ops/attention/heads.h"
 #include "ops/attention/linear_attention_composed.h"
 #include "ops/create.h"

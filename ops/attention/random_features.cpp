@@ -21,7 +21,7 @@
 #include <limits>
 
 #include "autograd/tape.h"
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "ops/attention/heads.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "cuda/spe.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

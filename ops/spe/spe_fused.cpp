@@ -23,7 +23,7 @@
 
 #include <array>
 
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "ops/create.h"
 #include "ops/loops.h"
 #include "ops/rows.h"

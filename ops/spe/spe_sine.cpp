@@ -12,7 +12,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"

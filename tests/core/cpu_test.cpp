@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 #include "tests/support/catch.h"
 #include "tests/support/error_of.h"
 

@@ -12,8 +12,8 @@
 #include <new>
 #include <optional>
 
-#include "core/blas.h"
 #include "core/error.h"
+#include "core/gemm/blas.h"
 #include "core/parallel.h"
 #include "core/storage.h"
 #include "tests/faults/fault.h"

@@ -1,4 +1,4 @@
-// OpenBLAS shared with a host that uses it too [core/blas.h].
+// OpenBLAS shared with a host that uses it too [core/gemm/blas.h].
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/blas.h"
+#include "core/gemm/blas.h"
 #include "tests/support/catch.h"
 
 namespace stretto {

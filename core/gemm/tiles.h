@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 
 namespace stretto::kernels {
 

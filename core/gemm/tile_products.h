@@ -1,10 +1,10 @@
-// The micro-kernel of core/gemm_tiles.h in tile instructions, which `Tiles` has or emulates: 32 ×
+// The micro-kernel of core/gemm/tiles.h in tile instructions, which `Tiles` has or emulates: 32 ×
 // 32 of C in tiles 0 to 3, two tiles of A in 4 and 5, two of B in 6 and 7.
 #pragma once
 
 #include <cstdint>
 
-#include "core/gemm_tiles.h"
+#include "core/gemm/tiles.h"
 
 namespace stretto::kernels {
 namespace {
@@ -27,7 +27,7 @@ void multiply(Tiles& t) {
   t.template product<3, 5, 7>();
 }
 
-// `products`: 1, 3 or 6, in the order that core/gemm_tiles.h tells.
+// `products`: 1, 3 or 6, in the order that core/gemm/tiles.h tells.
 template <class Tiles, int products>
 void sum_tiles(int64_t tiles, const uint16_t* a, int64_t a_stride, const uint16_t* b,
                int64_t b_stride, float* c, int64_t ldc, bool add) {

@@ -1,5 +1,5 @@
-// The kernels of f32 and f64 products, one set for each instruction set (core/gemm_avx512.cpp,
-// core/gemm_avx2.cpp, core/gemm_portable.cpp), all of the template in core/gemm_tile.h.
+// The kernels of f32 and f64 products, one set for each instruction set (core/gemm/avx512.cpp,
+// core/gemm/avx2.cpp, core/gemm/portable.cpp), all of the template in core/gemm/tile.h.
 #pragma once
 
 #include <cstdint>

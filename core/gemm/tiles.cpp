@@ -1,10 +1,10 @@
-#include "core/gemm_tiles.h"
+#include "core/gemm/tiles.h"
 
 #include <atomic>
 #include <cstring>
 
 #include "core/cpu.h"
-#include "core/gemm_blocks.h"
+#include "core/gemm/blocks.h"
 #include "core/math.h"
 #include "core/parallel.h"
 
@@ -72,8 +72,8 @@ struct Call {
       return kernel.pack_bf16;
   }
 
-  // In turns, as the f32 products (core/gemm.cpp); a result in bf16 takes one turn, so that its f32
-  // sums are those of one block of C.
+  // In turns, as the f32 products (core/gemm/gemm.cpp); a result in bf16 takes one turn, so that
+  // its f32 sums are those of one block of C.
   void run() const {
     if (k == 0) return without_terms();
     const int64_t most_k = products == 1 ? 2 * block_k : block_k;  // as many bytes as of f32

@@ -2,7 +2,7 @@
 // processor has. A product is rounded before it is added.
 #include <cstring>
 
-#include "core/gemm_tile.h"
+#include "core/gemm/tile.h"
 
 namespace stretto::kernels {
 namespace {

@@ -1,4 +1,5 @@
-// How products are cut, and the memory in which threads pack (core/gemm.cpp, core/gemm_tiles.cpp).
+// How products are cut, and the memory in which threads pack (core/gemm/gemm.cpp,
+// core/gemm/tiles.cpp).
 #pragma once
 
 #include <algorithm>

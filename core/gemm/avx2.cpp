@@ -1,10 +1,10 @@
 // Tiles of 6 × 16 (f32) and 6 × 8 (f64): 12 of the 16 registers are sums.
-#include "core/gemm_kernels.h"
+#include "core/gemm/kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define STRETTO_GEMM_TARGET __attribute__((target("avx2,fma")))
-#include "core/gemm_tile.h"
+#include "core/gemm/tile.h"
 
 namespace stretto::kernels {
 namespace {

@@ -1,5 +1,5 @@
-// OpenBLAS: products where no kernel of ours knows the processor's vectors (core/gemm.h), and the
-// peer of our benchmarks.
+// OpenBLAS: products where no kernel of ours knows the processor's vectors (core/gemm/gemm.h), and
+// the peer of our benchmarks.
 //
 // It is opened at the first product, not linked, for one reason: it chooses its kernels when it is
 // loaded, and versions older than the processor choose AVX2 kernels on AVX-512 machines, which
@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 
 namespace stretto {
 

@@ -1,5 +1,6 @@
-// Matrix products by every instruction set here, against sums of products in f64 [core/gemm.h].
-#include "core/gemm.h"
+// Matrix products by every instruction set here, against sums of products in f64
+// [core/gemm/gemm.h].
+#include "core/gemm/gemm.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,10 +1,10 @@
 // Tiles of 14 × 32 (f32) and 14 × 16 (f64): 28 of the 32 registers are sums.
-#include "core/gemm_kernels.h"
+#include "core/gemm/kernels.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define STRETTO_GEMM_TARGET __attribute__((target("avx512f,fma")))
-#include "core/gemm_tile.h"
+#include "core/gemm/tile.h"
 
 namespace stretto::kernels {
 namespace {

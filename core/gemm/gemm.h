@@ -1,4 +1,4 @@
-// Matrix products on the CPU, by kernels of our own (core/gemm_kernels.h), chosen once by what the
+// Matrix products on the CPU, by kernels of our own (core/gemm/kernels.h), chosen once by what the
 // processor offers (core/cpu.h).
 //
 // An element of C is a sum of sums of at most 256 terms, whose limits depend on k only: a row alone
@@ -53,7 +53,7 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, Matri
 
 /// How exact products of f32 are, as torch.set_float32_matmul_precision: at `highest`, the default,
 /// as f32 with fused multiply-adds or better; `high` may take each number as the sum of two of bf16
-/// and `medium` as one. With AMX they are six, three and one product of bf16 (core/gemm_tiles.h),
+/// and `medium` as one. With AMX they are six, three and one product of bf16 (core/gemm/tiles.h),
 /// in which subnormals are zeros; large operands and C of less than 64 columns or 32 terms are as
 /// without AMX. Without AMX `highest` and `high` are the same, and `medium` too but for
 /// processors with AVX-512 with bf16.

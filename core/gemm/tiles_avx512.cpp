@@ -1,5 +1,5 @@
 // Packing by AVX-512, and the micro-kernels in AMX and in vdpbf16ps.
-#include "core/gemm_tiles.h"
+#include "core/gemm/tiles.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/gemm_tile_products.h"
+#include "core/gemm/tile_products.h"
 
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored \

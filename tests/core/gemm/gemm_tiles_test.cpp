@@ -1,6 +1,4 @@
-// Products of bf16 tiles: the tile product, packing, bf16 and f32 operands [core/gemm_tiles.h].
-#include "core/gemm_tiles.h"
-
+// Products of bf16 tiles: the tile product, packing, bf16 and f32 operands [core/gemm/tiles.h].
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "core/cpu.h"
+#include "core/gemm/tiles.h"
 #include "core/parallel.h"
 #include "core/random.h"
 #include "tests/support/catch.h"

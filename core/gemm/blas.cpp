@@ -1,4 +1,4 @@
-#include "core/blas.h"
+#include "core/gemm/blas.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>

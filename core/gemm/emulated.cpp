@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "core/gemm_tile_products.h"
+#include "core/gemm/tile_products.h"
 #include "core/math.h"
 #if defined(__x86_64__)
 #include <xmmintrin.h>

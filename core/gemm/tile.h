@@ -1,4 +1,4 @@
-// The body of core/gemm_kernels.h, once for all instruction sets: a file defines
+// The body of core/gemm/kernels.h, once for all instruction sets: a file defines
 // STRETTO_GEMM_TARGET (the target attribute, without which the compiler may not use the
 // instructions; no file is compiled for a processor as a whole, so that no inline function of the
 // standard library is) and a vector type V with its operations, and takes
@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/gemm_kernels.h"
+#include "core/gemm/kernels.h"
 
 #ifndef STRETTO_GEMM_TARGET
 #define STRETTO_GEMM_TARGET

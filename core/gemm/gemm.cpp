@@ -1,13 +1,13 @@
-#include "core/gemm.h"
+#include "core/gemm/gemm.h"
 
 #include <algorithm>
 #include <atomic>
 
-#include "core/blas.h"
 #include "core/cpu.h"
-#include "core/gemm_blocks.h"
-#include "core/gemm_kernels.h"
-#include "core/gemm_tiles.h"
+#include "core/gemm/blas.h"
+#include "core/gemm/blocks.h"
+#include "core/gemm/kernels.h"
+#include "core/gemm/tiles.h"
 #include "core/parallel.h"
 
 namespace stretto {
