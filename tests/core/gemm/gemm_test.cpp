@@ -197,24 +197,24 @@ TEMPLATE_TEST_CASE("gemm has the same bits for any number of threads and of rows
                    double) {
   using T = TestType;
   const int before = num_threads();
-  for (Isa isa : instruction_sets()) {
-    const IsaCap cap(isa);
-    for (const Size& s :
-         {Size{0, 5, 3}, Size{5, 7, 0}, Size{1, 1, 1}, Size{33, 127, 65}, Size{600, 70, 90},
-          Size{70, 600, 90}, Size{1, 3000, 700}, Size{300, 1, 700}, Size{257, 263, 251},
-          Size{100, 40, 3000}, Size{250, 2100, 270}, Size{8, 96, 512}}) {
-      for (bool ta : {false, true})
-        for (bool tb : {false, true}) {
+  for (const Size& s :
+       {Size{0, 5, 3}, Size{5, 7, 0}, Size{1, 1, 1}, Size{33, 127, 65}, Size{600, 70, 90},
+        Size{70, 600, 90}, Size{1, 3000, 700}, Size{300, 1, 700}, Size{257, 263, 251},
+        Size{100, 40, 3000}, Size{250, 2100, 270}, Size{8, 96, 512}})
+    for (bool ta : {false, true})
+      for (bool tb : {false, true}) {
+        const Operands<T> o(s, ta, tb);
+        const Product p = product(o.a, o.b, s.m, s.n, s.k);
+        const std::vector<T> c = noise<T>(s.m * s.n, 3);
+        for (Isa isa : instruction_sets()) {
+          const IsaCap cap(isa);
           INFO(s.m << " x " << s.n << " x " << s.k << ", transposed " << ta << tb << ", "
                    << cpu_description());
-          const Operands<T> o(s, ta, tb);
           const std::vector<T> one = o.parallel(1);
           for (int threads : {2, 3, 4}) CHECK(same_bits(one, o.parallel(threads)));
           CHECK(same_bits(one, o.rows(s.m + 1)));
           if (s.m * s.n * s.k < 20'000'000) CHECK(same_bits(one, o.rows(1)));
           CHECK(same_bits(one, o.rows(7)));
-          const Product p = product(o.a, o.b, s.m, s.n, s.k);
-          const std::vector<T> c = noise<T>(s.m * s.n, 3);
           const double u = sizeof(T) == 4 ? 0x1p-24 : 0x1p-53;
           int64_t wrong = 0;
           for (size_t i = 0; i < c.size(); ++i) {
@@ -225,8 +225,7 @@ TEMPLATE_TEST_CASE("gemm has the same bits for any number of threads and of rows
           }
           CHECK(wrong == 0);
         }
-    }
-  }
+      }
   set_num_threads(before);
 }
 
