@@ -73,10 +73,10 @@ class Inputs {
 };
 
 /// f forwards, and backwards with a gradient of one's own.
-Case trained(Inputs inputs, const Tensor& gradient, const std::function<Tensor()>& f) {
+Case trained(const Inputs& inputs, const Tensor& gradient, const std::function<Tensor()>& f) {
   const auto pass = [inputs, gradient, f] {
     for (const Tensor& x : inputs.leaves()) x.set_grad({});
-    const Tensor y = f();
+    Tensor y = f();
     y.backward(gradient);
     return y;
   };
@@ -295,8 +295,11 @@ int main(int argc, char** argv) {
         app.add_flag("--about", about, "Says what serves matrix products, and no more");
       },
       [&] {
-        if (about) return std::printf("%s\n", gemm_description().c_str()) < 0;
+        if (about) {
+          std::printf("%s\n", gemm_description().c_str());
+          return 0;
+        }
         set_num_threads(threads);
-        return bool(serve());
+        return serve();
       });
 }

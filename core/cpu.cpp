@@ -69,16 +69,16 @@ const Cpu& detected() {
 // Emulation needs no more than the vectors that there are.
 Isa capped(Isa most) { return most == Isa::emulated ? most : std::min(most, detected().best); }
 
-Isa from_environment() {
+// STRETTO_CPU, or "" where nothing is asked for.
+std::string environment() {
   const char* text = std::getenv("STRETTO_CPU");
-  if (!text || !*text) return detected().best;
-  return capped(isa_of(text));
+  return text ? text : "";
 }
 
 // What serves, and whether that was asked for.
 struct Serving {
-  std::atomic<Isa> isa{from_environment()};
-  std::atomic<bool> asked{std::getenv("STRETTO_CPU") != nullptr};
+  std::atomic<bool> asked{!environment().empty()};
+  std::atomic<Isa> isa{asked ? capped(isa_of(environment())) : detected().best};
 };
 Serving& serving() {
   static Serving value;

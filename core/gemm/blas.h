@@ -1,5 +1,4 @@
-// OpenBLAS: products where no kernel of ours knows the processor's vectors (core/gemm/gemm.h), and
-// the peer of our benchmarks.
+// OpenBLAS: products where no kernel of ours knows the processor's vectors (core/gemm/gemm.h).
 //
 // It is opened at the first product, not linked, for one reason: it chooses its kernels when it is
 // loaded, and versions older than the processor choose AVX2 kernels on AVX-512 machines, which
