@@ -63,6 +63,7 @@
 #include "nn/training/trainer.h"
 #include "nn/transformer.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/elu_features.h"
 #include "ops/attention/linear_attention.h"
 #include "ops/attention/mask.h"
 #include "ops/attention/random_features.h"

@@ -1,7 +1,7 @@
 // cuBLASLt: products with an epilogue (cuda/matmul.cu says how row-major operands are given).
 //
 // The algorithm is its first choice for a shape, asked for once, so that a shape has the same bits
-// each time on one kind of GPU. Tested by the table of ops (linear, gelu_feed_forward).
+// each time on one kind of GPU. Tested by the table of ops (linear, feed_forward).
 #include "cuda/linear.h"
 
 #include <cublasLt.h>

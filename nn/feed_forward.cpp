@@ -1,7 +1,6 @@
 #include "nn/feed_forward.h"
 
 #include "ops/elementwise.h"
-#include "ops/feed_forward.h"
 
 namespace stretto::nn {
 
@@ -19,20 +18,6 @@ const char* name(Activation f) {
   return "silu";
 }
 
-Tensor activate(const Tensor& x, Activation f) {
-  switch (f) {
-    case Activation::relu:
-      return relu(x);
-    case Activation::gelu:
-      return gelu(x);
-    case Activation::gelu_tanh:
-      return gelu_tanh(x);
-    case Activation::silu:
-      break;
-  }
-  return silu(x);
-}
-
 FeedForward::FeedForward(Options o) : options(o) { make(); }
 
 FeedForward::FeedForward(Module& parent, std::string name, Options o)
@@ -46,13 +31,9 @@ void FeedForward::make() {
 }
 
 Tensor FeedForward::operator()(const Tensor& x) const {
-  const bool dropped = training() && dropout.options.p > 0;
-  if (x.device().is_cuda() && options.activation == Activation::gelu_tanh && options.bias && !up &&
-      !dropped)
-    return gelu_feed_forward(x, linear1.weight, linear1.bias, linear2.weight, linear2.bias);
-  Tensor hidden = activate(linear1(x), options.activation);
-  if (up) hidden = hidden * (*up)(x);
-  return linear2(dropout(hidden));
+  if (up) return linear2(dropout(activate(linear1(x), options.activation) * (*up)(x)));
+  return feed_forward(x, linear1.weight, linear1.bias, linear2.weight, linear2.bias,
+                      options.activation, dropout.training() ? dropout.options.p : 0);
 }
 
 std::string FeedForward::label() const {

@@ -5,17 +5,15 @@
 
 #include "nn/dropout.h"
 #include "nn/linear.h"
+#include "ops/feed_forward.h"
 
 namespace stretto::nn {
 
-/// gelu is exact, gelu_tanh its approximation.
-enum class Activation { relu, gelu, gelu_tanh, silu };
+using stretto::activate;
+using stretto::Activation;
 
 /// "relu", "gelu", "gelu_tanh", "silu".
 const char* name(Activation f);
-
-/// f(x), elementwise.
-Tensor activate(const Tensor& x, Activation f);
 
 struct FeedForwardOptions {
   int64_t d_model = 0;

@@ -1,8 +1,13 @@
 #include "ops/feed_forward.h"
 
 #include "autograd/tape.h"
+#include "core/gemm/gemm.h"
 #include "cuda/linear.h"
+#include "ops/create.h"
+#include "ops/dropout.h"
+#include "ops/dropout_draws.h"
 #include "ops/elementwise.h"
+#include "ops/elementwise_math.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
@@ -10,59 +15,219 @@
 namespace stretto {
 namespace {
 
-Tensor composed(const Tensors& in) {
-  return linear(gelu_tanh(linear(in[0], in[1], in[2])), in[3], in[4]);
+struct Settings {
+  Activation f;
+  double p;
+  RandomKey key;
+};
+
+Tensor composed(const Tensors& in, const Settings& s) {
+  return linear(dropout(activate(linear(in[0], in[1], in[2]), s.f), s.p, s.key), in[3], in[4]);
 }
 
-// One floating dtype but f64, nothing empty, and rows of the hidden layer as cuBLASLt takes them.
-bool fits(const Tensors& in) {
+// ---- one row of the hidden layer on a CPU
+
+// hidden = F(before), before = sums + bias. They may be one row, then hidden stays; and so may
+// sums and before.
+template <class T, class F>
+STRETTO_CLONES void hidden_row(const compute_t<T>* sums, const T* bias, T* before, T* hidden,
+                               int64_t n) {
+  using C = compute_t<T>;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) before[i] = T(sums[i] + C(bias[i]));
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) hidden[i] = T(F::value(C(before[i])));
+}
+
+// d = sums · F′(before), which may be sums.
+template <class T, class F>
+STRETTO_CLONES void gradient_row(const compute_t<T>* sums, const T* before, T* d, int64_t n) {
+  using C = compute_t<T>;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) d[i] = T(sums[i] * F::derivative(C(before[i]), C(before[i])));
+}
+
+template <class T>
+struct Rows {
+  decltype(&hidden_row<T, elementwise::Relu>) hidden;
+  decltype(&gradient_row<T, elementwise::Relu>) gradient;
+};
+template <class T>
+Rows<T> rows_of(Activation f) {
+  using namespace elementwise;
+  switch (f) {
+    case Activation::relu:
+      return {hidden_row<T, Relu>, gradient_row<T, Relu>};
+    case Activation::gelu:
+      return {hidden_row<T, Gelu>, gradient_row<T, Gelu>};
+    case Activation::gelu_tanh:
+      return {hidden_row<T, GeluTanh>, gradient_row<T, GeluTanh>};
+    case Activation::silu:
+      break;
+  }
+  return {hidden_row<T, Silu>, gradient_row<T, Silu>};
+}
+
+// ---- products that end in such rows
+
+// a [m, k] · b [k, n], or · bᵀ of b [n, k], contiguous; finish(i, j, rows, columns, sums, ld) makes
+// `to` [m, n] of each part. Where it can, the product makes its sums there.
+template <class T, class F>
+void product(const Tensor& a, const Tensor& b, bool transposed, const Tensor& to, F&& finish) {
+  using C = compute_t<T>;
+  const int64_t m = a.size(0), k = a.size(1), n = to.size(1);
+  const auto epilogue = epilogue_of<C>(finish);
+  if constexpr (std::is_same_v<T, BFloat16>)
+    if (has_bf16_products())
+      return gemm_parallel(m, n, k, {a.data<T>(), k}, {b.data<T>(), b.size(1), transposed},
+                           epilogue);
+  const DType type = std::is_same_v<C, double> ? f64 : f32;
+  const Tensor x = a.to(type);
+  const Tensor sums = to.dtype() == type ? to : empty({m, n}, {.dtype = type, .device = cpu});
+  if constexpr (std::is_same_v<T, BFloat16>)  // few rows need no weights that are widened first
+    if (gemm_widening(m, n, k, 1, {x.data<float>(), k}, {b.data<T>(), b.size(1), transposed}, 0,
+                      sums.data<float>(), n))
+      return finish(0, 0, m, n, sums.data<float>(), n);
+  const Tensor y = b.to(type);
+  gemm_parallel<C>(m, n, k, 1, {x.data<C>(), k}, {y.data<C>(), b.size(1), transposed}, 0,
+                   sums.data<C>(), n, &epilogue);
+}
+
+// F(x · weightᵀ + bias), dropped; the argument of F to `before`, which may be the result.
+Tensor hidden_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& before,
+                  const Tensor& hidden, const Settings& s) {
+  const int64_t width = weight.size(0);
+  const Dropping dropping(s.p, s.key);
+  dispatch_floating(x.dtype(), "feed_forward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const auto row = rows_of<T>(s.f).hidden;
+    const T* const b = bias.data<T>();
+    T *const kept = before.data<T>(), *const to = hidden.data<T>();
+    product<T>(x, weight, true, before,
+               [&](int64_t i, int64_t j, int64_t rows, int64_t columns, const compute_t<T>* sums,
+                   int64_t ld) {
+                 for (int64_t r = 0; r < rows; ++r) {
+                   const int64_t at = (i + r) * width + j;
+                   row(sums + r * ld, b + j, kept + at, to + at, columns);
+                   if (s.p > 0) dropping.run(to + at, to + at, at, columns);
+                 }
+               });
+  });
+  return hidden;
+}
+
+// Back through dropout and F: (g · weight) · F′(before).
+Tensor gradient_cpu(const Tensor& g, const Tensor& weight, const Tensor& before,
+                    const Settings& s) {
+  const Tensor d = empty_like(before);
+  const int64_t width = weight.size(1);
+  const Dropping dropping(s.p, s.key);
+  dispatch_floating(g.dtype(), "feed_forward", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const auto row = rows_of<T>(s.f).gradient;
+    const T* const x = before.data<T>();
+    T* const to = d.data<T>();
+    product<T>(
+        g, weight, false, d,
+        [&](int64_t i, int64_t j, int64_t rows, int64_t columns, compute_t<T>* sums, int64_t ld) {
+          for (int64_t r = 0; r < rows; ++r, sums += ld) {
+            const int64_t at = (i + r) * width + j;
+            if (s.p > 0) dropping.run(sums, sums, at, columns);
+            row(sums, x + at, to + at, columns);
+          }
+        });
+  });
+  return d;
+}
+
+// One floating dtype and nothing empty; dropout draws four numbers at a time, which lie in one row.
+// On a GPU what cuBLASLt takes.
+bool fits(const Tensors& in, const Settings& s) {
   for (const Tensor& x : in)
-    if (!x.defined() || x.dtype() != in[0].dtype() || x.numel() == 0) return false;
-  return in[0].device().is_cuda() && (in[0].dtype() == f32 || in[0].dtype() == bf16) &&
-         in[1].dim() == 2 && in[1].size(0) % 8 == 0;
+    if (x.defined() && (x.dtype() != in[0].dtype() || x.numel() == 0)) return false;
+  const int64_t width = in[1].size(0);
+  if (in[0].device().is_cpu()) return is_floating(in[0].dtype()) && (s.p == 0 || width % 4 == 0);
+  return s.f == Activation::gelu_tanh && s.p == 0 && in[2].defined() && in[4].defined() &&
+         (in[0].dtype() == f32 || in[0].dtype() == bf16) && width % 8 == 0;
 }
 
-}  // namespace
-
-Tensor gelu_feed_forward(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
-                         const Tensor& b2) {
-  const char* op = "gelu_feed_forward";
-  check(x.dim() >= 1 && w1.dim() == 2 && w2.dim() == 2 && x.size(-1) == w1.size(1) &&
-            w1.size(0) == w2.size(1),
-        op, "x ", x, ", w1 ", w1, ", w2 ", w2,
-        "; x must be [.., in], w1 [hidden, in], w2 [out, hidden]");
-  check(b1.defined() && b1.shape() == Shape{w1.size(0)} && b2.defined() &&
-            b2.shape() == Shape{w2.size(0)},
-        op, "b1 ", b1, ", b2 ", b2, "; must be [", w1.size(0), "] and [", w2.size(0), "]");
-  check_same_device(op, {&x, &w1, &b1, &w2, &b2});
-  const Tensors inputs{x, w1, b1, w2, b2};
-  if (!fits(inputs)) return composed(inputs);
-
+Tensor fused(const Tensors& in, const Settings& s) {
   const auto plain = [](const Tensor& t) { return t.detach().contiguous(); };
+  const Tensor x = in[0].detach(), b2 = in[4].defined() ? plain(in[4]) : Tensor();
+  const bool on_cpu = x.device().is_cpu();
   Shape shape = x.shape();
-  shape.back() = w2.size(0);
-  const Tensor rows = plain(x.detach().reshape({-1, w1.size(1)}));
-  const Tensor before = empty({rows.size(0), w1.size(0)}, options_of(x));
-  const Tensor hidden = cuda::linear(rows, plain(w1), plain(b1), before);
-  const Tensor y = cuda::linear(hidden, plain(w2), plain(b2), {}).reshape(shape);
-  return record(op, inputs, y,
-                [x = Saved(x), w1 = Saved(w1), b1 = Saved(b1), w2 = Saved(w2), b2 = Saved(b2),
-                 before, hidden](Backward& b) {
+  shape.back() = in[3].size(0);
+  const Tensor rows = plain(x.reshape({-1, in[1].size(1)}));
+  Tensor before = empty({rows.size(0), in[1].size(0)}, options_of(x)), hidden, y;
+  if (on_cpu) {
+    const Tensor b1 = in[2].defined() ? plain(in[2]) : zeros({in[1].size(0)}, options_of(x));
+    hidden = recording(in) ? empty_like(before) : before;
+    hidden_cpu(rows, plain(in[1]), b1, before, hidden, s);
+    y = linear(hidden, plain(in[3]), b2);
+  } else {
+    hidden = cuda::linear(rows, plain(in[1]), plain(in[2]), before);
+    y = cuda::linear(hidden, plain(in[3]), b2, {});
+  }
+  return record("feed_forward", in, y.reshape(shape),
+                [x = Saved(in[0]), w1 = Saved(in[1]), b1 = Saved(in[2]), w2 = Saved(in[3]),
+                 b2 = Saved(in[4]), before, hidden, on_cpu, s](Backward& b) {
                   if (grad_enabled())
-                    return composed_gradient(b, composed, {x(), w1(), b1(), w2(), b2()});
+                    return composed_gradient(
+                        b, [s](const Tensors& again) { return composed(again, s); },
+                        {x(), w1(), b1(), w2(), b2()});
                   const Tensor g = b.grad().reshape({hidden.size(0), -1}).contiguous();
                   Tensors all(5);
                   if (b.needs(3)) all[3] = matmul(g.transpose(0, 1), hidden);
                   if (b.needs(4)) all[4] = sum(g, {0});
                   if (!b.needs(0) && !b.needs(1) && !b.needs(2)) return all;
-                  const Tensor db1 = empty_like(b1());
-                  const Tensor d = cuda::gelu_gradient(g, w2().detach().contiguous(), before, db1);
+                  const Tensor weight = w2().detach().contiguous();
+                  Tensor db1 = on_cpu ? Tensor() : empty_like(b1());
+                  const Tensor d = on_cpu ? gradient_cpu(g, weight, before, s)
+                                          : cuda::gelu_gradient(g, weight, before, db1);
                   if (b.needs(0)) all[0] = matmul(d, w1().detach()).reshape(x().shape());
                   if (b.needs(1))
                     all[1] = matmul(d.transpose(0, 1), x().detach().reshape({hidden.size(0), -1}));
-                  if (b.needs(2)) all[2] = db1;
+                  if (b.needs(2)) all[2] = on_cpu ? sum(d, {0}) : db1;
                   return all;
                 });
+}
+
+}  // namespace
+
+Tensor activate(const Tensor& x, Activation f) {
+  switch (f) {
+    case Activation::relu:
+      return relu(x);
+    case Activation::gelu:
+      return gelu(x);
+    case Activation::gelu_tanh:
+      return gelu_tanh(x);
+    case Activation::silu:
+      break;
+  }
+  return silu(x);
+}
+
+Tensor feed_forward(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
+                    const Tensor& b2, Activation f, double p) {
+  return feed_forward(x, w1, b1, w2, b2, f, p, p == 0 ? RandomKey() : next_random_key());
+}
+
+Tensor feed_forward(const Tensor& x, const Tensor& w1, const Tensor& b1, const Tensor& w2,
+                    const Tensor& b2, Activation f, double p, RandomKey key) {
+  const char* op = "feed_forward";
+  check(x.dim() >= 1 && w1.dim() == 2 && w2.dim() == 2 && x.size(-1) == w1.size(1) &&
+            w1.size(0) == w2.size(1),
+        op, "x ", x, ", w1 ", w1, ", w2 ", w2,
+        "; x must be [.., in], w1 [hidden, in], w2 [out, hidden]");
+  check((!b1.defined() || b1.shape() == Shape{w1.size(0)}) &&
+            (!b2.defined() || b2.shape() == Shape{w2.size(0)}),
+        op, "b1 ", b1, ", b2 ", b2, "; must be [", w1.size(0), "] and [", w2.size(0), "]");
+  check(p >= 0 && p <= 1, op, "dropout probability ", p, "; accepted: 0 to 1");
+  check_same_device(op, {&x, &w1, &b1, &w2, &b2});
+  const Tensors inputs{x, w1, b1, w2, b2};
+  const Settings settings{f, p, key};
+  return fits(inputs, settings) ? fused(inputs, settings) : composed(inputs, settings);
 }
 
 }  // namespace stretto

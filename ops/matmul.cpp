@@ -107,6 +107,11 @@ Tensor product_cuda(const Tensor& a, const Tensor& b, const Shape& batch) {
   return cuda::matmul(operand(a), operand(b));
 }
 
+template <class T>
+STRETTO_CLONES void add_row(T* __restrict sums, const T* __restrict row, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) sums[i] += row[i];
+}
+
 // x [.., in] times weight [out, in] transposed, plus bias [out] where there is one, on the CPU, off
 // the tape; bf16 is rounded once, after the bias.
 Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -117,7 +122,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const bool narrow = x.dtype() == bf16 && has_bf16_products();
   const DType wide = narrow ? bf16 : x.dtype() == f64 ? f64 : f32;
   const Tensor input = x.to(wide).contiguous();
-  Tensor w = weight.to(wide), y = empty(shape, {.dtype = wide, .device = cpu});
+  Tensor w = weight, y = empty(shape, {.dtype = wide, .device = cpu});
   if (narrow) {
     const Tensor row = bias.defined() ? bias.contiguous() : Tensor();
     MatrixRef<BFloat16> m = matrix<BFloat16>(w);
@@ -126,13 +131,28 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   row.defined() ? row.data<BFloat16>() : nullptr, y.data<BFloat16>(), ldc);
     return y;
   }
-  if (bias.defined()) y.copy_(bias);
+  const Tensor row = bias.defined() ? bias.to(wide).contiguous() : Tensor();
+  if (x.dtype() == bf16) {  // few rows need no weights that are widened first
+    MatrixRef<BFloat16> m = matrix<BFloat16>(w);
+    m.transposed = !m.transposed;
+    if (gemm_widening(n, out, in, 1, {input.data<float>(), lda}, m, 0, y.data<float>(), ldc)) {
+      for (int64_t r = 0; row.defined() && r < n; ++r)
+        add_row(y.data<float>() + r * ldc, row.data<float>(), out);
+      return y.to(bf16);
+    }
+  }
+  w = weight.to(wide);
   auto run = [&](auto tag) {
     using T = typename decltype(tag)::type;
     MatrixRef<T> m = matrix<T>(w);
     m.transposed = !m.transposed;
-    gemm_parallel<T>(n, out, in, 1, {input.data<T>(), lda}, m, bias.defined() ? T(1) : T(0),
-                     y.data<T>(), ldc);
+    const auto with_bias = [&](int64_t, int64_t j, int64_t rows, int64_t columns, T* sums,
+                               int64_t ld) {
+      for (int64_t r = 0; r < rows; ++r) add_row(sums + r * ld, row.data<T>() + j, columns);
+    };
+    const auto epilogue = epilogue_of<T>(with_bias);
+    gemm_parallel<T>(n, out, in, 1, {input.data<T>(), lda}, m, 0, y.data<T>(), ldc,
+                     row.defined() ? &epilogue : nullptr);
   };
   wide == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
   return y.to(x.dtype());

@@ -22,6 +22,11 @@ struct F32 {
   STRETTO_GEMM_INLINE Vector load(const float* p, int64_t n) {
     return _mm256_maskload_ps(p, first(n));
   }
+  STRETTO_GEMM_INLINE Vector load(const BFloat16* p) {
+    const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return (__m256)_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16);
+  }
+  STRETTO_GEMM_INLINE Vector load(const BFloat16* p, int64_t n) { return load_first<F32>(p, n); }
   STRETTO_GEMM_INLINE void store(float* p, Vector x) { _mm256_storeu_ps(p, x); }
   STRETTO_GEMM_INLINE void store(float* p, Vector x, int64_t n) {
     _mm256_maskstore_ps(p, first(n), x);

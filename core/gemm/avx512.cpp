@@ -2,7 +2,7 @@
 #include "core/gemm/kernels.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
+#include "core/gemm/transpose_avx512.h"
 #define STRETTO_GEMM_TARGET __attribute__((target("avx512f,fma")))
 #include "core/gemm/tile.h"
 
@@ -21,11 +21,24 @@ struct F32 {
   STRETTO_GEMM_INLINE Vector load(const float* p, int64_t n) {
     return _mm512_maskz_loadu_ps(first(n), p);
   }
+  STRETTO_GEMM_INLINE Vector load(const BFloat16* p) {
+    const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16);
+  }
+  STRETTO_GEMM_INLINE Vector load(const BFloat16* p, int64_t n) { return load_first<F32>(p, n); }
   STRETTO_GEMM_INLINE void store(float* p, Vector x) { _mm512_storeu_ps(p, x); }
   STRETTO_GEMM_INLINE void store(float* p, Vector x, int64_t n) {
     _mm512_mask_storeu_ps(p, first(n), x);
   }
   STRETTO_GEMM_INLINE Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+  STRETTO_GEMM_INLINE void transpose(Vector* rows) {
+    __m512i r[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) r[i] = (__m512i)rows[i];
+    kernels::transpose(r);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) rows[i] = (__m512)r[i];
+  }
 };
 
 struct F64 {

@@ -17,6 +17,9 @@ inline constexpr int64_t block_columns = 1024;    // of C, whose rows stay in th
 inline constexpr int64_t most_columns = 8192;     // of B, whose panels are packed together
 inline constexpr int64_t packed_bytes = 2 << 20;  // of B at a time; they stay in the third
 
+inline constexpr int64_t few_bytes = 256 << 10;  // of B for a thread at a time, by few rows
+inline constexpr int64_t few_columns = 256;      // or more, where its rows are read in runs
+
 constexpr int64_t ceil_div(int64_t n, int64_t by) { return (n + by - 1) / by; }
 constexpr int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 

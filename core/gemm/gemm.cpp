@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 
 #include "core/cpu.h"
 #include "core/gemm/blas.h"
 #include "core/gemm/blocks.h"
 #include "core/gemm/kernels.h"
+#include "core/gemm/packed.h"
 #include "core/gemm/tiles.h"
 #include "core/parallel.h"
 
@@ -26,6 +28,8 @@ struct Call {
   T alpha, beta;
   T* c;
   int64_t ldc;
+  const Epilogue<T>* epilogue = nullptr;
+  int64_t first_column = 0;  // for the epilogue
 
   // One block of k and of rows. B is `packed`, in panels [k, columns], or null: then its panels are
   // read where they are or packed one by one, as each is used here once.
@@ -34,12 +38,6 @@ struct Call {
     const int64_t columns = kernel.columns, step = part(m, kernel.rows, 1);
     const T keep = p == 0 ? beta : T(1);
     a = a.from(i, p);
-    if (!packed && m <= few_rows && b.transposed && !a.transposed) {
-      for (int64_t at = 0; at < n; at += columns)
-        kernel.few(m, std::min(columns, n - at), k, a.data, a.ld, b.from(p, j + at).data, b.ld,
-                   alpha, keep, c + i * ldc + j + at, ldc);
-      return;
-    }
     int64_t stride = a.ld, tile_stride = a.transposed ? step : step * a.ld;
     if (n > 2 * columns) {  // worth a copy whose rows do not meet in the cache
       stride = a.transposed ? kernel.rows : k;
@@ -69,6 +67,7 @@ struct Call {
   }
 
   void serial(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b) const {
+    if (m <= few_rows) return few(m, n, k, a, b);
     const int64_t kc = part(k, block_k, 4);
     if (m <= block_rows) {
       for (int64_t p = 0; p < k; p += kc) block(0, m, 0, n, p, std::min(kc, k - p), a, b, nullptr);
@@ -84,6 +83,22 @@ struct Call {
         for (int64_t i = 0; i < m; i += mc)
           block(i, std::min(mc, m - i), j, columns, p, depth, a, b, packed);
       }
+  }
+
+  template <class B>
+  void few(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<B> b) const {
+    const T* turned = a.data;
+    if (a.transposed ? a.ld != m : m > 1) {
+      T* const copy = of_a.reserve<T>(m * k);
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t p = 0; p < k; ++p) copy[p * m + i] = *a.from(i, p).data;
+      turned = copy;
+    }
+    const int64_t kc = part(k, block_k, 4);
+    if constexpr (std::is_same_v<B, T>)
+      kernel.few(m, n, k, kc, turned, b.data, b.ld, b.transposed, alpha, beta, c, ldc);
+    else
+      kernel.few_of_bf16(m, n, k, kc, turned, b.data, b.ld, b.transposed, alpha, beta, c, ldc);
   }
 
   void pack(int64_t j, int64_t n, int64_t p, int64_t k, MatrixRef<T> b, T* packed) const {
@@ -121,6 +136,9 @@ struct Call {
           block(i, std::min(mc, m - i), j, std::min(nc, n - j), p, depth, a, b,
                 packed + (p - first * kc) * width + j * depth);
         }
+        if (epilogue && last == blocks)
+          (*epilogue)(i, first_column + j, std::min(mc, m - i), std::min(nc, n - j),
+                      c + i * ldc + j, ldc);
       });
     }
   }
@@ -150,12 +168,13 @@ int products_of_tiles(int64_t n, int64_t k) {
 }
 
 bool by_tiles(bool threads, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
-              MatrixRef<float> b, float beta, float* c, int64_t ldc) {
+              MatrixRef<float> b, float beta, float* c, int64_t ldc,
+              const Epilogue<float>* epilogue = nullptr) {
   const int products = products_of_tiles(n, k);
-  return products && tiles_gemm(threads, products, m, n, k, alpha, a, b, beta, c, ldc);
+  return products && tiles_gemm(threads, products, m, n, k, alpha, a, b, beta, c, ldc, epilogue);
 }
 bool by_tiles(bool, int64_t, int64_t, int64_t, double, MatrixRef<double>, MatrixRef<double>, double,
-              double*, int64_t) {
+              double*, int64_t, const Epilogue<double>* = nullptr) {
   return false;
 }
 
@@ -167,6 +186,14 @@ bool terms(int64_t m, int64_t n, int64_t k, T beta, T* c, int64_t ldc) {
   for (int64_t i = 0; i < m; ++i)
     for (int64_t j = 0; j < n; ++j) c[i * ldc + j] = beta == T(0) ? T(0) : beta * c[i * ldc + j];
   return false;
+}
+
+// Columns for a thread at a time where B is only read: so much of it that its bytes, not the work,
+// are the time.
+template <class B>
+int64_t columns_of_few(int64_t m, int64_t n, int64_t k, MatrixRef<B> b) {
+  const int64_t enough = few_bytes * m / (k * int64_t(sizeof(B)));
+  return std::max({n / 32, enough, b.transposed ? int64_t(1) : few_columns});
 }
 
 // OpenBLAS is several times as fast as the portable kernel.
@@ -193,33 +220,54 @@ void gemm(int64_t m, int64_t n, int64_t k, double alpha, MatrixRef<double> a, Ma
 
 template <class T>
 void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta,
-                   T* c, int64_t ldc) {
-  if (!terms(m, n, k, beta, c, ldc)) return;
-  if (by_tiles(true, m, n, k, alpha, a, b, beta, c, ldc)) return;
+                   T* c, int64_t ldc, const Epilogue<T>* epilogue) {
+  if (!terms(m, n, k, beta, c, ldc)) {
+    if (epilogue && m > 0 && n > 0) (*epilogue)(0, 0, m, n, c, ldc);
+    return;
+  }
+  if (by_tiles(true, m, n, k, alpha, a, b, beta, c, ldc, epilogue)) return;
   const Call<T> call{serving<T>(), alpha, beta, c, ldc};
   const bool by_blas = vectors_are_unknown() && !blas_description().empty();
   if (m >= least_rows && !by_blas) {
     for (int64_t j = 0; j < n; j += most_columns)
-      Call<T>{call.kernel, alpha, beta, c + j, ldc}.parallel(m, std::min(most_columns, n - j), k, a,
-                                                             b.from(0, j));
+      Call<T>{call.kernel, alpha, beta, c + j, ldc, epilogue, j}.parallel(
+          m, std::min(most_columns, n - j), k, a, b.from(0, j));
     return;
   }
   // Few rows: a panel of B is used once, wherever it is packed, so threads take columns.
   const bool by_rows = by_blas && m > n;
   const int64_t side = by_rows ? m : n, work = (by_rows ? n : m) * k;
-  const int64_t least = std::max<int64_t>(side / 32, 500'000 / work + 1);
+  const int64_t least = m <= few_rows && !by_blas
+                            ? columns_of_few(m, n, k, b)
+                            : std::max<int64_t>(side / 32, 500'000 / work + 1);
   parallel_for(side, round_up(least, call.kernel.columns), [&](int64_t begin, int64_t end) {
-    if (by_rows)
-      gemm(end - begin, n, k, alpha, a.from(begin, 0), b, beta, c + begin * ldc, ldc);
+    const int64_t i = by_rows ? begin : 0, j = by_rows ? 0 : begin;
+    const int64_t rows = by_rows ? end - begin : m, columns = by_rows ? n : end - begin;
+    T* const to = c + i * ldc + j;
+    if (by_blas)
+      gemm(rows, columns, k, alpha, a.from(i, 0), b.from(0, j), beta, to, ldc);
     else
-      gemm(m, end - begin, k, alpha, a, b.from(0, begin), beta, c + begin, ldc);
+      Call<T>{call.kernel, alpha, beta, to, ldc}.serial(rows, columns, k, a, b.from(0, j));
+    if (epilogue) (*epilogue)(i, j, rows, columns, to, ldc);
   });
 }
 
 template void gemm_parallel(int64_t, int64_t, int64_t, float, MatrixRef<float>, MatrixRef<float>,
-                            float, float*, int64_t);
+                            float, float*, int64_t, const Epilogue<float>*);
 template void gemm_parallel(int64_t, int64_t, int64_t, double, MatrixRef<double>, MatrixRef<double>,
-                            double, double*, int64_t);
+                            double, double*, int64_t, const Epilogue<double>*);
+
+bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
+                   MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc) {
+  if (m > few_rows || products_of_tiles(n, k) || vectors_are_unknown()) return false;
+  if (!terms(m, n, k, beta, c, ldc)) return true;
+  const Gemm<float>& kernel = serving<float>();
+  const int64_t grain = round_up(columns_of_few(m, n, k, b), kernel.columns);
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+    Call<float>{kernel, alpha, beta, c + begin, ldc}.few(m, end - begin, k, a, b.from(0, begin));
+  });
+  return true;
+}
 
 void set_float32_matmul_precision(Float32MatmulPrecision wanted) { precision = wanted; }
 Float32MatmulPrecision float32_matmul_precision() {
@@ -230,5 +278,67 @@ std::string gemm_description() {
   const bool by_blas = vectors_are_unknown() && !blas_description().empty();
   return by_blas ? blas_description() : cpu_description();
 }
+
+// ---------------------------------------------------------------------------- packed once
+
+namespace {
+
+// Products of tiles for as many columns and terms as need be.
+template <class T>
+int products_packed() {
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return has_bf16_products() ? 1 : 0;
+  else
+    return std::is_same_v<T, float> && tile_kernels() ? products_of_tiles(block_k, block_k) : 0;
+}
+
+}  // namespace
+
+template <class T>
+int64_t PackedB<T>::bytes(int64_t k, int64_t n, bool transposed) {
+  if (k == 0 || n == 0) return 0;
+  if (const int products = products_packed<T>()) return packed_tiles_bytes(products, k, n);
+  if constexpr (!std::is_same_v<T, BFloat16>)
+    if (transposed && k <= block_k && !vectors_are_unknown())
+      return round_up(n, serving<T>().columns) * k * int64_t(sizeof(T));
+  return 0;
+}
+
+template <class T>
+void PackedB<T>::pack(int64_t k, int64_t n, MatrixRef<T> b, void* to) {
+  b_ = b, k_ = k, n_ = n, packed_ = nullptr, products_ = products_packed<T>();
+  if (!to || bytes(k, n, b.transposed) == 0) return;
+  if constexpr (!std::is_same_v<T, double>)
+    if (products_) {
+      if (pack_tiles(products_, k, n, b, static_cast<uint16_t*>(to))) packed_ = to;
+      return;
+    }
+  if constexpr (!std::is_same_v<T, BFloat16>)
+    Call<T>{serving<T>(), 1, 0, nullptr, 0}.pack(0, n, 0, k, b, static_cast<T*>(to));
+  packed_ = to;
+}
+
+template <class T>
+void PackedB<T>::gemm(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a,
+                      int64_t p, int64_t j, compute_t<T> beta, compute_t<T>* c, int64_t ldc) const {
+  const bool some = packed_ && m > 0 && n > 0 && k > 0;
+  if constexpr (!std::is_same_v<T, double>)
+    if (some && products_ && j % tile_block == 0 && p % tile_k == 0 &&
+        (k % tile_k == 0 || p + k == k_)) {
+      const uint16_t* const b = static_cast<const uint16_t*>(packed_);
+      if (std::is_same_v<T, BFloat16> || products_of_tiles(n, k) == products_)
+        if (packed_tiles_gemm(products_, m, n, k, alpha, a, k_, b, p, j, beta, c, ldc)) return;
+    }
+  if constexpr (!std::is_same_v<T, BFloat16>)
+    if (const Gemm<T>& kernel = serving<T>();
+        some && !products_ && j % kernel.columns == 0 && k == k_ && m <= block_rows)
+      return Call<T>{kernel, alpha, beta, c, ldc}.block(0, m, 0, n, 0, k, a, b_,
+                                                        static_cast<const T*>(packed_) + j * k);
+  stretto::gemm(m, n, k, alpha, a, b_.from(p, j), beta, c, ldc);
+}
+
+template class PackedB<float>;
+template class PackedB<double>;
+template class PackedB<BFloat16>;
 
 }  // namespace stretto

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "core/dtype.h"
+
 namespace stretto::kernels {
 
 /// A tile of C of at most `rows` × `columns` stays in registers while k goes by.
@@ -28,13 +30,19 @@ struct Gemm {
                 int64_t step, int64_t tile_stride, const T* b, int64_t ldb, T alpha, T beta, T* c,
                 int64_t ldc);
 
-  /// The same for m ≤ `few_rows` and a B that is transposed in memory, of which no panel is made:
-  /// decoding takes each weight once.
-  void (*few)(int64_t m, int64_t n, int64_t k, const T* a, int64_t row_stride, const T* b,
-              int64_t ldb, T alpha, T beta, T* c, int64_t ldc);
+  /// The same for m ≤ `few_rows`, any n, and sums of `block` terms each, one added to C after the
+  /// other; `a` is the transpose of A, [k, m]. Nothing else is packed: B, as it is or transposed in
+  /// memory, is read once, where it is, as fast as memory gives it. Decoding takes each weight
+  /// once.
+  void (*few)(int64_t m, int64_t n, int64_t k, int64_t block, const T* a, const T* b, int64_t ldb,
+              bool transposed, T alpha, T beta, T* c, int64_t ldc);
+
+  /// The same with a B of bf16 that is widened while it is read; null but for f32.
+  void (*few_of_bf16)(int64_t m, int64_t n, int64_t k, int64_t block, const T* a, const BFloat16* b,
+                      int64_t ldb, bool transposed, T alpha, T beta, T* c, int64_t ldc);
 };
 
-inline constexpr int64_t few_rows = 4;
+inline constexpr int64_t few_rows = 8;
 
 template <class T>
 const Gemm<T>& gemm_avx512();

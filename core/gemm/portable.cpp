@@ -18,6 +18,12 @@ struct Portable {
     std::memcpy(&x, p, sizeof x);
     return x;
   }
+  STRETTO_GEMM_INLINE Vector load(const BFloat16* p) { return load(p, width); }
+  STRETTO_GEMM_INLINE Vector load(const BFloat16* p, int64_t n) {
+    Vector x = set1(T(0));
+    for (int i = 0; i < width && i < n; ++i) x[i] = T(float(p[i]));
+    return x;
+  }
   STRETTO_GEMM_INLINE Vector load(const T* p, int64_t n) {
     Vector x = set1(T(0));
     for (int i = 0; i < width && i < n; ++i) x[i] = p[i];

@@ -19,7 +19,16 @@
 namespace stretto::kernels {
 namespace {
 
-// rows[i][j] becomes rows[j][i]: each round interleaves the first half of the rows with the second.
+// The first n numbers, zeros behind them.
+template <class V>
+STRETTO_GEMM_INLINE typename V::Vector load_first(const BFloat16* p, int64_t n) {
+  BFloat16 all[V::width] = {};
+  for (int64_t i = 0; i < std::min<int64_t>(n, V::width); ++i) all[i] = p[i];
+  return V::load(all);
+}
+
+// rows[i][j] becomes rows[j][i], where V has no faster way: each round interleaves the first half
+// of the rows with the second.
 template <class V, int... j>
 STRETTO_GEMM_INLINE void interleave(const typename V::Vector* from, typename V::Vector* to,
                                     std::integer_sequence<int, j...>) {
@@ -51,7 +60,8 @@ struct Tiles {
   static constexpr int w = V::width, columns = w * vectors;
 
   // n columns of `count` terms that are neighbours in memory, to vectors of columns.
-  STRETTO_GEMM_INLINE void load_turned(const T* b, int64_t ld, int64_t n, int64_t count,
+  template <class B>
+  STRETTO_GEMM_INLINE void load_turned(const B* b, int64_t ld, int64_t n, int64_t count,
                                        Vector* rows) {
     if (count == w && n == w) {
 #pragma GCC unroll 16
@@ -59,7 +69,10 @@ struct Tiles {
     } else {
       for (int i = 0; i < w; ++i) rows[i] = i < n ? V::load(b + i * ld, count) : V::set1(T(0));
     }
-    transpose<V>(rows);
+    if constexpr (requires { V::transpose(rows); })
+      V::transpose(rows);
+    else
+      transpose<V>(rows);
   }
 
   STRETTO_GEMM_TARGET static void pack_b(const T* b, int64_t ld, bool transposed, int64_t k,
@@ -132,60 +145,133 @@ struct Tiles {
       for (int i = 0; i < pointers; ++i) row[i] += by_columns ? stride : 1;
     }
 #pragma GCC unroll 16
-    for (int i = 0; i < R; ++i, c += ldc) finish(sum[i], alpha, beta, c, n);
+    for (int i = 0; i < R; ++i, c += ldc)
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) finish(sum[i][v], alpha, beta, c + v * w, n - v * w);
   }
 
-  // A row of C from its sums.
-  STRETTO_GEMM_INLINE void finish(const Vector* sum, T alpha, T beta, T* c, int64_t n) {
-    const Vector scale = V::set1(alpha), keep = V::set1(beta);
-#pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) {
-      const Vector y = scale * sum[v];
-      const int64_t here = n - v * w;
-      if (here >= w)
-        V::store(c + v * w, beta == T(0) ? y : V::fma(keep, V::load(c + v * w), y));
-      else if (here > 0)
-        V::store(c + v * w, beta == T(0) ? y : V::fma(keep, V::load(c + v * w, here), y), here);
-    }
+  // n ≤ w elements of C from their sums.
+  STRETTO_GEMM_INLINE void finish(Vector sum, T alpha, T beta, T* c, int64_t n) {
+    const Vector y = V::set1(alpha) * sum, keep = V::set1(beta);
+    if (n >= w)
+      V::store(c, beta == T(0) ? y : V::fma(keep, V::load(c), y));
+    else if (n > 0)
+      V::store(c, beta == T(0) ? y : V::fma(keep, V::load(c, n), y), n);
   }
 
-  template <int R>
-  STRETTO_GEMM_TARGET static void few_of(int64_t k, const T* a, int64_t stride, const T* b,
-                                         int64_t ldb, T alpha, T beta, T* c, int64_t ldc,
-                                         int64_t n) {
-    Vector sum[R][vectors];
-#pragma GCC unroll 4
-    for (int i = 0; i < R; ++i)
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) sum[i][v] = V::set1(T(0));
-    for (int64_t p = 0; p < k; p += w) {
-      const int64_t count = std::min<int64_t>(w, k - p);
-#pragma GCC unroll 4
-      for (int v = 0; v < vectors; ++v) {
-        Vector y[w];
-        load_turned(b + v * w * ldb + p, ldb, std::clamp<int64_t>(n - v * w, 0, w), count, y);
-        if (count == w) {
+  // B transposed in memory: w columns at a time, whose next block is fetched meanwhile, as runs of
+  // neighbours.
+  template <class B, int R>
+  STRETTO_GEMM_TARGET static void few_turned(int64_t n, int64_t k, int64_t block, const T* a,
+                                             const B* b, int64_t ldb, T alpha, T beta, T* c,
+                                             int64_t ldc) {
+    constexpr int64_t line = 64 / sizeof(B);
+    for (int64_t j = 0; j < n; j += w)
+      for (int64_t p = 0; p < k; p += block) {
+        const int64_t depth = std::min(block, k - p), steps = (depth + w - 1) / w;
+        const bool last = p + block >= k;
+        const B* const from = b + j * ldb + p;
+        const B* const next = last ? b + (j + w) * ldb : from + block;
+        const int64_t next_rows = std::min<int64_t>(w, last ? n - j - w : n - j);
+        Vector sum[R];
+#pragma GCC unroll 8
+        for (int i = 0; i < R; ++i) sum[i] = V::set1(T(0));
+        for (int64_t q = 0, step = 0; q < depth; q += w, ++step) {
+          if (steps == w && step < next_rows && depth == w * line)
 #pragma GCC unroll 16
-          for (int q = 0; q < w; ++q)
-#pragma GCC unroll 4
-            for (int i = 0; i < R; ++i)
-              sum[i][v] = V::fma(V::set1(a[i * stride + p + q]), y[q], sum[i][v]);
-        } else {
-          for (int q = 0; q < count; ++q)
-#pragma GCC unroll 4
-            for (int i = 0; i < R; ++i)
-              sum[i][v] = V::fma(V::set1(a[i * stride + p + q]), y[q], sum[i][v]);
+            for (int64_t l = 0; l < w; ++l) __builtin_prefetch(next + step * ldb + l * line);
+          else
+            for (int64_t r = step; r < next_rows; r += steps)
+              for (int64_t l = 0; l < depth; l += line) __builtin_prefetch(next + r * ldb + l);
+          const int64_t count = std::min<int64_t>(w, depth - q);
+          const T* const x = a + (p + q) * R;
+          Vector y[w];
+          load_turned(from + q, ldb, std::min<int64_t>(w, n - j), count, y);
+          if (count == w) {
+#pragma GCC unroll 16
+            for (int t = 0; t < w; ++t)
+#pragma GCC unroll 8
+              for (int i = 0; i < R; ++i) sum[i] = V::fma(V::set1(x[t * R + i]), y[t], sum[i]);
+          } else {
+            for (int t = 0; t < count; ++t)
+#pragma GCC unroll 8
+              for (int i = 0; i < R; ++i) sum[i] = V::fma(V::set1(x[t * R + i]), y[t], sum[i]);
+          }
         }
+#pragma GCC unroll 8
+        for (int i = 0; i < R; ++i)
+          finish(sum[i], alpha, p == 0 ? beta : T(1), c + i * ldc + j, n - j);
+      }
+  }
+
+  // B as it is: eight of its rows at a time, and their sums in the first cache.
+  template <class B, int R>
+  STRETTO_GEMM_TARGET static void few_straight(int64_t n, int64_t k, int64_t block, const T* a,
+                                               const B* b, int64_t ldb, T alpha, T beta, T* c,
+                                               int64_t ldc) {
+    constexpr int64_t wide = 512, high = 8;
+    alignas(64) T sums[R][wide];
+    for (int64_t j = 0; j < n; j += wide) {
+      const int64_t here = std::min(wide, n - j);
+      for (int64_t p = 0; p < k; p += block) {
+        const int64_t end = std::min(k, p + block);
+        for (int i = 0; i < R; ++i)
+          for (int64_t x = 0; x < here; x += w) V::store(sums[i] + x, V::set1(T(0)));
+        for (int64_t q = p; q < end; q += high) {
+          const int64_t count = std::min(high, end - q);
+          for (int64_t x = 0; x < here; x += w) {
+            const B* const from = b + q * ldb + j + x;
+            if (count == high && here - x >= w) {
+              Vector y[high];
+#pragma GCC unroll 8
+              for (int t = 0; t < high; ++t) {
+                __builtin_prefetch(from + (t + high) * ldb);
+                y[t] = V::load(from + t * ldb);
+              }
+#pragma GCC unroll 8
+              for (int i = 0; i < R; ++i) {
+                Vector sum = V::load(sums[i] + x);
+#pragma GCC unroll 8
+                for (int t = 0; t < high; ++t) sum = V::fma(V::set1(a[(q + t) * R + i]), y[t], sum);
+                V::store(sums[i] + x, sum);
+              }
+            } else {
+              for (int t = 0; t < count; ++t) {
+                const Vector y = V::load(from + t * ldb, here - x);
+                for (int i = 0; i < R; ++i)
+                  V::store(sums[i] + x,
+                           V::fma(V::set1(a[(q + t) * R + i]), y, V::load(sums[i] + x)));
+              }
+            }
+          }
+        }
+        for (int i = 0; i < R; ++i)
+          for (int64_t x = 0; x < here; x += w)
+            finish(V::load(sums[i] + x), alpha, p == 0 ? beta : T(1), c + i * ldc + j + x,
+                   here - x);
       }
     }
-#pragma GCC unroll 4
-    for (int i = 0; i < R; ++i) finish(sum[i], alpha, beta, c + i * ldc, n);
   }
 
-  static void few(int64_t m, int64_t n, int64_t k, const T* a, int64_t row_stride, const T* b,
-                  int64_t ldb, T alpha, T beta, T* c, int64_t ldc) {
-    constexpr decltype(&few_of<1>) all[few_rows] = {few_of<1>, few_of<2>, few_of<3>, few_of<4>};
-    all[m - 1](k, a, row_stride, b, ldb, alpha, beta, c, ldc, n);
+  template <class B>
+  using Few = void (*)(int64_t, int64_t, int64_t, const T*, const B*, int64_t, T, T, T*, int64_t);
+  template <class B, int... R>
+  static Few<B> choose_few(int64_t rows, bool transposed, std::integer_sequence<int, R...>) {
+    static constexpr Few<B> turned[] = {few_turned<B, R + 1>...},
+                            straight[] = {few_straight<B, R + 1>...};
+    return (transposed ? turned : straight)[rows - 1];
+  }
+  template <class B>
+  static void few(int64_t m, int64_t n, int64_t k, int64_t block, const T* a, const B* b,
+                  int64_t ldb, bool transposed, T alpha, T beta, T* c, int64_t ldc) {
+    const auto run = choose_few<B>(m, transposed, std::make_integer_sequence<int, few_rows>());
+    run(n, k, block, a, b, ldb, alpha, beta, c, ldc);
+  }
+  static constexpr auto few_of_bf16() {
+    if constexpr (sizeof(T) == 4)
+      return few<BFloat16>;
+    else
+      return nullptr;
   }
 
   using Tile = void (*)(int64_t, const T*, int64_t, const T*, int64_t, T, T, T*, int64_t, int64_t);
@@ -206,7 +292,8 @@ struct Tiles {
     }
   }
 
-  static constexpr Gemm<T> kernels{tile_rows, columns, pack_b, pack_a, panel, few};
+  static constexpr Gemm<T> kernels{tile_rows, columns, pack_b,       pack_a,
+                                   panel,     few<T>,  few_of_bf16()};
 };
 
 }  // namespace

@@ -20,9 +20,18 @@ const TileKernels* tile_kernels() {
   return nullptr;
 }
 
+// To the bits of `tile_kernels()`.
+template <class T>
+const FewRows<T>* few_rows_of_tiles() {
+#if defined(__x86_64__)
+  if (has_bf16_vectors()) return isa() >= Isa::amx ? &few_rows_amx<T>() : &few_rows_avx512<T>();
+#endif
+  return nullptr;
+}
+
 namespace {
 
-thread_local Workspace tiles_of_a, tiles_of_b, sums;
+thread_local Workspace tiles_of_a, tiles_of_b, sums, c_before;
 
 template <class F>
 void each(bool threads, int64_t n, int64_t grain, F&& f) {
@@ -50,6 +59,74 @@ STRETTO_CLONES void round_rows(const float* from, int64_t ld, int64_t rows, int6
     }
 }
 
+STRETTO_CLONES uint32_t largest_bits(const float* x, int64_t n) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < n; ++i)
+    most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
+  return most;
+}
+
+// Whether bf16 has room for all of a [rows, columns] as stored.
+bool fits(bool threads, const float* x, int64_t ld, int64_t rows, int64_t columns) {
+  std::atomic<bool> all{true};
+  each(threads, rows, rows_per_chunk(columns), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      if (largest_bits(x + i * ld, columns) >= 0x7f7f8000u) all = false;
+  });
+  return all;
+}
+
+int terms_of(int products) { return products == 6 ? 3 : products == 3 ? 2 : 1; }
+
+// Of a block of k.
+int64_t depth_of(int products, int64_t k) {
+  const int64_t most = products == 1 ? 2 * block_k : block_k;  // as many bytes as of f32
+  return part(round_up(k, tile_k), most, tile_k);
+}
+
+template <class T>
+Pack<T> pack_of(const TileKernels& kernel) {
+  if constexpr (std::is_same_v<T, float>)
+    return kernel.pack_f32;
+  else
+    return kernel.pack_bf16;
+}
+
+// C (+)= A · B of 32 × 32 of C, or what there is of it, from tiles; `keep` is C's factor. The sum
+// goes on from C in the tiles where C is as it was or nothing, whatever the block's place, so that
+// an element's bits do not depend on that.
+struct Adding {
+  const TileKernels& kernel;
+  int products;
+  float alpha, beta;
+
+  bool goes_on() const { return alpha == 1 && (beta == 0 || beta == 1); }
+
+  void operator()(int64_t tiles, const uint16_t* left, int64_t left_half, const uint16_t* right,
+                  int64_t right_half, int64_t rows, int64_t columns, float keep, float* to,
+                  int64_t ld) const {
+    const bool add = goes_on() && keep != 0;
+    if (goes_on() && rows == tile_block && columns == tile_block)
+      return kernel.block(products, tiles, left, left_half, right, right_half, to, ld, add, rows);
+    alignas(64) float part[tile_block * tile_block] = {};
+    for (int64_t r = 0; add && r < rows; ++r)
+      std::copy_n(to + r * ld, columns, part + r * tile_block);
+    kernel.block(products, tiles, left, left_half, right, right_half, part, tile_block, add, rows);
+    if (!goes_on()) return scale_and_add(part, tile_block, rows, columns, keep, to, ld);
+    for (int64_t r = 0; r < rows; ++r) std::copy_n(part + r * tile_block, columns, to + r * ld);
+  }
+
+  void scale_and_add(const float* part, int64_t part_ld, int64_t rows, int64_t columns, float keep,
+                     float* to, int64_t ld) const {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t q = 0; q < columns; ++q) {
+        const float sum = part[r * part_ld + q];
+        float& x = to[r * ld + q];
+        x = keep == 0 ? alpha * sum : keep * x + alpha * sum;
+      }
+  }
+};
+
 template <class T>
 struct Call {
   const TileKernels& kernel;
@@ -59,28 +136,24 @@ struct Call {
   float alpha;
   MatrixRef<T> a, b;
   float beta;
-  float* c;  // null where the result is bf16
+  float* c;  // null where the sums are not kept: then they become `rounded`, or the epilogue's
   int64_t ldc;
-  const BFloat16* bias;
-  BFloat16* rounded;
+  const BFloat16* bias = nullptr;
+  BFloat16* rounded = nullptr;
+  const Epilogue<float>* epilogue = nullptr;
+  int64_t first_column = 0;  // for the epilogue
 
-  int terms() const { return products == 6 ? 3 : products == 3 ? 2 : 1; }
-  Pack<T> pack() const {
-    if constexpr (std::is_same_v<T, float>)
-      return kernel.pack_f32;
-    else
-      return kernel.pack_bf16;
-  }
+  int terms() const { return terms_of(products); }
+  Pack<T> pack() const { return pack_of<T>(kernel); }
 
-  // In turns, as the f32 products (core/gemm/gemm.cpp); a result in bf16 takes one turn, so that
-  // its f32 sums are those of one block of C.
+  // In turns, as the f32 products (core/gemm/gemm.cpp); sums that are not kept take one turn, so
+  // that they are those of one block of C.
   void run() const {
     if (k == 0) return without_terms();
-    const int64_t most_k = products == 1 ? 2 * block_k : block_k;  // as many bytes as of f32
-    const int64_t kc = part(round_up(k, tile_k), most_k, tile_k), blocks = ceil_div(k, kc);
+    const int64_t kc = depth_of_blocks(), blocks = ceil_div(k, kc);
     const int64_t width = round_up(n, tile_block), block_size = width * kc * terms();
     const int64_t at_once = std::max<int64_t>(1, packed_bytes / (block_size * 2));
-    const int64_t turn = rounded ? blocks : part(blocks, at_once, 1), groups = width / tile_block;
+    const int64_t turn = !c ? blocks : part(blocks, at_once, 1), groups = width / tile_block;
     const Blocks c_blocks(threads && num_threads() > 1, m, n, 256, tile_block, tile_block);
     uint16_t* const packed = tiles_of_b.reserve<uint16_t>(block_size * turn);
     for (int64_t first = 0; first < blocks; first += turn) {
@@ -92,20 +165,80 @@ struct Call {
       });
       each(threads, c_blocks.count(), 1, [&](int64_t begin, int64_t end) {
         const Session session(kernel);
-        for (int64_t at = begin; at < end; ++at)
-          block(at / c_blocks.across() * c_blocks.rows, at % c_blocks.across() * c_blocks.columns,
-                c_blocks, first * kc, std::min(k, last * kc), kc, packed);
+        for (int64_t at = begin; at < end; ++at) {
+          const int64_t i = at / c_blocks.across() * c_blocks.rows,
+                        j = at % c_blocks.across() * c_blocks.columns;
+          block(i, j, c_blocks, first * kc, std::min(k, last * kc), kc, packed);
+          if (c && last == blocks)
+            finish(i, j, std::min(c_blocks.rows, m - i), std::min(c_blocks.columns, n - j),
+                   c + i * ldc + j, ldc);
+        }
       });
     }
   }
 
+  int64_t depth_of_blocks() const { return depth_of(products, k); }
+
+  // The same for few rows. False, with C anyhow, where B has what bf16 has no room for.
+  bool run(const FewRows<T>& few) const {
+    char* const rows = tiles_of_a.reserve<char>(few.size(products, m, k));
+    few.pack(products, m, k, a, rows);
+    std::atomic<bool> all{true};
+    const int64_t enough = std::max(n / 32, few_bytes / (k * int64_t(sizeof(T))));
+    const int64_t grain =
+        round_up(std::max(enough, b.transposed ? int64_t(1) : few_columns), tile_block);
+    each(threads, n, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t j = begin; j < end; j += grain)
+        if (!columns_of_few(few, rows, j, std::min(grain, end - j))) all = false;
+    });
+    return all;
+  }
+
+  bool columns_of_few(const FewRows<T>& few, const char* rows, int64_t j, int64_t columns) const {
+    const MatrixRef<T> from = b.from(0, j);
+    const int64_t kc = depth_of_blocks();
+    if constexpr (std::is_same_v<T, float>)
+      if (!fits(false, from.data, b.ld, b.transposed ? columns : k, b.transposed ? k : columns))
+        return false;
+    if (c && adding().goes_on()) {
+      few.run(products, m, columns, k, kc, rows, from.data, b.ld, b.transposed, c + j, ldc,
+              beta != 0);
+      return true;
+    }
+    float* const part = sums.reserve<float>(m * columns);
+    if (!c) {
+      fill(m, columns, j, part, columns);
+      few.run(products, m, columns, k, kc, rows, from.data, b.ld, b.transposed, part, columns,
+              bias != nullptr);
+      finish(0, j, m, columns, part, columns);
+      return true;
+    }
+    for (int64_t p = 0; p < k; p += kc) {
+      const int64_t depth = std::min(kc, k - p);
+      char* const own = tiles_of_b.reserve<char>(few.size(products, m, depth));
+      few.pack(products, m, depth, a.from(0, p), own);
+      few.run(products, m, columns, depth, kc, own, b.from(p, j).data, b.ld, b.transposed, part,
+              columns, false);
+      adding().scale_and_add(part, columns, m, columns, p == 0 ? beta : 1.0f, c + j, ldc);
+    }
+    return true;
+  }
+
+  Adding adding() const { return {kernel, products, alpha, beta}; }
+
   void without_terms() const {
-    for (int64_t i = 0; i < m; ++i)
+    for (int64_t i = 0; i < m; ++i) {
+      float* const row = c ? c + i * ldc : sums.reserve<float>(n);
       for (int64_t j = 0; j < n; ++j)
-        if (rounded)
-          rounded[i * ldc + j] = bias ? bias[j] : BFloat16();
-        else
-          c[i * ldc + j] = beta == 0 ? 0 : beta * c[i * ldc + j];
+        row[j] = c && beta != 0 ? beta * row[j] : bias ? float(bias[j]) : 0.0f;
+      finish(i, 0, 1, n, row, ldc);
+    }
+  }
+
+  // What is done to sums that are ready.
+  void finish(int64_t i, int64_t j, int64_t rows, int64_t columns, float* ready, int64_t ld) const {
+    if (rounded) round_rows(ready, ld, rows, columns, rounded + i * ldc + j, ldc);
+    if (epilogue) (*epilogue)(i, first_column + j, rows, columns, ready, ld);
   }
 
   // 32 columns; those that are not there are zeros.
@@ -124,9 +257,9 @@ struct Call {
     uint16_t* const left = tiles_of_a.reserve<uint16_t>(round_up(rows, tile_block) * kc * terms());
     float *to = c ? c + i * ldc + j : nullptr, keep = beta;
     int64_t ld = ldc;
-    const bool at_once = rounded && end - begin <= kc;  // 32 × 32 by 32 × 32
-    if (rounded) keep = bias ? 1.0f : 0.0f;
-    if (rounded && !at_once) {
+    const bool at_once = !c && end - begin <= kc;  // 32 × 32 by 32 × 32
+    if (!c) keep = bias ? 1.0f : 0.0f;
+    if (!c && !at_once) {
       to = sums.reserve<float>(rows * columns);
       ld = columns;
       fill(rows, columns, j, to, ld);
@@ -145,86 +278,50 @@ struct Call {
                         wide = std::min(tile_block, columns - y);
           const uint16_t* const upper = left + x / tile_side * half;
           if (!at_once) {
-            add(tiles, upper, right, half, high, wide, p == 0 ? keep : 1.0f, to + x * ld + y, ld);
+            adding()(tiles, upper, half, right, half, high, wide, p == 0 ? keep : 1.0f,
+                     to + x * ld + y, ld);
             continue;
           }
           alignas(64) float part[tile_block * tile_block];
           fill(tile_block, wide, j + y, part, tile_block);
           kernel.block(1, tiles, upper, half, right, half, part, tile_block, keep != 0, high);
-          round_rows(part, tile_block, high, wide, rounded + (i + x) * ldc + j + y, ldc);
+          finish(i + x, j + y, high, wide, part, tile_block);
         }
     }
-    if (rounded && !at_once) round_rows(to, ld, rows, columns, rounded + i * ldc + j, ldc);
+    if (!c && !at_once) finish(i, j, rows, columns, to, ld);
   }
 
   void fill(int64_t rows, int64_t columns, int64_t j, float* to, int64_t ld) const {
     for (int64_t r = 0; bias && r < rows; ++r)
       for (int64_t q = 0; q < columns; ++q) to[r * ld + q] = float(bias[j + q]);
   }
-  // 32 × 32 of C, or what there is of it. The sum goes on from C in the tiles where C is as it was
-  // or nothing, whatever the block's place, so that an element's bits do not depend on that.
-  void add(int64_t tiles, const uint16_t* left, const uint16_t* right, int64_t half, int64_t rows,
-           int64_t columns, float keep, float* to, int64_t ld) const {
-    const bool goes_on = alpha == 1 && (beta == 0 || beta == 1);
-    const bool whole = goes_on && rows == tile_block && columns == tile_block;
-    if (whole)
-      return kernel.block(products, tiles, left, half, right, half, to, ld, keep != 0, rows);
-    alignas(64) float part[tile_block * tile_block] = {};
-    if (goes_on && keep != 0)
-      for (int64_t r = 0; r < rows; ++r)
-        std::memcpy(part + r * tile_block, to + r * ld, size_t(columns) * sizeof(float));
-    kernel.block(products, tiles, left, half, right, half, part, tile_block, goes_on && keep != 0,
-                 rows);
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t q = 0; q < columns; ++q) {
-        const float sum = part[r * tile_block + q];
-        float& x = to[r * ld + q];
-        x = goes_on ? sum : keep == 0 ? alpha * sum : keep * x + alpha * sum;
-      }
-  }
 };
-
-STRETTO_CLONES uint32_t largest_bits(const float* x, int64_t n) {
-  uint32_t most = 0;
-  for (int64_t i = 0; i < n; ++i)
-    most = std::max(most, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
-  return most;
-}
-
-// Whether bf16 has room for all of a [rows, columns] as stored.
-bool fits(bool threads, const float* x, int64_t ld, int64_t rows, int64_t columns) {
-  std::atomic<bool> all{true};
-  each(threads, rows, rows_per_chunk(columns), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      if (largest_bits(x + i * ld, columns) >= 0x7f7f8000u) all = false;
-  });
-  return all;
-}
 
 }  // namespace
 
 bool tiles_gemm(bool threads, int products, int64_t m, int64_t n, int64_t k, float alpha,
-                MatrixRef<float> a, MatrixRef<float> b, float beta, float* c, int64_t ldc) {
+                MatrixRef<float> a, MatrixRef<float> b, float beta, float* c, int64_t ldc,
+                const Epilogue<float>* epilogue) {
   const TileKernels* const kernel = tile_kernels();
-  if (!kernel || !fits(threads, a.data, a.ld, a.transposed ? k : m, a.transposed ? m : k) ||
-      !fits(threads, b.data, b.ld, b.transposed ? n : k, b.transposed ? k : n))
+  if (!kernel || !fits(threads, a.data, a.ld, a.transposed ? k : m, a.transposed ? m : k))
     return false;
-  for (int64_t j = 0; j < n; j += most_columns)
-    Call<float>{*kernel,
-                threads,
-                products,
-                m,
-                std::min(most_columns, n - j),
-                k,
-                alpha,
-                a,
-                b.from(0, j),
-                beta,
-                c + j,
-                ldc,
-                nullptr,
-                nullptr}
-        .run();
+  const auto call = [&](int64_t j, int64_t columns) {
+    return Call<float>{*kernel,      threads, products, m,   columns, k,       alpha,    a,
+                       b.from(0, j), beta,    c + j,    ldc, nullptr, nullptr, epilogue, j};
+  };
+  if (const auto* few = m <= most_few_rows(products) ? few_rows_of_tiles<float>() : nullptr) {
+    const bool kept = beta != 0;  // as B is looked at while it is read
+    float* const before = kept ? c_before.reserve<float>(m * n) : nullptr;
+    for (int64_t i = 0; kept && i < m; ++i) std::copy_n(c + i * ldc, n, before + i * n);
+    if (call(0, n).run(*few)) {
+      if (epilogue) (*epilogue)(0, 0, m, n, c, ldc);
+      return true;
+    }
+    for (int64_t i = 0; kept && i < m; ++i) std::copy_n(before + i * n, n, c + i * ldc);
+    return false;
+  }
+  if (!fits(threads, b.data, b.ld, b.transposed ? n : k, b.transposed ? k : n)) return false;
+  for (int64_t j = 0; j < n; j += most_columns) call(j, std::min(most_columns, n - j)).run();
   return true;
 }
 
@@ -234,26 +331,37 @@ namespace {
 
 void bf16_product(bool threads, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<BFloat16> a,
                   MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc, const BFloat16* bias,
-                  BFloat16* rounded) {
+                  BFloat16* rounded, const Epilogue<float>* epilogue = nullptr) {
   const kernels::TileKernels* kernel = kernels::tile_kernels();
   if (!kernel) fail("gemm", "no products of bf16 by ", cpu_description());
   if (m == 0) return;
+  const auto call = [&](int64_t j, int64_t columns) {
+    return kernels::Call<BFloat16>{*kernel,
+                                   threads,
+                                   1,
+                                   m,
+                                   columns,
+                                   k,
+                                   alpha,
+                                   a,
+                                   b.from(0, j),
+                                   beta,
+                                   c ? c + j : nullptr,
+                                   ldc,
+                                   bias ? bias + j : nullptr,
+                                   rounded ? rounded + j : nullptr,
+                                   epilogue,
+                                   j};
+  };
+  const auto* few = m <= kernels::most_few_rows(1) && k > 0 && n > 0
+                        ? kernels::few_rows_of_tiles<BFloat16>()
+                        : nullptr;
+  if (few) {
+    call(0, n).run(*few);
+    return;
+  }
   for (int64_t j = 0; j < n; j += kernels::most_columns)
-    kernels::Call<BFloat16>{*kernel,
-                            threads,
-                            1,
-                            m,
-                            std::min(kernels::most_columns, n - j),
-                            k,
-                            alpha,
-                            a,
-                            b.from(0, j),
-                            beta,
-                            c ? c + j : nullptr,
-                            ldc,
-                            bias ? bias + j : nullptr,
-                            rounded ? rounded + j : nullptr}
-        .run();
+    call(j, std::min(kernels::most_columns, n - j)).run();
 }
 
 }  // namespace
@@ -275,4 +383,80 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, Matri
   bf16_product(true, m, n, k, 1, a, b, 0, nullptr, ldc, bias, c);
 }
 
+void gemm_parallel(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, MatrixRef<BFloat16> b,
+                   const Epilogue<float>& epilogue) {
+  bf16_product(true, m, n, k, 1, a, b, 0, nullptr, n, nullptr, nullptr, &epilogue);
+}
+
+// ---------------------------------------------------------------------------- packed once
+
+namespace kernels {
+namespace {
+
+// Tiles of all of k of 16 rows of A or columns of B.
+int64_t tiles_across(int64_t k, int terms) { return tile_size * ceil_div(k, tile_k) * terms; }
+
+template <class T>
+bool has_room(MatrixRef<T> x, int64_t rows, int64_t columns) {
+  if (x.transposed) std::swap(rows, columns);
+  if constexpr (std::is_same_v<T, float>)
+    return fits(false, x.data, x.ld, rows, columns);
+  else
+    return true;
+}
+
+}  // namespace
+
+int64_t packed_tiles_bytes(int products, int64_t k, int64_t n) {
+  return round_up(n, tile_block) / tile_side * tiles_across(k, terms_of(products)) * 2;
+}
+
+template <class T>
+bool pack_tiles(int products, int64_t k, int64_t n, MatrixRef<T> b, uint16_t* tiles) {
+  if (!has_room(b, k, n)) return false;
+  const int terms = terms_of(products);
+  const int64_t groups = ceil_div(n, tile_side), size = tiles_across(k, terms);
+  pack_of<T> (*tile_kernels())(b.data, b.ld, b.transposed, true, n, k, terms, tiles);
+  if (groups % 2) std::memset(tiles + groups * size, 0, size_t(size) * 2);
+  return true;
+}
+
+template <class T>
+bool packed_tiles_gemm(int products, int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a,
+                       int64_t k_of_b, const uint16_t* tiles, int64_t p, int64_t j, float beta,
+                       float* c, int64_t ldc) {
+  if (!has_room(a, m, k)) return false;
+  const TileKernels& kernel = *tile_kernels();
+  const int terms = terms_of(products);
+  const int64_t kc = depth_of(products, k), across = tiles_across(k_of_b, terms);
+  const Adding adding{kernel, products, alpha, beta};
+  uint16_t* const left = tiles_of_a.reserve<uint16_t>(round_up(m, tile_block) * kc * terms);
+  const Session session(kernel);
+  for (int64_t q = 0; q < k; q += kc) {
+    const int64_t depth = std::min(kc, k - q), half = tiles_across(depth, terms);
+    const int64_t groups = ceil_div(m, tile_side);
+    const MatrixRef<T> from = a.from(0, q);
+    pack_of<T>(kernel)(from.data, from.ld, !a.transposed, false, m, depth, terms, left);
+    if (groups % 2) std::memset(left + groups * half, 0, size_t(half) * 2);
+    const uint16_t* const right = tiles + tiles_across(p + q, terms);
+    const float keep = q == 0 ? beta : 1.0f;
+    for (int64_t y = 0; y < n; y += tile_block)
+      for (int64_t x = 0; x < m; x += tile_block) {
+        const int64_t high = std::min(tile_block, m - x), wide = std::min(tile_block, n - y);
+        adding(ceil_div(depth, tile_k), left + x / tile_side * half, half,
+               right + (j + y) / tile_side * across, across, high, wide, keep, c + x * ldc + y,
+               ldc);
+      }
+  }
+  return true;
+}
+
+template bool pack_tiles(int, int64_t, int64_t, MatrixRef<float>, uint16_t*);
+template bool pack_tiles(int, int64_t, int64_t, MatrixRef<BFloat16>, uint16_t*);
+template bool packed_tiles_gemm(int, int64_t, int64_t, int64_t, float, MatrixRef<float>, int64_t,
+                                const uint16_t*, int64_t, int64_t, float, float*, int64_t);
+template bool packed_tiles_gemm(int, int64_t, int64_t, int64_t, float, MatrixRef<BFloat16>, int64_t,
+                                const uint16_t*, int64_t, int64_t, float, float*, int64_t);
+
+}  // namespace kernels
 }  // namespace stretto

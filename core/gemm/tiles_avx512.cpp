@@ -2,103 +2,22 @@
 #include "core/gemm/tiles.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#include <algorithm>
 #include <cstring>
 
 #include "core/gemm/tile_products.h"
-
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored \
-    "-Wmaybe-uninitialized"  // false alarms in immintrin.h (GCC bug 105593)
-#endif
-#define STRETTO_BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
-#define STRETTO_BF16_INLINE STRETTO_BF16_TARGET __attribute__((always_inline)) static inline
+#include "core/gemm/tile_vectors.h"
 
 namespace stretto::kernels {
 namespace {
 
-STRETTO_BF16_INLINE uint32_t first(int64_t n) {
-  return n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1;
-}
-
-// 32 numbers, of k or of two rows of 16, to terms.
-STRETTO_BF16_INLINE void split(__m512 low, __m512 high, int terms, __m512i* out) {
-  for (int t = 0;; ++t) {
-    const __m512i term = (__m512i)_mm512_cvtne2ps_pbh(high, low);
-    out[t] = term;
-    if (t + 1 == terms) return;
-    const __m256i l = _mm512_castsi512_si256(term), h = _mm512_extracti64x4_epi64(term, 1);
-    low = _mm512_sub_ps(low, (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(l), 16));
-    high = _mm512_sub_ps(high, (__m512)_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-  }
-}
-STRETTO_BF16_INLINE void fetch(const float* p, const float* q, uint32_t n, uint32_t m, int terms,
-                               __m512i* out) {
-  split(_mm512_maskz_loadu_ps(__mmask16(n), p), _mm512_maskz_loadu_ps(__mmask16(m), q), terms, out);
-}
-STRETTO_BF16_INLINE void fetch(const BFloat16* p, const BFloat16* q, uint32_t n, uint32_t m, int,
-                               __m512i* out) {
-  // Loads of 16-bit elements under a mask are slow.
-  const __m256i low = n == 0xffff ? _mm256_loadu_si256((const __m256i*)p)
-                                  : _mm256_maskz_loadu_epi16(__mmask16(n), p);
-  const __m256i high = m == 0xffff ? _mm256_loadu_si256((const __m256i*)q)
-                                   : _mm256_maskz_loadu_epi16(__mmask16(m), q);
-  out[0] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-}
-
-STRETTO_BF16_INLINE void transpose(__m512i* r) {  // 16 × 16 of 32 bits
-  __m512i t[16];
-  for (int i = 0; i < 8; ++i) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
-    t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
-    t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
-    t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
-  }
-  for (int i = 0; i < 8; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88);
-    r[8 + i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd);
-  }
-}
-
 template <class T, int terms, bool along_k, bool turn>
 STRETTO_BF16_TARGET void pack_as(const T* x, int64_t ld, int64_t outer, int64_t k,
                                  uint16_t* tiles) {
-  alignas(64) uint16_t alternate[32];  // one of the low half, one of the high
-  for (int i = 0; i < 16; ++i) {
-    alternate[2 * i] = uint16_t(i);
-    alternate[2 * i + 1] = uint16_t(16 + i);
-  }
-  const __m512i weave = _mm512_load_si512(alternate);
   for (int64_t o = 0; o < outer; o += tile_side)
     for (int64_t p = 0; p < k; p += tile_k, tiles += terms * tile_size) {
-      __m512i rows[terms][16], one[terms];
-#pragma GCC unroll 16
-      for (int r = 0; r < 16; ++r) {
-        if constexpr (along_k) {
-          const T* from = x + (o + r) * ld + p;
-          const uint32_t here = o + r < outer ? first(k - p) : 0;
-          fetch(from, from + 16, here & 0xffff, here >> 16, terms, one);
-        } else {
-          const T* from = x + (p + 2 * r) * ld + o;
-          const uint32_t here = first(std::min<int64_t>(16, outer - o));
-          fetch(from, from + ld, p + 2 * r < k ? here : 0, p + 2 * r + 1 < k ? here : 0, terms,
-                one);
-          for (int t = 0; t < terms; ++t) one[t] = _mm512_permutexvar_epi16(weave, one[t]);
-        }
-        for (int t = 0; t < terms; ++t) rows[t][r] = one[t];
-      }
+      __m512i rows[terms][16];
+      load_tile<T, terms, along_k>(along_k ? x + o * ld + p : x + p * ld + o, ld, outer - o, k - p,
+                                   rows);
       for (int t = 0; t < terms; ++t) {
         if (turn) transpose(rows[t]);
         for (int r = 0; r < 16; ++r)

@@ -8,10 +8,12 @@
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
+#include <map>
 #include <sstream>
 
 #include "autograd/tape.h"
 #include "core/available_memory.h"
+#include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "core/storage.h"
 #include "examples/common/interrupt.h"
@@ -19,6 +21,14 @@
 
 namespace stretto::examples {
 namespace {
+
+const std::map<std::string, Float32MatmulPrecision>& precisions() {
+  static const std::map<std::string, Float32MatmulPrecision> all{
+      {"high", Float32MatmulPrecision::high},
+      {"highest", Float32MatmulPrecision::highest},
+      {"medium", Float32MatmulPrecision::medium}};
+  return all;
+}
 
 void check(const RunOptions& o, int64_t steps) {
   require_range("--threads", o.threads, 0, 256);
@@ -75,6 +85,9 @@ void describe(CLI::App& app, RunOptions& o) {
   app.add_option("--threads", o.threads, "Threads (0: all cores)");
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_flag("--cuda-graph", o.cuda_graph, "On a GPU: each step as one launch");
+  app.add_option("--matmul-precision", o.matmul_precision,
+                 "On a CPU, of products of f32: highest, or high or medium, which AMX makes of two "
+                 "numbers of bf16 or of one (medium: AVX-512 with bf16 too)");
   app.add_option("--save-every", o.save_every, "Steps between checkpoints");
   app.add_option("--evaluate-every", o.evaluate_every,
                  "Steps between evaluations (0: twenty in all)");
@@ -119,6 +132,8 @@ Device TrainingRun::use_device(int64_t steps, double least_bytes,
   });
   if (device.is_cpu()) check_memory(least_bytes, smaller);
   if (run_.threads > 0) set_num_threads(int(run_.threads));
+  set_float32_matmul_precision(
+      find_name(precisions(), "--matmul-precision", run_.matmul_precision));
   set_anomaly_detection(run_.anomaly);
   return device;
 }

@@ -30,6 +30,7 @@ struct RunOptions {
   int64_t threads = 0;
   std::string device = "cpu";
   bool cuda_graph = false;
+  std::string matmul_precision = "highest";  // Float32MatmulPrecision
   int64_t save_every = 100;
   int64_t evaluate_every = 0;
   bool anomaly = false;
@@ -76,7 +77,8 @@ class TrainingRun {
   /// Names in the folder that are replaced, but for those of a training.
   virtual std::vector<std::string> files() const = 0;
 
-  /// Checks the options here, sets threads and anomaly detection, and returns the device.
+  /// Checks the options here, sets threads, the precision of products and anomaly detection, and
+  /// returns the device.
   Device use_device(int64_t steps, double least_bytes, const std::string& smaller) const;
   std::string path(const std::string& name) const;
   std::string checkpoint() const { return path("checkpoint.safetensors"); }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "autograd/replay.h"
 #include "core/gpu_runtime.h"
 #include "nn/init.h"
+#include "ops/attention/elu_features.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -36,7 +36,7 @@ Favor::Options checked(Favor::Options o) {
 }  // namespace
 
 Tensor EluPlusOne::operator()(const Tensor& x, Side, const Tensor&) const {
-  return relu(x) + exp(clamp(x, -std::numeric_limits<double>::infinity(), 0));
+  return elu_features(x);
 }
 
 ReluFeatures::ReluFeatures(Module& parent, HeadShape, double epsilon_)

@@ -53,9 +53,9 @@ std::shared_ptr<KeyValueRoom> room_for(const KeyValueCache& cache, int64_t more)
   const int64_t have = cache.k.size(2), n = have + more;
   const int64_t capacity = n + std::max<int64_t>(n / 4, 32);
   const auto larger = [&](const Tensor& x) {
-    // Zeros, as reorder() takes the rows that nobody has yet as well.
-    Tensor y = zeros(with_rows(x.shape(), capacity), options_of(x));
+    Tensor y = empty(with_rows(x.shape(), capacity), options_of(x));
     y.slice(2, 0, have).copy_(x);
+    y.slice(2, have).zero_();  // as reorder() takes the rows that nobody has yet as well
     return y;
   };
   return std::make_shared<KeyValueRoom>(larger(cache.k), larger(cache.v), n);

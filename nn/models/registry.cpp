@@ -32,7 +32,7 @@ void add_conv(const Settings& s, LayerOptions& layer, InputOptions&) {
 }
 
 std::vector<PositionEntry> make_positions() {
-  const std::string yes = "yes", no = "–", computed = "computed";
+  const std::string yes = "yes", no = "–", beside = "beside its bias", computed = "computed";
   using L = LayerOptions;
   using I = InputOptions;
   return {
@@ -82,7 +82,7 @@ std::vector<PositionEntry> make_positions() {
            }},
       {.name = "shaw",
        .makes = "`shaw_relative`: tables on keys and values (Shaw et al. 2018)",
-       .fused = no,
+       .fused = yes,
        .beyond = "clip",
        .add = [](const Settings& s, L& l,
                  I&) { l.position = shaw_relative({.clip = reach(s, 16)}); }},
@@ -122,7 +122,7 @@ std::vector<PositionEntry> make_positions() {
                  I&) { l.position = kerple({.kind = Kerple::Kind::power}); }},
       {.name = "fire",
        .makes = "`fire`: a small network of the lag (Li et al. 2024)",
-       .fused = no,
+       .fused = beside,
        .beyond = computed,
        .add = [](const Settings& s, L& l,
                  I&) { l.position = fire({.length = double(reach(s, s.length))}); }},
@@ -143,7 +143,7 @@ std::vector<PositionEntry> make_positions() {
       {.name = "bert",
        .makes = "`bert_relative`: Hugging Face's relative_key_query; relative_key by "
                 "`keys_too = false` (Huang et al. 2020)",
-       .fused = "keys alone",
+       .fused = beside,
        .beyond = "error",
        .add =
            [](const Settings& s, L& l, I&) {
@@ -151,7 +151,7 @@ std::vector<PositionEntry> make_positions() {
            }},
       {.name = "deberta",
        .makes = "`disentangled`: content to position and back (He et al. 2021)",
-       .fused = no,
+       .fused = beside,
        .beyond = "clip",
        .add =
            [](const Settings& s, L& l, I&) {
@@ -162,7 +162,7 @@ std::vector<PositionEntry> make_positions() {
        .sides = Sides::two_sided,
        .memory = false,
        .plane = true,
-       .fused = no,
+       .fused = beside,
        .beyond = "error: one window",
        .add = [](const Settings& s, L& l,
                  I&) { l.position = window_bias({.height = s.plane[0], .width = s.plane[1]}); }},
@@ -171,7 +171,7 @@ std::vector<PositionEntry> make_positions() {
        .sides = Sides::two_sided,
        .memory = false,
        .plane = true,
-       .fused = no,
+       .fused = beside,
        .beyond = "error: one image",
        .add = [](const Settings& s, L& l,
                  I&) { l.position = grid_relative({.height = s.plane[0], .width = s.plane[1]}); }},

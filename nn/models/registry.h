@@ -48,7 +48,7 @@ struct PositionEntry {
   bool memory = true;  // works with the memory of TransformerXL; all work with a cache
   bool plane = false;  // needs PositionSettings::plane
   bool pairs = false;  // turns pairs of numbers: needs an even number in a head
-  std::string fused;   // whether softmax attention has the fused form: "yes", "–", "keys alone"
+  std::string fused;  // whether softmax attention needs no M × N numbers: "yes", "beside its bias"
   std::string beyond;  // what happens past the trained length
   void (*add)(const PositionSettings&, LayerOptions&, InputOptions&) = nullptr;
 };

@@ -23,14 +23,11 @@ AttentionOptions widened(AttentionOptions o) {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions o) {
   if (o.dropout > 0 && !o.dropout_key) o.dropout_key = next_random_key();
   check_attention(q, k, v, o);
-  const bool can_fuse = fused_attention_covers(q, o);
-  if (widens(q) && !(can_fuse && o.form != Form::composed && fused_attention_takes(bf16)))
+  const bool fused = q.device().is_cpu() && o.form != Form::composed;
+  check(fused || o.form != Form::fused, op, "no fused form for CUDA tensors; use Form::composed");
+  if (widens(q) && !(fused && fused_attention_takes(bf16)))
     return attention(q.to(f32), k.to(f32), v.to(f32), widened(std::move(o))).to(bf16);
-  check(o.form != Form::fused || can_fuse, op,
-        "no fused form for these options (a value table, a dense bias, or CUDA tensors); use "
-        "Form::composed");
-  if (o.form == Form::composed || !can_fuse) return composed_attention(q, k, v, o);
-  return fused_attention(q, k, v, o);
+  return fused ? fused_attention(q, k, v, o) : composed_attention(q, k, v, o);
 }
 
 Tensor attention_scores(const Tensor& q, const Tensor& k, AttentionOptions o) {

@@ -7,14 +7,11 @@
 
 namespace stretto {
 
-/// Whether the fused form computes these options.
-bool fused_attention_covers(const Tensor& q, const AttentionOptions& options);
-
-/// Whether it does so in this dtype as it is: bf16 where there are products of bf16
+/// Whether the fused form computes in this dtype as it is: bf16 where there are products of bf16
 /// (core/gemm/gemm.h).
 bool fused_attention_takes(DType type);
 
-/// Arguments are checked and options completed by attention().
+/// Arguments are checked and options completed by attention(). On the CPU.
 Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                        const AttentionOptions& options);
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/gemm/gemm.h"
-#include "ops/attention/attention_terms.h"
-#include "ops/attention/heads.h"
+#include "core/gemm/packed.h"
+#include "ops/attention/attention_problem.h"
 #include "ops/create.h"
 #include "ops/loops.h"
 #include "ops/rows.h"
@@ -28,6 +28,25 @@ namespace {
 template <class T>
 STRETTO_CLONES void add_row(T* s, const T* p, int64_t n) {
   for (int64_t j = 0; j < n; ++j) s[j] += p[j];
+}
+
+template <class T>
+STRETTO_CLONES void add_constant(T* s, T c, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) s[j] += c;
+}
+
+// The same of elements `stride` apart.
+template <class T, class S>
+STRETTO_CLONES void add_bias(T* s, const S* bias, int64_t stride, int64_t n) {
+  if (stride == 1)
+    for (int64_t j = 0; j < n; ++j) s[j] += convert<T>(bias[j]);
+  else
+    for (int64_t j = 0; j < n; ++j) s[j] += convert<T>(bias[j * stride]);
+}
+
+template <class T>
+STRETTO_CLONES T sum_row(const T* s, int64_t n) {
+  return rows::sum<T>(n, [&](int64_t j) { return s[j]; });
 }
 
 template <class T>
@@ -51,7 +70,7 @@ template <class T>
 STRETTO_CLONES RowWeights<T> softmax_in_place(T* s, int64_t n) {
   const T top = rows::max<T>(n, [&](int64_t j) { return s[j]; });
   const T shift = top == -std::numeric_limits<T>::infinity() ? T(0) : top;
-  for (int64_t j = 0; j < n; ++j) s[j] = math::exp(s[j] - shift);
+  for (int64_t j = 0; j < n; ++j) s[j] = math::exp_negative(s[j] - shift);
   const T total = rows::sum<T>(n, [&](int64_t j) { return s[j]; });
   const T scale = total == T(0) ? T(0) : T(1) / total;
   for (int64_t j = 0; j < n; ++j) s[j] *= scale;
@@ -61,7 +80,7 @@ STRETTO_CLONES RowWeights<T> softmax_in_place(T* s, int64_t n) {
 // The same weights again, to the bit.
 template <class T>
 STRETTO_CLONES void softmax_again(T* s, int64_t n, RowWeights<T> row) {
-  for (int64_t j = 0; j < n; ++j) s[j] = math::exp(s[j] - row.shift) * row.scale;
+  for (int64_t j = 0; j < n; ++j) s[j] = math::exp_negative(s[j] - row.shift) * row.scale;
 }
 
 template <class T>
@@ -76,102 +95,32 @@ STRETTO_CLONES void softmax_gradient(const T* w, T* ds, int64_t n) {
   for (int64_t j = 0; j < n; ++j) ds[j] = w[j] * (ds[j] - dot);
 }
 
-template <class S, class T>
-STRETTO_CLONES void round_row(S* to, const T* from, T factor, int64_t n) {
-  for (int64_t j = 0; j < n; ++j) to[j] = convert<S>(from[j] * factor);
-}
-
-// Everything that forward and backward have in common.
-struct Problem {
-  int64_t batch, heads, groups, m, n, d, dv;
-  double scale;
-  AttentionMask mask;  // its padding u8, contiguous
-  double dropout;
-  std::optional<RandomKey> dropout_key;
-  int64_t first = 0, width = 0;  // relative positions first … first + width − 1 have rows
-  uint32_t drop_below = 0;
-  double keep_scale = 1;
-
-  int64_t block_rows() const { return n > 4096 ? 16 : n > 1024 ? 32 : 64; }
-  int64_t per_group() const { return heads / groups; }
-  int64_t position(int64_t i) const { return i + n - m; }
-};
-
-// The differentiable operands, in the order in which the tape has them: position, rows and lag_bias
-// may be undefined. Also their gradients.
-struct Operands {
-  Tensor q, k, v;
-  Tensor position;        // [B, H, M, D]
-  Tensor rows, lag_bias;  // [H or 1, width, D] and [H or 1, width]; f32 where the others are bf16
-
-  Tensors list() const { return {q, k, v, position, rows, lag_bias}; }
-  static Operands of(const Tensors& x) { return {x[0], x[1], x[2], x[3], x[4], x[5]}; }
-  // Off the tape, rows contiguous; `rows` as [1, H or 1, width, D] in q's dtype, so that all look
-  // alike.
-  Operands for_kernels() const {
-    return {rows_contiguous(q),
-            rows_contiguous(k),
-            rows_contiguous(v),
-            rows_contiguous(position),
-            rows.defined() ? rows_contiguous(rows.detach().to(q.dtype()).unsqueeze(0)) : Tensor(),
-            lag_bias.defined() ? lag_bias.detach().contiguous() : Tensor()};
-  }
-};
-
-// The strip of one block of queries of a head.
-struct Strip {
-  int64_t b, h;
-  int64_t i0, rows;  // queries
-  int64_t j0, keys;  // keys that any of them sees
-  int64_t band() const { return keys + rows - 1; }
-};
-
-Strip strip_of(const Problem& p, int64_t b, int64_t h, int64_t i0) {
-  const int64_t rows = std::min(p.block_rows(), p.m - i0);
-  const KeyRange low = visible_keys(p.position(i0), p.n, p.mask);
-  const KeyRange high = visible_keys(p.position(i0 + rows - 1), p.n, p.mask);
-  return {b, h, i0, rows, low.begin, std::max<int64_t>(0, high.end - low.begin)};
-}
-
-// f(strip) for each block of queries of a head.
-template <class F>
-void each_strip(const Problem& p, int64_t b, int64_t h, F&& f) {
-  for (int64_t i0 = 0; i0 < p.m; i0 += p.block_rows()) f(strip_of(p, b, h, i0));
-}
-
-// A result [B, H, L, D] of dtype S, the rows of one head at a time in T: where they are, or a copy.
+// Rows of a head or of its table, [rows, width] or turned over, as an operand of the products of
+// its strips: packed once where there are several.
 template <class S>
-class HeadRows {
-  using T = compute_t<S>;
-
+class HeadOperand {
  public:
-  explicit HeadRows(const Tensor& x) : there_(heads_of<S>(x)) {
-    if (!x.defined() || std::is_same_v<S, T>) return;
-    length_ = x.size(2);
-    width_ = x.size(3);
-    copy_ = empty({length_, width_}, {.dtype = dtype_of<T>(), .device = cpu});
+  HeadOperand(const Problem& p, const Heads<S>& x, int64_t rows, int64_t width, bool turned)
+      : x_(x), k_(turned ? width : rows), n_(turned ? rows : width), turned_(turned) {
+    if (p.m > p.block_rows()) bytes_ = PackedB<S>::bytes(k_, n_, turned);
   }
-
-  Heads<T> rows() const {
-    if constexpr (std::is_same_v<S, T>)
-      return there_;
-    else
-      return there_ ? Heads<T>{copy_.data<T>(), 0, 0, std::max<int64_t>(width_, 1)} : Heads<T>{};
-  }
-  void store(int64_t b, int64_t h) const {
-    if constexpr (!std::is_same_v<S, T>)
-      for (int64_t i = 0; there_ && i < length_; ++i)
-        round_row(there_.at(b, h, i), copy_.data<T>() + i * width_, T(1), width_);
-  }
-  // A copy's rows are zeros again.
-  void clear() const {
-    if (copy_.defined()) copy_.fill_(0);
+  const PackedB<S>& of(int64_t b, int64_t h) {
+    const S* const data = x_.at(b, h);
+    if (data == packed_) return operand_;
+    if (bytes_ && !memory_.defined()) memory_ = empty({bytes_}, {.dtype = u8, .device = cpu});
+    operand_.pack(k_, n_, {data, x_.row, turned_}, bytes_ ? memory_.raw_data() : nullptr);
+    packed_ = data;
+    return operand_;
   }
 
  private:
-  Heads<S> there_;
-  int64_t length_ = 0, width_ = 0;
-  Tensor copy_;
+  const Heads<S> x_;
+  const int64_t k_, n_;
+  const bool turned_;
+  int64_t bytes_ = 0;
+  Tensor memory_;
+  PackedB<S> operand_;
+  const S* packed_ = nullptr;
 };
 
 // What one thread computes with.
@@ -183,44 +132,46 @@ class Worker {
   Worker(const Problem& p, const Operands& x)
       : p_(p),
         q_(heads_of<S>(x.q)),
-        k_(heads_of<S>(x.k)),
-        v_(heads_of<S>(x.v)),
+        k_(p, heads_of<S>(x.k), p.n, p.d, false),
+        k_turned_(p, heads_of<S>(x.k), p.n, p.d, true),
+        v_(p, heads_of<S>(x.v), p.n, p.dv, false),
+        v_turned_(p, heads_of<S>(x.v), p.n, p.dv, true),
         position_(x.position.defined() ? heads_of<S>(x.position) : q_),
-        rows_(heads_of<S>(x.rows)),
+        keys_(p, x.rows, p.keys, p.d),
+        values_(p, x.value_rows, p.values, p.dv),
         lag_bias_(x.lag_bias.defined() ? x.lag_bias.data<T>() : nullptr),
-        shared_rows_(x.rows.defined() && x.rows.size(1) == 1),
-        shared_bias_(x.lag_bias.defined() && x.lag_bias.size(0) == 1),
+        lag_bias_head_(x.lag_bias.defined() && x.lag_bias.size(0) > 1 ? p.width : 0),
+        bias_(p, x.bias),
         padding_(p.mask.key_padding.defined() ? p.mask.key_padding.data<uint8_t>() : nullptr) {
     int64_t most_keys = 0;
     each_strip(p, 0, 0, [&](const Strip& s) { most_keys = std::max(most_keys, s.keys); });
     const int64_t rows = std::min(p.block_rows(), p.m);
+    const int64_t most_band = std::max<int64_t>(0, most_keys + rows - 1);
+    const int64_t band = std::min(std::max(keys_.count, values_.count), most_band);
     const TensorOptions options{.dtype = dtype_of<T>(), .device = cpu};
     weights_ = empty({rows, most_keys}, options);
     gradient_ = empty({rows, most_keys}, options);
-    band_ = empty({rows, std::max<int64_t>(0, most_keys + rows - 1)}, options);
+    band_ = empty({rows, band}, options);
     if (!std::is_same_v<S, T>)
-      rounded_ = empty(band_.shape(), {.dtype = dtype_of<S>(), .device = cpu});
+      rounded_ = empty({rows, std::max(most_keys, band)}, {.dtype = dtype_of<S>(), .device = cpu});
     if (p.dropout > 0) draws_.resize(size_t(most_keys + 8));
   }
 
   // Scores of a strip, before softmax, for the keys each row sees.
   void scores(const Strip& s) {
-    gemm(s.rows, s.keys, p_.d, product_scale(), queries(q_, s), keys(k_, s, true), T(0), weights(),
-         s.keys);
-    if (rows_) {
-      const Valid v = valid_band(s);
-      clear_band(s, v);
-      gemm(s.rows, v.count, p_.d, product_scale(), queries(position_, s), table(s, v, true), T(0),
-           band() + v.column, s.band());
-    }
-    const T* lag_bias = lag_bias_ ? lag_bias_ + (shared_bias_ ? 0 : s.h) * p_.width : nullptr;
+    k_turned_.of(s.b, key_head(s))
+        .gemm(s.rows, s.keys, p_.d, product_scale(), queries(q_, s), 0, s.j0, T(0), weights(),
+              s.keys);
+    const Band band = meet(s, queries(position_, s), keys_, p_.d, product_scale());
+    const T* lag_bias = lag_bias_ ? lag_bias_ + s.h * lag_bias_head_ : nullptr;
     for (int64_t i = 0; i < s.rows; ++i) {
       const KeyRange r = visible(s, i);
       const int64_t n = r.end - r.begin;
       T* row = weights() + i * s.keys + r.begin;
-      if (rows_) add_row(row, band() + i * s.band() + s.rows - 1 - i + r.begin, n);
+      if (keys_) add_band(s, i, band, keys_.clip, weights());
       if (!scaled_products) scale_row(row, T(p_.scale), n);
       if (lag_bias) add_row(row, lag_bias + s.j0 + r.begin - p_.position(s.i0 + i) - p_.first, n);
+      if (bias_) add_bias(row, bias_.at(s.b, s.h, s.i0 + i, s.j0 + r.begin), bias_.key, n);
       if (padding_) hide_padding(row, padding_ + s.b * p_.n + s.j0 + r.begin, n);
     }
   }
@@ -237,18 +188,27 @@ class Worker {
 
   // The strip's part of the output.
   void weigh_values(const Strip& s, const Heads<T>& out) {
-    gemm(s.rows, p_.dv, s.keys, T(1), rounded(weights(), s.keys, s.keys, s.rows), keys(v_, s), T(0),
-         out.at(s.b, s.h, s.i0), out.row);
+    T* const to = out.at(s.b, s.h, s.i0);
+    v_.of(s.b, key_head(s))
+        .gemm(s.rows, p_.dv, s.keys, T(1), rounded(weights(), s), s.j0, 0, T(0), to, out.row);
+    if (!values_) return;
+    const Band band = band_of(s, values_);
+    values_.rows.of(0, s.h).gemm(s.rows, p_.dv, band.count, T(1),
+                                 sheared(s, weights(), band, values_.clip), band.row, 0, T(1), to,
+                                 out.row);
   }
 
   // From scores to weights, and to the scores' gradient.
   void differentiate(const Strip& s, const RowWeights<T>* softmax, const Heads<S>& grad) {
     T *w = weights(), *ds = gradient();
-    gemm(s.rows, s.keys, p_.dv, T(1), queries(grad, s), keys(v_, s, true), T(0), ds, s.keys);
+    v_turned_.of(s.b, key_head(s))
+        .gemm(s.rows, s.keys, p_.dv, T(1), queries(grad, s), 0, s.j0, T(0), ds, s.keys);
+    const Band band = meet(s, queries(grad, s), values_, p_.dv, T(1));
     for (int64_t i = 0; i < s.rows; ++i) {
       const KeyRange r = visible(s, i);
       const int64_t at = i * s.keys + r.begin, n = r.end - r.begin;
       softmax_again(w + at, n, softmax[i]);
+      if (values_) add_band(s, i, band, values_.clip, ds);
       if (p_.dropout > 0) drop(s, i, ds);
       softmax_gradient(w + at, ds + at, n);
       clear_unseen(s, i, w);
@@ -261,33 +221,45 @@ class Worker {
   void add_gradients(const Strip& s, const Heads<S>& grad, const Heads<T>& dq, const Heads<T>& dk,
                      const Heads<T>& dv) {
     const int64_t kh = key_head(s);
-    const auto transposed = [](MatrixRef<S> x) { return MatrixRef<S>{x.data, x.ld, true}; };
-    const MatrixRef<S> w = rounded(weights(), s.keys, s.keys, s.rows);
+    const MatrixRef<S> w = rounded(weights(), s);
     gemm(s.keys, p_.dv, s.rows, T(1), transposed(w), queries(grad, s), T(1), dv.at(s.b, kh, s.j0),
          dv.row);
-    const MatrixRef<S> ds = rounded(gradient(), s.keys, s.keys, s.rows, T(p_.scale));
-    gemm(s.rows, p_.d, s.keys, product_scale(), ds, keys(k_, s), T(0), dq.at(s.b, s.h, s.i0),
-         dq.row);
+    const MatrixRef<S> ds = rounded(gradient(), s, T(p_.scale));
+    k_.of(s.b, kh).gemm(s.rows, p_.d, s.keys, product_scale(), ds, s.j0, 0, T(0),
+                        dq.at(s.b, s.h, s.i0), dq.row);
     gemm(s.keys, p_.d, s.rows, product_scale(), transposed(ds), queries(q_, s), T(1),
          dk.at(s.b, kh, s.j0), dk.row);
   }
 
-  // The same for the position query, times `keep` what is there, and for the tables.
-  void add_table_gradients(const Strip& s, T keep, const Heads<T>& dposition, const Heads<T>& drows,
-                           T* dlag_bias) {
-    shear_gradient(s);
-    const Valid v = valid_band(s);
-    const T* sheared = band() + v.column;
-    if (rows_) {
-      const MatrixRef<S> ds = rounded(sheared, s.band(), v.count, s.rows, T(p_.scale));
-      gemm(s.rows, p_.d, v.count, product_scale(), ds, table(s, v), keep,
-           dposition.at(s.b, s.h, s.i0), dposition.row);
-      gemm(v.count, p_.d, s.rows, product_scale(), {ds.data, ds.ld, true}, queries(position_, s),
-           T(1), drows.at(s.b, s.h, v.row), drows.row);
+  // The same for the position query, times `keep` what is there, and for the tables and biases.
+  void add_table_gradients(const Strip& s, const Heads<S>& grad, T keep, const Heads<T>& dposition,
+                           const TableGradients<T>& to) {
+    if (values_) {
+      const Band band = band_of(s, values_);
+      gemm(band.count, p_.dv, s.rows, T(1), transposed(sheared(s, weights(), band, values_.clip)),
+           queries(grad, s), T(1), to.value_rows.at(s.b, s.h, band.row), to.value_rows.row);
     }
-    if (!dlag_bias) return;
-    T* to = dlag_bias + (s.b * p_.heads + s.h) * p_.width + v.row;
-    for (int64_t i = 0; i < s.rows; ++i) add_row(to, sheared + i * s.band(), v.count);
+    if (keys_) {
+      const Band band = band_of(s, keys_);
+      const MatrixRef<S> ds = sheared(s, gradient(), band, keys_.clip, T(p_.scale));
+      keys_.rows.of(0, s.h).gemm(s.rows, p_.d, band.count, product_scale(), ds, band.row, 0, keep,
+                                 dposition.at(s.b, s.h, s.i0), dposition.row);
+      gemm(band.count, p_.d, s.rows, product_scale(), transposed(ds), queries(position_, s), T(1),
+           to.rows.at(s.b, s.h, band.row), to.rows.row);
+    }
+    for (int64_t i = 0; i < s.rows; ++i) {
+      const KeyRange r = visible(s, i);
+      const T* ds = gradient() + i * s.keys + r.begin;
+      const int64_t n = r.end - r.begin, lag = s.j0 + r.begin - p_.position(s.i0 + i);
+      if (to.lag_bias)
+        add_row(to.lag_bias + (s.b * p_.heads + s.h) * p_.width + lag - p_.first, ds, n);
+      if (!to.bias) continue;
+      T* const bias = to.bias.at(s.b, s.h, s.i0 + i, s.j0 + r.begin);
+      if (to.bias.key == 1)
+        add_row(bias, ds, n);
+      else
+        *bias += sum_row(ds, n);
+    }
   }
 
  private:
@@ -298,27 +270,24 @@ class Worker {
   // Products of bf16 take no factor: what is rounded has it already.
   static constexpr bool scaled_products = std::is_same_v<S, T>;
   T product_scale() const { return scaled_products ? T(p_.scale) : T(1); }
+  static MatrixRef<S> transposed(MatrixRef<S> x) { return {x.data, x.ld, true}; }
 
   // A strip as an operand, until the next one; in bf16 times `factor`.
-  MatrixRef<S> rounded(const T* strip, int64_t ld, int64_t columns, int64_t rows,
-                       [[maybe_unused]] T factor = T(1)) {
+  MatrixRef<S> rounded(const T* strip, const Strip& s, [[maybe_unused]] T factor = T(1)) {
+    const int64_t ld = std::max<int64_t>(s.keys, 1);
     if constexpr (scaled_products) {
       return {strip, ld};
     } else {
       S* const to = rounded_.template data<S>();
-      for (int64_t i = 0; i < rows; ++i)
-        round_row(to + i * columns, strip + i * ld, factor, columns);
-      return {to, std::max<int64_t>(columns, 1)};
+      round_row(to, strip, factor, s.rows * s.keys);
+      return {to, ld};
     }
   }
 
   int64_t key_head(const Strip& s) const { return s.h / p_.per_group(); }
-  // Rows of the strip's queries, and of its keys.
+  // Rows of the strip's queries.
   static MatrixRef<S> queries(const Heads<S>& x, const Strip& s) {
     return {x.at(s.b, s.h, s.i0), x.row};
-  }
-  MatrixRef<S> keys(const Heads<S>& x, const Strip& s, bool transposed = false) const {
-    return {x.at(s.b, key_head(s), s.j0), x.row, transposed};
   }
 
   // The keys that row i of the strip sees, counted from the strip's first key.
@@ -347,46 +316,110 @@ class Worker {
              T(p_.keep_scale));
   }
 
-  // Columns of the band that have a row in the table; column c is relative position
-  // (j0 + c) − position(i0 + rows − 1).
-  struct Valid {
+  // The rows of a table that a strip's keys + rows − 1 relative positions meet. Its keys have, seen
+  // from row i, the columns from rows − 1 − i on; columns `column` … `column` + count − 1 have rows
+  // `row` … of their own; those before and after have the outermost ones', where the table says so.
+  struct Band {
     int64_t column, row, count;
   };
-  Valid valid_band(const Strip& s) const {
-    const int64_t row0 = s.j0 - p_.position(s.i0 + s.rows - 1) - p_.first;
-    const int64_t begin = std::clamp<int64_t>(-row0, 0, s.band());
-    const int64_t end = std::clamp<int64_t>(p_.width - row0, begin, s.band());
-    return {begin, row0 + begin, end - begin};
-  }
+  struct Table {
+    const int64_t count, zero_row;
+    const bool clip;
+    HeadOperand<S> rows, turned;
 
-  MatrixRef<S> table(const Strip& s, const Valid& v, bool transposed = false) const {
-    return {rows_.at(0, shared_rows_ ? 0 : s.h, v.row), rows_.row, transposed};
-  }
-
-  void clear_band(const Strip& s, const Valid& v) {
-    if (v.column == 0 && v.count == s.band()) return;
-    for (int64_t i = 0; i < s.rows; ++i) {
-      T* row = band() + i * s.band();
-      std::fill(row, row + v.column, T(0));
-      std::fill(row + v.column + v.count, row + s.band(), T(0));
+    Table(const Problem& p, const Tensor& x, const TableEdges& edges, int64_t width)
+        : count(x.defined() ? x.size(2) : 0),
+          zero_row(edges.zero_row),
+          clip(edges.clip),
+          rows(p, heads_or_one(x), count, width, false),
+          turned(p, heads_or_one(x), count, width, true) {}
+    explicit operator bool() const { return count > 0; }
+    static Heads<S> heads_or_one(const Tensor& x) {
+      Heads<S> heads = heads_of<S>(x);
+      if (x.defined() && x.size(1) == 1) heads.head = 0;
+      return heads;
     }
+  };
+
+  Band band_of(const Strip& s, const Table& table) const {
+    const int64_t all = s.keys + s.rows - 1, least = table.clip && all > 0 ? 1 : 0;
+    const int64_t row0 = s.j0 - p_.position(s.i0 + s.rows - 1) + table.zero_row;
+    const int64_t begin = std::clamp<int64_t>(-row0, 0, all - least);
+    const int64_t end = std::clamp<int64_t>(table.count - row0, begin + least, all);
+    return {begin, std::clamp<int64_t>(row0 + begin, 0, table.count - 1), end - begin};
   }
 
-  // The strip's gradient, each row moved to its relative positions.
-  void shear_gradient(const Strip& s) {
+  // The products of the strip's queries with the rows that they meet.
+  Band meet(const Strip& s, MatrixRef<S> left, Table& table, int64_t size, T factor) {
+    if (!table) return {};
+    const Band b = band_of(s, table);
+    table.turned.of(0, s.h).gemm(s.rows, b.count, size, factor, left, 0, b.row, T(0), band(),
+                                 b.count);
+    return b;
+  }
+
+  // The keys of row i, from `begin` to `end`, that have rows of their own in the band, and where
+  // the first of them is there.
+  struct Met {
+    int64_t begin, end, column;
+  };
+  static Met met(const Strip& s, int64_t i, const Band& b, const KeyRange& r) {
+    const int64_t zero = b.column - (s.rows - 1 - i);  // the key of the band's first column
+    const int64_t begin = std::clamp(zero, r.begin, r.end);
+    const int64_t end = std::clamp(zero + b.count, begin, r.end);
+    return {begin, end, std::clamp<int64_t>(begin - zero, 0, b.count)};
+  }
+
+  // Adds row i of the band to that of a strip, key by key.
+  void add_band(const Strip& s, int64_t i, const Band& b, bool clip, T* strip) {
+    const KeyRange r = visible(s, i);
+    const Met m = met(s, i, b, r);
+    const T* from = band() + i * b.count;
+    T* to = strip + i * s.keys;
+    add_row(to + m.begin, from + m.column, m.end - m.begin);
+    if (!clip) return;
+    if (m.begin > r.begin) add_constant(to + r.begin, from[0], m.begin - r.begin);
+    if (m.end < r.end) add_constant(to + m.end, from[b.count - 1], r.end - m.end);
+  }
+
+  // The strip by the table's rows as an operand, until the next one: each row moved to its relative
+  // positions, those beyond added up where the table clips; in bf16 times `factor`.
+  MatrixRef<S> sheared(const Strip& s, const T* strip, const Band& b, bool clip,
+                       [[maybe_unused]] T factor = T(1)) {
+    S* all;
+    if constexpr (scaled_products)
+      all = band(), factor = T(1);
+    else
+      all = rounded_.template data<S>();
     for (int64_t i = 0; i < s.rows; ++i) {
-      T* row = band() + i * s.band();
-      const int64_t shift = s.rows - 1 - i;
-      std::fill(row, row + shift, T(0));
-      std::copy_n(gradient() + i * s.keys, s.keys, row + shift);
-      std::fill(row + shift + s.keys, row + s.band(), T(0));
+      const Met m = met(s, i, b, {0, s.keys});
+      const T* from = strip + i * s.keys;
+      S* to = all + i * b.count;
+      const int64_t own = m.end - m.begin;
+      std::fill(to, to + m.column, S());
+      round_row(to + m.column, from + m.begin, factor, own);
+      std::fill(to + m.column + own, to + b.count, S());
+      if (!clip || own == s.keys) continue;
+      const T before = sum_row(from, m.begin), after = sum_row(from + m.end, s.keys - m.end);
+      const auto add = [&](int64_t column, T beyond) {
+        const int64_t at = column - m.column;
+        if (at >= 0 && at < own) beyond += from[m.begin + at];
+        to[column] = convert<S>(beyond * factor);
+      };
+      add(0, b.count == 1 ? before + after : before);
+      if (b.count > 1) add(b.count - 1, after);
     }
+    return {all, std::max<int64_t>(b.count, 1)};
   }
 
   const Problem& p_;
-  const Heads<S> q_, k_, v_, position_, rows_;
+  const Heads<S> q_;
+  HeadOperand<S> k_, k_turned_, v_, v_turned_;
+  const Heads<S> position_;
+  Table keys_, values_;
   const T* lag_bias_;
-  const bool shared_rows_, shared_bias_;
+  const int64_t lag_bias_head_;
+  const ScoreBias<S> bias_;
   const uint8_t* padding_;
   Tensor weights_, gradient_, band_, rounded_;
   std::vector<uint32_t> draws_;

@@ -24,8 +24,8 @@ struct RelativeTable {
   bool defined() const { return rows.defined(); }
 };
 
-/// The composed form has M × N scores; the fused one keeps a strip of them at a time, memory
-/// O((M + N) D), on the CPU, and covers everything but `values` and `bias`.
+/// The composed form has M × N scores; the fused one, on the CPU, keeps a strip of them at a time:
+/// memory O((M + N) D) beside `bias` and its gradient.
 struct AttentionOptions {
   AttentionMask mask = {};
   std::optional<double> scale = {};  // 1/√D (D = 0: scores are 0) when not given

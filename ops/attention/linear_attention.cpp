@@ -22,10 +22,9 @@ Tensor in_f32(const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; }
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         LinearAttentionOptions options) {
   check_linear_attention(q, k, v, options);
-  if (q.dtype() == bf16)
-    return linear_attention(q.to(f32), k.to(f32), v.to(f32), std::move(options)).to(bf16);
   if (options.form == Form::composed || !q.device().is_cpu())
-    return composed_linear_attention(q, k, v, nullptr, options);
+    return composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), nullptr, options)
+        .to(q.dtype());
   return chunked_linear_attention(q, k, v, nullptr, options);
 }
 
@@ -41,10 +40,10 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, Linea
   // Queries without keys of their own stand behind all keys there are.
   if (k.size(2) == 0) options.mask.causal = false;
   return all_or_nothing(state, [&](LinearState& after) {
-    const Tensor wide_q = in_f32(q), wide_k = in_f32(k), wide_v = in_f32(v);
     const bool fuses = options.form != Form::composed && q.device().is_cpu() && !records;
-    const Tensor y = fuses ? chunked_linear_attention(wide_q, wide_k, wide_v, &after, options)
-                           : composed_linear_attention(wide_q, wide_k, wide_v, &after, options);
+    const Tensor y =
+        fuses ? chunked_linear_attention(q, k, v, &after, options)
+              : composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), &after, options);
     after.length += k.size(2);
     return y.to(q.dtype());
   });

@@ -1,20 +1,23 @@
 // Chunked linear attention on the CPU, forward and backward.
 //
-// The values get a column of ones, V' = [V, 1], so that numerator and denominator are one product,
-// [N, D] = Σ_j (q_i·k_j) V'_j, and one state S = Σ_j k_j V'_jᵀ [F, Dv + 1] serves both. Positions
-// are taken in pieces of up to `chunk` of them:
+// Positions are taken in pieces of up to `chunk` of them, with S = Σ_j k_j v_jᵀ [F, Dv] and z = Σ_j
+// k_j of those before:
 //
-//     [N, D] = Q S + tril(Q Kᵀ) V'        S ← S + Kᵀ V'        y = N / (D + eps)
+//     P = tril(Q Kᵀ)    N = Q S + P V    D = Q z + P 1    y = N / (D + eps)    S += Kᵀ V, z += Kᵀ 1
 //
-// With G' = [g, −g·y] / (D + eps), the gradient of [N, D], backward is
+// With G = g / (D + eps) and δ = −G·y row by row, the gradients of N and D, backward is
 //
-//     dQ  = G' Sᵀ + tril(G' V'ᵀ) K         S computed again, from the first piece to the last
-//     dK  = V' Tᵀ + tril(G' V'ᵀ)ᵀ Q        T = Σ_i q_i G'_iᵀ, from the last piece to the first
-//     dV' = K T   + tril(Q Kᵀ)ᵀ G'
+//     R = tril(G Vᵀ + δ 1ᵀ)      δ from G·N = Σ_f Q (G Sᵀ) + Σ_j P (G Vᵀ)
+//     dQ = G Sᵀ + δ zᵀ + R K     S, z computed again, from the first piece to the last
+//     dK = V Tᵀ + 1 tᵀ + Rᵀ Q    T = Σ_i q_i g_iᵀ, t = Σ_i δ_i q_i, from the last piece to the
+//     first dV = K T + Pᵀ G
 //
-// so no state is stored, and none is ever subtracted from. One batch entry and key head is computed
-// by one thread, which adds its query heads in order: results do not depend on the number of
-// threads. Layout as in attention_fused.cpp.
+// so no state is stored, and none is ever subtracted from. Pieces are taken in segments of about
+// 512 positions, whose own sums begin at zero: a state is the sum of whole segments before, one
+// after the other, plus what its own segment has so far. One batch entry and key head is computed
+// by one thread; where there are fewer than threads, first the sums of all segments are computed,
+// then the segments by themselves, each from those before it, to the same bits. Layout as in
+// attention_fused.cpp.
 #include "ops/attention/linear_attention_chunked.h"
 
 #include <algorithm>
@@ -23,305 +26,244 @@
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
-#include "ops/attention/heads.h"
 #include "ops/attention/linear_attention_composed.h"
-#include "ops/create.h"
-#include "ops/loops.h"
-#include "ops/rows.h"
+#include "ops/attention/linear_attention_pieces.h"
+#include "ops/indexing.h"
 
 namespace stretto {
 namespace {
 
-struct Problem {
-  int64_t batch, heads, groups, m, n, f, dv;
-  bool causal;
-  double eps;
-  int64_t chunk;
+using namespace linear_pieces;
 
-  int64_t per_group() const { return heads / groups; }
-  int64_t width() const { return dv + 1; }
+// Pieces in segments, in rising order or in falling order.
+struct Segments {
+  std::vector<Piece> pieces;
+  int64_t per_segment, count;
+
+  Segments(const Problem& p, bool reversed)
+      : pieces(pieces_of(p)),
+        per_segment(std::max<int64_t>(1, 512 / p.chunk)),
+        count((int64_t(pieces.size()) + per_segment - 1) / per_segment) {
+    if (reversed) std::reverse(pieces.begin(), pieces.end());
+  }
+  template <class F>
+  void each(int64_t segment, F&& f) const {
+    const int64_t end = std::min(int64_t(pieces.size()), (segment + 1) * per_segment);
+    for (int64_t i = segment * per_segment; i < end; ++i) f(pieces[size_t(i)]);
+  }
 };
 
-// Queries that see all keys of the pieces before, and of the keys of their own piece those up to
-// their own position: a piece has only queries, only keys, or as many of both.
-struct Piece {
-  int64_t i0, rows;
-  int64_t j0, keys;
-};
-
-std::vector<Piece> pieces_of(const Problem& p) {
-  std::vector<Piece> all;
-  auto add = [&](int64_t i0, int64_t rows, int64_t j0, int64_t keys) {
-    for (int64_t at = 0; at < std::max(rows, keys); at += p.chunk)
-      all.push_back({i0 + at, std::clamp<int64_t>(rows - at, 0, p.chunk), j0 + at,
-                     std::clamp<int64_t>(keys - at, 0, p.chunk)});
+// Goes through the pieces of all units: take(worker, piece, unit) adds to the state what a piece
+// brings, use(worker, piece, unit) computes with it and then adds it, too. `before` and `after` are
+// the states of units before the first piece, where there are any, and after the last.
+template <class W, class T, class Take, class Use>
+void over_segments(const Problem& p, const Inputs& in, bool gradients, const Segments& segments,
+                   const T* before, T* after, Take&& take, Use&& use) {
+  const int64_t size = p.state_size(), units = p.units(), count = segments.count;
+  const auto first = [&](int64_t unit) { return before ? before + unit * size : nullptr; };
+  const auto memory = [&](int64_t n) {
+    return empty({n, size}, {.dtype = dtype_of<T>(), .device = cpu});
   };
-  const int64_t common = p.causal ? std::min(p.m, p.n) : 0;
-  if (p.causal) add(0, p.m - common, 0, 0);  // before the first key
-  add(0, 0, 0, p.n - common);
-  add(p.m - common, common, p.n - common, common);
-  if (!p.causal) add(0, p.m, 0, 0);
-  return all;
-}
-
-struct Inputs {
-  Tensor q, k, v, padding;
-};
-
-// y = n / (d + eps), and d + eps.
-template <class T>
-STRETTO_CLONES T divide_row(const T* sums, T eps, T* y, int64_t n) {
-  const T total = sums[n] + eps;
-  for (int64_t i = 0; i < n; ++i) y[i] = total == T(0) ? T(0) : sums[i] / total;
-  return total;
-}
-
-// G' of one row.
-template <class T>
-STRETTO_CLONES void ratio_gradient(const T* g, const T* y, T total, T* out, int64_t n) {
-  if (total == T(0)) {
-    std::fill(out, out + n + 1, T(0));
+  if (units >= num_threads() || count <= 1) {
+    parallel_for(units, 1, [&](int64_t begin, int64_t end) {
+      W work(p, in, gradients);
+      const Tensor sums = memory(count > 1 ? 1 : 0);
+      for (int64_t unit = begin; unit < end; ++unit) {
+        const T* from = first(unit);
+        for (int64_t s = 0; s < count; ++s) {
+          work.begin(from);
+          segments.each(s, [&](const Piece& c) { use(work, c, unit); });
+          T* const to = s + 1 < count ? sums.template data<T>()
+                        : after       ? after + unit * size
+                                      : nullptr;
+          if (to) add_rows(work.local(), from, to, size);
+          from = to;
+        }
+      }
+    });
     return;
   }
-  for (int64_t i = 0; i < n; ++i) out[i] = g[i] / total;
-  out[n] = -rows::sum<T>(n, [&](int64_t i) { return out[i] * y[i]; });
-}
-
-// One key and the query that sees it last, with the state read once: to = S + k v'ᵀ, y = q to.
-template <class T>
-STRETTO_CLONES void step(const T* __restrict s, const T* __restrict k, const T* __restrict v,
-                         const T* __restrict q, T* __restrict to, T* __restrict y, int64_t n,
-                         int64_t width) {
-  std::fill_n(y, width, T(0));
-  for (int64_t i = 0; i < n; ++i) {
-    const T ki = k[i], qi = q[i];
-    for (int64_t j = 0; j < width; ++j) {
-      const T sum = s[i * width + j] + ki * v[j];
-      to[i * width + j] = sum;
-      y[j] += qi * sum;
+  const Tensor all = memory(units * count);
+  const auto at = [&](int64_t unit, int64_t s) {
+    return all.template data<T>() + (unit * count + s) * size;
+  };
+  parallel_for(units * count, 1, [&](int64_t begin, int64_t end) {
+    W work(p, in, gradients);
+    for (int64_t i = begin; i < end; ++i) {
+      work.begin(nullptr);
+      segments.each(i % count, [&](const Piece& c) { take(work, c, i / count); });
+      std::copy_n(work.local(), size, at(i / count, i % count));
     }
+  });
+  for (int64_t unit = 0; unit < units; ++unit) {
+    const T* from = first(unit);
+    for (int64_t s = 0; s < count; ++s, from = at(unit, s - 1))
+      add_rows(at(unit, s), from, at(unit, s), size);
+    if (after) std::copy_n(at(unit, count - 1), size, after + unit * size);
   }
-}
-
-template <class T>
-class Worker {
- public:
-  Worker(const Problem& p, const Inputs& in, bool gradients)
-      : p_(p),
-        q_(heads_of<T>(in.q)),
-        k_(heads_of<T>(in.k)),
-        v_(heads_of<T>(in.v)),
-        padding_(in.padding.defined() ? in.padding.data<uint8_t>() : nullptr) {
-    // One block for all: a token needs so little that asking for it would take longer.
-    const int64_t c = std::min(p.chunk, std::max(p.m, p.n)), w = p.width();
-    const std::pair<T**, int64_t> parts[] = {{&values_, c * w},
-                                             {&rows_, c * w},
-                                             {&sums_, p.f * w},
-                                             {&products_, p.causal ? c * c : 0},
-                                             {&keys_, padding_ ? c * p.f : 0},
-                                             {&value_gradients_, gradients ? c * w : 0}};
-    const auto apart = [](int64_t n) { return (n + 15) / 16 * 16; };
-    int64_t size = 0;
-    for (const auto& [part, n] : parts) size += apart(n);
-    memory_ = empty({size}, {.dtype = dtype_of<T>(), .device = cpu});
-    T* next = memory_.template data<T>();
-    for (const auto& [part, n] : parts) *part = std::exchange(next, next + apart(n));
-  }
-
-  T* rows() { return rows_; }  // [rows, Dv + 1]: [N, D] or G'
-  T* values() { return values_; }
-  T* value_gradients() { return value_gradients_; }
-  T* products() { return products_; }
-  T* sums() { return sums_; }
-  T* clean_sums() {
-    std::fill_n(sums_, p_.f * p_.width(), T(0));
-    return sums_;
-  }
-
-  MatrixRef<T> queries(const Piece& c, int64_t b, int64_t h) const {
-    return {q_.at(b, h, c.i0), q_.row};
-  }
-  MatrixRef<T> keys() const { return key_rows_; }
-  bool padded(const Piece& c, int64_t b, int64_t j) const {
-    return padding_ && padding_[b * p_.n + c.j0 + j];
-  }
-
-  // V' of a piece, and its keys; zeros for padding.
-  void load(const Piece& c, int64_t b, int64_t kh) {
-    if (c.keys == 0) return;
-    const int64_t w = p_.width();
-    for (int64_t j = 0; j < c.keys; ++j) {
-      T* to = values() + j * w;
-      const bool none = padded(c, b, j);
-      if (none)
-        std::fill(to, to + w, T(0));
-      else
-        *std::copy_n(v_.at(b, kh, c.j0 + j), p_.dv, to) = T(1);
-    }
-    key_rows_ = {k_.at(b, kh, c.j0), k_.row};
-    if (!padding_) return;
-    T* copy = keys_;
-    for (int64_t j = 0; j < c.keys; ++j) {
-      if (padded(c, b, j))
-        std::fill(copy + j * p_.f, copy + (j + 1) * p_.f, T(0));
-      else
-        std::copy_n(k_.at(b, kh, c.j0 + j), p_.f, copy + j * p_.f);
-    }
-    key_rows_ = {copy, p_.f};
-  }
-
-  // tril(A Bᵀ), both with the rows of a piece.
-  void lower_products(const Piece& c, int64_t inner, MatrixRef<T> a, MatrixRef<T> b) {
-    b.transposed = true;
-    gemm(c.rows, c.keys, inner, T(1), a, b, T(0), products(), c.keys);
-    for (int64_t i = 0; i < c.rows; ++i)
-      std::fill(products() + i * c.keys + i + 1, products() + (i + 1) * c.keys, T(0));
-  }
-
-  // S ← from + Kᵀ V', where `from` may be S itself.
-  void take_in(const Piece& c, const T* from, T* sums) {
-    MatrixRef<T> k = keys();
-    if (from != sums) std::copy_n(from, p_.f * p_.width(), sums);
-    k.transposed = true;
-    gemm(p_.f, p_.width(), c.keys, T(1), k, {values(), p_.width()}, T(1), sums, p_.width());
-  }
-
-  // Sᵀ ← Sᵀ + V'ᵀ K.
-  void take_in_transposed(const Piece& c, T* sums) {
-    gemm(p_.width(), p_.f, c.keys, T(1), {values(), p_.width(), true}, keys(), T(1), sums, p_.f);
-  }
-
- private:
-  const Problem& p_;
-  const Heads<T> q_, k_, v_;
-  const uint8_t* padding_;
-  Tensor memory_;
-  T *values_, *rows_, *sums_, *products_, *keys_, *value_gradients_;
-  MatrixRef<T> key_rows_{};
-};
-
-// The sums of a state, [B, G, F, Dv + 1]. `before` is undefined before any key, `after` without a
-// state. They are not the same memory: a thread may run out of it while others are done.
-struct Sums {
-  Tensor before, after;
-};
-
-template <class T>
-void forward(const Problem& p, const Inputs& in, const Sums& sums, const Tensor& out,
-             const Tensor& totals) {
-  const Heads<T> y = heads_of<T>(out);
-  const int64_t w = p.width();
-  const std::vector<Piece> pieces = pieces_of(p);
-  parallel_for(p.batch * p.groups, 1, [&](int64_t begin, int64_t end) {
-    Worker<T> work(p, in, false);
-    for (int64_t at = begin; at < end; ++at) {
-      const int64_t b = at / p.groups, kh = at % p.groups;
-      T* to = sums.after.defined() ? sums.after.data<T>() + at * p.f * w : work.sums();
-      const T* s = to;
-      if (sums.before.defined())
-        s = sums.before.data<T>() + at * p.f * w;
-      else
-        std::fill_n(to, p.f * w, T(0));
-      for (const Piece& c : pieces) {
-        work.load(c, b, kh);
-        const int64_t first = kh * p.per_group();
-        const bool token = c.rows == 1 && c.keys == 1 && s != to;
-        if (token)
-          step(std::exchange(s, to), work.keys().data, work.values(),
-               work.queries(c, b, first).data, to, work.rows(), p.f, w);
-        for (int64_t h = first; c.rows > 0 && h < first + p.per_group(); ++h) {
-          const MatrixRef<T> q = work.queries(c, b, h);
-          if (!token || h > first) gemm(c.rows, w, p.f, T(1), q, {s, w}, T(0), work.rows(), w);
-          if (c.keys > 0 && !token) {
-            work.lower_products(c, p.f, q, work.keys());
-            gemm(c.rows, w, c.keys, T(1), {work.products(), c.keys}, {work.values(), w}, T(1),
-                 work.rows(), w);
-          }
-          for (int64_t i = 0; i < c.rows; ++i)
-            totals.data<T>()[(b * p.heads + h) * p.m + c.i0 + i] =
-                divide_row(work.rows() + i * w, T(p.eps), y.at(b, h, c.i0 + i), p.dv);
-        }
-        if (c.keys > 0 && !token) work.take_in(c, std::exchange(s, to), to);
-      }
-      if (s != to) std::copy_n(s, p.f * w, to);  // no keys came
+  parallel_for(units * count, 1, [&](int64_t begin, int64_t end) {
+    W work(p, in, gradients);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t unit = i / count, s = i % count;
+      work.begin(s > 0 ? at(unit, s - 1) : first(unit));
+      segments.each(s, [&](const Piece& c) { use(work, c, unit); });
     }
   });
 }
 
+template <class S, class O>
+void forward(const Problem& p, const Inputs& in, const Tensor& before, const Tensor& after,
+             const Tensor& out, const Tensor& totals) {
+  using T = compute_t<S>;
+  using W = Worker<S, O>;
+  const Heads<S> y = heads_of<S>(out);
+  T* const to = totals.data<T>();
+  const auto take = [&](W& work, const Piece& c, int64_t unit) {
+    work.load(c, unit / p.groups, unit % p.groups);
+    work.take_in(c);
+  };
+  const auto use = [&](W& work, const Piece& c, int64_t unit) {
+    const int64_t b = unit / p.groups, kh = unit % p.groups, first = kh * p.per_group();
+    work.load(c, b, kh);
+    if (c.rows > 0) work.settle();
+    for (int64_t h = first; c.rows > 0 && h < first + p.per_group(); ++h)
+      work.attend(c, b, h, y, to + (b * p.heads + h) * p.m + c.i0);
+    work.take_in(c);
+  };
+  over_segments<W, T>(p, in, false, Segments(p, false),
+                      before.defined() ? before.data<T>() : nullptr,
+                      after.defined() ? after.data<T>() : nullptr, take, use);
+}
+
 struct Outputs {
-  Tensor y, totals, grad;
+  Tensor totals, grad;
 };
 
 struct Gradients {
   Tensor q, k, v;
 };
 
-template <class T>
+template <class S, class O>
 void backward(const Problem& p, const Inputs& in, const Outputs& from, const Gradients& into) {
-  const auto y = heads_of<T>(from.y), g = heads_of<T>(from.grad), dq = heads_of<T>(into.q),
-             dk = heads_of<T>(into.k), dv = heads_of<T>(into.v);
-  const T* totals = from.totals.data<T>();
-  const int64_t w = p.width();
-  const std::vector<Piece> pieces = pieces_of(p);
-  parallel_for(p.batch * p.groups, 1, [&](int64_t begin, int64_t end) {
-    Worker<T> work(p, in, true);
-    for (int64_t at = begin; at < end; ++at) {
-      const int64_t b = at / p.groups, kh = at % p.groups;
-      const int64_t first_head = kh * p.per_group(), last_head = first_head + p.per_group();
-      auto load_gradient = [&](const Piece& c, int64_t h) {
-        for (int64_t i = 0; i < c.rows; ++i)
-          ratio_gradient(g.at(b, h, c.i0 + i), y.at(b, h, c.i0 + i),
-                         totals[(b * p.heads + h) * p.m + c.i0 + i], work.rows() + i * w, p.dv);
-        return MatrixRef<T>{work.rows(), w};
-      };
-      T* s = work.clean_sums();  // Sᵀ: BLAS is slower where it is to transpose a small right factor
-      for (const Piece& c : pieces) {
-        work.load(c, b, kh);
-        for (int64_t h = first_head; c.rows > 0 && h < last_head; ++h) {
-          const MatrixRef<T> gs = load_gradient(c, h);
-          T* to = dq.at(b, h, c.i0);
-          gemm(c.rows, p.f, w, T(1), gs, {s, p.f}, T(0), to, dq.row);
-          if (c.keys == 0) continue;
-          work.lower_products(c, w, gs, {work.values(), w});
-          gemm(c.rows, p.f, c.keys, T(1), {work.products(), c.keys}, work.keys(), T(1), to, dq.row);
-        }
-        if (c.keys > 0) work.take_in_transposed(c, s);
-      }
+  using T = compute_t<S>;
+  using W = Worker<S, O>;
+  const auto g = heads_of<S>(from.grad), dq = heads_of<S>(into.q), dk = heads_of<S>(into.k),
+             dv = heads_of<S>(into.v);
+  const Tensor deltas = empty_like(from.totals);
+  const auto each_head = [&](W& work, const Piece& c, int64_t unit, auto&& f) {
+    const int64_t b = unit / p.groups, first = unit % p.groups * p.per_group();
+    for (int64_t h = first; c.rows > 0 && h < first + p.per_group(); ++h) {
+      const int64_t at = (b * p.heads + h) * p.m + c.i0;
+      work.load_gradient(c, b, h, g, from.totals.data<T>() + at);
+      f(b, h, at);
+    }
+  };
+  const auto take_keys = [&](W& work, const Piece& c, int64_t unit) {
+    work.load(c, unit / p.groups, unit % p.groups);
+    work.take_in_turned(c);
+  };
+  over_segments<W, T>(p, in, true, Segments(p, false), nullptr, nullptr, take_keys,
+                      [&](W& work, const Piece& c, int64_t unit) {
+                        work.load(c, unit / p.groups, unit % p.groups);
+                        if (c.rows > 0) work.settle();
+                        each_head(work, c, unit, [&](int64_t b, int64_t h, int64_t at) {
+                          work.query_gradients(c, b, h, dq, from.totals.data<T>() + at,
+                                               deltas.data<T>() + at);
+                        });
+                        work.take_in_turned(c);
+                      });
+  const auto take_queries = [&](W& work, const Piece& c, int64_t unit) {
+    each_head(work, c, unit, [&](int64_t b, int64_t h, int64_t at) {
+      work.take_in_queries(c, b, h, deltas.data<T>() + at);
+    });
+  };
+  over_segments<W, T>(p, in, true, Segments(p, true), nullptr, nullptr, take_queries,
+                      [&](W& work, const Piece& c, int64_t unit) {
+                        const int64_t b = unit / p.groups, kh = unit % p.groups;
+                        work.load(c, b, kh);
+                        if (c.keys > 0) work.settle();
+                        const auto to = work.begin_keys(c, b, kh, dk, dv);
+                        each_head(work, c, unit, [&](int64_t, int64_t h, int64_t at) {
+                          work.add_queries(c, b, h, deltas.data<T>() + at, to);
+                        });
+                        work.end_keys(c, b, kh, to, dk, dv);
+                      });
+}
 
-      T* t = work.clean_sums();
-      for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
-        const Piece& c = *piece;
-        work.load(c, b, kh);
-        const MatrixRef<T> values{work.values(), w};
-        T *to_keys = nullptr, *to_values = work.value_gradients();
-        if (c.keys > 0) {
-          to_keys = dk.at(b, kh, c.j0);
-          gemm(c.keys, p.f, w, T(1), values, {t, w, true}, T(0), to_keys, dk.row);
-          gemm(c.keys, w, p.f, T(1), work.keys(), {t, w}, T(0), to_values, w);
-        }
-        for (int64_t h = first_head; c.rows > 0 && h < last_head; ++h) {
-          const MatrixRef<T> gs = load_gradient(c, h);
-          MatrixRef<T> q = work.queries(c, b, h);
-          if (c.keys > 0) {
-            const MatrixRef<T> by_key{work.products(), c.keys, true};
-            work.lower_products(c, w, gs, values);
-            gemm(c.keys, p.f, c.rows, T(1), by_key, q, T(1), to_keys, dk.row);
-            work.lower_products(c, p.f, q, work.keys());
-            gemm(c.keys, w, c.rows, T(1), by_key, gs, T(1), to_values, w);
-          }
-          q.transposed = true;
-          gemm(p.f, w, c.rows, T(1), q, gs, T(1), t, w);
-        }
-        for (int64_t j = 0; j < c.keys; ++j) {
-          T *key = to_keys + j * dk.row, *value = dv.at(b, kh, c.j0 + j);
-          std::copy_n(to_values + j * w, p.dv, value);
-          if (!work.padded(c, b, j)) continue;
-          std::fill(key, key + p.f, T(0));
-          std::fill(value, value + p.dv, T(0));
-        }
+// One key and the query that sees it last, with the state [F, Dv + 1] read once: to = S + k [v,
+// 1]ᵀ, sums = q to.
+template <class T, class S>
+STRETTO_CLONES void step(const T* __restrict s, const S* __restrict k, const S* __restrict v,
+                         const S* __restrict q, T* __restrict to, T* __restrict sums, int64_t n,
+                         int64_t dv) {
+  const int64_t width = dv + 1;
+  std::fill_n(sums, width, T(0));
+  for (int64_t i = 0; i < n; ++i, to += width, s += width) {
+    const T ki = T(k[i]), qi = T(q[i]);
+    for (int64_t j = 0; j < dv; ++j) {
+      const T sum = s[j] + ki * T(v[j]);
+      to[j] = sum;
+      sums[j] += qi * sum;
+    }
+    to[dv] = s[dv] + ki;
+    sums[dv] += qi * to[dv];
+  }
+}
+
+// sums = q S.
+template <class T, class S>
+STRETTO_CLONES void read_state(const S* q, const T* s, T* sums, int64_t n, int64_t width) {
+  std::fill_n(sums, width, T(0));
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < width; ++j) sums[j] += T(q[i]) * s[i * width + j];
+}
+
+// One token of generation: its sums [B, G, F, Dv + 1] after those before.
+template <class S>
+void forward_token(const Problem& p, const Inputs& in, const Tensor& before, const Tensor& after,
+                   const Tensor& out) {
+  using T = compute_t<S>;
+  const auto q = heads_of<S>(in.q), k = heads_of<S>(in.k), v = heads_of<S>(in.v),
+             y = heads_of<S>(out);
+  const int64_t size = p.state_size(), width = p.dv + 1;
+  parallel_for(p.units(), 1, [&](int64_t begin, int64_t end) {
+    const Tensor row = empty({width}, options_of(after));
+    T* const sums = row.data<T>();
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t b = unit / p.groups, kh = unit % p.groups, first = kh * p.per_group();
+      const T* s = before.data<T>() + unit * size;
+      T* const to = after.data<T>() + unit * size;
+      const bool padded = in.padding.defined() && in.padding.data<uint8_t>()[b];
+      if (padded) std::copy_n(s, size, to);
+      for (int64_t h = first; h < first + p.per_group(); ++h) {
+        if (h == first && !padded)
+          step(s, k.at(b, kh), v.at(b, kh), q.at(b, h), to, sums, p.f, p.dv);
+        else
+          read_state(q.at(b, h), to, sums, p.f, width);
+        divide_row(sums, sums[p.dv] + T(p.eps), y.at(b, h), p.dv);
       }
     }
   });
+}
+
+// Numbers of a state as the op keeps it, [units, F, Dv + 1], to S [F, Dv] and z [F], or back.
+Tensor split_state(const Problem& p, const Tensor& sums) {
+  const Tensor all = sums.detach().reshape({p.units(), p.f, p.dv + 1});
+  return cat({all.slice(2, 0, p.dv).reshape({p.units(), -1}), all.select(2, p.dv)}, 1);
+}
+Tensor joined_state(const Problem& p, const Tensor& all) {
+  const Tensor s = all.slice(1, 0, p.f * p.dv).reshape({p.batch, p.groups, p.f, p.dv});
+  return cat({s, all.slice(1, p.f * p.dv).reshape({p.batch, p.groups, p.f, 1})}, 3);
+}
+
+// f(inputs and outputs, operands of products).
+template <class F>
+void with_types(const Problem& p, DType type, F&& f) {
+  if (type == f64) return f(double(), double());
+  if (type == f32) return f(float(), float());
+  // Products of few rows gain nothing by tiles.
+  const bool rounds = has_bf16_products() && std::min(p.chunk, std::max(p.m, p.n)) >= 16;
+  rounds ? f(BFloat16(), BFloat16()) : f(BFloat16(), float());
 }
 
 }  // namespace
@@ -344,32 +286,48 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
     return Inputs{rows_contiguous(q_), rows_contiguous(k_), rows_contiguous(v_), padding};
   };
   const DType type = q.dtype();
+  const TensorOptions sums{.dtype = type == f64 ? f64 : f32, .device = cpu};
   const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type, false);
-  const Tensor totals = empty({p.batch, p.heads, p.m}, {.dtype = type, .device = cpu});
   const Inputs in = inputs_of(q, k, v);
-  Sums sums;
-  if (state) {
-    sums.after = empty({p.batch, p.groups, p.f, p.width()}, {.dtype = type, .device = cpu});
-    if (state->sums.defined()) sums.before = state->sums.detach().contiguous();
+  if (state && state->sums.defined() && p.m == 1 && p.n == 1) {
+    const Tensor before = state->sums.detach().contiguous(), after = empty_like(before);
+    dispatch_floating(type, "linear_attention", [&](auto tag) {
+      forward_token<typename decltype(tag)::type>(p, in, before, after, out);
+    });
+    state->sums = after;
+    return out;
   }
-  type == f64 ? forward<double>(p, in, sums, out, totals)
-              : forward<float>(p, in, sums, out, totals);
-  if (state) state->sums = sums.after;
-  const auto composed = [o](const Tensors& x) {
-    return composed_linear_attention(x[0], x[1], x[2], nullptr, o);
+  Tensor before, after;
+  if (state) {
+    after = zeros({p.units(), p.state_size()}, sums);
+    if (state->sums.defined()) before = split_state(p, state->sums);
+    if (p.m + p.n == 0 && before.defined()) after = before;
+  }
+  const Tensor totals = empty({p.batch, p.heads, p.m}, sums);
+  with_types(p, type, [&](auto s, auto operand) {
+    forward<decltype(s), decltype(operand)>(p, in, before, after, out, totals);
+  });
+  if (state) {
+    state->sums = joined_state(p, after);
+    return out;
+  }
+  const auto composed = [o, type](const Tensors& x) {
+    const DType wide = type == f64 ? f64 : f32;
+    return composed_linear_attention(x[0].to(wide), x[1].to(wide), x[2].to(wide), nullptr, o)
+        .to(type);
   };
-  // Gradients: G' Sᵀ + tril(G' V'ᵀ) K, V' Tᵀ + tril(G' V'ᵀ)ᵀ Q, K T + tril(Q Kᵀ)ᵀ G'.
-  return record(
-      "linear_attention", {q, k, v}, out,
-      [=, sq = Saved(q), sk = Saved(k), sv = Saved(v)](Backward& b) {
-        if (grad_enabled()) return composed_gradient(b, composed, {sq(), sk(), sv()});
-        const Inputs again = inputs_of(sq(), sk(), sv());
-        const Outputs from{rows_contiguous(b.output()), totals, rows_contiguous(b.grad())};
-        const Gradients g{heads_like(sq()), heads_like(sk()), heads_like(sv())};
-        type == f64 ? backward<double>(p, again, from, g) : backward<float>(p, again, from, g);
-        return Tensors{g.q, g.k, g.v};
-      },
-      Keep::outputs);
+  // Gradients: G Sᵀ + δ zᵀ + R K, V Tᵀ + 1 tᵀ + Rᵀ Q, K T + Pᵀ G.
+  return record("linear_attention", {q, k, v}, out,
+                [=, sq = Saved(q), sk = Saved(k), sv = Saved(v)](Backward& b) {
+                  if (grad_enabled()) return composed_gradient(b, composed, {sq(), sk(), sv()});
+                  const Inputs again = inputs_of(sq(), sk(), sv());
+                  const Outputs from{totals, rows_contiguous(b.grad())};
+                  const Gradients g{heads_like(sq()), heads_like(sk()), heads_like(sv())};
+                  with_types(p, type, [&](auto s, auto operand) {
+                    backward<decltype(s), decltype(operand)>(p, again, from, g);
+                  });
+                  return Tensors{g.q, g.k, g.v};
+                });
 }
 
 }  // namespace stretto

@@ -7,7 +7,8 @@
 
 namespace stretto {
 
-/// Arguments are checked by linear_attention(), f32 or f64. `state` may be null; else its sums come
+/// Arguments are checked by linear_attention(), any floating
+/// dtype. `state` may be null; else its sums come
 /// before all keys, new ones with those keys take their place (its length is left alone), and
 /// nothing may be recorded.
 Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,

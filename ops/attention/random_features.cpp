@@ -14,6 +14,9 @@
 // which w that is, and the sign of its u, forward keeps in one integer per row, and not x.
 // Generalised features compute u again instead of keeping y. No sum crosses a row: results do not
 // depend on the number of threads.
+//
+// In bf16 u and du are f32 rows of the tile, features are rounded once, and so is du as the operand
+// of its product; the projection is the sum of two of bf16, so that u is as exact as f32 has it.
 #include "ops/attention/random_features.h"
 
 #include <algorithm>
@@ -99,10 +102,10 @@ template <bool absolute, class T>
 }
 
 // ½|x'|².
-template <class T>
-[[gnu::always_inline]] inline T half_square(const T* x, int64_t d, double scale) {
+template <class T, class S>
+[[gnu::always_inline]] inline T half_square(const S* x, int64_t d, double scale) {
   return T(0.5 * scale * scale *
-           rows::sum<double>(d, [&](int64_t i) { return double(x[i]) * double(x[i]); }));
+           rows::sum<double>(d, [&](int64_t i) { return double(T(x[i])) * double(T(x[i])); }));
 }
 
 // What all rows have in common.
@@ -123,15 +126,15 @@ struct Setting {
 };
 
 // The features of one row, whose first w numbers are u. Returns Top::place where that is kept.
-template <class T>
-STRETTO_CLONES Index<T> features_of_row(const Setting& s, const T* x, T* y) {
+template <class T, class S>
+STRETTO_CLONES Index<T> features_of_row(const Setting& s, const S* x, T* y) {
   const int64_t w = s.w;
   if (s.kind == Kind::generalised) {
     const T epsilon = T(s.epsilon);
     for (int64_t i = 0; i < w; ++i) y[i] = elementwise::Relu::value(y[i]) + epsilon;
     return 0;
   }
-  T less = s.has_half() ? half_square(x, s.d, s.scale) : T(0);
+  T less = s.has_half() ? half_square<T>(x, s.d, s.scale) : T(0);
   if (s.kind == Kind::trigonometric) {
     const T factor = (s.has_half() ? math::exp(less) : T(1)) / T(std::sqrt(double(w)));
     T* sines = y + w;
@@ -158,25 +161,25 @@ STRETTO_CLONES Index<T> features_of_row(const Setting& s, const T* x, T* y) {
 
 // From y and g to du, in place of u for generalised features; returns dless, or what stands before
 // x'. `place` is what forward returned.
-template <class T>
-STRETTO_CLONES T gradient_of_row(const Setting& s, const T* y, const T* g, Index<T> place, T* du) {
+template <class T, class S>
+STRETTO_CLONES T gradient_of_row(const Setting& s, const S* y, const S* g, Index<T> place, T* du) {
   const int64_t w = s.w;
-  const T *y2 = y + w, *g2 = g + w;
+  const S *y2 = y + w, *g2 = g + w;
   switch (s.kind) {
     case Kind::generalised:
-      for (int64_t i = 0; i < w; ++i) du[i] = g[i] * elementwise::step(du[i]);
+      for (int64_t i = 0; i < w; ++i) du[i] = T(g[i]) * elementwise::step(du[i]);
       return T(0);
     case Kind::trigonometric:
-      for (int64_t i = 0; i < w; ++i) du[i] = g2[i] * y[i] - g[i] * y2[i];
-      return rows::sum<T>(2 * w, [&](int64_t i) { return g[i] * y[i]; });
+      for (int64_t i = 0; i < w; ++i) du[i] = T(g2[i]) * T(y[i]) - T(g[i]) * T(y2[i]);
+      return rows::sum<T>(2 * w, [&](int64_t i) { return T(g[i]) * T(y[i]); });
     case Kind::hyperbolic:
-      for (int64_t i = 0; i < w; ++i) du[i] = g[i] * y[i] - g2[i] * y2[i];
+      for (int64_t i = 0; i < w; ++i) du[i] = T(g[i]) * T(y[i]) - T(g2[i]) * T(y2[i]);
       break;
     case Kind::positive:
-      for (int64_t i = 0; i < w; ++i) du[i] = g[i] * y[i];
+      for (int64_t i = 0; i < w; ++i) du[i] = T(g[i]) * T(y[i]);
       break;
   }
-  const T less = -rows::sum<T>(s.features(), [&](int64_t i) { return g[i] * y[i]; });
+  const T less = -rows::sum<T>(s.features(), [&](int64_t i) { return T(g[i]) * T(y[i]); });
   if (s.has_half()) return less;
   if (place >= 0)
     du[place] += less;
@@ -186,9 +189,14 @@ STRETTO_CLONES T gradient_of_row(const Setting& s, const T* y, const T* g, Index
 }
 
 // dx += factor x.
-template <class T>
-STRETTO_CLONES void add_scaled(T* dx, const T* x, T factor, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) dx[i] += factor * x[i];
+template <class T, class S>
+STRETTO_CLONES void add_scaled(T* dx, const S* x, T factor, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) dx[i] += factor * T(x[i]);
+}
+
+template <class From, class To>
+STRETTO_CLONES void convert_row(const From* from, To* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = To(compute_t<From>(from[i]));
 }
 
 // ---------------------------------------------------------------------------- fused
@@ -219,47 +227,134 @@ struct Tiles {
   int64_t count_;
 };
 
-template <class T>
+// The projection ω [W, D] in products with rows of dtype S, whose results are T.
+template <class S>
+class Projection {
+  using T = compute_t<S>;
+
+ public:
+  Projection(const Setting& s, const Tensor& w, int64_t length) : s_(s), w_(w) {
+    // Products of few rows gain nothing by tiles.
+    if (std::is_same_v<S, T> || !has_bf16_products() || length < 16) return;
+    high_ = w.to(bf16);
+    low_ = (w - high_.to(f32)).to(bf16);
+  }
+
+  // u [n, W] = D^(−1/4) x ωᵀ.
+  void multiply(int64_t n, MatrixRef<S> x, T* u, int64_t ldu) const {
+    product(n, s_.w, s_.d, x, true, u, ldu);
+  }
+  // dx [n, D] = D^(−1/4) du ω.
+  void multiply_back(int64_t n, const T* du, T* dx, int64_t lddx) const {
+    if constexpr (std::is_same_v<S, T>) {
+      product(n, s_.d, s_.w, {du, s_.w}, false, dx, lddx);
+    } else if (!high_.defined()) {
+      gemm(n, s_.d, s_.w, T(s_.scale), {du, s_.w}, {w_.data<T>(), s_.d}, T(0), dx, lddx);
+    } else {
+      const Tensor rounded = empty({n, s_.w}, {.dtype = bf16, .device = cpu});
+      convert_row(du, rounded.data<S>(), n * s_.w);
+      product(n, s_.d, s_.w, {rounded.data<S>(), s_.w}, false, dx, lddx);
+    }
+  }
+
+ private:
+  void product(int64_t m, int64_t n, int64_t k, MatrixRef<S> a, bool transposed, T* c,
+               int64_t ldc) const {
+    if constexpr (std::is_same_v<S, T>) {
+      gemm(m, n, k, T(s_.scale), a, {w_.data<T>(), s_.d, transposed}, T(0), c, ldc);
+    } else if (high_.defined()) {
+      gemm(m, n, k, T(s_.scale), a, {high_.data<S>(), s_.d, transposed}, T(0), c, ldc);
+      gemm(m, n, k, T(s_.scale), a, {low_.data<S>(), s_.d, transposed}, T(1), c, ldc);
+    } else {
+      const Tensor wide = empty({m, k}, {.dtype = f32, .device = cpu});
+      for (int64_t i = 0; i < m; ++i) convert_row(a.data + i * a.ld, wide.data<T>() + i * k, k);
+      gemm(m, n, k, T(s_.scale), {wide.data<T>(), k}, {w_.data<T>(), s_.d, transposed}, T(0), c,
+           ldc);
+    }
+  }
+
+  const Setting& s_;
+  const Tensor w_;
+  Tensor high_, low_;
+};
+
+// Rows that are computed in T: where they are, or in a tile, and then stored.
+template <class S>
+struct TileRows {
+  using T = compute_t<S>;
+  static constexpr bool apart = !std::is_same_v<S, T>;
+
+  TileRows(S* where, int64_t ld_where, int64_t n, int64_t width)
+      : to(where), ld_to(ld_where), rows(n), columns(width) {
+    if constexpr (apart) {
+      memory = empty({n, width}, {.dtype = dtype_of<T>(), .device = cpu});
+      data = memory.template data<T>(), ld = width;
+    } else {
+      data = where, ld = ld_where;
+    }
+  }
+  void store() const {
+    if constexpr (apart)
+      for (int64_t i = 0; i < rows; ++i) convert_row(data + i * ld, to + i * ld_to, columns);
+  }
+
+  S* to;
+  int64_t ld_to, rows, columns, ld = 0;
+  Tensor memory;
+  T* data = nullptr;
+};
+
+template <class S>
 void forward(const Setting& s, const Tensor& x_, const Tensor& projection, const Tensor& y_,
              const Tensor& places) {
-  const Heads<T> x = heads_of<T>(x_), y = heads_of<T>(y_);
-  const MatrixRef<T> w{projection.data<T>(), s.d, true};
+  using T = compute_t<S>;
+  const Heads<S> x = heads_of<S>(x_), y = heads_of<S>(y_);
+  const Projection<S> w(s, projection, x_.size(2));
   Index<T>* place = places.defined() ? places.data<Index<T>>() : nullptr;
   const Tiles tiles(x_, s);
   tiles.each([&](int64_t b, int64_t h, int64_t i0, int64_t n) {
-    gemm(n, s.w, s.d, T(s.scale), {x.at(b, h, i0), x.row}, w, T(0), y.at(b, h, i0), y.row);
-    for (int64_t i = i0; i < i0 + n; ++i) {
-      const Index<T> found = features_of_row(s, x.at(b, h, i), y.at(b, h, i));
-      if (place) place[(b * tiles.heads + h) * tiles.length + i] = found;
+    const TileRows<S> u(y.at(b, h, i0), y.row, n, s.features());
+    w.multiply(n, {x.at(b, h, i0), x.row}, u.data, u.ld);
+    for (int64_t i = 0; i < n; ++i) {
+      const Index<T> found = features_of_row(s, x.at(b, h, i0 + i), u.data + i * u.ld);
+      if (place) place[(b * tiles.heads + h) * tiles.length + i0 + i] = found;
     }
+    u.store();
   });
 }
 
 // x is undefined unless it is kept, y for generalised features.
-template <class T>
+template <class S>
 void backward(const Setting& s, const Tensor& x_, const Tensor& projection, const Tensor& y_,
               const Tensor& places, const Tensor& grad, const Tensor& into) {
-  const auto x = heads_of<T>(x_), y = heads_of<T>(y_), g = heads_of<T>(grad),
-             dx = heads_of<T>(into);
-  const T* w = projection.data<T>();
+  using T = compute_t<S>;
+  const auto x = heads_of<S>(x_), y = heads_of<S>(y_), g = heads_of<S>(grad),
+             dx = heads_of<S>(into);
+  const Projection<S> w(s, projection, into.size(2));
   const Index<T>* place = places.defined() ? places.data<Index<T>>() : nullptr;
   const Tiles tiles(into, s);
   tiles.each([&](int64_t b, int64_t h, int64_t i0, int64_t n) {
     const Tensor du = empty({n, s.w}, {.dtype = dtype_of<T>(), .device = cpu}),
                  factors = empty({n}, options_of(du));
     T *to = du.data<T>(), *factor = factors.data<T>();
-    if (s.kind == Kind::generalised)
-      gemm(n, s.w, s.d, T(s.scale), {x.at(b, h, i0), x.row}, {w, s.d, true}, T(0), to, s.w);
+    if (s.kind == Kind::generalised) w.multiply(n, {x.at(b, h, i0), x.row}, to, s.w);
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = (b * tiles.heads + h) * tiles.length + i0 + i;
       factor[i] = gradient_of_row(s, y ? y.at(b, h, i0 + i) : nullptr, g.at(b, h, i0 + i),
                                   place ? place[row] : no_place<T>, to + i * s.w);
     }
-    gemm(n, s.d, s.w, T(s.scale), {to, s.w}, {w, s.d}, T(0), dx.at(b, h, i0), dx.row);
-    if (!s.has_half()) return;
-    for (int64_t i = 0; i < n; ++i)
-      add_scaled(dx.at(b, h, i0 + i), x.at(b, h, i0 + i), factor[i] * T(s.scale * s.scale), s.d);
+    const TileRows<S> result(dx.at(b, h, i0), dx.row, n, s.d);
+    w.multiply_back(n, to, result.data, result.ld);
+    for (int64_t i = 0; s.has_half() && i < n; ++i)
+      add_scaled(result.data + i * result.ld, x.at(b, h, i0 + i), factor[i] * T(s.scale * s.scale),
+                 s.d);
+    result.store();
   });
+}
+
+template <class F>
+void with_type(DType type, F f) {
+  type == f64 ? f(double()) : type == f32 ? f(float()) : f(BFloat16());
 }
 
 // Where the gradient of `less` goes, [B, H, L, W]: 1 or −1 at the place of each row, else 0.
@@ -298,7 +393,7 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   // Single positions, as in generation: heads are rows as well.
   if (x.size(2) == 1 && x.size(1) > 1)
     return fused(x.transpose(1, 2), projection, o).transpose(1, 2);
-  const DType type = x.dtype();
+  const DType type = x.dtype(), wide = type == f64 ? f64 : f32;
   const Setting s{
       .kind = o.kind,
       .stabiliser = o.stabiliser,
@@ -312,23 +407,26 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   Tensor places;
   if (s.keeps_place() && recording({x}))
     places = empty({x.numel() / s.d}, {.dtype = type == f64 ? i64 : i32, .device = cpu});
-  type == f64 ? forward<double>(s, rows, w, y, places) : forward<float>(s, rows, w, y, places);
+  with_type(type, [&](auto t) { forward<decltype(t)>(s, rows, w, y, places); });
   const bool again = s.kind == Kind::generalised;
   // Gradients: dx' = Σ_w du_w ω_w + (dless) x', du = ±g · y, dless = −Σ g · y.
   return record(
       op, {x}, y,
-      [s, o, places, again, shape = x.shape(), type, x = s.keeps_x() ? Saved(x) : Saved(),
+      [s, o, places, again, shape = x.shape(), type, wide, x = s.keeps_x() ? Saved(x) : Saved(),
        w = Saved(w)](Backward& b) {
         if (grad_enabled() && !s.keeps_x())
-          return Tensors{gradient_from_features(s, w(), b.output(), places, b.grad())};
+          return Tensors{
+              gradient_from_features(s, w(), b.output().to(wide), places, b.grad().to(wide))
+                  .to(type)};
         if (grad_enabled())
-          return composed_gradient(b, [&](const Tensors& in) { return composed(in[0], w(), o); },
-                                   {x()});
+          return composed_gradient(
+              b, [&](const Tensors& in) { return composed(in[0].to(wide), w(), o).to(type); },
+              {x()});
         const Tensor from = rows_contiguous(x()), g = rows_contiguous(b.grad());
         const Tensor features = again ? Tensor() : rows_contiguous(b.output());
         const Tensor dx = heads_inside(shape[0], shape[1], shape[2], shape[3], type, false);
-        type == f64 ? backward<double>(s, from, w(), features, places, g, dx)
-                    : backward<float>(s, from, w(), features, places, g, dx);
+        with_type(type,
+                  [&](auto t) { backward<decltype(t)>(s, from, w(), features, places, g, dx); });
         return Tensors{dx};
       },
       again ? Keep::nothing : Keep::outputs);
@@ -353,8 +451,8 @@ Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureO
         "the fused form has no gradient for the projection, which requires one; use "
         "Form::composed");
   const DType type = x.dtype() == f64 ? f64 : f32;
-  const Tensor wide = x.to(type), w = projection.to(type);
-  return (is_fused ? fused(wide, w, options) : composed(wide, w, options)).to(x.dtype());
+  const Tensor w = projection.to(type);
+  return is_fused ? fused(x, w, options) : composed(x.to(type), w, options).to(x.dtype());
 }
 
 }  // namespace stretto

@@ -57,31 +57,37 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, con
 // √(1−δ) = e^(−softplus(gate)/2) and √δ = e^(−softplus(−gate)/2) have gradients where δ is 0 or 1.
 Tensor root_of_sigmoid(const Tensor& x) { return exp(-0.5 * softplus(-x)); }
 
+// Of codes and gates.
+DType code_type(const Tensor& q) { return q.dtype() == f64 ? f64 : f32; }
+
 // What the ops below are functions of: q, k, the gate's √(1−δ) [H, D] and √δ ε (RD)^(−¼) [H, D, R],
 // both undefined without one, and the inputs of the code.
 Tensors inputs_of(const Tensor& q, const Tensor& k, const SpeSource& s,
                   const std::optional<SpeGate>& o) {
   Tensors all = {q, k, {}, {}};
   if (o) {
-    const Tensor gate = o->gate.to(q.dtype()), &given = o->noise.given;
+    const TensorOptions options{.dtype = code_type(q), .device = q.device()};
+    const Tensor gate = o->gate.to(options.dtype), &given = o->noise.given;
     const Tensor noise = given.defined()
-                             ? given.to(q.device()).to(q.dtype())
-                             : randn({s.heads, s.d, s.realizations}, o->noise.key, options_of(q));
+                             ? given.to(q.device()).to(options.dtype)
+                             : randn({s.heads, s.d, s.realizations}, o->noise.key, options);
     all[2] = root_of_sigmoid(-gate);
     all[3] = root_of_sigmoid(gate).unsqueeze(-1) * noise * s.scale();
   }
-  for (const Tensor& x : s.inputs(q.dtype())) all.push_back(x);
+  for (const Tensor& x : s.inputs(code_type(q))) all.push_back(x);
   return all;
 }
 Tensors of_code(const Tensors& inputs) { return {inputs.begin() + 4, inputs.end()}; }
 
 Tensor composed(const SpeSource& s, Side side, int64_t at, const Tensors& inputs) {
-  const Tensor& x = inputs[size_t(side)];
+  const Tensor x = inputs[size_t(side)].to(code_type(inputs[0]));
   Tensor codes = s.codes(of_code(inputs), side, at, x.size(2));
   if (inputs[2].defined())  // (24, 25)
     codes = inputs[2].reshape({s.heads, s.d, 1, 1}) * codes + inputs[3].unsqueeze(2);
   // (16, 17): a product [B, D] · [D, R] for each head and position.
-  return matmul(x.permute({1, 2, 0, 3}), codes.transpose(1, 2)).permute({2, 0, 1, 3});
+  return matmul(x.permute({1, 2, 0, 3}), codes.transpose(1, 2))
+      .permute({2, 0, 1, 3})
+      .to(inputs[0].dtype());
 }
 Tensors composed(const SpeSource& s, const Places& at, const Tensors& inputs) {
   return {composed(s, Side::query, at.queries, inputs), composed(s, Side::key, at.keys, inputs)};
@@ -173,12 +179,8 @@ int64_t SpeCode::realizations() const { return source()->realizations; }
 SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOptions& options) {
   const std::shared_ptr<const SpeSource>& s = code.source();
   const Places at = check_arguments(q, k, *s, options);
-  if (q.dtype() == bf16) {
-    const SpePair wide = spe(q.to(f32), k.to(f32), code, options);
-    return {wide.q.to(bf16), wide.k.to(bf16)};
-  }
   const Tensors inputs = inputs_of(q, k, *s, options.gate);
-  check(inputs[4].dtype() == q.dtype(), op, "the kept code is ", inputs[4].dtype(),
+  check(inputs[4].dtype() == code_type(q), op, "the kept code is ", inputs[4].dtype(),
         ", as its parameters are; q ", q, " must have that dtype");
   if (options.form != Form::composed && q.device().is_cpu()) return fused(s, at, inputs);
   const Tensors codes = composed(*s, at, inputs);

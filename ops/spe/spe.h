@@ -103,8 +103,8 @@ struct SpePair {
   Tensor q, k;
 };
 
-/// q [B, H, M, D], k [B, H, N, D] → q̂ [B, H, M, R], k̂ [B, H, N, R], all of one floating dtype (bf16
-/// is computed in f32).
+/// q [B, H, M, D], k [B, H, N, D] → q̂ [B, H, M, R], k̂ [B, H, N, R], all of one floating dtype (in
+/// bf16 codes, gates and sums are f32, and results and gradients are rounded once).
 ///
 /// Key j stands at position first + j and query i at first + i + N − M, so the last query stands
 /// with the last key; without keys (N = 0) query i stands at first + i. No position is below 0.

@@ -7,7 +7,8 @@
 //     t[l, d] = Σ_r g[l, r] C_d[l, r]         dx = a t + g Eᵀ       da_d = Σ_{b,l} x t
 //     dC_d[l, :] = Σ_b a_d x[l, d] g[l, :]    dE = Σ_b xᵀ g
 //
-// Forward a thread takes a segment of positions of one head and goes through its dimensions;
+// Operands and results have dtype S, codes and sums T, f32 for bf16: what is rounded are results,
+// once. Forward a thread takes a segment of positions of one head and goes through its dimensions;
 // backward it takes some dimensions and goes through the positions, so that every accumulator has
 // one owner and results do not depend on the number of threads. Rows of a batch lie far apart in
 // memory; backward gathers those of a segment side by side first.
@@ -15,7 +16,7 @@
 // Multiplications for each of the H·L·D·R numbers of a code, B the batch, queries and keys alike:
 //                      forward            backward
 //     applied          B                  2 B
-//     sine, K sines    2 K                2 K + 4 K
+//     sine, K sines    K                  K + 2 K
 //     conv, P taps     P + 31             2 (P + 31)
 //     kept             0                  0, and once those of sine or conv
 // Gradients of the parameters of a kept code take B more for each call that used it.
@@ -26,70 +27,14 @@
 #include "core/gemm/gemm.h"
 #include "ops/create.h"
 #include "ops/loops.h"
-#include "ops/rows.h"
+#include "ops/spe/spe_kernels.h"
 
 namespace stretto {
 namespace {
 
-constexpr int64_t at_once = 4;  // codes in one sum
-
 /// Rows [positions, R] of some dimensions.
 template <class T>
 using CodeTile = std::array<const T*, SpeSource::most_dims>;
-
-// to[r] += Σ_c x[c] codes[c][row, r], n ≤ 4.
-template <class T>
-STRETTO_CLONES void add_codes(const T* x, const T* const* codes, int64_t row, int64_t n, T* to,
-                              int64_t r) {
-  if (n == at_once) {
-    const T *c0 = codes[0] + row * r, *c1 = codes[1] + row * r, *c2 = codes[2] + row * r,
-            *c3 = codes[3] + row * r;
-    const T x0 = x[0], x1 = x[1], x2 = x[2], x3 = x[3];
-#pragma GCC ivdep
-    for (int64_t i = 0; i < r; ++i) to[i] += (x0 * c0[i] + x1 * c1[i]) + (x2 * c2[i] + x3 * c3[i]);
-    return;
-  }
-  for (int64_t c = 0; c < n; ++c) {
-    const T* from = codes[c] + row * r;
-#pragma GCC ivdep
-    for (int64_t i = 0; i < r; ++i) to[i] += x[c] * from[i];
-  }
-}
-
-// t[l, b, c] = Σ_r g[l, b, r] codes[c][l, r].
-template <class T>
-STRETTO_CLONES void code_products(const T* g, const CodeTile<T>& codes, int64_t rows, int64_t batch,
-                                  int64_t dims, int64_t r, T* t) {
-  for (int64_t l = 0; l < rows; ++l)
-    for (int64_t b = 0; b < batch; ++b) {
-      const T* from = g + (l * batch + b) * r;
-      for (int64_t c = 0; c < dims; ++c) {
-        const T* code = codes[size_t(c)] + l * r;
-        t[(l * batch + b) * dims + c] =
-            rows::sum<T>(r, [&](int64_t i) { return from[i] * code[i]; });
-      }
-    }
-}
-
-// to[l, r] += Σ_b a x[l, b] g[l, b, r], the x `step` apart.
-template <class T>
-STRETTO_CLONES void add_weighted(T a, const T* x, int64_t step, const T* g, int64_t rows,
-                                 int64_t batch, int64_t r, T* to) {
-  for (int64_t l = 0; l < rows; ++l, to += r) {
-    int64_t b = 0;
-    for (; b + 4 <= batch; b += 4, x += 4 * step, g += 4 * r) {
-      const T x0 = a * x[0], x1 = a * x[step], x2 = a * x[2 * step], x3 = a * x[3 * step];
-#pragma GCC ivdep
-      for (int64_t i = 0; i < r; ++i)
-        to[i] += (x0 * g[i] + x1 * g[r + i]) + (x2 * g[2 * r + i] + x3 * g[3 * r + i]);
-    }
-    for (; b < batch; ++b, x += step, g += r) {
-      const T x0 = a * x[0];
-#pragma GCC ivdep
-      for (int64_t i = 0; i < r; ++i) to[i] += x0 * g[i];
-    }
-  }
-}
 
 // What a thread works with: makers of rows for dimensions d0 … d0 + n − 1 of head h.
 template <class T>
@@ -117,154 +62,278 @@ struct Worker {
   int64_t h = 0, d0 = 0, n = 0;
 };
 
-// y ← x E, or 0 without a gate.
-template <class T>
-void begin_results(const SpeSource& s, const SpeCall& call, const SpeOperand& o, int64_t h,
-                   SpeSpan span) {
-  const int64_t r = s.realizations;
-  const auto x = heads_of<T>(o.x), y = heads_of<T>(o.y);
-  for (int64_t b = 0; b < o.x.size(0); ++b) {
-    T* const to = y.at(b, h, span.p0 - o.at);
-    if (call.rows.defined())
-      gemm(span.size(), r, s.d, T(1), {x.at(b, h, span.p0 - o.at), x.row},
-           {call.rows.data<T>() + h * s.d * r, r}, T(0), to, y.row);
-    else
-      for (int64_t i = 0; i < span.size(); ++i) std::fill_n(to + i * y.row, r, T(0));
+template <class From, class To>
+STRETTO_CLONES void convert_numbers(const From* from, To* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = To(compute_t<From>(from[i]));
+}
+template <class From, class To>
+void convert_row(const From* from, To* to, int64_t n) {
+  if constexpr (std::is_same_v<From, To>)
+    std::copy_n(from, n, to);
+  else
+    convert_numbers(from, to, n);
+}
+
+// Rows in T of one head: where they are, or a copy.
+template <class S, class T>
+MatrixRef<T> rows_in(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, int64_t n, int64_t width,
+                     Tensor& copy) {
+  if constexpr (std::is_same_v<S, T>) {
+    return {x.at(b, h, i0), x.row};
+  } else {
+    if (!copy.defined() || copy.numel() < n * width)
+      copy = empty({n * width}, {.dtype = dtype_of<T>(), .device = cpu});
+    for (int64_t i = 0; i < n; ++i)
+      convert_row(x.at(b, h, i0 + i), copy.template data<T>() + i * width, width);
+    return {copy.template data<T>(), width};
   }
 }
 
-// y += Σ_c a_c x_c C_c.
-template <class T>
-void add_results(Worker<T>& w, const T* factors, const SpeOperand& o, Side side, SpeSpan span) {
-  const auto x = heads_of<T>(o.x), y = heads_of<T>(o.y);
-  const CodeTile<T> codes = w.rows(side, span);
-  for (int64_t i = 0; i < span.size(); ++i)
-    for (int64_t b = 0; b < o.x.size(0); ++b) {
-      const T* from = x.at(b, w.h, span.p0 - o.at + i) + w.d0;
-      T scaled[SpeSource::most_dims];
-      for (int64_t c = 0; c < w.n; ++c) scaled[c] = factors ? from[c] * factors[c] : from[c];
-      for (int64_t c = 0; c < w.n; c += at_once)
-        add_codes(scaled + c, codes.data() + c, i, std::min(at_once, w.n - c),
-                  y.at(b, w.h, span.p0 - o.at + i), w.s.realizations);
+// The results y of a call's two sides in a unit of positions, summed up where they are, or apart.
+template <class S>
+class Results {
+  using T = compute_t<S>;
+  static constexpr bool apart = !std::is_same_v<S, T>;
+
+ public:
+  Results(const SpeSource& s, const SpeCall& call, int64_t most)
+      : r_(s.realizations), most_(most), batch_(call.sides[0].x.size(0)) {
+    if (apart) memory_ = empty({2, batch_, most_, r_}, {.dtype = dtype_of<T>(), .device = cpu});
+  }
+  struct Rows {
+    T* data;
+    int64_t ld;
+    T* at(int64_t i) const { return data + i * ld; }
+  };
+  // Those of the unit that the operand has.
+  Rows rows(const SpeOperand& o, Side side, int64_t b, int64_t h, SpeSpan unit) const {
+    if constexpr (apart) {
+      return {memory_.data<T>() + (int64_t(side) * batch_ + b) * most_ * r_, r_};
+    } else {
+      const auto y = heads_of<S>(o.y);
+      return {y.at(b, h, (unit & o.span()).p0 - o.at), y.row};
     }
+  }
+  void store(const SpeOperand& o, Side side, int64_t h, SpeSpan unit) const {
+    if constexpr (apart) {
+      const SpeSpan span = unit & o.span();
+      const auto y = heads_of<S>(o.y);
+      for (int64_t b = 0; b < batch_; ++b)
+        for (int64_t i = 0; i < span.size(); ++i)
+          convert_row(rows(o, side, b, h, unit).at(i), y.at(b, h, span.p0 - o.at + i), r_);
+    }
+  }
+
+ private:
+  const int64_t r_, most_, batch_;
+  Tensor memory_;
+};
+
+// y += Σ_c x_c (a_c C_c + E_c), or for the first dimensions y ← it.
+template <class S>
+void add_results(Worker<compute_t<S>>& w, const SpeCall& call, const SpeOperand& o, Side side,
+                 const Results<S>& results, SpeSpan unit, SpeSpan span) {
+  using T = compute_t<S>;
+  const int64_t batch = o.x.size(0), r = w.s.realizations;
+  const int64_t at = span.p0 - (unit & o.span()).p0;
+  const auto x = heads_of<S>(o.x);
+  const CodeTile<T> codes = w.rows(side, span);
+  const T* const gate =
+      call.rows.defined() ? call.rows.data<T>() + (w.h * w.s.d + w.d0) * r : nullptr;
+  constexpr bool copied = !std::is_same_v<S, T>;
+  std::vector<T> numbers(size_t(copied ? batch * w.n : 0));
+  std::vector<T*> y;
+  std::vector<typename Results<S>::Rows> of;
+  for (int64_t b = 0; b < batch; ++b) of.push_back(results.rows(o, side, b, w.h, unit));
+  y.resize(of.size());
+  for (int64_t i = 0; i < span.size(); ++i) {
+    for (int64_t b = 0; b < batch; ++b) {
+      y[size_t(b)] = of[size_t(b)].at(at + i);
+      if constexpr (copied)
+        convert_row(x.at(b, w.h, span.p0 - o.at + i) + w.d0, numbers.data() + b * w.n, w.n);
+    }
+    const T* from = numbers.data();
+    if constexpr (!copied) from = x.at(0, w.h, span.p0 - o.at + i) + w.d0;
+    spe_kernels<T>().apply(from, copied ? w.n : x.batch, batch, codes.data(), w.n, i,
+                           w.factors(call), gate, r, y.data(), w.d0 == 0);
+  }
 }
 
-template <class T>
+// Segments in a unit, whose dimensions are gone through for all of them before the next ones: what
+// makers keep of a dimension then serves several.
+constexpr int64_t unit_positions = 128;
+
+template <class S>
 void forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call) {
+  using T = compute_t<S>;
   if (call.sides[0].x.size(0) == 0) return;
   const SpeSpan all = call.span();
-  const int64_t segments = (all.size() + s.segment - 1) / s.segment;
-  parallel_for(s.heads * segments, 1, [&](int64_t begin, int64_t end) {
+  const int64_t size = std::max<int64_t>(1, unit_positions / s.segment) * s.segment;
+  const int64_t begin0 = s.begin(all.p0), units = (all.p1 - begin0 + size - 1) / size;
+  if (all.size() == 0) return;
+  parallel_for(s.heads * units, 1, [&](int64_t begin, int64_t end) {
     Worker<T> worker(s, inputs, {});
-    for (int64_t unit = begin; unit < end; ++unit) {
-      const int64_t h = unit / segments, p0 = all.p0 + unit % segments * s.segment;
-      const SpeSpan here = SpeSpan{p0, p0 + s.segment} & all;
-      for (const SpeOperand& o : call.sides)
-        if (const SpeSpan span = here & o.span(); o.y.defined() && span.size() > 0)
-          begin_results<T>(s, call, o, h, span);
-      for (int64_t d0 = 0; d0 < s.d; d0 += s.dims) {
-        worker.begin(h, d0);
-        worker.prepare(here);
+    const Results<S> results(s, call, size);
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t h = i / units, first = begin0 + i % units * size;
+      const SpeSpan unit = SpeSpan{first, first + size} & all;
+      const auto each_side = [&](SpeSpan here, auto&& f) {
         for (const Side side : both_sides) {
           const SpeOperand& o = call.sides[int(side)];
           if (const SpeSpan span = here & o.span(); o.y.defined() && span.size() > 0)
-            add_results(worker, worker.factors(call), o, side, span);
+            f(o, side, span);
+        }
+      };
+      for (int64_t d0 = 0; d0 < s.d; d0 += s.dims) {
+        worker.begin(h, d0);
+        for (int64_t p0 = first; p0 < unit.p1; p0 += s.segment) {
+          const SpeSpan here = SpeSpan{p0, p0 + s.segment} & unit;
+          if (here.size() == 0) continue;
+          worker.prepare(here);
+          each_side(here, [&](const SpeOperand& o, Side side, SpeSpan span) {
+            add_results<S>(worker, call, o, side, results, unit, span);
+          });
         }
       }
+      each_side(unit,
+                [&](const SpeOperand& o, Side side, SpeSpan) { results.store(o, side, h, unit); });
     }
   });
 }
 
-// dx ← g Eᵀ, dE.
-template <class T>
+// dx ← g Eᵀ, where sums are made in place.
+template <class S>
+void begin_gradients(const SpeSource& s, const SpeCall& call) {
+  if constexpr (std::is_same_v<S, compute_t<S>>) {
+    const int64_t batch = call.sides[0].x.size(0), r = s.realizations;
+    parallel_for(2 * batch * s.heads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const SpeOperand& o = call.sides[i % 2];
+        const int64_t b = i / 2 / s.heads, h = i / 2 % s.heads;
+        if (!o.dx.defined() || o.x.size(2) == 0) continue;
+        const auto g = heads_of<S>(o.y), dx = heads_of<S>(o.dx);
+        gemm(o.x.size(2), s.d, r, S(1), {g.at(b, h), g.row},
+             {call.rows.data<S>() + h * s.d * r, r, true}, S(0), dx.at(b, h), dx.row);
+      }
+    });
+  }
+}
+
+// dE.
+template <class S>
 void gate_backward(const SpeSource& s, const SpeCall& call) {
+  using T = compute_t<S>;
   const int64_t r = s.realizations;
+  // A copy has as many rows as a sum of products begins at zero with.
+  const int64_t most = std::is_same_v<S, T> ? INT64_MAX : 256;
   parallel_for(s.heads, 1, [&](int64_t begin, int64_t end) {
+    Tensor x_copy, g_copy;
     for (int64_t h = begin; h < end; ++h)
       for (const SpeOperand& o : call.sides) {
-        const auto x = heads_of<T>(o.x), g = heads_of<T>(o.y), dx = heads_of<T>(o.dx);
-        const int64_t n = o.x.size(2), at = h * s.d * r;
-        for (int64_t b = 0; n > 0 && b < o.x.size(0); ++b) {
-          if (dx)
-            gemm(n, s.d, r, T(1), {g.at(b, h), g.row}, {call.rows.data<T>() + at, r, true}, T(0),
-                 dx.at(b, h), dx.row);
-          if (call.d_rows.defined())
-            gemm(s.d, r, n, T(1), {x.at(b, h), x.row, true}, {g.at(b, h), g.row}, T(1),
-                 call.d_rows.data<T>() + at, r);
-        }
+        const auto x = heads_of<S>(o.x), g = heads_of<S>(o.y);
+        for (int64_t b = 0; b < o.x.size(0); ++b)
+          for (int64_t i = 0, n = 0; i < o.x.size(2); i += n) {
+            n = std::min(most, o.x.size(2) - i);
+            MatrixRef<T> left = rows_in<S, T>(x, b, h, i, n, s.d, x_copy);
+            left.transposed = true;
+            gemm(s.d, r, n, T(1), left, rows_in<S, T>(g, b, h, i, n, r, g_copy), T(1),
+                 call.d_rows.data<T>() + h * s.d * r, r);
+          }
       }
   });
 }
 
 // An operand in a span of positions, for the dimensions of a worker, side by side: x
 // [positions, B, dims] and the gradient g [positions, B, R] of its result.
-template <class T>
+template <class S>
 struct Gathered {
+  using T = compute_t<S>;
   Gathered(const SpeSource& s, int64_t most_batch)
       : x_memory(empty({s.segment, most_batch, s.dims}, {.dtype = dtype_of<T>(), .device = cpu})),
         t_memory(empty_like(x_memory)),
+        ax_memory(empty_like(x_memory)),
+        gate_memory(empty_like(x_memory)),
         g_memory(empty({s.segment, most_batch, s.realizations},
                        {.dtype = dtype_of<T>(), .device = cpu})) {}
 
   void load(const Worker<T>& w, const SpeOperand& o, SpeSpan span) {
     const int64_t r = w.s.realizations;
     batch = o.x.size(0), rows = span.size(), first = span.p0 - o.at;
-    const auto from = heads_of<T>(o.x), grad = heads_of<T>(o.y);
+    const auto from = heads_of<S>(o.x), grad = heads_of<S>(o.y);
     for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < rows; ++i) {
-        std::copy_n(from.at(b, w.h, first + i) + w.d0, w.n, x + (i * batch + b) * w.n);
-        std::copy_n(grad.at(b, w.h, first + i), r, g + (i * batch + b) * r);
+        convert_row(from.at(b, w.h, first + i) + w.d0, x + (i * batch + b) * w.n, w.n);
+        convert_row(grad.at(b, w.h, first + i), g + (i * batch + b) * r, r);
       }
   }
 
-  // dx ← a t, added where a gate has written to it, and da += Σ x t.
+  void scale(const Worker<T>& w, const SpeCall& call) {
+    const T* const factors = w.factors(call);
+    for (int64_t i = 0; i < rows * batch; ++i)
+      for (int64_t c = 0; c < w.n; ++c)
+        ax[i * w.n + c] = factors ? factors[c] * x[i * w.n + c] : x[i * w.n + c];
+  }
+
+  // dx ← a t, with a gate a t + g Eᵀ, and da += Σ x t.
   void operand_gradients(const Worker<T>& w, const CodeTile<T>& codes, const SpeCall& call,
                          const SpeOperand& o) {
-    code_products(g, codes, rows, batch, w.n, w.s.realizations, t);
+    spe_kernels<T>().products(g, codes.data(), rows, batch, w.n, w.s.realizations, t);
     for (int64_t c = 0; call.d_factors.defined() && c < w.n; ++c) {
       double sum = 0;
       for (int64_t i = c; i < rows * batch * w.n; i += w.n) sum += double(x[i] * t[i]);
       call.d_factors.data<double>()[w.h * w.s.d + w.d0 + c] += sum;
     }
     const T* const factors = w.factors(call);
-    const auto dx = heads_of<T>(o.dx);
-    for (int64_t b = 0; dx && b < batch; ++b)
+    const auto dx = heads_of<S>(o.dx);
+    if (!dx) return;
+    const int64_t r = w.s.realizations;
+    constexpr bool in_place = std::is_same_v<S, T>;
+    if (factors && !in_place)
+      gemm(rows * batch, w.n, r, T(1), {g, r},
+           {call.rows.data<T>() + (w.h * w.s.d + w.d0) * r, r, true}, T(0), gate, w.n);
+    for (int64_t b = 0; b < batch; ++b)
       for (int64_t i = 0; i < rows; ++i) {
-        T* to = dx.at(b, w.h, first + i) + w.d0;
-        const T* from = t + (i * batch + b) * w.n;
-        for (int64_t c = 0; c < w.n; ++c) to[c] = factors ? to[c] + factors[c] * from[c] : from[c];
+        S* to = dx.at(b, w.h, first + i) + w.d0;
+        const int64_t at = (i * batch + b) * w.n;
+        for (int64_t c = 0; c < w.n; ++c)
+          to[c] = S(factors ? (in_place ? T(to[c]) : gate[at + c]) + factors[c] * t[at + c]
+                            : t[at + c]);
       }
   }
 
-  const Tensor x_memory, t_memory, g_memory;
+  const Tensor x_memory, t_memory, ax_memory, gate_memory, g_memory;
   T* const x = x_memory.data<T>();
   T* const t = t_memory.data<T>();
+  T* const ax = ax_memory.data<T>();  // a x
+  T* const gate = gate_memory.data<T>();
   T* const g = g_memory.data<T>();
   int64_t batch = 0, rows = 0, first = 0;
 };
 
-template <class T>
+template <class S>
 void backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCall>& calls,
               const Tensors& gradients) {
+  using T = compute_t<S>;
   SpeSpan all;
   int64_t batch = 0;
   for (const SpeCall& call : calls) {
     all = all | call.span();
     batch = std::max(batch, call.sides[0].x.size(0));
-    if (call.rows.defined()) gate_backward<T>(s, call);
+    if (call.d_rows.defined()) gate_backward<S>(s, call);
+    if (call.rows.defined()) begin_gradients<S>(s, call);
   }
   if (all.size() == 0) return;
   const int64_t chunks = (s.d + s.dims - 1) / s.dims, r = s.realizations;
   const int64_t n_sums = gradients.empty() ? 0 : s.dims;
   parallel_for(s.heads * chunks, 1, [&](int64_t begin, int64_t end) {
     Worker<T> worker(s, inputs, gradients);
-    Gathered<T> rows(s, batch);
+    Gathered<S> rows(s, batch);
     const Tensor memory = empty({n_sums, s.segment, r}, {.dtype = dtype_of<T>(), .device = cpu});
     T* const sums = memory.data<T>();  // dC
     for (int64_t unit = begin; unit < end; ++unit) {
       worker.begin(unit / chunks, unit % chunks * s.dims);
       const int64_t n = worker.n;
-      for (int64_t p0 = all.p0; p0 < all.p1; p0 += s.segment) {
+      for (int64_t p0 = s.begin(all.p0); p0 < all.p1; p0 += s.segment) {
         const SpeSpan here = SpeSpan{p0, p0 + s.segment} & all;
         const int64_t size = here.size() * r;
         worker.prepare(here);
@@ -277,10 +346,10 @@ void backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCa
             rows.load(worker, o, span);
             if (o.dx.defined() || call.d_factors.defined())
               rows.operand_gradients(worker, worker.rows(side, span), call, o);
-            const T* factors = worker.factors(call);
-            for (int64_t c = 0; n_sums > 0 && c < n; ++c)
-              add_weighted(factors ? factors[c] : T(1), rows.x + c, n, rows.g, rows.rows,
-                           rows.batch, r, sums + c * size + (span.p0 - here.p0) * r);
+            if (n_sums == 0) continue;
+            rows.scale(worker, call);
+            spe_kernels<T>().weighted(rows.ax, rows.g, rows.rows, rows.batch, n, r, size, false,
+                                      sums + (span.p0 - here.p0) * r);
           }
           for (int64_t c = 0; n_sums > 0 && c < n; ++c)
             worker.makers[size_t(c)]->add_gradient(side, here, sums + c * size);
@@ -294,13 +363,26 @@ void backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCa
 }  // namespace
 
 void spe_forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call) {
-  inputs[0].dtype() == f64 ? forward<double>(s, inputs, call) : forward<float>(s, inputs, call);
+  dispatch_floating(call.sides[0].x.dtype(), "spe",
+                    [&](auto tag) { forward<typename decltype(tag)::type>(s, inputs, call); });
 }
 
-void spe_backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCall>& calls,
+void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall> calls,
                   const Tensors& gradients) {
-  inputs[0].dtype() == f64 ? backward<double>(s, inputs, calls, gradients)
-                           : backward<float>(s, inputs, calls, gradients);
+  const auto dtype_of_call = [](const SpeCall& call) { return call.sides[0].x.dtype(); };
+  DType type = inputs[0].dtype();
+  if (std::all_of(calls.begin(), calls.end(),
+                  [&](const SpeCall& call) { return dtype_of_call(call) == bf16; }) &&
+      !calls.empty())
+    type = bf16;
+  // Calls of one kept code may have different dtypes.
+  for (SpeCall& call : calls)
+    for (SpeOperand& o : call.sides)
+      if (o.x.dtype() != type)
+        o.x = rows_contiguous(o.x.to(type)), o.y = rows_contiguous(o.y.to(type));
+  dispatch_floating(type, "spe", [&](auto tag) {
+    backward<typename decltype(tag)::type>(s, inputs, calls, gradients);
+  });
 }
 
 Tensors plain_tensors(const Tensors& tensors) {

@@ -25,12 +25,13 @@ struct SpeCall {
   SpeSpan span() const { return sides[0].span() | sides[1].span(); }
 };
 
-/// The results y. `inputs` are those of the source, contiguous and off the tape, f32 or f64.
+/// The results y. `inputs` are those of the source, contiguous and off the tape, f32 or f64; in f32
+/// operands and results may be bf16.
 void spe_forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call);
 
 /// What is defined of the calls' gradients. `gradients`, zeroed, get those of the inputs, summed
 /// over the calls; none where there are none.
-void spe_backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCall>& calls,
+void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall> calls,
                   const Tensors& gradients);
 
 /// Contiguous and off the tape; zeros of their shapes.

@@ -72,12 +72,12 @@ void KeptSource::make(const Tensors& plain) {
   parallel_for(heads * d, 1, [&](int64_t begin, int64_t end) {
     const auto rows = std::get<SpeRowsPtr<T>>(base->rows(plain, {}));
     for (int64_t i = begin; i < end; ++i)
-      for (int64_t p0 = reach.p0; p0 < reach.p1; p0 += base->segment) {
+      for (int64_t p0 = base->begin(reach.p0); p0 < reach.p1; p0 += base->segment) {
         const SpeSpan span = SpeSpan{p0, p0 + base->segment} & reach;
         rows->prepare(i / d, i % d, span);
         for (const Side side : both_sides)
           std::copy_n(rows->rows(side, span), span.size() * realizations,
-                      kept_rows<T>(side, i, p0));
+                      kept_rows<T>(side, i, span.p0));
       }
   });
 }

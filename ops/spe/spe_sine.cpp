@@ -1,23 +1,29 @@
 // sineSPE: codes that are sums of sinusoids, Ω(n) W with Ω(n) = [cos 2πf_k n, sin 2πf_k n]_k.
 //
 // Ω needs no phases: cos(φ + θ) a + sin(φ + θ) b = cos φ (cos θ a + sin θ b) + sin φ (cos θ b −
-// sin θ a), so queries and keys share it and differ in W [2K, R]. In a tile of rows n, for each
-// head and dimension:
+// sin θ a), so queries and keys share it and differ in W [2K, R]. Nor has a block of 32 positions
+// sinusoids of its own: about its middle c they are those about 0, with weights turned by 2πf_k c,
 //
-//     C = Ω W      dW = Ωᵀ dC      df_k = 2π Σ_r W[2k+1, r] V[2k, r] − W[2k, r] V[2k+1, r]
+//     A' = cos A + sin B,  B' = cos B − sin A      (A and B the rows of W for cos and sin)
 //
-// with V = (n Ω)ᵀ dC. Phases are reduced to a turn in f64, so that they are as exact at position
-// 10⁹ as at 0. The rest (f, λ, θ and the noise to W) are differentiable ops on small tensors.
+// and positions c + m and c − m share their products (ops/spe/spe_kernels.h): K multiplications for
+// a number of a code, K for its part of dW, and K for df, which is 2π Σ of
+//
+//     c (B' s0 − A' s1) + B' s2 − A' s3,   s0 = Σ_m cos dC,  s1 = Σ_m sin dC,  s2, s3 with m dC
+//
+// Blocks begin at multiples of 32, so that a position has the same code in every call. Phases are
+// reduced to a turn in f64, so that they are as exact at position 10⁹ as at 0. The rest (f, λ, θ
+// and the noise to W) are differentiable ops on small tensors.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "core/gemm/gemm.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
+#include "ops/spe/spe_kernels.h"
 #include "ops/spe/spe_source.h"
 
 namespace stretto {
@@ -25,25 +31,41 @@ namespace {
 
 constexpr double turn = 2 * std::numbers::pi;
 
-// cos and sin of 2πf·n for n = p0 … p0 + count − 1, and the same times n.
+// cos and sin of 2πf·n, with the phase to more digits than T has.
 template <class T>
-STRETTO_CLONES void wave(double f, int64_t p0, int64_t count, T* cosines, T* sines) {
+STRETTO_CLONES void wave(const double* f, const double* n, int64_t count, T* cosines, T* sines) {
   constexpr double magic = 6755399441055744.0;  // 1.5·2^52: adding it rounds to an integer
   for (int64_t i = 0; i < count; ++i) {
-    const double turns = f * double(p0 + i);
-    const double whole = (turns + magic) - magic;
-    // In f32 the product was exact: f has 24 bits.
-    const double rest =
-        std::is_same_v<T, float> ? turns - whole : std::fma(f, double(p0 + i), -whole);
-    const T phase = T(rest * turn);
-    cosines[i] = math::cos(phase);
-    sines[i] = math::sin(phase);
+    const double whole = (f[i] * n[i] + magic) - magic;
+    const double phase = std::fma(f[i], n[i], -whole) * turn;
+    const T near = T(phase), rest = T(phase - double(near));
+    const T c = math::cos(near), s = math::sin(near);
+    cosines[i] = c - rest * s;
+    sines[i] = s + rest * c;
   }
 }
 
+// A' = cos A + sin B and B' = cos B − sin A: the weights about another middle.
 template <class T>
-STRETTO_CLONES void times_position(const T* x, int64_t p0, int64_t count, T* y) {
-  for (int64_t i = 0; i < count; ++i) y[i] = T(p0 + i) * x[i];
+STRETTO_CLONES void turn_weights(T c, T s, const T* a, const T* b, int64_t r, T* __restrict to_a,
+                                 T* __restrict to_b) {
+  for (int64_t i = 0; i < r; ++i) {
+    to_a[i] = c * a[i] + s * b[i];
+    to_b[i] = c * b[i] - s * a[i];
+  }
+}
+
+// The sums of a block (SpeKernels::wave_sums) about its middle n, with the weights there, join
+// those of all.
+template <class T>
+STRETTO_CLONES void add_sums(T n, T c, T s, const T* a, const T* b, const T* sums, int64_t r,
+                             T* __restrict da, T* __restrict db, T* __restrict df) {
+  const T *s0 = sums, *s1 = s0 + r, *s2 = s1 + r, *s3 = s2 + r;
+  for (int64_t i = 0; i < r; ++i) {
+    da[i] += c * s0[i] - s * s1[i];
+    db[i] += s * s0[i] + c * s1[i];
+    df[i] += n * (b[i] * s0[i] - a[i] * s1[i]) + (b[i] * s2[i] - a[i] * s3[i]);
+  }
 }
 
 template <class T>
@@ -53,75 +75,113 @@ class SineRows : public SpeRows<T> {
       : d_(s.d),
         k_(inputs[0].size(2)),
         r_(s.realizations),
-        segment_(s.segment),
         inputs_(inputs),
-        gradients_(gradients) {
+        gradients_(gradients),
+        frequencies_(size_t(entries(places + 1))),
+        positions_(frequencies_.size()),
+        cosines_(frequencies_.size()),
+        sines_(frequencies_.size()) {
     const TensorOptions options{.dtype = dtype_of<T>(), .device = cpu};
-    const bool gradient = !gradients.empty();
-    omega_ = empty({(gradient ? 4 : 2) * k_, segment_}, options);
-    rows_ = empty({segment_, r_}, options);
-    for (Tensor& sums : sums_)
-      if (gradient) sums = zeros({4 * k_, r_}, options);
+    rows_ = empty({SpeWaves::block, r_}, options);
+    turned_ = empty({2, 2 * k_, r_}, options);
+    if (gradients.empty()) return;
+    block_sums_ = empty({4 * k_, r_}, options);
+    for (Tensor& sums : sums_) sums = zeros({3 * k_, r_}, options);
   }
 
   void prepare(int64_t h, int64_t d, SpeSpan span) override {
-    index_ = h * d_ + d;
-    p0_ = span.p0;
-    T* omega = omega_.template data<T>();
-    for (int64_t k = 0; k < k_; ++k)
-      wave(double(inputs_[0].data<T>()[index_ * k_ + k]), p0_, span.size(),
-           omega + 2 * k * segment_, omega + (2 * k + 1) * segment_);
-    for (int64_t k = 0; !gradients_.empty() && k < 2 * k_; ++k)
-      times_position(omega + k * segment_, p0_, span.size(), omega + (2 * k_ + k) * segment_);
+    const int64_t index = h * d_ + d;
+    p0_ = span.p0 / SpeWaves::block * SpeWaves::block;
+    if (index != index_) {
+      index_ = index;
+      const T* f = inputs_[0].data<T>() + index_ * k_;
+      for (int64_t i = 0; i <= places; ++i)
+        for (int64_t k = 0; k < k_; ++k) {
+          frequencies_[size_t(i * k_ + k)] = double(f[k]);
+          positions_[size_t(i * k_ + k)] = double(i) + 0.5;
+        }
+      wave(frequencies_.data(), positions_.data(), entries(places), cosines_.data(), sines_.data());
+    }
+    const size_t middle = size_t(places * k_);
+    std::fill_n(positions_.begin() + int64_t(middle), k_, double(p0_) + double(places) - 0.5);
+    wave(frequencies_.data() + middle, positions_.data() + middle, entries(1),
+         cosines_.data() + middle, sines_.data() + middle);
+    for (const Side side : both_sides)
+      for (int64_t k = 0; k < k_; ++k) {
+        const T* w = weights(side) + 2 * k * r_;
+        T* to = turned(side) + k * r_;
+        turn_weights(cosines_[middle + size_t(k)], sines_[middle + size_t(k)], w, w + r_, r_, to,
+                     to + k_ * r_);
+      }
   }
 
   const T* rows(Side side, SpeSpan span) override {
-    T* to = rows_.template data<T>();
-    gemm(span.size(), r_, 2 * k_, T(1),
-         {omega_.template data<T>() + (span.p0 - p0_), segment_, true}, {weights(side), r_}, T(0),
-         to, r_);
-    return to;
+    T* const to = rows_.template data<T>();
+    const int64_t begin = span.p0 - p0_ - places, end = span.p1 - p0_ - places;
+    const int64_t first = begin >= 0 ? begin : end <= 0 ? -end : 0;
+    const T* const w = turned(side);
+    spe_kernels<T>().waves(cosines_.data(), sines_.data(), k_, w, w + k_ * r_, r_, first,
+                           std::max(end, -begin), to);
+    return to + (span.p0 - p0_) * r_;
   }
 
   void add_gradient(Side side, SpeSpan span, const T* g) override {
-    gemm(4 * k_, r_, span.size(), T(1), {omega_.template data<T>() + (span.p0 - p0_), segment_},
-         {g, r_}, T(1), sums_[int(side)].template data<T>(), r_);
+    if (span.size() < SpeWaves::block) {  // with zeros around it
+      T* const to = rows_.template data<T>();
+      std::fill_n(to, rows_.numel(), T(0));
+      std::copy_n(g, span.size() * r_, to + (span.p0 - p0_) * r_);
+      g = to;
+    }
+    T* const sums = block_sums_.template data<T>();
+    T* const all = sums_[int(side)].template data<T>();
+    spe_kernels<T>().wave_sums(cosines_.data(), sines_.data(), k_, g, r_, sums);
+    for (int64_t k = 0; k < k_; ++k) {
+      const size_t middle = size_t(places * k_ + k);
+      const T* a = turned(side) + k * r_;
+      T* const to = all + 3 * k * r_;
+      add_sums(T(positions_[middle]), cosines_[middle], sines_[middle], a, a + k_ * r_,
+               sums + 4 * k * r_, r_, to, to + r_, to + 2 * r_);
+    }
   }
 
   void finish_gradient() override {
     for (const Side side : both_sides) {
       T* sums = sums_[int(side)].template data<T>();
-      const T *w = weights(side), *v = sums + 2 * k_ * r_;
-      std::copy_n(sums, 2 * k_ * r_,
-                  gradients_[1 + size_t(side)].template data<T>() + index_ * 2 * k_ * r_);
+      T* dw = gradients_[1 + size_t(side)].template data<T>() + index_ * 2 * k_ * r_;
       for (int64_t k = 0; k < k_; ++k) {
-        const int64_t cosine = 2 * k * r_, sine = cosine + r_;
+        const T* of = sums + 3 * k * r_;
+        std::copy_n(of, 2 * r_, dw + 2 * k * r_);
         double sum = 0;
-        for (int64_t r = 0; r < r_; ++r)
-          sum += double(w[sine + r]) * double(v[cosine + r]) -
-                 double(w[cosine + r]) * double(v[sine + r]);
+        for (int64_t r = 0; r < r_; ++r) sum += double(of[2 * r_ + r]);
         gradients_[0].template data<T>()[index_ * k_ + k] += T(turn * sum);
       }
-      std::fill_n(sums, 4 * k_ * r_, T(0));
+      std::fill_n(sums, 3 * k_ * r_, T(0));
     }
   }
 
  private:
+  static constexpr int64_t places = SpeWaves::pairs;
+  // So many places of K numbers, with room for whole vectors.
+  int64_t entries(int64_t n) const { return (n * k_ + 15) / 16 * 16; }
   const T* weights(Side side) const {
     return inputs_[1 + size_t(side)].template data<T>() + index_ * 2 * k_ * r_;
   }
+  T* turned(Side side) { return turned_.template data<T>() + int(side) * 2 * k_ * r_; }
 
-  const int64_t d_, k_, r_, segment_;
+  const int64_t d_, k_, r_;
   const Tensors inputs_, gradients_;
-  int64_t index_ = 0, p0_ = 0;
-  Tensor omega_;    // [2K, segment], and n Ω below it where gradients are wanted
-  Tensor rows_;     // [segment, R]
-  Tensor sums_[2];  // [4K, R]: dW and V
+  int64_t index_ = -1, p0_ = 0;                  // (h, d), and the block's first position
+  std::vector<double> frequencies_, positions_;  // [places and the middle, K]
+  std::vector<T> cosines_, sines_;
+  Tensor rows_;        // [block, R]
+  Tensor turned_;      // [2, 2K, R]: A' and B' of queries and of keys
+  Tensor block_sums_;  // [K, 4, R]
+  Tensor sums_[2];     // [K, 3, R]: dA, dB, and what the frequencies' gradients are sums of
 };
 
 struct SineSource : SpeSource {
   SineSource(Tensor f, Tensor o, Tensor g, SpeNoise z, int64_t r)
-      : SpeSource({f.size(0), f.size(1), r, 32, most_dims}, f),
+      : SpeSource({f.size(0), f.size(1), r, SpeWaves::block, most_dims}, f),
         freqs(std::move(f)),
         offsets(std::move(o)),
         gains(std::move(g)),
@@ -189,7 +249,8 @@ SpeCode SpeCode::sine(Tensor freqs, Tensor offsets, Tensor gains, SpeNoise noise
           op, "noise ", z, "; must be [", h, ", ", d, ", ", 2 * k, ", R] with R at least 1");
     realizations = z.size(3);
   }
-  return SpeCode(std::make_shared<SineSource>(freqs, offsets, gains, noise, realizations));
+  return SpeCode(std::make_shared<SineSource>(std::move(freqs), std::move(offsets),
+                                              std::move(gains), std::move(noise), realizations));
 }
 
 }  // namespace stretto

@@ -33,7 +33,7 @@ template <class T>
 class SpeRows {
  public:
   virtual ~SpeRows() = default;
-  /// From here on it is about head h, dimension d and these positions.
+  /// From here on it is about head h, dimension d and these positions of one segment.
   virtual void prepare(int64_t h, int64_t d, SpeSpan span) = 0;
   /// [positions, R] of positions that were prepared; good until the next call.
   virtual const T* rows(Side side, SpeSpan span) = 0;
@@ -57,7 +57,8 @@ struct SpeCall;  // ops/spe/spe_fused.h
 
 struct SpeSizes {
   int64_t heads, d, realizations;
-  int64_t segment;  // positions to prepare at once, so that it all stays in the cache
+  int64_t segment;  // positions to prepare at once, so that it all stays in the cache; they begin
+                    // at multiples of it
   int64_t dims;     // whose rows a thread has ready side by side, at most most_dims
   SpeSpan reach = {0, INT64_MAX};  // positions that there are,
   std::string limit = {};          // and what says so
@@ -87,6 +88,8 @@ struct SpeSource : SpeSizes {
     check(span.size() == 0 || (reach.p0 <= span.p0 && span.p1 <= reach.p1), op, limit,
           ", the call needs positions ", span.p0, " to ", span.p1 - 1);
   }
+  /// Where the segment of a position begins.
+  int64_t begin(int64_t position) const { return position / segment * segment; }
   /// (RD)^(−¼).
   double scale() const { return std::pow(double(realizations) * double(d), -0.25); }
   /// f32 or f64, for the parameters.

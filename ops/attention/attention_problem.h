@@ -1,0 +1,161 @@
+// What fused attention on the CPU computes with: its sizes, operands, strips of queries, and
+// results (ops/attention/attention_fused.cpp). Internal to ops/.
+//
+// Reference: tests/reference/attention.cpp, attention()
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+
+#include "ops/attention/attention_terms.h"
+#include "ops/attention/heads.h"
+#include "ops/create.h"
+#include "ops/loops.h"
+#include "ops/view.h"
+
+namespace stretto::strips {
+namespace {
+
+template <class S, class T>
+STRETTO_CLONES void round_row(S* to, const T* from, T factor, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) to[j] = convert<S>(from[j] * factor);
+}
+
+// Where relative position 0 is in the rows of a table, and whether its outermost rows are those of
+// all beyond.
+struct TableEdges {
+  int64_t zero_row = 0;
+  bool clip = false;
+};
+
+// Everything that forward and backward have in common.
+struct Problem {
+  int64_t batch, heads, groups, m, n, d, dv;
+  double scale;
+  AttentionMask mask;  // its padding u8, contiguous
+  double dropout;
+  std::optional<RandomKey> dropout_key;
+  int64_t first = 0, width = 0;  // relative positions first … first + width − 1 occur
+  TableEdges keys = {}, values = {};
+  uint32_t drop_below = 0;
+  double keep_scale = 1;
+
+  int64_t block_rows() const { return n > 4096 ? 16 : n > 1024 ? 32 : 64; }
+  int64_t per_group() const { return heads / groups; }
+  int64_t position(int64_t i) const { return i + n - m; }
+};
+
+// The differentiable operands, in the order in which the tape has them: all but q, k and v may be
+// undefined. Also their gradients. Tables are f32 where the others are bf16.
+struct Operands {
+  Tensor q, k, v;
+  Tensor position;    // [B, H, M, D]
+  Tensor rows;        // [H or 1, R, D]
+  Tensor value_rows;  // [H or 1, R, Dv]
+  Tensor lag_bias;    // [H or 1, width]
+  Tensor bias;        // broadcasts to [B, H, M, N]
+
+  Tensors list() const { return {q, k, v, position, rows, value_rows, lag_bias, bias}; }
+  static constexpr size_t bias_at = 7;
+  static Operands of(const Tensors& x) { return {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]}; }
+  // Off the tape, rows contiguous; `rows` and `value_rows` as [1, H or 1, R, ..] in q's dtype, so
+  // that all look alike; the bias as it is.
+  Operands for_kernels() const {
+    const auto table = [&](const Tensor& x) {
+      return x.defined() ? rows_contiguous(x.detach().to(q.dtype()).unsqueeze(0)) : Tensor();
+    };
+    return {rows_contiguous(q),
+            rows_contiguous(k),
+            rows_contiguous(v),
+            rows_contiguous(position),
+            table(rows),
+            table(value_rows),
+            lag_bias.defined() ? lag_bias.detach().contiguous() : Tensor(),
+            bias.defined() ? bias.detach() : Tensor()};
+  }
+};
+
+// The strip of one block of queries of a head.
+struct Strip {
+  int64_t b, h;
+  int64_t i0, rows;  // queries
+  int64_t j0, keys;  // keys that any of them sees
+  int64_t band() const { return keys + rows - 1; }
+};
+
+Strip strip_of(const Problem& p, int64_t b, int64_t h, int64_t i0) {
+  const int64_t rows = std::min(p.block_rows(), p.m - i0);
+  const KeyRange low = visible_keys(p.position(i0), p.n, p.mask);
+  const KeyRange high = visible_keys(p.position(i0 + rows - 1), p.n, p.mask);
+  return {b, h, i0, rows, low.begin, std::max<int64_t>(0, high.end - low.begin)};
+}
+
+// f(strip) for each block of queries of a head.
+template <class F>
+void each_strip(const Problem& p, int64_t b, int64_t h, F&& f) {
+  for (int64_t i0 = 0; i0 < p.m; i0 += p.block_rows()) f(strip_of(p, b, h, i0));
+}
+
+// A result [B, H, L, D] of dtype S, the rows of one head at a time in T: where they are, or a copy.
+template <class S>
+class HeadRows {
+  using T = compute_t<S>;
+
+ public:
+  explicit HeadRows(const Tensor& x) : there_(heads_of<S>(x)) {
+    if (!x.defined()) return;
+    length_ = x.size(2);
+    width_ = x.size(3);
+    if (!std::is_same_v<S, T>)
+      copy_ = empty({length_, width_}, {.dtype = dtype_of<T>(), .device = cpu});
+  }
+
+  Heads<T> rows() const {
+    if constexpr (std::is_same_v<S, T>)
+      return there_;
+    else
+      return there_ ? Heads<T>{copy_.data<T>(), 0, 0, std::max<int64_t>(width_, 1)} : Heads<T>{};
+  }
+  void store(int64_t b, int64_t h) const {
+    if constexpr (!std::is_same_v<S, T>)
+      for (int64_t i = 0; there_ && i < length_; ++i)
+        round_row(there_.at(b, h, i), copy_.data<T>() + i * width_, T(1), width_);
+  }
+  void clear(int64_t b, int64_t h) const {
+    const Heads<T> to = rows();
+    for (int64_t i = 0; i < length_; ++i) std::fill_n(to.at(b, h, i), width_, T(0));
+  }
+
+ private:
+  Heads<S> there_;
+  int64_t length_ = 0, width_ = 0;
+  Tensor copy_;
+};
+
+// A bias, or its gradient, shown as [B, H, M, N]: what was broadcast has a stride of 0.
+template <class T>
+struct ScoreBias {
+  T* data = nullptr;
+  int64_t batch = 0, head = 0, query = 0, key = 0;
+
+  ScoreBias(const Problem& p, const Tensor& x) {
+    if (!x.defined()) return;
+    const Shape s = x.expand({p.batch, p.heads, p.m, p.n}).strides();
+    data = x.data<T>(), batch = s[0], head = s[1], query = s[2], key = s[3];
+  }
+  explicit operator bool() const { return data != nullptr; }
+  T* at(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    return data + b * batch + h * head + i * query + j * key;
+  }
+};
+
+// Where the gradients of the tables go, those of a batch entry and head apart from the others'.
+template <class T>
+struct TableGradients {
+  Heads<T> rows, value_rows;
+  T* lag_bias;
+  ScoreBias<T> bias;
+};
+
+}  // namespace
+}  // namespace stretto::strips

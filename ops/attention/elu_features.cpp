@@ -1,0 +1,83 @@
+#include "ops/attention/elu_features.h"
+
+#include <array>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "ops/attention/heads.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/loops.h"
+
+namespace stretto {
+namespace {
+
+constexpr const char* op = "elu_features";
+
+template <class T>
+STRETTO_CLONES void features(const T* x, T* y, int64_t n) {
+  using C = compute_t<T>;
+  for (int64_t i = 0; i < n; ++i) {
+    const C v = C(x[i]), bounded = v > C(0) ? C(0) : v, power = math::exp_negative(bounded);
+    y[i] = T(v > C(0) ? v + C(1) : power);
+  }
+}
+
+// The slope is y, but at most 1.
+template <class T>
+STRETTO_CLONES void chain_rule(const T* y, const T* g, T* dx, int64_t n) {
+  using C = compute_t<T>;
+  for (int64_t i = 0; i < n; ++i) {
+    const C v = C(y[i]);
+    dx[i] = T(C(g[i]) * (v > C(1) ? C(1) : v));
+  }
+}
+
+// f(tag, offsets, n) for runs of numbers of operands of one shape, in parallel; in the order of a
+// layer's memory, [B, L, H, D], where it is that.
+template <size_t n, class F>
+void over_runs(std::array<Tensor, n> x, F&& f) {
+  std::array<Shape, n> strides;
+  const bool turned = x[0].dim() == 4 && !x[0].is_contiguous();
+  for (size_t i = 0; i < n; ++i) {
+    if (turned) x[i] = x[i].transpose(1, 2);
+    strides[i] = x[i].strides();
+  }
+  const StridedLoop<int(n)> loop(x[0].shape(), strides);
+  dispatch_floating(x[0].dtype(), op,
+                    [&](auto tag) { loop.run([&](auto at, int64_t run) { f(tag, at, run); }); });
+}
+
+// Rows of more than one number, contiguous ones.
+Tensor rows_of(const Tensor& x) {
+  return x.dim() == 4 && x.size(3) > 1 ? rows_contiguous(x) : x.detach().contiguous();
+}
+
+}  // namespace
+
+Tensor elu_features(const Tensor& input) {
+  check(is_floating(input.dtype()), op, "got ", input, "; accepted: f32, f64, bf16");
+  if (!input.device().is_cpu())
+    return relu(input) + exp(clamp(input, -std::numeric_limits<double>::infinity(), 0));
+  const Tensor x = rows_of(input), y = x.dim() == 4 ? heads_like(x) : empty_like(x);
+  over_runs<2>({x, y}, [&](auto tag, auto at, int64_t n) {
+    using T = typename decltype(tag)::type;
+    features(x.data<T>() + at[0], y.data<T>() + at[1], n);
+  });
+  // Gradients: g min(y, 1).
+  return record(
+      op, {input}, y,
+      [](Backward& b) {
+        if (grad_enabled()) return Tensors{b.grad() * clamp(b.output(), 0, 1)};
+        const Tensor from = b.output().detach(), g = rows_of(b.grad()),
+                     dx = from.dim() == 4 ? heads_like(from) : empty_like(from);
+        over_runs<3>({from, g, dx}, [&](auto tag, auto at, int64_t n) {
+          using T = typename decltype(tag)::type;
+          chain_rule(from.data<T>() + at[0], g.data<T>() + at[1], dx.data<T>() + at[2], n);
+        });
+        return Tensors{dx};
+      },
+      Keep::outputs);
+}
+
+}  // namespace stretto

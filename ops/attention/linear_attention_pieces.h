@@ -1,0 +1,386 @@
+// What one thread computes chunked linear attention with, piece of positions by piece
+// (ops/attention/linear_attention_chunked.cpp says what). Internal to ops/.
+//
+// Inputs and outputs have dtype S, operands of products O, sums are T: f32 for bf16. Where O is
+// bf16, products, states and g / denominator are rounded as operands, the rest is not; where S is
+// bf16 and O is f32, the operands of a piece are copied.
+//
+// Reference: tests/reference/linear_attention.cpp, linear_attention()
+#pragma once
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/gemm/gemm.h"
+#include "ops/attention/heads.h"
+#include "ops/create.h"
+#include "ops/loops.h"
+#include "ops/rows.h"
+
+namespace stretto::linear_pieces {
+namespace {
+
+struct Problem {
+  int64_t batch, heads, groups, m, n, f, dv;
+  bool causal;
+  double eps;
+  int64_t chunk;
+
+  int64_t per_group() const { return heads / groups; }
+  int64_t units() const { return batch * groups; }
+  int64_t state_size() const { return f * (dv + 1); }  // S [F, Dv] or its transpose, then z [F]
+};
+
+// Queries that see all keys of the pieces before, and of the keys of their own piece those up to
+// their own position: a piece has only queries, only keys, or as many of both.
+struct Piece {
+  int64_t i0, rows;
+  int64_t j0, keys;
+};
+
+inline std::vector<Piece> pieces_of(const Problem& p) {
+  std::vector<Piece> all;
+  auto add = [&](int64_t i0, int64_t rows, int64_t j0, int64_t keys) {
+    for (int64_t at = 0; at < std::max(rows, keys); at += p.chunk)
+      all.push_back({i0 + at, std::clamp<int64_t>(rows - at, 0, p.chunk), j0 + at,
+                     std::clamp<int64_t>(keys - at, 0, p.chunk)});
+  };
+  const int64_t common = p.causal ? std::min(p.m, p.n) : 0;
+  if (p.causal) add(0, p.m - common, 0, 0);  // before the first key
+  add(0, 0, 0, p.n - common);
+  add(p.m - common, common, p.n - common, common);
+  if (!p.causal) add(0, p.m, 0, 0);
+  return all;
+}
+
+struct Inputs {
+  Tensor q, k, v, padding;
+};
+
+template <class From, class To>
+STRETTO_CLONES void convert_row(const From* from, To* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] = To(compute_t<From>(from[i]));
+}
+
+// to = a + b, b may be null.
+template <class T, class To>
+STRETTO_CLONES void add_rows(const T* a, const T* b, To* to, int64_t n) {
+  if (b)
+    for (int64_t i = 0; i < n; ++i) to[i] = To(a[i] + b[i]);
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = To(a[i]);
+}
+
+// What To keeps no room for of a + b.
+template <class T, class To>
+STRETTO_CLONES void rest_of_rows(const T* a, const T* b, const To* to, To* rest, int64_t n) {
+  if (b)
+    for (int64_t i = 0; i < n; ++i) rest[i] = To((a[i] + b[i]) - T(to[i]));
+  else
+    for (int64_t i = 0; i < n; ++i) rest[i] = To(a[i] - T(to[i]));
+}
+
+// to += factor x.
+template <class T, class O>
+STRETTO_CLONES void add_scaled(T* to, T factor, const O* x, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) to[i] += factor * T(x[i]);
+}
+
+// q·z and the sum of n products.
+template <class T, class O>
+STRETTO_CLONES T denominator(const O* q, const T* z, int64_t f, const T* products, int64_t n) {
+  return rows::sum<T>(f, [&](int64_t i) { return T(q[i]) * z[i]; }) +
+         rows::sum<T>(n, [&](int64_t j) { return products[j]; });
+}
+
+// y = sums / total.
+template <class T, class S>
+STRETTO_CLONES void divide_row(const T* sums, T total, S* y, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i] = S(total == T(0) ? T(0) : sums[i] / total);
+}
+
+// G = g / total.
+template <class T, class S, class O>
+STRETTO_CLONES void divide_gradient(const S* g, T total, O* out, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) out[i] = O(total == T(0) ? T(0) : T(g[i]) / total);
+}
+
+// δ = −(q·a + Σ p r) / total.
+template <class T, class O>
+STRETTO_CLONES T denominator_gradient(const O* q, const T* a, int64_t f, const T* p, const T* r,
+                                      int64_t n, T total) {
+  const T dot = rows::sum<T>(f, [&](int64_t i) { return T(q[i]) * a[i]; }) +
+                rows::sum<T>(n, [&](int64_t j) { return p[j] * r[j]; });
+  return total == T(0) ? T(0) : -dot / total;
+}
+
+// A row of the lower triangle, its diagonal the n-th number: x + more, then zeros.
+template <class T, class O>
+STRETTO_CLONES void lower_row(const T* x, T more, int64_t n, int64_t width, O* to) {
+  for (int64_t j = 0; j < n; ++j) to[j] = O(x[j] + more);
+  std::fill(to + n, to + width, O(T(0)));
+}
+
+template <class S, class O>
+class Worker {
+  using T = compute_t<S>;
+  static constexpr bool copies = !std::is_same_v<S, O>;
+  static constexpr bool rounds = !std::is_same_v<O, T>;
+  static constexpr bool stores = !std::is_same_v<S, T>;
+
+ public:
+  Worker(const Problem& p, const Inputs& in, bool gradients)
+      : p_(p),
+        q_(heads_of<S>(in.q)),
+        k_(heads_of<S>(in.k)),
+        v_(heads_of<S>(in.v)),
+        padding_(in.padding.defined() ? in.padding.data<uint8_t>() : nullptr) {
+    const int64_t c = std::min(p.chunk, std::max(p.m, p.n)), size = p.f * p.dv;
+    const int64_t square = p.causal ? c * c : 0;
+    const bool both = copies || padding_;
+    sums_memory_ = in_one<T>({{&rows_, !gradients ? c * p.dv
+                                       : stores   ? c * p.f
+                                                  : 0},
+                              {&more_rows_, gradients && stores ? c * p.dv : 0},
+                              {&more_products_, gradients ? square : 0},
+                              {&products_, square},
+                              {&local_, p.state_size()},
+                              {&z_, p.f},
+                              {&state_, rounds ? 0 : size}});
+    operand_memory_ = in_one<O>({{&gradient_, gradients ? c * p.dv : 0},
+                                 {&lower_, rounds ? square : 0},
+                                 {&rounded_state_, rounds ? 2 * size : 0},
+                                 {&queries_, copies ? c * p.f : 0},
+                                 {&keys_, both ? c * p.f : 0},
+                                 {&values_, both ? c * p.dv : 0}});
+  }
+
+  // ---- the state: what came before the segment, and what its own pieces have added
+
+  void begin(const T* before) {
+    before_ = before;
+    std::fill_n(local_, p_.state_size(), T(0));
+  }
+  const T* local() const { return local_; }
+
+  // As the operand of products to come, and z.
+  void settle() {
+    const int64_t size = p_.f * p_.dv;
+    add_rows(local_ + size, before_ ? before_ + size : nullptr, z_, p_.f);
+    if constexpr (rounds) {
+      add_rows(local_, before_, rounded_state_, size);
+      rest_of_rows(local_, before_, rounded_state_, rounded_state_ + size, size);
+    } else if (before_) {
+      add_rows(local_, before_, state_, size);
+    }
+  }
+
+  // ---- pieces
+
+  bool padded(const Piece& c, int64_t b, int64_t j) const {
+    return padding_ && padding_[b * p_.n + c.j0 + j];
+  }
+
+  // Keys and values; zeros for padding.
+  void load(const Piece& c, int64_t b, int64_t kh) {
+    if (c.keys == 0) return;
+    key_rows_ = operand(k_, b, kh, c.j0, c.keys, p_.f, keys_, padding_ != nullptr);
+    value_rows_ = operand(v_, b, kh, c.j0, c.keys, p_.dv, values_, padding_ != nullptr);
+    for (int64_t j = 0; padding_ && j < c.keys; ++j) {
+      if (!padded(c, b, j)) continue;
+      std::fill_n(keys_ + j * p_.f, p_.f, O(T(0)));
+      std::fill_n(values_ + j * p_.dv, p_.dv, O(T(0)));
+    }
+  }
+
+  // S += Kᵀ V, z += Σ k.
+  void take_in(const Piece& c) {
+    if (c.keys == 0) return;
+    product(p_.f, p_.dv, c.keys, turned(key_rows_), value_rows_, 1, local_, p_.dv);
+    add_keys(c);
+  }
+  // The same with Sᵀ.
+  void take_in_turned(const Piece& c) {
+    if (c.keys == 0) return;
+    product(p_.dv, p_.f, c.keys, turned(value_rows_), key_rows_, 1, local_, p_.f);
+    add_keys(c);
+  }
+
+  // y of one head.
+  void attend(const Piece& c, int64_t b, int64_t h, const Heads<S>& y, T* totals) {
+    const MatrixRef<O> q = queries(c, b, h);
+    times_state(c.rows, p_.dv, p_.f, q, false, 0, rows_, p_.dv);
+    if (c.keys > 0) product(c.rows, c.keys, p_.f, q, turned(key_rows_), 0, products_, c.keys);
+    for (int64_t i = 0; i < c.rows; ++i)
+      totals[i] = T(p_.eps) + denominator(q.data + i * q.ld, z_, p_.f, products_ + i * c.keys,
+                                          c.keys > 0 ? i + 1 : 0);
+    if (c.keys > 0) product(c.rows, p_.dv, c.keys, lower(c), value_rows_, 1, rows_, p_.dv);
+    for (int64_t i = 0; i < c.rows; ++i)
+      divide_row(rows_ + i * p_.dv, totals[i], y.at(b, h, c.i0 + i), p_.dv);
+  }
+
+  // G of one head.
+  void load_gradient(const Piece& c, int64_t b, int64_t h, const Heads<S>& g, const T* totals) {
+    for (int64_t i = 0; i < c.rows; ++i)
+      divide_gradient(g.at(b, h, c.i0 + i), totals[i], gradient_ + i * p_.dv, p_.dv);
+  }
+
+  // dQ of one head, and δ; the state is Sᵀ. What δ zᵀ takes away from the rest is nearly as large,
+  // so δ comes from what is there and not from y, which may be rounded.
+  void query_gradients(const Piece& c, int64_t b, int64_t h, const Heads<S>& dq, const T* totals,
+                       T* deltas) {
+    const MatrixRef<O> q = queries(c, b, h);
+    const auto [to, ld] = rows_to(dq, b, h, c.i0, rows_, p_.f);
+    times_state(c.rows, p_.f, p_.dv, gradients(), false, 0, to, ld);
+    if (c.keys > 0) {
+      product(c.rows, c.keys, p_.f, q, turned(key_rows_), 0, more_products_, c.keys);
+      value_products(c);
+    }
+    for (int64_t i = 0; i < c.rows; ++i) {
+      deltas[i] =
+          denominator_gradient(q.data + i * q.ld, to + i * ld, p_.f, more_products_ + i * c.keys,
+                               products_ + i * c.keys, c.keys > 0 ? i + 1 : 0, totals[i]);
+      add_scaled(to + i * ld, deltas[i], z_, p_.f);
+    }
+    if (c.keys > 0) product(c.rows, p_.f, c.keys, lower(c, deltas), key_rows_, 1, to, ld);
+    store(to, dq, b, h, c.i0, c.rows, p_.f);
+  }
+
+  // dK and dV of a piece for one key head after the others; the state is T.
+  struct KeyGradients {
+    T *keys, *values;
+    int64_t ld_keys, ld_values;
+  };
+  KeyGradients begin_keys(const Piece& c, int64_t b, int64_t kh, const Heads<S>& dk,
+                          const Heads<S>& dv) {
+    if (c.keys == 0) return {};
+    const auto [keys, ld_keys] = rows_to(dk, b, kh, c.j0, rows_, p_.f);
+    const auto [values, ld_values] = rows_to(dv, b, kh, c.j0, more_rows_, p_.dv);
+    for (int64_t j = 0; j < c.keys; ++j) std::copy_n(z_, p_.f, keys + j * ld_keys);
+    times_state(c.keys, p_.f, p_.dv, value_rows_, true, 1, keys, ld_keys);
+    times_state(c.keys, p_.dv, p_.f, key_rows_, false, 0, values, ld_values);
+    return {keys, values, ld_keys, ld_values};
+  }
+  // T += Qᵀ G of one head, and its column for the denominators.
+  void take_in_queries(const Piece& c, int64_t b, int64_t h, const T* deltas) {
+    take_in_queries(c, queries(c, b, h), deltas);
+  }
+  // What the queries of one head add to a piece's dK and dV, and to T.
+  void add_queries(const Piece& c, int64_t b, int64_t h, const T* deltas, const KeyGradients& to) {
+    const MatrixRef<O> q = queries(c, b, h);
+    if (c.keys > 0) {
+      value_products(c);
+      product(c.keys, p_.f, c.rows, turned(lower(c, deltas)), q, 1, to.keys, to.ld_keys);
+      product(c.rows, c.keys, p_.f, q, turned(key_rows_), 0, products_, c.keys);
+      product(c.keys, p_.dv, c.rows, turned(lower(c)), gradients(), 1, to.values, to.ld_values);
+    }
+    take_in_queries(c, q, deltas);
+  }
+  void end_keys(const Piece& c, int64_t b, int64_t kh, const KeyGradients& from, const Heads<S>& dk,
+                const Heads<S>& dv) {
+    store(from.keys, dk, b, kh, c.j0, c.keys, p_.f);
+    store(from.values, dv, b, kh, c.j0, c.keys, p_.dv);
+    for (int64_t j = 0; padding_ && j < c.keys; ++j) {
+      if (!padded(c, b, j)) continue;
+      std::fill_n(dk.at(b, kh, c.j0 + j), p_.f, S(T(0)));
+      std::fill_n(dv.at(b, kh, c.j0 + j), p_.dv, S(T(0)));
+    }
+  }
+
+ private:
+  // One block for all: a token needs so little that asking for it would take longer.
+  template <class E>
+  static Tensor in_one(std::vector<std::pair<E**, int64_t>> parts) {
+    const auto apart = [](int64_t n) { return (n + 31) / 32 * 32; };
+    int64_t size = 0;
+    for (const auto& [part, n] : parts) size += apart(n);
+    Tensor memory = empty({size}, {.dtype = dtype_of<E>(), .device = cpu});
+    E* next = memory.template data<E>();
+    for (const auto& [part, n] : parts) *part = std::exchange(next, next + apart(n));
+    return memory;
+  }
+
+  static MatrixRef<O> turned(MatrixRef<O> x) { return {x.data, x.ld, true}; }
+  static void product(int64_t m, int64_t n, int64_t k, MatrixRef<O> a, MatrixRef<O> b, int beta,
+                      T* c, int64_t ldc) {
+    gemm(m, n, k, T(1), a, b, T(beta), c, ldc);
+  }
+  // A · the state, or · its transpose: in bf16 the state is the sum of two operands.
+  void times_state(int64_t m, int64_t n, int64_t k, MatrixRef<O> a, bool transposed, int beta, T* c,
+                   int64_t ldc) {
+    const int64_t ld = transposed ? k : n;
+    if constexpr (rounds) {
+      product(m, n, k, a, {rounded_state_, ld, transposed}, beta, c, ldc);
+      product(m, n, k, a, {rounded_state_ + p_.f * p_.dv, ld, transposed}, 1, c, ldc);
+    } else {
+      product(m, n, k, a, {before_ ? state_ : local_, ld, transposed}, beta, c, ldc);
+    }
+  }
+
+  // Rows of an input as an operand: where they are, or a copy.
+  MatrixRef<O> operand(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, int64_t n,
+                       int64_t width, O* copy, bool always = false) const {
+    if constexpr (!copies)
+      if (!always) return {x.at(b, h, i0), x.row};
+    for (int64_t i = 0; i < n; ++i) convert_row(x.at(b, h, i0 + i), copy + i * width, width);
+    return {copy, width};
+  }
+  MatrixRef<O> queries(const Piece& c, int64_t b, int64_t h) const {
+    return operand(q_, b, h, c.i0, c.rows, p_.f, queries_);
+  }
+  MatrixRef<O> gradients() const { return {gradient_, p_.dv}; }
+
+  // Where rows of a result are summed up.
+  std::pair<T*, int64_t> rows_to(const Heads<S>& x, int64_t b, int64_t h, int64_t i0, T* copy,
+                                 int64_t width) const {
+    if constexpr (stores)
+      return {copy, width};
+    else
+      return {x.at(b, h, i0), x.row};
+  }
+  void store(const T* from, const Heads<S>& to, int64_t b, int64_t h, int64_t i0, int64_t n,
+             int64_t width) const {
+    if constexpr (stores)
+      for (int64_t i = 0; i < n; ++i) convert_row(from + i * width, to.at(b, h, i0 + i), width);
+  }
+
+  // tril of the products, each row with its own number added, as an operand until the next one.
+  MatrixRef<O> lower(const Piece& c, const T* more = nullptr) {
+    O* to = nullptr;
+    if constexpr (rounds)
+      to = lower_;
+    else
+      to = products_;
+    for (int64_t i = 0; i < c.rows; ++i)
+      lower_row(products_ + i * c.keys, more ? more[i] : T(0), i + 1, c.keys, to + i * c.keys);
+    return {to, c.keys};
+  }
+  // G Vᵀ.
+  void value_products(const Piece& c) {
+    product(c.rows, c.keys, p_.dv, gradients(), turned(value_rows_), 0, products_, c.keys);
+  }
+
+  void add_keys(const Piece& c) {
+    for (int64_t j = 0; j < c.keys; ++j)
+      add_scaled(local_ + p_.f * p_.dv, T(1), key_rows_.data + j * key_rows_.ld, p_.f);
+  }
+  void take_in_queries(const Piece& c, MatrixRef<O> q, const T* deltas) {
+    product(p_.f, p_.dv, c.rows, turned(q), gradients(), 1, local_, p_.dv);
+    for (int64_t i = 0; i < c.rows; ++i)
+      add_scaled(local_ + p_.f * p_.dv, deltas[i], q.data + i * q.ld, p_.f);
+  }
+
+  const Problem& p_;
+  const Heads<S> q_, k_, v_;
+  const uint8_t* padding_;
+  const T* before_ = nullptr;
+  Tensor sums_memory_, operand_memory_;
+  T *rows_, *more_rows_, *more_products_, *products_, *local_, *z_, *state_;
+  O *gradient_, *lower_, *rounded_state_, *queries_, *keys_, *values_;
+  MatrixRef<O> key_rows_{}, value_rows_{};
+};
+
+}  // namespace
+}  // namespace stretto::linear_pieces

@@ -1,0 +1,67 @@
+// Vectors of 64 bytes.
+#include "ops/spe/spe_kernels.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define STRETTO_SPE_TARGET __attribute__((target("avx512f,fma")))
+#include "ops/spe/spe_tile.h"
+
+namespace stretto {
+namespace {
+
+struct F32 {
+  using Scalar = float;
+  using Vector = __m512;
+  static constexpr int width = 16;
+  STRETTO_SPE_INLINE Vector set1(float x) { return _mm512_set1_ps(x); }
+  STRETTO_SPE_INLINE Vector load(const float* p) { return _mm512_loadu_ps(p); }
+  STRETTO_SPE_INLINE void store(float* p, Vector x) { _mm512_storeu_ps(p, x); }
+  STRETTO_SPE_INLINE Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+  // Transposed while they are added, halves of what is left in each round. The masks are there for
+  // the compiler, which takes the others to read something undefined.
+  STRETTO_SPE_INLINE void add_up(const Vector* v, float* to) {
+    constexpr __mmask16 all16 = 0xffff;
+    constexpr __mmask8 all8 = 0xff;
+    Vector two[8], four[4], eight[2];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i)
+      two[i] = _mm512_maskz_unpacklo_ps(all16, v[2 * i], v[2 * i + 1]) +
+               _mm512_maskz_unpackhi_ps(all16, v[2 * i], v[2 * i + 1]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const auto a = (__m512d)two[2 * i], b = (__m512d)two[2 * i + 1];
+      four[i] = (__m512)_mm512_maskz_unpacklo_pd(all8, a, b) +
+                (__m512)_mm512_maskz_unpackhi_pd(all8, a, b);
+    }
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; ++i)
+      eight[i] = _mm512_maskz_shuffle_f32x4(all16, four[2 * i], four[2 * i + 1], 0x88) +
+                 _mm512_maskz_shuffle_f32x4(all16, four[2 * i], four[2 * i + 1], 0xdd);
+    store(to, _mm512_maskz_shuffle_f32x4(all16, eight[0], eight[1], 0x88) +
+                  _mm512_maskz_shuffle_f32x4(all16, eight[0], eight[1], 0xdd));
+  }
+};
+
+struct F64 {
+  using Scalar = double;
+  using Vector = __m512d;
+  static constexpr int width = 8;
+  STRETTO_SPE_INLINE Vector set1(double x) { return _mm512_set1_pd(x); }
+  STRETTO_SPE_INLINE Vector load(const double* p) { return _mm512_loadu_pd(p); }
+  STRETTO_SPE_INLINE void store(double* p, Vector x) { _mm512_storeu_pd(p, x); }
+  STRETTO_SPE_INLINE Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_pd(a, b, c); }
+};
+
+}  // namespace
+
+template <>
+const SpeKernels<float>& spe_avx512() {
+  return SpeLoops<F32, 4>::kernels;
+}
+template <>
+const SpeKernels<double>& spe_avx512() {
+  return SpeLoops<F64, 4>::kernels;
+}
+
+}  // namespace stretto
+#endif
