@@ -127,6 +127,32 @@ TEST_CASE("programs train in bf16 and go on in it", "[examples]") {
   }
 }
 
+TEST_CASE("programs take a precision of products", "[examples]") {
+  setenv("STRETTO_CPU", "emulated", 1);  // the processor with all three
+  for (const Tiny& tiny : programs()) {
+    const TempDir folder;
+    INFO(tiny.name);
+    const auto after = [&](const std::string& precision) {
+      const std::string out = folder.file(precision);
+      const Ended ended =
+          run(tiny.path(), tiny.command(out, {"--steps", "2", "--d-model", "64", "--d-head", "0",
+                                              "--matmul-precision", precision}));
+      INFO(ended.err);
+      CHECK(ended.status == 0);
+      return read_file(out + checkpoint);
+    };
+    const std::string highest = after("highest"), high = after("high"), medium = after("medium");
+    CHECK(high != highest);
+    CHECK(medium != high);
+    const Ended other =
+        run(tiny.path(), tiny.command(folder.file("out"), {"--matmul-precision", "low"}));
+    CHECK(other.status == 2);
+    CHECK(other.complaint() ==
+          tiny.name + ": --matmul-precision low: accepted are high, highest, medium");
+  }
+  unsetenv("STRETTO_CPU");
+}
+
 TEST_CASE("programs train on a GPU as on the CPU", "[examples][cuda]") {
   if (!stretto::cuda_available()) STRETTO_SKIP(stretto::cuda_description());
   for (const Tiny& tiny : programs()) {

@@ -59,7 +59,25 @@ std::vector<Fused> attentions() {
                  x[0], x[1], x[2],
                  {.scale = 0.7, .position_query = x[3], .keys = {x[4], 2}, .form = Form::fused});
            },
-           {heads, keys, keys, heads, {2, 5, 2}}}};
+           {heads, keys, keys, heads, {2, 5, 2}}},
+          {"attention, value table, bias, dropout",
+           [](const Tensors& x) {
+             return attention(x[0], x[1], x[2],
+                              {.mask = {.causal = true},
+                               .values = {x[3], 1, Beyond::clip},
+                               .bias = x[4],
+                               .dropout = 0.3,
+                               .dropout_key = RandomKey{1, 2},
+                               .form = Form::fused});
+           },
+           {heads, keys, keys, {1, 2, 2}, {2, 1, 4}}},
+          {"attention, tables longer and shorter than the keys",
+           [](const Tensors& x) {
+             return attention(
+                 x[0], x[1], x[2],
+                 {.keys = {x[3], 5}, .values = {x[4], 0}, .bias = x[5], .form = Form::fused});
+           },
+           {heads, keys, keys, {1, 9, 2}, {2, 1, 2}, {1, 1, 3, 4}}}};
 }
 
 std::vector<Fused> linear_attentions() {

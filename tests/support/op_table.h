@@ -77,6 +77,7 @@ void add_view_ops(std::vector<Op>& table);
 void add_reduce_ops(std::vector<Op>& table);
 void add_indexing_ops(std::vector<Op>& table);
 void add_model_ops(std::vector<Op>& table);
+void add_loss_ops(std::vector<Op>& table);
 void add_fft_ops(std::vector<Op>& table);
 
 // ---------------------------------------------------------------------------- for the references
@@ -161,6 +162,7 @@ inline double largest(const std::vector<Number>& values) {
   return top;
 }
 
+Number gelu_reference(const Number& x);
 Number gelu_tanh_reference(const Number& x);
 
 }  // namespace stretto::testing

@@ -1,11 +1,10 @@
-// Products, normalisation and the loss [ops/matmul.h, norm.h, loss.h].
+// Products, normalisation and rotation [ops/matmul.h, feed_forward.h, norm.h, rotary.h].
 #include <cmath>
 #include <tuple>
 
+#include "nn/feed_forward.h"
 #include "ops/attention/rotary.h"
 #include "ops/create.h"
-#include "ops/feed_forward.h"
-#include "ops/loss.h"
 #include "ops/matmul.h"
 #include "ops/norm.h"
 #include "tests/support/op_table.h"
@@ -115,18 +114,43 @@ Array linear_reference(const Array& x, const Array& w, const Array* bias) {
   });
 }
 
-Op gelu_feed_forward_op() {
-  Op op = {.name = "gelu_feed_forward",
-           .call = [](const Tensors& x) { return gelu_feed_forward(x[0], x[1], x[2], x[3], x[4]); },
+Number activation_reference(Activation f, const Number& x) {
+  switch (f) {
+    case Activation::relu:
+      return x.value <= 0 ? Number() : x;
+    case Activation::gelu:
+      return gelu_reference(x);
+    case Activation::gelu_tanh:
+      return gelu_tanh_reference(x);
+    case Activation::silu:
+      break;
+  }
+  return x * sigmoid(x);
+}
+
+Op feed_forward_op(Activation f, bool biases, double p) {
+  const RandomKey key{5, 3};
+  const auto call = [=](const Tensors& x) {
+    return biases ? feed_forward(x[0], x[1], x[2], x[3], x[4], f, p, key)
+                  : feed_forward(x[0], x[1], {}, x[2], {}, f, p, key);
+  };
+  Op op = {.name = str("feed_forward ", nn::name(f), biases ? "" : " without biases", ", p = ", p),
+           .call = call,
            .reference =
-               [](const Arrays& x) {
-                 Array hidden = linear_reference(x[0], x[1], &x[2]);
-                 for (Number& h : hidden.values) {  // bf16 stores what goes into GELU and comes out
+               [=](const Arrays& x) {
+                 Array hidden = linear_reference(x[0], x[1], biases ? &x[2] : nullptr);
+                 uint64_t i = 0;
+                 for (Number& h : hidden.values) {  // bf16 stores what goes into f and comes out
                    h.storing += std::fabs(h.value);
-                   h = gelu_tanh_reference(h);
+                   h = activation_reference(f, h);
+                   h.storing += std::fabs(h.value);
+                   if (p == 0) continue;
+                   h = uniform_from_bits(random_bits(key, i++)) < p ? Number()
+                                                                    : h * Number(1 / (1 - p));
                    h.storing += std::fabs(h.value);
                  }
-                 return linear_reference(hidden, x[3], &x[4]);
+                 return biases ? linear_reference(hidden, x[3], &x[4])
+                               : linear_reference(hidden, x[2], nullptr);
                },
            .large = {{{130, 40}}, {{144, 40}}, {{144}}, {{50, 144}}, {{50}}},
            .any_layout_exact = false};
@@ -140,14 +164,30 @@ Op gelu_feed_forward_op() {
                                                         {{2, 3}, 0, 2},
                                                         {{2, 3}, 8, 0}})
     op.samples.push_back({{x}, {{hidden, x.back()}}, {{hidden}}, {{out, hidden}}, {{out}}});
-  op.errors = {{[] {
-                  gelu_feed_forward(ones({2, 3}), ones({4, 2}), ones({4}), ones({2, 4}), ones({2}));
+  if (!biases) {
+    op.samples.push_back(op.large);
+    for (Sample& sample : op.samples) {
+      sample.erase(sample.begin() + 4);
+      sample.erase(sample.begin() + 2);
+    }
+    op.large = op.samples.back();
+    op.samples.pop_back();
+  }
+  const auto call_ones = [f](Shape x, Shape w1, Shape b1, Shape w2, double dropped) {
+    feed_forward(ones(x), ones(w1), ones(b1), ones(w2), ones({2}), f, dropped);
+  };
+  op.errors = {{[=] {
+                  call_ones({2, 3}, {4, 2}, {4}, {2, 4}, 0);
                 },
-                "[gelu_feed_forward] x f32 [2, 3], w1 f32 [4, 2], w2 f32 [2, 4]; x must be"},
-               {[] {
-                  gelu_feed_forward(ones({2, 3}), ones({4, 3}), ones({3}), ones({2, 4}), ones({2}));
+                "[feed_forward] x f32 [2, 3], w1 f32 [4, 2], w2 f32 [2, 4]; x must be"},
+               {[=] {
+                  call_ones({2, 3}, {4, 3}, {3}, {2, 4}, 0);
                 },
-                "[gelu_feed_forward] b1 f32 [3], b2 f32 [2]; must be [4] and [2]"}};
+                "[feed_forward] b1 f32 [3], b2 f32 [2]; must be [4] and [2]"},
+               {[=] {
+                  call_ones({2, 3}, {4, 3}, {4}, {2, 4}, 1.5);
+                },
+                "[feed_forward] dropout probability 1.5; accepted: 0 to 1"}};
   return op;
 }
 
@@ -249,150 +289,6 @@ Op norm_op(bool centre, bool weight, bool bias) {
   return op;
 }
 
-Op cross_entropy_op(const std::string& name, CrossEntropyOptions options) {
-  Op op = {.name = "cross_entropy " + name,
-           .call = [=](const Tensors& x) { return cross_entropy(x[0], x[1], options); },
-           .reference =
-               [=](const Arrays& x) {
-                 const int64_t d = x[0].shape.dim() - 1, classes = x[0].shape[d];
-                 const double epsilon = options.label_smoothing;
-                 std::vector<Number> counted;
-                 Array losses = build(x[1].shape, [&](const Shape& at) {
-                   const auto target = int64_t(x[1].at(at).value);
-                   if (target == options.ignore_index) return Number();
-                   std::vector<Number> powers, row;
-                   Shape index = at;
-                   index.push_back(0);
-                   for (int64_t c = 0; c < classes; ++c)
-                     row.push_back(x[0].at(with_entry(index, d, c)));
-                   const Number top = exact_number(largest(row));
-                   for (const Number& v : row) powers.push_back(exp(v - top));
-                   const Number lse = top + log(total(powers));
-                   Number loss = Number(1 - epsilon) * (lse - row[size_t(target)]);
-                   if (epsilon != 0)
-                     for (const Number& v : row)
-                       loss = loss + Number(epsilon / double(classes)) * (lse - v);
-                   counted.push_back(loss);
-                   return loss;
-                 });
-                 if (options.reduction == Reduction::none) return losses;
-                 Number sum = total(counted);
-                 if (options.reduction == Reduction::mean && !counted.empty())
-                   sum = sum * (Number(1) / Number(double(counted.size())));
-                 return Array{{}, {sum}};
-               },
-           .large = {{{700, 101}}, {{700}, Domain::index, 101}}};
-  const auto add = [&](const Shape& logits, Domain domain) {
-    op.samples.push_back(
-        {{logits}, {Shape(logits.begin(), logits.dim() - 1), domain, logits.back()}});
-  };
-  add({5}, Domain::index);
-  add({3, 4}, Domain::index32);
-  add({29, 17}, Domain::index);
-  add({2, 3, 23}, Domain::index);
-  add({0, 3}, Domain::index);
-  add({4, 1}, Domain::index);
-  op.errors = {
-      {[] {
-         cross_entropy(ones({2, 3}), ones({2}));
-       },
-       "[cross_entropy] targets f32 [2] for logits f32 [2, 3]; must be i64 or i32 and [..]"},
-      {[] {
-         cross_entropy(ones({2, 3}), zeros({3}, {.dtype = i64}));
-       },
-       "[cross_entropy] targets i64 [3] for logits f32 [2, 3]"},
-      {[] {
-         cross_entropy(ones({2, 3}), tensor<int64_t>({0, 3}));
-       },
-       "[cross_entropy] target 3 at position 1; accepted: 0 to 2, or -100 to ignore"},
-      {[] {
-         cross_entropy(ones({2, 3}), tensor<int64_t>({0, 1}), {.label_smoothing = 2});
-       },
-       "[cross_entropy] label_smoothing 2; accepted: 0 to 1"},
-      {[] { cross_entropy(arange(3), scalar(0, {.dtype = i64})); },
-       "[cross_entropy] logits i64 [3]; must be floating [.., V]"}};
-  return op;
-}
-
-Op nll_op(const std::string& name, NllOptions options) {
-  Op op = {.name = "nll_loss " + name,
-           .call = [=](const Tensors& x) { return nll_loss(x[0], x[1], options); },
-           .reference =
-               [=](const Arrays& x) {
-                 std::vector<Number> counted;
-                 Array losses = build(x[1].shape, [&](Shape at) {
-                   const auto target = int64_t(x[1].at(at).value);
-                   if (target == options.ignore_index) return Number();
-                   at.push_back(target);
-                   counted.push_back(-x[0].at(at));
-                   return counted.back();
-                 });
-                 if (options.reduction == Reduction::none) return losses;
-                 const Number sum = total(counted);
-                 const bool divided = options.reduction == Reduction::mean && !counted.empty();
-                 return Array{{}, {divided ? sum / Number(double(counted.size())) : sum}};
-               },
-           .large = {{{700, 101}}, {{700}, Domain::index, 101}}};
-  for (const Shape& x :
-       {Shape{5}, Shape{3, 4}, Shape{29, 17}, Shape{2, 3, 23}, Shape{0, 3}, Shape{4, 1}})
-    op.samples.push_back({{x},
-                          {Shape(x.begin(), x.dim() - 1),
-                           x.dim() == 2 ? Domain::index32 : Domain::index, x.back()}});
-  op.errors = {
-      {[] {
-         nll_loss(ones({2, 3}), ones({2}));
-       },
-       "[nll_loss] targets f32 [2] for log probabilities f32 [2, 3]; must be i64 or i32 and [..]"},
-      {[] {
-         nll_loss(ones({2, 3}), tensor<int64_t>({0, 3}));
-       },
-       "[nll_loss] target 3 at position 1; accepted: 0 to 2, or -100 to ignore"},
-      {[] {
-         nll_loss(ones({1, 0}), tensor<int64_t>({0}));
-       },
-       "[nll_loss] no classes"},
-      {[] { nll_loss(arange(3), scalar(0, {.dtype = i64})); },
-       "[nll_loss] log probabilities i64 [3]; must be floating [.., V]"}};
-  return op;
-}
-
-// A loss of each pair of numbers.
-Op pair_loss_op(const std::string& name, Domain domain,
-                Tensor (*call)(const Tensor&, const Tensor&, Reduction),
-                Number (*loss)(const Number&, const Number&), Reduction reduction) {
-  const char* names[] = {" mean", " sum", " none"};
-  Op op = {.name = name + names[int(reduction)],
-           .call = [=](const Tensors& x) { return call(x[0], x[1], reduction); },
-           .reference =
-               [=](const Arrays& x) {
-                 const Array losses = build(
-                     x[0].shape, [&](const Shape& i) { return loss(x[0].at(i), x[1].at(i)); });
-                 if (reduction == Reduction::none) return losses;
-                 const Number sum = total(losses.values);
-                 const bool divided = reduction == Reduction::mean && !losses.values.empty();
-                 return Array{{}, {divided ? sum / Number(double(losses.values.size())) : sum}};
-               },
-           .elementwise = reduction == Reduction::none};  // whose range is looked at
-  const auto sample = [&](const Shape& shape) {
-    return Sample{{shape, domain}, {shape, Domain::probability}};
-  };
-  for (const Shape& shape : {Shape{}, Shape{5}, Shape{3, 4}, Shape{2, 3, 5}, Shape{0, 3}})
-    op.samples.push_back(sample(shape));
-  op.large = sample({300, 101});
-  op.errors = {{[=] { call(ones({2}), ones({3}), reduction); },
-                str("[", name, "] f32 [2] for target f32 [3]; both must be floating and of one")},
-               {[=] { call(arange(3), arange(3), reduction); }, str("[", name, "] i64 [3] for")}};
-  return op;
-}
-
-Number squared_distance(const Number& x, const Number& t) { return (x - t) * (x - t); }
-Number two_class_loss(const Number& p, const Number& t) {
-  return -(t * log(p) + (Number(1) - t) * log(Number(1) - p));
-}
-Number two_class_logit_loss(const Number& x, const Number& t) {
-  return t * softplus(-x) + (Number(1) - t) * softplus(x);
-}
-
 // Pairs of numbers turned by t · 10000^(−2i/dims), t = 3 + row.
 Op rotate_op(RotaryPairing pairing, int64_t dims) {
   const bool half = pairing == RotaryPairing::half;
@@ -436,31 +332,15 @@ void add_model_ops(std::vector<Op>& table) {
   table.push_back(matmul_op());
   table.push_back(linear_op(false));
   table.push_back(linear_op(true));
-  table.push_back(gelu_feed_forward_op());
+  table.push_back(feed_forward_op(Activation::gelu_tanh, true, 0));
+  table.push_back(feed_forward_op(Activation::gelu, true, 0.25));
+  table.push_back(feed_forward_op(Activation::silu, false, 0));
+  table.push_back(feed_forward_op(Activation::relu, true, 0));
   table.push_back(norm_op(true, false, false));
   table.push_back(norm_op(true, true, false));
   table.push_back(norm_op(true, true, true));
   table.push_back(norm_op(false, false, false));
   table.push_back(norm_op(false, true, false));
-  table.push_back(cross_entropy_op("mean", {}));
-  table.push_back(cross_entropy_op("sum", {.reduction = Reduction::sum}));
-  table.push_back(cross_entropy_op("none", {.reduction = Reduction::none}));
-  table.push_back(cross_entropy_op("ignoring 0", {.ignore_index = 0}));
-  table.push_back(
-      cross_entropy_op("smoothed", {.label_smoothing = 0.1, .reduction = Reduction::none}));
-  table.push_back(
-      cross_entropy_op("smoothed, ignoring 1, mean", {.ignore_index = 1, .label_smoothing = 0.3}));
-  table.push_back(nll_op("mean", {}));
-  table.push_back(nll_op("sum, ignoring 1", {.ignore_index = 1, .reduction = Reduction::sum}));
-  table.push_back(nll_op("none, ignoring 0", {.ignore_index = 0, .reduction = Reduction::none}));
-  for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
-    table.push_back(pair_loss_op("mse_loss", Domain::any, mse_loss, squared_distance, reduction));
-    table.push_back(pair_loss_op("binary_cross_entropy", Domain::probability, binary_cross_entropy,
-                                 two_class_loss, reduction));
-    table.push_back(pair_loss_op("binary_cross_entropy_with_logits", Domain::any,
-                                 binary_cross_entropy_with_logits, two_class_logit_loss,
-                                 reduction));
-  }
 }
 
 }  // namespace stretto::testing

@@ -11,6 +11,10 @@ Number gelu_tanh_reference(const Number& x) {
   return Number(0.5) * x * (Number(1) + tanh(inner));
 }
 
+Number gelu_reference(const Number& x) {
+  return x * (Number(0.5) + Number(0.5) * erf(x * Number(std::sqrt(0.5))));
+}
+
 namespace {
 
 // Vector tails, several vectors, empty and 0-d (reference/frameworks.md, C2).
@@ -39,10 +43,6 @@ Op unary(std::string name, Call call, F f, Domain domain = Domain::any) {
 Op constant_slope(Op op) {
   op.differentiable = false;
   return op;
-}
-
-Number gelu_reference(const Number& x) {
-  return x * (Number(0.5) + Number(0.5) * erf(x * Number(std::sqrt(0.5))));
 }
 
 // Element i of the result depends on its position.

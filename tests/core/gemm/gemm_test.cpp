@@ -187,8 +187,9 @@ TEMPLATE_TEST_CASE("gemm agrees with a naive product in all of its blocks", "[co
                    double) {
   for (Isa isa : instruction_sets()) {
     const IsaCap cap(isa);
-    for (const auto& [m, n, k] : {Size{225, 40, 300}, Size{3, 1100, 5}, Size{461, 1057, 17},
-                                  Size{20, 33, 1031}, Size{130, 97, 257}})
+    for (const auto& [m, n, k] :
+         {Size{225, 40, 300}, Size{3, 1100, 5}, Size{461, 1057, 17}, Size{20, 33, 1031},
+          Size{130, 97, 257}, Size{1, 1041, 523}, Size{3, 37, 1031}, Size{8, 530, 300}})
       check_against_naive<TestType>(m, n, k);
   }
 }
@@ -200,7 +201,7 @@ TEMPLATE_TEST_CASE("gemm has the same bits for any number of threads and of rows
   for (const Size& s :
        {Size{0, 5, 3}, Size{5, 7, 0}, Size{1, 1, 1}, Size{33, 127, 65}, Size{600, 70, 90},
         Size{70, 600, 90}, Size{1, 3000, 700}, Size{300, 1, 700}, Size{257, 263, 251},
-        Size{100, 40, 3000}, Size{250, 2100, 270}, Size{8, 96, 512}})
+        Size{100, 40, 3000}, Size{250, 2100, 270}, Size{8, 96, 512}, Size{12, 1100, 517}})
     for (bool ta : {false, true})
       for (bool tb : {false, true}) {
         const Operands<T> o(s, ta, tb);
@@ -238,6 +239,39 @@ TEMPLATE_TEST_CASE("AVX2 and AVX-512 have the same bits", "[core]", float, doubl
   if (results.size() < 4) STRETTO_SKIP("not both are here");
   CHECK(same_bits(results[0], results[2]));
   CHECK(same_bits(results[1], results[3]));
+}
+
+TEST_CASE("a B of bf16 that is widened while it is read gives the bits of one widened before",
+          "[core]") {
+  const int before = num_threads();
+  for (Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+    const IsaCap cap(isa);
+    for (const auto& [m, n, k] : {Size{1, 1, 1}, Size{1, 1041, 523}, Size{3, 37, 1031},
+                                  Size{8, 530, 300}, Size{2, 5, 0}, Size{2, 0, 5}, Size{9, 70, 40}})
+      for (bool ta : {false, true})
+        for (bool tb : {false, true})
+          for (float beta : {0.0f, 0.5f}) {
+            const std::vector<float> a = noise<float>(m * k, 1);
+            std::vector<BFloat16> b(size_t(k * n));
+            for (size_t i = 0; i < b.size(); ++i) b[i] = BFloat16(float(i % 257) / 64 - 2);
+            const std::vector<float> wide(b.begin(), b.end());
+            const int64_t lda = std::max<int64_t>(ta ? m : k, 1),
+                          ldb = std::max<int64_t>(tb ? k : n, 1), ldc = std::max<int64_t>(n, 1);
+            std::vector<float> expected = noise<float>(m * n, 3), c = expected;
+            const std::vector<float> untouched = c;
+            gemm_parallel<float>(m, n, k, 1.5f, {a.data(), lda, ta}, {wide.data(), ldb, tb}, beta,
+                                 expected.data(), ldc);
+            for (int threads : {1, 2, 4}) {
+              set_num_threads(threads);
+              c = untouched;
+              const bool done = gemm_widening(m, n, k, 1.5f, {a.data(), lda, ta},
+                                              {b.data(), ldb, tb}, beta, c.data(), ldc);
+              CHECK(done == (m <= 8));
+              CHECK(same_bits(c, done ? expected : untouched));
+            }
+          }
+  }
+  set_num_threads(before);
 }
 
 TEST_CASE("NaN, infinity, zeros and subnormals pass through gemm", "[core]") {

@@ -128,6 +128,43 @@ Errors error(const Problem& p, const std::vector<float>& c) {
   return e;
 }
 
+// Numbers and some of many sizes, among them subnormal ones.
+template <class T>
+std::vector<T> mixed(uint64_t stream, int64_t n) {
+  std::vector<T> x(static_cast<size_t>(n));
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = T(normal_at(stream, i) * std::ldexp(1.0f, i % 11 ? 0 : -int(bits_at(9, i) % 145)));
+  return x;
+}
+
+// C [m, n] of A and B, `each` rows at a time, in a C that is not zero.
+template <class T>
+std::vector<float> by_rows(int64_t each, int64_t m, int64_t n, int64_t k, float alpha,
+                           MatrixRef<T> a, MatrixRef<T> b, float beta) {
+  std::vector<float> c = mixed<float>(3, m * n);
+  for (int64_t i = 0; i < m; i += each)
+    gemm(std::min(each, m - i), n, k, alpha, a.from(i, 0), b, beta, c.data() + i * n, n);
+  return c;
+}
+
+template <class T>
+void check_rows_alone(int64_t n, int64_t k) {
+  constexpr int64_t m = 9;
+  const std::vector<T> a = mixed<T>(1, m * k), b = mixed<T>(2, k * n);
+  for (bool ta : {false, true})
+    for (bool tb : {false, true})
+      for (const auto& [alpha, beta] : {std::pair{1.0f, 0.0f}, {1.0f, 1.0f}, {-1.5f, 2.0f}}) {
+        const MatrixRef<T> left{a.data(), ta ? m : k, ta}, right{b.data(), tb ? k : n, tb};
+        const std::vector<float> all = by_rows(m, m, n, k, alpha, left, right, beta);
+        for (int64_t each : {1, 2, 3, 4, 8}) {
+          const std::vector<float> some = by_rows(each, m, n, k, alpha, left, right, beta);
+          INFO(each << " of 9 rows x " << n << " x " << k << ", transposed " << ta << tb
+                    << ", alpha " << alpha << ", beta " << beta << ", " << cpu_description());
+          CHECK(std::memcmp(all.data(), some.data(), all.size() * sizeof(float)) == 0);
+        }
+      }
+}
+
 }  // namespace
 
 TEST_CASE("the emulated tile product is the instruction's, bit for bit", "[core]") {
@@ -291,7 +328,8 @@ TEST_CASE("bf16 products agree with sums in f64", "[core]") {
                                   {33, 47, 75},
                                   {300, 65, 31},
                                   {15, 96, 513},
-                                  {70, 1100, 40}}) {
+                                  {70, 1100, 40},
+                                  {7, 1100, 520}}) {
       std::vector<BFloat16> a(size_t(m * k)), b(size_t(k * n)), bias(size_t(n + 0));
       for (size_t i = 0; i < a.size(); ++i) a[i] = BFloat16(normal_at(1, i));
       for (size_t i = 0; i < b.size(); ++i) b[i] = BFloat16(normal_at(2, i));
@@ -337,6 +375,44 @@ TEST_CASE("bf16 products agree with sums in f64", "[core]") {
         }
     }
   }
+  set_num_threads(before);
+}
+
+TEST_CASE("few rows have the bits of many", "[core]") {
+  for (Isa isa : with_tiles()) {
+    const IsaCap cap(isa);
+    for (const auto& [n, k] : {std::pair{1, 1}, {64, 32}, {70, 301}, {270, 1031}, {65, 513}}) {
+      check_rows_alone<BFloat16>(n, k);
+      for (auto p : {Float32MatmulPrecision::highest, Float32MatmulPrecision::high,
+                     Float32MatmulPrecision::medium}) {
+        const Precision precision(p);
+        check_rows_alone<float>(n, k);
+      }
+    }
+  }
+}
+
+TEST_CASE("a row that bf16 has no room for leaves nothing of tiles in C", "[core]") {
+  const int before = num_threads();
+  for (float x : {std::numeric_limits<float>::infinity(), std::nanf(""), 3.4e38f})
+    for (size_t at : {size_t(0), size_t(599 * 1000 + 7)}) {
+      const int64_t n = 600, k = 1000;
+      const std::vector<float> a = mixed<float>(1, k), c = mixed<float>(3, n);
+      std::vector<float> b = mixed<float>(2, n * k);
+      b[at] = x;
+      const auto by = [&](Isa isa, float beta) {
+        const IsaCap cap(isa);
+        std::vector<float> y = c;
+        gemm_parallel<float>(1, n, k, 1, {a.data(), k}, {b.data(), k, true}, beta, y.data(), n);
+        return y;
+      };
+      for (int threads : {1, 2, 4})
+        for (float beta : {0.0f, 1.0f}) {
+          set_num_threads(threads);
+          const std::vector<float> plain = by(Isa::avx512, beta), tiles = by(Isa::emulated, beta);
+          CHECK(std::memcmp(plain.data(), tiles.data(), plain.size() * sizeof(float)) == 0);
+        }
+    }
   set_num_threads(before);
 }
 

@@ -6,6 +6,7 @@
 #include "nn/attention/linear_attention.h"
 #include "nn/init.h"
 #include "nn/training/checkpoint.h"
+#include "ops/attention/elu_features.h"
 #include "ops/attention/linear_attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -414,4 +415,35 @@ TEST_CASE("Favor: errors") {
   const RandomState before = random_state();
   const Owner undrawn({.redraw = 1});
   CHECK(random_state().next_stream == before.next_stream);
+}
+
+TEST_CASE("elu_features: dtypes, layouts, nothing") {
+  for (const DType dtype : {f64, f32, bf16})
+    for (const Shape& shape :
+         {Shape{2, 3, 5, 7}, Shape{2, 3, 5, 1}, Shape{2, 0, 5, 3}, Shape{6}, Shape{}}) {
+      const Tensor x = (fixed_noise(shape, 1) * 4).to(dtype), g = fixed_noise(shape, 2, dtype);
+      const auto results = [&](const Tensor& of, const Tensor& with) {
+        const Tensor leaf = of.detach().set_requires_grad(), y = elu_features(leaf);
+        return Tensors{y.detach(), grad({y}, {leaf}, {with})[0]};
+      };
+      const Tensors plain = results(x, g);
+      CHECK(plain[0].dtype() == dtype);
+      // One rounding of the value, one of the slope that is it, one of the product; e^x has two.
+      const double unit = dtype == f64 ? 0x1p-53 : dtype == f32 ? 0x1p-24 : 0x1p-8;
+      CHECK(worst_error(plain[0], reference::elu_plus_one(x)) <= 3 * unit);
+      const Tensor slope = exp(clamp(x.to(f64), -1e3, 0));
+      CHECK(worst_error(plain[1], g.to(f64) * slope) <= 4 * unit);
+      if (shape.dim() != 4) continue;
+      const auto heads = [](const Tensor& t) {
+        return t.transpose(1, 2).contiguous().transpose(1, 2);
+      };
+      for (const Tensors& other : {results(heads(x), g), results(heads(x), heads(g)),
+                                   results(testing::strided_copy(x), testing::strided_copy(g)),
+                                   results(x, testing::strided_copy(g))})
+        for (size_t i = 0; i < 2; ++i) CHECK(testing::same_bits(other[i], plain[i]));
+    }
+  testing::gradcheck([](const Tensors& in) { return elu_features(in[0]); },
+                     {testing::fixed_leaf({1, 2, 3, 4}, 1)}, true);
+  CHECK_THROWS_WITH(elu_features(arange(3)),
+                    "[elu_features] got i64 [3]; accepted: f32, f64, bf16");
 }

@@ -57,14 +57,13 @@ TEST_CASE("attention gradients: fused equals composed under random options") {
   double worst = 0;
   for (uint64_t number = 3000; number < 3150; ++number) {
     AttentionSetup s = testing::random_setup(number);
-    s.values = s.bias = false;
     s.dropout = number % 4 == 0 ? 0.25 : 0;
     INFO(testing::describe(s));
     const AttentionInputs in = make_inputs(s);
     const Tensors fused = gradients(in, Form::fused);
     const Tensors composed = gradients(in, Form::composed);
     for (size_t i = 0; i < fused.size(); ++i) {
-      INFO("input " << i << " of q, k, v, position query, key table, lag bias");
+      INFO("input " << i << " of q, k, v, position query, key table, value table, lag bias, bias");
       const double error = worst_error(fused[i], composed[i]);
       CHECK(error <= 1e-12);
       worst = std::max(worst, error);
@@ -119,21 +118,29 @@ TEST_CASE("attention gradients: against differences") {
        .causal = true,
        .table = 5,
        .scale = 1,
-       .dropout = 0.3}};
+       .dropout = 0.3},
+      {.queries = 4, .d = 2, .table = 2, .two_sided = true, .beyond = Beyond::clip, .values = true},
+      {.queries = 3,
+       .keys = 4,
+       .d = 2,
+       .causal = true,
+       .padded = 2,
+       .table = 3,
+       .position_query = true,
+       .lag_bias = true,
+       .values = true,
+       .bias = "BHMN",
+       .dropout = 0.2},
+      {.queries = 3, .d = 2, .block = 2, .values = true, .bias = "HMN"},
+      {.heads = 4, .key_heads = 2, .queries = 3, .d = 2, .bias = "MN"},
+      {.queries = 3, .d = 2, .causal = true, .bias = "BM"},
+      {.queries = 3, .d = 2, .window = 2, .bias = "N"}};
   for (const AttentionSetup& s : setups)
     for (const Form form : forms) {
       INFO(testing::describe(s) << (form == Form::fused ? ", fused" : ", composed"));
       const AttentionInputs in = make_inputs(s);
       testing::gradcheck(function(in, form), in.leaves(), false);
     }
-  const AttentionSetup values[] = {
-      {.queries = 4, .d = 2, .table = 2, .two_sided = true, .beyond = Beyond::clip, .values = true},
-      {.queries = 3, .keys = 4, .d = 2, .causal = true, .table = 3, .values = true, .bias = true}};
-  for (const AttentionSetup& s : values) {
-    INFO(testing::describe(s));
-    const AttentionInputs in = make_inputs(s);
-    testing::gradcheck(function(in, Form::composed), in.leaves(), false);
-  }
 }
 
 TEST_CASE("attention gradients: the composed form can be differentiated twice") {
@@ -171,12 +178,12 @@ TEST_CASE("attention gradients: rows out of reach have exactly none, the others 
   for (const Reach& reach : all)
     for (const Form form : forms) {
       AttentionSetup s = reach.setup;
-      s.lag_bias = true;
+      s.values = s.lag_bias = true;
       INFO(testing::describe(s) << (form == Form::fused ? ", fused" : ", composed"));
       const AttentionInputs in = make_inputs(s);
       const Tensors g = gradients(in, form);
       const int64_t zero_row = in.options.keys.zero_row;
-      for (const Tensor& table : {g[3], g[4]})
+      for (const Tensor& table : {g[3], g[4], g[5]})
         for (int64_t row = 0; row < table.size(1); ++row) {
           const int64_t r = row - zero_row;
           const bool reached = r >= -reach.past && r <= reach.future;
@@ -206,25 +213,84 @@ TEST_CASE("attention gradients: those of all rows add up to zero where every key
     }
 }
 
+TEST_CASE(
+    "attention gradients: those of all value rows are what comes in, as weights add up to 1") {
+  const AttentionSetup setups[] = {
+      {.queries = 67, .causal = true, .table = 67, .values = true},
+      {.queries = 67, .causal = true, .table = 10, .beyond = Beyond::clip, .values = true},
+      {.queries = 67, .table = 1, .beyond = Beyond::clip, .values = true},
+      {.queries = 30,
+       .keys = 67,
+       .table = 4,
+       .two_sided = true,
+       .beyond = Beyond::clip,
+       .values = true}};
+  for (const AttentionSetup& s : setups)
+    for (const Form form : forms) {
+      INFO(testing::describe(s));
+      const Tensor g = gradients(make_inputs(s), form)[4];
+      const Tensor incoming = fixed_noise({s.batch, s.heads, s.queries, s.d}, 9);
+      CHECK(worst_error(sum(g, {1}), sum(incoming, {0, 2})) < 1e-13 * 67);
+    }
+}
+
 TEST_CASE("attention gradients: the outermost rows of a clipped table collect all beyond") {
   // A long table whose outer rows repeat the last ones has the same result; its gradients, added
   // up, are the clipped rows'.
   const int64_t l = 12, clip = 3;
-  const AttentionInputs in =
-      make_inputs({.queries = l, .table = clip + 1, .two_sided = true, .beyond = Beyond::clip});
-  for (const Form form : forms) {
-    const Tensor y = in(form), weights = fixed_noise(y.shape(), 9);
-    const Tensor got = grad({y}, {in.options.keys.rows}, {weights})[0];
-    AttentionInputs longer = in;
-    Tensor rows = relative_rows(in.options.keys, -(l - 1), 2 * l - 1).detach();
-    longer.options.keys = {rows.set_requires_grad(), l - 1, Beyond::error};
-    const Tensor z = longer(form);
-    CHECK(same_bits(y, z));
-    const Tensor g = grad({z}, {rows}, {weights})[0];
-    const int64_t first = l - 1 - clip, last = l - 1 + clip;
-    CHECK(worst_error(got.select(1, 0), sum(g.slice(1, 0, first + 1), {1})) < 1e-14);
-    CHECK(worst_error(got.select(1, 2 * clip), sum(g.slice(1, last), {1})) < 1e-14);
-    CHECK(worst_error(got.slice(1, 1, 2 * clip), g.slice(1, first + 1, last)) < 1e-14);
+  const AttentionInputs in = make_inputs(
+      {.queries = l, .table = clip + 1, .two_sided = true, .beyond = Beyond::clip, .values = true});
+  for (auto table : {&AttentionOptions::keys, &AttentionOptions::values})
+    for (const Form form : forms) {
+      const Tensor y = in(form), weights = fixed_noise(y.shape(), 9);
+      const Tensor got = grad({y}, {(in.options.*table).rows}, {weights})[0];
+      AttentionInputs longer = in;
+      Tensor rows = relative_rows(in.options.*table, -(l - 1), 2 * l - 1).detach();
+      longer.options.*table = {rows.set_requires_grad(), l - 1, Beyond::error};
+      const Tensor z = longer(form);
+      CHECK(worst_error(y, z) < 1e-15 * l);
+      const Tensor g = grad({z}, {rows}, {weights})[0];
+      const int64_t first = l - 1 - clip, last = l - 1 + clip;
+      CHECK(worst_error(got.select(1, 0), sum(g.slice(1, 0, first + 1), {1})) < 1e-14);
+      CHECK(worst_error(got.select(1, 2 * clip), sum(g.slice(1, last), {1})) < 1e-14);
+      CHECK(worst_error(got.slice(1, 1, 2 * clip), g.slice(1, first + 1, last)) < 1e-14);
+    }
+}
+
+TEST_CASE("attention gradients: bf16 rounds weights, and what it hands back") {
+  // Nothing here is negative: a sum of weights that are off by 2⁻⁹ of themselves at most, of which
+  // the sum is rounded as much, is off by 2⁻⁸ of itself.
+  const AttentionSetup setups[] = {{.queries = 130, .causal = true, .table = 130, .values = true},
+                                   {.heads = 4,
+                                    .key_heads = 2,
+                                    .queries = 70,
+                                    .keys = 131,
+                                    .padded = 20,
+                                    .table = 5,
+                                    .two_sided = true,
+                                    .beyond = Beyond::clip,
+                                    .values = true,
+                                    .bias = "HMN"}};
+  for (const AttentionSetup& s : setups) {
+    INFO(testing::describe(s));
+    AttentionInputs in = make_inputs(s, bf16), wide = in;
+    AttentionOptions& o = wide.options;
+    for (Tensor* x : {&wide.q, &wide.k, &wide.v, &o.keys.rows, &o.values.rows, &o.bias})
+      if (x->defined()) *x = x->to(f64).set_requires_grad();
+    for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
+    const Tensor incoming = abs(fixed_noise({s.batch, s.heads, s.queries, s.d}, 9)).to(bf16);
+    const auto of = [&](const AttentionInputs& a, Form form, const Tensor& g) {
+      const Tensors x{a.v, a.options.values.rows};
+      return grad({a(form)}, x, {g});
+    };
+    const Tensors got = of(in, Form::fused, incoming),
+                  want = of(wide, Form::composed, incoming.to(f64));
+    for (size_t i = 0; i < got.size(); ++i) {
+      INFO((i == 0 ? "v" : "value table"));
+      CHECK(got[i].dtype() == bf16);
+      const double rounding = 0x1p-8 + testing::attention_rounding(s, f32) * double(s.queries);
+      CHECK(max(abs(got[i].to(f64) - want[i]) - want[i] * rounding).item() <= 0);
+    }
   }
 }
 

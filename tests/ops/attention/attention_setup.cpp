@@ -14,8 +14,8 @@ std::string describe(const AttentionSetup& s) {
              ", block ", s.block, ", padded ", s.padded, ", table ", s.table, " ", beyond,
              s.two_sided ? " two-sided" : "", s.shared ? " shared" : "",
              s.position_query ? ", position query" : "", s.lag_bias ? ", lag bias" : "",
-             s.values ? ", value table" : "", s.bias ? ", bias" : "", ", scale ", s.scale,
-             ", dropout ", s.dropout);
+             s.values ? ", value table" : "", ", bias ", s.bias, ", scale ", s.scale, ", dropout ",
+             s.dropout);
 }
 
 AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream) {
@@ -41,7 +41,15 @@ AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t strea
   if (s.table > 0) o.keys = table(s.table, s.d);
   if (s.values) o.values = table(s.table > 0 ? s.table : 7, d_value);
   if (s.lag_bias) o.lag_bias = table(s.table > 0 ? s.table : 7, 0);
-  if (s.bias) o.bias = leaf({s.heads, 1, n});
+  if (!s.bias.empty()) {
+    const Shape all{s.batch, s.heads, s.queries, n};
+    Shape shape;
+    for (int64_t d = 0; d < 4; ++d) {
+      const bool has = s.bias.find("BHMN"[d]) != std::string::npos;
+      if (has || shape.dim() > 0) shape.push_back(has ? all[d] : 1);
+    }
+    o.bias = leaf(shape);
+  }
   if (s.dropout > 0) {
     o.dropout = s.dropout;
     o.dropout_key = RandomKey{5, stream};
@@ -103,7 +111,8 @@ AttentionSetup random_setup(uint64_t number) {
   s.position_query = pick({0, 0, 1});
   s.lag_bias = pick({0, 0, 1});
   s.values = pick({0, 0, 0, 1});
-  s.bias = pick({0, 0, 0, 1});
+  constexpr const char* biases[] = {"", "HN", "BHMN", "HMN", "MN", "BM", "-"};
+  s.bias = biases[pick({0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6})];
   s.scale = pick({0, 0, 1});
   return s;
 }

@@ -22,11 +22,9 @@ struct AttentionSetup {
   bool position_query = false;
   bool lag_bias = false;  // of `table` distances too, or 7
   bool values = false;    // a value table
-  bool bias = false;      // a dense one
+  std::string bias = {};  // the axes of a dense one, of "BHMN"; "-" for a number
   double scale = 0;       // 0: 1/√D
   double dropout = 0;
-
-  bool fused() const { return !values && !bias; }
 };
 
 /// Every field, as text for INFO.
