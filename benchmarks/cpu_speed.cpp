@@ -6,6 +6,7 @@
 // inputs, the largest of result and gradients.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -15,6 +16,7 @@
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
+#include "core/math.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/common/error.h"
@@ -113,7 +115,14 @@ Case core(const Words& w, Types types) {
   Tensor u, r;
   if (kind == "music" || kind == "xl")
     o.keys = {.rows = input.leaf({H, L, D}, 0.1), .zero_row = L - 1};
-  if (kind == "shaw") o.keys = {.rows = input.leaf({1, L, D}, 0.1), .zero_row = L - 1};
+  if (kind == "shaw" || kind == "shaw-values")
+    o.keys = {.rows = input.leaf({1, L, D}, 0.1), .zero_row = L - 1};
+  if (kind == "shaw-values") o.values = {.rows = input.leaf({1, L, D}, 0.1), .zero_row = L - 1};
+  if (kind == "shaw-16") {
+    o.keys = {.rows = input.leaf({1, 17, D}, 0.1), .zero_row = 16, .beyond = Beyond::clip};
+    o.values = {.rows = input.leaf({1, 17, D}, 0.1), .zero_row = 16, .beyond = Beyond::clip};
+  }
+  if (kind == "bias") o.bias = input.leaf({H, L, L}, 0.1);
   if (kind == "t5") o.lag_bias = {.rows = input.leaf({H, L}, 0.1), .zero_row = L - 1};
   if (kind == "xl") {
     u = input.leaf({H, 1, D}, 0.1);
@@ -164,15 +173,18 @@ Gpt gpt_of(const std::string& name) {
   if (name == "music") return {6, 8, 512, 512, 2, 400};
   throw UsageError("a GPT is nano, char or music, not " + name);
 }
-std::shared_ptr<nn::LanguageModel> make_gpt(const Gpt& g) {
-  return std::make_shared<nn::LanguageModel>(
-      nn::LanguageModel::Options{.vocabulary = g.vocabulary,
-                                 .n_layers = g.layers,
-                                 .layer = {.d_model = g.width,
-                                           .n_heads = g.heads,
-                                           .d_hidden = 4 * g.width,
-                                           .activation = nn::Activation::gelu},
-                                 .input = {.learned_length = g.length}});
+std::shared_ptr<nn::LanguageModel> make_gpt(const Gpt& g, bool relative = false) {
+  nn::LanguageModel::Options options{.vocabulary = g.vocabulary,
+                                     .n_layers = g.layers,
+                                     .layer = {.d_model = g.width,
+                                               .n_heads = g.heads,
+                                               .d_hidden = 4 * g.width,
+                                               .activation = nn::Activation::gelu}};
+  if (relative)
+    options.layer.position = nn::music_relative({.length = g.length});
+  else
+    options.input.learned_length = g.length;
+  return std::make_shared<nn::LanguageModel>(options);
 }
 
 /// gpt NAME: a whole step: forward, loss, backward, clipping, AdamW.
@@ -191,18 +203,27 @@ Case gpt(const Words& w, Types types) {
   }};
 }
 
-/// decode NAME: 32 tokens, one after the other, that follow all but 64 of a full length.
+constexpr int64_t decoded = 32, before_end = 64;
+
+bool is_relative(const Words& w) {
+  if (w[2] != "plain" && w[2] != "relative")
+    throw UsageError("positions are plain or relative, not " + w[2]);
+  return w[2] == "relative";
+}
+
+/// decode NAME plain|relative: 32 tokens, one after the other, that follow all but 64 of a full
+/// length.
 Case decode(const Words& w, Types types) {
   const Gpt g = gpt_of(w[1]);
-  const auto model = make_gpt(g);
+  const auto model = make_gpt(g, is_relative(w));
   model->to(types.used);
   model->eval();
-  const Tensor prompt = randint(0, g.vocabulary, {1, g.length - 64});
+  const Tensor prompt = randint(0, g.vocabulary, {1, g.length - before_end});
   const auto cache = std::make_shared<nn::LanguageModel::Cache>();
   return {.run =
               [=] {
                 const NoGrad guard;
-                for (int i = 0; i < 32; ++i)
+                for (int i = 0; i < decoded; ++i)
                   (*model)(tensor<int64_t>({i}).view({1, 1}), cache.get());
               },
           .prepare =
@@ -213,6 +234,61 @@ Case decode(const Words& w, Types types) {
               }};
 }
 
+STRETTO_CLONES uint64_t sum_of(const uint64_t* x, int64_t n) {
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+/// floor NAME plain|relative: what `decode` cannot do without: all threads add up so many bytes, 32
+/// times, as it reads of weights, of tables of positions, and of keys and values on the average.
+Case floor(const Words& w, Types types) {
+  const Gpt g = gpt_of(w[1]);
+  const bool relative = is_relative(w);
+  const auto model = make_gpt(g, relative);
+  const int64_t seen = g.length - before_end + decoded / 2, each = seen * g.width * g.layers;
+  int64_t count = each * (relative ? 3 : 2);
+  for (const auto& [name, x] : model->named_parameters())
+    if (name.find("embedding") == name.npos && name.find(".position.") == name.npos)
+      count += x.numel();
+  const int64_t words = count * item_size(types.used) / int64_t(sizeof(uint64_t));
+  const Tensor all = zeros({words}, {.dtype = i64});
+  return {[=] {
+    const auto* const x = reinterpret_cast<const uint64_t*>(all.data<int64_t>());
+    std::atomic<uint64_t> sum{0};
+    for (int i = 0; i < decoded; ++i)
+      parallel_for(words, 1 << 15,
+                   [&](int64_t begin, int64_t end) { sum += sum_of(x + begin, end - begin); });
+    if (sum != 0) throw UsageError("zeros do not add up to zero");
+  }};
+}
+
+constexpr int64_t steps_of_peak = 100'000;
+
+STRETTO_CLONES float chains(float x, float y) {
+  float s[8][16];
+  for (int a = 0; a < 8; ++a)
+    for (int j = 0; j < 16; ++j) s[a][j] = float(a + j);
+  for (int64_t i = 0; i < steps_of_peak; ++i)
+#pragma GCC unroll 8
+    for (int a = 0; a < 8; ++a)
+      for (int j = 0; j < 16; ++j) s[a][j] = std::fma(s[a][j], x, y);
+  float sum = 0;
+  for (int a = 0; a < 8; ++a)
+    for (int j = 0; j < 16; ++j) sum += s[a][j];
+  return sum;
+}
+
+/// peak: fused multiply-adds of f32 alone, in registers, 25.6 million operations on each thread.
+Case peak(const Words&, Types) {
+  return {[] {
+    std::atomic<int> numbers{0};
+    parallel_for(num_threads(), 1,
+                 [&](int64_t, int64_t) { numbers += std::isfinite(chains(0.999f, 0.1f)); });
+    if (numbers != num_threads()) throw UsageError("chains of 0.999 x + 0.1 grow");
+  }};
+}
+
 /// copy MIB: a copy of so much to where another was.
 Case copied(const Words& w, Types types) {
   const Tensor from = zeros({number(w[1]) << 18}, {.dtype = types.used}), to = empty_like(from);
@@ -221,8 +297,8 @@ Case copied(const Words& w, Types types) {
 
 Case make(const Words& w, Types types) {
   static const std::map<std::string, Case (*)(const Words&, Types)> kinds{
-      {"product", product}, {"core", core},   {"conv", conv},    {"layer", layer},
-      {"gpt", gpt},         {"copy", copied}, {"decode", decode}};
+      {"product", product}, {"core", core},     {"conv", conv},   {"layer", layer}, {"gpt", gpt},
+      {"copy", copied},     {"decode", decode}, {"floor", floor}, {"peak", peak}};
   const auto at = kinds.find(w[0]);
   if (at == kinds.end()) throw UsageError("no such case: " + w[0]);
   return at->second(w, types);

@@ -5,7 +5,9 @@
 Run it from an environment of its own with PyTorch 2.x and NumPy; it starts `cpu_speed` of the build
 beside it. Each case runs a few rounds, ours and every peer's in turns; a cell is the median of its
 medians. "ratio" is the time of the best peer over ours. Errors are against f64, from the same
-inputs rounded alike: that of result and gradients which is furthest off.
+inputs rounded alike: that of result and gradients which is furthest off. "of ceiling", by as many
+threads in the same turns: of f32 operations that are counted, their speed over that of fused
+multiply-adds in registers alone; of decoding, the time of reading once what a token reads over ours.
 """
 import argparse
 import ctypes
@@ -48,12 +50,13 @@ FORMS += [(128, 128, 4096, "TN", 1), (512, 128, 4096, "TN", 1), (64, 512, 32, "N
           (1, 512, 512, "NT", 1), (1, 2048, 512, "NT", 1), (1, 512, 2048, "NT", 1)]
 CASES = [f"product {form} {m} {n} {k} {batch} {t}" for t in ("f32", "bf16") for m, n, k, form, batch in FORMS]
 CASES += [f"core {kind} {L} {B} {t}" for t in ("f32", "bf16") for L, B in ((512, 4), (2048, 1))
-          for kind in ("plain", "music", "xl", "shaw", "t5") if t == "f32" or kind in ("plain", "music")]
+          for kind in ("plain", "music", "xl", "shaw", "shaw-values", "shaw-16", "t5", "bias")
+          if t == "f32" or kind in ("plain", "music", "shaw-16", "bias")]
 CASES += [f"layer {kind} 512 4 {t}" for t in ("f32", "bf16") for kind in ("plain", "relative")]
-CASES += [f"layer {kind} 2048 2 f32" for kind in ("linear", "performer")]
+CASES += [f"layer {kind} 2048 2 {t}" for t in ("f32", "bf16") for kind in ("linear", "performer")]
 CASES += [f"gpt {name} f32" for name in ("nano", "char", "music")]
 CASES += [f"conv {L} f32" for L in (1024, 2048, 4096)]
-CASES += [f"decode music {t}" for t in ("f32", "bf16")]
+CASES += [f"decode music {kind} {t}" for kind in ("plain", "relative") for t in ("f32", "bf16")]
 
 
 def work(case):  # useful operations of a run, in GFLOP; 0 where time alone counts
@@ -61,7 +64,7 @@ def work(case):  # useful operations of a run, in GFLOP; 0 where time alone coun
     if w[0] == "product":
         return 2e-9 * math.prod(map(int, w[2:6]))
     if w[0] == "core":  # forward and backward, half of the keys: products of q, k, v and of a table
-        products = 7 if w[1] in ("plain", "t5") else 10
+        products = {"plain": 7, "t5": 7, "bias": 7, "shaw-16": 7, "shaw-values": 13}.get(w[1], 10)
         return products * 1e-9 * int(w[3]) * 8 * int(w[2]) ** 2 * 64
     return 0
 
@@ -120,10 +123,21 @@ def core(w, make, dtype):
     def attend(scores):
         return torch.softmax(scores.masked_fill(future, float("-inf")), -1) @ v
 
-    if kind == "shaw":
-        table = make(L, D, scale=0.1, grad=True)  # row: lag
-        f = lambda: attend((q @ k.mT + torch.einsum("bhid,ijd->bhij", q, table[lag])) * D**-0.5)
-        return trained(f, g, leaves + [table])
+    if kind.startswith("shaw"):
+        if kind == "shaw-16":
+            lag = lag.clamp(max=16)
+        tables = [make(17 if kind == "shaw-16" else L, D, scale=0.1, grad=True)  # row: lag
+                  for _ in range(1 if kind == "shaw" else 2)]
+
+        def f():
+            scores = (q @ k.mT + torch.einsum("bhid,ijd->bhij", q, tables[0][lag])) * D**-0.5
+            weights = torch.softmax(scores.masked_fill(future, float("-inf")), -1)
+            return weights @ v + sum(torch.einsum("bhij,ijd->bhid", weights, t[lag]) for t in tables[1:])
+
+        return trained(f, g, leaves + tables)
+    if kind == "bias":
+        bias = make(H, L, L, scale=0.1, grad=True)
+        return trained(lambda: attend(q @ k.mT * D**-0.5 + bias), g, leaves + [bias])
     if kind == "t5":
         table = make(L, H, scale=0.1, grad=True)
         return trained(lambda: attend(q @ k.mT * D**-0.5 + table[lag].permute(2, 0, 1)), g, leaves + [table])
@@ -183,12 +197,20 @@ class Layer(nn.Module):
         x = x + self.out(self.attend(q, k, v).transpose(1, 2).reshape(b, l, d))
         return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
 
-    def step(self, x, cache):  # one token
+    def step(self, x, cache):  # one token, or the first ones
         q, k, v = self.qkv(self.norm1(x)).view(1, -1, 3, self.heads, x.shape[-1] // self.heads).permute(2, 0, 3, 1, 4)
         at = cache[2]
         cache[0][:, :, at:at + k.shape[2]], cache[1][:, :, at:at + v.shape[2]] = k, v
         cache[2] = at + k.shape[2]
-        y = F.scaled_dot_product_attention(q, cache[0][:, :, :cache[2]], cache[1][:, :, :cache[2]], is_causal=at == 0)
+        k, v = cache[0][:, :, :cache[2]], cache[1][:, :, :cache[2]]
+        if self.kind == "plain":
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=at == 0)
+        else:
+            table = q @ self.table[:, -cache[2]:].mT
+            scores = q @ k.mT + (skew(table) if at == 0 else table)
+            if at == 0:
+                scores = scores.masked_fill(self.future[:at + q.shape[2], :cache[2]], float("-inf"))
+            y = torch.softmax(scores * q.shape[-1]**-0.5, -1) @ v
         x = x + self.out(y.transpose(1, 2).reshape(x.shape))
         return x + self.linear2(F.gelu(self.linear1(self.norm2(x))))
 
@@ -212,10 +234,11 @@ PRESETS = dict(nano=(4, 4, 128, 64, 12, 65), char=(6, 6, 384, 256, 8, 65), music
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers, heads, d, length, batch, vocabulary):
+    def __init__(self, layers, heads, d, length, batch, vocabulary, kind="plain"):
         super().__init__()
+        self.kind = kind
         self.tokens, self.places = nn.Embedding(vocabulary, d), nn.Embedding(length, d)
-        self.layers = nn.ModuleList(Layer("plain", length, d, heads) for _ in range(layers))
+        self.layers = nn.ModuleList(Layer(kind, length, d, heads) for _ in range(layers))
         self.norm, self.out = nn.LayerNorm(d), nn.Linear(d, vocabulary, bias=False)
 
     def forward(self, x):
@@ -226,7 +249,9 @@ class Gpt(nn.Module):
 
     def step(self, tokens, caches):
         at = caches[0][2]
-        x = self.tokens(tokens) + self.places.weight[at:at + tokens.shape[1]]
+        x = self.tokens(tokens)
+        if self.kind == "plain":
+            x = x + self.places.weight[at:at + tokens.shape[1]]
         for one, cache in zip(self.layers, caches):
             x = one.step(x, cache)
         return self.out(self.norm(x))
@@ -252,7 +277,7 @@ def gpt(w, make, dtype, compiled=False):
 def decode(w, make, dtype):
     preset = PRESETS[w[1]]
     layers, heads, d, length, _, vocabulary = preset
-    model = Gpt(*preset).to(dtype)
+    model = Gpt(*preset, kind=w[2]).to(dtype)
     prompt = torch.randint(vocabulary, (1, length - 64))
 
     caches = []
@@ -338,37 +363,43 @@ def peers_of(case):
 def main():
     program = o.build / "benchmarks/cpu_speed"
     about = subprocess.run([program, "--about"], capture_output=True, text=True, check=True).stdout.strip()
-    ours = subprocess.Popen([program, "--threads", str(o.threads)], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True)
+    ours, floor = (subprocess.Popen([program, "--threads", str(o.threads)], stdin=subprocess.PIPE,
+                                    stdout=subprocess.PIPE, text=True) for _ in range(2))
 
-    def ask(seconds, case):
-        ours.stdin.write(f"{seconds} {case}\n")
-        ours.stdin.flush()
-        answer = ours.stdout.readline().split()
+    def ask(seconds, case, program=ours):
+        program.stdin.write(f"{seconds} {case}\n")
+        program.stdin.flush()
+        answer = program.stdout.readline().split()
         return float(answer[0]), float(answer[2])
 
     processor = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "?")
     print(f"{processor}, {o.threads} threads; products here by {about}; PyTorch {torch.__version__}"
           + (", OpenBLAS with as many threads" if blas else "") + f"; {time.strftime('%Y-%m-%d', time.gmtime())}\n")
-    print("| case | ms | GFLOP/s | error | best peer | ms | its error | ratio |")
-    print("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |", flush=True)
+    print("| case | ms | GFLOP/s | error | best peer | ms | its error | ratio | of ceiling |")
+    print("| --- | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: |", flush=True)
     for case in CASES:
         if o.rows and not any(part in case for part in o.rows.split(",")):
             continue
         peers, peer_error = peers_of(case)
         for run in peers.values():
             timed(run, 0)
-        mine, theirs = [], {name: [] for name in peers}
+        mine, floors, peaks, theirs = [], [], [], {name: [] for name in peers}
         for _ in range(o.rounds):
             ms, off = ask(o.seconds, case)
             mine.append(ms)
+            if case.startswith("decode"):
+                floors.append(ask(o.seconds, case.replace("decode", "floor"), floor)[0])
+            if work(case) and case.endswith("f32"):
+                peaks.append(0.0256 * o.threads / ask(0.02, "peak f32", floor)[0] * 1e3)
             for name, run in peers.items():
                 theirs[name].append(timed(run, o.seconds))
         ms = statistics.median(mine)
         name, peer = min(((n, statistics.median(t)) for n, t in theirs.items()), key=lambda pair: pair[1])
         speed, shown = work(case) / ms * 1e3, lambda x: "" if math.isnan(x) else f"{x:.1e}"
+        share = (statistics.median(floors) / ms if floors else speed / statistics.median(peaks) if peaks else 0)
         print(f"| {case} | {ms:.4g} | {f'{speed:.0f}' if speed else ''} | {shown(off)} | {name} | {peer:.4g} | "
-              f"{shown(peer_error)} | {peer / ms:.2f} |", flush=True)
+              f"{shown(peer_error)} | {peer / ms:.2f} | {f'{share:.2f}' if share else ''} |",
+              flush=True)
 
 
 main()
