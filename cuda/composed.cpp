@@ -1,0 +1,19 @@
+#include "cuda/composed.h"
+
+#include <cstdlib>
+#include <string_view>
+
+namespace stretto::cuda {
+
+bool composed(const char* name) {
+  const char* const text = std::getenv("STRETTO_CUDA_COMPOSED");
+  std::string_view list = text ? text : "";
+  while (!list.empty()) {
+    const size_t end = list.find(',');
+    if (list.substr(0, end) == name) return true;
+    list = end == list.npos ? std::string_view() : list.substr(end + 1);
+  }
+  return false;
+}
+
+}  // namespace stretto::cuda

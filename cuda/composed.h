@@ -1,0 +1,12 @@
+// Which fused kernels the user has switched off.
+#pragma once
+
+#include "cuda/kernel.h"
+
+namespace stretto::cuda {
+
+/// Whether STRETTO_CUDA_COMPOSED, a list with commas, names this op: its composed form is taken in
+/// the place of its kernels, as where they do not serve. Read at each call.
+STRETTO_KERNEL(bool composed(const char* name));
+
+}  // namespace stretto::cuda
