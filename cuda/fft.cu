@@ -10,6 +10,7 @@
 // against the op table's reference and the CPU.
 #include "cuda/fft.h"
 #include "cuda/rows.cuh"
+#include "cuda/unit_root.cuh"
 #include "ops/fft/fft_butterfly.h"
 #include "ops/fft/fft_plan.h"
 
@@ -39,29 +40,6 @@ struct FftSteps {
   Gaps gaps[32];  // of what each pass stores
   int plane = 0;  // room with gaps
 };
-
-/// e^(−2πi k/n), as unit_root() of ops/fft/fft_plan.h: mirrored into the first octant.
-__device__ inline void unit_root_of(int64_t k, int64_t n, double& cosine, double& sine) {
-  int64_t x = 8 * k;
-  const bool below = x > 4 * n;
-  if (below) x = 8 * n - x;
-  const bool left = x > 2 * n;
-  if (left) x = 4 * n - x;
-  const bool steep = x > n;
-  if (steep) x = 2 * n - x;
-  const double angle = double(x) * 0.78539816339744830962 / double(n), z = angle * angle;
-  double c = 1, s = 1;  // Taylor's series, its first missing terms below 2^−60
-#pragma unroll
-  for (int i = 9; i > 0; --i) {
-    c = 1 - z * (1.0 / ((2 * i - 1) * (2 * i))) * c;
-    s = 1 - z * (1.0 / ((2 * i) * (2 * i + 1))) * s;
-  }
-  s *= angle;
-  cosine = steep ? s : c;
-  sine = steep ? c : s;
-  if (left) cosine = -cosine;
-  if (!below) sine = -sine;
-}
 
 /// roots [count, 2] = e^(−2πi k/n)
 template <class T>

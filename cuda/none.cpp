@@ -40,6 +40,7 @@ void destroy(Graph*) noexcept {}
 #include "cuda/elementwise_masks.h"
 #include "cuda/fft.h"
 #include "cuda/fft_conv.h"
+#include "cuda/fft_conv_rows.h"
 #include "cuda/indexing.h"
 #include "cuda/linear.h"
 #include "cuda/loss.h"

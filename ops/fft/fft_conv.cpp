@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "cuda/composed.h"
 #include "cuda/fft.h"
 #include "cuda/fft_conv.h"
+#include "cuda/fft_conv_rows.h"
 #include "ops/elementwise.h"
 #include "ops/fft/fft.h"
 #include "ops/fft/fft_plan.h"
@@ -319,13 +321,36 @@ cuda::ConvAxis on_cuda(const Axis& a) {
   return {a.n, a.taps, a.x_first, a.w_first, a.offset, a.length};
 }
 
-// On CUDA, for y of this shape: sums of products, or the transforms of ops/fft/fft.h. A result
-// takes as many products as taps there, and threads are many: transforms gain later than on the
-// CPU.
+// The same for rows in one kernel; with the filter `w` reversed, of its w_size numbers as they are.
+cuda::RowConvolution of_rows(const Axis& a) {
+  return {a.n,      a.taps,  a.x_first, a.w_first,           a.offset,
+          a.length, a.first, a.last,    a.least_transform(), false};
+}
+cuda::RowConvolution of_reversed(const Axis& a, int64_t w_size) {
+  cuda::RowConvolution row = of_rows(a);
+  row.w_first = w_size - a.w_first - a.taps;
+  row.shift = a.offset - (a.taps - 1);
+  row.correlate = true;
+  return row;
+}
+
+// Whether one kernel serves x ∗ w, both [.., 1, n]. Without it, transforms on CUDA gain later than
+// on the CPU: a result takes as many products as taps, and threads are many.
+bool in_one_kernel(const Tensor& x, const Tensor& w, const Axis& a, ConvForm form) {
+  if (!x.device().is_cuda() || form == ConvForm::direct || x.size(-2) != 1 || w.size(-2) != 1)
+    return false;
+  if (a.first == a.last || (form == ConvForm::automatic && a.taps <= 32)) return false;
+  return cuda::convolves_rows(of_rows(a), x.dtype()) && !cuda::composed("fft_conv");
+}
+
+// On CUDA, for y of this shape: sums of products, rows in one kernel, or the transforms of
+// ops/fft/fft.h.
 Tensor computed_cuda(const Tensor& x, const Tensor& w, const Tensor& y, const Spans& spans,
                      ConvForm form) {
   const Axis rows(x.size(-2), w.size(-2), spans.d[0]), columns(x.size(-1), w.size(-1), spans.d[1]);
   if (rows.first == rows.last || columns.first == columns.last) return y.zero_();
+  if (rows.length == 1 && in_one_kernel(x, w, columns, form))
+    return cuda::convolve_rows(x, w, of_rows(columns), Shape(y.shape().begin(), y.dim() - 1));
   if (form == ConvForm::automatic)
     form = rows.taps * columns.taps <= 128 ? ConvForm::direct : ConvForm::fft;
   if (form == ConvForm::direct)
@@ -372,24 +397,44 @@ Tensor computed(const Tensor& left, const Tensor& right, const Spans& spans, Con
 
 Tensor reversed(const Tensor& x) { return flip(flip(x, -1), -2); }
 
+// The gradient of x (or of w) [.., 1, n], from g and the other of both, off the tape and in one
+// kernel; undefined where there is none.
+Tensor gradient_of_rows(const Tensor& g, const Tensor& of, const Tensor& other, const Spans& spans,
+                        ConvForm form) {
+  if (grad_enabled() || of.size(-2) != 1 || g.size(-2) != 1 || g.numel() == 0) return {};
+  const Axis a(g.size(-1), other.size(-1), spans.d[1]);
+  if (!in_one_kernel(g, other, a, form)) return {};
+  return cuda::convolve_rows(g.detach().contiguous(), other.detach().contiguous(),
+                             of_reversed(a, other.size(-1)),
+                             Shape(of.shape().begin(), of.dim() - 1));
+}
+
 Tensor convolve(const Tensor& x, const Tensor& w, const Spans& spans, ConvForm form) {
   // Gradients: dx[s] = Σ_t g[t] w[t + offset − s], dw[p] = Σ_t g[t] x[t + offset − p].
-  return record(
-      "fft_conv", {x, w}, computed(x, w, spans, form),
-      [x = Saved(x), w = Saved(w), spans, form](Backward& b) {
-        // dx[s] = Σ_t g[t] w[t + offset − s], and dw[p] = Σ_t g[t] x[t + offset − p]: convolutions
-        // of g with the reversed filter, and of the reversed x with g.
-        Spans for_x, for_w;
-        for (int d : {0, 1}) {
-          const int64_t n = x().size(d - 2), taps = w().size(d - 2);
-          for_x.d[d] = {taps - 1 - spans.d[d].offset, n};
-          for_w.d[d] = {n - 1 - spans.d[d].offset, taps};
-        }
-        const Tensor& g = b.grad();
-        return Tensors{
-            b.needs(0) ? sum_to(convolve(g, reversed(w()), for_x, form), x().shape()) : Tensor(),
-            b.needs(1) ? sum_to(convolve(reversed(x()), g, for_w, form), w().shape()) : Tensor()};
-      });
+  return record("fft_conv", {x, w}, computed(x, w, spans, form),
+                [x = Saved(x), w = Saved(w), spans, form](Backward& b) {
+                  // dx[s] = Σ_t g[t] w[t + offset − s], and dw[p] = Σ_t g[t] x[t + offset − p]:
+                  // convolutions of g with the reversed filter, and of the reversed x with g.
+                  Spans for_x, for_w;
+                  for (int d : {0, 1}) {
+                    const int64_t n = x().size(d - 2), taps = w().size(d - 2);
+                    for_x.d[d] = {taps - 1 - spans.d[d].offset, n};
+                    for_w.d[d] = {n - 1 - spans.d[d].offset, taps};
+                  }
+                  const Tensor& g = b.grad();
+                  Tensor dx, dw;
+                  if (b.needs(0)) {
+                    dx = gradient_of_rows(g, x(), w(), for_x, form);
+                    if (!dx.defined())
+                      dx = sum_to(convolve(g, reversed(w()), for_x, form), x().shape());
+                  }
+                  if (b.needs(1)) {
+                    dw = gradient_of_rows(g, w(), x(), for_w, form);
+                    if (!dw.defined())
+                      dw = sum_to(convolve(reversed(x()), g, for_w, form), w().shape());
+                  }
+                  return Tensors{dx, dw};
+                });
 }
 
 // Entries n apart along d summed: what circles round a sequence of n.

@@ -1,5 +1,6 @@
 // Fourier transforms and convolutions: CUDA against the CPU in f64.
 #include <cmath>
+#include <cstdlib>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -94,6 +95,54 @@ TEST_CASE("convolutions, directly and by transforms", "[cuda]") {
                 exact[i], got[i],
                 3 * bound_of(int64_t(n), t) * std::sqrt(n) + (t == bf16 ? 2 * unit(bf16) : 0));
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("long rows in one kernel", "[cuda]") {
+  NEEDS_GPU();
+  uint64_t stream = 500;
+  struct Sizes {
+    Shape x, w;
+    Padding padding = Padding::causal;
+  };
+  std::vector<Sizes> all = {{{3, 2, 1000}, {2, 900}, Padding::valid},
+                            {{3, 2, 1000}, {2, 900}, Padding::circular},
+                            {{37, 1, 100}, {2, 50}},  // sums by several blocks
+                            {{3, 260}, {3, 260}},     // nothing broadcast
+                            {{2, 40}, {2, 700}},      // more taps than numbers
+                            {{2, 1500}, {45}, Padding::valid},
+                            {{5, 1, 130}, {1, 7, 70}, Padding::circular},
+                            {{700, 1, 40}, {3, 300}}};  // more rows than a launch takes at once
+  for (const int64_t n : {256, 512, 1024, 2048, 4096, 8192, 16384}) all.push_back({{2, n}, {n}});
+  for (const Sizes& s : all) {
+    for (const DType t : floating) {
+      if ((t == bf16 && s.x.numel() > 4000) || s.x.numel() > 40000) continue;
+      CAPTURE(str(s.x), str(s.w), int(s.padding), name(t));
+      const FftConvOptions options{.padding = s.padding, .form = ConvForm::fft};
+      const Tensor x = noise(s.x, ++stream, t), w = noise(s.w, ++stream, t);
+      const auto run = [&](Device device, DType type) {
+        const Tensors leaves = {x.to(type).to(device).detach().set_requires_grad(),
+                                w.to(type).to(device).detach().set_requires_grad()};
+        const Tensor y = fft_conv(leaves[0], leaves[1], options);
+        const Tensor g = noise(y.shape(), 99, t).to(type).to(device);
+        Tensors results = grad({y}, leaves, {g});
+        results.push_back(y.detach());
+        return results;
+      };
+      const Tensors exact = run(cpu, f64), got = run(gpu, t), again = run(gpu, t);
+      for (size_t i = 0; i < exact.size(); ++i) {
+        check_near(exact[i], got[i], 16 * unit(t == f64 ? f64 : f32));
+        CHECK(same_values(got[i], again[i]));
+      }
+      if (t != f32) continue;
+      ::setenv("STRETTO_CUDA_COMPOSED", "fft_conv", 1);
+      const Tensors composed = run(gpu, t);
+      ::unsetenv("STRETTO_CUDA_COMPOSED");
+      for (size_t i = 0; i < exact.size(); ++i) {
+        check_near(exact[i], composed[i], 64 * unit(f32));
+        CHECK_FALSE(same_values(got[i], composed[i]));
       }
     }
   }

@@ -19,6 +19,7 @@
 #include "cuda/sort.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
+#include "ops/fft/fft_conv.h"
 #include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
@@ -270,6 +271,13 @@ void Cases::transforms() {
     add("fft" + of, 4 * values, roots, straight, [=] { cuda::fft_complex(z, to, false, 1); })
         .loads(at_strides)
         .accesses(220);
+    // A block reads tables of factors and a filter.
+    const int64_t filters = std::max<int64_t>(1, height / 64);
+    const Tensor many = noise({height / filters, filters, length}), few = noise({filters, length});
+    add("convolution" + of, 2 * values,
+        22 * double(length) * std::min(4 * processors, double(height)), straight,
+        [=] { fft_conv(many, few, {.form = ConvForm::fft}); })
+        .accesses(120);
     // Rows of bins begin anywhere.
     add("rfft" + of, 2 * values + 2 * double(height), 0.75 * roots, transposing,
         [=] { cuda::fft_to_bins(real, bins, 1, 1); })
