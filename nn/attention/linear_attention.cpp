@@ -35,7 +35,7 @@ LinearKernel::Features LinearKernel::mapped(const AttentionCall& call, const Ten
          ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
          "act on q and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
          "softmax_kernel()");
-  const bool narrow = call.q.device().is_cpu() && options.form != Form::composed;
+  const bool narrow = options.form != Form::composed;
   auto wide = [narrow](const Tensor& x) { return x.dtype() == bf16 && !narrow ? x.to(f32) : x; };
   return {(*map_)(wide(call.q), Side::query, drawn), (*map_)(wide(call.k), Side::key, drawn),
           wide(call.v)};

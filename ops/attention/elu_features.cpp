@@ -4,6 +4,8 @@
 #include <limits>
 
 #include "autograd/tape.h"
+#include "cuda/composed.h"
+#include "cuda/elu_features.h"
 #include "ops/attention/heads.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -33,16 +35,20 @@ STRETTO_CLONES void chain_rule(const T* y, const T* g, T* dx, int64_t n) {
   }
 }
 
-// f(tag, offsets, n) for runs of numbers of operands of one shape, in parallel; in the order of a
-// layer's memory, [B, L, H, D], where it is that.
+// In the order of a layer's memory, [B, L, H, D], where they are that.
+template <size_t n>
+std::array<Tensor, n> as_they_lie(std::array<Tensor, n> x) {
+  if (x[0].dim() == 4 && !x[0].is_contiguous())
+    for (Tensor& one : x) one = one.transpose(1, 2);
+  return x;
+}
+
+// f(tag, offsets, n) for runs of numbers of operands of one shape, in parallel.
 template <size_t n, class F>
-void over_runs(std::array<Tensor, n> x, F&& f) {
+void over_runs(const std::array<Tensor, n>& given, F&& f) {
+  const std::array<Tensor, n> x = as_they_lie(given);
   std::array<Shape, n> strides;
-  const bool turned = x[0].dim() == 4 && !x[0].is_contiguous();
-  for (size_t i = 0; i < n; ++i) {
-    if (turned) x[i] = x[i].transpose(1, 2);
-    strides[i] = x[i].strides();
-  }
+  for (size_t i = 0; i < n; ++i) strides[i] = x[i].strides();
   const StridedLoop<int(n)> loop(x[0].shape(), strides);
   dispatch_floating(x[0].dtype(), op,
                     [&](auto tag) { loop.run([&](auto at, int64_t run) { f(tag, at, run); }); });
@@ -53,17 +59,36 @@ Tensor rows_of(const Tensor& x) {
   return x.dim() == 4 && x.size(3) > 1 ? rows_contiguous(x) : x.detach().contiguous();
 }
 
-}  // namespace
-
-Tensor elu_features(const Tensor& input) {
-  check(is_floating(input.dtype()), op, "got ", input, "; accepted: f32, f64, bf16");
-  if (!input.device().is_cpu())
-    return relu(input) + exp(clamp(input, -std::numeric_limits<double>::infinity(), 0));
-  const Tensor x = rows_of(input), y = x.dim() == 4 ? heads_like(x) : empty_like(x);
+void features(const Tensor& x, const Tensor& y) {
+  if (!x.device().is_cpu()) {
+    const auto [from, to] = as_they_lie<2>({x, y});
+    return cuda::elu_features(from, to);
+  }
   over_runs<2>({x, y}, [&](auto tag, auto at, int64_t n) {
     using T = typename decltype(tag)::type;
     features(x.data<T>() + at[0], y.data<T>() + at[1], n);
   });
+}
+
+void chain_rule(const Tensor& y, const Tensor& g, const Tensor& dx) {
+  if (!y.device().is_cpu()) {
+    const auto [from, slope, to] = as_they_lie<3>({y, g, dx});
+    return cuda::elu_features_backward(from, slope, to);
+  }
+  over_runs<3>({y, g, dx}, [&](auto tag, auto at, int64_t n) {
+    using T = typename decltype(tag)::type;
+    chain_rule(y.data<T>() + at[0], g.data<T>() + at[1], dx.data<T>() + at[2], n);
+  });
+}
+
+}  // namespace
+
+Tensor elu_features(const Tensor& input) {
+  check(is_floating(input.dtype()), op, "got ", input, "; accepted: f32, f64, bf16");
+  if (!input.device().is_cpu() && cuda::composed(op))
+    return relu(input) + exp(clamp(input, -std::numeric_limits<double>::infinity(), 0));
+  const Tensor x = rows_of(input), y = x.dim() == 4 ? heads_like(x) : empty_like(x);
+  features(x, y);
   // Gradients: g min(y, 1).
   return record(
       op, {input}, y,
@@ -71,10 +96,7 @@ Tensor elu_features(const Tensor& input) {
         if (grad_enabled()) return Tensors{b.grad() * clamp(b.output(), 0, 1)};
         const Tensor from = b.output().detach(), g = rows_of(b.grad()),
                      dx = from.dim() == 4 ? heads_like(from) : empty_like(from);
-        over_runs<3>({from, g, dx}, [&](auto tag, auto at, int64_t n) {
-          using T = typename decltype(tag)::type;
-          chain_rule(from.data<T>() + at[0], g.data<T>() + at[1], dx.data<T>() + at[2], n);
-        });
+        chain_rule(from, g, dx);
         return Tensors{dx};
       },
       Keep::outputs);

@@ -8,8 +8,7 @@
 
 namespace stretto {
 
-/// x + 1 where x > 0, else e^x, of any floating dtype. The CPU takes one pass and keeps the result
-/// alone.
+/// x + 1 where x > 0, else e^x, of any floating dtype, in one pass that keeps the result alone.
 Tensor elu_features(const Tensor& x);
 
 }  // namespace stretto

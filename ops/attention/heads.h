@@ -40,10 +40,15 @@ inline Tensor heads_inside(int64_t b, int64_t h, int64_t l, int64_t d, DType typ
   return (zeroed ? zeros(shape, options) : empty(shape, options)).transpose(1, 2);
 }
 
+/// Uninitialised, of the dtype and on the device of x, whose batch entries it has.
+inline Tensor heads_beside(const Tensor& x, int64_t h, int64_t l, int64_t d) {
+  return empty({x.size(0), l, h, d}, options_of(x)).transpose(1, 2);
+}
+
 /// Uninitialised, in the layout of x: [B, H, L, D] for a contiguous one, else as heads_inside.
 inline Tensor heads_like(const Tensor& x) {
   if (x.is_contiguous()) return empty_like(x);
-  return heads_inside(x.size(0), x.size(1), x.size(2), x.size(3), x.dtype(), false);
+  return heads_beside(x, x.size(1), x.size(2), x.size(3));
 }
 
 /// x off the tape, copied unless its rows are contiguous and lie apart.

@@ -4,6 +4,7 @@
 #include "core/all_or_nothing.h"
 #include "ops/attention/linear_attention_chunked.h"
 #include "ops/attention/linear_attention_composed.h"
+#include "ops/attention/linear_attention_device.h"
 #include "ops/elementwise.h"
 
 namespace stretto {
@@ -17,15 +18,25 @@ bool recorded(const Tensor& q, const Tensor& k, const Tensor& v, const LinearSta
 
 Tensor in_f32(const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; }
 
+// The fused form of these arguments, null where there is none.
+auto fused_form(const Tensor& q, const Tensor& k, const Tensor& v, const LinearState* state,
+                const LinearAttentionOptions& o) {
+  const bool on_cpu = q.device().is_cpu();
+  const bool fused =
+      o.form != Form::composed && (on_cpu || has_device_linear_attention(q, k, v, state));
+  check(fused || o.form != Form::fused, op, "no fused form for q ", q, ", k ", k, ", v ", v,
+        "; use Form::composed");
+  return !fused ? nullptr : on_cpu ? chunked_linear_attention : device_linear_attention;
+}
+
 }  // namespace
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         LinearAttentionOptions options) {
   check_linear_attention(q, k, v, options);
-  if (options.form == Form::composed || !q.device().is_cpu())
-    return composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), nullptr, options)
-        .to(q.dtype());
-  return chunked_linear_attention(q, k, v, nullptr, options);
+  if (const auto fused = fused_form(q, k, v, nullptr, options))
+    return fused(q, k, v, nullptr, options);
+  return composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), nullptr, options).to(q.dtype());
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, LinearState& state,
@@ -33,16 +44,18 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, Linea
   check_not_replayed(op, "a state");
   check_linear_attention(q, k, v, options);
   check_linear_state(q, k, v, state, options);
-  const bool records = recorded(q, k, v, state);
+  // On the CPU the fused form has no gradient through the state.
+  const bool records = q.device().is_cpu() && recorded(q, k, v, state);
   check(options.form != Form::fused || !records, op,
         "the fused form has no gradient through its state; use Form::composed, or a NoGrad "
         "guard");
+  if (records) options.form = Form::composed;
   // Queries without keys of their own stand behind all keys there are.
   if (k.size(2) == 0) options.mask.causal = false;
   return all_or_nothing(state, [&](LinearState& after) {
-    const bool fuses = options.form != Form::composed && q.device().is_cpu() && !records;
+    const auto fused = fused_form(q, k, v, &after, options);
     const Tensor y =
-        fuses ? chunked_linear_attention(q, k, v, &after, options)
+        fused ? fused(q, k, v, &after, options)
               : composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), &after, options);
     after.length += k.size(2);
     return y.to(q.dtype());

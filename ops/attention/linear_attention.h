@@ -18,7 +18,8 @@ namespace stretto {
 /// q [B, H, M, F], k [B, G, N, F], v [B, G, N, Dv] → [B, H, M, Dv]; H is a multiple of G and head h
 /// uses key head ⌊h·G/H⌋. All of one floating dtype; sums are kept in f64 for f64, in f32 for
 /// others. In bf16 the products q·k within a chunk are rounded, where they are operands of the next
-/// product, and backward g / denominator; the sums of keys and values are not.
+/// product, and backward g / denominator; the sums of keys and values are not. A GPU rounds the
+/// weights of backward alone.
 ///
 /// A query whose denominator is exactly 0 (no key to see, or none that has a feature in common)
 /// gives zeros and gets no gradient. A NaN in a feature reaches the queries that see it and no

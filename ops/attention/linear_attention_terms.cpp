@@ -20,8 +20,6 @@ void check_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
         o.mask.block, "; there are no scores that could be masked, accepted: causal, key_padding");
   check(std::isfinite(o.eps) && o.eps >= 0, op, "eps ", o.eps, "; must be 0 or more");
   check(o.chunk >= 1, op, "chunk ", o.chunk, "; must be at least 1");
-  check(o.form != Form::fused || q.device().is_cpu(), op,
-        "no fused form for CUDA tensors; use Form::composed");
 }
 
 void check_linear_state(const Tensor& q, const Tensor& k, const Tensor& v, const LinearState& state,

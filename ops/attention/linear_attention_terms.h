@@ -10,11 +10,11 @@
 namespace stretto {
 
 /// The composed form has M × N products; the fused one takes the keys in chunks and keeps their
-/// sums, memory O((M + N)(F + Dv)), on the CPU.
+/// sums, memory O((M + N)(F + Dv)): on the CPU, and on a GPU where cuda/linear_attention.h serves.
 struct LinearAttentionOptions {
   AttentionMask mask = {};  // causal and key_padding; windows and blocks would need scores
   double eps = 0;           // added to the denominator (Katharopoulos et al.: 1e-6)
-  int64_t chunk = 32;       // keys and queries that are taken together
+  int64_t chunk = 32;       // keys and queries that are taken together, on the CPU
   Form form = Form::automatic;
 };
 

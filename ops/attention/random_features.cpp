@@ -26,6 +26,7 @@
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
 #include "ops/attention/heads.h"
+#include "ops/attention/random_features_device.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/elementwise_math.h"
@@ -443,16 +444,25 @@ Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureO
   check(std::isfinite(options.epsilon) && options.epsilon >= 0, op, "epsilon ", options.epsilon,
         "; must be 0 or more");
   check_same_device(op, {&x, &projection});
-  const bool fusible = x.device().is_cpu() && !recording({projection});
+  const bool on_cpu = x.device().is_cpu(), fixed = !recording({projection});
+  const bool fusible = fixed && (on_cpu || has_device_random_features(x, projection, options));
   if (options.form == Form::automatic) options.form = fusible ? Form::fused : Form::composed;
   const bool is_fused = options.form == Form::fused;
-  check(!is_fused || x.device().is_cpu(), op, "no fused form for CUDA tensors; use Form::composed");
-  check(!is_fused || fusible, op,
+  check(!is_fused || fixed, op,
         "the fused form has no gradient for the projection, which requires one; use "
         "Form::composed");
+  check(!is_fused || fusible, op, "no fused form for x ", x, ", projection ", projection,
+        "; use Form::composed");
   const DType type = x.dtype() == f64 ? f64 : f32;
   const Tensor w = projection.to(type);
-  return is_fused ? fused(x, w, options) : composed(x.to(type), w, options).to(x.dtype());
+  if (is_fused && on_cpu) return fused(x, w, options);
+  const auto plain = [w, type, options](const Tensor& in) {
+    return composed(in.to(type), w, options).to(in.dtype());
+  };
+  if (!is_fused) return plain(x);
+  const bool bounded = options.stabiliser == Stabiliser::bound;
+  return device_random_features(x, w, bounded ? log_bound(w, type).to(f32) : Tensor(), options,
+                                plain);
 }
 
 }  // namespace stretto

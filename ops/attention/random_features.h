@@ -31,8 +31,9 @@ enum class RandomFeatureKind { positive, hyperbolic, trigonometric, generalised 
 /// Both cancel in linear attention where its eps is 0, to rounding.
 enum class FeatureStabiliser { none, own_max, bound };
 
-/// The fused form takes some rows at a time and keeps the features alone for its backward, on the
-/// CPU; it has no gradient for the projection.
+/// The fused form takes some rows at a time and keeps the features alone for its backward; it has
+/// no gradient for the projection. On a GPU it serves positive and hyperbolic features of up to 256
+/// rows of up to 128 numbers (cuda/random_features.h), and keeps x, too.
 struct RandomFeatureOptions {
   RandomFeatureKind kind = RandomFeatureKind::positive;
   FeatureStabiliser stabiliser = FeatureStabiliser::none;

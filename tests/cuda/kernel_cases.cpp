@@ -7,12 +7,15 @@
 #include "core/gpu_runtime.h"
 #include "cuda/create.h"
 #include "cuda/elementwise.h"
+#include "cuda/elu_features.h"
 #include "cuda/fft.h"
 #include "cuda/indexing.h"
+#include "cuda/linear_attention.h"
 #include "cuda/loss.h"
 #include "cuda/norm.h"
 #include "cuda/optim.h"
 #include "cuda/random.h"
+#include "cuda/random_features.h"
 #include "cuda/reduce.h"
 #include "cuda/skew.h"
 #include "cuda/softmax.h"
@@ -66,6 +69,7 @@ struct Cases {
   void created();
   void optimisers();
   void transforms();
+  void linear_attentions();
 };
 
 void Cases::elementwise() {
@@ -290,6 +294,52 @@ void Cases::transforms() {
   }
 }
 
+void Cases::linear_attentions() {
+  if (dtype == f64) return;
+  // A head for each 128 rows of 64, so many that no sequence is cut into segments.
+  const int64_t heads = rows / 16, length = 128, width = 64;
+  const double n = double(heads * length * width), r = double(heads * length);
+  const Shape shape{1, heads, length, width};
+  const cuda::LinearAttentionInputs in{.q = noise(shape) * 0.1 + 2.0,
+                                       .k = noise(shape) * 0.1 + 2.0,
+                                       .v = noise(shape),
+                                       .padding = {},
+                                       .before = {},
+                                       .causal = true,
+                                       .eps = 0};
+  const Tensor y = noise(shape), g = noise(shape), totals = wide({1, heads, length});
+  add("linear attention", 4 * n, 4 * r, straight,
+      [=] { cuda::linear_attention(in, y, totals, {}); });
+  all.back().run();
+  // Both sweeps read all; the first writes a number for each query, which the second reads.
+  add("linear attention backward", 8 * n + 3 * n, 16 * r, straight, [=, dk = noise(shape)] {
+    cuda::linear_attention_backward(in, totals, g, {}, {.q = y, .k = dk, .v = y, .before = {}});
+  });
+  add("elu features", 2 * n, 0, straight, [=] { cuda::elu_features(g, y); });
+  add("elu features backward", 3 * n, 0, straight,
+      [=] { cuda::elu_features_backward(g, in.v, y); });
+  for (const bool own_max : {false, true}) {
+    const cuda::RandomFeatures s{.projection = wide({2 * width, width}).fill_(0.1),
+                                 .pairs = false,
+                                 .own_max = own_max,
+                                 .bound = {}};
+    const Tensor x = noise(shape), features = noise({1, heads, length, 2 * width}),
+                 slopes = noise(features.shape()),
+                 places = empty({heads * length}, {.dtype = i32, .device = gpu});
+    const std::string with = own_max ? ", own maximum" : "";
+    // Each block reads the projection.
+    const double projection = 4 * 264 * 2 * double(width * width), marks = own_max ? 4 * r : 0;
+    add("random features" + with, 3 * n, projection + marks, straight,
+        [=] { cuda::random_features(x, s, features, own_max ? places : Tensor()); });
+    all.back().run();
+    add("random features backward" + with, (own_max ? 5 : 6) * n, projection + marks, straight,
+        [=] {
+          cuda::random_features_backward(own_max ? Tensor() : x, s, features, slopes,
+                                         own_max ? places : Tensor(), y);
+        });
+  }
+}
+
 using Text = const char*();
 using Reset = void();
 template <class F>
@@ -301,9 +351,9 @@ F* found(const char* name) {
 
 void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const KernelCase&)>& f) {
   Cases cases{rows, dtype};
-  for (const auto family :
-       {&Cases::elementwise, &Cases::copies, &Cases::reductions, &Cases::norms, &Cases::losses,
-        &Cases::indices, &Cases::created, &Cases::optimisers, &Cases::transforms}) {
+  for (const auto family : {&Cases::elementwise, &Cases::copies, &Cases::reductions, &Cases::norms,
+                            &Cases::losses, &Cases::indices, &Cases::created, &Cases::optimisers,
+                            &Cases::transforms, &Cases::linear_attentions}) {
     (cases.*family)();
     for (const KernelCase& one : cases.all) f(one);
     cases.all.clear();  // and their tensors

@@ -1,0 +1,257 @@
+// What the kernels of linear attention share: where a warp's part of things is, and the state.
+//
+// A block of 8 warps takes 64 positions at a time. Warp w has rows 16 (w % 4) … of them, and of
+// results and of the state one half of the columns, w / 4; of the state, features 16 (w % 4) + 64
+// j. The state S [F, Dv] and z [F] stays in registers, in f32: what 64 positions bring is summed up
+// from zero and then added. For products it is in shared memory, exact (WideTile).
+#pragma once
+
+#include "cuda/blocks.cuh"
+#include "cuda/linear_attention.h"
+
+namespace stretto::cuda::linear {
+
+constexpr int chunk = 64, threads = 256;
+
+/// [B, H, L, width] by pointer and strides, in numbers.
+template <class T>
+struct Rows {
+  T* data = nullptr;
+  int64_t batch = 0, head = 0, row = 0;
+  __device__ T* at(int b, int h) const { return data + b * batch + h * head; }
+};
+template <class T>
+Rows<T> rows_of(const Tensor& x) {
+  const Shape& s = x.strides();
+  return {x.data<std::remove_const_t<T>>(), s[0], s[1], s[2]};
+}
+
+/// Where states [F, Dv + 1] are, by unit (batch entry and key head) and segment.
+template <class T>
+struct States {
+  T* data = nullptr;
+  int64_t unit = 0, segment = 0;
+  __device__ T* at(int u, int s) const { return data + u * unit + s * segment; }
+};
+
+/// Sizes that all kernels know. Position p of a chunk is that of key p and of query p − shift.
+struct Sizes {
+  int heads, groups, m, n, f, dv;
+  int first, shift;  // the first position of chunk 0
+  int chunks, per_segment;
+};
+
+/// The place of a thread.
+struct Place {
+  int slab = int(threadIdx.x) / 32 % 4, side = int(threadIdx.x) / 128;
+  int row = lane_index() / 4, column = lane_index() % 4 * 2;  // of sums
+
+  /// Keeps the compiler from computing what follows from it before a loop, for all iterations.
+  __device__ void renew() { asm volatile("" : "+r"(slab), "+r"(side), "+r"(row), "+r"(column)); }
+};
+
+/// How many steps of a sum's loop stand in the code: what registers suffice for.
+template <class T, int blocks>
+constexpr int steps_at_once = sizeof(T) == 2 && blocks <= 2 ? 2 : 1;
+
+/// A warp's part of the state, features up to 64 JF, columns up to 64 ND.
+template <class T, int JF, int ND>
+struct State {
+  float s[JF][2 * ND][2][4] = {};
+  float z[JF][2] = {};
+
+  __device__ static int feature(const Place& p, int j) { return 16 * (p.slab + 4 * j); }
+  __device__ static int column(const Place& p, int c) { return 32 * ND * p.side + 16 * c; }
+
+  /// f(j, h, s, feature, column) and f of z, with column dv, by one lane.
+  template <class F>
+  __device__ void each(const Place& p, int f, int dv, F visit) {
+#pragma unroll
+    for (int j = 0; j < JF; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = feature(p, j) + p.row + 8 * h;
+        if (row >= f) continue;
+#pragma unroll
+        for (int c = 0; c < 2 * ND; ++c)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const int at = column(p, c) + i / 2 * 8 + p.column + i % 2;
+            if (at < dv) visit(s[j][c][i / 2][2 * h + i % 2], row, at);
+          }
+      }
+  }
+  __device__ void load(const Place& p, const float* from, int f, int dv) {
+    each(p, f, dv, [&](float& x, int row, int at) { x = from[row * (dv + 1) + at]; });
+#pragma unroll
+    for (int j = 0; j < JF; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = feature(p, j) + p.row + 8 * h;
+        if (row < f) z[j][h] = from[row * (dv + 1) + dv];
+      }
+  }
+  __device__ void store(const Place& p, float* to, int f, int dv) {
+    each(p, f, dv, [&](float& x, int row, int at) { to[row * (dv + 1) + at] = x; });
+#pragma unroll
+    for (int j = 0; j < JF; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = feature(p, j) + p.row + 8 * h;
+        if (row < f && p.side == 0 && p.column == 0) to[row * (dv + 1) + dv] = z[j][h];
+      }
+  }
+  __device__ void share(const Place& p, const WideTile<T, 64 * ND>& tile, float* sums) const {
+#pragma unroll
+    for (int j = 0; j < JF; ++j) {
+#pragma unroll
+      for (int c = 0; c < 2 * ND; ++c) tile.write(feature(p, j), column(p, c), s[j][c]);
+      if (p.side == 0 && p.column == 0)
+#pragma unroll
+        for (int h = 0; h < 2; ++h) sums[feature(p, j) + p.row + 8 * h] = z[j][h];
+    }
+  }
+  /// Adds what a chunk brings: left(j, x) gives the operand of features j and positions 16 x …,
+  /// whose right operands are rows of `values`; its numbers of row h go into z by way of
+  /// part(h, x, …), as Left::values has them.
+  template <class F, class G>
+  __device__ void add(const Place& p, const Tile<T, 64 * ND>& values, F left, G part) {
+    constexpr int steps = steps_at_once<T, JF * ND>, together = steps == 2 ? 2 * ND : 1;
+#pragma unroll
+    for (int j = 0; j < JF; ++j)
+#pragma unroll
+      for (int c0 = 0; c0 < 2 * ND; c0 += together) {
+        float sum[together][2][4] = {}, more[2] = {};
+#pragma unroll(steps == 2 ? 4 : 1)
+        for (int x = 0; x < 4; ++x) {
+          const auto a = left(j, x);
+          if (c0 == 0)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) more[i / 2] += part(a, x, i / 2, i % 2);
+#pragma unroll
+          for (int c = 0; c < together; ++c)
+            multiply(sum[c], a, right(values, 16 * x, column(p, c0 + c)));
+        }
+#pragma unroll
+        for (int c = 0; c < together; ++c)
+#pragma unroll
+          for (int i = 0; i < 8; ++i) s[j][c0 + c][i / 4][i % 4] += sum[c][i / 4][i % 4];
+        if (c0 == 0)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) z[j][h] += row_sum(more[h]);
+      }
+  }
+  /// The same of keys.
+  __device__ void add_keys(const Place& p, const Tile<T, 64 * JF>& keys,
+                           const Tile<T, 64 * ND>& values) {
+    add(
+        p, values, [&](int j, int x) { return left_turned(keys, 16 * x, feature(p, j)); },
+        [](const Left<T>& a, int, int h, int i) {
+          const float2 two = a.values(h, i);
+          return two.x + two.y;
+        });
+  }
+};
+
+/// Of 16 × 16 sums over queries and keys, or keys and queries, on the diagonal: what is below it
+/// stays, or, turned, above.
+template <bool turned>
+__device__ inline void mask_diagonal(const Place& p, float (&d)[2][4]) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const int row = p.row + i % 4 / 2 * 8, column = i / 4 * 8 + p.column + i % 2;
+    if (turned ? column < row : column > row) d[i / 4][i % 4] = 0;
+  }
+}
+
+/// Shared memory of a kernel with `qs` tiles of width F and `vs` of width Dv, in one or two stages.
+template <class T, int JF, int ND, int qs, int vs, int more>
+struct Plan {
+  static constexpr int wide = chunk * 64 * JF * int(sizeof(T)),
+                       narrow = chunk * 64 * ND * int(sizeof(T)), stage = qs * wide + vs * narrow,
+                       state = 64 * JF * 64 * ND * 4, z = 64 * JF * 4;
+  static constexpr int stages = 2 * stage + state + z + more <= 227 * 1024 ? 2 : 1;
+  static constexpr int state_at = stages * stage, z_at = state_at + state, more_at = z_at + z,
+                       bytes = more_at + more;
+  static_assert(bytes <= 227 * 1024);
+};
+
+/// Turns sums of segments [units, segments, F (Dv + 1)] into the states before them; the state
+/// after the last goes to `after`. Null states are 0.
+void before_segments(const char* op, int device, float* sums, int64_t units, int segments,
+                     int64_t size, const float* before, float* after);
+
+/// The states of the keys that queries begin with: causal, before each segment of `s`; two-sided,
+/// that of all keys. Computed where there is more to it than in.before, `after` then, too.
+struct KeyStates {
+  States<const float> at;
+  Tensor memory;
+};
+KeyStates key_states(const LinearAttentionInputs& in, const Tensor& k, const Tensor& v,
+                     const Sizes& s, int segments, const Tensor& after);
+
+/// How chunks are cut for so many blocks otherwise: what fills a GPU about twice, 8 chunks at the
+/// least in each.
+inline int segments_for(int64_t units, int64_t chunks) {
+  const int64_t most = ceil_div(chunks, int64_t(8));
+  return units >= 100 ? 1 : int(std::clamp<int64_t>(264 / units, 1, most));
+}
+
+/// go(JF, ND) for these widths.
+template <class T, class F>
+void with_widths(int64_t f, int64_t dv, F go) {
+  using One = std::integral_constant<int, 1>;
+  using Two = std::integral_constant<int, 2>;
+  using Four = std::integral_constant<int, 4>;
+  if (dv > 64) return f > 64 ? go(Two(), Two()) : go(One(), Two());
+  if constexpr (sizeof(T) == 2) {
+    if (f > 128) return go(Four(), One());
+  }
+  f > 64 ? go(Two(), One()) : go(One(), One());
+}
+
+/// f of the type's tag, f32 or bf16.
+template <class F>
+void with_type(DType type, F f) {
+  type == f32 ? f(TypeTag<float>{}) : f(TypeTag<BFloat16>{});
+}
+
+/// x where rows are contiguous and all of them begin at multiples of 16 bytes, else a copy.
+inline Tensor aligned_rows(const Tensor& x) {
+  const Tensor y = x.detach();
+  const int64_t whole = 16 / item_size(y.dtype());
+  bool fits = aligned(y.raw_data()) && (y.strides().back() == 1 || y.size(-1) == 1);
+  for (int64_t d = 0; d < 3; ++d) fits = fits && (y.size(d) == 1 || y.strides()[d] % whole == 0);
+  if (fits) return y;
+  const Tensor z = y.contiguous();
+  return aligned(z.raw_data()) ? z : z.clone();
+}
+
+inline Sizes sizes_of(const Tensor& q, const Tensor& k, const Tensor& v) {
+  return {.heads = int(q.size(1)),
+          .groups = int(k.size(1)),
+          .m = int(q.size(2)),
+          .n = int(k.size(2)),
+          .f = int(q.size(3)),
+          .dv = int(v.size(3)),
+          .first = 0,
+          .shift = 0,
+          .chunks = 0,
+          .per_segment = 0};
+}
+/// The chunks that queries and keys are taken in together (causal), or apart.
+inline void causal_chunks(Sizes& s) {
+  s.shift = s.n - s.m, s.first = std::min(0, s.shift);
+  s.chunks = (s.n - s.first + chunk - 1) / chunk;
+}
+inline void plain_chunks(Sizes& s, int length) {
+  s.shift = s.first = 0;
+  s.chunks = (length + chunk - 1) / chunk;
+}
+inline int cut(Sizes& s, int64_t units) {
+  const int segments = segments_for(units, s.chunks);
+  s.per_segment = (s.chunks + segments - 1) / segments;
+  return (s.chunks + s.per_segment - 1) / s.per_segment;
+}
+
+}  // namespace stretto::cuda::linear

@@ -1,0 +1,148 @@
+// Feature maps of linear attention on CUDA: random features and elu + 1, against the CPU.
+#include <cstdlib>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "ops/attention/elu_features.h"
+#include "ops/attention/random_features.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "tests/cuda/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+using Kind = RandomFeatureKind;
+using Stabiliser = FeatureStabiliser;
+
+// Features y and dx of f(x) for a gradient of noise.
+template <class F>
+Tensors results(F f, const Tensor& given) {
+  const Tensor x = given.detach().set_requires_grad();
+  const Tensor y = f(x);
+  const Tensor g = noise(y.shape(), 8, y.dtype()).to(y.device());
+  y.backward(g);
+  return {y.detach(), x.grad()};
+}
+
+struct Setup {
+  int64_t heads = 2, length = 70, d = 32, w = 64;
+  Kind kind = Kind::positive;
+  Stabiliser stabiliser = Stabiliser::none;
+  bool by_layer = false;
+};
+
+void check_setup(const Setup& s, DType t) {
+  INFO(str(name(t), ": H ", s.heads, ", L ", s.length, ", D ", s.d, ", W ", s.w,
+           s.kind == Kind::positive ? ", positive" : ", hyperbolic", ", stabiliser ",
+           int(s.stabiliser), s.by_layer ? ", by layer" : ""));
+  Tensor x = noise({2, s.length, s.heads, s.d}, 1, t).transpose(1, 2);
+  if (!s.by_layer) x = x.contiguous();
+  const Tensor projection = noise({s.w, s.d}, 2) * (s.stabiliser == Stabiliser::bound ? 1.5 : 1.0);
+  const auto map = [&](Form form, const Tensor& w) {
+    return [=](const Tensor& in) {
+      return random_features(in, w, {.kind = s.kind, .stabiliser = s.stabiliser, .form = form});
+    };
+  };
+  const Tensors expected = results(map(Form::composed, projection), x.to(f64)),
+                actual = results(map(Form::fused, projection.to(gpu)), on_gpu(x));
+  // Features relative to the largest of their row, gradients all together: either are rounded.
+  double worst = 0, off = 0, all = 0;
+  for (const size_t i : {0, 1}) {
+    const auto e = expected[i].to_vector<double>(), a = actual[i].to_vector<double>();
+    REQUIRE(actual[i].shape() == expected[i].shape());
+    const size_t width = size_t(expected[i].size(3));
+    for (size_t row = 0; row < e.size(); row += width) {
+      double top = 0, most = 0;
+      for (size_t j = row; j < row + width; ++j) {
+        top = std::max(top, std::abs(e[j]));
+        most = std::max(most, std::abs(a[j] - e[j]));
+        if (i == 1) off += (a[j] - e[j]) * (a[j] - e[j]), all += e[j] * e[j];
+      }
+      if (i == 0) worst = std::max(worst, most / top);
+    }
+  }
+  CHECK(worst <= (t == f32 ? 1e-5 : 1.01 * unit(bf16)));
+  CHECK(std::sqrt(off / all) <= (t == f32 ? 3e-6 : 5e-3));
+}
+
+}  // namespace
+
+TEST_CASE("random features on CUDA are the CPU's", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : {f32, bf16})
+    for (const Kind kind : {Kind::positive, Kind::hyperbolic})
+      for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max, Stabiliser::bound})
+        for (const bool by_layer : {false, true})
+          check_setup({.kind = kind, .stabiliser = stabiliser, .by_layer = by_layer}, t);
+}
+
+TEST_CASE("random features on CUDA: widths and lengths", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : {f32, bf16})
+    for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max}) {
+      for (const int64_t length : {1, 64, 130})
+        check_setup({.heads = 3,
+                     .length = length,
+                     .d = 8,
+                     .w = 8,
+                     .kind = Kind::hyperbolic,
+                     .stabiliser = stabiliser},
+                    t);
+      for (const int64_t w : {104, 200, 256})
+        for (const int64_t d : {48, 64, 128})
+          check_setup({.heads = 1, .length = 50, .d = d, .w = w, .stabiliser = stabiliser}, t);
+    }
+}
+
+TEST_CASE("random features on CUDA: many tiles for a block", "[cuda]") {
+  NEEDS_GPU();
+  check_setup({.heads = 100, .length = 100, .d = 8, .w = 8, .stabiliser = Stabiliser::own_max},
+              f32);
+  check_setup({.heads = 100, .length = 100, .d = 8, .w = 8}, bf16);
+}
+
+TEST_CASE("random features on CUDA: a NaN stays in its row, others are composed", "[cuda]") {
+  NEEDS_GPU();
+  Tensor x = noise({1, 1, 20, 16}, 1);
+  x.slice(2, 3, 4).fill_(std::numeric_limits<double>::quiet_NaN());
+  for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max}) {
+    const auto y = random_features(x.to(gpu), noise({16, 16}, 2).to(gpu),
+                                   {.stabiliser = stabiliser, .form = Form::fused})
+                       .to_vector<double>();
+    for (size_t i = 0; i < y.size(); ++i) CHECK(std::isnan(y[i]) == (i / 16 == 3));
+  }
+  const Tensor w = noise({16, 16}, 2).to(gpu), there = noise({1, 1, 20, 16}, 1).to(gpu);
+  CHECK_THROWS(random_features(there, w, {.kind = Kind::trigonometric, .form = Form::fused}));
+  ::setenv("STRETTO_CUDA_COMPOSED", "random_features", 1);
+  CHECK_THROWS(random_features(there, w, {.form = Form::fused}));
+  const Tensor composed = random_features(there, w, {});
+  ::unsetenv("STRETTO_CUDA_COMPOSED");
+  const Tensor fused = random_features(there, w, {});
+  CHECK(!same_values(composed, fused));
+  check_close(composed.to(cpu), fused, [&](size_t) { return 1e-5; });
+}
+
+TEST_CASE("elu features on CUDA are the CPU's", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : floating)
+    for (const bool by_layer : {false, true}) {
+      CAPTURE(name(t), by_layer);
+      Tensor x = noise({2, 33, 3, 24}, 1, t).transpose(1, 2);
+      if (!by_layer) x = x.contiguous();
+      const Tensors expected = results([](const Tensor&in) { return elu_features(in); }, x),
+                    actual = results([](const Tensor&in) { return elu_features(in); }, on_gpu(x));
+      for (const size_t i : {0, 1}) {
+        const auto e = expected[i].to_vector<double>();
+        check_close(expected[i], actual[i], [&](size_t j) { return 4 * unit(t) * std::abs(e[j]); });
+      }
+    }
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto y = elu_features(tensor({nan, -inf, inf, 0.0}).to(gpu)).to_vector<double>();
+  CHECK(std::isnan(y[0]));
+  CHECK(y[1] == 0);
+  CHECK(y[2] == inf);
+  CHECK(y[3] == 1);
+}
