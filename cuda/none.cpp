@@ -57,4 +57,5 @@ void destroy(Graph*) noexcept {}
 #include "cuda/softmax.h"
 #include "cuda/sort.h"
 #include "cuda/spe.h"
+#include "cuda/spe_sine.h"
 #include "cuda/view.h"

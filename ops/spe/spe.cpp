@@ -49,7 +49,7 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, con
     check_gate(o.gate->gate, o.gate->noise, s);
     check_same_device(op, {&q, &o.gate->gate});
   }
-  check(o.form != Form::fused || q.device().is_cpu(), op,
+  check(o.form != Form::fused || q.device().is_cpu() || s.on_cuda(q.dtype()), op,
         "no fused form for CUDA tensors; use Form::composed");
   return at;
 }
@@ -103,6 +103,11 @@ SpeCall call_of(const Places& at, const Tensors& in) {
 
 // [B, H, n, width], uninitialised.
 Tensor like(const Tensor& x, int64_t width) {
+  if (x.device().is_cuda()) {
+    if (width != x.size(3)) return empty({x.size(0), x.size(1), x.size(2), width}, options_of(x));
+    if (x.is_contiguous()) return empty_like(x);
+    return empty({x.size(0), x.size(2), x.size(1), width}, options_of(x)).transpose(1, 2);
+  }
   return heads_inside(x.size(0), x.size(1), x.size(2), width, x.dtype(), false);
 }
 
@@ -130,7 +135,7 @@ SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const
       SpeOperand& o = call.sides[int(side)];
       if (b.needs(size_t(side))) result[size_t(side)] = o.dx = like(o.x, s->d);
     }
-    if (b.needs(2)) call.d_factors = zeros(in[2].shape(), {.dtype = f64, .device = cpu});
+    if (b.needs(2)) call.d_factors = zeros(in[2].shape(), {.dtype = f64, .device = in[2].device()});
     if (b.needs(3)) result[3] = call.d_rows = zeros_like(in[3]);
     spe_backward(*s, code, {call}, sums);
     if (b.needs(2)) result[2] = call.d_factors.to(in[2].dtype());
@@ -182,7 +187,8 @@ SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOpti
   const Tensors inputs = inputs_of(q, k, *s, options.gate);
   check(inputs[4].dtype() == code_type(q), op, "the kept code is ", inputs[4].dtype(),
         ", as its parameters are; q ", q, " must have that dtype");
-  if (options.form != Form::composed && q.device().is_cpu()) return fused(s, at, inputs);
+  if (options.form != Form::composed && (q.device().is_cpu() || s->on_cuda(q.dtype())))
+    return fused(s, at, inputs);
   const Tensors codes = composed(*s, at, inputs);
   return {codes[0], codes[1]};
 }

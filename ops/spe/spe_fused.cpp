@@ -363,12 +363,17 @@ void backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCa
 }  // namespace
 
 void spe_forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call) {
+  if (call.sides[0].x.device().is_cuda()) return s.forward_on_cuda(inputs, call);
   dispatch_floating(call.sides[0].x.dtype(), "spe",
                     [&](auto tag) { forward<typename decltype(tag)::type>(s, inputs, call); });
 }
 
 void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall> calls,
                   const Tensors& gradients) {
+  if (inputs[0].device().is_cuda()) {
+    for (const SpeCall& call : calls) s.backward_on_cuda(inputs, call, gradients);
+    return;
+  }
   const auto dtype_of_call = [](const SpeCall& call) { return call.sides[0].x.dtype(); };
   DType type = inputs[0].dtype();
   if (std::all_of(calls.begin(), calls.end(),

@@ -1,4 +1,4 @@
-// The kernels of fused stochastic positional encoding, on the CPU. Internal to ops/.
+// The kernels of fused stochastic positional encoding. Internal to ops/.
 //
 // Reference: tests/reference/spe.cpp, encoded()
 #pragma once

@@ -14,17 +14,20 @@
 // Blocks begin at multiples of 32, so that a position has the same code in every call. Phases are
 // reduced to a turn in f64, so that they are as exact at position 10⁹ as at 0. The rest (f, λ, θ
 // and the noise to W) are differentiable ops on small tensors.
+#include "cuda/spe_sine.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
+#include "cuda/composed.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
+#include "ops/spe/spe_fused.h"
 #include "ops/spe/spe_kernels.h"
-#include "ops/spe/spe_source.h"
 
 namespace stretto {
 namespace {
@@ -227,6 +230,48 @@ struct SineSource : SpeSource {
 
   AnySpeRows rows(const Tensors& in, const Tensors& gradients) const override {
     return rows_of<SineRows>(*this, in, gradients);
+  }
+
+  bool on_cuda(DType dtype) const override {
+    return parameter.device().is_cuda() && dtype != f64 && cuda::makes_sine_codes(d, sines()) &&
+           !cuda::composed("spe");
+  }
+  // The gate's factors of a code are taken into its weights.
+  cuda::SineCode code_of(const Tensors& inputs, const SpeCall& call, Side side) const {
+    const Tensor& w = inputs[1 + size_t(side)];
+    return {inputs[0], call.factors.defined() ? w * call.factors.reshape({heads, d, 1, 1}) : w,
+            call.rows};
+  }
+  void forward_on_cuda(const Tensors& inputs, const SpeCall& call) const override {
+    for (const Side side : both_sides)
+      if (const SpeOperand& o = call.sides[int(side)]; o.y.defined())
+        cuda::apply_sine_code(code_of(inputs, call, side), o.x, o.at, o.y);
+  }
+  void backward_on_cuda(const Tensors& inputs, const SpeCall& call,
+                        const Tensors& gradients) const override {
+    const auto add = [](Tensor to, const Tensor& x) { to.copy_(to + x); };
+    for (const Side side : both_sides) {
+      const SpeOperand& o = call.sides[int(side)];
+      const cuda::SineCode code = code_of(inputs, call, side);
+      if (o.dx.defined()) cuda::sine_code_dx(code, o.y, o.at, o.dx);
+      if (gradients.empty() && !call.d_factors.defined() && !call.d_rows.defined()) continue;
+      const Tensor sums = cuda::sine_code_sums(code, o.x, o.y, o.at);
+      const Shape by_wave{heads, d, sines(), -1, realizations};
+      const Tensor waves = sums.slice(2, 0, 4 * sines()).reshape(by_wave);
+      const Tensor dw = waves.slice(3, 0, 2);
+      const Tensor &w = inputs[1 + size_t(side)], &a = call.factors;
+      if (call.d_rows.defined()) add(call.d_rows, sums.select(2, 4 * sines()));
+      if (call.d_factors.defined())
+        add(call.d_factors, sum(w.reshape(by_wave) * dw, {2, 3, 4}).to(f64));
+      if (gradients.empty()) continue;
+      const Tensor same = dw.reshape(w.shape());
+      add(gradients[1 + size_t(side)], a.defined() ? same * a.reshape({heads, d, 1, 1}) : same);
+      // df = 2π Σ p (cos dC B − sin dC A), A and B the weights of cos and sin.
+      const Tensor turned = code.w.reshape(by_wave);
+      const Tensor slopes =
+          waves.select(3, 2) * turned.select(3, 1) - waves.select(3, 3) * turned.select(3, 0);
+      add(gradients[0], sum(slopes, {3}) * turn);
+    }
   }
 };
 

@@ -84,6 +84,12 @@ struct SpeSource : SpeSizes {
   /// from the operands and their gradients, which each call leaves here.
   virtual bool takes(const SpeCall&, uint64_t) const { return false; }
 
+  /// Whether CUDA has kernels for it, for operands of this dtype: then these take the place of
+  /// rows().
+  virtual bool on_cuda(DType) const { return false; }
+  virtual void forward_on_cuda(const Tensors&, const SpeCall&) const {}
+  virtual void backward_on_cuda(const Tensors&, const SpeCall&, const Tensors&) const {}
+
   void check_reach(const char* op, SpeSpan span) const {
     check(span.size() == 0 || (reach.p0 <= span.p0 && span.p1 <= reach.p1), op, limit,
           ", the call needs positions ", span.p0, " to ", span.p1 - 1);

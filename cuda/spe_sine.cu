@@ -1,0 +1,375 @@
+// Codes of sinusoids, made in registers and applied there (formulas: ops/spe/spe_sine.cpp).
+//
+// A block has 32 positions that begin at a multiple of 32, four matrices of the batch and 64 of the
+// R columns. It goes through the dimensions some at a time: their weights are turned to the middle
+// of the positions on the way to shared memory, and positions c + m and c − m share K products. A
+// thread has two columns at eight positions: what it makes of a code it uses for the batch at once.
+// For f32 and bf16, any D and R; middles of all dimensions must fit in shared memory. Tested
+// against the CPU.
+#include "cuda/reduce.h"
+#include "cuda/spe_sine.cuh"
+
+namespace stretto::cuda {
+namespace {
+
+constexpr int threads = sine_threads;
+
+/// waves [frequencies, 4, {cos, sin}, 4] at ½, 1½, …
+__global__ void make_waves(float* waves, const float* f, int64_t count) {
+#pragma unroll 1
+  for (int64_t i = thread_index(); i < count * (places / 2); i += thread_count()) {
+    const int64_t which = i / (places / 2);
+    const int m = int(i % (places / 2));
+    float* const to = waves + which * wave_size + m / pairs * 2 * pairs + m % pairs;
+    phase(double(f[which]), m + 0.5, to[0], to[pairs]);
+  }
+}
+
+/// A row's numbers first … first + 3, zeros beyond its end.
+__device__ inline Pack<float, 4> four(const float* row, int first, int r) {
+  if (r % 4 == 0) {
+    if (first >= r) return {};
+    return *reinterpret_cast<const Pack<float, 4>*>(row + first);
+  }
+  Pack<float, 4> v;
+#pragma unroll
+  for (int j = 0; j < 4; ++j) v.v[j] = first + j < r ? row[first + j] : 0.0f;
+  return v;
+}
+
+/// What a block needs of a code, in shared memory.
+struct Stage {
+  float *weights, *waves, *shared;  // [dims, K, 2, columns], [dims, K, wave_size], [dims, columns]
+  Pack<float, 2>* middles;          // [D, K]
+  __device__ Stage(float* memory, const Sines& p) {
+    weights = memory;
+    waves = weights + p.dims * p.k * 2 * columns;
+    shared = waves + p.dims * p.k * wave_size;
+    middles = reinterpret_cast<Pack<float, 2>*>(shared + p.dims * columns);
+  }
+  STRETTO_HD static int64_t size(int dims, int k, int d) {
+    return int64_t(dims) * (k * (2 * columns + wave_size) + columns) + 2 * int64_t(d) * k;
+  }
+
+  __device__ void find_middles(const Sines& p, int head, double middle) const {
+    const float* const f = p.f + int64_t(head) * p.d * p.k;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < p.d * p.k; i += threads)
+      phase(double(f[i]), middle, middles[i].v[0], middles[i].v[1]);
+  }
+
+  /// Dimensions d0 … d0 + count − 1, columns from c0 on.
+  __device__ void load(const Sines& p, int head, int d0, int count, int c0) const {
+    const int64_t first = int64_t(head) * p.d + d0;
+    constexpr int across = columns / 4;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < count * p.k * across; i += threads) {
+      const int which = i / across, c = i % across * 4;
+      const float* const row = p.w + (first * p.k + which) * 2 * p.r;
+      const Pack<float, 4> a = four(row, c0 + c, p.r), b = four(row + p.r, c0 + c, p.r);
+      const auto [cosine, sine] = middles[d0 * p.k + which].v;
+      Pack<float, 4> to_a, to_b;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        to_a.v[j] = cosine * a.v[j] + sine * b.v[j];
+        to_b.v[j] = cosine * b.v[j] - sine * a.v[j];
+      }
+      auto* const to = reinterpret_cast<Pack<float, 4>*>(weights + which * 2 * columns + c);
+      to[0] = to_a;
+      to[across] = to_b;
+    }
+#pragma unroll 1
+    for (int i = threadIdx.x; i < count * p.k * wave_size / 4; i += threads)
+      reinterpret_cast<Pack<float, 4>*>(waves)[i] =
+          reinterpret_cast<const Pack<float, 4>*>(p.waves + first * p.k * wave_size)[i];
+#pragma unroll 1
+    for (int i = threadIdx.x; i < count * across; i += threads) {
+      const int which = i / across, c = i % across * 4;
+      Pack<float, 4> e = {};
+      if (p.e) e = four(p.e + (first + which) * p.r, c0 + c, p.r);
+      reinterpret_cast<Pack<float, 4>*>(shared)[i] = e;
+    }
+  }
+
+  /// The code of dimension d there: [places of the thread, 2], the later ones first.
+  __device__ void make(const Sines& p, int d, float (&code)[2 * pairs][2]) const {
+    const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+    const auto e = reinterpret_cast<const Pack<float, 2>*>(shared)[d * 32 + lane];
+    float odd[pairs][2];
+#pragma unroll
+    for (int j = 0; j < pairs; ++j)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) code[j][i] = e.v[i], odd[j][i] = 0;
+    const auto* w = reinterpret_cast<const Pack<float, 2>*>(weights) + d * p.k * 2 * 32 + lane;
+    const auto* wave = reinterpret_cast<const Pack<float, 4>*>(waves) + d * p.k * 8 + warp * 2;
+#pragma unroll 1
+    for (int k = 0; k < p.k; ++k, w += 2 * 32, wave += 8) {
+      const Pack<float, 2> a = w[0], b = w[32];
+      const Pack<float, 4> c = wave[0], s = wave[1];
+#pragma unroll
+      for (int j = 0; j < pairs; ++j)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          code[j][i] += c.v[j] * a.v[i];
+          odd[j][i] += s.v[j] * b.v[i];
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < pairs; ++j)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        code[pairs + j][i] = code[j][i] - odd[j][i];
+        code[j][i] += odd[j][i];
+      }
+  }
+};
+
+/// Place j of a thread's warp among the 32.
+__device__ inline int place_of(int j) {
+  const int warp = int(threadIdx.x) / 32;
+  return j < pairs ? places / 2 + pairs * warp + j : places / 2 - 1 - pairs * warp - (j - pairs);
+}
+
+/// What a block is about.
+struct Where {
+  int head, c0, b0;
+  int64_t row;  // of the operand, where the first position is
+  double middle;
+  __device__ explicit Where(const Sines& p) {
+    head = int(blockIdx.y) / p.tiles;
+    c0 = int(blockIdx.y) % p.tiles * columns;
+    b0 = int(blockIdx.z) * batch;
+    const int64_t position = p.first + int64_t(blockIdx.x) * places;
+    row = position - p.at;
+    middle = double(position) + 0.5 * (places - 1);
+  }
+};
+
+/// y = Σ_d x_d (C_d + e_d)
+template <class S>
+__global__ void __launch_bounds__(threads, 4)
+    apply_sines(const Rows<S> y, const Rows<const S> x, const Sines p) {
+  extern __shared__ float memory[];
+  const Where where(p);
+  const Stage stage(memory + tile_dims * x_pitch, p);
+  stage.find_middles(p, where.head, where.middle);
+  __syncthreads();
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  float sums[batch][2 * pairs][2] = {};
+#pragma unroll 1
+  for (int d0 = 0; d0 < p.d; d0 += p.dims) {
+    const int count = min(p.dims, p.d - d0);
+    if (d0 % tile_dims == 0)
+      load_tile(memory, x, p, where.b0, where.head, where.row, d0, tile_dims / quad);
+    stage.load(p, where.head, d0, count, where.c0);
+    __syncthreads();
+#pragma unroll 1
+    for (int d = 0; d < count; ++d) {
+      float code[2 * pairs][2];
+      stage.make(p, d, code);
+      const int of = (d0 + d) % tile_dims;
+      const float* const numbers = memory + of * x_pitch;
+#pragma unroll
+      for (int b = 0; b < batch; ++b) {
+        const auto after = *reinterpret_cast<const Pack<float, 4>*>(
+            numbers + b * places + swapped(of, places / 2 + pairs * warp));
+        const auto before = *reinterpret_cast<const Pack<float, 4>*>(
+            numbers + b * places + swapped(of, places / 2 - pairs - pairs * warp));
+#pragma unroll
+        for (int j = 0; j < pairs; ++j)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            sums[b][j][i] += after.v[j] * code[j][i];
+            sums[b][pairs + j][i] += before.v[pairs - 1 - j] * code[pairs + j][i];
+          }
+      }
+    }
+    __syncthreads();  // before the next dimensions
+  }
+  const int c = where.c0 + 2 * lane;
+#pragma unroll
+  for (int b = 0; b < batch; ++b)
+#pragma unroll
+    for (int j = 0; j < 2 * pairs; ++j) {
+      const int64_t l = where.row + place_of(j);
+      if (where.b0 + b >= p.b || l < 0 || l >= p.n) continue;
+      S* const to = y.data + (where.b0 + b) * y.batch + where.head * y.head + l * y.row + c;
+      const Pack<S, 2> v = {cast<S>(sums[b][j][0]), cast<S>(sums[b][j][1])};
+      if (y.packs) {
+        if (c < p.r) *reinterpret_cast<Pack<S, 2>*>(to) = v;
+      } else {
+        if (c < p.r) to[0] = v.v[0];
+        if (c + 1 < p.r) to[1] = v.v[1];
+      }
+    }
+}
+
+/// v_i of all lanes summed, for i the lane.
+template <int half = 16>
+__device__ inline float sum_across(float (&v)[32]) {
+  const bool upper = (threadIdx.x & half) != 0;
+#pragma unroll
+  for (int i = 0; i < half; ++i) {
+    const float mine = upper ? v[i + half] : v[i], other = upper ? v[i] : v[i + half];
+    v[i] = mine + __shfl_xor_sync(0xffffffffu, other, half);
+  }
+  if constexpr (half > 1) return sum_across<half / 2>(v);
+  return v[0];
+}
+
+/// dx = Σ_r g (C + e); of several tiles of columns each writes a part.
+template <class S, class Out>
+__global__ void __launch_bounds__(threads, 4)
+    sine_gradients(const Rows<Out> dx, int64_t part, const Rows<const S> g, const Sines p) {
+  extern __shared__ float memory[];
+  const Where where(p);
+  const Stage stage(memory + tile_dims * dx_pitch, p);
+  stage.find_middles(p, where.head, where.middle);
+  const int lane = int(threadIdx.x) % 32, c = where.c0 + 2 * lane;
+  float grads[batch][2 * pairs][2];
+#pragma unroll
+  for (int b = 0; b < batch; ++b)
+#pragma unroll
+    for (int j = 0; j < 2 * pairs; ++j) {
+      const int64_t l = where.row + place_of(j);
+      grads[b][j][0] = grads[b][j][1] = 0;
+      if (where.b0 + b >= p.b || l < 0 || l >= p.n) continue;
+      const S* const from = g.data + (where.b0 + b) * g.batch + where.head * g.head + l * g.row + c;
+      if (g.packs) {
+        Pack<S, 2> v = {};
+        if (c < p.r) v = *reinterpret_cast<const Pack<S, 2>*>(from);
+        grads[b][j][0] = cast<float>(v.v[0]), grads[b][j][1] = cast<float>(v.v[1]);
+      } else {
+        if (c < p.r) grads[b][j][0] = cast<float>(from[0]);
+        if (c + 1 < p.r) grads[b][j][1] = cast<float>(from[1]);
+      }
+    }
+  __syncthreads();
+#pragma unroll 1
+  for (int d0 = 0; d0 < p.d; d0 += p.dims) {
+    const int count = min(p.dims, p.d - d0);
+    stage.load(p, where.head, d0, count, where.c0);
+    __syncthreads();
+#pragma unroll 1
+    for (int d = 0; d < count; ++d) {
+      float code[2 * pairs][2];
+      stage.make(p, d, code);
+      float v[32];
+#pragma unroll
+      for (int b = 0; b < batch; ++b)
+#pragma unroll
+        for (int j = 0; j < 2 * pairs; ++j)
+          v[b * 2 * pairs + j] = grads[b][j][0] * code[j][0] + grads[b][j][1] * code[j][1];
+      const float sum = sum_across(v);
+      const int of = (d0 + d) % tile_dims;
+      memory[of * dx_pitch + lane / (2 * pairs) * dx_step + swapped(of, place_of(lane % 8))] = sum;
+    }
+    __syncthreads();  // before the next dimensions, and for what follows
+    const int done = d0 + count;
+    if (done % tile_dims != 0 && done < p.d) continue;
+    const int begin = (done - 1) / tile_dims * tile_dims;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < batch * places * tile_dims / quad; i += threads) {
+      const TilePlace at(i, tile_dims / quad);
+      const int64_t l = where.row + at.l;
+      const int first = begin + quad * at.q;
+      if (where.b0 + at.b >= p.b || l < 0 || l >= p.n || first >= p.d) continue;
+      const float* const from =
+          memory + quad * at.q * dx_pitch + at.b * dx_step + swapped(quad * at.q, at.l);
+      Out* const to = dx.data + int(blockIdx.y) % p.tiles * part + (where.b0 + at.b) * dx.batch +
+                      where.head * dx.head + l * dx.row + first;
+      Pack<Out, quad> v;
+#pragma unroll
+      for (int j = 0; j < quad; ++j)
+        v.v[j] = first + j < p.d ? cast<Out>(from[j * dx_pitch]) : Out{};
+      if (dx.packs) {
+        *reinterpret_cast<Pack<Out, quad>*>(to) = v;
+      } else {
+#pragma unroll
+        for (int j = 0; j < quad; ++j)
+          if (first + j < p.d) to[j] = v.v[j];
+      }
+    }
+  }
+}
+
+constexpr int64_t stage_bytes = 44 << 10;  // so that four blocks share a multiprocessor
+int stage_dims(int64_t d, int64_t k) {
+  int dims = 8;
+  while (dims > 1 && 4 * Stage::size(dims, int(k), int(d)) > stage_bytes) dims /= 2;
+  return dims;
+}
+}  // namespace
+
+SineLaunch launch_of(const SineCode& code, const Tensor& x, int64_t at) {
+  const int64_t k = code.f.size(2), r = code.w.size(3), n = x.size(2);
+  SineLaunch all;
+  all.waves = empty({code.f.numel(), wave_size}, options_of(code.f));
+  launch("spe", x.device().index, make_waves, blocks_for(code.f.numel() * places / 2, 128), 128,
+         all.waves.data<float>(), static_cast<const float*>(code.f.data<float>()), code.f.numel());
+  const int64_t first = at / places * places;
+  all.blocks = int(ceil_div(at + n - first, places));
+  all.p = {code.f.data<float>(),
+           code.w.data<float>(),
+           code.e.defined() ? code.e.data<float>() : nullptr,
+           all.waves.data<float>(),
+           int(code.f.size(0)),
+           int(code.f.size(1)),
+           int(k),
+           int(r),
+           int(x.size(0)),
+           int(n),
+           at,
+           first,
+           8,
+           int(ceil_div(r, columns))};
+  return all;
+}
+
+bool makes_sine_codes(int64_t d, int64_t sines) {
+  constexpr int64_t most = 200 << 10;
+  return 4 * (Stage::size(1, int(std::min<int64_t>(sines, 1 << 12)),
+                          int(std::min<int64_t>(d, 1 << 12))) +
+              tile_dims * dx_pitch) <=
+             most &&
+         4 * sine_sums_size(1, sines) <= most;
+}
+
+void apply_sine_code(const SineCode& code, const Tensor& x, int64_t at, const Tensor& y) {
+  if (y.numel() == 0) return;
+  SineLaunch l = launch_of(code, x, at);
+  l.p.dims = stage_dims(l.p.d, l.p.k);
+  const int64_t bytes = 4 * (tile_dims * x_pitch + Stage::size(l.p.dims, l.p.k, l.p.d));
+  with_type(x, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    launch_with_shared(
+        "spe", x.device().index, apply_sines<S>,
+        dim3(unsigned(l.blocks), unsigned(l.p.heads * l.p.tiles), unsigned(ceil_div(l.p.b, batch))),
+        threads, bytes, rows_of<S>(y, 2), rows_of<const S>(x, quad), l.p);
+  });
+}
+
+void sine_code_dx(const SineCode& code, const Tensor& g, int64_t at, const Tensor& dx) {
+  if (dx.numel() == 0) return;
+  SineLaunch l = launch_of(code, g, at);
+  l.p.dims = stage_dims(l.p.d, l.p.k);
+  const int64_t bytes = 4 * (tile_dims * dx_pitch + Stage::size(l.p.dims, l.p.k, l.p.d));
+  const Device device = g.device();
+  const dim3 grid(unsigned(l.blocks), unsigned(l.p.heads * l.p.tiles),
+                  unsigned(ceil_div(l.p.b, batch)));
+  with_type(g, [&](auto tag) {
+    using S = typename decltype(tag)::type;
+    const auto run = [&](const auto& rows, int64_t part) {
+      using Out = std::remove_pointer_t<decltype(rows.data)>;
+      launch_with_shared("spe", device.index, sine_gradients<S, Out>, grid, threads, bytes, rows,
+                         part, rows_of<const S>(g, 2), l.p);
+    };
+    if (l.p.tiles == 1) return run(rows_of<S>(dx, quad), 0);
+    const Tensor parts = empty({l.p.tiles, dx.size(0), dx.size(1), dx.size(2), dx.size(3)},
+                               {.dtype = f32, .device = device});
+    run(rows_of<float>(parts.select(0, 0), quad), dx.numel());
+    dx.copy_(sum(parts, {0}, false));
+  });
+}
+
+}  // namespace stretto::cuda

@@ -1,0 +1,115 @@
+// What kernels of sineSPE have in common: spe_sine.cu, spe_sine_sums.cu.
+#pragma once
+
+#include "cuda/common.cuh"
+#include "cuda/spe_sine.h"
+#include "cuda/unit_root.cuh"
+
+namespace stretto::cuda {
+
+constexpr int sine_threads = 128, places = 32, columns = 64, batch = 4;
+constexpr int pairs = 4;                     // of a thread
+constexpr int tile_dims = 16, quad = 4;      // of x in shared memory, and of one access
+constexpr int x_pitch = batch * places + 4;  // of a dimension there
+constexpr int dx_step = 40, dx_pitch = batch * dx_step + 4;
+constexpr int wave_size = 2 * places / 2;  // cosines and sines of one frequency
+
+/// One side of a launch.
+template <class S>
+struct Rows {
+  S* data;
+  int64_t batch, head, row;
+  bool packs;  // of four numbers
+};
+
+struct Sines {
+  const float *f, *w, *e, *waves;
+  int heads, d, k, r, b, n;
+  int64_t at, first;  // of the positions, and where the first block begins
+  int dims;           // whose weights are in shared memory at a time
+  int tiles;          // of columns
+};
+
+/// cos and sin of 2πfn
+__device__ inline void phase(double f, double n, float& cosine, float& sine) {
+  double c, s;
+  wave_of(fma(f, n, -rint(f * n)), c, s);
+  cosine = float(c);
+  sine = float(s);
+}
+
+/// Where a thread finds item i of tile [quads, batch, places]: so that neither rows in memory nor
+/// dimensions in shared memory meet in a bank.
+struct TilePlace {
+  int q, l, b;
+  __device__ TilePlace(int i, int quads) {
+    const int side = places / quads;
+    q = i / side % quads;
+    l = i / places % quads * side + i % side;
+    b = i / (places * quads);
+  }
+};
+/// Numbers of dimension d in a tile lie so.
+__device__ inline int swapped(int d, int l) { return l ^ (d & 8); }
+
+/// tile[d, b, l] = x[b0 + b, head, row + l, d0 + d], zeros around
+template <class S>
+__device__ inline void load_tile(float* tile, const Rows<S>& x, const Sines& p, int b0, int head,
+                                 int64_t row, int d0, int quads) {
+#pragma unroll 1
+  for (int i = threadIdx.x; i < batch * places * quads; i += sine_threads) {
+    const TilePlace at(i, quads);
+    const int d = d0 + quad * at.q;
+    const int64_t l = row + at.l;
+    float v[quad] = {};
+    if (b0 + at.b < p.b && l >= 0 && l < p.n && d < p.d) {
+      const S* const from = x.data + (b0 + at.b) * x.batch + head * x.head + l * x.row + d;
+      if (x.packs) {
+        const auto pack = *reinterpret_cast<const Pack<S, quad>*>(from);
+#pragma unroll
+        for (int j = 0; j < quad; ++j) v[j] = cast<float>(pack.v[j]);
+      } else {
+#pragma unroll
+        for (int j = 0; j < quad; ++j) v[j] = d + j < p.d ? cast<float>(from[j]) : 0.0f;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < quad; ++j)
+      tile[(quad * at.q + j) * x_pitch + at.b * places + swapped(quad * at.q, at.l)] = v[j];
+  }
+}
+
+template <class S>
+Rows<S> rows_of(const Tensor& x, int pack) {
+  const Shape& s = x.strides();
+  const int64_t row = x.size(2) == 1 ? x.size(3) : s[2];
+  using Number = std::remove_const_t<S>;
+  bool packs = x.size(3) % pack == 0 && row % pack == 0;
+  for (const int d : {0, 1}) packs = packs && (x.size(d) == 1 || s[d] % pack == 0);
+  Number* const data = x.data<Number>();
+  packs = packs && reinterpret_cast<uintptr_t>(data) % (size_t(pack) * sizeof(Number)) == 0;
+  return {data, s[0], s[1], row, packs};
+}
+
+/// With the table of waves that p points to.
+struct SineLaunch {
+  Sines p;
+  Tensor waves;
+  int blocks;
+};
+
+/// For an operand like x at positions from `at` on; how many dimensions at a time is left open.
+SineLaunch launch_of(const SineCode& code, const Tensor& x, int64_t at);
+
+/// Numbers in shared memory of the kernel behind sine_code_sums.
+inline int64_t sine_sums_size(int64_t dims, int64_t k) {
+  return ceil_div(dims, quad) * quad * x_pitch + dims * k * (wave_size + 2) +
+         dims * (4 * k + 1) * sine_threads;
+}
+
+template <class F>
+void with_type(const Tensor& x, F f) {
+  x.dtype() == bf16 ? f(TypeTag<BFloat16>{}) : f(TypeTag<float>{});
+}
+
+}  // namespace stretto::cuda
