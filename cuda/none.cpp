@@ -34,6 +34,7 @@ void destroy(Graph*) noexcept {}
 #define STRETTO_KERNEL(...)       \
   __VA_ARGS__ { none(__func__); } \
   static_assert(true)
+#include "cuda/attention.h"
 #include "cuda/composed.h"
 #include "cuda/create.h"
 #include "cuda/elementwise.h"

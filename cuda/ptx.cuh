@@ -59,6 +59,12 @@ __device__ inline void copy16(uint32_t to, const void* from, bool there = true) 
                "r"(there ? 16 : 0)
                : "memory");
 }
+/// The same of 4 bytes.
+__device__ inline void copy4(uint32_t to, const void* from, bool there = true) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
+               "r"(there ? 4 : 0)
+               : "memory");
+}
 __device__ inline void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Waits until at most N of the groups committed last are under way.
 template <int N>

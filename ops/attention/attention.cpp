@@ -1,13 +1,12 @@
 #include "ops/attention/attention.h"
 
 #include "ops/attention/attention_composed.h"
+#include "ops/attention/attention_cuda.h"
 #include "ops/attention/attention_fused.h"
 #include "ops/softmax.h"
 
 namespace stretto {
 namespace {
-
-constexpr const char* op = "attention";
 
 // bf16 is for what lies between ops, not for what they compute with.
 bool widens(const Tensor& q) { return q.dtype() == bf16; }
@@ -23,8 +22,9 @@ AttentionOptions widened(AttentionOptions o) {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions o) {
   if (o.dropout > 0 && !o.dropout_key) o.dropout_key = next_random_key();
   check_attention(q, k, v, o);
+  if (q.device().is_cuda() && o.form != Form::composed)
+    if (const std::optional<Tensor> y = cuda_attention(q, k, v, o)) return *y;
   const bool fused = q.device().is_cpu() && o.form != Form::composed;
-  check(fused || o.form != Form::fused, op, "no fused form for CUDA tensors; use Form::composed");
   if (widens(q) && !(fused && fused_attention_takes(bf16)))
     return attention(q.to(f32), k.to(f32), v.to(f32), widened(std::move(o))).to(bf16);
   return fused ? fused_attention(q, k, v, o) : composed_attention(q, k, v, o);

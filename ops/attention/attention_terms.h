@@ -24,8 +24,9 @@ struct RelativeTable {
   bool defined() const { return rows.defined(); }
 };
 
-/// The composed form has M × N scores; the fused one, on the CPU, keeps a strip of them at a time:
-/// memory O((M + N) D) beside `bias` and its gradient.
+/// The composed form has M × N scores; the fused one keeps a strip of them at a time: memory
+/// O((M + N) D) beside `bias` and its gradient. On a GPU there is one for bf16 with heads of up to
+/// 128, in multiples of 8, without `values` and `bias`; all else is composed there.
 struct AttentionOptions {
   AttentionMask mask = {};
   std::optional<double> scale = {};  // 1/√D (D = 0: scores are 0) when not given

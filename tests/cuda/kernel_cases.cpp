@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "core/gpu_runtime.h"
+#include "cuda/attention.h"
 #include "cuda/create.h"
 #include "cuda/elementwise.h"
 #include "cuda/elu_features.h"
@@ -70,6 +71,7 @@ struct Cases {
   void optimisers();
   void transforms();
   void linear_attentions();
+  void attentions();
 };
 
 void Cases::elementwise() {
@@ -340,6 +342,31 @@ void Cases::linear_attentions() {
   }
 }
 
+// Heads of one block of queries and keys, so that every operand is read once by each kernel.
+void Cases::attentions() {
+  if (dtype != bf16) return;
+  const int64_t length = 128, d = 64, heads = 8, batch = rows / length;
+  const Shape shape{batch, heads, length, d};
+  const double n = double(batch * heads * length * d), lines = double(batch * heads * length);
+  const Tensor q = noise(shape), k = noise(shape), v = noise(shape), g = noise(shape),
+               rows_of_lags = noise({heads, length, d}), out = empty_like(q);
+  const double parts = 4 * double(heads * length * d);
+  for (const bool table : {false, true}) {
+    cuda::AttentionCall call{.q = q, .k = k, .v = v, .causal = true, .scale = 0.125};
+    if (table) call.rows = rows_of_lags, call.zero_row = length - 1;
+    const std::string of = table ? " with positions" : "";
+    const double extra = table ? n : 0, segments = std::min(8.0, double(batch));
+    const Tensor sums = cuda::attention(call, out);
+    add("attention" + of, 4 * n + extra, 4 * lines, straight, [=] { cuda::attention(call, out); });
+    // δ; keys, queries and, where there are positions, lags, whose parts are added.
+    add("attention backward" + of, 2 * n + (6 * n + extra) + (5 * n + extra) + (table ? 5 * n : 0),
+        4 * lines * (table ? 7 : 5) + (table ? (2 * segments + 1) * parts : 0), straight, [=] {
+          cuda::AttentionGradients into{.q = empty_like(q), .k = empty_like(k), .v = empty_like(v)};
+          cuda::attention_backward(call, out, sums, g, table, into);
+        });
+  }
+}
+
 using Text = const char*();
 using Reset = void();
 template <class F>
@@ -353,7 +380,7 @@ void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const 
   Cases cases{rows, dtype};
   for (const auto family : {&Cases::elementwise, &Cases::copies, &Cases::reductions, &Cases::norms,
                             &Cases::losses, &Cases::indices, &Cases::created, &Cases::optimisers,
-                            &Cases::transforms, &Cases::linear_attentions}) {
+                            &Cases::transforms, &Cases::linear_attentions, &Cases::attentions}) {
     (cases.*family)();
     for (const KernelCase& one : cases.all) f(one);
     cases.all.clear();  // and their tensors

@@ -136,6 +136,7 @@ bool Decoder::together(Frame& f, const Statement& s, Instruction& i) {
       set_source(i, 2, source(f, operand(s.operands.size() > 3 ? 3 : 2), 4));
       i.offset = s64(u64(u32(operand(0).offset)) | u64(operand(1).offset) << 32);
       k_.granule = std::min(k_.granule, 2);
+      k_.shared_granule = std::min(k_.shared_granule, 2);
     }
   } else if (op == "activemask") {
     set_destination(i, destination(f, operand(0)));

@@ -1,0 +1,124 @@
+// What the kernels of fused attention share (cuda/attention*.cu): their arguments, which keys a
+// query sees, and which weights are dropped.
+//
+// Query i stands at position i + N − M; a lag is a key less a position. Scores are kept divided by
+// their scale, exponentials are of 2.
+#pragma once
+
+#include "cuda/attention.h"
+#include "cuda/capture.h"
+#include "cuda/tile.cuh"
+
+namespace stretto::cuda {
+
+/// Where the rows of the heads of a [B, H, L, D] are.
+template <class T>
+struct HeadRows {
+  T* data = nullptr;
+  int64_t batch = 0, head = 0, row = 0;
+  int chunks = 0;
+
+  __device__ T* at(int b, int h, int i) const { return data + b * batch + h * head + i * row; }
+  __device__ tile::Source source(int b, int h) const {
+    return {data + b * batch + h * head, row, chunks};
+  }
+};
+
+struct AttentionArgs {
+  HeadRows<const BFloat16> q, k, v, p, table, g, o;  // table: [H or 1, R, D] as one batch entry
+  HeadRows<BFloat16> out, dq, dk, dv, dp;
+  const float* bias;       // [H or 1, width], over the scale; none where the width is 0
+  const uint8_t* padding;  // [B, N]; null: none
+  float *sums, *delta;     // [B, H, M]; the delta is negative
+  float *dtable, *dbias;   // [segments, H, rows, D], [segments, H, width]
+  int64_t bias_head;
+  int batch, heads, per_group, m, n, shift;
+  int rows, zero_row, first, width;
+  int causal, window, block;
+  int low_lag, high_lag, segments, pieces;  // of the kernel that walks lags
+  float scale, scale2;                      // scale2 = scale · log₂ e
+  uint32_t drop_below;                      // 0: nothing is dropped
+  float keep_scale;
+  DrawKey key;
+
+  /// Keys first_key … end_key − 1 are what a query sees but for padding.
+  __device__ int first_key(int position) const {
+    if (window > 0) return max(0, position - window + 1);
+    if (block > 0) return max(0, (position / block - 1) * block);
+    return 0;
+  }
+  __device__ int end_key(int position) const { return causal ? min(position + 1, n) : n; }
+  /// Positions from here on see no key up to `key`.
+  __device__ int end_position(int last_key) const {
+    if (window > 0) return min(n, last_key + window);
+    if (block > 0) return min(n, (last_key / block + 2) * block);
+    return n;
+  }
+  __device__ bool hidden(int b, int j) const {
+    return j < 0 || j >= n || (padding && padding[int64_t(b) * n + j]);
+  }
+  __device__ const float* bias_of(int h) const { return bias + h * bias_head; }
+};
+
+/// Whether weight `index` is kept.
+__device__ inline bool kept(const RandomKey& key, uint64_t index, uint32_t below) {
+  const Random4 x = philox(key, index >> 2);
+  const int i = int(index & 3);
+  const uint32_t low = i & 1 ? x.v[1] : x.v[0], high = i & 1 ? x.v[3] : x.v[2];
+  return ((i & 2 ? high : low) >> 8) >= below;
+}
+
+/// Bit 4 n + e: whether weight e of tile n of 8 keys is kept, of the 16 queries from i on and the
+/// keys from j on; `row` counts the queries of the batch entries and heads before.
+template <int Tiles>
+__device__ inline uint32_t kept_of_queries(const AttentionArgs& a, const RandomKey& key,
+                                           int64_t row, int i, int j) {
+  const int lane = threadIdx.x % 32;
+  uint32_t bits = 0;
+#pragma unroll 1
+  for (int x = 0; x < 4 * Tiles; ++x) {
+    const int query = i + lane / 4 + 8 * (x >> 1 & 1),
+              k = j + 8 * (x >> 2) + 2 * (lane % 4) + (x & 1);
+    bits |= uint32_t(kept(key, uint64_t(row + query) * uint64_t(a.n) + uint64_t(k), a.drop_below))
+            << x;
+  }
+  return bits;
+}
+
+/// The same of tiles turned over: 16 keys from j on and tiles of 8 queries from i on; keys go up by
+/// `slope` with each query.
+template <int Tiles>
+__device__ inline uint32_t kept_of_keys(const AttentionArgs& a, const RandomKey& key, int64_t row,
+                                        int i, int j, int slope) {
+  const int lane = threadIdx.x % 32;
+  uint32_t bits = 0;
+#pragma unroll 1
+  for (int x = 0; x < 4 * Tiles; ++x) {
+    const int column = 8 * (x >> 2) + 2 * (lane % 4) + (x & 1);
+    const int k = j + lane / 4 + 8 * (x >> 1 & 1) + slope * column;
+    bits |=
+        uint32_t(kept(key, uint64_t(row + i + column) * uint64_t(a.n) + uint64_t(k), a.drop_below))
+        << x;
+  }
+  return bits;
+}
+
+/// The arguments that forward and backward have in common.
+AttentionArgs attention_args(const AttentionCall& call);
+
+// Launchers of the backward kernels, each in the file of its name. D: 32, 64 or 128.
+void launch_attention_keys(const AttentionArgs& a, int d, int device);
+void launch_attention_queries(const AttentionArgs& a, int d, int device);
+void launch_attention_lags(const AttentionArgs& a, int d, int device);
+/// Lags that a block of the last one serves.
+constexpr int lags_per_block = 128;
+
+template <class T>
+HeadRows<T> head_rows(const Tensor& x) {
+  if (!x.defined()) return {};
+  const Shape& s = x.strides();
+  return {const_cast<T*>(static_cast<const T*>(x.data<std::remove_const_t<T>>())), s[0], s[1], s[2],
+          int(x.size(3) / 8)};
+}
+
+}  // namespace stretto::cuda

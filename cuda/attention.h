@@ -1,0 +1,46 @@
+// Fused softmax attention on the device (ops/attention/attention.h): bf16, D and Dv up to 128 and
+// multiples of 8, on tensor cores with sums in f32; memory O((M + N) D).
+#pragma once
+
+#include <optional>
+
+#include "core/random.h"
+#include "cuda/kernel.h"
+
+namespace stretto::cuda {
+
+/// One call. Rows of all operands are contiguous and begin at multiples of 16 bytes.
+struct AttentionCall {
+  Tensor q, k, v;        // [B, H, M, D], [B, G, N, D], [B, G, N, Dv]
+  Tensor position = {};  // [B, H, M, D]; q where undefined
+  // [H or 1, R, D]: row `zero_row` + r is for relative position r; others have zeros.
+  Tensor rows = {};
+  // f32 [H or 1, W], over the scale: for relative positions `first` …; others have 0.
+  Tensor lag_bias = {};
+  Tensor padding = {};  // u8 [B, N]
+  int64_t zero_row = 0, first = 0;
+  bool causal = false;
+  int64_t window = 0, block = 0;  // 0: none; block needs causal
+  double scale = 1;               // > 0
+  double dropout = 0;
+  std::optional<RandomKey> dropout_key = {};
+};
+
+/// q, k, v and, where the call has one, position: given, as they are to be laid out, and written.
+/// rows and lag_bias: made, in f32, contiguous.
+struct AttentionGradients {
+  Tensor q, k, v, position = {}, rows = {}, lag_bias = {};
+};
+
+/// Whether the kernels serve these sizes and types.
+STRETTO_KERNEL(bool attention_takes(const AttentionCall& call));
+/// Writes out [B, H, M, Dv], bf16; returns log₂ Σ 2^(scores · log₂ e) [B, H, M], f32, ∞ where a
+/// query sees nothing.
+STRETTO_KERNEL(Tensor attention(const AttentionCall& call, const Tensor& out));
+/// From the output, what attention() returned, and the output's gradient, which lies as operands
+/// do. Those of rows and lag_bias only where `of_tables`.
+STRETTO_KERNEL(void attention_backward(const AttentionCall& call, const Tensor& out,
+                                       const Tensor& sums, const Tensor& grad, bool of_tables,
+                                       AttentionGradients& into));
+
+}  // namespace stretto::cuda

@@ -1,0 +1,96 @@
+// Fused attention, backward: what its three kernels need before, and their order.
+//
+// With P the weights and dP = g Vᵀ: dS = P ∘ (dP − δ), δ = rowsum(g ∘ O). The kernels make P again
+// from the sums that forward kept: one owns keys (attention_keys.cu), one queries
+// (attention_queries.cu), one lags (attention_lags.cu), so that every sum has one owner and one
+// order.
+#include "cuda/attention.cuh"
+#include "cuda/reduce.h"
+
+namespace stretto::cuda {
+namespace {
+
+/// delta [B, H, M] = −Σ o ∘ g, of `lanes` neighbouring threads each, which is a power of two.
+__global__ void __launch_bounds__(256, 1)
+    attention_delta(const __grid_constant__ AttentionArgs a, int lanes) {
+  const int64_t rows = int64_t(a.batch) * a.heads * a.m;
+  const int per_block = 256 / lanes, x = int(threadIdx.x) % lanes;
+#pragma unroll 1
+  for (int64_t first = int64_t(blockIdx.x) * per_block; first < rows;
+       first += int64_t(gridDim.x) * per_block) {
+    const int64_t row = first + threadIdx.x / lanes;
+    float sum = 0;
+    if (row < rows && x < a.g.chunks) {
+      const int bh = int(row / a.m), i = int(row % a.m), b = bh / a.heads, h = bh % a.heads;
+      const auto o = *reinterpret_cast<const Pack<BFloat16, 8>*>(a.o.at(b, h, i) + 8 * x);
+      const auto g = *reinterpret_cast<const Pack<BFloat16, 8>*>(a.g.at(b, h, i) + 8 * x);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) sum += cast<float>(o.v[e]) * cast<float>(g.v[e]);
+    }
+#pragma unroll 1
+    for (int lane = lanes / 2; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
+    if (x == 0 && row < rows) a.delta[row] = -sum;
+  }
+}
+
+/// Parts of tables' gradients: enough blocks for a large GPU, but at most 8 parts.
+void choose_segments(AttentionArgs& a) {
+  const int64_t blocks = a.heads * ceil_div(a.high_lag + 1 - a.low_lag, lags_per_block);
+  const int64_t longest = ceil_div(a.m, 256);  // a part has at least 256 of an entry's queries
+  a.segments = int(std::min({ceil_div(528, blocks), a.batch * longest, int64_t(8)}));
+  a.pieces = int(ceil_div(a.segments, a.batch));
+}
+
+/// The gradient of a table [H or 1, ...] from its parts [segments, H, ...].
+Tensor add_parts(const Tensor& parts, const Tensor& table) {
+  if (parts.size(0) == 1 && parts.size(1) == table.size(0)) return parts.reshape(table.shape());
+  if (parts.size(1) == table.size(0)) return sum(parts, {0}, false);
+  return sum(parts, {0, 1}, false).reshape(table.shape());
+}
+
+}  // namespace
+
+void attention_backward(const AttentionCall& call, const Tensor& out, const Tensor& sums,
+                        const Tensor& grad, bool of_tables, AttentionGradients& into) {
+  const Device device = call.q.device();
+  const TensorOptions wide{.dtype = f32, .device = device};
+  const int64_t d = std::max(call.q.size(3), call.v.size(3));
+  const auto table = [&](const Tensor& x) { return of_tables && x.defined() && x.numel() > 0; };
+  AttentionArgs a = attention_args(call);
+  const Tensor delta = empty(sums.shape(), wide);
+  a.sums = sums.data<float>();
+  a.delta = delta.data<float>();
+  a.o = head_rows<const BFloat16>(out);
+  a.g = head_rows<const BFloat16>(grad);
+  a.dq = head_rows<BFloat16>(into.q);
+  a.dk = head_rows<BFloat16>(into.k);
+  a.dv = head_rows<BFloat16>(into.v);
+  a.dp = head_rows<BFloat16>(into.position);
+  int lanes = 1;
+  while (lanes < a.g.chunks) lanes *= 2;
+  launch("attention", device.index, attention_delta, blocks_for(sums.numel(), 256 / lanes), 256, a,
+         lanes);
+  if (table(call.rows) || table(call.lag_bias)) {
+    a.low_lag = std::min(table(call.rows) ? -a.zero_row : INT_MAX,
+                         table(call.lag_bias) ? a.first : INT_MAX);
+    a.high_lag = std::max(table(call.rows) ? a.rows - 1 - a.zero_row : INT_MIN,
+                          table(call.lag_bias) ? a.first + a.width - 1 : INT_MIN);
+    choose_segments(a);
+    Tensor rows, lag_bias;
+    if (table(call.rows)) {
+      rows = empty({a.segments, a.heads, a.rows, call.q.size(3)}, wide);
+      a.dtable = rows.data<float>();
+    }
+    if (table(call.lag_bias)) {
+      lag_bias = empty({a.segments, a.heads, a.width}, wide);
+      a.dbias = lag_bias.data<float>();
+    }
+    launch_attention_lags(a, int(d), device.index);
+    if (rows.defined()) into.rows = add_parts(rows, call.rows);
+    if (lag_bias.defined()) into.lag_bias = add_parts(lag_bias, call.lag_bias);
+  }
+  launch_attention_keys(a, int(d), device.index);
+  launch_attention_queries(a, int(d), device.index);
+}
+
+}  // namespace stretto::cuda

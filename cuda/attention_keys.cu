@@ -1,0 +1,322 @@
+// Fused attention, backward: gradients of keys and values.
+//
+// A warp owns 16 or 32 keys of a key head and walks the queries that see any of them, 32 at a time,
+// head by head. Scores are made turned over, keys × queries, so that Pᵀ and dSᵀ are at once the
+// left operands of dV = Pᵀ g and dK = scale · dSᵀ Q. What relative positions add comes as lags ×
+// queries, of which column c moves up by 7 − c rows.
+#include "cuda/attention.cuh"
+
+namespace stretto::cuda {
+namespace {
+
+using tile::Rows;
+
+template <int D, int Slabs, int Warps, bool Table, bool Apart>
+struct KeysShape {
+  static constexpr int BQ = 32, rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
+  static constexpr int tile = BQ * D * 2;
+  static constexpr int k = 0, v = k + rows * D * 2, q = v + rows * D * 2, g = q + 2 * tile;
+  static constexpr int p = Apart ? g + 2 * tile : q, r = (Apart ? p : g) + 2 * tile;
+  static constexpr int stats = r + (Table ? ring * D * 2 : 0), bias = stats + 4 * BQ * 4;
+  static constexpr int bytes = bias + ring * 4;
+};
+
+template <int D, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+__global__ void __launch_bounds__(Warps * 32, PerSM)
+    attention_keys(const __grid_constant__ AttentionArgs a) {
+  using S = KeysShape<D, Slabs, Warps, Table, Apart>;
+  constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D;
+  extern __shared__ __align__(256) char smem[];
+  const uint32_t base = ptx::shared_address(smem);
+  const float* const stats =
+      reinterpret_cast<const float*>(smem + S::stats);  // [2][sums, delta][BQ]
+  const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
+  const bool biased = a.width > 0;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
+  const int groups = a.heads / a.per_group;
+  const int b = blockIdx.x / groups, kh = blockIdx.x % groups;
+  const int j0 = blockIdx.y * S::rows, jw = j0 + warp * Slabs * 16;
+  const int first = a.causal ? max(0, j0 - a.shift) : 0;
+  const int end = min(a.m, a.end_position(min(j0 + S::rows, a.n) - 1) - a.shift);
+  const int tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
+  tile::load_rows<D, Threads>(base + S::k, a.k.source(b, kh), j0, S::rows, a.n);
+  tile::load_rows<D, Threads>(base + S::v, a.v.source(b, kh), j0, S::rows, a.n);
+
+  float dk[Slabs][D / 8][4] = {}, dv[Slabs][D / 8][4] = {};
+  const uint32_t eight = Rows<D>::eight(lane), sixteen = Rows<D>::sixteen(lane);
+  const uint32_t mine = base + warp * Slabs * 16 * P + sixteen;
+  const tile::RowShear shear(lane, 7, -1);
+#pragma unroll 1
+  for (int h = kh * a.per_group; h < (kh + 1) * a.per_group; ++h) {
+    const int bh = b * a.heads + h;
+    auto load_tile = [&](int i0, int half) {
+      tile::load_rows<D, Threads>(base + S::q + half * S::tile, a.q.source(b, h), i0, BQ, a.m);
+      tile::load_rows<D, Threads>(base + S::g + half * S::tile, a.g.source(b, h), i0, BQ, a.m);
+      if (Apart)
+        tile::load_rows<D, Threads>(base + S::p + half * S::tile, a.p.source(b, h), i0, BQ, a.m);
+      const uint32_t line = base + S::stats + half * 2 * BQ * 4;
+      tile::load_line<Threads>(line, a.sums + int64_t(bh) * a.m, i0, BQ, a.m);
+      tile::load_line<Threads>(line + BQ * 4, a.delta + int64_t(bh) * a.m, i0, BQ, a.m);
+    };
+    auto load_lags = [&](int lag, int count) {
+      if (Table)
+        tile::load_ring<D, S::ring, Threads>(base + S::r, a.table.source(0, h), lag, count,
+                                             a.zero_row, a.rows);
+      if (Table || biased)
+        tile::load_line_ring<S::ring, Threads>(base + S::bias, a.bias_of(h), lag, count, -a.first,
+                                               a.width);
+    };
+    if (tiles > 0) {
+      load_tile(first, 0);
+      load_lags(j0 - (first + a.shift) - (BQ - 1), S::rows + BQ);
+    }
+    ptx::commit();
+    ptx::wait<0>();
+    __syncthreads();
+#pragma unroll 1
+    for (int step = 0; step < tiles; ++step) {
+      const int i0 = first + step * BQ, now = step & 1;
+      if (step + 1 < tiles) {
+        load_tile(i0 + BQ, now ^ 1);
+        load_lags(j0 - (i0 + BQ + a.shift) - (BQ - 1), BQ);
+      }
+      ptx::commit();
+      const uint32_t tq = base + S::q + now * S::tile, tg = base + S::g + now * S::tile;
+      const uint32_t tp = base + S::p + now * S::tile;
+      const float* const st = stats + now * 2 * BQ + 2 * t;
+      float s[Slabs][BQ / 8][4] = {};
+      if constexpr (Table) {
+        const int low = jw - (i0 + a.shift) - (BQ - 1);  // the lag of strip row 0
+        const int row = low + lane % 16;
+        const uint32_t turn = ((lane / 16) ^ Rows<D>::swizzle(row)) << 4;
+#pragma unroll
+        for (int n = 0; n < BQ / 8; n += 2) {  // two tiles of 8 queries need the same lags
+          const int o0 = BQ / 8 - 2 - n;       // their first octet of lags
+          float w[2][Slabs + 1][4];
+#pragma unroll
+          for (int m = 0; m <= Slabs; ++m)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              const float x = sbias[(low + (o0 + 2 * m + half) * 8 + gr) & (S::ring - 1)];
+              w[0][m][2 * half] = w[0][m][2 * half + 1] = x;
+              w[1][m][2 * half] = w[1][m][2 * half + 1] = x;
+            }
+#pragma unroll
+          for (int x = 0; x < D / 32; ++x) {
+            uint32_t f[2][4];
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+              ptx::ldmatrix(f[e], (tp + eight + (n + e) * 8 * P) ^ (x << 6));
+#pragma unroll
+            for (int y = 0; y < 2; ++y)
+#pragma unroll
+              for (int m = 0; m <= Slabs; ++m) {
+                uint32_t left[4];
+                ptx::ldmatrix(left, base + S::r + ((row + (o0 + 2 * m) * 8) & (S::ring - 1)) * P +
+                                        (turn ^ ((2 * x + y) << 5)));
+                ptx::mma(w[0][m], left, f[0][2 * y], f[0][2 * y + 1]);
+                ptx::mma(w[1][m], left, f[1][2 * y], f[1][2 * y + 1]);
+              }
+          }
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+#pragma unroll
+            for (int o = 0; o < 2 * Slabs; ++o)
+              shear.octet(s[o / 2][n + e][2 * (o & 1)], s[o / 2][n + e][2 * (o & 1) + 1], w[e],
+                          o + 1 - e);
+        }
+      } else if (biased) {
+#pragma unroll
+        for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+          for (int n = 0; n < BQ / 8; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              s[sl][n][e] = sbias[(jw + 16 * sl + gr + 8 * (e >> 1) - i0 - a.shift - 8 * n - 2 * t -
+                                   (e & 1)) &
+                                  (S::ring - 1)];
+      }
+      uint32_t keep_bits = 0;  // 16 for each slab
+      // Rows of the warp's own times those of the tile.
+      auto product = [&](float(&d)[Slabs][BQ / 8][4], uint32_t left, uint32_t right) {
+#pragma unroll
+        for (int x = 0; x < D / 32; ++x) {
+          uint32_t l[Slabs][2][4];
+#pragma unroll
+          for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+            for (int y = 0; y < 2; ++y)
+              ptx::ldmatrix(l[sl][y], (mine + left + sl * 16 * P) ^ ((2 * x + y) << 5));
+#pragma unroll
+          for (int n = 0; n < BQ / 8; ++n) {
+            uint32_t f[4];
+            ptx::ldmatrix(f, (right + eight + n * 8 * P) ^ (x << 6));
+#pragma unroll
+            for (int sl = 0; sl < Slabs; ++sl) {
+              ptx::mma(d[sl][n], l[sl][0], f[0], f[1]);
+              ptx::mma(d[sl][n], l[sl][1], f[2], f[3]);
+            }
+          }
+        }
+      };
+      // Weights of the tile's queries, those that are kept, times their rows.
+      auto gather = [&](float(&d)[Slabs][D / 8][4], const float(&x)[Slabs][BQ / 8][4],
+                        uint32_t right, bool masked) {
+#pragma unroll
+        for (int y = 0; y < BQ / 16; ++y) {
+          uint32_t l[Slabs][4];
+#pragma unroll
+          for (int sl = 0; sl < Slabs; ++sl) tile::pack(l[sl], x[sl][2 * y], x[sl][2 * y + 1]);
+          if (masked) {
+#pragma unroll
+            for (int sl = 0; sl < Slabs; ++sl)
+              tile::keep_pairs(l[sl], keep_bits >> (16 * sl + 8 * y));
+          }
+#pragma unroll
+          for (int n = 0; n < D / 16; ++n) {
+            uint32_t f[4];
+            ptx::ldmatrix_trans(f, (right + sixteen + y * 16 * P) ^ (n << 5));
+#pragma unroll
+            for (int sl = 0; sl < Slabs; ++sl) {
+              ptx::mma(d[sl][2 * n], l[sl], f[0], f[1]);
+              ptx::mma(d[sl][2 * n + 1], l[sl], f[2], f[3]);
+            }
+          }
+        }
+      };
+      product(s, S::k, tq);
+#pragma unroll
+      for (int n = 0; n < BQ / 8; ++n) {
+        const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
+#pragma unroll
+        for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            s[sl][n][e] = ptx::ex2(s[sl][n][e] * a.scale2 - (e & 1 ? sum.y : sum.x));
+      }
+      const int p0 = i0 + a.shift;
+      if ((a.causal && jw + 16 * Slabs - 1 > p0) || a.first_key(p0 + BQ - 1) > jw ||
+          i0 + BQ > a.m) {
+#pragma unroll
+        for (int c = 0; c < BQ / 4; ++c) {
+          const int position = p0 + 8 * (c / 2) + 2 * t + c % 2;
+          const int low = a.first_key(position) - jw - gr;
+          const int high = position < a.n ? a.end_key(position) - jw - gr : -(1 << 30);
+#pragma unroll
+          for (int r = 0; r < 2 * Slabs; ++r)
+            if (8 * r < low || 8 * r >= high) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
+        }
+      }
+      const bool drop = Drop && a.drop_below > 0;
+      if (drop) {
+        const RandomKey key = key_now(a.key);
+#pragma unroll
+        for (int sl = 0; sl < Slabs; ++sl)
+          keep_bits |= kept_of_keys<BQ / 8>(a, key, int64_t(bh) * a.m, i0, jw + 16 * sl, 0)
+                       << (16 * sl);
+      }
+      gather(dv, s, tg, drop);
+      float ds[Slabs][BQ / 8][4];
+#pragma unroll
+      for (int n = 0; n < BQ / 8; ++n) {
+        const float2 delta =
+            drop ? float2{0, 0} : *reinterpret_cast<const float2*>(st + BQ + n * 8);
+#pragma unroll
+        for (int sl = 0; sl < Slabs; ++sl) {
+          ds[sl][n][0] = ds[sl][n][2] = delta.x;
+          ds[sl][n][1] = ds[sl][n][3] = delta.y;
+        }
+      }
+      product(ds, S::v, tg);
+      if (drop) {
+#pragma unroll
+        for (int n = 0; n < BQ / 8; ++n) {
+          const float2 delta = *reinterpret_cast<const float2*>(st + BQ + n * 8);
+#pragma unroll
+          for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              ds[sl][n][e] =
+                  (keep_bits >> (16 * sl + 4 * n + e) & 1 ? ds[sl][n][e] * a.keep_scale : 0) +
+                  (e & 1 ? delta.y : delta.x);
+        }
+      }
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+        for (int n = 0; n < BQ / 8; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
+      gather(dk, ds, tq, false);
+      ptx::wait<0>();
+      __syncthreads();  // the next tile is there, and this one's place is free
+    }
+  }
+  // Out through the warp's own rows of the keys' and values' places. What nobody sees has no
+  // gradient.
+#pragma unroll
+  for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int r = (warp * Slabs + sl) * 16 + gr + 8 * half;
+      const bool seen = !a.hidden(b, j0 + r);
+#pragma unroll
+      for (int x = 0; x < D / 8; ++x) {
+        const uint32_t at = Rows<D>::at(r, x) + 4 * t;
+        *reinterpret_cast<uint32_t*>(smem + S::k + at) =
+            seen ? ptx::cvt_pack(dk[sl][x][2 * half] * a.scale, dk[sl][x][2 * half + 1] * a.scale)
+                 : 0;
+        *reinterpret_cast<uint32_t*>(smem + S::v + at) =
+            seen ? ptx::cvt_pack(dv[sl][x][2 * half] * a.keep_scale,
+                                 dv[sl][x][2 * half + 1] * a.keep_scale)
+                 : 0;
+      }
+    }
+  __syncwarp();
+#pragma unroll 1
+  for (int c = lane; c < 16 * Slabs * (D / 8); c += 32) {
+    const int r = warp * Slabs * 16 + c / (D / 8), x = c % (D / 8), j = j0 + r;
+    if (j >= a.n) continue;
+    const uint32_t at = Rows<D>::at(r, x);
+    if (x < a.dk.chunks)
+      *reinterpret_cast<uint4*>(a.dk.at(b, kh, j) + x * 8) =
+          *reinterpret_cast<const uint4*>(smem + S::k + at);
+    if (x < a.dv.chunks)
+      *reinterpret_cast<uint4*>(a.dv.at(b, kh, j) + x * 8) =
+          *reinterpret_cast<const uint4*>(smem + S::v + at);
+  }
+}
+
+template <int D, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+void launch_keys(const AttentionArgs& a, int device) {
+  using S = KeysShape<D, Slabs, Warps, Table, Apart>;
+  launch_with_shared(
+      "attention", device, attention_keys<D, Slabs, Warps, PerSM, Table, Apart, Drop>,
+      dim3(unsigned(a.batch * (a.heads / a.per_group)), unsigned(ceil_div(a.n, S::rows))),
+      dim3(Warps * 32), S::bytes, a);
+}
+
+template <int D, int Slabs, int Warps, int PerSM, bool Drop>
+void choose_keys(const AttentionArgs& a, int device) {
+  if (!a.table.data)
+    launch_keys<D, Slabs, Warps, PerSM, false, false, Drop>(a, device);
+  else if (a.p.data == a.q.data)
+    launch_keys<D, Slabs, Warps, PerSM, true, false, Drop>(a, device);
+  else
+    launch_keys<D, Slabs, Warps, PerSM, true, true, Drop>(a, device);
+}
+
+}  // namespace
+
+void launch_attention_keys(const AttentionArgs& a, int d, int device) {
+  if (d <= 32)
+    choose_keys<32, 2, 4, 2, true>(a, device);
+  else if (d <= 64 && a.drop_below > 0)
+    choose_keys<64, 1, 8, 1, true>(a, device);
+  else if (d <= 64)
+    choose_keys<64, 2, 4, 2, false>(a, device);
+  else
+    choose_keys<128, 1, 8, 1, true>(a, device);
+}
+
+}  // namespace stretto::cuda

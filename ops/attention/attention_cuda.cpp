@@ -1,0 +1,137 @@
+// Fused attention on a GPU: what the kernels get, and the tape.
+//
+// Tables reach the tape in f32, as rows that occur: their gradients are f32 sums, rounded once.
+#include "ops/attention/attention_cuda.h"
+
+#include <algorithm>
+
+#include "autograd/tape.h"
+#include "cuda/attention.h"
+#include "cuda/composed.h"
+#include "ops/attention/attention_composed.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
+
+namespace stretto {
+namespace {
+
+// Off the tape, as kernels read rows: a copy of what is not.
+Tensor aligned_rows(const Tensor& x) {
+  if (!x.defined()) return {};
+  const Tensor y = x.detach();
+  const Shape& s = y.strides();
+  bool fits = s.back() == 1 && reinterpret_cast<uintptr_t>(y.raw_data()) % 16 == 0;
+  for (int64_t d = 0; d < y.dim() - 1; ++d) fits = fits && s[d] % 8 == 0;
+  return fits ? y : y.clone().contiguous();
+}
+
+// [B, H, L, D] as a view of memory laid out [B, L, H, D].
+Tensor heads_on_gpu(const Shape& s, const TensorOptions& options) {
+  return empty({s[0], s[2], s[1], s[3]}, options).transpose(1, 2);
+}
+// Uninitialised, in the layout of x.
+Tensor gradient_like(const Tensor& x) {
+  return x.is_contiguous() ? empty_like(x) : heads_on_gpu(x.shape(), options_of(x));
+}
+
+// The rows of a table that relative positions which occur meet.
+RelativeTable within_reach(RelativeTable table, int64_t first, int64_t width) {
+  if (!table.defined()) return table;
+  table.rows = table.rows.to(f32);
+  if (table.beyond == Beyond::clip) return {relative_rows(table, first, width), -first};
+  const int64_t begin = std::max<int64_t>(0, table.zero_row + first);
+  const int64_t end = std::min(table.rows.size(1), table.zero_row + first + width);
+  table.rows = table.rows.slice(1, begin, std::max(begin, end));
+  return {table.rows, table.zero_row - begin};
+}
+
+// The differentiable operands, in the order in which the tape has them; the tables in f32.
+struct Operands {
+  Tensor q, k, v, position, rows, lag_bias;
+  Tensors list() const { return {q, k, v, position, rows, lag_bias}; }
+  static Operands of(const Tensors& x) { return {x[0], x[1], x[2], x[3], x[4], x[5]}; }
+};
+constexpr size_t rows_at = 4, lag_bias_at = 5;
+
+// `call` has all but the operands.
+cuda::AttentionCall with_operands(cuda::AttentionCall call, const Operands& x) {
+  call.q = aligned_rows(x.q);
+  call.k = aligned_rows(x.k);
+  call.v = aligned_rows(x.v);
+  if (x.rows.defined() && x.rows.size(1) > 0) {
+    call.rows = aligned_rows(x.rows.detach().to(x.q.dtype()).contiguous());
+    call.position = aligned_rows(x.position);
+  }
+  if (x.lag_bias.defined()) call.lag_bias = (x.lag_bias.detach() * (1 / call.scale)).contiguous();
+  return call;
+}
+
+// The same call in its composed form.
+Tensor composed(const Operands& x, int64_t zero_row, int64_t first, AttentionOptions o) {
+  const auto wide = [](const Tensor& t) { return t.defined() ? t.to(f32) : t; };
+  o.position_query = wide(x.position);
+  o.keys = {x.rows, zero_row};
+  o.lag_bias = {x.lag_bias, -first};
+  return composed_attention(wide(x.q), wide(x.k), wide(x.v), o).to(x.q.dtype());
+}
+
+}  // namespace
+
+std::optional<Tensor> cuda_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                     const AttentionOptions& o) {
+  if (o.values.defined() || o.bias.defined() || q.numel() == 0 || k.numel() == 0 || v.numel() == 0)
+    return {};
+  const int64_t past = furthest_past(k.size(2), o.mask), first = -past;
+  const int64_t width = past + (o.mask.is_causal() ? 1 : q.size(2));
+  cuda::AttentionCall call{.q = q,
+                           .k = k,
+                           .v = v,
+                           .first = first,
+                           .causal = o.mask.is_causal(),
+                           .window = o.mask.window,
+                           .block = o.mask.block,
+                           .scale = score_scale(q, o),
+                           .dropout = o.dropout,
+                           .dropout_key = o.dropout_key};
+  if (!cuda::attention_takes(call) || cuda::composed("attention")) return {};
+  if (o.mask.key_padding.defined()) call.padding = o.mask.key_padding.to(u8).contiguous();
+  const RelativeTable rows = within_reach(o.keys, first, width);
+  const Tensor lag_bias =
+      o.lag_bias.defined()
+          ? relative_rows({o.lag_bias.rows.to(f32), o.lag_bias.zero_row, o.lag_bias.beyond}, first,
+                          width)
+          : Tensor();
+  call.zero_row = rows.zero_row;
+  const Operands x{q, k, v, o.position_query, rows.rows, lag_bias};
+  const Tensor out = heads_on_gpu({q.size(0), q.size(1), q.size(2), v.size(3)}, options_of(q));
+  const Tensor sums = cuda::attention(with_operands(call, x), out);
+  call.q = call.k = call.v = Tensor();
+  const Tensors inputs = x.list();
+  const std::vector<Saved> saved(inputs.begin(), inputs.end());
+  AttentionOptions plain{
+      .mask = o.mask, .scale = call.scale, .dropout = o.dropout, .dropout_key = o.dropout_key};
+  return record(
+      "attention", inputs, out,
+      [call, saved, sums, plain](Backward& b) {
+        const Tensors again = values_of(saved);
+        if (grad_enabled())
+          return composed_gradient(
+              b,
+              [&](const Tensors& inner) {
+                return composed(Operands::of(inner), call.zero_row, call.first, plain);
+              },
+              again);
+        const Operands y = Operands::of(again);
+        const cuda::AttentionCall full = with_operands(call, y);
+        cuda::AttentionGradients g{
+            .q = gradient_like(y.q), .k = gradient_like(y.k), .v = gradient_like(y.v)};
+        if (full.position.defined()) g.position = gradient_like(y.position);
+        cuda::attention_backward(full, b.output().detach(), sums, aligned_rows(b.grad()),
+                                 b.needs(rows_at) || b.needs(lag_bias_at), g);
+        return Tensors{g.q, g.k, g.v, g.position, g.rows, g.lag_bias};
+      },
+      Keep::outputs);
+}
+
+}  // namespace stretto

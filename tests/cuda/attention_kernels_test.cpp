@@ -1,0 +1,329 @@
+// Fused attention on CUDA: every setting against the formula in f64 on the CPU, forwards and
+// backwards; repeated, linear in memory, and composed where it does not serve.
+#include <cmath>
+#include <cstdlib>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "ops/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+#include "tests/cuda/gpu.h"
+#include "tests/cuda/kernel_cases.h"
+#include "tests/ops/attention/attention_setup.h"
+#include "tests/support/gradcheck.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms on options inside options
+#endif
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+// The same call elsewhere, in another type; leaves.
+AttentionInputs moved(const AttentionInputs& in, Device device, DType type) {
+  AttentionInputs to = in;
+  AttentionOptions& o = to.options;
+  for (Tensor* x : {&to.q, &to.k, &to.v, &o.position_query, &o.keys.rows, &o.values.rows,
+                    &o.lag_bias.rows, &o.bias})
+    if (x->defined()) *x = x->detach().to(type).to(device).set_requires_grad();
+  if (o.mask.key_padding.defined()) o.mask.key_padding = o.mask.key_padding.to(device);
+  return to;
+}
+
+// The output, and the gradients of all leaves.
+Tensors run(const AttentionInputs& in, Form form) {
+  const Tensor y = in(form);
+  const Tensor incoming = fixed_noise(y.shape(), 9).to(bf16).to(y.dtype()).to(y.device());
+  Tensors all = grad({y}, in.leaves(), {incoming});
+  const Tensors leaves = in.leaves();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (!all[i].defined()) all[i] = zeros_like(leaves[i]);
+  all.insert(all.begin(), y.detach());
+  return all;
+}
+
+struct Error {
+  double size, worst;  // of the difference, over the size and the largest of what is wanted
+};
+// Where hardly anything is wanted, as of scores that cannot change, terms of size `least` cancel.
+Error error_of(const Tensor& got, const Tensor& want, double least = 0.4) {
+  const auto g = got.to_vector<double>(), w = want.to_vector<double>();
+  REQUIRE(g.size() == w.size());
+  double num = 0, den = 0, worst = 0, most = 0;
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double d = std::isfinite(g[i]) ? g[i] - w[i] : inf;
+    num += d * d, den += w[i] * w[i];
+    worst = std::max(worst, std::fabs(d)), most = std::max(most, std::fabs(w[i]));
+  }
+  return {std::sqrt(num / std::max(den, least * least * double(w.size()))),
+          worst / std::max(most, 4 * least)};
+}
+
+const char* const names[] = {"output",  "q",         "k",         "v",
+                             "a table", "a table 2", "a table 3", "a table 4"};
+
+// Weights and score gradients are rounded to 8 bits, δ is of a rounded output.
+void compare(const AttentionSetup& s) {
+  INFO(describe(s));
+  const AttentionInputs in = make_inputs(s, bf16);
+  const Tensors want = run(moved(in, cpu, f64), Form::composed);
+  const AttentionInputs there = moved(in, gpu, bf16);
+  const Tensors got = run(there, Form::automatic);
+  REQUIRE(got.size() == want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO(names[i]);
+    CHECK(got[i].dtype() == bf16);
+    const bool table = i >= (s.position_query && s.table > 0 ? 5 : 4);
+    const double terms = double(s.batch * s.queries * (s.shared ? s.heads : 1));
+    const Error e = error_of(got[i], want[i], table ? 0.4 * std::sqrt(terms) : 0.4);
+    CHECK(e.size < 8e-3);
+    CHECK(e.worst < 2e-2);
+  }
+  const Tensors again = run(there, Form::automatic);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], again[i]));
+}
+
+AttentionSetup of_size(int64_t d, int64_t queries, int64_t keys = 0) {
+  return {.batch = 1, .queries = queries, .keys = keys, .d = d, .scale = 4 / std::sqrt(double(d))};
+}
+
+}  // namespace
+
+TEST_CASE("attention kernels: plain, of every width of heads", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t d : {8, 32, 40, 64, 96, 128})
+    for (const bool causal : {true, false}) {
+      AttentionSetup s = of_size(d, 130);
+      s.causal = causal;
+      compare(s);
+    }
+  for (const auto& [d, dv] :
+       std::vector<std::pair<int64_t, int64_t>>{{64, 16}, {16, 64}, {72, 8}}) {
+    AttentionSetup s = of_size(d, 70);
+    s.d_value = dv;
+    s.causal = true;
+    compare(s);
+  }
+}
+
+TEST_CASE("attention kernels: relative positions of every width of heads", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t d : {24, 32, 64, 96, 128})
+    for (const bool apart : {false, true}) {
+      AttentionSetup s = of_size(d, 150, 170);
+      s.causal = true;
+      s.table = 170;
+      s.position_query = apart;
+      s.lag_bias = apart == (d == 64);
+      compare(s);
+    }
+}
+
+TEST_CASE("attention kernels: a bias of each lag alone", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t d : {32, 64, 128})
+    for (const bool causal : {true, false}) {
+      AttentionSetup s = of_size(d, 140);
+      s.causal = causal;
+      s.lag_bias = true;
+      s.two_sided = !causal;
+      s.beyond = Beyond::clip;
+      compare(s);
+    }
+}
+
+TEST_CASE("attention kernels: ragged lengths", "[cuda]") {
+  NEEDS_GPU();
+  const std::vector<std::pair<int64_t, int64_t>> lengths = {
+      {1, 1}, {1, 70}, {70, 1}, {33, 300}, {64, 64}, {129, 128}, {190, 100}, {256, 257}};
+  for (const auto& [m, n] : lengths)
+    for (const bool causal : {true, false})
+      for (const int64_t table : {int64_t(0), n + 3}) {
+        AttentionSetup s = of_size(64, m, n);
+        s.causal = causal;
+        s.table = table;
+        s.two_sided = !causal;
+        compare(s);
+      }
+}
+
+TEST_CASE("attention kernels: settings of tables and masks", "[cuda]") {
+  NEEDS_GPU();
+  std::vector<AttentionSetup> all;
+  const auto add = [&](int64_t d, int64_t m, int64_t n, auto change) {
+    AttentionSetup s = of_size(d, m, n);
+    s.batch = 2;
+    change(s);
+    all.push_back(s);
+  };
+  using S = AttentionSetup;
+  for (const int64_t d : {32, 64, 128}) {
+    add(d, 150, 150, [](S& s) { s.causal = true, s.window = 40, s.table = 150; });
+    add(d, 150, 150, [](S& s) { s.window = 20, s.table = 9, s.two_sided = true; });
+    add(d, 150, 150, [](S& s) { s.block = 33, s.table = 66, s.lag_bias = true; });
+    add(d, 100, 170, [](S& s) { s.causal = true, s.table = 60, s.padded = 40, s.key_heads = 1; });
+    add(d, 100, 170, [](S& s) { s.padded = -1, s.lag_bias = true, s.two_sided = true; });
+    add(d, 170, 100, [](S& s) { s.causal = true, s.table = 100, s.shared = true; });
+    add(d, 90, 90, [](S& s) { s.table = 5, s.two_sided = true, s.beyond = Beyond::clip; });
+    add(d, 90, 140, [](S& s) {
+      s.causal = true, s.table = 140, s.heads = 4, s.key_heads = 2, s.position_query = true;
+      s.lag_bias = true, s.shared = true, s.padded = 30;
+    });
+  }
+  for (const S& s : all) compare(s);
+}
+
+TEST_CASE("attention kernels: dropout drops what the CPU drops", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t d : {32, 64, 128})
+    for (const int64_t table : {0, 80})
+      for (const bool apart : {false, true}) {
+        AttentionSetup s = of_size(d, 75, table ? 101 : 100);
+        s.batch = 2;
+        s.causal = true;
+        s.table = table;
+        s.position_query = apart;
+        s.lag_bias = apart;
+        s.dropout = apart ? 0.5 : 0.1;
+        compare(s);
+      }
+  AttentionSetup s = of_size(64, 70);
+  s.table = 70;
+  s.dropout = 1;
+  compare(s);
+}
+
+TEST_CASE("attention kernels: settings drawn at random", "[cuda]") {
+  NEEDS_GPU();
+  for (uint64_t number = 500; number < 530; ++number) {
+    AttentionSetup s = random_setup(number);
+    s.d = 8 * (1 + int64_t(number) % 12);
+    s.d_value = number % 3 == 0 ? 24 : 0;
+    s.scale = 4 / std::sqrt(double(s.d));
+    s.values = false;
+    s.bias = {};
+    s.dropout = number % 4 == 0 ? 0.25 : 0;
+    compare(s);
+  }
+}
+
+TEST_CASE("attention kernels: the future and other entries change nothing", "[cuda]") {
+  NEEDS_GPU();
+  AttentionSetup s = of_size(64, 130);
+  s.batch = 2;
+  s.causal = true;
+  s.table = 50;
+  NoGrad guard;
+  AttentionInputs in = moved(make_inputs(s, bf16), gpu, bf16);
+  for (Tensor* x : {&in.q, &in.k, &in.v, &in.options.keys.rows}) *x = x->detach();
+  const Tensor before = in(Form::automatic);
+  for (const Tensor& x : {in.q, in.k, in.v}) x[1].slice(1, 63).fill_(7);
+  const Tensor after = in(Form::automatic);
+  CHECK(same_values(after[0], before[0]));
+  CHECK(same_values(after[1].slice(1, 0, 63), before[1].slice(1, 0, 63)));
+  CHECK(!same_values(after[1].slice(1, 63), before[1].slice(1, 63)));
+}
+
+TEST_CASE("attention kernels: views and projections of one product", "[cuda]") {
+  NEEDS_GPU();
+  AttentionSetup s = of_size(32, 70);
+  s.causal = true;
+  s.table = 70;
+  const AttentionInputs in = moved(make_inputs(s, bf16), gpu, bf16);
+  const Tensors want = run(in, Form::automatic);
+  // [B, L, 3, H, D], seen as three [B, H, L, D].
+  const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous().detach();
+  const auto part = [&](int64_t i) {
+    return packed.select(2, i).transpose(1, 2).detach().set_requires_grad();
+  };
+  AttentionInputs apart = in;
+  apart.q = part(0), apart.k = part(1), apart.v = part(2);
+  REQUIRE(!apart.q.is_contiguous());
+  const Tensors got = run(apart, Form::automatic);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], want[i]));
+  // Rows that do not begin at multiples of 16 bytes are copied.
+  AttentionInputs shifted = in;
+  shifted.q = cat({in.q.slice(3, 0, 1), in.q}, 3).slice(3, 1).detach().set_requires_grad();
+  shifted.k = in.k.transpose(2, 3).contiguous().transpose(2, 3).detach().set_requires_grad();
+  const Tensors again = run(shifted, Form::automatic);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(again[i], want[i]));
+}
+
+TEST_CASE("attention kernels: memory is linear in the length", "[cuda]") {
+  NEEDS_GPU();
+  const auto peak = [](int64_t n) {
+    const Shape shape{1, 1, n, 32};
+    const auto leaf = [](const Shape& of, uint64_t stream) {
+      return noise(of, stream, bf16).to(gpu).set_requires_grad();
+    };
+    const Tensor q = leaf(shape, 1), k = leaf(shape, 2), v = leaf(shape, 3);
+    const Tensor rows = leaf({1, n, 32}, 4), g = noise(shape, 5, bf16).to(gpu);
+    release_cached_memory(gpu);
+    const int64_t before = memory_stats(gpu).live;
+    reset_peak_memory(gpu);
+    attention(q, k, v, {.mask = {.causal = true}, .keys = {rows, n - 1}}).backward(g);
+    return memory_stats(gpu).peak - before;
+  };
+  const int64_t short_one = peak(2048), long_one = peak(4096);
+  INFO(short_one << " bytes, " << long_one << " bytes");
+  CHECK(double(long_one) < 2.2 * double(short_one));
+  CHECK(long_one < 4096 * 4096 / 2);
+}
+
+TEST_CASE("attention kernels: what they do not serve, and what is switched off, is composed",
+          "[cuda]") {
+  NEEDS_GPU();
+  const auto fused = [](const AttentionInputs& in, Form form) {
+    bool seen = false;
+    for (const KernelCounts& c : counts_of([&] { in(form); }))
+      seen = seen || c.kernel.find("attention_forward") != std::string::npos;
+    return seen;
+  };
+  AttentionSetup s = of_size(32, 40);
+  const auto there = [&](const AttentionSetup& setup, DType type) {
+    return moved(make_inputs(setup, bf16), gpu, type);
+  };
+  if (has_counters()) {
+    CHECK(fused(there(s, bf16), Form::automatic));
+    CHECK(fused(there(s, bf16), Form::fused));
+    CHECK_FALSE(fused(there(s, bf16), Form::composed));
+    CHECK_FALSE(fused(there(s, f64), Form::automatic));
+    setenv("STRETTO_CUDA_COMPOSED", "norm,attention", 1);
+    CHECK_FALSE(fused(there(s, bf16), Form::automatic));
+    setenv("STRETTO_CUDA_COMPOSED", "attentions", 1);
+    CHECK(fused(there(s, bf16), Form::automatic));
+    unsetenv("STRETTO_CUDA_COMPOSED");
+  }
+  for (const int64_t other : {0, 1, 2}) {
+    AttentionSetup t = s;
+    if (other == 0) t.d = 9;
+    if (other == 1) t.values = true;
+    if (other == 2) t.bias = "HMN";
+    if (has_counters()) CHECK_FALSE(fused(there(t, bf16), Form::automatic));
+    compare(t);
+  }
+}
+
+TEST_CASE("attention kernels: gradients of gradients", "[cuda]") {
+  NEEDS_GPU();
+  AttentionSetup s = of_size(16, 20);
+  s.causal = true;
+  s.table = 20;
+  s.position_query = true;
+  s.lag_bias = true;
+  const auto twice = [&](const AttentionInputs& in) {
+    const Tensor y = in(Form::automatic);
+    const Tensors first =
+        grad({sum(y * y)}, {in.q, in.options.keys.rows}, {}, {.create_graph = true});
+    return grad({sum(first[0] * first[0]) + sum(first[1])}, {in.q, in.k, in.v});
+  };
+  const AttentionInputs in = make_inputs(s, bf16);
+  const Tensors want = twice(moved(in, cpu, f64)), got = twice(moved(in, gpu, bf16));
+  for (size_t i = 0; i < got.size(); ++i) CHECK(error_of(got[i], want[i]).size < 5e-2);
+}
