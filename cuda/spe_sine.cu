@@ -25,30 +25,32 @@ __global__ void make_waves(float* waves, const float* f, int64_t count) {
   }
 }
 
-/// A row's numbers first … first + 3, zeros beyond its end.
-__device__ inline Pack<float, 4> four(const float* row, int first, int r) {
-  if (r % 4 == 0) {
-    if (first >= r) return {};
-    return *reinterpret_cast<const Pack<float, 4>*>(row + first);
-  }
-  Pack<float, 4> v;
+/// Numbers of a row from `row` on, `left` of them there, zeros beyond.
+__device__ inline Pack<float, 4> four(const float* row, int left, bool packs) {
+  Pack<float, 4> v = {};
+  if (packs) {
+    if (left > 0) v = *reinterpret_cast<const Pack<float, 4>*>(row);
+  } else {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) v.v[j] = first + j < r ? row[first + j] : 0.0f;
+    for (int j = 0; j < 4; ++j)
+      if (j < left) v.v[j] = row[j];
+  }
   return v;
 }
 
-/// What a block needs of a code, in shared memory.
+/// What a block needs of a code, in shared memory behind x: the gate's rows [most_dims, columns];
+/// for each dimension and sinusoid weights of cos and of sin [2, columns] and waves; and the phases
+/// of the middle [D, K].
 struct Stage {
-  float *weights, *waves, *shared;  // [dims, K, 2, columns], [dims, K, wave_size], [dims, columns]
-  Pack<float, 2>* middles;          // [D, K]
-  __device__ Stage(float* memory, const Sines& p) {
-    weights = memory;
-    waves = weights + p.dims * p.k * 2 * columns;
-    shared = waves + p.dims * p.k * wave_size;
-    middles = reinterpret_cast<Pack<float, 2>*>(shared + p.dims * columns);
-  }
+  static constexpr int most_dims = 8, record = 2 * columns + wave_size;
+  float *shared, *records;
+  Pack<float, 2>* middles;
+  __device__ Stage(float* memory, const Sines& p)
+      : shared(memory),
+        records(memory + most_dims * columns),
+        middles(reinterpret_cast<Pack<float, 2>*>(records + p.dims * p.k * record)) {}
   STRETTO_HD static int64_t size(int dims, int k, int d) {
-    return int64_t(dims) * (k * (2 * columns + wave_size) + columns) + 2 * int64_t(d) * k;
+    return most_dims * columns + int64_t(dims) * k * record + 2 * int64_t(d) * k;
   }
 
   __device__ void find_middles(const Sines& p, int head, double middle) const {
@@ -61,33 +63,42 @@ struct Stage {
   /// Dimensions d0 … d0 + count − 1, columns from c0 on.
   __device__ void load(const Sines& p, int head, int d0, int count, int c0) const {
     const int64_t first = int64_t(head) * p.d + d0;
-    constexpr int across = columns / 4;
+    constexpr int across = columns / 4, down = threads / across;
+    const unsigned t = threadIdx.x;
+    const int c = int(t % across) * 4, left = p.r - c0 - c;
+    const bool packs = p.r % 4 == 0;
+    const int here = int(t / across), n = count * p.k;
+    const float* from = p.w + (first * p.k + here) * 2 * p.r + c0 + c;
+    float* to = records + here * record + c;
+    const Pack<float, 2>* middle = middles + d0 * p.k + here;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < count * p.k * across; i += threads) {
-      const int which = i / across, c = i % across * 4;
-      const float* const row = p.w + (first * p.k + which) * 2 * p.r;
-      const Pack<float, 4> a = four(row, c0 + c, p.r), b = four(row + p.r, c0 + c, p.r);
-      const auto [cosine, sine] = middles[d0 * p.k + which].v;
+    for (int i = here; i < n; i += down) {
+      const Pack<float, 4> a = four(from, left, packs), b = four(from + p.r, left, packs);
+      const auto [cosine, sine] = middle->v;
       Pack<float, 4> to_a, to_b;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         to_a.v[j] = cosine * a.v[j] + sine * b.v[j];
         to_b.v[j] = cosine * b.v[j] - sine * a.v[j];
       }
-      auto* const to = reinterpret_cast<Pack<float, 4>*>(weights + which * 2 * columns + c);
-      to[0] = to_a;
-      to[across] = to_b;
+      reinterpret_cast<Pack<float, 4>*>(to)[0] = to_a;
+      reinterpret_cast<Pack<float, 4>*>(to)[across] = to_b;
+      from += 2 * down * p.r;
+      to += down * record;
+      middle += down;
     }
+    constexpr int parts = wave_size / 4, each = threads / parts;
+    const int which = int(t / parts), part = int(t % parts);
+    const auto* wave =
+        reinterpret_cast<const Pack<float, 4>*>(p.waves + first * p.k * wave_size) + t;
+    to = records + which * record + 2 * columns + 4 * part;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < count * p.k * wave_size / 4; i += threads)
-      reinterpret_cast<Pack<float, 4>*>(waves)[i] =
-          reinterpret_cast<const Pack<float, 4>*>(p.waves + first * p.k * wave_size)[i];
-#pragma unroll 1
-    for (int i = threadIdx.x; i < count * across; i += threads) {
-      const int which = i / across, c = i % across * 4;
+    for (int i = which; i < n; i += each, wave += threads, to += each * record)
+      *reinterpret_cast<Pack<float, 4>*>(to) = *wave;
+    if (here < count) {
       Pack<float, 4> e = {};
-      if (p.e) e = four(p.e + (first + which) * p.r, c0 + c, p.r);
-      reinterpret_cast<Pack<float, 4>*>(shared)[i] = e;
+      if (p.e) e = four(p.e + (first + here) * p.r + c0 + c, left, packs);
+      reinterpret_cast<Pack<float, 4>*>(shared)[t] = e;
     }
   }
 
@@ -100,12 +111,15 @@ struct Stage {
     for (int j = 0; j < pairs; ++j)
 #pragma unroll
       for (int i = 0; i < 2; ++i) code[j][i] = e.v[i], odd[j][i] = 0;
-    const auto* w = reinterpret_cast<const Pack<float, 2>*>(weights) + d * p.k * 2 * 32 + lane;
-    const auto* wave = reinterpret_cast<const Pack<float, 4>*>(waves) + d * p.k * 8 + warp * 2;
-#pragma unroll 1
-    for (int k = 0; k < p.k; ++k, w += 2 * 32, wave += 8) {
-      const Pack<float, 2> a = w[0], b = w[32];
-      const Pack<float, 4> c = wave[0], s = wave[1];
+    const float* w = records + d * p.k * record;
+    const float* wave = w + 2 * columns + 2 * pairs * warp;
+    w += 2 * lane;
+#pragma unroll 2
+    for (int k = 0; k < p.k; ++k, w += record, wave += record) {
+      const auto a = *reinterpret_cast<const Pack<float, 2>*>(w);
+      const auto b = *reinterpret_cast<const Pack<float, 2>*>(w + columns);
+      const auto c = *reinterpret_cast<const Pack<float, 4>*>(wave);
+      const auto s = *reinterpret_cast<const Pack<float, 4>*>(wave + pairs);
 #pragma unroll
       for (int j = 0; j < pairs; ++j)
 #pragma unroll
@@ -133,14 +147,14 @@ __device__ inline int place_of(int j) {
 /// What a block is about.
 struct Where {
   int head, c0, b0;
-  int64_t row;  // of the operand, where the first position is
+  int row;  // of the operand, where the first position is
   double middle;
   __device__ explicit Where(const Sines& p) {
     head = int(blockIdx.y) / p.tiles;
     c0 = int(blockIdx.y) % p.tiles * columns;
     b0 = int(blockIdx.z) * batch;
     const int64_t position = p.first + int64_t(blockIdx.x) * places;
-    row = position - p.at;
+    row = int(position - p.at);
     middle = double(position) + 0.5 * (places - 1);
   }
 };
@@ -160,7 +174,7 @@ __global__ void __launch_bounds__(threads, 4)
   for (int d0 = 0; d0 < p.d; d0 += p.dims) {
     const int count = min(p.dims, p.d - d0);
     if (d0 % tile_dims == 0)
-      load_tile(memory, x, p, where.b0, where.head, where.row, d0, tile_dims / quad);
+      load_tile<tile_dims / quad>(memory, x, p, where.b0, where.head, where.row, d0);
     stage.load(p, where.head, d0, count, where.c0);
     __syncthreads();
 #pragma unroll 1
@@ -169,12 +183,12 @@ __global__ void __launch_bounds__(threads, 4)
       stage.make(p, d, code);
       const int of = (d0 + d) % tile_dims;
       const float* const numbers = memory + of * x_pitch;
+      const float* const late = numbers + swapped(of, places / 2 + pairs * warp);
+      const float* const early = numbers + swapped(of, places / 2 - pairs - pairs * warp);
 #pragma unroll
       for (int b = 0; b < batch; ++b) {
-        const auto after = *reinterpret_cast<const Pack<float, 4>*>(
-            numbers + b * places + swapped(of, places / 2 + pairs * warp));
-        const auto before = *reinterpret_cast<const Pack<float, 4>*>(
-            numbers + b * places + swapped(of, places / 2 - pairs - pairs * warp));
+        const auto after = *reinterpret_cast<const Pack<float, 4>*>(late + b * places);
+        const auto before = *reinterpret_cast<const Pack<float, 4>*>(early + b * places);
 #pragma unroll
         for (int j = 0; j < pairs; ++j)
 #pragma unroll
@@ -188,12 +202,14 @@ __global__ void __launch_bounds__(threads, 4)
   }
   const int c = where.c0 + 2 * lane;
 #pragma unroll
-  for (int b = 0; b < batch; ++b)
+  for (int b = 0; b < batch; ++b) {
+    if (where.b0 + b >= p.b) break;
+    S* const rows = y.data + (where.b0 + b) * y.batch + where.head * y.head + c;
 #pragma unroll
     for (int j = 0; j < 2 * pairs; ++j) {
-      const int64_t l = where.row + place_of(j);
-      if (where.b0 + b >= p.b || l < 0 || l >= p.n) continue;
-      S* const to = y.data + (where.b0 + b) * y.batch + where.head * y.head + l * y.row + c;
+      const int l = where.row + place_of(j);
+      if (unsigned(l) >= unsigned(p.n)) continue;
+      S* const to = rows + int64_t(l) * y.row;
       const Pack<S, 2> v = {cast<S>(sums[b][j][0]), cast<S>(sums[b][j][1])};
       if (y.packs) {
         if (c < p.r) *reinterpret_cast<Pack<S, 2>*>(to) = v;
@@ -202,6 +218,7 @@ __global__ void __launch_bounds__(threads, 4)
         if (c + 1 < p.r) to[1] = v.v[1];
       }
     }
+  }
 }
 
 /// v_i of all lanes summed, for i the lane.
@@ -228,13 +245,14 @@ __global__ void __launch_bounds__(threads, 4)
   const int lane = int(threadIdx.x) % 32, c = where.c0 + 2 * lane;
   float grads[batch][2 * pairs][2];
 #pragma unroll
-  for (int b = 0; b < batch; ++b)
+  for (int b = 0; b < batch; ++b) {
+    const S* const rows = g.data + (where.b0 + b) * g.batch + where.head * g.head + c;
 #pragma unroll
     for (int j = 0; j < 2 * pairs; ++j) {
-      const int64_t l = where.row + place_of(j);
+      const int l = where.row + place_of(j);
+      const S* const from = rows + int64_t(l) * g.row;
       grads[b][j][0] = grads[b][j][1] = 0;
-      if (where.b0 + b >= p.b || l < 0 || l >= p.n) continue;
-      const S* const from = g.data + (where.b0 + b) * g.batch + where.head * g.head + l * g.row + c;
+      if (where.b0 + b >= p.b || unsigned(l) >= unsigned(p.n)) continue;
       if (g.packs) {
         Pack<S, 2> v = {};
         if (c < p.r) v = *reinterpret_cast<const Pack<S, 2>*>(from);
@@ -244,6 +262,7 @@ __global__ void __launch_bounds__(threads, 4)
         if (c + 1 < p.r) grads[b][j][1] = cast<float>(from[1]);
       }
     }
+  }
   __syncthreads();
 #pragma unroll 1
   for (int d0 = 0; d0 < p.d; d0 += p.dims) {
@@ -269,15 +288,14 @@ __global__ void __launch_bounds__(threads, 4)
     if (done % tile_dims != 0 && done < p.d) continue;
     const int begin = (done - 1) / tile_dims * tile_dims;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < batch * places * tile_dims / quad; i += threads) {
-      const TilePlace at(i, tile_dims / quad);
-      const int64_t l = where.row + at.l;
-      const int first = begin + quad * at.q;
-      if (where.b0 + at.b >= p.b || l < 0 || l >= p.n || first >= p.d) continue;
+    for (int b = 0; b < batch; ++b) {
+      const TilePlace<tile_dims / quad> at;
+      const int l = where.row + at.l, first = begin + quad * at.q;
+      if (where.b0 + b >= p.b || unsigned(l) >= unsigned(p.n) || first >= p.d) continue;
       const float* const from =
-          memory + quad * at.q * dx_pitch + at.b * dx_step + swapped(quad * at.q, at.l);
-      Out* const to = dx.data + int(blockIdx.y) % p.tiles * part + (where.b0 + at.b) * dx.batch +
-                      where.head * dx.head + l * dx.row + first;
+          memory + quad * at.q * dx_pitch + b * dx_step + swapped(quad * at.q, at.l);
+      Out* const to = dx.data + int(blockIdx.y) % p.tiles * part + (where.b0 + b) * dx.batch +
+                      where.head * dx.head + int64_t(l) * dx.row + first;
       Pack<Out, quad> v;
 #pragma unroll
       for (int j = 0; j < quad; ++j)

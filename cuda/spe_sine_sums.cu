@@ -20,45 +20,71 @@ __global__ void __launch_bounds__(threads, 4)
               int per) {
   constexpr int own = places / 4;
   extern __shared__ float memory[];
-  const int quads = (p.dims + quad - 1) / quad, n_sums = 4 * p.k + 1;
-  float* const waves = memory + quads * quad * x_pitch;
-  auto* const middles = reinterpret_cast<Pack<float, 2>*>(waves + p.dims * p.k * wave_size);
+  const int n_sums = 4 * p.k + 1;
+  float *const middle_at = memory, *const tile = memory + 4;
+  float* const waves = tile + sums_dims * x_pitch;
+  auto* const middles = reinterpret_cast<Pack<float, 2>*>(waves + p.dims * p.k * 2 * wave_size);
   float* const sums = reinterpret_cast<float*>(middles + p.dims * p.k) + threadIdx.x;
   const int head = int(blockIdx.y) / p.tiles, column = int(threadIdx.x) % columns;
   const int c = int(blockIdx.y) % p.tiles * columns + column, half = int(threadIdx.x) / columns;
   const int d0 = int(blockIdx.x) * p.dims, count = min(p.dims, p.d - d0);
   const int64_t first = int64_t(head) * p.d + d0;
+  const auto* const all_waves =
+      reinterpret_cast<const Pack<float, 4>*>(p.waves + first * p.k * wave_size);
 #pragma unroll 1
-  for (int i = threadIdx.x; i < count * p.k * wave_size / 4; i += threads)
-    reinterpret_cast<Pack<float, 4>*>(waves)[i] =
-        reinterpret_cast<const Pack<float, 4>*>(p.waves + first * p.k * wave_size)[i];
+  for (int i = threadIdx.x; i < count * p.k * wave_size / 2; i += threads) {
+    Pack<float, 4> wave = all_waves[i / 4 * 2 + i % 2];
+    if (i & 2) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) wave.v[j] *= float(i / 4 % 4 * 4 + j) + 0.5f;
+    }
+    reinterpret_cast<Pack<float, 4>*>(waves)[i] = wave;
+  }
 #pragma unroll 1
   for (int i = 0; i < count * n_sums; ++i) sums[i * threads] = 0;
   const int end = min(blocks, (int(blockIdx.z) + 1) * per);
 #pragma unroll 1
   for (int block = int(blockIdx.z) * per; block < end; ++block) {
-    const int64_t position = p.first + int64_t(block) * places, row = position - p.at;
+    const int64_t position = p.first + int64_t(block) * places;
+    const int row = int(position - p.at);
     const double middle = double(position) + 0.5 * (places - 1);
 #pragma unroll 1
     for (int b0 = 0; b0 < p.b; b0 += batch) {
       if (b0 == 0) {
+        if (threadIdx.x == 0) *middle_at = float(middle);
 #pragma unroll 1
         for (int i = threadIdx.x; i < count * p.k; i += threads)
           phase(double(p.f[first * p.k + i]), middle, middles[i].v[0], middles[i].v[1]);
       }
-      load_tile(memory, x, p, b0, head, row, d0, quads);
+      if (p.dims > quad)
+        load_tile<2>(tile, x, p, b0, head, row, d0);
+      else
+        load_tile<1>(tile, x, p, b0, head, row, d0);
       float after[batch][own], before[batch][own];
+      const bool whole = row >= 0 && row + places <= p.n && b0 + batch <= p.b;
 #pragma unroll
-      for (int b = 0; b < batch; ++b)
+      for (int b = 0; b < batch; ++b) {
+        const S* const rows = g.data + (b0 + b) * g.batch + head * g.head + c;
+        const int step = int(g.row);
+        int late = (row + places / 2 + own * half) * step,
+            early = late - (2 * own * half + 1) * step;
+        if (whole && c < p.r) {
 #pragma unroll
-        for (int j = 0; j < own; ++j) {
-          const int m = own * half + j;
-          const int64_t l = row + places / 2 + m, e = row + places / 2 - 1 - m;
-          const S* const from = g.data + (b0 + b) * g.batch + head * g.head + c;
-          const bool there = b0 + b < p.b && c < p.r;
-          after[b][j] = there && l >= 0 && l < p.n ? cast<float>(from[l * g.row]) : 0.0f;
-          before[b][j] = there && e >= 0 && e < p.n ? cast<float>(from[e * g.row]) : 0.0f;
+          for (int j = 0; j < own; ++j, late += step, early -= step) {
+            after[b][j] = cast<float>(rows[late]);
+            before[b][j] = cast<float>(rows[early]);
+          }
+        } else {
+          const int l = row + places / 2 + own * half, e = row + places / 2 - 1 - own * half;
+#pragma unroll
+          for (int j = 0; j < own; ++j, late += step, early -= step) {
+            after[b][j] = before[b][j] = 0;
+            if (b0 + b >= p.b || c >= p.r) continue;
+            if (unsigned(l + j) < unsigned(p.n)) after[b][j] = cast<float>(rows[late]);
+            if (unsigned(e - j) < unsigned(p.n)) before[b][j] = cast<float>(rows[early]);
+          }
         }
+      }
       __syncthreads();
 #pragma unroll 1
       for (int d = 0; d < count; ++d) {
@@ -66,7 +92,7 @@ __global__ void __launch_bounds__(threads, 4)
 #pragma unroll
         for (int b = 0; b < batch; ++b) {
           const auto* const numbers =
-              reinterpret_cast<const Pack<float, 4>*>(memory + d * x_pitch + b * places);
+              reinterpret_cast<const Pack<float, 4>*>(tile + d * x_pitch + b * places);
 #pragma unroll
           for (int part = 0; part < own / 4; ++part) {
             const Pack<float, 4> late = numbers[(places / 2 + own * half) / 4 + part];
@@ -87,31 +113,32 @@ __global__ void __launch_bounds__(threads, 4)
           total += sum;
         }
         float* to = sums + d * n_sums * threads;
+        const Pack<float, 2>* middle_of = middles + d * p.k;
         const auto* wave =
-            reinterpret_cast<const Pack<float, 4>*>(waves) + d * p.k * 8 + half * (own / 2);
+            reinterpret_cast<const Pack<float, 4>*>(waves) + d * p.k * 16 + half * own;
 #pragma unroll 1
-        for (int k = 0; k < p.k; ++k, wave += 8, to += 4 * threads) {
+        for (int k = 0; k < p.k; ++k, wave += 16, to += 4 * threads, ++middle_of) {
           float s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma unroll
           for (int part = 0; part < own / 4; ++part) {
-            const Pack<float, 4> cosines = wave[2 * part], sines = wave[2 * part + 1];
+            const Pack<float, 4> cosines = wave[4 * part], sines = wave[4 * part + 1];
+            const Pack<float, 4> m_cosines = wave[4 * part + 2], m_sines = wave[4 * part + 3];
 #pragma unroll
             for (int j = 0; j < 4; ++j) {
-              const float m = float(own * half) + 4 * part + j + 0.5f;
-              const float u = cosines.v[j], v = sines.v[j];
               const float e = even[4 * part + j], o = odd[4 * part + j];
-              s0 += u * e;
-              s1 += v * o;
-              s2 += u * (m * o);
-              s3 += v * (m * e);
+              s0 += cosines.v[j] * e;
+              s1 += sines.v[j] * o;
+              s2 += m_cosines.v[j] * o;
+              s3 += m_sines.v[j] * e;
             }
           }
-          const auto [cosine, sine] = middles[d * p.k + k].v;
+          const auto [cosine, sine] = middle_of->v;
+          const float at_middle = *middle_at;
           const float da = cosine * s0 - sine * s1, db = sine * s0 + cosine * s1;
           to[0] += da;
           to[threads] += db;
-          to[2 * threads] += float(middle) * da + (cosine * s2 - sine * s3);
-          to[3 * threads] += float(middle) * db + (sine * s2 + cosine * s3);
+          to[2 * threads] += at_middle * da + (cosine * s2 - sine * s3);
+          to[3 * threads] += at_middle * db + (sine * s2 + cosine * s3);
         }
         to[0] += total;
       }
@@ -138,7 +165,7 @@ Tensor sine_code_sums(const SineCode& code, const Tensor& x, const Tensor& g, in
   }
   SineLaunch l = launch_of(code, x, at);
   int dims = 8;
-  while (dims > 1 && 4 * sine_sums_size(dims, l.p.k) > (50 << 10)) dims /= 2;
+  while (dims > 1 && 4 * sine_sums_size(dims, l.p.k) > (55 << 10)) dims /= 2;
   l.p.dims = dims;
   const int64_t chunks = ceil_div(l.p.d, dims), rows = l.p.heads * l.p.tiles;
   const int64_t per = ceil_div(l.blocks, std::clamp<int64_t>(1056 / (chunks * rows), 1, l.blocks));

@@ -21,11 +21,13 @@
 #include "cuda/skew.h"
 #include "cuda/softmax.h"
 #include "cuda/sort.h"
+#include "cuda/spe_sine.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/fft/fft_conv.h"
 #include "ops/indexing.h"
 #include "ops/reduce.h"
+#include "ops/spe/spe.h"
 #include "ops/view.h"
 
 namespace stretto::testing {
@@ -70,6 +72,7 @@ struct Cases {
   void created();
   void optimisers();
   void transforms();
+  void positions();
   void linear_attentions();
   void attentions();
 };
@@ -367,6 +370,31 @@ void Cases::attentions() {
   }
 }
 
+// sineSPE of four matrices of 64 dimensions, realizations and 5 sinusoids: what goes in is made
+// again, or read again, by each block of 32 positions (forward, dx) or of 4 dimensions (sums).
+void Cases::positions() {
+  const int64_t n = rows / 8, d = 64, r = 64, k = 5;
+  const Tensor x = noise({4, 2, n, d}), y = empty_like(x);
+  const auto small = [&](const Shape& shape) {
+    return randn(shape, RandomKey{17, ++stream}, {.dtype = f32, .device = gpu});
+  };
+  const cuda::SineCode code{abs(small({2, d, k})) * 0.1, small({2, d, 2 * k, r}), small({2, d, r})};
+  const double values = double(x.numel()), blocks = 2 * double(n) / 32;
+  const double weights = 4 * double(d * (2 * k * r + r + 16 * 2 * k + k));
+  add("sineSPE", 2 * values, blocks * weights, transposing, [=] {
+    cuda::apply_sine_code(code, x, 7, y);
+  }).accesses(100);
+  add("sineSPE dx", 2 * values, blocks * weights, transposing, [=] {
+    cuda::sine_code_dx(code, x, 7, y);
+  }).accesses(100);
+  const double passes = double(d) / 4;
+  add("sineSPE sums", passes * values + passes * values * 32 / (4 * item),
+      66 / 32.0 * blocks * 4 * double(d * (4 * k + 1) * r), transposing,
+      [=] { cuda::sine_code_sums(code, x, y, 7); })
+      .loads(4)
+      .accesses(60);
+}
+
 using Text = const char*();
 using Reset = void();
 template <class F>
@@ -378,9 +406,10 @@ F* found(const char* name) {
 
 void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const KernelCase&)>& f) {
   Cases cases{rows, dtype};
-  for (const auto family : {&Cases::elementwise, &Cases::copies, &Cases::reductions, &Cases::norms,
-                            &Cases::losses, &Cases::indices, &Cases::created, &Cases::optimisers,
-                            &Cases::transforms, &Cases::linear_attentions, &Cases::attentions}) {
+  for (const auto family :
+       {&Cases::elementwise, &Cases::copies, &Cases::reductions, &Cases::norms, &Cases::losses,
+        &Cases::indices, &Cases::created, &Cases::optimisers, &Cases::transforms, &Cases::positions,
+        &Cases::linear_attentions, &Cases::attentions}) {
     (cases.*family)();
     for (const KernelCase& one : cases.all) f(one);
     cases.all.clear();  // and their tensors
