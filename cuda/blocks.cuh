@@ -38,6 +38,13 @@ struct Tile {
   __device__ char* at(int row, int column) const { return data + place(row, column); }
 };
 
+/// Keeps the compiler from computing what follows from x before a loop, for all of its iterations:
+/// registers do not suffice for that in wide tiles.
+template <class T, int Width>
+__device__ inline int here(const Tile<T, Width>&, int x) {
+  if constexpr (Width * sizeof(T) > 128) asm volatile("" : "+r"(x));
+  return x;
+}
 /// A left operand, 16 × 16.
 template <class T>
 struct Left;
@@ -126,13 +133,6 @@ __device__ inline void multiply(float (&d)[2][4], const Left<float>& a, const Ri
 
 /// Where a lane reads from for blocks of a tile whose rows are the operand's, or, turned, its
 /// columns. first: rows change before columns do, as lanes do. Blocks begin at multiples of 16.
-/// Keeps the compiler from computing what follows from x before a loop, for all of its iterations:
-/// registers do not suffice for that in wide tiles.
-template <class T, int Width>
-__device__ inline int here(const Tile<T, Width>&, int x) {
-  if constexpr (Width * sizeof(T) > 128) asm volatile("" : "+r"(x));
-  return x;
-}
 template <int Width>
 __device__ inline uint32_t block_address(const Tile<BFloat16, Width>& tile, int row, int column,
                                          bool rows_first) {
@@ -252,15 +252,33 @@ struct WideTile<float, Width> {
   static constexpr int row_bytes = Width * 4;
   __device__ WideTile(char* data, int) : all{data} {}
 
-  __device__ void write(int row, int column, const float (&d)[2][4]) const {
-    const int lane = lane_index();
+  /// f(two sums of d, the two numbers where they belong)
+  template <class D, class F>
+  __device__ void each(int row, int column, D& d, F f) const {
+    const int lane = here(all, lane_index());
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int j = 0; j < 2; ++j)
-        *reinterpret_cast<float2*>(
-            all.at(row + lane / 4 + 8 * h, column + 8 * j + lane % 4 * 2)) = {d[j][2 * h],
-                                                                              d[j][2 * h + 1]};
+        f(d[j][2 * h], d[j][2 * h + 1],
+          *reinterpret_cast<float2*>(
+              all.at(row + lane / 4 + 8 * h, column + 8 * j + lane % 4 * 2)));
+  }
+  __device__ void write(int row, int column, const float (&d)[2][4]) const {
+    each(row, column, d, [](float x, float y, float2& to) { to = {x, y}; });
+  }
+  __device__ void add(int row, int column, const float (&d)[2][4]) const {
+    each(row, column, d, [](float x, float y, float2& to) {
+      const float2 old = to;
+      to = {old.x + x, old.y + y};
+    });
+  }
+  /// d += what is there.
+  __device__ void add_to(float (&d)[2][4], int row, int column) const {
+    each(row, column, d, [](float& x, float& y, const float2& from) {
+      const float2 old = from;
+      x += old.x, y += old.y;
+    });
   }
   __device__ void multiply_by(float (&d)[2][4], const Left<float>& a, int row, int column) const {
     multiply(d, a, right(all, row, column));
@@ -362,10 +380,11 @@ template <int Threads, class T, int Width>
 __device__ inline void copy_rows(const Tile<T, Width>& to, const T* x, int64_t apart, int first,
                                  int rows, int width, const uint8_t* hidden = nullptr) {
   constexpr int V = pack_size<T>, pieces = Tile<T, Width>::pieces;
-#pragma unroll
+  int thread = int(threadIdx.x);
+  asm volatile("" : "+r"(thread));  // addresses are not kept over a loop: there are too many
+#pragma unroll 4
   for (int i = 0; i < 64 * pieces / Threads; ++i) {
-    const int c = i * Threads + int(threadIdx.x), r = c / pieces, column = c % pieces * V,
-              row = first + r;
+    const int c = i * Threads + thread, r = c / pieces, column = c % pieces * V, row = first + r;
     const bool there = row >= 0 && row < rows && column < width && !(hidden && hidden[row]);
     ptx::copy16(ptx::shared_address(to.at(r, column)), there ? x + row * apart + column : x, there);
   }

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
   using Part = State<T, JF, ND>;
   extern __shared__ __align__(1024) char memory[];
   const Sizes& size = a.size;
-  const Place p;
+  Place p;
   const int b = int(blockIdx.x) / size.heads, h = int(blockIdx.x) % size.heads,
             per_group = size.heads / size.groups, kh = h / per_group, unit = b * size.groups + kh,
             segment = int(blockIdx.y), begin = segment * size.per_segment,
@@ -63,14 +63,15 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
 
   load(begin, 0);
   Part state;
-  if (a.before.data) state.load(p, a.before.at(unit, segment), size.f, size.dv);
-  if (outputs) state.share(p, shared_state, z);
+  state.begin(p, a.before.data ? a.before.at(unit, segment) : nullptr, size.f, size.dv,
+              shared_state, z, outputs);
   ptx::wait<0>();
   __syncthreads();
 #pragma unroll 1
   for (int c = begin; c < end; ++c) {
     const int stage = Here::stages == 2 ? (c - begin) % 2 : 0;
     if (Here::stages == 2 && c + 1 < end) load(c + 1, stage ^ 1);
+    p.renew();
     const Tile<T, 64 * JF> q{tile(stage, 0)}, k{tile(stage, Here::wide)};
     const Tile<T, 64 * ND> v{tile(stage, 2 * Here::wide)};
     if (outputs) {
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
 #pragma unroll
       for (int y = 0; y < ND; ++y) store_sums(rows, out[y], by, Part::column(p, 2 * y), size.dv);
     }
-    if (keys) state.add_keys(p, k, v);
+    if (keys) state.add_keys(p, k, v, shared_state, z);
     if (c + 1 == end) break;
     __syncthreads();  // the state and, where there is one stage, the chunk have been read
     if (outputs && keys) state.share(p, shared_state, z);
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
     __syncthreads();
   }
   if (a.after.data && h % per_group == 0)
-    state.store(p, a.after.at(unit, segment), size.f, size.dv);
+    state.store(p, shared_state, z, a.after.at(unit, segment), size.f, size.dv);
 }
 
 /// sums [units, segments, size]
@@ -211,7 +212,7 @@ bool serves_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v) 
   if (type != f32 && type != bf16) return false;
   const int64_t whole = 16 / item_size(type), f = q.size(3), dv = v.size(3);
   return q.numel() > 0 && k.numel() > 0 && v.numel() > 0 && f % whole == 0 && dv % whole == 0 &&
-         dv <= 128 && (f <= 128 || (f <= 256 && dv <= 64 && type == bf16)) &&
+         dv <= 128 && (f <= 128 || (f <= 256 && dv <= 64)) &&
          std::max(q.size(2), k.size(2)) < int64_t(1) << 30 &&
          q.size(0) * q.size(1) < int64_t(1) << 16;
 }

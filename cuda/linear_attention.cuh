@@ -57,66 +57,105 @@ constexpr int steps_at_once = sizeof(T) == 2 && blocks <= 2 ? 2 : 1;
 /// A warp's part of the state, features up to 64 JF, columns up to 64 ND.
 template <class T, int JF, int ND>
 struct State {
-  float s[JF][2 * ND][2][4] = {};
-  float z[JF][2] = {};
+  // Where registers do not suffice it is in the tile alone, and changes between barriers.
+  static constexpr bool in_tile = sizeof(T) == 4 && JF == 4;
+  static constexpr int kept = in_tile ? 1 : JF;
+  using Tile64 = WideTile<T, 64 * ND>;
+  float s[kept][2 * ND][2][4];
+  float z[kept][2];
 
   __device__ static int feature(const Place& p, int j) { return 16 * (p.slab + 4 * j); }
   __device__ static int column(const Place& p, int c) { return 32 * ND * p.side + 16 * c; }
 
-  /// f(j, h, s, feature, column) and f of z, with column dv, by one lane.
+  /// f(number, feature, column) of a block of the state; columns below dv, features below f.
+  template <class D, class F>
+  __device__ static void each(const Place& p, int j, int c, int f, int dv, D& d, F visit) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int row = feature(p, j) + p.row + i % 4 / 2 * 8,
+                at = column(p, c) + i / 4 * 8 + p.column + i % 2;
+      if (row < f && at < dv) visit(d[i / 4][i % 4], row, at);
+    }
+  }
+  /// f(j, h, feature) of z.
   template <class F>
-  __device__ void each(const Place& p, int f, int dv, F visit) {
+  __device__ static void each_sum(const Place& p, F visit) {
 #pragma unroll
     for (int j = 0; j < JF; ++j)
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = feature(p, j) + p.row + 8 * h;
-        if (row >= f) continue;
-#pragma unroll
-        for (int c = 0; c < 2 * ND; ++c)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int at = column(p, c) + i / 2 * 8 + p.column + i % 2;
-            if (at < dv) visit(s[j][c][i / 2][2 * h + i % 2], row, at);
-          }
-      }
+      for (int h = 0; h < 2; ++h) visit(j, h, feature(p, j) + p.row + 8 * h);
   }
-  __device__ void load(const Place& p, const float* from, int f, int dv) {
-    each(p, f, dv, [&](float& x, int row, int at) { x = from[row * (dv + 1) + at]; });
+  __device__ static bool owns_sums(const Place& p) { return p.side == 0 && p.column == 0; }
+
+  /// From memory, or 0 where `from` is null; into shared memory, too, where something reads it.
+  __device__ void begin(const Place& p, const float* from, int f, int dv, const Tile64& tile,
+                        float* sums, bool shares) {
 #pragma unroll
     for (int j = 0; j < JF; ++j)
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = feature(p, j) + p.row + 8 * h;
-        if (row < f) z[j][h] = from[row * (dv + 1) + dv];
+      for (int c = 0; c < 2 * ND; ++c) {
+        float d[2][4] = {};
+        if (from)
+          each(p, j, c, f, dv, d,
+               [&](float& x, int row, int at) { x = from[row * (dv + 1) + at]; });
+        if constexpr (in_tile)
+          tile.write(feature(p, j), column(p, c), d);
+        else
+#pragma unroll
+          for (int i = 0; i < 8; ++i) s[j][c][i / 4][i % 4] = d[i / 4][i % 4];
       }
+    each_sum(p, [&](int j, int h, int row) {
+      const float x = from && row < f ? from[row * (dv + 1) + dv] : 0;
+      if constexpr (!in_tile)
+        z[j][h] = x;
+      else if (owns_sums(p))
+        sums[row] = x;
+    });
+    if (shares) share(p, tile, sums);
   }
-  __device__ void store(const Place& p, float* to, int f, int dv) {
-    each(p, f, dv, [&](float& x, int row, int at) { to[row * (dv + 1) + at] = x; });
+  __device__ void store(const Place& p, const Tile64& tile, const float* sums, float* to, int f,
+                        int dv) const {
 #pragma unroll
     for (int j = 0; j < JF; ++j)
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = feature(p, j) + p.row + 8 * h;
-        if (row < f && p.side == 0 && p.column == 0) to[row * (dv + 1) + dv] = z[j][h];
+      for (int c = 0; c < 2 * ND; ++c) {
+        const auto put = [&](const float& x, int row, int at) { to[row * (dv + 1) + at] = x; };
+        if constexpr (in_tile) {
+          float d[2][4] = {};
+          tile.add_to(d, feature(p, j), column(p, c));
+          each(p, j, c, f, dv, d, put);
+        } else {
+          each(p, j, c, f, dv, s[j][c], put);
+        }
       }
+    each_sum(p, [&](int j, int h, int row) {
+      if (row >= f || !owns_sums(p)) return;
+      if constexpr (in_tile)
+        to[row * (dv + 1) + dv] = sums[row];
+      else
+        to[row * (dv + 1) + dv] = z[j][h];
+    });
   }
-  __device__ void share(const Place& p, const WideTile<T, 64 * ND>& tile, float* sums) const {
+  /// Puts it into shared memory, where it is not anyway.
+  __device__ void share(const Place& p, const Tile64& tile, float* sums) const {
+    if constexpr (!in_tile) {
 #pragma unroll
-    for (int j = 0; j < JF; ++j) {
+      for (int j = 0; j < JF; ++j)
 #pragma unroll
-      for (int c = 0; c < 2 * ND; ++c) tile.write(feature(p, j), column(p, c), s[j][c]);
-      if (p.side == 0 && p.column == 0)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) sums[feature(p, j) + p.row + 8 * h] = z[j][h];
+        for (int c = 0; c < 2 * ND; ++c) tile.write(feature(p, j), column(p, c), s[j][c]);
+      each_sum(p, [&](int j, int h, int row) {
+        if (owns_sums(p)) sums[row] = z[j][h];
+      });
     }
   }
   /// Adds what a chunk brings: left(j, x) gives the operand of features j and positions 16 x …,
   /// whose right operands are rows of `values`; its numbers of row h go into z by way of
-  /// part(h, x, …), as Left::values has them.
+  /// part(h, x, …), as Left::values has them. In the tile: when all have read it.
   template <class F, class G>
-  __device__ void add(const Place& p, const Tile<T, 64 * ND>& values, F left, G part) {
+  __device__ void add(const Place& p, const Tile<T, 64 * ND>& values, const Tile64& tile,
+                      float* sums, F left, G part) {
     constexpr int steps = steps_at_once<T, JF * ND>, together = steps == 2 ? 2 * ND : 1;
+    if constexpr (in_tile) __syncthreads();
 #pragma unroll
     for (int j = 0; j < JF; ++j)
 #pragma unroll
@@ -134,18 +173,28 @@ struct State {
         }
 #pragma unroll
         for (int c = 0; c < together; ++c)
+          if constexpr (in_tile)
+            tile.add(feature(p, j), column(p, c0 + c), sum[c]);
+          else
 #pragma unroll
-          for (int i = 0; i < 8; ++i) s[j][c0 + c][i / 4][i % 4] += sum[c][i / 4][i % 4];
+            for (int i = 0; i < 8; ++i) s[j][c0 + c][i / 4][i % 4] += sum[c][i / 4][i % 4];
         if (c0 == 0)
 #pragma unroll
-          for (int h = 0; h < 2; ++h) z[j][h] += row_sum(more[h]);
+          for (int h = 0; h < 2; ++h) {
+            const float x = row_sum(more[h]);
+            if constexpr (!in_tile)
+              z[j][h] += x;
+            else if (owns_sums(p))
+              sums[feature(p, j) + p.row + 8 * h] += x;
+          }
       }
   }
   /// The same of keys.
   __device__ void add_keys(const Place& p, const Tile<T, 64 * JF>& keys,
-                           const Tile<T, 64 * ND>& values) {
+                           const Tile<T, 64 * ND>& values, const Tile64& tile, float* sums) {
     add(
-        p, values, [&](int j, int x) { return left_turned(keys, 16 * x, feature(p, j)); },
+        p, values, tile, sums,
+        [&](int j, int x) { return left_turned(keys, 16 * x, feature(p, j)); },
         [](const Left<T>& a, int, int h, int i) {
           const float2 two = a.values(h, i);
           return two.x + two.y;
@@ -204,10 +253,7 @@ void with_widths(int64_t f, int64_t dv, F go) {
   using Two = std::integral_constant<int, 2>;
   using Four = std::integral_constant<int, 4>;
   if (dv > 64) return f > 64 ? go(Two(), Two()) : go(One(), Two());
-  if constexpr (sizeof(T) == 2) {
-    if (f > 128) return go(Four(), One());
-  }
-  f > 64 ? go(Two(), One()) : go(One(), One());
+  f > 128 ? go(Four(), One()) : f > 64 ? go(Two(), One()) : go(One(), One());
 }
 
 /// f of the type's tag, f32 or bf16.

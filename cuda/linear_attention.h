@@ -6,7 +6,7 @@
 namespace stretto::cuda {
 
 /// Whether the functions below take q [B, H, M, F], k and v [B, G, N, Dv]: f32 or bf16, rows of
-/// whole pieces of 16 bytes, F up to 256 and Dv up to 64, or both up to 128, nothing empty.
+/// whole pieces of 16 bytes, F and Dv up to 128, or F up to 256 and Dv up to 64, nothing empty.
 STRETTO_KERNEL(bool serves_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v));
 
 struct LinearAttentionInputs {

@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
 
   load(begin, 0);
   Part state;
-  if (a.before.data) state.load(p, a.before.at(b * size.groups + kh, segment), size.f, size.dv);
-  state.share(p, shared_state, z);
+  state.begin(p, a.before.data ? a.before.at(b * size.groups + kh, segment) : nullptr, size.f,
+              size.dv, shared_state, z, true);
   ptx::wait<0>();
   __syncthreads();
 #pragma unroll 1
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
     const int stage = Here::stages == 2 ? (c - begin) % 2 : 0;
     if (Here::stages == 2 && c + 1 < end) load(c + 1, stage ^ 1);
     const Tiles<T, JF, ND> in(memory, stage);
-    if (unrolled == 1) p.renew();
+    p.renew();
     float by[2];
     T* rows[2];
 #pragma unroll
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
         }
 #pragma unroll
     for (int y = 0; y < JF; ++y) store_sums(rows, d[y], by, column(2 * y), size.f);
-    if (keys) state.add_keys(p, in.k, in.v);
+    if (keys) state.add_keys(p, in.k, in.v, shared_state, z);
     if (c + 1 == end) break;
     __syncthreads();
     if (keys) state.share(p, shared_state, z);
@@ -257,8 +257,8 @@ __global__ void __launch_bounds__(threads, 1)
   load(0, 0);
   keep_stat(0, stat_of(0));
   Part state;
-  if (a.before.data) state.load(p, a.before.at(int(blockIdx.x), segment), size.f, size.dv);
-  if (outputs) state.share(p, shared_state, z);
+  state.begin(p, a.before.data ? a.before.at(int(blockIdx.x), segment) : nullptr, size.f, size.dv,
+              shared_state, z, outputs);
   ptx::wait<0>();
   __syncthreads();
   float dkey[JF][2][2][4] = {}, dvalue[ND][2][2][4] = {};
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(threads, 1)
     if (Here::stages == 2 && more) load(step + 1, stage ^ 1);
     const float next_stat = more ? stat_of(step + 1) : 0;
     const Tiles<T, JF, ND> in(memory, stage);
-    if (unrolled == 1) p.renew();
+    p.renew();
     const float* const r = stats + step % 2 * 2 * chunk;
     const auto of_queries = [&](const float* x, int y, int j) {
       return *reinterpret_cast<const float2*>(x + 16 * y + 8 * j + p.column);
@@ -375,7 +375,7 @@ __global__ void __launch_bounds__(threads, 1)
     }
     if (queries)
       state.add(
-          p, in.g,
+          p, in.g, shared_state, z,
           [&](int j, int x) {
             const Left<T> mine = left_turned(in.q, 16 * x, Part::feature(p, j));
             Wide<T> scaled;
@@ -398,7 +398,8 @@ __global__ void __launch_bounds__(threads, 1)
     ptx::wait<0>();
     __syncthreads();
   }
-  if (a.after.data) state.store(p, a.after.at(int(blockIdx.x), segment), size.f, size.dv);
+  if (a.after.data)
+    state.store(p, shared_state, z, a.after.at(int(blockIdx.x), segment), size.f, size.dv);
 }
 
 constexpr const char* op = "linear_attention_backward";

@@ -139,15 +139,17 @@ TEST_CASE("linear attention on CUDA: widths", "[cuda]") {
                      .dv = dv,
                      .causal = causal},
                     t);
-  for (const bool causal : {true, false})
-    check_setup({.heads = 1,
-                 .key_heads = 1,
-                 .queries = 100,
-                 .keys = 130,
-                 .f = 200,
-                 .dv = 64,
-                 .causal = causal},
-                bf16);
+  for (const DType t : {f32, bf16})
+    for (const bool causal : {true, false})
+      check_setup({.heads = 2,
+                   .key_heads = 1,
+                   .queries = 100,
+                   .keys = 130,
+                   .f = 200,
+                   .dv = 64,
+                   .causal = causal,
+                   .state = true},
+                  t);
 }
 
 TEST_CASE("linear attention on CUDA: segments of few heads", "[cuda]") {
