@@ -1,5 +1,6 @@
 // Feature maps of linear attention on CUDA: random features and elu + 1, against the CPU.
 #include <cstdlib>
+#include <functional>
 #include <limits>
 
 #include "autograd/tape.h"
@@ -7,6 +8,7 @@
 #include "ops/attention/random_features.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
+#include "ops/reduce.h"
 #include "tests/cuda/gpu.h"
 
 using namespace stretto;
@@ -40,6 +42,7 @@ void check_setup(const Setup& s, DType t) {
            int(s.stabiliser), s.by_layer ? ", by layer" : ""));
   Tensor x = noise({2, s.length, s.heads, s.d}, 1, t).transpose(1, 2);
   if (!s.by_layer) x = x.contiguous();
+  x.slice(2, 0, 1).fill_(0);  // all of its u are largest
   const Tensor projection = noise({s.w, s.d}, 2) * (s.stabiliser == Stabiliser::bound ? 1.5 : 1.0);
   const auto map = [&](Form form, const Tensor& w) {
     return [=](const Tensor& in) {
@@ -123,6 +126,27 @@ TEST_CASE("random features on CUDA: a NaN stays in its row, others are composed"
   const Tensor fused = random_features(there, w, {});
   CHECK(!same_values(composed, fused));
   check_close(composed.to(cpu), fused, [&](size_t) { return 1e-5; });
+}
+
+TEST_CASE("features on CUDA: gradients of gradients", "[cuda]") {
+  NEEDS_GPU();
+  const auto check_twice = [](const std::function<Tensor(const Tensor&)>& f) {
+    const auto twice = [&](DType t, Device device) {
+      const Tensor x = noise({1, 2, 5, 8}, 1).to(t).to(device).set_requires_grad();
+      const Tensor first = grad({sum(square(f(x)))}, {x}, {}, {.create_graph = true})[0];
+      return grad({sum(square(first))}, {x})[0];
+    };
+    const Tensor expected = twice(f64, cpu), actual = twice(f32, gpu);
+    const double scale = max(abs(expected)).item();
+    check_close(expected, actual, [&](size_t) { return 1e-5 * scale; });
+  };
+  check_twice([](const Tensor& x) { return elu_features(x); });
+  for (const Kind kind : {Kind::positive, Kind::hyperbolic})
+    for (const Stabiliser stabiliser : {Stabiliser::none, Stabiliser::own_max, Stabiliser::bound})
+      check_twice([=](const Tensor& x) {
+        const Tensor w = (noise({8, 8}, 2) * 0.5).to(x.dtype()).to(x.device());
+        return random_features(x, w, {.kind = kind, .stabiliser = stabiliser, .form = Form::fused});
+      });
 }
 
 TEST_CASE("elu features on CUDA are the CPU's", "[cuda]") {

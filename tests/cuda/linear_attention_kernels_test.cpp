@@ -6,6 +6,7 @@
 #include "ops/attention/linear_attention.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
+#include "ops/reduce.h"
 #include "tests/cuda/gpu.h"
 
 using namespace stretto;
@@ -187,6 +188,54 @@ TEST_CASE("linear attention on CUDA: a state before and after, and its gradients
                    .state = true},
                   t);
     }
+}
+
+TEST_CASE("linear attention on CUDA: gradients of gradients", "[cuda]") {
+  NEEDS_GPU();
+  for (const bool has_state : {false, true}) {
+    const Setup s{.heads = 2,
+                  .key_heads = 1,
+                  .queries = 9,
+                  .keys = 12,
+                  .f = 8,
+                  .dv = 8,
+                  .padded = 5,
+                  .eps = 0.1,
+                  .state = has_state};
+    const Call call(s, f32);
+    const auto twice = [&](DType t, Device device) {
+      Tensors in{call.q.to(t).to(device), call.k.to(t).to(device), call.v.to(t).to(device)};
+      if (has_state) in.push_back(call.sums.to(t).to(device));
+      for (const Tensor& x : in) x.set_requires_grad();
+      LinearAttentionOptions o = call.options;
+      o.mask.key_padding = o.mask.key_padding.to(device);
+      LinearState state{.sums = has_state ? in[3] : Tensor(), .length = 1};
+      const Tensor y = has_state ? linear_attention(in[0], in[1], in[2], state, o)
+                                 : linear_attention(in[0], in[1], in[2], o);
+      const Tensors first = grad({sum(square(y))}, in, {}, {.create_graph = true});
+      Tensor total = sum(square(first[0]));
+      for (size_t i = 1; i < first.size(); ++i) total = total + sum(square(first[i]));
+      return grad({total}, in);
+    };
+    const Tensors expected = twice(f64, cpu), actual = twice(f32, gpu);
+    for (size_t i = 0; i < expected.size(); ++i) CHECK(error(expected[i], actual[i]) <= 1e-5);
+  }
+}
+
+TEST_CASE("linear attention on CUDA: memory grows with the length alone", "[cuda]") {
+  NEEDS_GPU();
+  const auto peak = [](int64_t length) {
+    const Call call(
+        {.heads = 1, .key_heads = 1, .queries = length, .keys = length, .f = 8, .dv = 8}, f32);
+    gpu_bytes();  // with what the first product takes for good
+    reset_peak_memory(gpu);
+    const int64_t before = memory_stats(gpu).live;
+    call.results(Form::fused, f32, gpu);
+    return memory_stats(gpu).peak - before;
+  };
+  // q, k, v, y, their gradients and that of y: 9 numbers of 4 bytes of 8, and the sums of segments.
+  CHECK(peak(2048) <= 2048 * 400);
+  CHECK(peak(2048) <= 2.1 * double(peak(1024)));
 }
 
 TEST_CASE("linear attention on CUDA: token by token as all at once", "[cuda]") {
