@@ -15,7 +15,7 @@ constexpr RandomKey code_key{.seed = 5, .stream = 8}, gate_key{.seed = 5, .strea
 // Draws as the contract of a conv code's key has them: dimension (h, d) from (h·D + d)·2^40 on,
 // positions in order, R for each.
 Tensor conv_draws(const SpeSetup& s, int64_t n1, int64_t n2) {
-  const Tensor z = empty({s.heads, s.d, s.r, n1, n2}, {.dtype = f64});
+  const Tensor z = empty({s.heads, s.d, s.r, n1, n2}, {.dtype = f64, .device = cpu});
   std::vector<float> values(size_t(n1 * n2 * s.r));
   for (int64_t i = 0; i < s.heads * s.d; ++i) {
     normal_draws(code_key, i << 40, int64_t(values.size()), values.data());
@@ -146,7 +146,9 @@ SpePair SpeCall::operator()(SpeWay way, const Tensors& in) const {
   SpeCode c = code(in);
   if (way == SpeWay::kept) c = c.kept(end());
   if (way == SpeWay::kept_part) c = c.kept(end() - begin(), begin());
-  return spe(in[0], in[1], c, options(in, way == SpeWay::composed ? Form::composed : Form::fused));
+  // Not every code has kernels on CUDA.
+  const Form fused = in[0].device().is_cuda() ? Form::automatic : Form::fused;
+  return spe(in[0], in[1], c, options(in, way == SpeWay::composed ? Form::composed : fused));
 }
 
 int64_t SpeCall::first_query() const {
