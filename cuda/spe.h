@@ -11,4 +11,9 @@ namespace stretto::cuda {
 STRETTO_KERNEL(void fill_normal_rows(const Tensor& out, RandomKey key, int64_t apart, int64_t first,
                                      int64_t pitch));
 
+/// The same numbers with the rows' own order turned, out [N, R, rows, n], contiguous: (k, r, i, j)
+/// is draw k·apart + first + i·pitch + j·R + r.
+STRETTO_KERNEL(void fill_normal_columns(const Tensor& out, RandomKey key, int64_t apart,
+                                        int64_t first, int64_t pitch));
+
 }  // namespace stretto::cuda

@@ -274,9 +274,9 @@ class ConvRows : public SpeRows<T> {
 Tensor ConvSource::noise_in(Window w, const Tensor& like) const {
   const Shape shape{heads, d, w.ny, w.nx, realizations};
   if (like.device().is_cuda() && !given.defined()) {
-    const Tensor z = empty({heads * d, w.ny, w.nx * realizations}, options_of(like));
-    cuda::fill_normal_rows(z, key, draws_apart, first_draw(0, w.y0, w.x0), first_draw(0, 1, 0));
-    return z.view(shape).permute({0, 1, 4, 2, 3});
+    const Tensor z = empty({heads * d, realizations, w.ny, w.nx}, options_of(like));
+    cuda::fill_normal_columns(z, key, draws_apart, first_draw(0, w.y0, w.x0), first_draw(0, 1, 0));
+    return z.view({heads, d, realizations, w.ny, w.nx});
   }
   const Tensor z = empty(shape, {.dtype = like.dtype(), .device = cpu});
   const auto read = [&](auto* to) {

@@ -39,6 +39,25 @@ TEST_CASE("rows of normal draws have the CPU's bits, wherever a row begins", "[c
           }
 }
 
+TEST_CASE("columns of normal draws are the rows', turned", "[cuda]") {
+  NEEDS_GPU();
+  const RandomKey key{5, 8};
+  for (const DType t : {f32, f64})
+    for (const int64_t r : {1, 3, 8, 64, 1800})
+      for (const int64_t rows : {1, 3})
+        for (const int64_t n : {1, 32, 45})
+          for (const int64_t first : {0, 1, 1023}) {
+            CAPTURE(name(t), r, rows, n, first);
+            const int64_t apart = (int64_t(1) << 40) + 2, pitch = n * r + 5;
+            const Tensor out = empty({2, r, rows, n}, {.dtype = t, .device = gpu});
+            const Tensor by_row = empty({2, rows, n * r}, {.dtype = t, .device = gpu});
+            cuda::fill_normal_columns(out, key, apart, first, pitch);
+            cuda::fill_normal_rows(by_row, key, apart, first, pitch);
+            check_equal(by_row.to(cpu).view({2, rows, n, r}).permute({0, 3, 1, 2}).contiguous(),
+                        out);
+          }
+}
+
 TEST_CASE("rows of normal draws beyond a launch's blocks are like the first", "[cuda][large]") {
   NEEDS_GPU();
   const RandomKey key{5, 7};
@@ -51,8 +70,10 @@ TEST_CASE("rows of normal draws beyond a launch's blocks are like the first", "[
 
 TEST_CASE("rows of normal draws: nothing to draw", "[cuda]") {
   NEEDS_GPU();
-  for (const Shape& shape : {Shape{0, 2, 3}, Shape{2, 0, 3}, Shape{2, 3, 0}})
+  for (const Shape& shape : {Shape{0, 2, 3}, Shape{2, 0, 3}, Shape{2, 3, 0}}) {
     cuda::fill_normal_rows(empty(shape, {.device = gpu}), {1, 2}, 8, 0, 4);
+    cuda::fill_normal_columns(empty(shape, {.device = gpu}).unsqueeze(1), {1, 2}, 8, 0, 4);
+  }
   synchronize(gpu);
 }
 
