@@ -16,6 +16,7 @@
 #include "nn/attention/feature_map.h"
 #include "nn/attention/key_value_cache.h"
 #include "nn/attention/linear_attention.h"
+#include "nn/distributed/process_group.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/feed_forward.h"

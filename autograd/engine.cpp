@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <mutex>
 
 #include "autograd/profile.h"
@@ -144,24 +145,67 @@ void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
     return;
   }
   g = run_hooks(entry, std::move(g));
-  const std::lock_guard lock(mutex_of(entry));
-  const std::shared_ptr<Tensor> kept = entry.grad.lock();
-  if (!kept) return;  // nobody is left who could ask for it
-  Tensor& sum = *kept;
-  if (!sum.defined()) {
-    // Others may hold g too; a gradient must be its owner's alone.
-    sum = g.unique() && g.is_contiguous() ? std::move(g) : g.clone();
-  } else if (!options.create_graph && !sum.requires_grad() && sum.is_contiguous()) {
-    sum.add_(g);  // handles that somebody holds stay the gradient
-  } else {
-    sum = accumulate(std::move(sum), g, options.create_graph).to(entry.dtype);
+  {
+    const std::lock_guard lock(mutex_of(entry));
+    const std::shared_ptr<Tensor> kept = entry.grad.lock();
+    if (!kept) return;  // nobody is left who could ask for it
+    Tensor& sum = *kept;
+    if (!sum.defined()) {
+      // Others may hold g too; a gradient must be its owner's alone.
+      sum = g.unique() && g.is_contiguous() ? std::move(g) : g.clone();
+    } else if (!options.create_graph && !sum.requires_grad() && sum.is_contiguous()) {
+      sum.add_(g);  // handles that somebody holds stay the gradient
+    } else {
+      sum = accumulate(std::move(sum), g, options.create_graph).to(entry.dtype);
+    }
   }
+  for (size_t i = 0; i < entry.accumulated.size(); ++i) {
+    const auto hook = entry.accumulated[i];
+    (*hook)();
+  }
+}
+
+// Nodes are visited by falling number, so a leaf's gradient is whole after the lowest that has it
+// as an input. What functions under checkpoint() read is not among the inputs.
+void Engine::find_waiting_leaves() {
+  std::vector<const Node*> below;
+  std::unordered_set<const Node*> seen;
+  for (const auto& [node, grads] : pending_)
+    if (seen.insert(node).second) below.push_back(node);
+  std::unordered_map<TapeEntry*, size_t> places;
+  uint64_t unseen = UINT64_MAX;
+  for (size_t i = 0; i < below.size(); ++i) {
+    if (std::strcmp(below[i]->op, "checkpoint") == 0) unseen = std::min(unseen, below[i]->number);
+    for (const auto& entry : below[i]->inputs) {
+      if (!entry) continue;
+      if (entry->node) {
+        if (seen.insert(entry->node.get()).second) below.push_back(entry->node.get());
+      } else if (!entry->accumulated.empty()) {
+        const auto [place, fresh] = places.try_emplace(entry.get(), waiting_.size());
+        if (fresh) waiting_.push_back({UINT64_MAX, entry});
+        uint64_t& number = waiting_[place->second].number;
+        number = std::min(number, below[i]->number);
+      }
+    }
+  }
+  for (Waiting& w : waiting_) w.number = std::min(w.number, unseen);
+  std::stable_sort(waiting_.begin(), waiting_.end(),
+                   [](const Waiting& a, const Waiting& b) { return a.number < b.number; });
+}
+
+// Before the node of this number is visited.
+void Engine::finish_waiting_leaves(uint64_t next) {
+  for (; !waiting_.empty() && waiting_.back().number > next; waiting_.pop_back())
+    if (auto it = leaves_.find(waiting_.back().leaf.get()); it != leaves_.end())
+      finish_leaf(*waiting_.back().leaf, std::exchange(it->second, {}));
 }
 
 void Engine::run() {
   const GradMode mode(options.create_graph);
+  if (any_leaf_hooks && !outer && !capture) find_waiting_leaves();
   while (!queue_.empty()) {
     const std::shared_ptr<Node> node = queue_.top();
+    finish_waiting_leaves(node->number);
     queue_.pop();
     Tensors grads = std::move(pending_[node.get()]);
     pending_.erase(node.get());

@@ -2,6 +2,7 @@
 // reached after all its consumers, without recursion and in one fixed order.
 #pragma once
 
+#include <atomic>
 #include <queue>
 #include <unordered_map>
 #include <unordered_set>
@@ -30,6 +31,9 @@ struct Engine {
   /// captured here, as if they were its own.
   Engine* outer = nullptr;
 
+  /// Whether some leaf has hooks that wait for its whole gradient: passes look for them then.
+  static inline std::atomic<bool> any_leaf_hooks = false;
+
   void start(const char* op, const Tensors& outputs, const Tensors& gradients);
   void run();
 
@@ -52,6 +56,8 @@ struct Engine {
   void send(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tensor& g);
   void finish_leaf(TapeEntry& entry, Tensor g);
+  void find_waiting_leaves();
+  void finish_waiting_leaves(uint64_t next);
 
   bool keeps_to_ways_ = false;
   std::unordered_set<const Node*> ways_;
@@ -60,6 +66,13 @@ struct Engine {
   // A leaf's hooks see the sum of a pass; all of it arrives before the pass ends.
   std::vector<std::shared_ptr<TapeEntry>> leaf_order_;
   std::unordered_map<TapeEntry*, Tensor> leaves_;
+  // Leaves with hooks for a whole gradient, which is there when no node from `number` on is left:
+  // the last of them to be visited first.
+  struct Waiting {
+    uint64_t number;
+    std::shared_ptr<TapeEntry> leaf;
+  };
+  std::vector<Waiting> waiting_;
 };
 
 }  // namespace stretto

@@ -227,6 +227,13 @@ Tensor Tensor::set_requires_grad(bool value) const {
   return *this;
 }
 
+void Tensor::register_post_accumulate_grad_hook(std::function<void()> hook) const {
+  check(requires_grad() && is_leaf(), "register_post_accumulate_grad_hook",
+        "for leaves that require a gradient");
+  tape()->accumulated.push_back(std::make_shared<const std::function<void()>>(std::move(hook)));
+  Engine::any_leaf_hooks = true;
+}
+
 Tensor Tensor::grad() const { return gradient() ? *gradient() : Tensor(); }
 
 void Tensor::set_grad(const Tensor& gradient) const {

@@ -193,7 +193,8 @@ struct TapeEntry {
   DType dtype = f32;
   using Hook = std::function<Tensor(const Tensor&)>;
   std::vector<std::shared_ptr<Hook>> hooks;
-  std::shared_ptr<const std::function<Tensor()>> again;  // make_again
+  std::vector<std::shared_ptr<const std::function<void()>>> accumulated;  // hooks of a leaf
+  std::shared_ptr<const std::function<Tensor()>> again;                   // make_again
 };
 
 template <class F>

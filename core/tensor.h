@@ -6,6 +6,7 @@
 // that code reads x.transpose(0, 1) and loss.backward(), and defined in the folder named.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -118,6 +119,10 @@ class Tensor {
   /// registers runs from the next gradient on.
   template <class F>
   void register_hook(F hook) const;  // autograd/tape.h
+  /// Of a leaf: calls `hook` when a backward pass has added all that it has for grad(), while the
+  /// pass goes on, so that the gradient can be used, or sent away, meanwhile. Parameters that a
+  /// function under checkpoint() reads are completed after the last such function.
+  void register_post_accumulate_grad_hook(std::function<void()> hook) const;
 
   /// From now on this tensor, through every handle to it, is `other`'s data: storage, shape and
   /// dtype [autograd]. For leaves; its gradient is dropped. Module::to and loading use it.

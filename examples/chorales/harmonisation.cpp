@@ -4,6 +4,7 @@
 
 #include "examples/chorales/chorale_training.h"
 #include "examples/common/interrupt.h"
+#include "nn/distributed/process_group.h"
 #include "nn/models/beam_search.h"
 #include "nn/training/evaluate.h"
 #include "ops/create.h"
@@ -72,13 +73,17 @@ Tensor loss_of(const nn::SequenceToSequence& model, const HarmonyBatch& b,
 double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& pieces,
                     int64_t length, int64_t stride, int64_t batch) {
   const nn::EvalMode guard(model);
-  nn::LossSum sum;
+  nn::BatchSums sums(2);
   scoring_batches(pieces, 4 * length, 4 * stride, batch, [&](const nn::Batch& four_voices) {
     check_interrupt();
+    if (!sums.next()) return;
     const HarmonyBatch b = harmony_batch(four_voices);
+    nn::LossSum sum;
     sum.add(loss_of(model, b, {.reduction = Reduction::none}), b.targets);
+    sums.add({sum.loss, double(sum.tokens)});
   });
-  return sum.mean();
+  const std::vector<double> total = sums.total();
+  return total[0] / total[1];
 }
 
 HarmonyTraining::HarmonyTraining(const HarmonySettings& s, std::vector<Chorale> pieces,
@@ -88,11 +93,15 @@ HarmonyTraining::HarmonyTraining(const HarmonySettings& s, std::vector<Chorale> 
       pieces_(std::move(pieces)) {}
 
 Tensor HarmonyTraining::loss(int64_t step) {
-  const Tensors b = trainer.fed(step, [this](int64_t i) {
-    const HarmonyBatch batch = harmony_batch(training_batch(
-        pieces_, {settings.batch, 4 * settings.length, int(settings.transpose)}, settings.seed, i));
-    return Tensors{batch.soprano, batch.padding, batch.inputs, batch.targets};
-  });
+  const Tensors b = trainer.fed(
+      step,
+      [this](int64_t i) {
+        const HarmonyBatch batch = harmony_batch(
+            training_batch(pieces_, {settings.batch, 4 * settings.length, int(settings.transpose)},
+                           settings.seed, i));
+        return Tensors{batch.soprano, batch.padding, batch.inputs, batch.targets};
+      },
+      3);
   return loss_of(model, {b[0], b[1], b[2], b[3]}, {.label_smoothing = settings.label_smoothing});
 }
 

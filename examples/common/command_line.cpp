@@ -15,7 +15,9 @@
 #include "core/gemm/gemm.h"
 #include "core/version.h"
 #include "examples/common/error.h"
+#include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
+#include "nn/distributed/process_group.h"
 
 namespace stretto::examples {
 namespace {
@@ -28,6 +30,14 @@ void open_standard_streams() {
 }
 
 int complain(const std::string& name, std::string message, int code) {
+  // What all of mpirun's processes have to say is said once: mpirun ends them with the first.
+  if (const int rank = nn::rank_of_mpirun(); rank > 0) {
+    for (int i = 0; i < 100; ++i) {
+      if (interrupted()) return code;
+      ::usleep(100'000);
+    }
+    message = str("process ", rank, ": ", message);
+  }
   // What a file says must not move the cursor of a terminal.
   const auto controls = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
   std::replace_if(message.begin(), message.end(), controls, ' ');
@@ -116,8 +126,12 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   running = &name;
   std::set_terminate(end_without_memory);
   std::cout << std::unitbuf;  // a signal may end the program at any line
+  const int rank = nn::rank_of_mpirun();
+  if (rank > 0) std::cout.rdbuf(nullptr);  // the first of mpirun's processes speaks for all
   try {
     const int code = parse_and_run(argc, argv, name, about, describe, run);
+    if (nn::started_by_mpirun()) nn::process_group().finish();
+    if (rank > 0) return code;
     if (std::cout.flush() || code != 0) return code;
     return complain(name, "cannot write to standard output", 1);
   } catch (const UsageError& e) {

@@ -7,6 +7,7 @@
 #include "examples/common/settings.h"
 #include "examples/lra/image.h"
 #include "examples/lra/text.h"
+#include "nn/distributed/process_group.h"
 #include "nn/training/evaluate.h"
 #include "ops/loss.h"
 #include "ops/reduce.h"
@@ -76,20 +77,25 @@ LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most) {
   const nn::EvalMode guard(model);
   const int64_t n = most > 0 ? std::min(most, data.size()) : data.size();
-  LraScore score;
+  nn::BatchSums sums(2);
   for (int64_t at = 0; at < n; at += settings.batch) {
     check_interrupt();
+    if (!sums.next()) continue;
     std::vector<int64_t> rows(size_t(std::min(settings.batch, n - at)));
     std::iota(rows.begin(), rows.end(), at);
     const SequenceBatch batch = make_batch(data, rows, settings.padded_length());
     const Tensor y = logits(model, batch);
-    score.loss +=
-        cross_entropy(y, batch.labels.to(y.device()), {.reduction = Reduction::sum}).item() /
-        double(n);
+    const double loss =
+        cross_entropy(y, batch.labels.to(y.device()), {.reduction = Reduction::sum}).item();
     const std::vector<int64_t> answers = argmax(y, 1).to_vector<int64_t>();
-    for (size_t i = 0; i < rows.size(); ++i)
-      score.accuracy.correct += answers[i] == data.labels[size_t(rows[i])];
+    int64_t correct = 0;
+    for (size_t i = 0; i < rows.size(); ++i) correct += answers[i] == data.labels[size_t(rows[i])];
+    sums.add({loss / double(n), double(correct)});
   }
+  const std::vector<double> total = sums.total();
+  LraScore score;
+  score.loss = total[0];
+  score.accuracy.correct = int64_t(total[1]);
   score.accuracy.total = n;
   return score;
 }

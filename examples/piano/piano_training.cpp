@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "examples/common/interrupt.h"
+#include "nn/distributed/process_group.h"
 #include "nn/training/evaluate.h"
 #include "ops/loss.h"
 
@@ -14,17 +15,20 @@ std::vector<double> loss_by_position(nn::LanguageModel& model,
                                      int64_t batch) {
   const nn::EvalMode guard(model);
   const int64_t n = int64_t(windows.size());
-  std::vector<double> losses(size_t(length), 0);
+  nn::BatchSums sums{size_t(length)};
   for (int64_t at = 0; at < n; at += batch) {
     check_interrupt();
+    if (!sums.next()) continue;
     const nn::Batch b =
         window_batch(windows, at, std::min(batch, n - at), length).to(model.device());
     const std::vector<double> all =
         cross_entropy(model(b.inputs), b.targets, {.reduction = Reduction::none})
             .to_vector<double>();
+    std::vector<double> losses(size_t(length), 0);
     for (size_t i = 0; i < all.size(); ++i) losses[i % size_t(length)] += all[i] / double(n);
+    sums.add(losses);
   }
-  return losses;
+  return sums.total();
 }
 
 double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last) {

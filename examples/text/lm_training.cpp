@@ -1,7 +1,11 @@
 #include "examples/text/lm_training.h"
 
+#include <algorithm>
+
 #include "examples/common/settings.h"
 #include "examples/training/fingerprint.h"
+#include "nn/distributed/part_sums.h"
+#include "ops/indexing.h"
 #include "ops/reduce.h"
 
 namespace stretto::examples {
@@ -39,25 +43,34 @@ LmTraining::LmTraining(const LmSettings& s, nn::Tokenizer tokenizer, nn::TokenSt
       tokenizer_(std::move(tokenizer)),
       segments_(std::move(train), s.batch, s.length) {
   trainer.options.after_step = [this](const nn::StepResult&) {
-    if (after_) memory_ = std::move(*after_);
-    after_.reset();
-    if (trainer.options.cuda_graph && memory_.length() == settings.memory) keep_in_place();
+    for (Remembered& part : parts_) {
+      if (part.after) part.memory = std::move(*part.after);
+      part.after.reset();
+    }
+    if (trainer.options.cuda_graph && remembered().memory.length() == settings.memory)
+      keep_in_place();
   };
   trainer.options.step_kind = [this](int64_t step) { return goes_on(step) ? 0 : -1; };
 }
 
-bool LmTraining::goes_on(int64_t step) const {
-  return !segments_.starts_epoch(step) && memory_.length() == settings.memory;
+LmTraining::Remembered& LmTraining::remembered() {
+  parts_.resize(size_t(trainer.part_count()));
+  return parts_[size_t(std::max<int64_t>(0, trainer.part() - trainer.first_part()))];
+}
+
+bool LmTraining::goes_on(int64_t step) {
+  return !segments_.starts_epoch(step) && remembered().memory.length() == settings.memory;
 }
 
 void LmTraining::keep_in_place() {
+  nn::TransformerXL::Memory& memory = remembered().memory;
   if (place_.empty()) {
-    for (const Tensor& m : memory_.layers) place_.push_back(m.clone());
+    for (const Tensor& m : memory.layers) place_.push_back(m.clone());
   } else {
     for (size_t i = 0; i < place_.size(); ++i)
-      if (!place_[i].same(memory_.layers[i])) place_[i].copy_(memory_.layers[i]);
+      if (!place_[i].same(memory.layers[i])) place_[i].copy_(memory.layers[i]);
   }
-  memory_.layers = place_;
+  memory.layers = place_;
 }
 
 Tensor LmTraining::loss(int64_t step) {
@@ -68,19 +81,24 @@ Tensor LmTraining::loss(int64_t step) {
     // A replay reads and writes one memory, of which backward gets a copy.
     keep_in_place();
     nn::TransformerXL::Memory memory;
-    for (const Tensor& m : memory_.layers) memory.layers.push_back(m.clone());
+    for (const Tensor& m : remembered().memory.layers) memory.layers.push_back(m.clone());
     Tensor loss = mean(model.nll(inputs, targets, &memory));
     for (size_t i = 0; i < place_.size(); ++i) place_[i].copy_(memory.layers[i]);
     return loss;
   }
-  after_ = segments_.starts_epoch(step) ? nn::TransformerXL::Memory() : memory_;
-  return mean(model.nll(inputs, targets, &*after_));
+  Remembered& own = remembered();
+  own.after = segments_.starts_epoch(step) ? nn::TransformerXL::Memory() : own.memory;
+  return mean(model.nll(inputs, targets, &*own.after));
 }
 
 void LmTraining::keep(nn::TrainingState& state) const {
   state.notes[vocabulary_note] = tokenizer_.to_note();
-  for (size_t i = 0; i < memory_.layers.size(); ++i)
-    state.tensors.push_back({"memory." + std::to_string(i), memory_.layers[i]});
+  if (parts_.empty()) return;
+  for (size_t i = 0; i < parts_[0].memory.layers.size(); ++i) {
+    Tensors rows;
+    for (const Remembered& part : parts_) rows.push_back(part.memory.layers[i]);
+    state.tensors.push_back({"memory." + std::to_string(i), nn::gather_rows(cat(rows, 0))});
+  }
 }
 
 void LmTraining::take(const nn::TrainingState& state, const std::string& path) {
@@ -100,7 +118,13 @@ void LmTraining::take(const nn::TrainingState& state, const std::string& path) {
   }
   require(good && (n > 0) == (settings.memory > 0 && state.step > 0),
           path + ": its memory is malformed");
-  memory_ = std::move(memory);
+  parts_.assign(size_t(trainer.part_count()), {});
+  const int64_t size = settings.batch / trainer.parts();
+  for (size_t part = 0; part < parts_.size(); ++part)
+    for (const Tensor& m : memory.layers) {
+      const int64_t begin = (trainer.first_part() + int64_t(part)) * size;
+      parts_[part].memory.layers.push_back(m.slice(0, begin, begin + size).contiguous());
+    }
 }
 
 nn::Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,

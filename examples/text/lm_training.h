@@ -31,14 +31,19 @@ class LmTraining : public ModelTraining<nn::TransformerXL, nn::Adam, LmSettings>
   void take(const nn::TrainingState& state, const std::string& path) override;
 
   // Whether the segment continues a full memory, so that steps are alike and can be replayed.
-  bool goes_on(int64_t step) const;
+  bool goes_on(int64_t step);
   void keep_in_place();
 
   nn::Tokenizer tokenizer_;
   const nn::OrderedSegments segments_;
-  nn::TransformerXL::Memory memory_;
-  std::optional<nn::TransformerXL::Memory> after_;  // the segment of the last loss, which counts
-                                                    // when the step is made
+  // Of each part of the batch that is this process's; of one that is not cut there is one.
+  struct Remembered {
+    nn::TransformerXL::Memory memory;
+    std::optional<nn::TransformerXL::Memory> after;  // the segment of the last loss, which counts
+                                                     // when the step is made
+  };
+  Remembered& remembered();
+  std::vector<Remembered> parts_;
   Tensors place_;  // where a full memory is kept for steps that are replayed
 };
 

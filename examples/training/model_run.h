@@ -30,6 +30,8 @@ class ModelRun : public TrainingRun {
   void make_training(Arguments&&... arguments) {
     as_usage([&] {
       training_.emplace(std::forward<Arguments>(arguments)...);
+      training_->cut_batches(run_.parts);
+      training_->trainer.options.shard_optimizer = run_.shard_optimizer;
       if (!run_.resume.empty()) training_->load(run_.resume);
     });
   }
@@ -56,6 +58,7 @@ class ModelRun : public TrainingRun {
   nn::Trainer& trainer() override { return training_->trainer; }
   Tensor loss(int64_t step) override { return training_->loss(step); }
   void save() override { training_->save(checkpoint()); }
+  Identity identity() override { return training_->identity(); }
 
   std::optional<Training> training_;
 

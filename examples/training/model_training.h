@@ -8,6 +8,8 @@
 
 #include "core/random.h"
 #include "examples/common/settings.h"
+#include "nn/distributed/process_group.h"
+#include "nn/files/digest.h"
 #include "nn/training/optim.h"
 #include "nn/training/trainer.h"
 
@@ -45,9 +47,33 @@ class ModelTraining {
     return trainer.step([&] { return loss(step()); }, progress);
   }
 
+  /// Batches are cut into so many parts; 0: one, or of mpirun's processes what divides the batch,
+  /// up to 8.
+  void cut_batches(int64_t parts) {
+    if (parts == 0 && nn::started_by_mpirun())
+      for (parts = 8; settings.batch % parts != 0;) parts /= 2;
+    trainer.options.parts = parts;
+  }
+
+  /// Settings, data and weights, by name.
+  std::vector<std::pair<std::string, std::string>> identity() const {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const auto& [name, value] : settings_to_notes(settings))
+      all.emplace_back(option_of(name), value);
+    nn::Digest weights;
+    for (const nn::NamedTensor& p : model.named_parameters()) {
+      const Tensor values = p.tensor.detach().to(Device()).contiguous();
+      weights.add(values.raw_data(), values.numel() * item_size(values.dtype()));
+    }
+    all.emplace_back("--parts", std::to_string(trainer.parts()));
+    all.emplace_back("the step", std::to_string(step()));
+    all.emplace_back("the data", data_.fingerprint.get());
+    all.emplace_back("the weights", weights.text());
+    return all;
+  }
+
   void save(const std::string& path) const {
-    nn::TrainingState state{.notes = settings_to_notes(settings)};
-    state.notes["data"] = data_.fingerprint.get();
+    nn::TrainingState state{.notes = notes()};
     keep(state);
     trainer.save(path, std::move(state));
   }
@@ -106,6 +132,11 @@ class ModelTraining {
   virtual void take(const nn::TrainingState&, const std::string& /*path*/) {}
 
  private:
+  nn::Metadata notes() const {
+    nn::Metadata all = settings_to_notes(settings);
+    all["data"] = data_.fingerprint.get();
+    return all;
+  }
   const Data data_;
 };
 

@@ -6,9 +6,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iomanip>
 #include <iostream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "autograd/tape.h"
@@ -18,6 +20,8 @@
 #include "core/storage.h"
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
+#include "nn/distributed/process_group.h"
+#include "nn/files/digest.h"
 
 namespace stretto::examples {
 namespace {
@@ -32,6 +36,7 @@ const std::map<std::string, Float32MatmulPrecision>& precisions() {
 
 void check(const RunOptions& o, int64_t steps) {
   require_range("--threads", o.threads, 0, 256);
+  require_range("--parts", o.parts, 0, 1 << 16);
   require_range("--save-every", o.save_every, 1, INT64_MAX);
   require_range("--evaluate-every", o.evaluate_every, 0, INT64_MAX);
   require_positive("--minutes", o.minutes);
@@ -73,6 +78,15 @@ void check_writable(const std::filesystem::path& folder, const std::vector<std::
   }
 }
 
+std::string digest_of_file(const std::string& path) {
+  nn::Digest digest;
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> block(1 << 20);
+  while (file.read(block.data(), int64_t(block.size())) || file.gcount() > 0)
+    digest.add(block.data(), file.gcount());
+  return digest.text();
+}
+
 }  // namespace
 
 void describe(CLI::App& app, RunOptions& o) {
@@ -82,7 +96,13 @@ void describe(CLI::App& app, RunOptions& o) {
       ->option_text("FILE");
   app.add_flag("--overwrite", o.overwrite, "Replace the checkpoint of an earlier run in --out");
   app.add_option("--minutes", o.minutes, "Train this long; the learning rate follows the clock");
-  app.add_option("--threads", o.threads, "Threads (0: all cores)");
+  app.add_option("--threads", o.threads, "Threads (0: all cores, or the share of a process)");
+  app.add_option(
+      "--parts", o.parts,
+      "Cut each batch into so many parts, which mpirun's processes share out (0: 8 under "
+      "mpirun, or what divides --batch; else 1)");
+  app.add_flag("--shard-optimizer", o.shard_optimizer,
+               "Each of mpirun's processes keeps its share of the optimiser's state");
   app.add_option("--device", o.device, "cpu, cuda or cuda:N");
   app.add_flag("--cuda-graph", o.cuda_graph, "On a GPU: each step as one launch");
   app.add_option("--matmul-precision", o.matmul_precision,
@@ -131,7 +151,12 @@ Device TrainingRun::use_device(int64_t steps, double least_bytes,
     return d;
   });
   if (device.is_cpu()) check_memory(least_bytes, smaller);
-  if (run_.threads > 0) set_num_threads(int(run_.threads));
+  const int others = nn::process_group().local_size();
+  if (run_.threads > 0) {
+    set_num_threads(int(run_.threads));
+  } else if (others > 1) {
+    set_num_threads(std::max(1, num_threads() / others));
+  }
   set_float32_matmul_precision(
       find_name(precisions(), "--matmul-precision", run_.matmul_precision));
   set_anomaly_detection(run_.anomaly);
@@ -175,8 +200,11 @@ int TrainingRun::operator()() {
   require(!run_.report_only || !run_.resume.empty(), "--evaluate: needs --resume FILE");
   install_interrupt_handlers();
   end_on_signal("Stopped before training.");
-  claim_folder();
+  const bool leads = nn::process_group().leads();
+  if (leads) claim_folder();
   prepare();
+  if (!run_.report_only) same_on_all();
+  if (!leads) return follow();
   open_folder();
   try {
     if (!run_.report_only) trainer().start_clock();
@@ -189,6 +217,7 @@ int TrainingRun::operator()() {
       }
     }
     end_on_signal(run_.report_only ? "Stopped." : stopped());
+    say_communication();
     report();
   } catch (const UsageError& e) {
     throw std::runtime_error(e.what());  // too late for "nothing was changed"
@@ -196,11 +225,50 @@ int TrainingRun::operator()() {
   return 0;
 }
 
+// Of a process that is not the first: its part of the training, and nothing to see of it.
+int TrainingRun::follow() {
+  if (run_.report_only) return 0;
+  trainer().start_clock();
+  ask_on_signal();
+  const bool done = train();
+  end_on_signal("");
+  return done ? 0 : interrupted_exit_code();
+}
+
+// Settings, data, weights and the program itself, as the first process has them.
+void TrainingRun::same_on_all() {
+  nn::ProcessGroup& group = nn::process_group();
+  if (group.size() == 1) return;
+  Identity mine = identity();
+  mine.emplace_back("the program", digest_of_file("/proc/self/exe"));
+  const std::vector<std::string> all = group.all_gather(nlohmann::json(mine).dump());
+  const Identity first = nlohmann::json::parse(all[0]);
+  for (size_t i = 1; i < all.size(); ++i) {
+    const Identity theirs = nlohmann::json::parse(all[i]);
+    for (size_t k = 0; k < first.size(); ++k)
+      require(k < theirs.size() && theirs[k] == first[k],
+              str("process ", int64_t(i), " does not agree with process 0: ", first[k].first, " ",
+                  k < theirs.size() ? theirs[k].second : "none", ", not ", first[k].second));
+  }
+}
+
+void TrainingRun::say_communication() {
+  const nn::Communication c = trainer().communication();
+  const int n = nn::process_group().size();
+  if (run_.report_only || n == 1 || c.steps == 0) return;
+  const double hidden = c.seconds > 0 ? 1 - std::min(1.0, c.waited_seconds / c.seconds) : 1;
+  std::cout << n << " processes; of gradients each sent "
+            << fixed(double(c.bytes) / double(c.steps) / 1e6, 3) << " MB a step, in "
+            << fixed(1e3 * c.seconds / double(c.steps), 2) << " ms, " << fixed(100 * hidden, 0)
+            << " % of them behind the backward pass" << std::endl;
+}
+
 // False where a signal has ended it; it is saved in any case.
 bool TrainingRun::train() {
   nn::TrainerOptions& o = trainer().options;
   o.minutes = run_.minutes;
   o.cuda_graph = run_.cuda_graph;
+  o.quiet = !nn::process_group().leads();
   o.evaluate_every = run_.evaluate_every;
   o.save_every = run_.save_every;
   o.stop = interrupted;
@@ -208,10 +276,11 @@ bool TrainingRun::train() {
     const auto lock = finish_files();
     save();
   };
+  const bool alone = nn::process_group().size() == 1;
   try {
     return trainer().run([&](int64_t step) { return loss(step); }, [&] { return validate(); });
   } catch (const Interrupted&) {
-    o.save();
+    if (alone) o.save();  // others are elsewhere
     return false;
   }
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/device.h"
@@ -28,6 +29,8 @@ struct RunOptions {
   bool overwrite = false;  // a checkpoint of another run in `out`
   double minutes = 4;
   int64_t threads = 0;
+  int64_t parts = 0;
+  bool shard_optimizer = false;
   std::string device = "cpu";
   bool cuda_graph = false;
   std::string matmul_precision = "highest";  // Float32MatmulPrecision
@@ -74,6 +77,9 @@ class TrainingRun {
   virtual void report() = 0;
   /// Where there is training, after prepare().
   virtual nn::Trainer& trainer() = 0;
+  /// What all processes of a run must have the same of, by name.
+  using Identity = std::vector<std::pair<std::string, std::string>>;
+  virtual Identity identity() = 0;
   /// Names in the folder that are replaced, but for those of a training.
   virtual std::vector<std::string> files() const = 0;
 
@@ -92,6 +98,9 @@ class TrainingRun {
   void claim_folder();
   void open_folder();
   bool train();
+  int follow();
+  void same_on_all();
+  void say_communication();
   std::string stopped();
 
   std::optional<FolderLock> lock_;

@@ -1,5 +1,6 @@
 #include "nn/training/evaluate.h"
 
+#include "nn/distributed/process_group.h"
 #include "ops/loss.h"
 
 namespace stretto::nn {
@@ -32,14 +33,18 @@ double mean_loss(Module& model, const std::function<Tensor(const Tensor&)>& logi
                  const EachBatch& batches) {
   const EvalMode guard(model);
   const Device device = model.device();
-  LossSum sum;
+  BatchSums sums(2);
   batches([&](const Batch& batch) {
+    if (!sums.next()) return;
     const auto [inputs, targets] = batch.to(device);
+    LossSum sum;
     sum.add(cross_entropy(logits(inputs), targets,
                           {.ignore_index = not_scored, .reduction = Reduction::none}),
             targets);
+    sums.add({sum.loss, double(sum.tokens)});
   });
-  return sum.mean();
+  const std::vector<double> total = sums.total();
+  return total[0] / total[1];
 }
 
 }  // namespace stretto::nn

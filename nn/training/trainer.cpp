@@ -7,6 +7,9 @@
 #include <filesystem>
 
 #include "autograd/tape.h"
+#include "nn/distributed/process_group.h"
+#include "nn/training/optimizer_shards.h"
+#include "nn/training/parted_step.h"
 #include "nn/training/progress.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -72,17 +75,55 @@ struct Notes {
 Trainer::Trainer(Module& model, Optimizer& optimizer, TrainerOptions o)
     : options(std::move(o)), model_(model), optimizer_(optimizer) {
   check(options.steps >= 0 && options.minutes >= 0 && options.micro_batches >= 1 &&
-            options.evaluate_every >= 0 && options.save_every >= 0,
-        "Trainer", "steps ", options.steps, ", minutes ", options.minutes, ", micro_batches ",
-        options.micro_batches, ", evaluate_every ", options.evaluate_every, ", save_every ",
-        options.save_every, "; micro_batches must be ≥ 1 and the others ≥ 0");
+            options.evaluate_every >= 0 && options.save_every >= 0 && options.parts >= 0,
+        "Trainer", "parts ", options.parts, ", steps ", options.steps, ", minutes ",
+        options.minutes, ", micro_batches ", options.micro_batches, ", evaluate_every ",
+        options.evaluate_every, ", save_every ", options.save_every,
+        "; micro_batches must be ≥ 1 and the others ≥ 0");
+}
+
+Trainer::~Trainer() = default;
+
+int64_t Trainer::parts() const {
+  if (options.parts > 0) return options.parts;
+  return started_by_mpirun() ? 8 : 1;
+}
+bool Trainer::cuts() const { return parts() > 1 || process_group().size() > 1; }
+int64_t Trainer::first_part() const { return cuts() ? parted().first() : 0; }
+int64_t Trainer::part_count() const { return cuts() ? parted().count() : 1; }
+int64_t Trainer::part() const { return parted_ && parted_->running() ? parted_->part() : 0; }
+Communication Trainer::communication() const {
+  return parted_ ? parted_->communication() : Communication();
+}
+
+PartedStep& Trainer::parted() const {
+  check(options.micro_batches == 1 && !options.cuda_graph, "Trainer",
+        "a batch that is cut into parts goes neither with micro_batches nor with cuda_graph");
+  if (!parted_ || parted_->parts() != parts())
+    parted_ =
+        std::make_unique<PartedStep>(model_, optimizer_.parameters(), parts(), process_group());
+  return *parted_;
+}
+
+OptimizerShards* Trainer::shards() const {
+  if (!options.shard_optimizer || process_group().size() == 1) return nullptr;
+  if (!shards_) shards_ = std::make_unique<OptimizerShards>(optimizer_, process_group());
+  return shards_.get();
 }
 
 StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
   const int64_t number = step_ + 1, n = options.micro_batches;
   if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(number, progress));
   StepResult result{};
-  if (const Device device = model_.device(); device.is_cuda()) {
+  if (cuts()) {
+    at_step(number, [&] { result.loss = parted()(loss); });
+    check_number(number, "loss", result.loss);
+    at_step(number, [&] {
+      result.gradient_norm = clip_grad_norm(optimizer_.parameters(), options.clip).item();
+    });
+    check_number(number, "norm of the gradient", result.gradient_norm);
+    at_step(number, [&] { shards() ? shards()->step() : optimizer_.step(); });
+  } else if (const Device device = model_.device(); device.is_cuda()) {
     loss_ = loss;
     if (options.cuda_graph && !captured_)
       captured_ = std::make_unique<CapturedStep>(device, [this] { return step_on_gpu(); });
@@ -130,17 +171,26 @@ Tensor Trainer::step_on_gpu() {
   return cat({sum, norm.to(sum.device()).reshape({1})}, 0);
 }
 
-Tensors Trainer::fed(int64_t batch, const std::function<Tensors(int64_t)>& make) const {
+Tensors Trainer::fed(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) const {
+  if (parted_ && parted_->running()) {
+    Tensors there;
+    for (const Tensor& x : parted_->cut(batch, make, scored))
+      there.push_back(x.to(model_.device()));
+    return there;
+  }
   const int64_t within = batch - step_ * options.micro_batches;
   return nn::fed(model_.device(),
                  [=, this] { return make(step_ * options.micro_batches + within); });
 }
 
 Batch Trainer::fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
-  const Tensors both = fed(batch, [make](int64_t i) {
-    const Batch made = make(i);
-    return Tensors{made.inputs, made.targets};
-  });
+  const Tensors both = fed(
+      batch,
+      [make](int64_t i) {
+        const Batch made = make(i);
+        return Tensors{made.inputs, made.targets};
+      },
+      1);
   return {both[0], both[1]};
 }
 
@@ -153,9 +203,20 @@ double Trainer::seconds() const { return earlier_seconds_ + (started_ ? now() - 
 
 void Trainer::start_clock() { started_ = now(); }
 
-bool Trainer::evaluation_is_due(double before) const {
+bool Trainer::evaluation_is_due(double before, double after) const {
   if (options.evaluate_every > 0) return step_ % options.evaluate_every == 0;
-  return std::floor(20 * progress()) > std::floor(20 * before);
+  return std::floor(20 * after) > std::floor(20 * before);
+}
+
+// The clock of the first process is that of all, and one that is asked to stop stops all.
+Trainer::Agreed Trainer::agreed() const {
+  const bool stop = options.stop && options.stop();
+  ProcessGroup& group = process_group();
+  if (group.size() == 1) return {progress(), stop};
+  const std::vector<double> all = group.all_gather({progress(), stop ? 1.0 : 0.0});
+  Agreed result{all[0], false};
+  for (size_t i = 1; i < all.size(); i += 2) result.stop |= all[i] > 0;
+  return result;
 }
 
 bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
@@ -163,28 +224,32 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
   check(options.steps > 0 || options.minutes > 0, "Trainer",
         "neither steps nor minutes are set: the run would have no end");
   if (!started_) start_clock();
-  if (!options.folder.empty()) metrics();
+  const bool leads = process_group().leads();
+  if (!options.folder.empty() && leads) metrics();
   std::optional<Progress> bar;
-  if (!options.quiet) bar.emplace(options.steps, ProgressOptions{.starting_fraction = progress()});
+  if (!options.quiet && leads)
+    bar.emplace(options.steps, ProgressOptions{.starting_fraction = progress()});
   Progress* const shown = bar ? &*bar : nullptr;
   double speed = 0;  // it and the loss are shown smoothed
   if (unmeasured_) measure(validate, shown, speed);
-  while (progress() < 1) {
-    if (options.stop && options.stop()) {
+  Agreed at = agreed();
+  while (at.progress < 1) {
+    if (at.stop) {
       save_checkpoint();
       return false;
     }
-    const double before = progress(), begin = now();
+    const double before = at.progress, begin = now();
     int64_t batch = step_ * options.micro_batches;
-    const StepResult result = step([&] { return loss(batch++); }, before);
+    const StepResult result = step([&] { return loss(cuts() ? batch : batch++); }, before);
     const double per_second = options.tokens_per_step / (now() - begin);
     speed = speed == 0 ? per_second : 0.95 * speed + 0.05 * per_second;
     loss_sum_ = 0.98 * loss_sum_ + 0.02 * result.loss;
     loss_weight_ = 0.98 * loss_weight_ + 0.02;
+    at = agreed();
     if (shown)
-      shown->update(step_, progress(), loss_sum_ / loss_weight_,
+      shown->update(step_, at.progress, loss_sum_ / loss_weight_,
                     speed > 0 ? speed : std::numeric_limits<double>::quiet_NaN());
-    if (evaluation_is_due(before)) {
+    if (evaluation_is_due(before, at.progress)) {
       unmeasured_ = {result.gradient_norm, learning_rate()};
       measure(validate, shown, speed);
     }
@@ -200,6 +265,7 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
   const RandomState random = random_state();
   double valid = std::numeric_limits<double>::quiet_NaN();
   try {
+    const ShareBatches shared(cuts());
     if (validate) valid = validate();
   } catch (...) {
     set_random_state(random);
@@ -255,7 +321,10 @@ void Trainer::save(const std::string& path, TrainingState state) const {
     note("unmeasured.gradient_norm", unmeasured_->gradient_norm);
     note("unmeasured.learning_rate", unmeasured_->learning_rate);
   }
-  nn::save_checkpoint(path, model_, &optimizer_, state);
+  if (cuts()) state.notes["parts"] = std::to_string(parts());
+  if (shards()) shards()->gather();
+  if (process_group().leads()) nn::save_checkpoint(path, model_, &optimizer_, state);
+  if (shards()) shards()->keep_own();
 }
 
 TrainingState Trainer::load(const std::string& path) {
@@ -279,7 +348,15 @@ TrainingState Trainer::load(const std::string& path) {
     notes.require(weight > 0, "train_loss.weight");
     unmeasured = u;
   }
+  double parts = 1;
+  notes.read("parts", parts);
+  notes.require(parts >= 1 && parts <= 1 << 20 && parts == std::floor(parts), "parts");
+  check(options.parts == 0 || double(options.parts) == parts, "load", path,
+        ": its batches are cut into ", int64_t(parts), " parts, those of this run into ",
+        options.parts, "; it can only go on with the same");
   state.tensors = load_checkpoint(path, model_, &optimizer_).tensors;
+  options.parts = int64_t(parts);
+  if (shards()) shards()->keep_own();
   step_ = state.step;
   earlier_seconds_ = seconds;
   loss_sum_ = sum;

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/distributed/part_sums.h"
 #include "nn/module.h"
 #include "nn/training/batch.h"
 #include "nn/training/captured_step.h"
@@ -32,6 +33,8 @@
 namespace stretto::nn {
 
 class Progress;
+class OptimizerShards;
+class PartedStep;
 
 struct StepResult {
   double loss;           // mean of the micro-batches
@@ -43,11 +46,18 @@ struct TrainerOptions {
   double minutes = 0;                     // how long to train, where steps is 0
   std::optional<Schedule> schedule = {};  // unset: the optimiser's learning rate is left alone
   double clip = std::numeric_limits<double>::infinity();  // largest norm of the gradient
-  int64_t micro_batches = 1;   // batches of a step, one after the other: the gradient is their mean
-  int64_t evaluate_every = 0;  // steps between evaluations; 0: twenty in all
-  int64_t save_every = 0;      // steps between checkpoints; 0: at the end alone
-  std::string folder = {};     // for metrics.csv and checkpoint.safetensors; "": neither is written
-  Metadata notes = {};  // settings that checkpoints keep; a run goes on with equal ones alone
+  int64_t micro_batches = 1;  // batches of a step, one after the other: the gradient is their mean
+  /// Parts that a batch is cut into, a power of two that divides its rows: they are computed one
+  /// after the other, or shared out to the processes that mpirun has started, with the same bits
+  /// for any number of processes (nn/distributed/part_sums.h). The loss must take its batches from
+  /// fed() or fed_batch(). 0: the checkpoint's of a run that goes on, else 8 under mpirun and else
+  /// 1. Not with micro_batches nor cuda_graph.
+  int64_t parts = 0;
+  bool shard_optimizer = false;  // each process keeps its share of the optimiser's state
+  int64_t evaluate_every = 0;    // steps between evaluations; 0: twenty in all
+  int64_t save_every = 0;        // steps between checkpoints; 0: at the end alone
+  std::string folder = {};  // for metrics.csv and checkpoint.safetensors; "": neither is written
+  Metadata notes = {};      // settings that checkpoints keep; a run goes on with equal ones alone
   /// Steps on a GPU are captured and replayed (nn/training/captured_step.h): the loss must take its
   /// batches from fed(). What is not finite is noticed after the step, not before.
   bool cuda_graph = false;
@@ -61,10 +71,12 @@ struct TrainerOptions {
   std::function<void(const StepResult&)> after_step = {};
 };
 
-/// Model and optimiser must outlive it.
+/// Model and optimiser must outlive it. Of several processes, which all make the same calls, the
+/// first alone writes files and shows progress.
 class Trainer {
  public:
   Trainer(Module& model, Optimizer& optimizer, TrainerOptions options);
+  ~Trainer();
 
   /// One update by the gradient of `loss`, a mean over a batch; with micro-batches it is called for
   /// each. Throws Error "[train] step 7: …" where loss or gradient is not finite or an op fails;
@@ -81,9 +93,20 @@ class Trainer {
            const std::function<double()>& validate = {});
 
   /// make(batch) on the model's device, for a loss of this batch: in a step that is replayed it is
-  /// called with the numbers of its batches.
-  Tensors fed(int64_t batch, const std::function<Tensors(int64_t)>& make) const;
+  /// called with the numbers of its batches. Where batches are cut into parts, rows of it: the
+  /// tensors have a row for each sequence, and `scored` says which of them is not_scored where
+  /// nothing is to be predicted (-1: none).
+  Tensors fed(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored = -1) const;
   Batch fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const;
+
+  /// How many parts a step has, and which of them are this process's: of what a program keeps for
+  /// each row from step to step.
+  int64_t parts() const;
+  int64_t first_part() const;
+  int64_t part_count() const;
+  /// The part whose loss is computed; 0 where there is one.
+  int64_t part() const;
+  Communication communication() const;
 
   /// A checkpoint (nn/training/checkpoint.h) with the run's own notes; `state` may have more notes,
   /// and tensors. Throws Error, and leaves an older file as it is, where a parameter is not finite
@@ -117,7 +140,15 @@ class Trainer {
     double gradient_norm, learning_rate;
   };
   Tensor step_on_gpu();
-  bool evaluation_is_due(double before) const;
+  bool cuts() const;
+  PartedStep& parted() const;
+  OptimizerShards* shards() const;
+  struct Agreed {
+    double progress;
+    bool stop;
+  };
+  Agreed agreed() const;
+  bool evaluation_is_due(double before, double after) const;
   void measure(const std::function<double()>& validate, Progress* bar, double speed);
   void save_checkpoint() const;
   std::string in_folder(const char* name) const;
@@ -125,6 +156,8 @@ class Trainer {
 
   std::function<Tensor()> loss_;  // of the step that is taken
   std::unique_ptr<CapturedStep> captured_;
+  mutable std::unique_ptr<PartedStep> parted_;
+  mutable std::unique_ptr<OptimizerShards> shards_;
 
   Module& model_;
   Optimizer& optimizer_;

@@ -401,4 +401,44 @@ TEST_CASE("recorded and plain backward give the same gradients", "[autograd]") {
   CHECK(recorded[0].requires_grad());
 }
 
+TEST_CASE("A leaf's hook for the whole gradient runs in the middle of the pass") {
+  const Tensor a = tensor({1.0, 2.0}).set_requires_grad(),
+               b = tensor({3.0, 4.0}).set_requires_grad();
+  const Tensor c = tensor({5.0, 6.0}).set_requires_grad();
+  std::vector<std::string> order;
+  a.register_post_accumulate_grad_hook([&] {
+    order.emplace_back("a");
+    CHECK(a.grad().to_vector<double>() == std::vector<double>{2 * 3 * 5 + 5, 2 * 4 * 6 + 6});
+  });
+  b.register_post_accumulate_grad_hook([&] {
+    order.emplace_back("b");
+    CHECK(b.grad().to_vector<double>() == std::vector<double>{2 * 5, 2 * 2 * 6});
+  });
+  c.register_post_accumulate_grad_hook([&] { order.emplace_back("c"); });
+  const Tensor first = a * b;
+  first.register_hook([&](const Tensor&) { order.emplace_back("first"); });
+  const Tensor second = first + a + first;
+  const Tensor third = second * c;
+  sum(third).backward();
+  CHECK(order == std::vector<std::string>{"c", "first", "a", "b"});
+  order.clear();
+  a.set_grad({}), b.set_grad({}), c.set_grad({});
+  sum(third.detach() * c).backward();  // reaches c alone
+  CHECK(order == std::vector<std::string>{"c"});
+  CHECK_THROWS_WITH(third.register_post_accumulate_grad_hook([] {}), Containing("leaves"));
+}
+
+TEST_CASE("Hooks for whole gradients wait for what functions under checkpoint() read") {
+  const Tensor w = tensor({2.0}).set_requires_grad(), x = tensor({3.0}).set_requires_grad();
+  int calls = 0;
+  w.register_post_accumulate_grad_hook([&] {
+    ++calls;
+    CHECK(w.grad().item() == Approx(3 * 2 * 2 * 3));  // of w³·x
+  });
+  const Tensor y = checkpoint([&](const Tensors& in) { return in[0] * w; }, {x});
+  const Tensor z = checkpoint([&](const Tensors& in) { return in[0] * w; }, {y});
+  (z * w).backward();
+  CHECK(calls == 1);
+}
+
 }  // namespace stretto

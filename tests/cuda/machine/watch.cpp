@@ -107,7 +107,8 @@ DeviceMemory& DeviceMemory::get() {
 
 DeviceMemory::DeviceMemory() {
   size = u64(1) << 40;
-  if (const char* gib = std::getenv("MACHINE_MEMORY")) limit = std::strtoull(gib, nullptr, 10) << 30;
+  if (const char* gib = std::getenv("MACHINE_MEMORY"))
+    limit = std::strtoull(gib, nullptr, 10) << 30;
   const int both = PROT_READ | PROT_WRITE;
   base = u64(reserve(size, PROT_NONE));
   data = static_cast<u8*>(reserve(size, both));

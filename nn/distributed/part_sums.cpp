@@ -1,0 +1,261 @@
+#include "nn/distributed/part_sums.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "autograd/tape.h"
+#include "core/error.h"
+#include "ops/view.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr int64_t bucket_bytes = int64_t(4) << 20;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+DType sum_type(const Tensor& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
+
+}  // namespace
+
+Tensor gather_rows(const Tensor& mine, ProcessGroup& group) {
+  if (group.size() == 1) return mine;
+  const Tensor rows = mine.detach().to(Device()).contiguous();
+  Shape shape = rows.shape();
+  shape[0] *= group.size();
+  const Tensor all = empty(shape, {.dtype = rows.dtype(), .device = Device()});
+  group.all_gather(rows.raw_data(), size_t(rows.numel() * item_size(rows.dtype())), all.raw_data());
+  return all;
+}
+
+void take_first(const Tensor& x, ProcessGroup& group) {
+  if (group.size() > 1) x.copy_(gather_rows(x.unsqueeze(0), group)[0]);
+}
+
+struct PartSums::State {
+  struct Slot {
+    Tensor parameter;
+    std::vector<Tensor> waiting;  // sums of 1, 2, 4 … parts that wait for their neighbours
+    bool arrived = false;         // in this part
+    size_t bucket = 0;
+    int64_t offset = 0;
+  };
+  struct Bucket {
+    Tensor numbers;  // of one dtype, on the CPU
+    std::vector<size_t> slots;
+    size_t filled = 0;
+  };
+
+  State(ProcessGroup& g, int64_t all) : group(g), parts(all), count(all / g.size()) {}
+
+  ProcessGroup& group;
+  const int64_t parts, count;
+  std::vector<Slot> slots;
+  std::vector<Bucket> buckets;
+  bool open = false;  // a part's backward runs
+  int64_t part = -1;  // of this process
+
+  // The thread that sums buckets, in their order, as many as are posted.
+  std::thread sender;
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t posted = 0, summed = 0;
+  bool ends = false;
+  std::exception_ptr failure;
+  Communication told;
+
+  void cut_into_buckets();
+  void arrive(size_t i);
+  void add(size_t i, Tensor g);
+  void complete(Slot& slot, const Tensor& sum);
+  void post();
+  void send();
+};
+
+// Gradients arrive in about the reverse order of declaration.
+void PartSums::State::cut_into_buckets() {
+  int64_t room = 0, n = 0;
+  DType dtype = f32;
+  const auto close = [&] {
+    if (n > 0) buckets.back().numbers = empty({n}, {.dtype = dtype, .device = Device()});
+    n = 0;
+  };
+  for (size_t i = slots.size(); i-- > 0;) {
+    Slot& slot = slots[i];
+    const DType wanted = sum_type(slot.parameter);
+    const int64_t size = slot.parameter.numel();
+    if (n == 0 || wanted != dtype || n + size > room) {
+      close();
+      dtype = wanted;
+      room = std::max(size, bucket_bytes / item_size(dtype));
+      buckets.emplace_back();
+    }
+    slot.bucket = buckets.size() - 1;
+    slot.offset = n;
+    buckets.back().slots.push_back(i);
+    n += size;
+  }
+  close();
+}
+
+void PartSums::State::arrive(size_t i) {
+  if (!open || slots[i].arrived) return;
+  slots[i].arrived = true;
+  const NoGrad guard;
+  Tensor g = slots[i].parameter.grad();
+  slots[i].parameter.set_grad({});
+  add(i, std::move(g));
+}
+
+void PartSums::State::add(size_t i, Tensor g) {
+  Slot& slot = slots[i];
+  g = g.to(sum_type(slot.parameter));
+  size_t level = 0;
+  for (int64_t p = part; p & 1; p >>= 1, ++level) {
+    slot.waiting[level].add_(g);
+    g = std::exchange(slot.waiting[level], {});
+  }
+  if (part + 1 < count) {
+    slot.waiting[level] = std::move(g);
+  } else {
+    complete(slot, g);
+  }
+}
+
+void PartSums::State::complete(Slot& slot, const Tensor& sum) {
+  if (group.size() == 1) return slot.parameter.set_grad(sum.to(slot.parameter.dtype()));
+  Bucket& bucket = buckets[slot.bucket];
+  bucket.numbers.slice(0, slot.offset, slot.offset + slot.parameter.numel())
+      .copy_(sum.reshape({sum.numel()}));
+  if (++bucket.filled == bucket.slots.size()) post();
+}
+
+// All buckets that are full, but none before the one in front of it.
+void PartSums::State::post() {
+  const std::lock_guard lock(mutex);
+  while (posted < buckets.size() && buckets[posted].filled == buckets[posted].slots.size())
+    ++posted;
+  changed.notify_all();
+}
+
+void PartSums::State::send() {
+  std::unique_lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [&] { return ends || (!failure && summed < posted); });
+    if (ends) return;
+    Tensor& numbers = buckets[summed].numbers;
+    lock.unlock();
+    const double begin = now();
+    const int64_t before = group.bytes_of_sums();
+    std::exception_ptr thrown;
+    try {
+      if (numbers.dtype() == f64) {
+        group.sum(numbers.data<double>(), numbers.numel());
+      } else {
+        group.sum(numbers.data<float>(), numbers.numel());
+      }
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    lock.lock();
+    told.seconds += now() - begin;
+    told.bytes += group.bytes_of_sums() - before;
+    failure = thrown;
+    ++summed;
+    changed.notify_all();
+  }
+}
+
+PartSums::PartSums(Tensors parameters, int64_t parts, ProcessGroup& group)
+    : state_(std::make_shared<State>(group, parts)) {
+  check(parts > 0 && (parts & (parts - 1)) == 0 && parts % group.size() == 0, "parts", parts,
+        " of a batch cannot be shared out to ", group.size(),
+        " processes: their number must be a power of two, and a multiple of that of processes");
+  size_t levels = 1;
+  for (int64_t n = state_->count; n > 1; n >>= 1) ++levels;
+  for (Tensor& parameter : parameters)
+    state_->slots.push_back({.parameter = std::move(parameter), .waiting = Tensors(levels)});
+  if (group.size() > 1) {
+    state_->cut_into_buckets();
+    state_->sender = std::thread([state = state_.get()] { state->send(); });
+  }
+  for (size_t i = 0; i < state_->slots.size(); ++i)
+    state_->slots[i].parameter.register_post_accumulate_grad_hook(
+        [watched = std::weak_ptr<State>(state_), i] {
+          if (const auto state = watched.lock()) state->arrive(i);
+        });
+}
+
+PartSums::~PartSums() {
+  if (!state_->sender.joinable()) return;
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->ends = true;
+    state_->changed.notify_all();
+  }
+  state_->sender.join();
+}
+
+int64_t PartSums::first() const { return state_->group.rank() * state_->count; }
+int64_t PartSums::count() const { return state_->count; }
+
+void PartSums::begin_part() {
+  State& s = *state_;
+  if (!s.open && s.part + 1 >= s.count) s.part = -1;
+  ++s.part;
+  s.open = true;
+  for (State::Slot& slot : s.slots) {
+    slot.arrived = false;
+    slot.parameter.set_grad({});
+    if (s.part == 0) std::fill(slot.waiting.begin(), slot.waiting.end(), Tensor());
+  }
+  if (s.part > 0) return;
+  const std::lock_guard lock(s.mutex);
+  s.posted = s.summed = 0;
+  for (State::Bucket& bucket : s.buckets) bucket.filled = 0;
+}
+
+void PartSums::end_part() {
+  State& s = *state_;
+  const NoGrad guard;
+  for (size_t i = s.slots.size(); i-- > 0;)
+    if (!std::exchange(s.slots[i].arrived, true)) {
+      const Tensor& parameter = s.slots[i].parameter;
+      s.add(i, empty_like(parameter).zero_());
+    }
+  s.open = false;
+}
+
+void PartSums::finish() {
+  State& s = *state_;
+  ++s.told.steps;
+  if (s.group.size() == 1) return;
+  const NoGrad guard;
+  const double begin = now();
+  std::unique_lock lock(s.mutex);
+  s.changed.wait(lock, [&] { return s.failure || s.summed == s.buckets.size(); });
+  s.told.waited_seconds += now() - begin;
+  if (s.failure) std::rethrow_exception(s.failure);
+  for (const State::Bucket& bucket : s.buckets)
+    for (const size_t i : bucket.slots) {
+      const State::Slot& slot = s.slots[i];
+      const Tensor& parameter = slot.parameter;
+      Tensor g = empty_like(parameter);
+      g.copy_(bucket.numbers.slice(0, slot.offset, slot.offset + parameter.numel())
+                  .reshape(parameter.shape()));
+      parameter.set_grad(g);
+    }
+}
+
+Communication PartSums::communication() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->told;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,52 @@
+// Gradients of the parts of a batch, summed over all processes while backward still runs.
+#pragma once
+
+#include <memory>
+
+#include "core/tensor.h"
+#include "nn/distributed/process_group.h"
+
+namespace stretto::nn {
+
+/// The rows [n, …] of all processes, in their order, on the CPU where there are several.
+Tensor gather_rows(const Tensor& mine, ProcessGroup& group = process_group());
+/// A tensor of every process takes the values that the first process has.
+void take_first(const Tensor& x, ProcessGroup& group);
+
+/// What has been sent, and what of it was hidden behind computation.
+struct Communication {
+  int64_t steps = 0;
+  int64_t bytes = 0;          // sent by this process
+  double seconds = 0;         // that sums were on their way
+  double waited_seconds = 0;  // of them, in which this process had nothing else to do
+};
+
+/// The parts of a step, a power of two, are held by the processes in order, equally many by each.
+/// A parameter's gradients of two neighbouring parts are added first, then those of pairs, and so
+/// on, in f32 (f64 for f64): the sum has the same bits for any number of processes. A part without
+/// a gradient counts as zeros. What a process has summed goes out in buckets of parameters, in one
+/// order on all, as soon as a bucket is full.
+class PartSums {
+ public:
+  /// `parts` is a multiple of the group's size; the group must outlive this, and its other messages
+  /// wait for finish().
+  PartSums(Tensors parameters, int64_t parts, ProcessGroup& group);
+  ~PartSums();
+
+  int64_t first() const;
+  int64_t count() const;  // this process has parts first() … first() + count() − 1
+
+  /// Gradients that arrive belong to this process's next part; those that are there are dropped.
+  void begin_part();
+  void end_part();
+  /// After the last part: every parameter's grad() is the sum over all parts.
+  void finish();
+
+  Communication communication() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // which the parameters' hooks watch
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,112 @@
+// Processes that train one model together, started by mpirun (Open MPI).
+//
+//     mpirun -n 4 build/release/examples/train_lm --data book.txt
+//
+// Messages go by an engine: none, where there is one process, or MPI, whose library is opened when
+// mpirun has started the program and is not needed to build.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "core/random.h"
+
+namespace stretto::nn {
+
+/// One thread at a time may call what sends and receives, and all processes make the same calls.
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+
+  /// 0 … size() − 1.
+  virtual int rank() const = 0;
+  /// A power of two.
+  virtual int size() const = 0;
+  /// How many of them are on this host.
+  virtual int local_size() const = 0;
+  bool leads() const { return rank() == 0; }
+
+  /// Sends to another process, and receives from it, which makes the same call the other way
+  /// round. Where no answer comes within STRETTO_PROCESS_TIMEOUT seconds (45), all processes end
+  /// with a line that names the silent one; `patient`: they wait.
+  virtual void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in,
+                        bool patient = false) = 0;
+  /// Ends the work together; the last call.
+  virtual void finish() = 0;
+
+  /// The sum of all processes' n numbers in place of them. Processes 2i and 2i + 1 are added first,
+  /// then pairs of these, and so on: one tree, over parts of a step that processes hold in order,
+  /// whatever their number. 2 (size − 1) / size of the numbers are sent by each.
+  template <class T>
+  void sum(T* numbers, int64_t n);
+  /// `bytes` of each process, in their order.
+  void all_gather(const void* mine, size_t bytes, void* all);
+  /// The piece of each process, which ends at ends[rank] of the bytes, for all to have.
+  void all_gather_pieces(void* bytes, const std::vector<size_t>& ends);
+  std::vector<double> all_gather(const std::vector<double>& mine);
+  /// Of several lengths; every process gets all.
+  std::vector<std::string> all_gather(std::string_view mine);
+  /// Returns when all have called it.
+  void barrier(bool patient = false);
+
+  /// Bytes that this process has sent by sum().
+  int64_t bytes_of_sums() const { return bytes_of_sums_; }
+
+ protected:
+  ProcessGroup() = default;
+
+ private:
+  int64_t bytes_of_sums_ = 0;
+};
+
+extern template void ProcessGroup::sum(float*, int64_t);
+extern template void ProcessGroup::sum(double*, int64_t);
+
+/// The processes of this run, or this one alone. The first call meets the others. Throws Error
+/// where mpirun has started this process and its library cannot be opened, and where the number of
+/// processes is not a power of two.
+ProcessGroup& process_group();
+/// Of this run, before the processes have met.
+bool started_by_mpirun();
+int rank_of_mpirun();
+
+/// The share of a process in work that is done batch by batch: batch i is process i mod size's
+/// while a ShareBatches lives, else everybody's own. Whoever asks for total() gets the sum over all
+/// batches, in their order, whatever the number of processes.
+class BatchSums {
+ public:
+  explicit BatchSums(size_t numbers) : numbers_(numbers) {}
+  /// Whether this process computes the next batch; it then gives its numbers to add().
+  bool next();
+  void add(const std::vector<double>& numbers);
+  std::vector<double> total();
+
+ private:
+  size_t numbers_;
+  int64_t batches_ = 0;
+  std::vector<double> sums_;  // of this process's batches, one after the other
+};
+
+/// For its life, where it is `on`, all processes make the same calls of BatchSums. Each batch then
+/// draws random numbers of its own, and afterwards the program's random state is the same on all.
+class ShareBatches {
+ public:
+  explicit ShareBatches(bool on);
+  ~ShareBatches();
+  ShareBatches(const ShareBatches&) = delete;
+  ShareBatches& operator=(const ShareBatches&) = delete;
+
+ private:
+  friend class BatchSums;
+  const bool on_;
+  const RandomState begin_;
+  uint64_t batches_ = 0;
+};
+
+}  // namespace stretto::nn

@@ -1,0 +1,96 @@
+#include "nn/training/parted_step.h"
+
+#include "autograd/tape.h"
+#include "core/error.h"
+#include "nn/training/batch.h"
+#include "ops/elementwise.h"
+#include "ops/view.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr uint64_t streams_of_a_part = uint64_t(1) << 24;
+
+int64_t count_scored(const Tensor& targets) {
+  int64_t n = 0;
+  for (const int64_t t : targets.to_vector<int64_t>()) n += t != not_scored;
+  return n;
+}
+
+}  // namespace
+
+PartedStep::PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group)
+    : model_(model), parts_(parts), group_(group), sums_(std::move(parameters), parts, group) {}
+
+double PartedStep::operator()(const std::function<Tensor()>& loss) {
+  struct Ended {
+    PartedStep& step;
+    ~Ended() {
+      step.part_ = -1;
+      step.batch_.reset();
+      step.whole_.clear();
+    }
+  };
+  begin_ = random_state();
+  const std::vector<NamedTensor> buffers = model_.named_buffers();
+  Tensors at_begin, of_first;
+  for (const NamedTensor& b : buffers) at_begin.push_back(b.tensor.clone());
+  std::vector<double> losses;
+  {
+    const Ended ended{*this};
+    for (int64_t i = 0; i < count(); ++i) {
+      part_ = first() + i;
+      weight_ = -1;
+      if (i > 0)
+        for (size_t b = 0; b < buffers.size(); ++b) buffers[b].tensor.copy_(at_begin[b]);
+      set_random_state({begin_.seed, begin_.next_stream + uint64_t(part_ + 1) * streams_of_a_part});
+      sums_.begin_part();
+      Tensor value = loss();
+      check(weight_ >= 0, "train",
+            "a batch that is cut into parts must come from Trainer::fed or fed_batch");
+      if (weight_ > 0) {
+        value = value * weight_;
+        losses.push_back(value.item());
+        value.backward();
+      } else {
+        losses.push_back(0);
+      }
+      sums_.end_part();
+      if (i == 0)
+        for (const NamedTensor& b : buffers) of_first.push_back(b.tensor.clone());
+    }
+  }
+  sums_.finish();
+  for (size_t b = 0; b < buffers.size(); ++b) {
+    buffers[b].tensor.copy_(of_first[b]);
+    take_first(buffers[b].tensor, group_);
+  }
+  set_random_state({begin_.seed, begin_.next_stream + uint64_t(parts_ + 1) * streams_of_a_part});
+  double sum = 0;
+  for (const double part : group_.all_gather(losses)) sum += part;
+  return sum;
+}
+
+Tensors PartedStep::cut(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) {
+  if (batch_ != batch) {
+    const RandomState now = random_state();
+    set_random_state(begin_);
+    whole_ = make(batch);
+    set_random_state(now);
+    batch_ = batch;
+  }
+  Tensors rows;
+  const int64_t n = whole_.at(0).size(0);
+  check(n % parts_ == 0, "train", "a batch of ", n, " rows cannot be cut into ", parts_, " parts");
+  const int64_t size = n / parts_;
+  for (const Tensor& x : whole_) {
+    check(x.size(0) == n, "train", "of a batch that is cut, ", x, " has not ", n, " rows");
+    rows.push_back(x.slice(0, part_ * size, (part_ + 1) * size).contiguous());
+  }
+  weight_ = scored < 0 ? 1.0 / double(parts_)
+                       : double(count_scored(rows[size_t(scored)])) /
+                             double(count_scored(whole_[size_t(scored)]));
+  return rows;
+}
+
+}  // namespace stretto::nn

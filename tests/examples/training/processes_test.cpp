@@ -1,0 +1,192 @@
+// The programs under mpirun: the same bytes for any number of processes, and what goes wrong.
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "tests/examples/program.h"
+#include "tests/support/catch.h"
+
+using namespace stretto::examples::testing;
+using std::string, std::vector;
+
+namespace {
+
+// The command as the user types it, but for what lets it run as root and on fewer cores.
+vector<string> mpirun(const vector<string>& settings, const vector<string>& command) {
+  vector<string> all{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                     "STRETTO_NUM_THREADS=1"};
+  all.insert(all.end(), settings.begin(), settings.end());
+  all.insert(all.end(), {"mpirun", "--oversubscribe"});
+  all.insert(all.end(), command.begin(), command.end());
+  return all;
+}
+
+const string env = "/usr/bin/env";
+
+bool has_mpirun() { return run(env, {"mpirun", "--version"}).status == 0; }
+constexpr const char* no_mpirun = "there is no mpirun here (Debian: openmpi-bin)";
+
+struct Case {
+  const char* program;
+  vector<string> settings;
+};
+
+const vector<string> tiny{"--layers",   "1",  "--d-model", "32", "--heads",          "2",
+                          "--d-hidden", "64", "--batch",   "8",  "--evaluate-every", "10"};
+
+vector<Case> cases() {
+  return {
+      {"train_lm", {"--position", "xl", "--length", "32", "--memory", "32", "--dropout", "0.1"}},
+      {"train_chorales", {"--length", "32", "--dropout", "0.1"}},
+      {"harmonise", {"--length", "16"}},
+      {"groove", {"--attention", "performer", "--position", "sine"}},
+      {"train_music", {"--length", "64", "--attention", "performer-hyperbolic"}},
+      {"lra",
+       {"--max-length", "120", "--min-expression", "20", "--max-expression", "100", "--expressions",
+        "64", "--held-out-expressions", "16", "--attention", "linear-elu", "--position", "conv"}}};
+}
+
+vector<string> arguments(const Case& c, int processes, const string& out, int steps,
+                         const vector<string>& more = {}) {
+  vector<string> all{"-n", std::to_string(processes), find_program(c.program)};
+  all.insert(all.end(), tiny.begin(), tiny.end());
+  all.insert(all.end(), c.settings.begin(), c.settings.end());
+  all.insert(all.end(), {"--steps", std::to_string(steps), "--out", out});
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+string bytes_of(const string& folder) {
+  std::ifstream file(folder + "/checkpoint.safetensors", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+int64_t lines_with(const string& text, const string& part) {
+  int64_t n = 0;
+  for (size_t at = text.find(part); at != string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+}  // namespace
+
+TEST_CASE("1, 2 and 4 processes make the same checkpoint", "[processes]") {
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  for (const Case& c : cases()) {
+    const TempDir dir;
+    const auto checkpoint = [&](int n, const vector<string>& more) {
+      const string out = dir.file(std::to_string(n) + std::to_string(more.size()));
+      const Ended ended = run(env, mpirun({}, arguments(c, n, out, 30, more)));
+      INFO(c.program << ", " << n << " processes: " << ended.err);
+      REQUIRE(ended.status == 0);
+      if (n > 1) CHECK(lines_with(ended.out, " processes; of gradients each sent ") == 1);
+      return bytes_of(out);
+    };
+    const string one = checkpoint(1, {});
+    INFO(c.program);
+    REQUIRE(one.size() > 1000);
+    CHECK(checkpoint(2, {}) == one);
+    CHECK(checkpoint(4, {}) == one);
+    CHECK(checkpoint(4, {"--shard-optimizer"}) == one);
+  }
+}
+
+TEST_CASE("A run of parts needs no mpirun", "[processes]") {
+  const TempDir dir;
+  Case c = cases()[0];
+  vector<string> alone = arguments(c, 1, dir.file("alone"), 6, {"--parts", "8"});
+  const Ended ended = run(alone[2], {alone.begin() + 3, alone.end()});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const string out = dir.file("two");
+  REQUIRE(run(env, mpirun({}, arguments(c, 2, out, 6))).status == 0);
+  CHECK(bytes_of(out) == bytes_of(dir.file("alone")));
+}
+
+TEST_CASE("A process that is killed ends the run, which goes on with another number",
+          "[processes]") {
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const Case c = cases()[0];
+  const TempDir dir;
+  const string whole = dir.file("whole"), cut = dir.file("cut");
+  REQUIRE(run(env, mpirun({}, arguments(c, 2, whole, 60, {"--save-every", "5"}))).status == 0);
+  for (int turn = 0; turn < 3; ++turn) {
+    std::filesystem::remove_all(cut);
+    {
+      Program program(env, mpirun({}, arguments(c, 4, cut, 60, {"--save-every", "5"})));
+      REQUIRE(program.wait_for("step"));
+      std::this_thread::sleep_for(std::chrono::milliseconds(300 * turn));
+      // Of the four, one by its number.
+      run("/bin/sh", {"-c", "kill -KILL $(pgrep -f 'train_lm.*" + cut + "' -P " +
+                                std::to_string(program.pid()) + " | sed -n " +
+                                std::to_string(turn + 1) + "p)"});
+      const Ended ended = program.wait();
+      INFO(ended.err);
+      if (ended.status != 0) CHECK(ended.err.find("Killed") != string::npos);
+    }
+    vector<string> more{"--save-every", "5"};
+    if (!bytes_of(cut).empty()) {
+      more.insert(more.end(), {"--resume", cut + "/checkpoint.safetensors"});
+    } else {
+      more.emplace_back("--overwrite");
+    }
+    const Ended again = run(env, mpirun({}, arguments(c, turn == 1 ? 1 : 2, cut, 60, more)));
+    INFO(again.err);
+    REQUIRE(again.status == 0);
+    CHECK(bytes_of(cut) == bytes_of(whole));
+  }
+}
+
+TEST_CASE("What goes wrong between processes is one clear line", "[processes]") {
+  const Case c = cases()[0];
+  const TempDir dir;
+  const string out = dir.file("out");
+  {  // without the library: as mpirun would start it
+    const vector<string> plain = arguments(c, 1, out, 5);
+    vector<string> all{"OMPI_COMM_WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0",
+                       "STRETTO_MPI=/nowhere.so", plain[2]};
+    all.insert(all.end(), plain.begin() + 3, plain.end());
+    const Ended ended = run(env, all);
+    CHECK(ended.status != 0);
+    INFO(ended.err);
+    CHECK(ended.one_line());
+    CHECK(ended.complaint().find("/nowhere.so") != string::npos);
+    CHECK_FALSE(std::filesystem::exists(out));
+  }
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const auto told = [&](const vector<string>& settings, const vector<string>& command,
+                        const string& line) {
+    const Ended ended = run(env, mpirun(settings, command));
+    INFO(ended.err);
+    CHECK(ended.status != 0);
+    CHECK(lines_with(ended.err, line) == 1);
+    CHECK_FALSE(std::filesystem::exists(out + "/checkpoint.safetensors"));
+  };
+  told({}, arguments(c, 3, out, 5), "their number is 3; it must be a power of two");
+  told({}, arguments(c, 2, out, 5, {"--parts", "1"}), "1 of a batch cannot be shared out");
+  told({}, arguments(c, 2, out, 5, {"--parts", "16"}), "8 rows cannot be cut into 16 parts");
+  vector<string> others = arguments(c, 1, out, 5);
+  const vector<string> second = arguments(c, 1, out, 5, {"--seed", "2"});
+  others.emplace_back(":");
+  others.insert(others.end(), second.begin(), second.end());
+  told({}, others, "process 1 does not agree with process 0: --seed 2, not 1");
+}
+
+TEST_CASE("A process that hangs ends the run", "[processes]") {
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const Case c = cases()[0];
+  const TempDir dir;
+  const string out = dir.file("out");
+  Program program(env, mpirun({"STRETTO_PROCESS_TIMEOUT=3"}, arguments(c, 2, out, 5'000'000)));
+  REQUIRE(program.wait_for("step"));
+  run("/bin/sh", {"-c", "kill -STOP $(pgrep -f 'train_lm.*" + out + "' -P " +
+                            std::to_string(program.pid()) + " | sed -n 2p)"});
+  const Ended ended = program.wait();
+  INFO(ended.err);
+  CHECK(ended.status != 0);
+  CHECK(lines_with(ended.err, "process 1 of 2 has not answered process 0 for 3 seconds") == 1);
+}

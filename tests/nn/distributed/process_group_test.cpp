@@ -1,0 +1,196 @@
+// Messages between processes, here threads: which sums, and what everybody gets.
+#include "nn/distributed/process_group.h"
+
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "core/random.h"
+#include "nn/distributed/part_sums.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+
+using namespace stretto;
+using namespace stretto::nn;
+
+namespace {
+
+// Letters from one thread to another.
+struct Post {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::pair<int, int>, std::deque<std::string>> letters;
+};
+
+class Threads final : public ProcessGroup {
+ public:
+  Threads(Post& post, int rank, int size) : post_(post), rank_(rank), size_(size) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int local_size() const override { return size_; }
+  void finish() override {}
+  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in, bool) override {
+    std::unique_lock lock(post_.mutex);
+    if (n_out > 0) post_.letters[{rank_, peer}].emplace_back(static_cast<const char*>(out), n_out);
+    post_.changed.notify_all();
+    if (n_in == 0) return;
+    auto& box = post_.letters[{peer, rank_}];
+    post_.changed.wait(lock, [&] { return !box.empty(); });
+    std::memcpy(in, box.front().data(), n_in);
+    box.pop_front();
+  }
+
+ private:
+  Post& post_;
+  const int rank_, size_;
+};
+
+void each_of(int size, const std::function<void(ProcessGroup&)>& f) {
+  Post post;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      Threads group(post, rank, size);
+      f(group);
+    });
+  for (std::thread& t : threads) t.join();
+}
+
+float number(int rank, int64_t i) {
+  return 1e3f * (uniform_from_bits(random_bits({7, uint64_t(rank)}, uint64_t(i))) - 0.5f);
+}
+
+// Neighbours first, then pairs of them.
+float tree(int first, int count, int64_t i) {
+  if (count == 1) return number(first, i);
+  return tree(first, count / 2, i) + tree(first + count / 2, count / 2, i);
+}
+
+}  // namespace
+
+TEST_CASE("Sums of processes are one tree, and each sends no more than it must", "[distributed]") {
+  for (const int size : {1, 2, 4, 8})
+    for (const int64_t n : {int64_t(0), int64_t(1), int64_t(5), int64_t(1000)}) {
+      std::vector<std::vector<float>> got(static_cast<size_t>(size));
+      std::vector<int64_t> sent(static_cast<size_t>(size));
+      each_of(size, [&](ProcessGroup& group) {
+        std::vector<float> mine;
+        for (int64_t i = 0; i < n; ++i) mine.push_back(number(group.rank(), i));
+        group.sum(mine.data(), n);
+        sent[size_t(group.rank())] = group.bytes_of_sums();
+        got[size_t(group.rank())] = mine;
+      });
+      std::vector<float> expected;
+      for (int64_t i = 0; i < n; ++i) expected.push_back(tree(0, size, i));
+      for (int rank = 0; rank < size; ++rank) {
+        INFO(size << " processes, " << n << " numbers, process " << rank);
+        CHECK(got[size_t(rank)] == expected);
+        if (n == 1000) CHECK(sent[size_t(rank)] == 2 * (size - 1) * 4 * n / size);
+      }
+    }
+}
+
+TEST_CASE("What processes gather has their order", "[distributed]") {
+  for (const int size : {1, 2, 8})
+    each_of(size, [&](ProcessGroup& group) {
+      const int me = group.rank();
+      const std::vector<double> numbers = group.all_gather({double(me), double(10 * me)});
+      const std::vector<std::string> texts = group.all_gather(std::string(size_t(me), 'x'));
+      std::vector<size_t> ends;
+      for (int i = 0; i < size; ++i) ends.push_back((ends.empty() ? 0 : ends.back()) + size_t(i));
+      std::string pieces(ends.back(), '.');
+      const size_t begin = me == 0 ? 0 : ends[size_t(me) - 1];
+      std::fill(pieces.begin() + int64_t(begin), pieces.begin() + int64_t(ends[size_t(me)]),
+                char('a' + me));
+      group.all_gather_pieces(pieces.data(), ends);
+      group.barrier();
+      static std::mutex one;  // of the test framework's own
+      const std::lock_guard lock(one);
+      size_t at = 0;
+      for (int i = 0; i < size; ++i) {
+        CHECK(numbers[size_t(2 * i)] == i);
+        CHECK(numbers[size_t(2 * i) + 1] == 10 * i);
+        CHECK(texts[size_t(i)].size() == size_t(i));
+        for (int k = 0; k < i; ++k) CHECK(pieces[at++] == char('a' + i));
+      }
+    });
+}
+
+// f of rows of x, part by part, on `size` processes; their gradients must all be the same.
+static Tensors gradients_of(int size, DType dtype) {
+  const int64_t parts = 8;
+  std::vector<Tensors> of_all(static_cast<size_t>(size));
+  each_of(size, [&](ProcessGroup& group) {
+    const auto filled = [&](const Shape& shape, int kind) {
+      std::vector<double> values;
+      for (int64_t i = 0; i < shape.numel(); ++i) values.push_back(1e-3 * number(kind, i));
+      return tensor(values, shape).to(dtype);
+    };
+    Tensor w = filled({6, 5}, 1).set_requires_grad(), b = filled({5}, 2).set_requires_grad();
+    const Tensor unused = filled({3}, 3).set_requires_grad();
+    const Tensor rows = filled({16, 6}, 4);
+    PartSums sums({w, b, unused}, parts, group);
+    Tensors& got = of_all[size_t(group.rank())];
+    for (int step = 0; step < 2; ++step) {
+      for (int64_t i = 0; i < sums.count(); ++i) {
+        const int64_t part = sums.first() + i;
+        sums.begin_part();
+        const Tensor y = matmul(rows.slice(0, 2 * part, 2 * part + 2), w) + b;
+        // A part that does not reach b.
+        const Tensor z = part == 5 ? matmul(rows.slice(0, 10, 12), w) : y;
+        mean(z * z * z).backward();
+        sums.end_part();
+      }
+      sums.finish();
+      got = {w.grad().clone(), b.grad().clone(), unused.grad().clone()};
+    }
+  });
+  for (const Tensors& got : of_all)
+    for (size_t i = 0; i < got.size(); ++i)
+      CHECK(got[i].to_vector<double>() == of_all[0][i].to_vector<double>());
+  return of_all[0];
+}
+
+TEST_CASE("Gradients of parts have the same bits for any number of processes", "[distributed]") {
+  for (const DType dtype : {f32, f64, bf16}) {
+    const Tensors alone = gradients_of(1, dtype);
+    CHECK(alone[2].to_vector<double>() == std::vector<double>(3, 0));
+    double most = 0;
+    for (const double g : alone[0].to_vector<double>()) most = std::max(most, std::abs(g));
+    CHECK(most > 1e-3);
+    for (const int size : {2, 4, 8}) {
+      const Tensors got = gradients_of(size, dtype);
+      for (size_t i = 0; i < got.size(); ++i) {
+        INFO(size << " processes, parameter " << i);
+        CHECK(got[i].dtype() == dtype);
+        CHECK(got[i].to_vector<double>() == alone[i].to_vector<double>());
+      }
+    }
+  }
+}
+
+TEST_CASE("Parts that processes cannot share out are refused", "[distributed]") {
+  Post post;
+  Threads two(post, 0, 2);
+  for (const int64_t parts : {0, 1, 3, 6})
+    CHECK_THROWS_WITH(PartSums({}, parts, two), Containing("cannot be shared out to 2 processes"));
+}
+
+TEST_CASE("Without other processes every batch is one's own", "[distributed]") {
+  BatchSums sums(2);
+  for (int i = 0; i < 3; ++i) {
+    CHECK(sums.next());
+    sums.add({double(i), 1});
+  }
+  CHECK(sums.total() == std::vector<double>{3, 3});
+  CHECK_THROWS_WITH(sums.add({1}), Containing("got 1 numbers, not 2"));
+}
