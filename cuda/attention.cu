@@ -9,6 +9,8 @@
 // it has grown by more than 8 in the exponent of 2: any number near it will do.
 //
 // Sums over keys are taken in the order of the tiles by the one warp that owns the query.
+//
+// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
 #include "cuda/attention.cuh"
 
 namespace stretto::cuda {
@@ -25,6 +27,7 @@ struct ForwardShape {
   static constexpr int bytes = bias + ring * 4;
 };
 
+/// Fused attention of the queries of a block.
 template <int D, int BK, int Slabs, int Warps, int PerSM, bool Table, bool Apart>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_forward(const __grid_constant__ AttentionArgs a) {

@@ -4,6 +4,8 @@
 // from the sums that forward kept: one owns keys (attention_keys.cu), one queries
 // (attention_queries.cu), one lags (attention_lags.cu), so that every sum has one owner and one
 // order.
+//
+// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
 #include "cuda/attention.cuh"
 #include "cuda/reduce.h"
 

@@ -4,6 +4,8 @@
 // head by head. Scores are made turned over, keys × queries, so that Pᵀ and dSᵀ are at once the
 // left operands of dV = Pᵀ g and dK = scale · dSᵀ Q. What relative positions add comes as lags ×
 // queries, of which column c moves up by 7 − c rows.
+//
+// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
 #include "cuda/attention.cuh"
 
 namespace stretto::cuda {
@@ -21,6 +23,7 @@ struct KeysShape {
   static constexpr int bytes = bias + ring * 4;
 };
 
+/// dK and dV of the keys of a block.
 template <int D, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_keys(const __grid_constant__ AttentionArgs a) {

@@ -8,6 +8,8 @@
 //
 // The batch, and each entry's queries, are cut into as many segments as fill the GPU; their parts
 // are added in order by a second launch.
+//
+// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
 #include "cuda/attention.cuh"
 
 namespace stretto::cuda {
@@ -24,6 +26,7 @@ struct LagsShape {
   static constexpr int v = k + ring * D * 2, stats = v + ring * D * 2, bytes = stats + 4 * BQ * 4;
 };
 
+/// The gradients of a block of lags, over one segment.
 template <int D, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_lags(const __grid_constant__ AttentionArgs a) {

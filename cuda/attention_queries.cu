@@ -4,6 +4,8 @@
 // dQ = scale · dS K. For the position queries the scores' gradients go back into the strip, [16
 // queries, lags], and meet the rows of the table there. Tiles of the strip that straddle two steps
 // belong to the same queries, so two are carried on either way.
+//
+// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
 #include "cuda/attention.cuh"
 
 namespace stretto::cuda {
@@ -19,7 +21,8 @@ struct QueriesShape {
   static constexpr int bias = r + (Table ? ring * D * 2 : 0), bytes = bias + ring * 4;
 };
 
-// Keep: fragments of q, p and g stay in registers.
+/// dQ, and the position queries' gradient, of the queries of a block. Keep: fragments of q, p and g
+/// stay in registers.
 template <int D, int BK, int Warps, bool Table, bool Apart, bool Keep, bool Drop>
 __global__ void __launch_bounds__(Warps * 32, 1)
     attention_queries(const __grid_constant__ AttentionArgs a) {

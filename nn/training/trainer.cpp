@@ -76,10 +76,9 @@ Trainer::Trainer(Module& model, Optimizer& optimizer, TrainerOptions o)
     : options(std::move(o)), model_(model), optimizer_(optimizer) {
   check(options.steps >= 0 && options.minutes >= 0 && options.micro_batches >= 1 &&
             options.evaluate_every >= 0 && options.save_every >= 0 && options.parts >= 0,
-        "Trainer", "parts ", options.parts, ", steps ", options.steps, ", minutes ",
-        options.minutes, ", micro_batches ", options.micro_batches, ", evaluate_every ",
-        options.evaluate_every, ", save_every ", options.save_every,
-        "; micro_batches must be ≥ 1 and the others ≥ 0");
+        "Trainer", "steps ", options.steps, ", minutes ", options.minutes, ", micro_batches ",
+        options.micro_batches, ", evaluate_every ", options.evaluate_every, ", save_every ",
+        options.save_every, "; micro_batches must be ≥ 1 and the others ≥ 0");
 }
 
 Trainer::~Trainer() = default;

@@ -11,9 +11,9 @@
 #include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
-#include "tests/cuda/gpu.h"
 #include "tests/cuda/kernel_cases.h"
 #include "tests/ops/attention/attention_setup.h"
+#include "tests/support/gpu.h"
 #include "tests/support/gradcheck.h"
 
 #if defined(__GNUC__) && !defined(__clang__)

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tests/cuda/gpu.h"
 #include "tests/cuda/kernel_cases.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

@@ -8,7 +8,7 @@
 #include "ops/loss.h"
 #include "ops/matmul.h"
 #include "ops/reduce.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

@@ -5,7 +5,7 @@
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/view.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

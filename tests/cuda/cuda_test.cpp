@@ -13,8 +13,8 @@
 #include "ops/reduce.h"
 #include "ops/softmax.h"
 #include "ops/view.h"
-#include "tests/cuda/gpu.h"
 #include "tests/cuda/philox.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

@@ -5,7 +5,7 @@
 #include "core/parallel.h"
 #include "nn/linear.h"
 #include "ops/create.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 

@@ -9,7 +9,7 @@
 #include "ops/fft/fft.h"
 #include "ops/fft/fft_conv.h"
 #include "ops/reduce.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

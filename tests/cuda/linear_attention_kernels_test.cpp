@@ -7,7 +7,7 @@
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/reduce.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

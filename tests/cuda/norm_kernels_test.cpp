@@ -8,7 +8,7 @@
 #include "ops/norm.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

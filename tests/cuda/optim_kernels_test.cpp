@@ -4,7 +4,7 @@
 #include "autograd/tape.h"
 #include "nn/training/optim.h"
 #include "ops/optim.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

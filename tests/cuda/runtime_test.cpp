@@ -4,7 +4,7 @@
 #include "cuda/reports.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

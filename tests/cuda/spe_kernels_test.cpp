@@ -10,7 +10,7 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "ops/spe/spe.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 
 using namespace stretto;
 using namespace stretto::testing;

@@ -8,7 +8,7 @@
 
 #include "core/device.h"
 #include "core/parallel.h"
-#include "tests/cuda/gpu.h"
+#include "tests/support/gpu.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/op_check.h"
 

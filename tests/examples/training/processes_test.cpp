@@ -36,7 +36,7 @@ struct Case {
 };
 
 const vector<string> tiny{"--layers",   "1",  "--d-model", "32", "--heads",          "2",
-                          "--d-hidden", "64", "--batch",   "8",  "--evaluate-every", "10"};
+                          "--d-hidden", "64", "--batch",   "8",  "--evaluate-every", "5"};
 
 vector<Case> cases() {
   return {
@@ -79,7 +79,7 @@ TEST_CASE("1, 2 and 4 processes make the same checkpoint", "[processes]") {
     const TempDir dir;
     const auto checkpoint = [&](int n, const vector<string>& more) {
       const string out = dir.file(std::to_string(n) + std::to_string(more.size()));
-      const Ended ended = run(env, mpirun({}, arguments(c, n, out, 30, more)));
+      const Ended ended = run(env, mpirun({}, arguments(c, n, out, 12, more)));
       INFO(c.program << ", " << n << " processes: " << ended.err);
       REQUIRE(ended.status == 0);
       if (n > 1) CHECK(lines_with(ended.out, " processes; of gradients each sent ") == 1);
@@ -113,13 +113,13 @@ TEST_CASE("A process that is killed ends the run, which goes on with another num
   const Case c = cases()[0];
   const TempDir dir;
   const string whole = dir.file("whole"), cut = dir.file("cut");
-  REQUIRE(run(env, mpirun({}, arguments(c, 2, whole, 60, {"--save-every", "5"}))).status == 0);
-  for (int turn = 0; turn < 3; ++turn) {
+  REQUIRE(run(env, mpirun({}, arguments(c, 2, whole, 40, {"--save-every", "5"}))).status == 0);
+  for (int turn = 0; turn < 2; ++turn) {
     std::filesystem::remove_all(cut);
     {
-      Program program(env, mpirun({}, arguments(c, 4, cut, 60, {"--save-every", "5"})));
+      Program program(env, mpirun({}, arguments(c, 4, cut, 40, {"--save-every", "5"})));
       REQUIRE(program.wait_for("step"));
-      std::this_thread::sleep_for(std::chrono::milliseconds(300 * turn));
+      std::this_thread::sleep_for(std::chrono::milliseconds(400 * turn));
       // Of the four, one by its number.
       run("/bin/sh", {"-c", "kill -KILL $(pgrep -f 'train_lm.*" + cut + "' -P " +
                                 std::to_string(program.pid()) + " | sed -n " +
@@ -134,7 +134,7 @@ TEST_CASE("A process that is killed ends the run, which goes on with another num
     } else {
       more.emplace_back("--overwrite");
     }
-    const Ended again = run(env, mpirun({}, arguments(c, turn == 1 ? 1 : 2, cut, 60, more)));
+    const Ended again = run(env, mpirun({}, arguments(c, turn == 1 ? 1 : 2, cut, 40, more)));
     INFO(again.err);
     REQUIRE(again.status == 0);
     CHECK(bytes_of(cut) == bytes_of(whole));
