@@ -239,10 +239,10 @@ struct KeyStates {
 KeyStates key_states(const LinearAttentionInputs& in, const Tensor& k, const Tensor& v,
                      const Sizes& s, int segments, const Tensor& after);
 
-/// How chunks are cut for so many blocks otherwise: what fills a GPU about twice, 8 chunks at the
+/// How chunks are cut for so many blocks otherwise: what fills a GPU about twice, 4 chunks at the
 /// least in each.
 inline int segments_for(int64_t units, int64_t chunks) {
-  const int64_t most = ceil_div(chunks, int64_t(8));
+  const int64_t most = ceil_div(chunks, int64_t(4));
   return units >= 100 ? 1 : int(std::clamp<int64_t>(264 / units, 1, most));
 }
 
