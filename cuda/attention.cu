@@ -9,8 +9,7 @@
 // it has grown by more than 8 in the exponent of 2: any number near it will do.
 //
 // Sums over keys are taken in the order of the tiles by the one warp that owns the query.
-//
-// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
+// Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 
 namespace stretto::cuda {
@@ -18,20 +17,20 @@ namespace {
 
 using tile::Rows;
 
-template <int D, int BK, int Slabs, int Warps, bool Table, bool Apart>
+template <int D, int Parts, int BK, int Slabs, int Warps, bool Table, bool Apart>
 struct ForwardShape {
   static constexpr int BQ = 16 * Slabs * Warps, ring = tile::ring_of(BQ + 2 * BK);
-  static constexpr int tile = BK * D * 2;
-  static constexpr int q = 0, p = Apart ? BQ * D * 2 : 0, k = p + BQ * D * 2, v = k + 2 * tile;
-  static constexpr int r = v + 2 * tile, bias = r + (Table ? ring * D * 2 : 0);
+  static constexpr int row = Parts * D * 2, tile = BK * row;
+  static constexpr int q = 0, p = Apart ? BQ * row : 0, k = p + BQ * row, v = k + 2 * tile;
+  static constexpr int r = v + 2 * tile, bias = r + (Table ? ring * row : 0);
   static constexpr int bytes = bias + ring * 4;
 };
 
-/// Fused attention of the queries of a block.
-template <int D, int BK, int Slabs, int Warps, int PerSM, bool Table, bool Apart>
+/// out [B, H, M, Dv] and sums [B, H, M] from q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv]
+template <int D, int Parts, int BK, int Slabs, int Warps, int PerSM, bool Table, bool Apart>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_forward(const __grid_constant__ AttentionArgs a) {
-  using S = ForwardShape<D, BK, Slabs, Warps, Table, Apart>;
+  using S = ForwardShape<D, Parts, BK, Slabs, Warps, Table, Apart>;
   constexpr int Threads = Warps * 32, P = 2 * D;
   constexpr uint32_t all = 0xffffffffu;
   extern __shared__ __align__(256) char smem[];
@@ -48,13 +47,14 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const float* const bias = a.bias_of(h);
   const bool biased = a.width > 0;
   if (tiles > 0) {
-    tile::load_rows<D, Threads>(base + S::q, a.q.source(b, h), i0, S::BQ, a.m);
-    if (Apart) tile::load_rows<D, Threads>(base + S::p, a.p.source(b, h), i0, S::BQ, a.m);
-    tile::load_rows<D, Threads>(base + S::k, keys, begin, BK, a.n);
-    tile::load_rows<D, Threads>(base + S::v, values, begin, BK, a.n);
+    tile::load_rows<D, Threads, Parts>(base + S::q, a.q.source(b, h), i0, S::BQ, a.m);
+    if (Apart) tile::load_rows<D, Threads, Parts>(base + S::p, a.p.source(b, h), i0, S::BQ, a.m);
+    tile::load_rows<D, Threads, Parts>(base + S::k, keys, begin, BK, a.n);
+    tile::load_rows<D, Threads, Parts>(base + S::v, values, begin, BK, a.n);
     const int low = begin - (p0 + S::BQ - 1);
     if (Table)
-      tile::load_ring<D, S::ring, Threads>(base + S::r, table, low, S::BQ + BK, a.zero_row, a.rows);
+      tile::load_ring<D, S::ring, Threads, Parts>(base + S::r, table, low, S::BQ + BK, a.zero_row,
+                                                  a.rows);
     if (Table || biased)
       tile::load_line_ring<S::ring, Threads>(base + S::bias, bias, low, S::BQ + BK, -a.first,
                                              a.width);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 
   const uint32_t eight = Rows<D>::eight(lane), sixteen = Rows<D>::sixteen(lane);
   const uint32_t mine = base + warp * Slabs * 16 * P + sixteen;
-  uint32_t fq[Slabs][D / 16][4];
+  tile::Fragment<Parts> fq[Slabs][D / 16];
   float acc[Slabs][D / 8][4] = {}, top[Slabs][2], total[Slabs][2] = {};
 #pragma unroll
   for (int sl = 0; sl < Slabs; ++sl) top[sl][0] = top[sl][1] = -1e30f;
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     const uint32_t at = base + S::r + ((lag + lane % 8) & (S::ring - 1)) * P;
 #pragma unroll
     for (int x = 0; x < D / 32; ++x) {
-      uint32_t f[4];
-      ptx::ldmatrix(f, at + (turn ^ (x << 6)));
+      tile::Fragment<Parts> f;
+      tile::load(f, at + (turn ^ (x << 6)), S::ring * P);
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {
         if (sl < from) continue;
@@ -96,11 +96,11 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
         for (int y = 0; y < 2; ++y) {
           if constexpr (Apart) {
-            uint32_t left[4];
-            ptx::ldmatrix(left, (mine + S::p + sl * 16 * P) ^ ((2 * x + y) << 5));
-            ptx::mma(d, left, f[2 * y], f[2 * y + 1]);
+            tile::Fragment<Parts> left;
+            tile::load(left, (mine + S::p + sl * 16 * P) ^ ((2 * x + y) << 5), S::BQ * P);
+            tile::multiply(d, left, f, y);
           } else {
-            ptx::mma(d, fq[sl][2 * x + y], f[2 * y], f[2 * y + 1]);
+            tile::multiply(d, fq[sl][2 * x + y], f, y);
           }
         }
       }
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
       for (int x = 0; x < D / 16; ++x)
-        ptx::ldmatrix(fq[sl][x], (mine + S::q + sl * 16 * P) ^ (x << 5));
+        tile::load(fq[sl][x], (mine + S::q + sl * 16 * P) ^ (x << 5), S::BQ * P);
     if constexpr (Table) {
 #pragma unroll
       for (int o = -2 * Slabs; o < 0; ++o) octet(begin - pw + 1 + 8 * o, (-o - 1) / 2, o + 2);
@@ -123,11 +123,13 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   for (int step = 0; step < tiles; ++step) {
     const int j0 = begin + step * BK, now = step & 1;
     if (step + 1 < tiles) {
-      tile::load_rows<D, Threads>(base + S::k + (now ^ 1) * S::tile, keys, j0 + BK, BK, a.n);
-      tile::load_rows<D, Threads>(base + S::v + (now ^ 1) * S::tile, values, j0 + BK, BK, a.n);
+      tile::load_rows<D, Threads, Parts>(base + S::k + (now ^ 1) * S::tile, keys, j0 + BK, BK, a.n);
+      tile::load_rows<D, Threads, Parts>(base + S::v + (now ^ 1) * S::tile, values, j0 + BK, BK,
+                                         a.n);
       const int lag = j0 + BK - p0 + 1;
       if (Table)
-        tile::load_ring<D, S::ring, Threads>(base + S::r, table, lag, BK, a.zero_row, a.rows);
+        tile::load_ring<D, S::ring, Threads, Parts>(base + S::r, table, lag, BK, a.zero_row,
+                                                    a.rows);
       if (Table || biased)
         tile::load_line_ring<S::ring, Threads>(base + S::bias, bias, lag, BK, -a.first, a.width);
     }
@@ -170,12 +172,12 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     for (int x = 0; x < D / 32; ++x)
 #pragma unroll
       for (int n = 0; n < BK / 8; ++n) {
-        uint32_t f[4];
-        ptx::ldmatrix(f, (tk + eight + n * 8 * P) ^ (x << 6));
+        tile::Fragment<Parts> f;
+        tile::load(f, (tk + eight + n * 8 * P) ^ (x << 6), BK * P);
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl) {
-          ptx::mma(s[sl][n], fq[sl][2 * x], f[0], f[1]);
-          ptx::mma(s[sl][n], fq[sl][2 * x + 1], f[2], f[3]);
+          tile::multiply(s[sl][n], fq[sl][2 * x], f, 0);
+          tile::multiply(s[sl][n], fq[sl][2 * x + 1], f, 1);
         }
       }
     if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n || first_last > j0 || a.padding) {
@@ -245,17 +247,17 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     }
 #pragma unroll
     for (int x = 0; x < BK / 16; ++x) {
-      uint32_t left[Slabs][4];
+      tile::Fragment<Parts> left[Slabs];
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) tile::pack(left[sl], s[sl][2 * x], s[sl][2 * x + 1]);
 #pragma unroll
       for (int n = 0; n < D / 16; ++n) {
-        uint32_t f[4];
-        ptx::ldmatrix_trans(f, (tv + sixteen + x * 16 * P) ^ (n << 5));
+        tile::Fragment<Parts> f;
+        tile::load_trans(f, (tv + sixteen + x * 16 * P) ^ (n << 5), BK * P);
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl) {
-          ptx::mma(acc[sl][2 * n], left[sl], f[0], f[1]);
-          ptx::mma(acc[sl][2 * n + 1], left[sl], f[2], f[3]);
+          tile::multiply(acc[sl][2 * n], left[sl], f, 0);
+          tile::multiply(acc[sl][2 * n + 1], left[sl], f, 1);
         }
       }
     }
@@ -274,12 +276,13 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       const int r = (warp * Slabs + sl) * 16 + gr + 8 * half;
 #pragma unroll
       for (int x = 0; x < D / 8; ++x)
-        *reinterpret_cast<uint32_t*>(smem + S::q + Rows<D>::at(r, x) + 4 * t) =
-            ptx::cvt_pack(acc[sl][x][2 * half] * factor, acc[sl][x][2 * half + 1] * factor);
+        put<Parts>(smem + S::q + Rows<D>::at(r, x) + 4 * t, a.out, b, h, i0 + r, a.m, x,
+                   acc[sl][x][2 * half] * factor, acc[sl][x][2 * half + 1] * factor);
       if (t == 0 && i0 + r < a.m)
         a.sums[int64_t(blockIdx.x) * a.m + i0 + r] =
             sum == 0 ? INFINITY : top[sl][half] * a.scale2 + log2f(sum);
     }
+  if (Parts > 1) return;
   __syncwarp();
 #pragma unroll
   for (int c = lane; c < 16 * Slabs * (D / 8); c += 32) {
@@ -290,73 +293,26 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   }
 }
 
-template <int D, int BK, int Slabs, int Warps, int PerSM, bool Table, bool Apart>
+template <int D, int Parts, int BK, int Slabs, int Warps, int PerSM, bool Table, bool Apart>
 void launch_forward(const AttentionArgs& a, int device) {
-  using S = ForwardShape<D, BK, Slabs, Warps, Table, Apart>;
+  using S = ForwardShape<D, Parts, BK, Slabs, Warps, Table, Apart>;
   launch_with_shared("attention", device,
-                     attention_forward<D, BK, Slabs, Warps, PerSM, Table, Apart>,
+                     attention_forward<D, Parts, BK, Slabs, Warps, PerSM, Table, Apart>,
                      dim3(unsigned(a.batch * a.heads), unsigned(ceil_div(a.m, S::BQ))),
                      dim3(Warps * 32), S::bytes, a);
 }
 
-template <int D, int Wide, int Slabs, int Warps, int PerSM>
+template <int D, int Parts, int BK, int Wide, int Slabs, int Warps, int PerSM>
 void choose_forward(const AttentionArgs& a, int device) {
   if (!a.table.data)
-    launch_forward<D, 64, Slabs, Warps, PerSM, false, false>(a, device);
+    launch_forward<D, Parts, Wide, Slabs, Warps, PerSM, false, false>(a, device);
   else if (a.p.data == a.q.data)
-    launch_forward<D, Wide, Slabs, Warps, PerSM, true, false>(a, device);
+    launch_forward<D, Parts, BK, Slabs, Warps, PerSM, true, false>(a, device);
   else
-    launch_forward<D, Wide, Slabs, Warps, PerSM, true, true>(a, device);
+    launch_forward<D, Parts, BK, Slabs, Warps, PerSM, true, true>(a, device);
 }
 
 }  // namespace
-
-AttentionArgs attention_args(const AttentionCall& c) {
-  AttentionArgs a = {};
-  a.q = head_rows<const BFloat16>(c.q);
-  a.k = head_rows<const BFloat16>(c.k);
-  a.v = head_rows<const BFloat16>(c.v);
-  a.p = c.position.defined() ? head_rows<const BFloat16>(c.position) : a.q;
-  a.batch = int(c.q.size(0));
-  a.heads = int(c.q.size(1));
-  a.per_group = int(c.q.size(1) / c.k.size(1));
-  a.m = int(c.q.size(2));
-  a.n = int(c.k.size(2));
-  a.shift = a.n - a.m;
-  if (c.rows.defined()) {
-    a.table = head_rows<const BFloat16>(c.rows.unsqueeze(0));
-    if (c.rows.size(0) == 1) a.table.head = 0;
-    a.rows = int(c.rows.size(1));
-    a.zero_row = int(c.zero_row);
-  }
-  a.bias = reinterpret_cast<const float*>(a.q.data);  // a place that can be named
-  if (c.lag_bias.defined()) {
-    a.bias = c.lag_bias.data<float>();
-    a.width = int(c.lag_bias.size(1));
-    a.bias_head = c.lag_bias.size(0) == 1 ? 0 : a.width;
-    a.first = int(c.first);
-  }
-  if (c.padding.defined()) a.padding = c.padding.data<uint8_t>();
-  a.causal = c.causal;
-  a.window = int(c.window >= a.n ? 0 : c.window);
-  a.block = int(c.block >= a.n ? 0 : c.block);
-  a.scale = float(c.scale);
-  a.scale2 = float(c.scale * 1.4426950408889634);
-  a.keep_scale = 1;
-  if (c.dropout > 0) {
-    a.drop_below = uint32_t(std::ceil(c.dropout * 16777216.0));
-    a.keep_scale = c.dropout >= 1 ? 0.f : float(1 / (1 - c.dropout));
-    a.key = draw_key(*c.dropout_key, c.q.device().index);
-  }
-  return a;
-}
-
-bool attention_takes(const AttentionCall& c) {
-  const int64_t d = c.q.size(3), dv = c.v.size(3), limit = int64_t(1) << 30;
-  return c.q.dtype() == bf16 && d > 0 && dv > 0 && d % 8 == 0 && dv % 8 == 0 && d <= 128 &&
-         dv <= 128 && c.scale > 1e-6 && c.scale < 1e6 && c.q.size(2) < limit / 2 &&
-         c.k.size(2) < limit / 2 && c.q.size(0) * c.q.size(1) < limit;
-}
 
 Tensor attention(const AttentionCall& call, const Tensor& out) {
   const int64_t width = std::max(call.q.size(3), call.v.size(3));
@@ -364,15 +320,18 @@ Tensor attention(const AttentionCall& call, const Tensor& out) {
   const Tensor sums = empty({call.q.size(0), call.q.size(1), call.q.size(2)},
                             {.dtype = f32, .device = call.q.device()});
   if (out.numel() == 0) return sums;
-  AttentionArgs a = attention_args(call);
+  Tensors kept;
+  AttentionArgs a = attention_args(call, kept);
   a.out = head_rows<BFloat16>(out);
   a.sums = sums.data<float>();
-  if (width <= 32)
-    choose_forward<32, 64, 2, 4, 2>(a, device);
+  if (a.parts > 1)
+    choose_forward<64, 3, 32, 32, 1, 4, 1>(a, device);
+  else if (width <= 32)
+    choose_forward<32, 1, 64, 64, 2, 4, 2>(a, device);
   else if (width <= 64)
-    choose_forward<64, 32, 2, 4, 2>(a, device);
+    choose_forward<64, 1, 32, 64, 2, 4, 2>(a, device);
   else
-    choose_forward<128, 32, 1, 8, 1>(a, device);
+    choose_forward<128, 1, 32, 64, 1, 8, 1>(a, device);
   return sums;
 }
 

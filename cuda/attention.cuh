@@ -15,23 +15,27 @@ namespace stretto::cuda {
 template <class T>
 struct HeadRows {
   T* data = nullptr;
-  int64_t batch = 0, head = 0, row = 0;
+  int64_t batch = 0, head = 0, row = 0, part = 0;
   int chunks = 0;
 
-  __device__ T* at(int b, int h, int i) const { return data + b * batch + h * head + i * row; }
+  template <class U = T>
+  __device__ U* at(int b, int h, int i) const {
+    return reinterpret_cast<U*>(data) + (b * batch + h * head + i * row);
+  }
   __device__ tile::Source source(int b, int h) const {
-    return {data + b * batch + h * head, row, chunks};
+    return {data + b * batch + h * head, row, part, chunks};
   }
 };
 
 struct AttentionArgs {
-  HeadRows<const BFloat16> q, k, v, p, table, g, o;  // table: [H or 1, R, D] as one batch entry
-  HeadRows<BFloat16> out, dq, dk, dv, dp;
+  HeadRows<const BFloat16> q, k, v, p, table, g;  // table: [H or 1, R, D] as one batch entry
+  HeadRows<BFloat16> out, dq, dk, dv, dp;         // or f32, where there are three parts
   const float* bias;       // [H or 1, width], over the scale; none where the width is 0
   const uint8_t* padding;  // [B, N]; null: none
   float *sums, *delta;     // [B, H, M]; the delta is negative
   float *dtable, *dbias;   // [segments, H, rows, D], [segments, H, width]
   int64_t bias_head;
+  int parts;  // 1: bf16; 3: f32
   int batch, heads, per_group, m, n, shift;
   int rows, zero_row, first, width;
   int causal, window, block;
@@ -103,8 +107,24 @@ __device__ inline uint32_t kept_of_keys(const AttentionArgs& a, const RandomKey&
   return bits;
 }
 
+/// Two neighbouring numbers of a result's row: bf16 to their place in shared memory, from where
+/// the row leaves in pieces of 16 bytes; f32 to row i < limit itself.
+template <int Parts>
+__device__ inline void put(void* place, const HeadRows<BFloat16>& to, int b, int h, int i,
+                           int limit, int chunk, float x, float y) {
+  if constexpr (Parts == 1) {
+    *static_cast<uint32_t*>(place) = ptx::cvt_pack(x, y);
+  } else {
+    if (i < limit && chunk < to.chunks)
+      *reinterpret_cast<float2*>(to.at<float>(b, h, i) + chunk * 8 + 2 * (threadIdx.x % 4)) = {x,
+                                                                                               y};
+  }
+}
+
+/// An operand as kernels read it; what is made for it is kept.
+HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept);
 /// The arguments that forward and backward have in common.
-AttentionArgs attention_args(const AttentionCall& call);
+AttentionArgs attention_args(const AttentionCall& call, Tensors& kept);
 
 // Launchers of the backward kernels, each in the file of its name. D: 32, 64 or 128.
 void launch_attention_keys(const AttentionArgs& a, int d, int device);
@@ -117,8 +137,7 @@ template <class T>
 HeadRows<T> head_rows(const Tensor& x) {
   if (!x.defined()) return {};
   const Shape& s = x.strides();
-  return {const_cast<T*>(static_cast<const T*>(x.data<std::remove_const_t<T>>())), s[0], s[1], s[2],
-          int(x.size(3) / 8)};
+  return {static_cast<T*>(x.raw_data()), s[0], s[1], s[2], 0, int(x.size(3) / 8)};
 }
 
 }  // namespace stretto::cuda

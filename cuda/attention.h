@@ -1,5 +1,5 @@
-// Fused softmax attention on the device (ops/attention/attention.h): bf16, D and Dv up to 128 and
-// multiples of 8, on tensor cores with sums in f32; memory O((M + N) D).
+// Fused softmax attention on the device (ops/attention/attention.h) on tensor cores: bf16 with D
+// and Dv up to 128, f32 up to 64, multiples of 8; sums in f32, memory O((M + N) D).
 #pragma once
 
 #include <optional>
@@ -34,7 +34,7 @@ struct AttentionGradients {
 
 /// Whether the kernels serve these sizes and types.
 STRETTO_KERNEL(bool attention_takes(const AttentionCall& call));
-/// Writes out [B, H, M, Dv], bf16; returns log₂ Σ 2^(scores · log₂ e) [B, H, M], f32, ∞ where a
+/// Writes out [B, H, M, Dv]; returns log₂ Σ 2^(scores · log₂ e) [B, H, M], f32, ∞ where a
 /// query sees nothing.
 STRETTO_KERNEL(Tensor attention(const AttentionCall& call, const Tensor& out));
 /// From the output, what attention() returned, and the output's gradient, which lies as operands

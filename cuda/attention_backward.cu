@@ -4,8 +4,7 @@
 // from the sums that forward kept: one owns keys (attention_keys.cu), one queries
 // (attention_queries.cu), one lags (attention_lags.cu), so that every sum has one owner and one
 // order.
-//
-// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
+// Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 #include "cuda/reduce.h"
 
@@ -13,26 +12,37 @@ namespace stretto::cuda {
 namespace {
 
 /// delta [B, H, M] = −Σ o ∘ g, of `lanes` neighbouring threads each, which is a power of two.
+template <class T>
 __global__ void __launch_bounds__(256, 1)
-    attention_delta(const __grid_constant__ AttentionArgs a, int lanes) {
-  const int64_t rows = int64_t(a.batch) * a.heads * a.m;
-  const int per_block = 256 / lanes, x = int(threadIdx.x) % lanes;
+    attention_delta(float* delta, HeadRows<const T> o, HeadRows<const T> g, int heads, int m,
+                    int lanes) {
+  constexpr int V = pack_size<T>;
+  const int b = int(blockIdx.x) / heads, h = int(blockIdx.x) % heads;
+  const int x = int(threadIdx.x) % lanes, per_block = 256 / lanes;
 #pragma unroll 1
-  for (int64_t first = int64_t(blockIdx.x) * per_block; first < rows;
-       first += int64_t(gridDim.x) * per_block) {
-    const int64_t row = first + threadIdx.x / lanes;
+  for (int first = int(blockIdx.y) * per_block; first < m; first += int(gridDim.y) * per_block) {
+    const int i = first + int(threadIdx.x) / lanes;
     float sum = 0;
-    if (row < rows && x < a.g.chunks) {
-      const int bh = int(row / a.m), i = int(row % a.m), b = bh / a.heads, h = bh % a.heads;
-      const auto o = *reinterpret_cast<const Pack<BFloat16, 8>*>(a.o.at(b, h, i) + 8 * x);
-      const auto g = *reinterpret_cast<const Pack<BFloat16, 8>*>(a.g.at(b, h, i) + 8 * x);
+    if (i < m && x * V < g.chunks * 8) {
+      const auto left = *reinterpret_cast<const Pack<T, V>*>(o.at(b, h, i) + V * x);
+      const auto right = *reinterpret_cast<const Pack<T, V>*>(g.at(b, h, i) + V * x);
 #pragma unroll
-      for (int e = 0; e < 8; ++e) sum += cast<float>(o.v[e]) * cast<float>(g.v[e]);
+      for (int e = 0; e < V; ++e) sum += cast<float>(left.v[e]) * cast<float>(right.v[e]);
     }
 #pragma unroll 1
     for (int lane = lanes / 2; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
-    if (x == 0 && row < rows) a.delta[row] = -sum;
+    if (x == 0 && i < m) delta[int64_t(blockIdx.x) * m + i] = -sum;
   }
+}
+
+template <class T>
+void launch_delta(const AttentionArgs& a, const Tensor& out, const Tensor& grad, int device) {
+  int lanes = 1;
+  while (lanes * pack_size<T> < grad.size(3)) lanes *= 2;
+  launch("attention", device, attention_delta<T>,
+         dim3(unsigned(a.batch * a.heads),
+              unsigned(std::min<int64_t>(ceil_div(a.m, 256 / lanes), 1024))),
+         256, a.delta, head_rows<const T>(out), head_rows<const T>(grad), a.heads, a.m, lanes);
 }
 
 /// Parts of tables' gradients: enough blocks for a large GPU, but at most 8 parts.
@@ -58,20 +68,18 @@ void attention_backward(const AttentionCall& call, const Tensor& out, const Tens
   const TensorOptions wide{.dtype = f32, .device = device};
   const int64_t d = std::max(call.q.size(3), call.v.size(3));
   const auto table = [&](const Tensor& x) { return of_tables && x.defined() && x.numel() > 0; };
-  AttentionArgs a = attention_args(call);
+  Tensors kept;
+  AttentionArgs a = attention_args(call, kept);
   const Tensor delta = empty(sums.shape(), wide);
   a.sums = sums.data<float>();
   a.delta = delta.data<float>();
-  a.o = head_rows<const BFloat16>(out);
-  a.g = head_rows<const BFloat16>(grad);
+  a.g = attention_operand(grad, kept);
   a.dq = head_rows<BFloat16>(into.q);
   a.dk = head_rows<BFloat16>(into.k);
   a.dv = head_rows<BFloat16>(into.v);
   a.dp = head_rows<BFloat16>(into.position);
-  int lanes = 1;
-  while (lanes < a.g.chunks) lanes *= 2;
-  launch("attention", device.index, attention_delta, blocks_for(sums.numel(), 256 / lanes), 256, a,
-         lanes);
+  a.parts > 1 ? launch_delta<float>(a, out, grad, device.index)
+              : launch_delta<BFloat16>(a, out, grad, device.index);
   if (table(call.rows) || table(call.lag_bias)) {
     a.low_lag = std::min(table(call.rows) ? -a.zero_row : INT_MAX,
                          table(call.lag_bias) ? a.first : INT_MAX);

@@ -4,8 +4,7 @@
 // head by head. Scores are made turned over, keys × queries, so that Pᵀ and dSᵀ are at once the
 // left operands of dV = Pᵀ g and dK = scale · dSᵀ Q. What relative positions add comes as lags ×
 // queries, of which column c moves up by 7 − c rows.
-//
-// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
+// Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 
 namespace stretto::cuda {
@@ -13,21 +12,21 @@ namespace {
 
 using tile::Rows;
 
-template <int D, int Slabs, int Warps, bool Table, bool Apart>
+template <int D, int Parts, int Slabs, int Warps, bool Table, bool Apart>
 struct KeysShape {
   static constexpr int BQ = 32, rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
-  static constexpr int tile = BQ * D * 2;
-  static constexpr int k = 0, v = k + rows * D * 2, q = v + rows * D * 2, g = q + 2 * tile;
+  static constexpr int row = Parts * D * 2, tile = BQ * row;
+  static constexpr int k = 0, v = k + rows * row, q = v + rows * row, g = q + 2 * tile;
   static constexpr int p = Apart ? g + 2 * tile : q, r = (Apart ? p : g) + 2 * tile;
-  static constexpr int stats = r + (Table ? ring * D * 2 : 0), bias = stats + 4 * BQ * 4;
+  static constexpr int stats = r + (Table ? ring * row : 0), bias = stats + 4 * BQ * 4;
   static constexpr int bytes = bias + ring * 4;
 };
 
-/// dK and dV of the keys of a block.
-template <int D, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+/// dk [B, G, N, D] and dv [B, G, N, Dv] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M]
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_keys(const __grid_constant__ AttentionArgs a) {
-  using S = KeysShape<D, Slabs, Warps, Table, Apart>;
+  using S = KeysShape<D, Parts, Slabs, Warps, Table, Apart>;
   constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D;
   extern __shared__ __align__(256) char smem[];
   const uint32_t base = ptx::shared_address(smem);
@@ -42,8 +41,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const int first = a.causal ? max(0, j0 - a.shift) : 0;
   const int end = min(a.m, a.end_position(min(j0 + S::rows, a.n) - 1) - a.shift);
   const int tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
-  tile::load_rows<D, Threads>(base + S::k, a.k.source(b, kh), j0, S::rows, a.n);
-  tile::load_rows<D, Threads>(base + S::v, a.v.source(b, kh), j0, S::rows, a.n);
+  tile::load_rows<D, Threads, Parts>(base + S::k, a.k.source(b, kh), j0, S::rows, a.n);
+  tile::load_rows<D, Threads, Parts>(base + S::v, a.v.source(b, kh), j0, S::rows, a.n);
 
   float dk[Slabs][D / 8][4] = {}, dv[Slabs][D / 8][4] = {};
   const uint32_t eight = Rows<D>::eight(lane), sixteen = Rows<D>::sixteen(lane);
@@ -53,18 +52,21 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   for (int h = kh * a.per_group; h < (kh + 1) * a.per_group; ++h) {
     const int bh = b * a.heads + h;
     auto load_tile = [&](int i0, int half) {
-      tile::load_rows<D, Threads>(base + S::q + half * S::tile, a.q.source(b, h), i0, BQ, a.m);
-      tile::load_rows<D, Threads>(base + S::g + half * S::tile, a.g.source(b, h), i0, BQ, a.m);
+      tile::load_rows<D, Threads, Parts>(base + S::q + half * S::tile, a.q.source(b, h), i0, BQ,
+                                         a.m);
+      tile::load_rows<D, Threads, Parts>(base + S::g + half * S::tile, a.g.source(b, h), i0, BQ,
+                                         a.m);
       if (Apart)
-        tile::load_rows<D, Threads>(base + S::p + half * S::tile, a.p.source(b, h), i0, BQ, a.m);
+        tile::load_rows<D, Threads, Parts>(base + S::p + half * S::tile, a.p.source(b, h), i0, BQ,
+                                           a.m);
       const uint32_t line = base + S::stats + half * 2 * BQ * 4;
       tile::load_line<Threads>(line, a.sums + int64_t(bh) * a.m, i0, BQ, a.m);
       tile::load_line<Threads>(line + BQ * 4, a.delta + int64_t(bh) * a.m, i0, BQ, a.m);
     };
     auto load_lags = [&](int lag, int count) {
       if (Table)
-        tile::load_ring<D, S::ring, Threads>(base + S::r, a.table.source(0, h), lag, count,
-                                             a.zero_row, a.rows);
+        tile::load_ring<D, S::ring, Threads, Parts>(base + S::r, a.table.source(0, h), lag, count,
+                                                    a.zero_row, a.rows);
       if (Table || biased)
         tile::load_line_ring<S::ring, Threads>(base + S::bias, a.bias_of(h), lag, count, -a.first,
                                                a.width);
@@ -106,19 +108,21 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             }
 #pragma unroll
           for (int x = 0; x < D / 32; ++x) {
-            uint32_t f[2][4];
+            tile::Fragment<Parts> f[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e)
-              ptx::ldmatrix(f[e], (tp + eight + (n + e) * 8 * P) ^ (x << 6));
+              tile::load(f[e], (tp + eight + (n + e) * 8 * P) ^ (x << 6), BQ * P);
 #pragma unroll
             for (int y = 0; y < 2; ++y)
 #pragma unroll
               for (int m = 0; m <= Slabs; ++m) {
-                uint32_t left[4];
-                ptx::ldmatrix(left, base + S::r + ((row + (o0 + 2 * m) * 8) & (S::ring - 1)) * P +
-                                        (turn ^ ((2 * x + y) << 5)));
-                ptx::mma(w[0][m], left, f[0][2 * y], f[0][2 * y + 1]);
-                ptx::mma(w[1][m], left, f[1][2 * y], f[1][2 * y + 1]);
+                tile::Fragment<Parts> left;
+                tile::load(left,
+                           base + S::r + ((row + (o0 + 2 * m) * 8) & (S::ring - 1)) * P +
+                               (turn ^ ((2 * x + y) << 5)),
+                           S::ring * P);
+                tile::multiply(w[0][m], left, f[0], y);
+                tile::multiply(w[1][m], left, f[1], y);
               }
           }
 #pragma unroll
@@ -144,20 +148,20 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       auto product = [&](float(&d)[Slabs][BQ / 8][4], uint32_t left, uint32_t right) {
 #pragma unroll
         for (int x = 0; x < D / 32; ++x) {
-          uint32_t l[Slabs][2][4];
+          tile::Fragment<Parts> l[Slabs][2];
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
             for (int y = 0; y < 2; ++y)
-              ptx::ldmatrix(l[sl][y], (mine + left + sl * 16 * P) ^ ((2 * x + y) << 5));
+              tile::load(l[sl][y], (mine + left + sl * 16 * P) ^ ((2 * x + y) << 5), S::rows * P);
 #pragma unroll
           for (int n = 0; n < BQ / 8; ++n) {
-            uint32_t f[4];
-            ptx::ldmatrix(f, (right + eight + n * 8 * P) ^ (x << 6));
+            tile::Fragment<Parts> f;
+            tile::load(f, (right + eight + n * 8 * P) ^ (x << 6), BQ * P);
 #pragma unroll
             for (int sl = 0; sl < Slabs; ++sl) {
-              ptx::mma(d[sl][n], l[sl][0], f[0], f[1]);
-              ptx::mma(d[sl][n], l[sl][1], f[2], f[3]);
+              tile::multiply(d[sl][n], l[sl][0], f, 0);
+              tile::multiply(d[sl][n], l[sl][1], f, 1);
             }
           }
         }
@@ -167,7 +171,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
                         uint32_t right, bool masked) {
 #pragma unroll
         for (int y = 0; y < BQ / 16; ++y) {
-          uint32_t l[Slabs][4];
+          tile::Fragment<Parts> l[Slabs];
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl) tile::pack(l[sl], x[sl][2 * y], x[sl][2 * y + 1]);
           if (masked) {
@@ -177,12 +181,12 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           }
 #pragma unroll
           for (int n = 0; n < D / 16; ++n) {
-            uint32_t f[4];
-            ptx::ldmatrix_trans(f, (right + sixteen + y * 16 * P) ^ (n << 5));
+            tile::Fragment<Parts> f;
+            tile::load_trans(f, (right + sixteen + y * 16 * P) ^ (n << 5), BQ * P);
 #pragma unroll
             for (int sl = 0; sl < Slabs; ++sl) {
-              ptx::mma(d[sl][2 * n], l[sl], f[0], f[1]);
-              ptx::mma(d[sl][2 * n + 1], l[sl], f[2], f[3]);
+              tile::multiply(d[sl][2 * n], l[sl], f, 0);
+              tile::multiply(d[sl][2 * n + 1], l[sl], f, 1);
             }
           }
         }
@@ -266,15 +270,15 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
       for (int x = 0; x < D / 8; ++x) {
         const uint32_t at = Rows<D>::at(r, x) + 4 * t;
-        *reinterpret_cast<uint32_t*>(smem + S::k + at) =
-            seen ? ptx::cvt_pack(dk[sl][x][2 * half] * a.scale, dk[sl][x][2 * half + 1] * a.scale)
-                 : 0;
-        *reinterpret_cast<uint32_t*>(smem + S::v + at) =
-            seen ? ptx::cvt_pack(dv[sl][x][2 * half] * a.keep_scale,
-                                 dv[sl][x][2 * half + 1] * a.keep_scale)
-                 : 0;
+        put<Parts>(smem + S::k + at, a.dk, b, kh, j0 + r, a.n, x,
+                   seen ? dk[sl][x][2 * half] * a.scale : 0,
+                   seen ? dk[sl][x][2 * half + 1] * a.scale : 0);
+        put<Parts>(smem + S::v + at, a.dv, b, kh, j0 + r, a.n, x,
+                   seen ? dv[sl][x][2 * half] * a.keep_scale : 0,
+                   seen ? dv[sl][x][2 * half + 1] * a.keep_scale : 0);
       }
     }
+  if (Parts > 1) return;
   __syncwarp();
 #pragma unroll 1
   for (int c = lane; c < 16 * Slabs * (D / 8); c += 32) {
@@ -290,36 +294,38 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   }
 }
 
-template <int D, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
 void launch_keys(const AttentionArgs& a, int device) {
-  using S = KeysShape<D, Slabs, Warps, Table, Apart>;
+  using S = KeysShape<D, Parts, Slabs, Warps, Table, Apart>;
   launch_with_shared(
-      "attention", device, attention_keys<D, Slabs, Warps, PerSM, Table, Apart, Drop>,
+      "attention", device, attention_keys<D, Parts, Slabs, Warps, PerSM, Table, Apart, Drop>,
       dim3(unsigned(a.batch * (a.heads / a.per_group)), unsigned(ceil_div(a.n, S::rows))),
       dim3(Warps * 32), S::bytes, a);
 }
 
-template <int D, int Slabs, int Warps, int PerSM, bool Drop>
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop>
 void choose_keys(const AttentionArgs& a, int device) {
   if (!a.table.data)
-    launch_keys<D, Slabs, Warps, PerSM, false, false, Drop>(a, device);
+    launch_keys<D, Parts, Slabs, Warps, PerSM, false, false, Drop>(a, device);
   else if (a.p.data == a.q.data)
-    launch_keys<D, Slabs, Warps, PerSM, true, false, Drop>(a, device);
+    launch_keys<D, Parts, Slabs, Warps, PerSM, true, false, Drop>(a, device);
   else
-    launch_keys<D, Slabs, Warps, PerSM, true, true, Drop>(a, device);
+    launch_keys<D, Parts, Slabs, Warps, PerSM, true, true, Drop>(a, device);
 }
 
 }  // namespace
 
 void launch_attention_keys(const AttentionArgs& a, int d, int device) {
-  if (d <= 32)
-    choose_keys<32, 2, 4, 2, true>(a, device);
+  if (a.parts > 1)
+    choose_keys<64, 3, 1, 4, 1, true>(a, device);
+  else if (d <= 32)
+    choose_keys<32, 1, 2, 4, 2, true>(a, device);
   else if (d <= 64 && a.drop_below > 0)
-    choose_keys<64, 1, 8, 1, true>(a, device);
+    choose_keys<64, 1, 1, 8, 1, true>(a, device);
   else if (d <= 64)
-    choose_keys<64, 2, 4, 2, false>(a, device);
+    choose_keys<64, 1, 2, 4, 2, false>(a, device);
   else
-    choose_keys<128, 1, 8, 1, true>(a, device);
+    choose_keys<128, 1, 1, 8, 1, true>(a, device);
 }
 
 }  // namespace stretto::cuda

@@ -8,8 +8,7 @@
 //
 // The batch, and each entry's queries, are cut into as many segments as fill the GPU; their parts
 // are added in order by a second launch.
-//
-// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
+// Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 
 namespace stretto::cuda {
@@ -17,22 +16,21 @@ namespace {
 
 using tile::Rows;
 
-template <int D, int Slabs, int Warps, bool Table, bool Apart>
+template <int D, int Parts, int Slabs, int Warps, bool Table, bool Apart>
 struct LagsShape {
   static constexpr int BQ = 32, rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
-  static constexpr int tile = BQ * D * 2;
-  static constexpr int r = 0, q = Table ? rows * D * 2 : 0, g = q + 2 * tile;
+  static constexpr int row = Parts * D * 2, tile = BQ * row;
+  static constexpr int r = 0, q = Table ? rows * row : 0, g = q + 2 * tile;
   static constexpr int p = Apart ? g + 2 * tile : q, k = (Apart ? p : g) + 2 * tile;
-  static constexpr int v = k + ring * D * 2, stats = v + ring * D * 2, bytes = stats + 4 * BQ * 4;
+  static constexpr int v = k + ring * row, stats = v + ring * row, bytes = stats + 4 * BQ * 4;
 };
 
-/// The gradients of a block of lags, over one segment.
-template <int D, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+/// dtable [segments, H, R, D] and dbias [segments, H, W] from q, k, v, g, sums and delta [B, H, M]
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_lags(const __grid_constant__ AttentionArgs a) {
-  using S = LagsShape<D, Slabs, Warps, Table, Apart>;
+  using S = LagsShape<D, Parts, Slabs, Warps, Table, Apart>;
   constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D;
-  static_assert(S::rows == lags_per_block);
   extern __shared__ __align__(256) char smem[];
   const uint32_t base = ptx::shared_address(smem);
   const float* const stats =
@@ -44,8 +42,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const int end = min(a.m, a.n - lag0 - a.shift);
   const int all_tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
   if (Table)
-    tile::load_rows<D, Threads>(base + S::r, a.table.source(0, h), lag0 + a.zero_row, S::rows,
-                                a.rows);
+    tile::load_rows<D, Threads, Parts>(base + S::r, a.table.source(0, h), lag0 + a.zero_row,
+                                       S::rows, a.rows);
   float dr[Table ? Slabs : 1][D / 8][4] = {}, db[Slabs][2] = {}, bias[Slabs][2];
 #pragma unroll
   for (int sl = 0; sl < Slabs; ++sl)
@@ -58,23 +56,26 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const uint32_t mine = base + warp * Slabs * 16 * P + sixteen;
   const tile::RowShear shear(lane, 0, 1);
   const int units = a.batch * a.pieces;
-  const int unit_end = int(int64_t(units) * (segment + 1) / a.segments);
+  const int unit_end = units * (segment + 1) / a.segments;
 #pragma unroll 1
-  for (int unit = int(int64_t(units) * segment / a.segments); unit < unit_end; ++unit) {
+  for (int unit = units * segment / a.segments; unit < unit_end; ++unit) {
     const int b = unit / a.pieces, piece = unit % a.pieces, bh = b * a.heads + h;
     const int tile0 = all_tiles * piece / a.pieces, tile1 = all_tiles * (piece + 1) / a.pieces;
     auto load_tile = [&](int i0, int half) {
-      tile::load_rows<D, Threads>(base + S::q + half * S::tile, a.q.source(b, h), i0, BQ, a.m);
-      tile::load_rows<D, Threads>(base + S::g + half * S::tile, a.g.source(b, h), i0, BQ, a.m);
+      tile::load_rows<D, Threads, Parts>(base + S::q + half * S::tile, a.q.source(b, h), i0, BQ,
+                                         a.m);
+      tile::load_rows<D, Threads, Parts>(base + S::g + half * S::tile, a.g.source(b, h), i0, BQ,
+                                         a.m);
       if (Apart)
-        tile::load_rows<D, Threads>(base + S::p + half * S::tile, a.p.source(b, h), i0, BQ, a.m);
+        tile::load_rows<D, Threads, Parts>(base + S::p + half * S::tile, a.p.source(b, h), i0, BQ,
+                                           a.m);
       const uint32_t line = base + S::stats + half * 2 * BQ * 4;
       tile::load_line<Threads>(line, a.sums + int64_t(bh) * a.m, i0, BQ, a.m);
       tile::load_line<Threads>(line + BQ * 4, a.delta + int64_t(bh) * a.m, i0, BQ, a.m);
     };
     auto load_keys = [&](int j, int count) {
-      tile::load_ring<D, S::ring, Threads>(base + S::k, a.k.source(b, kh), j, count, 0, a.n);
-      tile::load_ring<D, S::ring, Threads>(base + S::v, a.v.source(b, kh), j, count, 0, a.n);
+      tile::load_ring<D, S::ring, Threads, Parts>(base + S::k, a.k.source(b, kh), j, count, 0, a.n);
+      tile::load_ring<D, S::ring, Threads, Parts>(base + S::v, a.v.source(b, kh), j, count, 0, a.n);
     };
     if (tile1 > tile0) {
       const int i0 = first + tile0 * BQ;
@@ -105,19 +106,21 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           float w[2][Slabs + 1][4] = {};
 #pragma unroll
           for (int x = 0; x < D / 32; ++x) {
-            uint32_t f[2][4];
+            tile::Fragment<Parts> f[2];
 #pragma unroll
             for (int e = 0; e < 2; ++e)
-              ptx::ldmatrix(f[e], (right + eight + (n + e) * 8 * P) ^ (x << 6));
+              tile::load(f[e], (right + eight + (n + e) * 8 * P) ^ (x << 6), BQ * P);
 #pragma unroll
             for (int y = 0; y < 2; ++y)
 #pragma unroll
               for (int m = 0; m <= Slabs; ++m) {
-                uint32_t left[4];
-                ptx::ldmatrix(left, base + ring + ((row + (n + 2 * m) * 8) & (S::ring - 1)) * P +
-                                        (turn ^ ((2 * x + y) << 5)));
-                ptx::mma(w[0][m], left, f[0][2 * y], f[0][2 * y + 1]);
-                ptx::mma(w[1][m], left, f[1][2 * y], f[1][2 * y + 1]);
+                tile::Fragment<Parts> left;
+                tile::load(left,
+                           base + ring + ((row + (n + 2 * m) * 8) & (S::ring - 1)) * P +
+                               (turn ^ ((2 * x + y) << 5)),
+                           S::ring * P);
+                tile::multiply(w[0][m], left, f[0], y);
+                tile::multiply(w[1][m], left, f[1], y);
               }
           }
 #pragma unroll
@@ -136,20 +139,20 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       if constexpr (Table) {
 #pragma unroll
         for (int x = 0; x < D / 32; ++x) {
-          uint32_t l[Slabs][2][4];
+          tile::Fragment<Parts> l[Slabs][2];
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
             for (int y = 0; y < 2; ++y)
-              ptx::ldmatrix(l[sl][y], (mine + S::r + sl * 16 * P) ^ ((2 * x + y) << 5));
+              tile::load(l[sl][y], (mine + S::r + sl * 16 * P) ^ ((2 * x + y) << 5), S::rows * P);
 #pragma unroll
           for (int n = 0; n < BQ / 8; ++n) {
-            uint32_t f[4];
-            ptx::ldmatrix(f, (tp + eight + n * 8 * P) ^ (x << 6));
+            tile::Fragment<Parts> f;
+            tile::load(f, (tp + eight + n * 8 * P) ^ (x << 6), BQ * P);
 #pragma unroll
             for (int sl = 0; sl < Slabs; ++sl) {
-              ptx::mma(s[sl][n], l[sl][0], f[0], f[1]);
-              ptx::mma(s[sl][n], l[sl][1], f[2], f[3]);
+              tile::multiply(s[sl][n], l[sl][0], f, 0);
+              tile::multiply(s[sl][n], l[sl][1], f, 1);
             }
           }
         }
@@ -201,17 +204,17 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       if constexpr (Table) {
 #pragma unroll
         for (int x = 0; x < BQ / 16; ++x) {
-          uint32_t l[Slabs][4];
+          tile::Fragment<Parts> l[Slabs];
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl) tile::pack(l[sl], s[sl][2 * x], s[sl][2 * x + 1]);
 #pragma unroll
           for (int n = 0; n < D / 16; ++n) {
-            uint32_t f[4];
-            ptx::ldmatrix_trans(f, (tp + sixteen + x * 16 * P) ^ (n << 5));
+            tile::Fragment<Parts> f;
+            tile::load_trans(f, (tp + sixteen + x * 16 * P) ^ (n << 5), BQ * P);
 #pragma unroll
             for (int sl = 0; sl < Slabs; ++sl) {
-              ptx::mma(dr[sl][2 * n], l[sl], f[0], f[1]);
-              ptx::mma(dr[sl][2 * n + 1], l[sl], f[2], f[3]);
+              tile::multiply(dr[sl][2 * n], l[sl], f, 0);
+              tile::multiply(dr[sl][2 * n + 1], l[sl], f, 1);
             }
           }
         }
@@ -242,23 +245,23 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     }
 }
 
-template <int D, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
 void launch_lags(const AttentionArgs& a, int device) {
-  using S = LagsShape<D, Slabs, Warps, Table, Apart>;
+  using S = LagsShape<D, Parts, Slabs, Warps, Table, Apart>;
   launch_with_shared(
-      "attention", device, attention_lags<D, Slabs, Warps, PerSM, Table, Apart, Drop>,
+      "attention", device, attention_lags<D, Parts, Slabs, Warps, PerSM, Table, Apart, Drop>,
       dim3(unsigned(a.heads * a.segments), unsigned(ceil_div(a.high_lag + 1 - a.low_lag, S::rows))),
       dim3(Warps * 32), S::bytes, a);
 }
 
-template <int D, int Slabs, int Warps, int PerSM, bool Drop>
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop>
 void choose_lags(const AttentionArgs& a, int device) {
   if (!a.table.data)
-    launch_lags<D, Slabs, Warps, PerSM, false, false, Drop>(a, device);
+    launch_lags<D, Parts, Slabs, Warps, PerSM, false, false, Drop>(a, device);
   else if (a.p.data == a.q.data)
-    launch_lags<D, Slabs, Warps, PerSM, true, false, Drop>(a, device);
+    launch_lags<D, Parts, Slabs, Warps, PerSM, true, false, Drop>(a, device);
   else
-    launch_lags<D, Slabs, Warps, PerSM, true, true, Drop>(a, device);
+    launch_lags<D, Parts, Slabs, Warps, PerSM, true, true, Drop>(a, device);
 }
 
 }  // namespace
@@ -266,12 +269,14 @@ void choose_lags(const AttentionArgs& a, int device) {
 void launch_attention_lags(const AttentionArgs& a, int d, int device) {
   const auto choose = [&](auto drop) {
     constexpr bool Drop = decltype(drop)::value;
-    if (d <= 32)
-      choose_lags<32, 2, 4, 2, Drop>(a, device);
+    if (a.parts > 1)
+      choose_lags<64, 3, 1, 4, 1, Drop>(a, device);
+    else if (d <= 32)
+      choose_lags<32, 1, 2, 4, 2, Drop>(a, device);
     else if (d <= 64)
-      choose_lags<64, 2, 4, 2, Drop>(a, device);
+      choose_lags<64, 1, 2, 4, 2, Drop>(a, device);
     else
-      choose_lags<128, 1, 8, 1, Drop>(a, device);
+      choose_lags<128, 1, 1, 8, 1, Drop>(a, device);
   };
   a.drop_below > 0 ? choose(std::true_type()) : choose(std::false_type());
 }

@@ -4,8 +4,7 @@
 // dQ = scale · dS K. For the position queries the scores' gradients go back into the strip, [16
 // queries, lags], and meet the rows of the table there. Tiles of the strip that straddle two steps
 // belong to the same queries, so two are carried on either way.
-//
-// Tested by tests/cuda/attention_kernels_test.cpp, and by tests/ops/attention on a GPU.
+// Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 
 namespace stretto::cuda {
@@ -13,20 +12,21 @@ namespace {
 
 using tile::Rows;
 
-template <int D, int BK, int Warps, bool Table, bool Apart>
+template <int D, int Parts, int BK, int Warps, bool Table, bool Apart>
 struct QueriesShape {
-  static constexpr int BQ = 16 * Warps, ring = tile::ring_of(BQ + 2 * BK), tile = BK * D * 2;
-  static constexpr int q = 0, g = q + BQ * D * 2, p = Apart ? g + BQ * D * 2 : q;
-  static constexpr int k = (Apart ? p : g) + BQ * D * 2, v = k + 2 * tile, r = v + 2 * tile;
-  static constexpr int bias = r + (Table ? ring * D * 2 : 0), bytes = bias + ring * 4;
+  static constexpr int BQ = 16 * Warps, ring = tile::ring_of(BQ + 2 * BK);
+  static constexpr int row = Parts * D * 2, tile = BK * row;
+  static constexpr int q = 0, g = q + BQ * row, p = Apart ? g + BQ * row : q;
+  static constexpr int k = (Apart ? p : g) + BQ * row, v = k + 2 * tile, r = v + 2 * tile;
+  static constexpr int bias = r + (Table ? ring * row : 0), bytes = bias + ring * 4;
 };
 
-/// dQ, and the position queries' gradient, of the queries of a block. Keep: fragments of q, p and g
-/// stay in registers.
-template <int D, int BK, int Warps, bool Table, bool Apart, bool Keep, bool Drop>
+/// dq and dp [B, H, M, D] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M]. Keep: fragments
+/// of q, p and g stay in registers.
+template <int D, int Parts, int BK, int Warps, bool Table, bool Apart, bool Keep, bool Drop>
 __global__ void __launch_bounds__(Warps * 32, 1)
     attention_queries(const __grid_constant__ AttentionArgs a) {
-  using S = QueriesShape<D, BK, Warps, Table, Apart>;
+  using S = QueriesShape<D, Parts, BK, Warps, Table, Apart>;
   constexpr int Threads = Warps * 32, P = 2 * D, Kept = Keep ? D / 16 : 1;
   extern __shared__ __align__(256) char smem[];
   const uint32_t base = ptx::shared_address(smem);
@@ -41,20 +41,20 @@ __global__ void __launch_bounds__(Warps * 32, 1)
   const int tiles = end > begin ? (end - begin + BK - 1) / BK : 0;
   const auto keys = a.k.source(b, kh), values = a.v.source(b, kh);
   auto load_tile = [&](int j, int half) {
-    tile::load_rows<D, Threads>(base + S::k + half * S::tile, keys, j, BK, a.n);
-    tile::load_rows<D, Threads>(base + S::v + half * S::tile, values, j, BK, a.n);
+    tile::load_rows<D, Threads, Parts>(base + S::k + half * S::tile, keys, j, BK, a.n);
+    tile::load_rows<D, Threads, Parts>(base + S::v + half * S::tile, values, j, BK, a.n);
   };
   auto load_lags = [&](int lag, int count) {
     if (Table)
-      tile::load_ring<D, S::ring, Threads>(base + S::r, a.table.source(0, h), lag, count,
-                                           a.zero_row, a.rows);
+      tile::load_ring<D, S::ring, Threads, Parts>(base + S::r, a.table.source(0, h), lag, count,
+                                                  a.zero_row, a.rows);
     if (Table || biased)
       tile::load_line_ring<S::ring, Threads>(base + S::bias, a.bias_of(h), lag, count, -a.first,
                                              a.width);
   };
-  tile::load_rows<D, Threads>(base + S::q, a.q.source(b, h), i0, S::BQ, a.m);
-  tile::load_rows<D, Threads>(base + S::g, a.g.source(b, h), i0, S::BQ, a.m);
-  if (Apart) tile::load_rows<D, Threads>(base + S::p, a.p.source(b, h), i0, S::BQ, a.m);
+  tile::load_rows<D, Threads, Parts>(base + S::q, a.q.source(b, h), i0, S::BQ, a.m);
+  tile::load_rows<D, Threads, Parts>(base + S::g, a.g.source(b, h), i0, S::BQ, a.m);
+  if (Apart) tile::load_rows<D, Threads, Parts>(base + S::p, a.p.source(b, h), i0, S::BQ, a.m);
   if (tiles > 0) {
     load_tile(begin, 0);
     load_lags(begin - (p0 + S::BQ - 1), S::BQ + BK);
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(Warps * 32, 1)
 
   const uint32_t eight = Rows<D>::eight(lane), sixteen = Rows<D>::sixteen(lane);
   const uint32_t mine = base + warp * 16 * P + sixteen;
-  uint32_t fq[Kept][4], fp[Keep && Apart ? D / 16 : 1][4], fg[Kept][4];
+  tile::Fragment<Parts> fq[Kept], fp[Keep && Apart ? D / 16 : 1], fg[Kept];
   if (Keep) {
 #pragma unroll
     for (int x = 0; x < Kept; ++x) {
-      ptx::ldmatrix(fq[x], (mine + S::q) ^ (x << 5));
-      ptx::ldmatrix(fg[x], (mine + S::g) ^ (x << 5));
-      if constexpr (Keep && Apart) ptx::ldmatrix(fp[x], (mine + S::p) ^ (x << 5));
+      tile::load(fq[x], (mine + S::q) ^ (x << 5), S::BQ * P);
+      tile::load(fg[x], (mine + S::g) ^ (x << 5), S::BQ * P);
+      if constexpr (Keep && Apart) tile::load(fp[x], (mine + S::p) ^ (x << 5), S::BQ * P);
     }
   }
   float dq[D / 8][4] = {}, dp[Apart ? D / 8 : 1][4] = {};
@@ -93,37 +93,37 @@ __global__ void __launch_bounds__(Warps * 32, 1)
     const uint32_t at = base + S::r + ((lag + lane % 8) & (S::ring - 1)) * P;
 #pragma unroll
     for (int x = 0; x < D / 32; ++x) {
-      uint32_t f[4];
-      ptx::ldmatrix(f, at + (turn ^ (x << 6)));
+      tile::Fragment<Parts> f;
+      tile::load(f, at + (turn ^ (x << 6)), S::ring * P);
 #pragma unroll
       for (int y = 0; y < 2; ++y) {
         if constexpr (Keep && Apart) {
-          ptx::mma(d, fp[2 * x + y], f[2 * y], f[2 * y + 1]);
+          tile::multiply(d, fp[2 * x + y], f, y);
         } else if constexpr (Keep) {
-          ptx::mma(d, fq[2 * x + y], f[2 * y], f[2 * y + 1]);
+          tile::multiply(d, fq[2 * x + y], f, y);
         } else {
-          uint32_t left[4];
-          ptx::ldmatrix(left, (mine + S::p) ^ ((2 * x + y) << 5));
-          ptx::mma(d, left, f[2 * y], f[2 * y + 1]);
+          tile::Fragment<Parts> left;
+          tile::load(left, (mine + S::p) ^ ((2 * x + y) << 5), S::BQ * P);
+          tile::multiply(d, left, f, y);
         }
       }
     }
   };
   // The position query's gradient from 16 lags of the strip's.
-  auto spread = [&](const uint32_t(&left)[4], int lag) {
+  auto spread = [&](const tile::Fragment<Parts>& left, int lag) {
     const int row = lag + lane % 16;
     const uint32_t at = base + S::r + (row & (S::ring - 1)) * P;
     const uint32_t way = ((lane / 16) ^ Rows<D>::swizzle(row)) << 4;
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
-      uint32_t f[4];
-      ptx::ldmatrix_trans(f, at + (way ^ (n << 5)));
+      tile::Fragment<Parts> f;
+      tile::load_trans(f, at + (way ^ (n << 5)), S::ring * P);
 #pragma unroll
       for (int y = 0; y < 2; ++y) {
         if constexpr (Apart)
-          ptx::mma(dp[2 * n + y], left, f[2 * y], f[2 * y + 1]);
+          tile::multiply(dp[2 * n + y], left, f, y);
         else
-          ptx::mma(dq[2 * n + y], left, f[2 * y], f[2 * y + 1]);
+          tile::multiply(dq[2 * n + y], left, f, y);
       }
     }
   };
@@ -161,25 +161,24 @@ __global__ void __launch_bounds__(Warps * 32, 1)
         for (int e = 0; e < 4; ++e)
           s[n][e] = sbias[(j0 - pw + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) & (S::ring - 1)];
     }
-    auto product = [&](float(&d)[BK / 8][4], const uint32_t(&kept)[Kept][4], uint32_t left,
-                       uint32_t right) {
+    auto product = [&](float(&d)[BK / 8][4], const tile::Fragment<Parts>(&kept)[Kept],
+                       uint32_t left, uint32_t right) {
 #pragma unroll
       for (int x = 0; x < D / 32; ++x) {
-        uint32_t l[2][4];
+        tile::Fragment<Parts> l[2];
 #pragma unroll
-        for (int y = 0; y < 2; ++y)
-          if constexpr (Keep) {
-#pragma unroll
-            for (int e = 0; e < 4; ++e) l[y][e] = kept[2 * x + y][e];
-          } else {
-            ptx::ldmatrix(l[y], (mine + left) ^ ((2 * x + y) << 5));
-          }
+        for (int y = 0; y < 2; ++y) {
+          if constexpr (Keep)
+            l[y] = kept[2 * x + y];
+          else
+            tile::load(l[y], (mine + left) ^ ((2 * x + y) << 5), S::BQ * P);
+        }
 #pragma unroll
         for (int n = 0; n < BK / 8; ++n) {
-          uint32_t f[4];
-          ptx::ldmatrix(f, (right + eight + n * 8 * P) ^ (x << 6));
-          ptx::mma(d[n], l[0], f[0], f[1]);
-          ptx::mma(d[n], l[1], f[2], f[3]);
+          tile::Fragment<Parts> f;
+          tile::load(f, (right + eight + n * 8 * P) ^ (x << 6), BK * P);
+          tile::multiply(d[n], l[0], f, 0);
+          tile::multiply(d[n], l[1], f, 1);
         }
       }
     };
@@ -228,23 +227,25 @@ __global__ void __launch_bounds__(Warps * 32, 1)
       for (int e = 0; e < 4; ++e) ds[n][e] *= s[n][e];
 #pragma unroll
     for (int x = 0; x < BK / 16; ++x) {
-      uint32_t left[4];
+      tile::Fragment<Parts> left;
       tile::pack(left, ds[2 * x], ds[2 * x + 1]);
 #pragma unroll
       for (int n = 0; n < D / 16; ++n) {
-        uint32_t f[4];
-        ptx::ldmatrix_trans(f, (tk + sixteen + x * 16 * P) ^ (n << 5));
-        ptx::mma(dq[2 * n], left, f[0], f[1]);
-        ptx::mma(dq[2 * n + 1], left, f[2], f[3]);
+        tile::Fragment<Parts> f;
+        tile::load_trans(f, (tk + sixteen + x * 16 * P) ^ (n << 5), BK * P);
+        tile::multiply(dq[2 * n], left, f, 0);
+        tile::multiply(dq[2 * n + 1], left, f, 1);
       }
     }
     if constexpr (Table) {
 #pragma unroll
       for (int x = 0; x < BK / 8; x += 2) {
-        uint32_t left[4];
-        shear.strip(left[0], left[1], x == 0 ? before : ds[x == 0 ? 0 : x - 2],
+        float even[4], odd[4];
+        shear.strip(even, x == 0 ? before : ds[x == 0 ? 0 : x - 2],
                     x == 0 ? last : ds[x == 0 ? 0 : x - 1], ds[x]);
-        shear.strip(left[2], left[3], x == 0 ? last : ds[x == 0 ? 0 : x - 1], ds[x], ds[x + 1]);
+        shear.strip(odd, x == 0 ? last : ds[x == 0 ? 0 : x - 1], ds[x], ds[x + 1]);
+        tile::Fragment<Parts> left;
+        tile::pack(left, even, odd);
         spread(left, low + 8 * x);
       }
 #pragma unroll
@@ -259,9 +260,11 @@ __global__ void __launch_bounds__(Warps * 32, 1)
   if constexpr (Table)
     if (tiles > 0) {  // the two tiles that the last step left
       const float none[4] = {};
-      uint32_t left[4];
-      shear.strip(left[0], left[1], before, last, none);
-      shear.strip(left[2], left[3], last, none, none);
+      float even[4], odd[4];
+      shear.strip(even, before, last, none);
+      shear.strip(odd, last, none, none);
+      tile::Fragment<Parts> left;
+      tile::pack(left, even, odd);
       spread(left, begin + tiles * BK - pw - 15);
     }
   // Out through the warp's own rows of the places of q and g or p.
@@ -272,13 +275,14 @@ __global__ void __launch_bounds__(Warps * 32, 1)
 #pragma unroll
     for (int x = 0; x < D / 8; ++x) {
       const uint32_t at = Rows<D>::at(r, x) + 4 * t;
-      *reinterpret_cast<uint32_t*>(smem + S::q + at) =
-          ptx::cvt_pack(dq[x][2 * half] * a.scale, dq[x][2 * half + 1] * a.scale);
+      put<Parts>(smem + S::q + at, a.dq, b, h, i0 + r, a.m, x, dq[x][2 * half] * a.scale,
+                 dq[x][2 * half + 1] * a.scale);
       if constexpr (Apart)
-        *reinterpret_cast<uint32_t*>(smem + other + at) =
-            ptx::cvt_pack(dp[x][2 * half] * a.scale, dp[x][2 * half + 1] * a.scale);
+        put<Parts>(smem + other + at, a.dp, b, h, i0 + r, a.m, x, dp[x][2 * half] * a.scale,
+                   dp[x][2 * half + 1] * a.scale);
     }
   }
+  if (Parts > 1) return;
   __syncwarp();
 #pragma unroll 1
   for (int c = lane; c < 16 * (D / 8); c += 32) {
@@ -287,41 +291,44 @@ __global__ void __launch_bounds__(Warps * 32, 1)
     const uint32_t at = Rows<D>::at(r, x);
     *reinterpret_cast<uint4*>(a.dq.at(b, h, i0 + r) + x * 8) =
         *reinterpret_cast<const uint4*>(smem + S::q + at);
-    if (Apart && a.dp.data)
+    if (Apart)
       *reinterpret_cast<uint4*>(a.dp.at(b, h, i0 + r) + x * 8) =
           *reinterpret_cast<const uint4*>(smem + other + at);
   }
 }
 
-template <int D, int BK, bool Table, bool Apart, bool Keep, bool Drop>
+template <int D, int Parts, int BK, int Warps, bool Table, bool Apart, bool Keep, bool Drop>
 void launch_queries(const AttentionArgs& a, int device) {
-  using S = QueriesShape<D, BK, 8, Table, Apart>;
-  launch_with_shared("attention", device, attention_queries<D, BK, 8, Table, Apart, Keep, Drop>,
-                     dim3(unsigned(a.batch * a.heads), unsigned(ceil_div(a.m, S::BQ))), dim3(256),
-                     S::bytes, a);
+  using S = QueriesShape<D, Parts, BK, Warps, Table, Apart>;
+  launch_with_shared("attention", device,
+                     attention_queries<D, Parts, BK, Warps, Table, Apart, Keep, Drop>,
+                     dim3(unsigned(a.batch * a.heads), unsigned(ceil_div(a.m, S::BQ))),
+                     dim3(Warps * 32), S::bytes, a);
 }
 
-template <int D, int BK, bool Keep, bool Drop>
+template <int D, int Parts, int BK, int Warps, bool Keep, bool Drop>
 void choose_queries(const AttentionArgs& a, int device) {
   if (!a.table.data)
-    launch_queries<D, BK, false, false, Keep, Drop>(a, device);
+    launch_queries<D, Parts, BK, Warps, false, false, Keep, Drop>(a, device);
   else if (a.p.data == a.q.data)
-    launch_queries<D, BK, true, false, Keep, Drop>(a, device);
+    launch_queries<D, Parts, BK, Warps, true, false, Keep, Drop>(a, device);
   else
-    launch_queries<D, BK, true, true, Keep, Drop>(a, device);
+    launch_queries<D, Parts, BK, Warps, true, true, Keep, Drop>(a, device);
 }
 
 }  // namespace
 
 void launch_attention_queries(const AttentionArgs& a, int d, int device) {
-  if (d <= 32)
-    choose_queries<32, 64, true, true>(a, device);
+  if (a.parts > 1)
+    choose_queries<64, 3, 32, 4, false, true>(a, device);
+  else if (d <= 32)
+    choose_queries<32, 1, 64, 8, true, true>(a, device);
   else if (d <= 64 && a.drop_below > 0)
-    choose_queries<64, 64, false, true>(a, device);
+    choose_queries<64, 1, 64, 8, false, true>(a, device);
   else if (d <= 64)
-    choose_queries<64, 64, true, false>(a, device);
+    choose_queries<64, 1, 64, 8, true, false>(a, device);
   else
-    choose_queries<128, 32, false, true>(a, device);
+    choose_queries<128, 1, 32, 8, false, true>(a, device);
 }
 
 }  // namespace stretto::cuda

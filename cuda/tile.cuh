@@ -27,15 +27,17 @@ struct Rows {
   __device__ static uint32_t sixteen(int lane) { return at(lane % 16, lane / 16); }
 };
 
-/// Rows in global memory, of which `chunks` · 8 numbers are there; 16-byte aligned.
+/// Rows in global memory, of which `chunks` · 8 numbers are there; 16-byte aligned. Numbers of f32
+/// are three of bf16, which add up to them and lie `part` apart.
 struct Source {
   const BFloat16* data;
-  int64_t row;
+  int64_t row, part;
   int chunks;
 };
 
-/// Begins to copy rows first … first + rows − 1 to the area; those not in 0 … limit − 1 are zeros.
-template <int D, int Threads>
+/// Begins to copy rows first … first + rows − 1 to the area, part after part; those not in 0 …
+/// limit − 1 are zeros.
+template <int D, int Threads, int Parts = 1>
 __device__ inline void load_rows(uint32_t area, const Source& from, int first, int rows,
                                  int limit) {
   constexpr int chunks = D / 8;
@@ -43,12 +45,16 @@ __device__ inline void load_rows(uint32_t area, const Source& from, int first, i
   for (int c = threadIdx.x; c < rows * chunks; c += Threads) {
     const int r = c / chunks, x = c % chunks, row = first + r;
     const bool there = row >= 0 && row < limit && x < from.chunks;
-    ptx::copy16(area + Rows<D>::at(r, x), from.data + (there ? row * from.row + x * 8 : 0), there);
+    const BFloat16* const data = from.data + (there ? row * from.row + x * 8 : 0);
+#pragma unroll
+    for (int i = 0; i < Parts; ++i)
+      ptx::copy16(area + i * rows * Rows<D>::pitch + Rows<D>::at(r, x), data + i * from.part,
+                  there);
   }
 }
 
 /// The same into a ring: row r lies at r mod Ring and is row r + offset of the source.
-template <int D, int Ring, int Threads>
+template <int D, int Ring, int Threads, int Parts = 1>
 __device__ inline void load_ring(uint32_t area, const Source& from, int first, int rows, int offset,
                                  int limit) {
   constexpr int chunks = D / 8;
@@ -56,8 +62,11 @@ __device__ inline void load_ring(uint32_t area, const Source& from, int first, i
   for (int c = threadIdx.x; c < rows * chunks; c += Threads) {
     const int r = first + c / chunks, x = c % chunks, row = r + offset;
     const bool there = row >= 0 && row < limit && x < from.chunks;
-    ptx::copy16(area + Rows<D>::at(r & (Ring - 1), x),
-                from.data + (there ? row * from.row + x * 8 : 0), there);
+    const BFloat16* const data = from.data + (there ? row * from.row + x * 8 : 0);
+#pragma unroll
+    for (int i = 0; i < Parts; ++i)
+      ptx::copy16(area + i * Ring * Rows<D>::pitch + Rows<D>::at(r & (Ring - 1), x),
+                  data + i * from.part, there);
   }
 }
 
@@ -87,19 +96,59 @@ constexpr int ring_of(int rows) {
 
 __device__ inline float lane_of(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
 
+/// Four 8 × 8 matrices of each part.
+template <int Parts>
+struct Fragment {
+  uint32_t r[Parts][4];
+};
+template <int Parts>
+__device__ inline void load(Fragment<Parts>& f, uint32_t at, int part) {
+#pragma unroll
+  for (int i = 0; i < Parts; ++i) ptx::ldmatrix(f.r[i], at + i * part);
+}
+template <int Parts>
+__device__ inline void load_trans(Fragment<Parts>& f, uint32_t at, int part) {
+#pragma unroll
+  for (int i = 0; i < Parts; ++i) ptx::ldmatrix_trans(f.r[i], at + i * part);
+}
+
+/// d += left · matrices 2y and 2y + 1 of right. Of three parts the six products that f32 shows.
+template <int Parts>
+__device__ inline void multiply(float (&d)[4], const Fragment<Parts>& left,
+                                const Fragment<Parts>& right, int y) {
+#pragma unroll
+  for (int i = Parts - 1; i >= 0; --i)
+#pragma unroll
+    for (int j = Parts - 1 - i; j >= 0; --j)
+      ptx::mma(d, left.r[i], right.r[j][2 * y], right.r[j][2 * y + 1]);
+}
+
+/// Two numbers as bf16; what that leaves of them.
+__device__ inline uint32_t pack_pair(float& x, float& y) {
+  const uint32_t pair = ptx::cvt_pack(x, y);
+  x -= __uint_as_float(pair << 16);
+  y -= __uint_as_float(pair & 0xffff0000u);
+  return pair;
+}
 /// The left operand of a product from two neighbouring tiles of one.
-__device__ inline void pack(uint32_t (&a)[4], const float (&x)[4], const float (&y)[4]) {
-  a[0] = ptx::cvt_pack(x[0], x[1]);
-  a[1] = ptx::cvt_pack(x[2], x[3]);
-  a[2] = ptx::cvt_pack(y[0], y[1]);
-  a[3] = ptx::cvt_pack(y[2], y[3]);
+template <int Parts>
+__device__ inline void pack(Fragment<Parts>& a, const float (&x)[4], const float (&y)[4]) {
+  float rest[8] = {x[0], x[1], x[2], x[3], y[0], y[1], y[2], y[3]};
+#pragma unroll
+  for (int i = 0; i < Parts; ++i)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) a.r[i][r] = pack_pair(rest[2 * r], rest[2 * r + 1]);
 }
 
 /// Zeroes those of its numbers whose bit is not set: two in each register, then the next.
-__device__ inline void keep_pairs(uint32_t (&a)[4], uint32_t bits) {
+template <int Parts>
+__device__ inline void keep_pairs(Fragment<Parts>& a, uint32_t bits) {
 #pragma unroll
-  for (int r = 0; r < 4; ++r)
-    a[r] &= (bits >> 2 * r & 1) * 0xffffu | (bits >> (2 * r + 1) & 1) * 0xffff0000u;
+  for (int r = 0; r < 4; ++r) {
+    const uint32_t keep = (bits >> 2 * r & 1) * 0xffffu | (bits >> (2 * r + 1) & 1) * 0xffff0000u;
+#pragma unroll
+    for (int i = 0; i < Parts; ++i) a.r[i][r] &= keep;
+  }
 }
 
 /// From strips to scores and back, for 16 queries × 8 keys.
@@ -131,15 +180,17 @@ struct Shear {
     s[2] = lane_of(b0, from0);
     s[3] = lane_of(b1, from1);
   }
-  /// A tile of the strip from three neighbouring tiles of keys, the last at its own place; in bf16.
-  __device__ void strip(uint32_t& up, uint32_t& down, const float (&d0)[4], const float (&d1)[4],
+  /// A tile of the strip from three neighbouring tiles of keys, the last at its own place.
+  __device__ void strip(float (&w)[4], const float (&d0)[4], const float (&d1)[4],
                         const float (&d2)[4]) const {
     const float a0 = odd ? (over0 ? d0[1] : d1[1]) : (over0 ? d0[0] : d1[0]);
     const float a1 = odd ? (over1 ? d0[0] : d1[0]) : (over1 ? d0[1] : d1[1]);
     const float b0 = odd ? (over0 ? d1[3] : d2[3]) : (over0 ? d1[2] : d2[2]);
     const float b1 = odd ? (over1 ? d1[2] : d2[2]) : (over1 ? d1[3] : d2[3]);
-    up = ptx::cvt_pack(lane_of(a0, back0), lane_of(a1, back1));
-    down = ptx::cvt_pack(lane_of(b0, back0), lane_of(b1, back1));
+    w[0] = lane_of(a0, back0);
+    w[1] = lane_of(a1, back1);
+    w[2] = lane_of(b0, back0);
+    w[3] = lane_of(b1, back1);
   }
 };
 

@@ -95,6 +95,8 @@ std::optional<Tensor> cuda_attention(const Tensor& q, const Tensor& k, const Ten
                            .dropout = o.dropout,
                            .dropout_key = o.dropout_key};
   if (!cuda::attention_takes(call) || cuda::composed("attention")) return {};
+  // Six products for one: where scores are few, f32 of one product is worth their memory.
+  if (q.dtype() == f32 && o.form == Form::automatic && k.size(2) < 256) return {};
   if (o.mask.key_padding.defined()) call.padding = o.mask.key_padding.to(u8).contiguous();
   const RelativeTable rows = within_reach(o.keys, first, width);
   const Tensor lag_bias =
@@ -111,6 +113,9 @@ std::optional<Tensor> cuda_attention(const Tensor& q, const Tensor& k, const Ten
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
   AttentionOptions plain{
       .mask = o.mask, .scale = call.scale, .dropout = o.dropout, .dropout_key = o.dropout_key};
+  // Gradients: with O = P V and dS = P · (g Vᵀ − rowsum(g · O)): dq = scale · dS K, dk = scale ·
+  // dSᵀ Q, dv = Pᵀ g; with dS sheared to relative positions dp = scale · dS R, dR = scale · dSᵀ p,
+  // db = Σ dS.
   return record(
       "attention", inputs, out,
       [call, saved, sums, plain](Backward& b) {
