@@ -253,9 +253,10 @@ void TrainingRun::same_on_all() {
 }
 
 void TrainingRun::say_communication() {
-  const nn::Communication c = trainer().communication();
   const int n = nn::process_group().size();
-  if (run_.report_only || n == 1 || c.steps == 0) return;
+  if (run_.report_only || n == 1) return;
+  const nn::Communication c = trainer().communication();
+  if (c.steps == 0) return;
   const double hidden = c.seconds > 0 ? 1 - std::min(1.0, c.waited_seconds / c.seconds) : 1;
   std::cout << n << " processes; of gradients each sent "
             << fixed(double(c.bytes) / double(c.steps) / 1e6, 3) << " MB a step, in "
