@@ -207,7 +207,8 @@ int64_t PartSums::count() const { return state_->count; }
 
 void PartSums::begin_part() {
   State& s = *state_;
-  if (!s.open && s.part + 1 >= s.count) s.part = -1;
+  // A part that was not ended has failed, and its step with it.
+  if (s.open || s.part + 1 >= s.count) s.part = -1;
   ++s.part;
   s.open = true;
   for (State::Slot& slot : s.slots) {

@@ -178,6 +178,23 @@ TEST_CASE("Gradients of parts have the same bits for any number of processes", "
   }
 }
 
+TEST_CASE("A step that failed in one of its parts can be made again", "[distributed]") {
+  const Tensor w = tensor({2.0, 3.0}).set_requires_grad();
+  Post post;
+  Threads alone(post, 0, 1);
+  PartSums sums({w}, 4, alone);
+  const auto part = [&](double factor) {
+    sums.begin_part();
+    sum(w * factor).backward();
+    sums.end_part();
+  };
+  part(100), part(1000);
+  sums.begin_part();  // which then fails
+  for (const double factor : {1, 2, 3, 4}) part(factor);
+  sums.finish();
+  CHECK(w.grad().to_vector<double>() == std::vector<double>{10, 10});
+}
+
 TEST_CASE("Parts that processes cannot share out are refused", "[distributed]") {
   Post post;
   Threads two(post, 0, 2);
