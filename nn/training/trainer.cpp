@@ -114,15 +114,7 @@ StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
   const int64_t number = step_ + 1, n = options.micro_batches;
   if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(number, progress));
   StepResult result{};
-  if (cuts()) {
-    at_step(number, [&] { result.loss = parted()(loss); });
-    check_number(number, "loss", result.loss);
-    at_step(number, [&] {
-      result.gradient_norm = clip_grad_norm(optimizer_.parameters(), options.clip).item();
-    });
-    check_number(number, "norm of the gradient", result.gradient_norm);
-    at_step(number, [&] { shards() ? shards()->step() : optimizer_.step(); });
-  } else if (const Device device = model_.device(); device.is_cuda()) {
+  if (const Device device = model_.device(); device.is_cuda() && !cuts()) {
     loss_ = loss;
     if (options.cuda_graph && !captured_)
       captured_ = std::make_unique<CapturedStep>(device, [this] { return step_on_gpu(); });
@@ -134,18 +126,23 @@ StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
     check_number(number, "norm of the gradient", result.gradient_norm = read[1]);
     if (!captured_) at_step(number, [&] { optimizer_.step(); });
   } else {
-    optimizer_.zero_grad();
-    for (int64_t i = 0; i < n; ++i) {
-      Tensor value = at_step(number, loss);
-      if (n > 1) value = value / double(n);
-      check_number(number, "loss", result.loss += value.item());
-      at_step(number, [&] { value.backward(); });
+    if (cuts()) {
+      at_step(number, [&] { result.loss = parted()(loss); });
+      check_number(number, "loss", result.loss);
+    } else {
+      optimizer_.zero_grad();
+      for (int64_t i = 0; i < n; ++i) {
+        Tensor value = at_step(number, loss);
+        if (n > 1) value = value / double(n);
+        check_number(number, "loss", result.loss += value.item());
+        at_step(number, [&] { value.backward(); });
+      }
     }
     at_step(number, [&] {
       result.gradient_norm = clip_grad_norm(optimizer_.parameters(), options.clip).item();
     });
     check_number(number, "norm of the gradient", result.gradient_norm);
-    optimizer_.step();
+    shards() ? shards()->step() : optimizer_.step();
   }
   ++step_;
   if (options.after_step) options.after_step(result);
