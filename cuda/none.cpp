@@ -58,5 +58,6 @@ void destroy(Graph*) noexcept {}
 #include "cuda/softmax.h"
 #include "cuda/sort.h"
 #include "cuda/spe.h"
+#include "cuda/spe_conv.h"
 #include "cuda/spe_sine.h"
 #include "cuda/view.h"

@@ -221,19 +221,6 @@ __global__ void __launch_bounds__(threads, 4)
   }
 }
 
-/// v_i of all lanes summed, for i the lane.
-template <int half = 16>
-__device__ inline float sum_across(float (&v)[32]) {
-  const bool upper = (threadIdx.x & half) != 0;
-#pragma unroll
-  for (int i = 0; i < half; ++i) {
-    const float mine = upper ? v[i + half] : v[i], other = upper ? v[i] : v[i + half];
-    v[i] = mine + __shfl_xor_sync(0xffffffffu, other, half);
-  }
-  if constexpr (half > 1) return sum_across<half / 2>(v);
-  return v[0];
-}
-
 /// dx = Σ_r g (C + e); of several tiles of columns each writes a part.
 template <class S, class Out>
 __global__ void __launch_bounds__(threads, 4)

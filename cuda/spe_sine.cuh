@@ -1,7 +1,7 @@
 // What kernels of sineSPE have in common: spe_sine.cu, spe_sine_sums.cu.
 #pragma once
 
-#include "cuda/common.cuh"
+#include "cuda/spe_rows.cuh"
 #include "cuda/spe_sine.h"
 #include "cuda/unit_root.cuh"
 
@@ -14,14 +14,6 @@ constexpr int sums_dims = 8;                 // the same, in sine_code_sums
 constexpr int x_pitch = batch * places + 4;  // of a dimension there
 constexpr int dx_step = 40, dx_pitch = batch * dx_step + 4;
 constexpr int wave_size = 2 * places / 2;  // cosines and sines of one frequency
-
-/// One side of a launch.
-template <class S>
-struct Rows {
-  S* data;
-  int64_t batch, head, row;
-  bool packs;  // of four numbers
-};
 
 struct Sines {
   const float *f, *w, *e, *waves;
@@ -83,18 +75,6 @@ __device__ inline void load_tile(float* tile, const Rows<S>& x, const Sines& p, 
   }
 }
 
-template <class S>
-Rows<S> rows_of(const Tensor& x, int pack) {
-  const Shape& s = x.strides();
-  const int64_t row = x.size(2) == 1 ? x.size(3) : s[2];
-  using Number = std::remove_const_t<S>;
-  bool packs = x.size(3) % pack == 0 && row % pack == 0;
-  for (const int d : {0, 1}) packs = packs && (x.size(d) == 1 || s[d] % pack == 0);
-  Number* const data = x.data<Number>();
-  packs = packs && reinterpret_cast<uintptr_t>(data) % (size_t(pack) * sizeof(Number)) == 0;
-  return {data, s[0], s[1], row, packs};
-}
-
 /// With the table of waves that p points to.
 struct SineLaunch {
   Sines p;
@@ -109,11 +89,6 @@ SineLaunch launch_of(const SineCode& code, const Tensor& x, int64_t at);
 inline int64_t sine_sums_size(int64_t dims, int64_t k) {
   return 4 + sums_dims * x_pitch + dims * k * (2 * wave_size + 2) +
          dims * (4 * k + 1) * sine_threads;
-}
-
-template <class F>
-void with_type(const Tensor& x, F f) {
-  x.dtype() == bf16 ? f(TypeTag<BFloat16>{}) : f(TypeTag<float>{});
 }
 
 }  // namespace stretto::cuda

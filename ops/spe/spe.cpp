@@ -79,11 +79,6 @@ Tensors inputs_of(const Tensor& q, const Tensor& k, const SpeSource& s,
 }
 Tensors of_code(const Tensors& inputs) { return {inputs.begin() + 4, inputs.end()}; }
 
-// (16, 17): a product [B, D] · [D, R] for each head and position.
-Tensor encoded(const Tensor& x, const Tensor& codes) {
-  return matmul(x.permute({1, 2, 0, 3}), codes.transpose(1, 2)).permute({2, 0, 1, 3});
-}
-
 // With a gate (24, 25): √(1−δ) goes into what codes are linear in, which is all but the frequencies
 // [H, D, K], and what joins a code at every position makes a product of its own, so that a tensor
 // of the code's size is neither read nor written for it.
@@ -91,7 +86,7 @@ Tensor gated(const SpeSource& s, Side side, int64_t at, const Tensor& x, const T
   Tensors code = of_code(inputs);
   for (Tensor& part : code)
     if (part.dim() == 4) part = part * inputs[2].reshape({s.heads, s.d, 1, 1});
-  return encoded(x, s.codes(code, side, at, x.size(2))) + matmul(x, inputs[3]);
+  return spe_encoded(x, s.codes(code, side, at, x.size(2))) + matmul(x, inputs[3]);
 }
 
 Tensor composed(const SpeSource& s, Side side, int64_t at, const Tensors& inputs) {
@@ -101,7 +96,7 @@ Tensor composed(const SpeSource& s, Side side, int64_t at, const Tensors& inputs
   Tensor codes = s.codes(of_code(inputs), side, at, x.size(2));
   if (inputs[2].defined())  // (24, 25)
     codes = inputs[2].reshape({s.heads, s.d, 1, 1}) * codes + inputs[3].unsqueeze(2);
-  return encoded(x, codes).to(inputs[0].dtype());
+  return spe_encoded(x, codes).to(inputs[0].dtype());
 }
 Tensors composed(const SpeSource& s, const Places& at, const Tensors& inputs) {
   return {composed(s, Side::query, at.queries, inputs), composed(s, Side::key, at.keys, inputs)};
@@ -175,6 +170,11 @@ SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const
 }
 
 }  // namespace
+
+// A product [B, D] · [D, R] for each head and position.
+Tensor spe_encoded(const Tensor& x, const Tensor& code) {
+  return matmul(x.permute({1, 2, 0, 3}), code.transpose(1, 2)).permute({2, 0, 1, 3});
+}
 
 SpeNoise::SpeNoise(RandomKey random_key, int64_t r) : key(random_key), realizations(r) {
   check(r >= 1, "SpeNoise", "R = ", r, "; must be at least 1");

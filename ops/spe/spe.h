@@ -70,7 +70,7 @@ class SpeCode {
   /// Gradients stay exact, and there are none of the values kept: the backward of each spe() leaves
   /// its operands (q, k and the gradients that arrived) behind, and after the last one of a pass
   /// the parameters' gradients are summed from them. So it costs no memory before backward.
-  /// Form::composed computes the code anew.
+  /// Form::composed computes the code anew, as does CUDA, but for up to 64 positions of a filter.
   SpeCode kept(int64_t length, int64_t first = 0) const;
 
   int64_t heads() const;
@@ -112,7 +112,8 @@ struct SpePair {
 ///
 /// Form::composed makes the whole code, H·L·D·R numbers for queries and as many for keys.
 /// Form::fused makes it in tiles that stay in the cache, forward and again backward, and can be
-/// differentiated any number of times: on the CPU, and on CUDA codes of sinusoids in f32 and bf16.
+/// differentiated any number of times: on the CPU, and on CUDA in f32 and bf16, if the noise of a
+/// filter is not given (long filters there make codes of some dimensions at a time in memory).
 SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOptions& options = {});
 
 /// P_d(τ) for τ = −(n − 1) … n − 1, query position minus key position → [H, D, 2n − 1]; with a gate

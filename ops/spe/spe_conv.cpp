@@ -19,70 +19,10 @@
 #include "ops/indexing.h"
 #include "ops/loops.h"
 #include "ops/reduce.h"
-#include "ops/spe/spe_source.h"
+#include "ops/spe/spe_conv_source.h"
 #include "ops/view.h"
 
 namespace stretto {
-namespace {
-
-// Draws of one (head, dimension) start this far apart, so that a draw does not depend on L.
-constexpr int64_t draws_apart = int64_t(1) << 40;
-
-// Positions and filters along two axes; a sequence is one row.
-struct Plane {
-  int64_t rows = 1, columns = 1;
-  int64_t tap_rows = 1, taps = 1;
-  bool image = false;
-};
-
-// The noise that positions take: rows y0 … y0 + ny − 1, columns x0 … x0 + nx − 1 of the plane's.
-struct Window {
-  int64_t y0, ny, x0, nx;
-};
-
-struct ConvSource : SpeSource {
-  ConvSource(Tensor q, Tensor k, const SpeNoise& z, const Plane& p, int64_t r, std::string why)
-      : SpeSource({q.size(0), q.size(1), r, std::max<int64_t>(256, 2 * p.taps), 4,
-                   SpeSpan{0, p.rows * p.columns}, std::move(why)},
-                  q),
-        filters{std::move(q), std::move(k)},
-        key(z.key),
-        plane(p) {
-    if (z.given.defined())
-      given = (p.image ? z.given : z.given.unsqueeze(3))
-                  .to(z.given.dtype() == f64 ? f64 : f32)
-                  .to(cpu)
-                  .permute({0, 1, 3, 4, 2})
-                  .contiguous();
-  }
-  const Tensor filters[2];  // of queries and of keys
-  const RandomKey key;      // of the noise, or
-  Tensor given;             // [H, D, n1, n2, R]
-  const Plane plane;
-
-  Window window(SpeSpan span) const {
-    if (!plane.image) return {0, 1, span.p0, span.size() + plane.taps - 1};
-    const int64_t y0 = span.p0 / plane.columns, y1 = std::max(span.p0, span.p1 - 1) / plane.columns;
-    return {y0, y1 - y0 + plane.tap_rows, 0, plane.columns + plane.taps - 1};
-  }
-  // Of the noise of one head and dimension, index h·D + d, at row y, column x.
-  int64_t first_draw(int64_t index, int64_t y, int64_t x) const {
-    const int64_t pitch = plane.image ? plane.columns + plane.taps - 1 : 0;
-    return index * draws_apart + (y * pitch + x) * realizations;
-  }
-  template <class T>
-  void read_noise(int64_t index, Window w, T* to) const;
-  Tensor noise_in(Window w, const Tensor& like) const;
-  // [H, D, P1, P2].
-  Tensor filter(Side side, DType dtype) const {
-    return filters[int(side)].to(dtype).reshape({heads, d, plane.tap_rows, plane.taps});
-  }
-
-  Tensors inputs(DType dtype) const override;
-  Tensor codes(const Tensors& inputs, Side side, int64_t p0, int64_t n) const override;
-  Tensor lags(int64_t n) const override;
-  AnySpeRows rows(const Tensors& in, const Tensors& gradients) const override;
-};
 
 // The noise of one head and dimension, index h·D + d, as [ny, nx, R].
 template <class T>
@@ -112,12 +52,7 @@ void ConvSource::read_noise(int64_t index, Window w, T* to) const {
   }
 }
 
-// What a transform costs for each number that goes in, in multiplications of the direct form.
-// Measured with segments of 2P: at P = 256 both need the same time.
-constexpr int64_t transform_cost = 190;
-bool transforms_are_faster(int64_t positions, int64_t taps) {
-  return positions * (taps + 31) > transform_cost * (positions + taps - 1);
-}
+namespace {
 
 Tensor valid_conv(const Tensor& x, const Tensor& w) {
   return fft_conv(x, w, {.padding = Padding::valid, .form = ConvForm::fft});
@@ -270,6 +205,8 @@ class ConvRows : public SpeRows<T> {
   Tensor codes_[2];     // and [positions, R], when they have been asked for
 };
 
+}  // namespace
+
 // [H, D, R, ny, nx], of the dtype and on the device of `like`.
 Tensor ConvSource::noise_in(Window w, const Tensor& like) const {
   const Shape shape{heads, d, w.ny, w.nx, realizations};
@@ -319,8 +256,6 @@ Tensor ConvSource::lags(int64_t n) const {
 AnySpeRows ConvSource::rows(const Tensors& in, const Tensors& gradients) const {
   return rows_of<ConvRows>(*this, in, gradients);
 }
-
-}  // namespace
 
 SpeCode SpeCode::conv(Tensor filter_q, Tensor filter_k, SpeNoise noise, Shape shape) {
   constexpr const char* op = "SpeCode::conv";

@@ -34,6 +34,9 @@ void spe_forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call)
 void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall> calls,
                   const Tensors& gradients);
 
+/// (16, 17): x [B, H, n, D], a code [H, D, n, R] → [B, H, n, R], differentiable.
+Tensor spe_encoded(const Tensor& x, const Tensor& code);
+
 /// Contiguous and off the tape; zeros of their shapes.
 Tensors plain_tensors(const Tensors& tensors);
 Tensors zeros_of(const Tensors& tensors);

@@ -5,6 +5,7 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/loops.h"
+#include "ops/matmul.h"
 #include "ops/spe/spe_fused.h"
 
 namespace stretto {
@@ -35,14 +36,22 @@ struct KeptSource : SpeSource {
   }
   Tensor lags(int64_t n) const override { return base->lags(n); }
   AnySpeRows rows(const Tensors& in, const Tensors& gradients) const override;
+  bool keeps(int64_t positions) const override { return base->keeps(positions); }
+  bool on_cuda(DType dtype) const override { return base->on_cuda(dtype); }
+  void forward_on_cuda(const Tensors& inputs, const SpeCall& call) const override;
+  void backward_on_cuda(const Tensors& inputs, const SpeCall& call,
+                        const Tensors& gradients) const override {
+    base->backward_on_cuda(inputs, call, gradients);
+  }
   bool takes(const SpeCall& call, uint64_t pass) const override {
+    if (parameter.device().is_cuda()) return false;
     const SpeOperand &q = call.sides[0], &k = call.sides[1];
     pending->push_back({pass, {{{q.x, q.at, q.y}, {k.x, k.at, k.y}}, call.factors}});
     return true;
   }
 
   const std::shared_ptr<const SpeSource> base;
-  Tensor kept[2];  // [H, D, positions, R]
+  Tensor kept[2];  // [H, D, positions, R]; on CUDA undefined where it is made again instead
   Tensors behind_node;
   const std::shared_ptr<std::vector<Pending>> pending = std::make_shared<std::vector<Pending>>();
 };
@@ -63,6 +72,19 @@ class KeptRows : public SpeRows<T> {
 
 AnySpeRows KeptSource::rows(const Tensors& in, const Tensors& gradients) const {
   return rows_of<KeptRows>(*this, in, gradients);
+}
+
+void KeptSource::forward_on_cuda(const Tensors& inputs, const SpeCall& call) const {
+  if (!kept[0].defined()) return base->forward_on_cuda(inputs, call);
+  for (const Side side : both_sides) {
+    const SpeOperand& o = call.sides[int(side)];
+    if (!o.y.defined()) continue;
+    const Tensor x = o.x.to(f32), &a = call.factors;
+    const Tensor code = kept[int(side)].slice(2, o.at - reach.p0, o.span().p1 - reach.p0);
+    const Tensor y = spe_encoded(a.defined() ? x * a.reshape({heads, 1, base->d}) : x, code);
+    Tensor to = o.y;
+    to.copy_(call.rows.defined() ? y + matmul(x, call.rows) : y);
+  }
 }
 
 template <class T>
@@ -92,9 +114,15 @@ SpeCode SpeCode::kept(int64_t length, int64_t first) const {
   const std::shared_ptr<const SpeSource> base = already ? already->base : source();
   const SpeSpan span{first, first + length};
   base->check_reach(op, span);
-  if (!base->parameter.device().is_cpu()) return SpeCode(base);  // no kernels there yet
   const auto code = std::make_shared<KeptSource>(base, span);
   const Tensors inputs = base->inputs(base->own_dtype()), plain = plain_tensors(inputs);
+  if (base->parameter.device().is_cuda()) {
+    code->behind_node = inputs;
+    if (base->on_cuda(base->own_dtype()) && base->keeps(length))
+      for (const Side side : both_sides)
+        code->kept[int(side)] = base->codes(plain, side, first, length).contiguous();
+    return SpeCode(code);
+  }
   base->own_dtype() == f64 ? code->make<double>(plain) : code->make<float>(plain);
 
   const std::vector<Saved> saved(inputs.begin(), inputs.end());

@@ -84,6 +84,9 @@ struct SpeSource : SpeSizes {
   /// from the operands and their gradients, which each call leaves here.
   virtual bool takes(const SpeCall&, uint64_t) const { return false; }
 
+  /// Whether it takes less time to keep so many positions of the code than to make them again.
+  virtual bool keeps(int64_t) const { return parameter.device().is_cpu(); }
+
   /// Whether CUDA has kernels for it, for operands of this dtype: then these take the place of
   /// rows().
   virtual bool on_cuda(DType) const { return false; }

@@ -1,5 +1,5 @@
-// The noise of convSPE: CUDA against the CPU's draws, bit for bit. sineSPE in its kernels: CUDA
-// against the CPU in f64.
+// The noise of convSPE: CUDA against the CPU's draws, bit for bit. sineSPE and convSPE in their
+// kernels: CUDA against the CPU in f64.
 #include <cmath>
 #include <cstdlib>
 #include <vector>
@@ -87,6 +87,20 @@ struct Sizes {
   int64_t batch, heads, queries, keys, d, r, sines;
   int64_t first = 0;
   bool gated = true;
+  // Of convSPE, without sinusoids; in two dimensions with rows of so many positions.
+  int64_t taps = 0, tap_rows = 1, columns = 0;
+
+  Shape parameters() const {
+    if (sines > 0) return {heads, d, sines};
+    return columns == 0 ? Shape{heads, d, taps} : Shape{heads, d, tap_rows, taps};
+  }
+  SpeCode code(const Tensors& in) const {
+    const SpeNoise draws(RandomKey{5, 8}, r);
+    if (sines > 0) return SpeCode::sine(in[2], in[3], in[4], draws);
+    const int64_t n = first + keys + queries;
+    return SpeCode::conv(in[2], in[3], draws,
+                         columns == 0 ? Shape{} : Shape{(n + columns - 1) / columns, columns});
+  }
 };
 
 // q̂, k̂ and the gradients of all inputs; q and k have been rounded to `rounded` and are of `type`.
@@ -99,14 +113,16 @@ Tensors run(const Sizes& s, Device device, DType rounded, DType type, Form form)
   };
   Tensors in = {leaf({s.batch, s.heads, s.queries, s.d}, 61, true),
                 leaf({s.batch, s.heads, s.keys, s.d}, 62, true)};
-  for (uint64_t i = 0; i < 3; ++i) in.push_back(leaf({s.heads, s.d, s.sines}, 63 + i, false));
+  for (uint64_t i = 0; i < (s.sines > 0 ? 3u : 2u); ++i)
+    in.push_back(leaf(s.parameters(), 63 + i, false));
   SpeOptions options{.first = s.first, .form = form};
   if (s.gated) {
     in.push_back(leaf({s.heads, s.d}, 66, false));
-    options.gate = SpeGate{in[5], SpeNoise(RandomKey{5, 9}, s.r)};
+    options.gate = SpeGate{in.back(), SpeNoise(RandomKey{5, 9}, s.r)};
   }
-  const SpeCode code = SpeCode::sine(in[2], in[3], in[4], SpeNoise(RandomKey{5, 8}, s.r));
-  const SpePair y = spe(in[0], in[1], code.kept(s.first + s.keys + s.queries), options);
+  const SpeCode code = s.code(in);
+  const SpePair y =
+      spe(in[0], in[1], s.sines > 0 ? code.kept(s.first + s.keys + s.queries) : code, options);
   Tensors all{y.q.detach(), y.k.detach()};
   const auto slope = [&](const Tensor& of, uint64_t stream) {
     return noise(of.shape(), stream, rounded).to(type).to(device);
@@ -130,7 +146,118 @@ const std::vector<Sizes> sine_sizes = {
     {1, 1, 5, 40, 3, 65, 40},                 // and one by one
     {1, 1, 1100, 9, 64, 4, 1, 1091, false}};  // sums in parts
 
+const std::vector<Sizes> noise_sizes = {
+    {2, 2, 6, 6, 3, 4, 0, 0, true, 3},
+    {2, 2, 6, 6, 3, 4, 0, 0, false, 3},
+    {2, 1, 1, 1, 1, 1, 0, 0, true, 1},
+    {2, 2, 2, 6, 3, 4, 0, 3, true, 9},
+    {2, 2, 0, 6, 3, 4, 0, 0, true, 2},
+    {0, 2, 6, 6, 3, 4, 0, 0, true, 2},
+    {5, 2, 6, 6, 4, 4, 0, 0, true, 8},
+    {1, 1, 100, 130, 5, 21, 0, 7, true, 40},         // several blocks, no packs
+    {1, 1, 10, 10, 9, 70, 0, 1, true, 3},            // tiles of realizations
+    {2, 1, 70, 100, 16, 32, 0, 0, true, 17},         // packs
+    {1, 1, 20, 65, 8, 36, 0, 0, true, 130},          // blocks of taps
+    {1, 1, 300, 9, 2, 4, 0, 291, false, 5},          // sums in parts
+    {2, 2, 6, 6, 3, 4, 0, 0, true, 3, 2, 5},         // images
+    {1, 1, 30, 61, 9, 5, 0, 7, true, 4, 3, 17},      // whose rows are narrower than a tile,
+    {1, 1, 90, 80, 3, 8, 0, 11, true, 1, 3, 8},      // of one run,
+    {1, 1, 150, 150, 2, 33, 0, 0, true, 11, 2, 70},  // and longer than one
+    {1, 1, 7, 9, 3, 4, 0, 66, true, 2, 1, 70},
+    {2, 1, 30, 35, 3, 3, 0, 3, true, 600},  // by transforms
+    {1, 2, 9, 11, 2, 2, 0, 3, false, 600, 2, 5}};
+
+// ‖got − exact‖ ≤ bound ‖exact‖, but for so much.
+void check_norm(const Tensor& exact, const Tensor& got, double bound, double more) {
+  const double size = norm_of(exact), error = norm_of(got.to(cpu).to(f64) - exact.to(cpu).to(f64));
+  CAPTURE(error, size);
+  CHECK(error <= bound * size + more);
+}
+
 }  // namespace
+
+TEST_CASE("codes of filtered noise on chip, and all gradients", "[cuda]") {
+  NEEDS_GPU();
+  for (const Sizes& s : noise_sizes)
+    for (const DType t : {f32, bf16}) {
+      CAPTURE(s.batch, s.heads, s.queries, s.keys, s.d, s.r, s.first, s.taps, s.tap_rows, name(t));
+      const Tensors exact = run(s, cpu, t, f64, Form::composed);
+      const Tensors got = run(s, gpu, t, t, Form::fused),
+                    again = run(s, gpu, t, t, Form::automatic);
+      ::setenv("STRETTO_CUDA_COMPOSED", "spe", 1);
+      const Tensors composed = run(s, gpu, t, t, Form::automatic);
+      ::unsetenv("STRETTO_CUDA_COMPOSED");
+      for (size_t i = 0; i < exact.size(); ++i) {
+        CAPTURE(i);
+        if (!exact[i].defined()) CHECK((!got[i].defined() || norm_of(got[i]) == 0));
+        if (!exact[i].defined() || exact[i].numel() == 0) continue;
+        CHECK(got[i].device() == gpu);
+        CHECK(got[i].dtype() == (t == bf16 && i < 4 ? bf16 : f32));
+        CHECK(same_values(got[i], again[i]));
+        // Sums of products with signs, and errors that come with them: of filters, dimensions,
+        // realizations, positions and the batch. Transforms have theirs.
+        const double u = unit(f32), rounded = t == bf16 && i < 4 ? unit(bf16) : 0;
+        check_norm(exact[i], got[i], 32 * u + rounded, 1e-12);
+        check_norm(composed[i], got[i], 32 * u + 2 * rounded, 1e-12);
+      }
+    }
+}
+
+TEST_CASE("codes of filtered noise: any layout, and one side alone", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : {f32, bf16}) {
+    const Tensor x = noise({2, 2, 40, 12}, 80, t), w = noise({2, 12, 6}, 81, f32);
+    const SpeCode code = SpeCode::conv(w.to(gpu), w.to(gpu), SpeNoise(RandomKey{5, 8}, 20));
+    const Tensor straight = spe(x.to(gpu), x.to(gpu), code).q;
+    const Tensor turned = x.transpose(1, 2).contiguous().transpose(1, 2),
+                 apart = x.transpose(2, 3).contiguous().transpose(2, 3);
+    for (const Tensor& y : {turned, apart}) {
+      const SpePair got = spe(on_gpu(y), on_gpu(y), code);
+      CHECK(same_values(got.q, straight));
+      CHECK(same_values(got.k, straight));
+    }
+    const Tensor keys = on_gpu(turned).detach().set_requires_grad(),
+                 queries = on_gpu(turned).detach().set_requires_grad();
+    const Tensor slope = noise({2, 2, 20, 40}, 82, t).to(gpu).transpose(2, 3);
+    const Tensor alone = grad({spe(queries, keys, code).k}, {keys}, {slope})[0];
+    const Tensor both = grad({spe(queries, keys, code).k}, {queries, keys}, {slope})[1];
+    CHECK(same_values(alone, both));
+    CHECK(same_values(alone, grad({spe(keys, queries, code).q}, {keys}, {slope.contiguous()})[0]));
+  }
+}
+
+TEST_CASE("codes of filtered noise: no tensor of a code's size, kept ones and f64", "[cuda]") {
+  NEEDS_GPU();
+  const DefaultDevice there(gpu);
+  const int64_t n = 128, d = 16, r = 16;
+  const auto parts = [&](DType t, int64_t taps) {
+    const TensorOptions options{.dtype = t, .device = gpu};
+    const Tensor w = ones({1, d, taps}, options);
+    return SpeCode::conv(w, w, SpeNoise(RandomKey{1, 2}, r));
+  };
+  const auto operand = [&](DType t) {
+    return ones({1, 1, n, d}, {.dtype = t, .device = gpu}).set_requires_grad();
+  };
+  const int64_t code_bytes = n * d * r * 4;
+  for (const int64_t taps : {5, 500}) {
+    CAPTURE(taps);
+    const Tensor q = operand(f32), k = operand(f32);
+    reset_peak_memory();
+    const int64_t live = memory_stats().live;
+    const SpePair y = spe(q, k, parts(f32, taps));
+    grad({sum(y.q) + sum(y.k)}, {q, k});
+    CHECK(memory_stats().peak - live < (taps == 5 ? 1 : 3) * code_bytes / 1);
+  }
+  // 32 positions kept, as generation does: the same values.
+  const SpeCode code = parts(f32, 40), kept = code.kept(32, 60);
+  const Tensor x = noise({1, 1, 3, d}, 83).to(gpu);
+  for (const int64_t first : {60, 70, 89})
+    check_norm(spe(x, x, code, {.first = first}).k, spe(x, x, kept, {.first = first}).k,
+               32 * unit(f32), 0);
+  CHECK_THROWS_AS(spe(x, x, kept, {.first = 90}), Error);
+  CHECK_THROWS_AS(spe(operand(f64), operand(f64), parts(f64, 3), {.form = Form::fused}), Error);
+  CHECK(spe(operand(f64), operand(f64), parts(f64, 3)).q.dtype() == f64);
+}
 
 TEST_CASE("codes of sinusoids on chip, and all gradients", "[cuda]") {
   NEEDS_GPU();
