@@ -36,6 +36,16 @@ std::string describe(const SpeSetup& s) {
              s.given ? ", given" : "");
 }
 
+DType exact_dtype() { return default_device().is_cuda() ? f32 : f64; }
+
+double within(double tolerance) { return exact_dtype() == f64 ? tolerance : tolerance * 0x1p29; }
+
+Tensor exact_noise(const Shape& shape, uint64_t stream) {
+  return fixed_noise(shape, stream, exact_dtype());
+}
+
+Form fused_form() { return default_device().is_cuda() ? Form::automatic : Form::fused; }
+
 const char* name(SpeWay way) {
   constexpr const char* names[] = {"composed", "fused", "kept", "kept in part"};
   return names[int(way)];
@@ -146,9 +156,7 @@ SpePair SpeCall::operator()(SpeWay way, const Tensors& in) const {
   SpeCode c = code(in);
   if (way == SpeWay::kept) c = c.kept(end());
   if (way == SpeWay::kept_part) c = c.kept(end() - begin(), begin());
-  // Not every code has kernels on CUDA.
-  const Form fused = in[0].device().is_cuda() ? Form::automatic : Form::fused;
-  return spe(in[0], in[1], c, options(in, way == SpeWay::composed ? Form::composed : fused));
+  return spe(in[0], in[1], c, options(in, way == SpeWay::composed ? Form::composed : fused_form()));
 }
 
 int64_t SpeCall::first_query() const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "core/device.h"
 #include "ops/spe/spe.h"
 
 namespace stretto::testing {
@@ -26,6 +27,15 @@ std::string describe(const SpeSetup& s);
 /// Every kind and policy, with odd sizes.
 std::vector<SpeSetup> spe_setups();
 
+/// Of the calls: f64, but f32 where tests make their tensors on a GPU, whose kernels have no f64.
+DType exact_dtype();
+/// A tolerance of f64's for that dtype.
+double within(double tolerance);
+/// Values that depend on the stream, of that dtype.
+Tensor exact_noise(const Shape& shape, uint64_t stream);
+/// The form that is not composed: on a GPU not every code and dtype has it.
+Form fused_form();
+
 /// How a call is computed; kept_part: the positions that it needs.
 enum class SpeWay { composed, fused, kept, kept_part };
 inline constexpr SpeWay spe_ways[] = {SpeWay::composed, SpeWay::fused, SpeWay::kept,
@@ -38,7 +48,7 @@ struct SpeCall {
   Tensors inputs;
   Tensor z, epsilon;  // the draws, f64; for sine [H, D, 2K, R], else [H, D, R, n1, n2]
 
-  explicit SpeCall(const SpeSetup& setup, DType dtype = f64);
+  explicit SpeCall(const SpeSetup& setup, DType dtype = exact_dtype());
   SpeCall& with_gradients();
 
   SpeCode code(const Tensors& in) const;

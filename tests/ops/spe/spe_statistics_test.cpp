@@ -14,6 +14,7 @@
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "ops/spe/spe.h"
+#include "tests/ops/spe/spe_setup.h"
 #include "tests/reference/spe.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
@@ -24,12 +25,14 @@ using testing::fixed_noise;
 
 namespace {
 
-constexpr int64_t samples = 4000, r = 4, length = 6;
+constexpr int64_t r = 4, length = 6;
+
+int64_t samples() { return default_device().is_cuda() ? 500 : 4000; }
 
 Tensor for_all(const Tensor& x) {  // [1, …] for every head
   Shape shape = x.shape();
-  shape[0] = samples;
-  return x.expand(shape);
+  shape[0] = samples();
+  return x.to(testing::exact_dtype()).expand(shape);
 }
 
 // A code, its templates and variances [1, D, ·].
@@ -57,7 +60,9 @@ Law conv_law(int64_t d, uint64_t stream) {
 // Logits [samples, length, length] of one q and one k, [D], at all positions.
 Tensor logits(const Law& law, const Tensor& q, const Tensor& k, const SpeOptions& options) {
   auto everywhere = [&](const Tensor& x) {
-    return x.reshape({1, 1, 1, x.size(0)}).expand({1, samples, length, x.size(0)});
+    return x.to(testing::exact_dtype())
+        .reshape({1, 1, 1, x.size(0)})
+        .expand({1, samples(), length, x.size(0)});
   };
   const SpePair y = spe(everywhere(q), everywhere(k), law.code, options);
   return sum(y.q.select(0, 0).unsqueeze(2) * y.k.select(0, 0).unsqueeze(1), {3}) /
@@ -77,7 +82,7 @@ void check_law(Law law, int64_t d, const Tensor& gate, uint64_t stream) {
              p = law.lags.to_vector<double>(), vq = law.v_query.to_vector<double>(),
              vk = law.v_key.to_vector<double>(),
              values = logits(law, q, k, options).to_vector<double>();
-  const double n = double(samples);
+  const double n = double(samples());
   for (int64_t i = 0; i < length; ++i)
     for (int64_t j = 0; j < length; ++j) {
       double c = 0, va = 0, vb = 0;
@@ -87,9 +92,9 @@ void check_law(Law law, int64_t d, const Tensor& gate, uint64_t stream) {
         vb += ks[e] * ks[e] * vk[e];
       }
       double mean = 0, squares = 0;
-      for (int64_t s = 0; s < samples; ++s) mean += values[size_t((s * length + i) * length + j)];
+      for (int64_t s = 0; s < samples(); ++s) mean += values[size_t((s * length + i) * length + j)];
       mean /= n;
-      for (int64_t s = 0; s < samples; ++s)
+      for (int64_t s = 0; s < samples(); ++s)
         squares += std::pow(values[size_t((s * length + i) * length + j)] - mean, 2);
       const double variance = (va * vb + c * c) / double(r * d);
       const double root = std::sqrt(va * vb);
@@ -132,7 +137,7 @@ TEST_CASE("spe statistics: the law of a position does not depend on where it is"
         for (int64_t j = 0; j < length; ++j) {
           const double want = p[size_t(i - j + length - 1)];
           CHECK(std::fabs(got[size_t(i * length + j)] - want) <
-                4 * std::sqrt((v + want * want) / double(r * samples)));
+                4 * std::sqrt((v + want * want) / double(r * samples())));
         }
     }
   }
