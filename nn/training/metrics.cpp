@@ -34,6 +34,12 @@ std::string to_text(double value) {
   return std::string(buffer, result.ptr);
 }
 
+// How many of the columns a header names: all, or the first ones, as an older program wrote them.
+size_t columns_named(std::string_view line, const std::string& header) {
+  const bool beginning = (header + ",").starts_with(std::string(line) + ",");
+  return beginning ? size_t(1 + std::count(line.begin(), line.end(), ',')) : 0;
+}
+
 // The numbers of a row of exactly `columns` of them; nothing if it is not such a row.
 std::optional<std::vector<double>> row_values(std::string_view line, size_t columns) {
   std::vector<double> values;
@@ -54,21 +60,24 @@ std::optional<std::vector<double>> row_values(std::string_view line, size_t colu
 // The part of `text` to keep: the header and the complete rows of steps up to `step`.
 std::string kept_rows(const std::string& path, std::string_view text, const std::string& header,
                       size_t columns, int64_t step) {
-  std::string kept;
+  std::string kept, missing;
+  size_t named = columns;
   for (int64_t number = 1;; ++number) {
     const size_t end = text.find('\n');
     if (end == std::string_view::npos) break;  // nothing left, or a line a crash cut short
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
     if (number == 1) {
-      check(line == header, op, "cannot resume '", path, "': its columns are not '", header, "'");
-    } else {
-      const std::optional<std::vector<double>> values = row_values(line, columns);
-      check(values.has_value(), op, "cannot resume '", path, "': line ", number,
-            " is not a row of ", int64_t(columns), " numbers");
-      if (!(values->front() <= double(step))) continue;
+      named = columns_named(line, header);
+      check(named > 0, op, "cannot resume '", path, "': its columns are not '", header, "'");
+      for (size_t i = named; i < columns; ++i) missing += ",nan";
+      kept = header + "\n";
+      continue;
     }
-    kept.append(line).push_back('\n');
+    const std::optional<std::vector<double>> values = row_values(line, named);
+    check(values.has_value(), op, "cannot resume '", path, "': line ", number, " is not a row of ",
+          int64_t(named), " numbers");
+    if (values->front() <= double(step)) kept.append(line).append(missing).push_back('\n');
   }
   return kept.empty() ? header + "\n" : kept;
 }

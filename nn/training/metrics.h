@@ -18,8 +18,9 @@ class MetricsCsv {
   MetricsCsv(const std::string& path, std::vector<std::string> columns);
 
   /// Continues the file at `path` after a restart from `step`: rows of later steps go, and so does
-  /// a last line that a crash cut short. A missing or empty file is started afresh. Throws as the
-  /// constructor does, and where the file has other columns or a row that is not numbers.
+  /// a last line that a crash cut short. A missing or empty file is started afresh; one with the
+  /// first of the columns alone gets the others, of which its rows know nothing (nan). Throws as
+  /// the constructor does, and where the file has other columns or a row that is not numbers.
   static MetricsCsv resume(const std::string& path, std::vector<std::string> columns, int64_t step);
 
   /// Appends one row of as many values as there are columns, each with enough digits to read back
@@ -28,6 +29,7 @@ class MetricsCsv {
 
   /// All rows of the file, those of earlier runs too.
   std::vector<std::vector<double>> rows() const;
+  const std::vector<std::string>& columns() const { return columns_; }
 
  private:
   struct Close {

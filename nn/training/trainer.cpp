@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "autograd/tape.h"
+#include "core/storage.h"
 #include "nn/distributed/process_group.h"
 #include "nn/training/optimizer_shards.h"
 #include "nn/training/parted_step.h"
@@ -259,6 +260,7 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
 // A row for the last step. One that is stopped leaves no trace, and is done when the run goes on.
 void Trainer::measure(const std::function<double()>& validate, Progress* bar, double speed) {
   const RandomState random = random_state();
+  const int64_t peak = memory_stats(model_.device()).peak;
   double valid = std::numeric_limits<double>::quiet_NaN();
   try {
     const ShareBatches shared(cuts());
@@ -270,11 +272,12 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
   const double loss = loss_sum_ / loss_weight_;
   if (metrics_)
     metrics_->row({double(step_), seconds(), loss, valid, unmeasured_->learning_rate,
-                   unmeasured_->gradient_norm, speed});
+                   unmeasured_->gradient_norm, speed, double(peak)});
   unmeasured_.reset();
   if (bar)
     bar->message(str("step ", step_, ": loss ", fixed(loss),
                      validate ? ", validation " + fixed(valid) : std::string()));
+  if (options.after_evaluation) options.after_evaluation();
 }
 
 MetricsCsv& Trainer::metrics() {
@@ -284,8 +287,8 @@ MetricsCsv& Trainer::metrics() {
   check(!error, "train", "cannot make the folder ", options.folder, ": ", error.message());
   const std::string path = in_folder("metrics.csv");
   const std::vector<std::string> columns{
-      "step",          "seconds",       "train_loss",       "valid_loss",
-      "learning_rate", "gradient_norm", "tokens_per_second"};
+      "step",          "seconds",       "train_loss",        "valid_loss",
+      "learning_rate", "gradient_norm", "tokens_per_second", "peak_bytes"};
   return metrics_.emplace(resumed_ ? MetricsCsv::resume(path, columns, step_)
                                    : MetricsCsv(path, columns));
 }

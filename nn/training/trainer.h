@@ -69,6 +69,7 @@ struct TrainerOptions {
   std::function<bool()> stop = {};  // asked before every step; true ends the run, which can go on
   std::function<void()> save = {};  // in place of save(checkpoint())
   std::function<void(const StepResult&)> after_step = {};
+  std::function<void()> after_evaluation = {};  // when its row is in the metrics
 };
 
 /// Model and optimiser must outlive it. Of several processes, which all make the same calls, the
@@ -121,7 +122,8 @@ class Trainer {
 
   std::string checkpoint() const;
   /// The metrics of options.folder: step, seconds, train_loss (smoothed), valid_loss,
-  /// learning_rate, gradient_norm, tokens_per_second. run() opens them by itself.
+  /// learning_rate, gradient_norm, tokens_per_second, peak_bytes (memory_stats of the model's
+  /// device, before the evaluation). run() opens them by itself.
   MetricsCsv& metrics();
 
   int64_t steps_done() const { return step_; }

@@ -40,7 +40,9 @@ TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
   std::istringstream metrics(read_file(tiny.out("metrics.csv")));
   std::string line;
   std::getline(metrics, line);
-  CHECK(line == "step,seconds,train_loss,valid_loss,learning_rate,gradient_norm,tokens_per_second");
+  CHECK(line ==
+        "step,seconds,train_loss,valid_loss,learning_rate,gradient_norm,tokens_per_second,"
+        "peak_bytes");
   int step = 0;
   while (std::getline(metrics, line)) CHECK(std::stoi(line) == (step += 2));  // twenty in all
   CHECK(step == 40);

@@ -50,6 +50,21 @@ TEST_CASE("resumed metrics keep the rows up to the step", "[metrics]") {
   CHECK(entries(folder.str()) == 1);
 }
 
+TEST_CASE("resumed metrics of fewer columns get the others", "[metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv");
+  write_file(path, "step,loss\n1,4\n2,3\n");
+  MetricsCsv::resume(path, {"step", "loss", "speed", "memory"}, 1).row({2, 3, 4, 5});
+  CHECK(read_file(path) == "step,loss,speed,memory\n1,4,nan,nan\n2,3,4,5\n");
+  write_file(path, "step,loss\n1,4,2\n");
+  CHECK_THROWS_AS(MetricsCsv::resume(path, {"step", "loss", "speed"}, 1), Error);
+  for (const char* other : {"step,lo\n", "loss\n", "step,loss,speed,memory\n"}) {
+    write_file(path, other);
+    CHECK_THROWS_AS(MetricsCsv::resume(path, {"step", "loss", "speed"}, 1), Error);
+    CHECK(read_file(path) == other);
+  }
+}
+
 TEST_CASE("metrics read back, those of earlier runs too", "[metrics]") {
   const TempDir folder;
   const std::string path = folder.file("m.csv");
