@@ -28,3 +28,4 @@ echo
 echo "Done. Your results are in $out:"
 ls -1 "$out"
 echo "Run it again, with other settings:  $build/examples/train_chorales --help"
+echo "Look at it and listen to it in a browser:  file://$out/report.html"

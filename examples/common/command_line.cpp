@@ -6,8 +6,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <iostream>
 #include <new>
@@ -103,6 +105,17 @@ int parse_and_run(int argc, char** argv, const std::string& name, const std::str
 }
 
 const std::string* running = nullptr;  // its name
+std::vector<std::string> given;        // its arguments, and where it lies in front
+
+std::string quoted(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("_-+=./,:@%", c) != nullptr;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string text = "'";
+  for (const char c : word) c == '\'' ? text += "'\\''" : text += c;
+  return text + "'";
+}
 
 // Libraries have functions that may not throw and yet ask for memory (CLI11's get_option).
 [[noreturn]] void end_without_memory() {
@@ -118,8 +131,18 @@ const std::string* running = nullptr;  // its name
 
 }  // namespace
 
+std::string program_name() { return running != nullptr ? *running : ""; }
+
+std::string command_line() {
+  std::string text;
+  if (nn::started_by_mpirun()) text = str("mpirun -n ", nn::process_group().size());
+  for (const std::string& word : given) text += (text.empty() ? "" : " ") + quoted(word);
+  return text;
+}
+
 int run_program(int argc, char** argv, const std::string& name, const std::string& about,
                 const std::function<void(CLI::App&)>& describe, const std::function<int()>& run) {
+  given.assign(argv, argv + argc);
   open_standard_streams();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);

@@ -24,8 +24,15 @@ namespace stretto::examples {
 int run_program(int argc, char** argv, const std::string& name, const std::string& about,
                 const std::function<void(CLI::App&)>& describe, const std::function<int()>& run);
 
-/// The same for a struct of options, whose `describe(app, options)` and `run(options)` stand beside
-/// it.
+/// The `name` that run_program was given.
+std::string program_name();
+
+/// And its command line, as one types it into a shell: "train_lm --prompt 'a b'"; of mpirun's
+/// processes with mpirun in front.
+std::string command_line();
+
+/// run_program for a struct of options, whose `describe(app, options)` and `run(options)` stand
+/// beside it.
 template <class Options>
 int run_program(int argc, char** argv, const std::string& name, const std::string& about) {
   Options options;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "autograd/tape.h"
 #include "examples/piano/piano_training.h"
@@ -43,8 +44,7 @@ std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, 
   return buckets;
 }
 
-Image position_chart(const std::string& title, const std::vector<PositionBucket>& buckets,
-                     int64_t trained) {
+std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, int64_t trained) {
   std::vector<Series> curves{{"within the trained length", {}, {}}, {"beyond it", {}, {}}};
   for (const PositionBucket& b : buckets) {
     Series& curve = curves[b.first < trained ? 0 : 1];
@@ -52,7 +52,7 @@ Image position_chart(const std::string& title, const std::vector<PositionBucket>
     curve.y.push_back(b.loss);
   }
   if (curves[1].x.empty()) curves.pop_back();
-  return line_chart({.title = title, .x_label = "position", .y_label = "nats per token"}, curves);
+  return curves;
 }
 
 Image song_roll(const Song& song, const std::string& title) {
@@ -68,18 +68,22 @@ Image song_roll(const Song& song, const std::string& title) {
   return piano_roll({.title = title, .steps_per_beat = steps}, {voice});
 }
 
-Image attention_picture(nn::LanguageModel& model, const Tensor& tokens,
-                        const AttentionPictureOptions& o) {
+ReportMaps attention_maps(nn::LanguageModel& model, const Tensor& tokens,
+                          const AttentionPictureOptions& o) {
   const nn::EvalMode guard(model);
   const std::vector<Tensor> weights = model.attention_weights(tokens);
   std::vector<HeatMap> maps;
   for (const int64_t layer : chosen_layers(model, o))
     add_maps(maps, layer, weights[size_t(layer - 1)][0], o.heads);
-  return heat_maps("Attention: query downwards, key to the right", maps, 0.4);
+  return {.title = "Attention: query downwards, key to the right",
+          .rows = "query",
+          .columns = "key",
+          .maps = std::move(maps),
+          .gamma = 0.4};
 }
 
-std::optional<Image> template_picture(const nn::LanguageModel& model, int64_t n,
-                                      const AttentionPictureOptions& o) {
+std::optional<ReportMaps> template_maps(const nn::LanguageModel& model, int64_t n,
+                                        const AttentionPictureOptions& o) {
   NoGrad guard;
   std::map<std::string, Tensor> of_any_layer;  // a shared code stands in one
   std::vector<std::map<std::string, Tensor>> of(size_t(model.options.n_layers));
@@ -106,7 +110,10 @@ std::optional<Image> template_picture(const nn::LanguageModel& model, int64_t n,
     const Tensor p = spe_template(*code, n, gate).slice(2, n - 1);
     add_maps(maps, layer, p, o.heads, std::max<int64_t>(1, n / (2 * p.size(1))));
   }
-  return heat_maps("Templates: dimension downwards, lag from 0 to the right", maps);
+  return ReportMaps{.title = "Templates: dimension downwards, lag from 0 to the right",
+                    .rows = "row",
+                    .columns = "lag",
+                    .maps = std::move(maps)};
 }
 
 }  // namespace stretto::examples

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "examples/midi/midi.h"
-#include "examples/plot/chart.h"
+#include "examples/report/report.h"
 #include "nn/models/language_model.h"
 
 namespace stretto::examples {
@@ -22,8 +22,7 @@ std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, 
                                              int64_t width);
 
 /// The buckets up to the length that was trained, and those beyond, as two curves.
-Image position_chart(const std::string& title, const std::vector<PositionBucket>& buckets,
-                     int64_t trained);
+std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, int64_t trained);
 
 /// The notes of `song` over time; of a piece too long to draw (2000 beats), its beginning.
 Image song_roll(const Song& song, const std::string& title);
@@ -34,13 +33,13 @@ struct AttentionPictureOptions {
 };
 
 /// Attention weights of the model over `tokens` [1, L]: query downwards, key to the right.
-Image attention_picture(nn::LanguageModel& model, const Tensor& tokens,
-                        const AttentionPictureOptions& options);
+ReportMaps attention_maps(nn::LanguageModel& model, const Tensor& tokens,
+                          const AttentionPictureOptions& options);
 
 /// The templates P_d (ops/spe/spe.h) of a model with stochastic positions, at lags 0 … n − 1: lag
 /// to the right, dimension downwards, a map for each of the first `heads` heads of each layer in
 /// `layers` (as above); layers that share a code differ by their gates. Nothing for other models.
-std::optional<Image> template_picture(const nn::LanguageModel& model, int64_t n,
-                                      const AttentionPictureOptions& options);
+std::optional<ReportMaps> template_maps(const nn::LanguageModel& model, int64_t n,
+                                        const AttentionPictureOptions& options);
 
 }  // namespace stretto::examples

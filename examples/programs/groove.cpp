@@ -170,6 +170,12 @@ class Run : public ModelRun<GrooveTraining> {
     return all;
   }
 
+  LossCurve loss_curve() override {
+    return {
+        .title = "Loss of " + settings().attention + " attention, position " + settings().position,
+        .references = {{"bigram", baselines_.bigram}}};
+  }
+
   double validate() override {
     return told_with("validation", [&] {
       return groove_loss(model(), valid_, settings().batch, settings().published_eos);
@@ -179,19 +185,22 @@ class Run : public ModelRun<GrooveTraining> {
   void report() override {
     if (!run_.report_only)
       std::cout << saved() << " and " << nn::duration_text(trainer().seconds()) << std::endl;
+    const double loss = validate();
     std::cout << "Validation loss, nats per token:\n"
               << "  unigram  " << fixed(baselines_.unigram, 4) << "\n"
               << "  bigram   " << fixed(baselines_.bigram, 4) << "\n"
-              << "  model    " << fixed(validate(), 4) << std::endl;
-    if (!run_.report_only)
-      draw_curve("Loss of " + settings().attention + " attention, position " + settings().position,
-                 "nats per token", 1, {{"bigram", baselines_.bigram}});
+              << "  model    " << fixed(loss, 4) << std::endl;
+    show(ReportTable{"Validation loss, nats per token",
+                     {"", "loss"},
+                     {{"unigram", fixed(baselines_.unigram, 4)},
+                      {"bigram", fixed(baselines_.bigram, 4)},
+                      {"model", fixed(loss, 4)}}});
+    if (!run_.report_only) draw_curve();
     if (o_.continuations > 0) write_music();
   }
 
-  void write(const std::string& name, const Groove& groove, const std::string& title) const {
-    write_midi(path(name + ".mid"), to_song(groove));
-    write_png(path(name + ".png"), groove_roll(groove, title));
+  void write(const std::string& name, const Groove& groove, const std::string& title) {
+    show_music(name, title, to_song(groove), groove_roll(groove, title));
   }
 
   std::vector<Groove> continuations(const Groove& prompt) {
@@ -223,11 +232,12 @@ class Run : public ModelRun<GrooveTraining> {
               "Continuation " + number + " of " + std::to_string(o_.prompt_bars) + " bars");
       }
     }
-    std::cout << "Likeness in style of the continuations, by quarters, to the whole song (1: the "
-                 "same)"
-              << (prompts_.size() > 1 ? ", of " + as_text(int64_t(prompts_.size())) + " songs" : "")
-              << ":\n"
-              << style_table(mean_similarity(likeness)) << std::flush;
+    const std::string title =
+        "Likeness in style of the continuations, by quarters, to the whole song (1: the same)" +
+        (prompts_.size() > 1 ? ", of " + as_text(int64_t(prompts_.size())) + " songs" : "");
+    const std::string table = style_table(mean_similarity(likeness));
+    std::cout << title << ":\n" << table << std::flush;
+    show(ReportText{title, "", table});
   }
 
   Options o_;

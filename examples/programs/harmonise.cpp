@@ -83,6 +83,11 @@ class Run : public ModelRun<HarmonyTraining> {
     return names;
   }
 
+  LossCurve loss_curve() override {
+    return {.title = "Loss of alto, tenor and bass, given the soprano",
+            .references = {{"bigram per voice", bigram_}}};
+  }
+
   double validate() override { return validate(o_.settings.length); }
   double validate(int64_t stride) {
     return told_with(str("validation after step ", training_->step()), [&] {
@@ -100,8 +105,12 @@ class Run : public ModelRun<HarmonyTraining> {
               << "  unigram per voice " << fixed(unigram_, 4) << "\n"
               << "  bigram per voice  " << fixed(bigram_, 4) << "\n"
               << "  model             " << fixed(loss, 4) << std::endl;
-    draw_curve("Loss of alto, tenor and bass, given the soprano", "nats per token", 1,
-               {{"bigram per voice", bigram_}});
+    show(ReportTable{"Validation loss of alto, tenor and bass, nats per token",
+                     {"", "loss"},
+                     {{"unigram per voice", fixed(unigram_, 4)},
+                      {"bigram per voice", fixed(bigram_, 4)},
+                      {"model", fixed(loss, 4)}}});
+    draw_curve();
     for (int64_t i = 1; i <= o_.pieces; ++i) write_music(i);
   }
 
@@ -113,8 +122,7 @@ class Run : public ModelRun<HarmonyTraining> {
               << " % of the notes below the soprano are those of composed-" << n << std::endl;
     const auto write = [&](const std::string& name, const Chorale& piece,
                            const std::string& title) {
-      write_midi(path(name + ".mid"), to_song(piece));
-      write_png(path(name + ".png"), piano_roll(piece, title));
+      show_music(name, title, to_song(piece), piano_roll(piece, title));
     };
     write("composed-" + n, composed, "Validation piece " + n + ", as composed");
     write("harmonised-" + n, found,

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <iomanip>
 #include <iostream>
+#include <utility>
 
 #include "examples/common/file.h"
 #include "examples/lra/lra_training.h"
@@ -121,6 +122,12 @@ class Run : public ModelRun<LraTraining> {
     data_.generated.clear();
   }
 
+  LossCurve loss_curve() override {
+    return {.title = "Loss of " + settings().task + " with " + settings().attention +
+                     " attention, " + settings().position,
+            .unit = "nats"};
+  }
+
   double validate() override {
     return evaluate(model(), data_.valid, settings(), o_.validation_examples).loss;
   }
@@ -135,6 +142,8 @@ class Run : public ModelRun<LraTraining> {
     if (!run_.report_only) std::cout << saved() << std::endl;
     nn::MetricsCsv table(path("evaluation.csv"), {"test", "examples", "correct", "accuracy", "low",
                                                   "high", "majority", "nats"});
+    ReportTable accuracies{
+        "Accuracy, %", {"", "accuracy", "95 % from", "to", "most frequent answer", "examples"}, {}};
     const auto score = [&](const char* name, const LabelledSequences& data, bool test) {
       if (data.size() == 0) return;
       const LraScore s = evaluate(model(), data, settings());
@@ -145,15 +154,17 @@ class Run : public ModelRun<LraTraining> {
                 << fixed(100 * interval.high, 2) << ") of " << s.accuracy.total
                 << "; the most frequent answer gets " << fixed(100 * constant, 2) << " %; loss "
                 << fixed(s.loss, 4) << std::endl;
+      const auto percent = [](double share) { return fixed(100 * share, 2); };
+      accuracies.rows.push_back({name, percent(s.accuracy.value()), percent(interval.low),
+                                 percent(interval.high), percent(constant),
+                                 as_text(s.accuracy.total)});
       table.row({double(test), double(s.accuracy.total), double(s.accuracy.correct),
                  s.accuracy.value(), interval.low, interval.high, constant, s.loss});
     };
     score("Validation", data_.valid, false);
     score("Test", data_.test, true);
-    if (!run_.report_only)
-      draw_curve("Loss of " + settings().task + " with " + settings().attention + " attention, " +
-                     settings().position,
-                 "nats", 1, {});
+    show(std::move(accuracies));
+    if (!run_.report_only) draw_curve();
   }
 
   Options o_;

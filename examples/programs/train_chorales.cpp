@@ -7,6 +7,7 @@
 #include <iomanip>
 #include <iostream>
 #include <optional>
+#include <utility>
 
 #include "examples/chorales/baselines.h"
 #include "examples/chorales/chorale_roll.h"
@@ -89,6 +90,11 @@ class Run : public ModelRun<ChoraleTraining> {
             "generated.png", "primed.mid",    "primed.png"};
   }
 
+  LossCurve loss_curve() override {
+    return {.title = "Loss of the " + o_.settings.position + " model",
+            .references = {{"bigram per voice", baselines_.bigram}}};
+  }
+
   double validate() override { return validate(o_.settings.length); }
   double validate(int64_t stride) {
     return told_with(str("validation after step ", training_->step()), [&] {
@@ -107,8 +113,12 @@ class Run : public ModelRun<ChoraleTraining> {
               << "  bigram per voice  " << fixed(baselines_.bigram, 4) << "\n"
               << "  " << std::left << std::setw(18) << o_.settings.position + " model"
               << fixed(loss, 4) << std::endl;
-    draw_curve("Loss of the " + o_.settings.position + " model", "nats per token", 1,
-               {{"bigram per voice", baselines_.bigram}});
+    show(ReportTable{"Validation loss, nats per token",
+                     {"", "loss"},
+                     {{"unigram", fixed(baselines_.unigram, 4)},
+                      {"bigram per voice", fixed(baselines_.bigram, 4)},
+                      {o_.settings.position + " model", fixed(loss, 4)}}});
+    draw_curve();
     draw_attention();
     if (o_.generate > 0) write_music();
   }
@@ -129,10 +139,13 @@ class Run : public ModelRun<ChoraleTraining> {
                         weights[size_t(layer)][0][head].to_vector<float>()});
       if (weights.size() == 1) break;
     }
-    write_png(path("attention.png"),
-              heat_maps("Attention of the first and the last layer: query downwards, key to the "
+    show_maps("attention.png",
+              {.title = "Attention of the first and the last layer: query downwards, key to the "
                         "right",
-                        maps, 0.4));
+               .rows = "query",
+               .columns = "key",
+               .maps = std::move(maps),
+               .gamma = 0.4});
   }
 
   void write_music() {
@@ -144,8 +157,7 @@ class Run : public ModelRun<ChoraleTraining> {
         std::cout << name << ": the model ended the piece at once; nothing written\n";
         return;
       }
-      write_midi(path(name + ".mid"), to_song(piece));
-      write_png(path(name + ".png"), piano_roll(piece, title));
+      show_music(name, title, to_song(piece), piano_roll(piece, title));
     };
     write("generated", "Written from nothing", {}, o_.generate);
     if (o_.prime == 0) return;

@@ -8,6 +8,7 @@
 #include <iomanip>
 #include <iostream>
 #include <optional>
+#include <utility>
 
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
@@ -224,6 +225,15 @@ class Run : public ModelRun<LmTraining> {
     return scored(part, {.rule = {s.length, s.memory, s.length}, .batch = s.batch}).all.mean();
   }
 
+  LossCurve loss_curve() override {
+    LossCurve curve{.title = "Loss with the position " + settings().position,
+                    .unit = words() ? "nats per word" : "bits per character",
+                    .scale = words() ? 1 : 1 / std::log(2.0)};
+    if (baselines_.bigram > 0)
+      curve.references = {{"bigram", words() ? baselines_.bigram : shown(baselines_.bigram)}};
+    return curve;
+  }
+
   Evaluation scored(const nn::TokenStream& tokens, const EvaluationOptions& options) {
     return told_with(
         str("evaluation with length ", options.rule.length, " and memory ", options.rule.memory),
@@ -235,9 +245,10 @@ class Run : public ModelRun<LmTraining> {
   std::string unit() const { return words() ? "perplexity" : "bits per character"; }
   int digits() const { return words() ? 2 : 4; }
 
-  void line(const std::string& what, double nats) const {
-    std::cout << "  " << std::left << std::setw(44) << what << fixed(shown(nats), digits())
-              << std::endl;
+  void line(ReportTable& table, const std::string& what, double nats) const {
+    const std::string value = fixed(shown(nats), digits());
+    std::cout << "  " << std::left << std::setw(44) << what << value << std::endl;
+    table.rows.push_back({what, value});
   }
 
   void report() override {
@@ -246,9 +257,11 @@ class Run : public ModelRun<LmTraining> {
                 << "; now scoring all that is held out" << std::endl;
     if (settings().tokens == "bytes")
       baselines_ = counting_loss(train_, valid_, model().options.vocabulary);
-    std::cout << "Held-out " << unit() << ", " << valid_.size() - 1 << " tokens:\n";
-    line("unigram", baselines_.unigram);
-    line("bigram", baselines_.bigram);
+    ReportTable table{
+        str("Held-out ", unit(), ", ", valid_.size() - 1, " tokens"), {"", unit()}, {}};
+    std::cout << table.title << ":\n";
+    line(table, "unigram", baselines_.unigram);
+    line(table, "bigram", baselines_.bigram);
     std::vector<Evaluation> all;
     for (const int64_t memory : read_list("--eval-memory", o_.eval_memory)) {
       for (const int64_t length : read_list("--eval-length", o_.eval_length)) {
@@ -258,14 +271,13 @@ class Run : public ModelRun<LmTraining> {
                                       .batch = o_.eval_batch,
                                       .clamp = o_.eval_clamp,
                                       .same_length = o_.eval_same_length}));
-        line(label(all.back()) + ", sees " + fixed(all.back().context, 1), all.back().all.mean());
+        line(table, label(all.back()) + ", sees " + fixed(all.back().context, 1),
+             all.back().all.mean());
       }
     }
+    show(std::move(table));
     write_evaluations(all);
-    if (!run_.report_only)
-      draw_curve("Loss with the position " + settings().position,
-                 words() ? "nats per word" : "bits per character", words() ? 1 : 1 / std::log(2.0),
-                 {{"bigram", words() ? baselines_.bigram : shown(baselines_.bigram)}});
+    if (!run_.report_only) draw_curve();
     if (o_.generate > 0) write_text();
   }
 
@@ -275,7 +287,7 @@ class Run : public ModelRun<LmTraining> {
     return e.rule.stride < e.rule.length ? text + ", stride " + as_text(e.rule.stride) : text;
   }
 
-  void write_evaluations(const std::vector<Evaluation>& all) const {
+  void write_evaluations(const std::vector<Evaluation>& all) {
     nn::MetricsCsv table(path("evaluation.csv"), {"length", "memory", "stride", "context", "tokens",
                                                   "nats_per_token", "tokens_per_second"});
     nn::MetricsCsv positions(path("position_loss.csv"),
@@ -300,11 +312,10 @@ class Run : public ModelRun<LmTraining> {
         sum = {};
       }
     }
-    write_png(path("position_loss.png"),
-              line_chart({.title = "Held-out loss against the position in the segment",
-                          .x_label = "position",
-                          .y_label = words() ? "nats per word" : "bits per character"},
-                         curves));
+    show_chart("position_loss.png", {{.title = "Held-out loss against the position in the segment",
+                                      .x_label = "position",
+                                      .y_label = words() ? "nats per word" : "bits per character"},
+                                     std::move(curves)});
   }
 
   void write_text() {
@@ -317,7 +328,10 @@ class Run : public ModelRun<LmTraining> {
     std::vector<int64_t> tokens = prompt_;
     tokens.insert(tokens.end(), drawn.begin(), drawn.end());
     const nn::Tokenizer& tokenizer = training_ ? training_->tokenizer() : *tokenizer_;
-    write_file_atomically(path("generated.txt"), tokenizer.decode(tokens) + "\n");
+    const std::string given = tokenizer.decode(prompt_), all = tokenizer.decode(tokens);
+    write_file_atomically(path("generated.txt"), all + "\n");
+    const size_t begin = all.starts_with(given) ? given.size() : 0;
+    show(ReportText{"What the model writes", all.substr(0, begin), all.substr(begin)});
     std::cout << "Wrote " << path("generated.txt") << std::endl;
   }
 

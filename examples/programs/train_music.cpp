@@ -9,6 +9,7 @@
 #include <iomanip>
 #include <iostream>
 #include <optional>
+#include <utility>
 
 #include "examples/common/counting.h"
 #include "examples/common/settings.h"
@@ -73,6 +74,12 @@ class Run : public ModelRun<PianoTraining> {
               << ", position " << settings().position << ", " << model_and_machine() << std::endl;
   }
 
+  LossCurve loss_curve() override {
+    return {
+        .title = "Loss of " + settings().attention + " attention, position " + settings().position,
+        .references = {{"bigram", baselines_.bigram}}};
+  }
+
   double validate() override { return mean_loss(validation_, settings().length); }
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
@@ -99,25 +106,26 @@ class Run : public ModelRun<PianoTraining> {
     const double within = mean_of(all, 0, trained), beyond = mean_of(all, trained, n);
     std::cout << "Loss of the pieces " << (library_.test.empty() ? "to validate by" : "to test by")
               << ", nats per token:\n";
-    line("unigram", baselines_.unigram);
-    line("bigram", baselines_.bigram);
-    line("model, positions 1 to " + as_text(trained), within);
-    if (n > trained) line("model, positions " + as_text(trained + 1) + " to " + as_text(n), beyond);
+    ReportTable table{"Loss of the pieces held out, nats per token", {"", "loss"}, {}};
+    line(table, "unigram", baselines_.unigram);
+    line(table, "bigram", baselines_.bigram);
+    line(table, "model, positions 1 to " + as_text(trained), within);
+    if (n > trained)
+      line(table, "model, positions " + as_text(trained + 1) + " to " + as_text(n), beyond);
+    show(std::move(table));
     write_losses(all, trained, within, beyond);
-    if (!run_.report_only)
-      draw_curve("Loss of " + settings().attention + " attention, position " + settings().position,
-                 "nats per token", 1, {{"bigram", baselines_.bigram}});
+    if (!run_.report_only) draw_curve();
     if (has_measures()) measure_position();
     draw_attention();
     if (o_.generate > 0) write_music();
   }
 
-  static void line(const std::string& what, double nats) {
+  static void line(ReportTable& table, const std::string& what, double nats) {
     std::cout << "  " << std::left << std::setw(36) << what << fixed(nats, 4) << std::endl;
+    table.rows.push_back({what, fixed(nats, 4)});
   }
 
-  void write_losses(const std::vector<double>& all, int64_t trained, double within,
-                    double beyond) const {
+  void write_losses(const std::vector<double>& all, int64_t trained, double within, double beyond) {
     nn::MetricsCsv(path("evaluation.csv"),
                    {"windows", "length", "trained_length", "within", "beyond", "unigram", "bigram"})
         .row({double(evaluation_.size()), double(all.size()), double(settings().length), within,
@@ -127,11 +135,13 @@ class Run : public ModelRun<PianoTraining> {
     nn::MetricsCsv table(path("position_loss.csv"), {"first", "last", "nats_per_token"});
     for (const PositionBucket& b : buckets)
       table.row({double(b.first + 1), double(b.last), b.loss});
-    write_png(path("position_loss.png"),
-              position_chart("Loss with " + settings().attention + " attention, position " +
-                                 settings().position + ", trained on " +
-                                 as_text(settings().length) + " tokens",
-                             buckets, trained));
+    show_chart(
+        "position_loss.png",
+        {{.title = "Loss with " + settings().attention + " attention, position " +
+                   settings().position + ", trained on " + as_text(settings().length) + " tokens",
+          .x_label = "position",
+          .y_label = "nats per token"},
+         position_curves(buckets, trained)});
   }
 
   // Of the scores of softmax, which performers approximate.
@@ -142,6 +152,9 @@ class Run : public ModelRun<PianoTraining> {
   void measure_position() {
     nn::MetricsCsv table(path("position_measures.csv"),
                          {"first", "last", "lags", "translation_invariance", "monotonicity"});
+    ReportTable told{"Attention of the first layer to repeated tokens, its best head (0 is best)",
+                     {"positions", "lags below", "translation invariance", "monotonicity"},
+                     {}};
     std::cout << "Attention of the first layer to repeated tokens, its best head:\n"
               << "  positions      lags   translation invariance   monotonicity (0 is best)\n";
     for (const PositionMeasure& m :
@@ -151,8 +164,11 @@ class Run : public ModelRun<PianoTraining> {
                 << std::setw(25) << fixed(m.invariance, 4) << fixed(m.monotonicity, 4) << "\n";
       table.row(
           {double(m.first + 1), double(m.last), double(m.lags), m.invariance, m.monotonicity});
+      told.rows.push_back(
+          {rows, as_text(m.lags), fixed(m.invariance, 4), fixed(m.monotonicity, 4)});
     }
     std::cout << std::flush;
+    show(std::move(told));
   }
 
   void draw_attention() {
@@ -161,9 +177,9 @@ class Run : public ModelRun<PianoTraining> {
                                         .heads = o_.picture_heads};
     const Device device = model().device();
     const Tensor tokens = window_batch(evaluation_, 0, 1, o_.picture_length).inputs.to(device);
-    write_png(path("attention.png"), attention_picture(model(), tokens, shown));
-    if (const auto image = template_picture(model(), o_.picture_length, shown))
-      write_png(path("templates.png"), *image);
+    show_maps("attention.png", attention_maps(model(), tokens, shown));
+    if (const auto templates = template_maps(model(), o_.picture_length, shown))
+      show_maps("templates.png", *templates);
   }
 
   void write_music() {
@@ -171,8 +187,8 @@ class Run : public ModelRun<PianoTraining> {
     o_.writing.seed = settings().seed;
     const std::vector<int> tokens = write_piano(model(), settings().language(), {}, o_.writing);
     const Song song = settings().language().play(tokens);
-    write_midi(path("generated.mid"), song);
-    write_png(path("generated.png"), song_roll(song, "Written from nothing"));
+    const std::string title = "Written from nothing";
+    show_music("generated", title, song, song_roll(song, title));
     std::cout << "Wrote " << path("generated.mid") << ": " << tokens.size() << " tokens, "
               << song.tracks.front().notes.size() << " notes" << std::endl;
   }

@@ -59,6 +59,8 @@ class ModelRun : public TrainingRun {
   Tensor loss(int64_t step) override { return training_->loss(step); }
   void save() override { training_->save(checkpoint()); }
   Identity identity() override { return training_->identity(); }
+  nn::Metadata notes() override { return settings_to_notes(training_->settings); }
+  std::string about() override { return model_and_machine(); }
 
   std::optional<Training> training_;
 

@@ -18,6 +18,8 @@
 #include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "core/storage.h"
+#include "examples/common/command_line.h"
+#include "examples/common/file.h"
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "nn/distributed/process_group.h"
@@ -142,15 +144,14 @@ std::string TrainingRun::path(const std::string& name) const {
   return (std::filesystem::path(run_.out) / name).string();
 }
 
-Device TrainingRun::use_device(int64_t steps, double least_bytes,
-                               const std::string& smaller) const {
+Device TrainingRun::use_device(int64_t steps, double least_bytes, const std::string& smaller) {
   check(run_, steps);
-  const Device device = as_usage([&] {
+  device_ = as_usage([&] {
     const Device d(run_.device);
     check_device("--device", d);
     return d;
   });
-  if (device.is_cpu()) check_memory(least_bytes, smaller);
+  if (device_.is_cpu()) check_memory(least_bytes, smaller);
   const int others = nn::process_group().local_size();
   if (run_.threads > 0) {
     set_num_threads(int(run_.threads));
@@ -160,7 +161,7 @@ Device TrainingRun::use_device(int64_t steps, double least_bytes,
   set_float32_matmul_precision(
       find_name(precisions(), "--matmul-precision", run_.matmul_precision));
   set_anomaly_detection(run_.anomaly);
-  return device;
+  return device_;
 }
 
 // From the start, where the folder is there, so that nothing is done in vain.
@@ -179,7 +180,7 @@ void TrainingRun::claim_folder() {
 void TrainingRun::open_folder() {
   std::vector<std::string> names = files();
   if (!run_.report_only)
-    names.insert(names.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png"});
+    names.insert(names.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png", "report.html"});
   check_writable(run_.out, names);
   std::error_code error;
   std::filesystem::create_directories(run_.out, error);
@@ -209,17 +210,24 @@ int TrainingRun::operator()() {
   try {
     if (!run_.report_only) trainer().start_clock();
     begin();
+    begin_page();
     if (!run_.report_only) {
       ask_on_signal();
       if (!train()) {
+        try_to_write_page(RunState::stopped);
         std::cout << stopped() << std::endl;
         return interrupted_exit_code();
       }
+      try_to_write_page(RunState::scoring);
     }
     end_on_signal(run_.report_only ? "Stopped." : stopped());
     say_communication();
     report();
-  } catch (const UsageError& e) {
+    if (!run_.report_only) write_page(RunState::done);
+  } catch (const std::exception& e) {
+    page_.failure = plain(e);
+    if (!run_.report_only) try_to_write_page(RunState::failed);
+    if (dynamic_cast<const UsageError*>(&e) == nullptr) throw;
     throw std::runtime_error(e.what());  // too late for "nothing was changed"
   }
   return 0;
@@ -273,6 +281,7 @@ bool TrainingRun::train() {
   o.evaluate_every = run_.evaluate_every;
   o.save_every = run_.save_every;
   o.stop = interrupted;
+  o.after_evaluation = [this] { after_evaluation(); };
   o.save = [&] {
     const auto lock = finish_files();
     save();
@@ -286,19 +295,89 @@ bool TrainingRun::train() {
   }
 }
 
-void TrainingRun::draw_curve(const std::string& title, const std::string& unit, double scale,
-                             const std::vector<ReferenceLine>& references) {
+// What is the same whenever the page is written.
+void TrainingRun::begin_page() {
+  if (run_.report_only) return;
+  page_.program = program_name();
+  page_.folder = run_.out;
+  page_.about = about();
+  if (!run_.resume.empty())
+    page_.commands = commands_of_page(
+        (std::filesystem::path(run_.resume).parent_path() / "report.html").string());
+  page_.commands.push_back(command_line());
+  const auto add = [&](const std::string& option, const std::string& value) {
+    page_.settings.push_back({option, value, run_.given(option)});
+  };
+  const nn::Metadata settings = notes();
+  for (const auto& [name, value] : settings) add(option_of(name), value);
+  if (settings.contains("steps") && settings.at("steps") == "0")
+    add("--minutes", as_text(run_.minutes));
+  add("--device", run_.device);
+  add("--matmul-precision", run_.matmul_precision);
+  add("--parts", as_text(trainer().parts()));
+  add("--threads", as_text(int64_t(num_threads())));
+}
+
+void TrainingRun::write_page(RunState state) {
+  const double begin = trainer().seconds();
+  page_.state = state;
+  page_.loss = loss_curve();
+  page_.columns = trainer().metrics().columns();
+  page_.rows = trainer().metrics().rows();
+  write_file_atomically(path("report.html"), report_page(page_));
+  page_at_ = trainer().seconds();
+  page_took_ = page_at_ - begin;
+}
+
+// No training ends because its page cannot be written.
+void TrainingRun::try_to_write_page(RunState state) {
+  try {
+    write_page(state);
+  } catch (const std::exception& e) {
+    const bool told = std::exchange(page_failed_, true) || state == RunState::failed;
+    if (!told) std::cerr << "No page yet: " << plain(e) << std::endl;
+  }
+}
+
+// The page takes no more than a fiftieth of the time.
+void TrainingRun::after_evaluation() {
+  const bool due = trainer().seconds() - page_at_ >= 50 * page_took_;
+  if (due && nn::process_group().leads()) try_to_write_page(RunState::training);
+  reset_peak_memory(device_);
+}
+
+void TrainingRun::draw_curve() {
+  const LossCurve curve = loss_curve();
   std::vector<double> steps, train, valid;
   for (const std::vector<double>& row : trainer().metrics().rows()) {
     steps.push_back(row[0]);
-    train.push_back(scale * row[2]);
-    valid.push_back(scale * row[3]);
+    train.push_back(curve.scale * row[2]);
+    valid.push_back(curve.scale * row[3]);
   }
   if (steps.empty()) return;
   write_png(path("loss.png"),
-            line_chart(
-                {.title = title, .x_label = "step", .y_label = unit, .reference_lines = references},
-                {{"training", steps, train}, {"validation", steps, valid}}));
+            line_chart({.title = curve.title,
+                        .x_label = "step",
+                        .y_label = curve.unit,
+                        .reference_lines = curve.references},
+                       {{"training", steps, train}, {"validation", steps, valid}}));
+}
+
+void TrainingRun::show_chart(const std::string& name, const ReportChart& chart) {
+  write_png(path(name), line_chart(chart.options, chart.curves));
+  page_.charts.push_back(chart);
+}
+
+void TrainingRun::show_maps(const std::string& name, const ReportMaps& maps) {
+  write_png(path(name), heat_maps(maps.title, maps.maps, maps.gamma));
+  page_.maps.push_back(maps);
+}
+
+void TrainingRun::show_music(const std::string& name, const std::string& title, const Song& song,
+                             const Image& roll) {
+  write_midi(path(name + ".mid"), song);
+  write_png(path(name + ".png"), roll);
+  page_.music.push_back({title, name + ".mid", song});
 }
 
 }  // namespace stretto::examples

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "examples/common/error.h"
 #include "examples/common/folder_lock.h"
-#include "examples/plot/chart.h"
+#include "examples/report/report.h"
 #include "nn/files/safetensors.h"
 #include "nn/training/trainer.h"
 
@@ -80,17 +80,32 @@ class TrainingRun {
   /// What all processes of a run must have the same of, by name.
   using Identity = std::vector<std::pair<std::string, std::string>>;
   virtual Identity identity() = 0;
+  /// How the loss is shown, in loss.png and on the page; what is not known yet is left out.
+  virtual LossCurve loss_curve() = 0;
+  /// What a checkpoint keeps of the settings, and the model and the machine in a line: for the
+  /// page.
+  virtual nn::Metadata notes() = 0;
+  virtual std::string about() = 0;
   /// Names in the folder that are replaced, but for those of a training.
   virtual std::vector<std::string> files() const = 0;
 
   /// Checks the options here, sets threads, the precision of products and anomaly detection, and
   /// returns the device.
-  Device use_device(int64_t steps, double least_bytes, const std::string& smaller) const;
+  Device use_device(int64_t steps, double least_bytes, const std::string& smaller);
   std::string path(const std::string& name) const;
   std::string checkpoint() const { return path("checkpoint.safetensors"); }
-  /// loss.png from metrics.csv, nats times `scale`.
-  void draw_curve(const std::string& title, const std::string& unit, double scale,
-                  const std::vector<ReferenceLine>& references);
+  /// loss.png from metrics.csv.
+  void draw_curve();
+
+  // What a program makes in report() goes to files of these names, and into the page too.
+  void show_chart(const std::string& name, const ReportChart& chart);
+  void show_maps(const std::string& name, const ReportMaps& maps);
+  /// `name`.mid and `name`.png.
+  void show_music(const std::string& name, const std::string& title, const Song& song,
+                  const Image& roll);
+  /// Of these there is no file.
+  void show(ReportText text) { page_.texts.push_back(std::move(text)); }
+  void show(ReportTable table) { page_.tables.push_back(std::move(table)); }
 
   RunOptions run_;
 
@@ -102,7 +117,15 @@ class TrainingRun {
   void same_on_all();
   void say_communication();
   std::string stopped();
+  void begin_page();
+  void write_page(RunState state);
+  void try_to_write_page(RunState state);
+  void after_evaluation();
 
+  Device device_;
+  Report page_;
+  bool page_failed_ = false;            // and that was told
+  double page_at_ = 0, page_took_ = 0;  // of the last one, in seconds
   std::optional<FolderLock> lock_;
 };
 

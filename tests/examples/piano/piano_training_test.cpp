@@ -94,8 +94,8 @@ TEST_CASE("templates are drawn of models that have some", "[examples][piano]") {
     s.position = position;
     if (!nn::refusal(position, s.attention, s.positions(), s.layer()).empty()) continue;
     const nn::LanguageModel model(s.model());
-    CHECK(template_picture(model, 20, {}).has_value() == is_stochastic(position));
-    CHECK(template_picture(model, 20, {.layers = {2}, .heads = 1}).has_value() ==
+    CHECK(template_maps(model, 20, {}).has_value() == is_stochastic(position));
+    CHECK(template_maps(model, 20, {.layers = {2}, .heads = 1}).has_value() ==
           is_stochastic(position));
   }
 }

@@ -1,0 +1,158 @@
+"""Chromium without a window, driven through a pipe (the DevTools protocol), with Python alone."""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+
+
+def find_browser():
+    """The path of a Chromium, or None."""
+    named = os.environ.get("CHROMIUM")
+    for name in [named] if named else ["chromium", "chromium-browser", "google-chrome"]:
+        if path := shutil.which(name):
+            return path
+    return None
+
+
+class Browser:
+    """One page. Notes what goes wrong in it: errors, warnings of the console, requests."""
+
+    def __init__(self, path):
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        from_us, self.to = os.pipe()
+        self.answers, to_us = os.pipe()
+
+        def place_pipes():  # the browser reads from 3 and writes to 4
+            low = os.dup(from_us), os.dup(to_us)
+            os.dup2(low[0], 3)
+            os.dup2(low[1], 4)
+
+        self.process = subprocess.Popen(
+            [path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+             "--no-first-run", "--disable-extensions", "--disable-background-networking", "--mute-audio",
+             "--allow-file-access-from-files=false", "--remote-debugging-pipe",
+             f"--user-data-dir={self.folder.name}", "about:blank"],
+            close_fds=False, preexec_fn=place_pipes, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(from_us)
+        os.close(to_us)
+        self.buffer, self.number, self.session = b"", 0, None
+        self.events, self.complaints, self.requests = [], [], []
+        target = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page")
+        self.session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+        for domain in ["Page", "Runtime", "Network", "Log"]:
+            self.call(f"{domain}.enable")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self.session = None
+            self.call("Browser.close")
+            self.process.wait(10)
+        except Exception:
+            self.process.kill()
+            self.process.wait()
+        self.folder.cleanup()
+
+    def _read(self, deadline):
+        while b"\0" not in self.buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.answers], [], [], left)[0]:
+                raise TimeoutError("the browser does not answer")
+            block = os.read(self.answers, 1 << 20)
+            if not block:
+                raise RuntimeError("the browser has ended")
+            self.buffer += block
+        message, _, self.buffer = self.buffer.partition(b"\0")
+        return json.loads(message)
+
+    def _note(self, event):
+        name, what = event["method"], event["params"]
+        self.events.append(name)
+        if name == "Runtime.exceptionThrown":
+            details = what["exceptionDetails"]
+            self.complaints.append(details.get("exception", {}).get("description", details["text"]))
+        elif name == "Log.entryAdded" and what["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(what["entry"]["text"])
+        elif name == "Runtime.consoleAPICalled" and what["type"] in ("error", "warning", "assert"):
+            self.complaints.append(str([a.get("value", a.get("description")) for a in what["args"]]))
+        elif name == "Network.requestWillBeSent":
+            self.requests.append(what["request"]["url"])
+
+    def call(self, method, seconds=60, **parameters):
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to, json.dumps(message).encode() + b"\0")
+        deadline = time.monotonic() + seconds
+        while True:
+            answer = self._read(deadline)
+            if "method" in answer:
+                self._note(answer)
+            elif answer["id"] == self.number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']['message']}")
+                return answer["result"]
+
+    def wait_for_event(self, name, seconds=60):
+        deadline = time.monotonic() + seconds
+        while name not in self.events:
+            answer = self._read(deadline)
+            if "method" in answer:
+                self._note(answer)
+
+    def look_like(self, width, height=900, scheme="light"):
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                  mobile=width < 600)
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def open(self, path):
+        """Seconds until it is loaded and drawn."""
+        self.events.clear()
+        began = time.monotonic()
+        self.call("Page.navigate", url="file://" + os.path.abspath(path))
+        self.wait_for_event("Page.loadEventFired")
+        self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        return time.monotonic() - began
+
+    def run(self, script):
+        """The value of an expression in the page."""
+        result = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True,
+                           userGesture=True)
+        if "exceptionDetails" in result:
+            details = result["exceptionDetails"]
+            raise RuntimeError(f"{script}: {details.get('exception', {}).get('description', details['text'])}")
+        return result["result"].get("value")
+
+    def click(self, selector):
+        x, y = self.run(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
+            " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()")
+        for kind in ["mousePressed", "mouseReleased"]:
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def move_to(self, selector, share):
+        """The pointer, to this share of the element's width."""
+        x, y = self.run(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
+            f" const b = e.getBoundingClientRect(); return [b.x + b.width * {share}, b.y + b.height / 2]; }})()")
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def press(self, key):
+        for kind in ["keyDown", "keyUp"]:
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key,
+                      windowsVirtualKeyCode={"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36,
+                                             "End": 35}.get(key, 0))
+
+    def picture(self, path):
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(shot["data"]))
