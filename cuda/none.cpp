@@ -50,6 +50,7 @@ void destroy(Graph*) noexcept {}
 #include "cuda/matmul.h"
 #include "cuda/norm.h"
 #include "cuda/optim.h"
+#include "cuda/orthogonal.h"
 #include "cuda/random.h"
 #include "cuda/random_features.h"
 #include "cuda/reduce.h"

@@ -8,6 +8,9 @@
 #include "core/parallel.h"
 #include "core/random.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/orthogonal.h"
+#include "ops/view.h"
 
 namespace stretto::nn {
 namespace {
@@ -140,33 +143,10 @@ void orthogonal_(const Tensor& x, double gain, RandomKey key) {
   check(x.dim() >= 2, "orthogonal_", "needs at least 2 dimensions, got ", x);
   if (skipping || x.numel() == 0) return;
   const int64_t rows = x.size(0), columns = x.numel() / rows;
-  const int64_t n = std::min(rows, columns), length = std::max(rows, columns);
-  std::vector<double> q =
-      randn({n, length}, key, {.dtype = f64, .device = cpu}).to_vector<double>();
-  // Gram–Schmidt, each vector twice, so that it is orthogonal to the last bit. It is the QR
-  // factorisation with a positive diagonal in R, the one that makes Q uniform.
-  for (int64_t i = 0; i < n; ++i) {
-    double* v = &q[size_t(i * length)];
-    for (int pass = 0; pass < 2; ++pass) {
-      for (int64_t j = 0; j < i; ++j) {
-        const double* u = &q[size_t(j * length)];
-        double dot = 0;
-        for (int64_t k = 0; k < length; ++k) dot += u[k] * v[k];
-        for (int64_t k = 0; k < length; ++k) v[k] -= dot * u[k];
-      }
-    }
-    double norm = 0;
-    for (int64_t k = 0; k < length; ++k) norm += v[k] * v[k];
-    norm = std::sqrt(norm);
-    for (int64_t k = 0; k < length; ++k) v[k] /= norm;
-  }
-  Tensor values = empty({rows, columns}, {.dtype = f64, .device = cpu});
-  double* out = values.data<double>();
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c)
-      out[r * columns + c] = gain * q[size_t(rows <= columns ? r * length + c : c * length + r)];
+  const Shape drawn{std::min(rows, columns), std::max(rows, columns)};
   NoGrad guard;
-  x.copy_(values.view(x.shape()));
+  const Tensor q = orthogonal_rows(randn(drawn, key, {.dtype = f64, .device = cpu}));
+  x.copy_(((rows <= columns ? q : q.transpose(0, 1)) * gain).reshape(x.shape()));
 }
 
 }  // namespace stretto::nn

@@ -10,6 +10,7 @@
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
+#include "ops/orthogonal.h"
 #include "ops/reduce.h"
 
 namespace stretto::nn {
@@ -50,24 +51,26 @@ Tensor ReluFeatures::operator()(const Tensor& x, Side, const Tensor&) const {
 
 std::string ReluFeatures::label() const { return str("ReluFeatures(+ ", epsilon, ")"); }
 
-Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms) {
+Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms, Device device) {
   check(rows >= 0 && d >= 1, "orthogonal_features", rows, " rows of ", d,
         " numbers; accepted: 0 or more rows of 1 or more");
-  const DefaultDevice host(cpu);
-  Tensors blocks{empty({0, d}, {.dtype = f64})};
-  for (int64_t at = 0; at < rows; at += d) {
-    const auto block = uint64_t(at / d);
-    const Shape shape{std::min(d, rows - at), d};
-    const Tensor q = empty(shape, {.dtype = f64});
-    orthogonal_(q, 1, derived_key(key, 2 * block));
-    if (norms == RowNorms::sqrt_d) {
-      blocks.push_back(q * std::sqrt(double(d)));
-      continue;
-    }
-    const Tensor normal = randn(shape, derived_key(key, 2 * block + 1), {.dtype = f64});
-    blocks.push_back(q * sqrt(sum(square(normal), {1}, true)));
-  }
-  return cat(blocks, 0);
+  const TensorOptions there{.dtype = f64, .device = device};
+  const int64_t whole = rows / d;
+  // Of each block, the normal numbers of one of its two sequences of keys.
+  const auto normals = [&](uint64_t sequence) {
+    Tensors blocks{empty({0, d}, there)};
+    for (int64_t at = 0; at < rows; at += d)
+      blocks.push_back(randn({std::min(d, rows - at), d},
+                             derived_key(key, 2 * uint64_t(at / d) + sequence), there));
+    return cat(blocks, 0);
+  };
+  const Tensor drawn = normals(0);
+  const Tensor q =
+      cat({orthogonal_rows(drawn.slice(0, 0, whole * d).view({whole, d, d})).view({whole * d, d}),
+           orthogonal_rows(drawn.slice(0, whole * d, rows))},
+          0);
+  if (norms == RowNorms::sqrt_d) return q * std::sqrt(double(d));
+  return q * sqrt(sum(square(normals(1)), {1}, true));
 }
 
 namespace {
@@ -96,8 +99,9 @@ Favor::Favor(Module& parent, HeadShape shape, Options o)
 
 Tensor Favor::draw(RandomKey key, uint64_t number) const {
   const RandomKey own = derived_key(key, number);
-  if (!options.orthogonal) return randn(projection.shape(), own, {.dtype = f64, .device = cpu});
-  return orthogonal_features(projection.size(0), projection.size(1), own, options.norms);
+  const Device device = projection.device();
+  if (!options.orthogonal) return randn(projection.shape(), own, {.dtype = f64, .device = device});
+  return orthogonal_features(projection.size(0), projection.size(1), own, options.norms, device);
 }
 
 void Favor::advance(bool counts) const {

@@ -120,10 +120,12 @@ class Favor : public FeatureMap {
 inline MakeFeatureMap favor(FavorOptions options = {}) { return feature_map<Favor>(options); }
 
 /// Random rows ω [rows, d], f64: blocks of d of them (the last one cut) are orthogonal, each
-/// direction uniform, with the norms of independent normal rows or √d. A pure function of the key.
+/// direction uniform, with the norms of independent normal rows or √d. A pure function of the key,
+/// on a GPU to within rounding.
 ///
 /// The orthogonal matrices are uniform because the QR factorisation behind them has a positive
 /// diagonal in R. Signs as LAPACK leaves them bias e^(ω·x − ½|x|²) by several percent.
-Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms = RowNorms::chi);
+Tensor orthogonal_features(int64_t rows, int64_t d, RandomKey key, RowNorms norms = RowNorms::chi,
+                           Device device = cpu);
 
 }  // namespace stretto::nn

@@ -1,13 +1,16 @@
-// Feature maps of linear attention on CUDA: random features and elu + 1, against the CPU.
+// Feature maps of linear attention on CUDA: random features, the rows that they are drawn from,
+// and elu + 1, against the CPU.
 #include <cstdlib>
 #include <functional>
 #include <limits>
 
 #include "autograd/tape.h"
+#include "nn/attention/feature_map.h"
 #include "ops/attention/elu_features.h"
 #include "ops/attention/random_features.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
+#include "ops/orthogonal.h"
 #include "ops/reduce.h"
 #include "tests/support/gpu.h"
 
@@ -169,4 +172,25 @@ TEST_CASE("elu features on CUDA are the CPU's", "[cuda]") {
   CHECK(y[1] == 0);
   CHECK(y[2] == inf);
   CHECK(y[3] == 1);
+}
+
+TEST_CASE("orthogonal rows on CUDA are the CPU's", "[cuda]") {
+  NEEDS_GPU();
+  // Rounding errors of Q are those of x times its condition number, here at most some thousands.
+  for (const auto& [n, m] : {std::pair<int64_t, int64_t>{1, 1}, {2, 40}, {24, 24}, {9, 300}}) {
+    INFO(n << " rows of " << m);
+    const Tensor x = noise({3, m, n}, uint64_t(n), f64).transpose(1, 2);
+    const Tensor expected = orthogonal_rows(x), actual = orthogonal_rows(on_gpu(x));
+    check_close(expected, actual, [](size_t) { return 1e-11; });
+    CHECK(same_values(actual.to(cpu), orthogonal_rows(on_gpu(x.contiguous()))));
+  }
+  CHECK(orthogonal_rows(empty({0, 4}, {.dtype = f64, .device = gpu})).shape() == Shape{0, 4});
+  const Tensor large = noise({200, 200}, 3, f64);  // does not fit on chip: made by the CPU
+  CHECK(same_values(orthogonal_rows(large.to(gpu)), orthogonal_rows(large)));
+
+  const auto drawn = [](Device device) {
+    return nn::orthogonal_features(40, 16, {3, 4}, nn::RowNorms::chi, device);
+  };
+  CHECK(drawn(gpu).device() == gpu);
+  check_close(drawn(cpu), drawn(gpu), [](size_t) { return 1e-10; });
 }
