@@ -144,4 +144,5 @@ def main():
         print(f"| ≤ {registers} | {warps} | {len(names)} | `{name(sorted(names)[0])[:90]}` |")
 
 
-main()
+if __name__ == "__main__":
+    main()

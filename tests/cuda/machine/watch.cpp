@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -49,6 +50,13 @@ std::string counters_text() {
           c.shared_ideal, c.local_requests, c.atomics, u64(c.microseconds)})
       cell(std::to_string(x));
   }
+  for (const auto& [type, p] : products()) {
+    text += "\nproducts of " + type;
+    cell(std::to_string(p.calls)), cell(std::to_string(p.multiply_adds));
+    cell(std::to_string(p.bytes));
+  }
+  text += "\nmemory";
+  cell(std::to_string(DeviceMemory::get().peak));
   const Traffic& t = traffic();
   text += "\nuploads";
   cell(std::to_string(t.uploads)), cell(std::to_string(t.upload_bytes));
@@ -95,6 +103,10 @@ bool& counting() {
   static bool on = std::getenv("MACHINE_COUNTERS") != nullptr;
   return on;
 }
+std::map<std::string, Products>& products() {
+  static auto* all = new std::map<std::string, Products>;
+  return *all;
+}
 Traffic& traffic() {
   static Traffic t;
   return t;
@@ -126,6 +138,7 @@ u64 DeviceMemory::allocate(u64 bytes) {
   next_ += room;
   allocations_[address] = {bytes, false};
   live += bytes;
+  peak = std::max(peak, live);
   mark(address, bytes, unwritten);
   std::memset(this->bytes(address), 0xff, bytes);
   return address;
@@ -195,6 +208,7 @@ const char* machine_counters() {
 void machine_reset_counters() {
   machine::counting() = true;
   for (auto& [kernel, c] : machine::counters()) c = {.registers = c.registers};
+  machine::products().clear();
   machine::traffic() = {};
 }
 int machine_verdicts() { return machine::verdicts; }

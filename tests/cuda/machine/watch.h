@@ -67,7 +67,7 @@ class DeviceMemory {
   u64 base = 0, size = 0;
   u8 *data = nullptr, *state = nullptr;
   u32 *writer = nullptr, *reader = nullptr;  // by (address − base) >> granule
-  u64 live = 0;
+  u64 live = 0, peak = 0;                    // bytes that are allocated, and were at most
   u64 limit = u64(1) << 30;
 
  private:
@@ -99,6 +99,13 @@ struct Counters {
 std::map<std::string, Counters>& counters();
 /// Whether anybody will look: MACHINE_COUNTERS is set, or they were reset. Else load_missed is 0.
 bool& counting();
+
+/// What the products of cuBLAS did, by the type of their operands: those run as plain loops, so
+/// there is nothing else to count.
+struct Products {
+  u64 calls = 0, multiply_adds = 0, bytes = 0;  // operands and results, each once
+};
+std::map<std::string, Products>& products();
 
 /// Of the process: what went over the bus.
 struct Traffic {

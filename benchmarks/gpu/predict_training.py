@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Predicts how long the published trainings take on a GPU, and in how much memory.
+
+    benchmarks/gpu/predict_training.py BUILD [CASE...] > benchmarks/results/cuda-training-predicted-DATE.md
+
+CASEs: piano, piano-sine, piano-conv, groove, listops; in f32 and bf16, or with ":f32", ":bf16" in one of
+them. Each is trained on the machine of
+tests/cuda/machine at its own width and batch, for one step and for two, with one layer and two, on two
+short lengths. What the second step does is then a + b layers + c tokens + d layers tokens, for
+every counter of every kernel, for products and for memory; at the published depth and length
+predict.py makes times of it. Products of matrices are not kernels of the machine: rates that cuBLAS
+reaches on an H100 are assumed, below. Nobody has held this against hardware. Takes about an hour
+of one core for all.
+"""
+import csv
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from predict import DRAM, LAUNCH, predicted
+
+RATE = {"f64": 30e12, "f32": 25e12, "bf16": 300e12}  # multiply-adds a second
+FACTOR = 1.3  # what such models were off by
+OF_A_BLOCK = ("registers", "threads", "shared_bytes")
+
+PIANO = "train_music --preset published --batch 4 --validation-windows 1 --eval-windows 1 --eval-length 16 --generate 0"
+CASES = {  # command, option of the length, batch, published length, layers and steps
+    "piano": (f"{PIANO} --position sinusoid", "--length", 4, 2048, 24, 62_880),
+    "piano-sine": (f"{PIANO} --position sine", "--length", 4, 2048, 24, 55_020),
+    "piano-conv": (f"{PIANO} --position conv", "--length", 4, 2048, 24, 55_020),
+    "groove": ("groove --published-model --published-eos --attention performer-hyperbolic --position sine --sines 8"
+               " --d-model 512 --heads 8 --d-hidden 2048 --batch 10 --continuations 0", "--length", 10, 512, 24, 13_272),
+    "listops": ("lra --expressions 60 --held-out-expressions 10 --min-expression 8 --max-expression 24 --batch 4"
+                " --attention performer --position sine", "--max-length", 32, 2000, 6, 10_000),
+}
+LENGTHS = (64, 128)
+
+
+def counted(build, words, folder):
+    """The machine's counters of a run: {kernel: {column: number}}, products and memory among them."""
+    table = folder / "counters.tsv"
+    environment = dict(os.environ, LD_LIBRARY_PATH=str(build / "machine"), STRETTO_NUM_THREADS="1",
+                       MACHINE_COUNTERS=str(table), MACHINE_MEMORY="6")
+    done = subprocess.run([str(build / "examples" / words[0]), *words[1:], "--out", str(folder / "out"), "--overwrite"],
+                          env=environment, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(words)}\n{done.stderr[-400:]}")
+    rows = {}
+    with open(table, newline="") as file:
+        names = next(file).rstrip("\n").split("\t")[1:]
+        for line in file:
+            kernel, *cells = line.rstrip("\n").split("\t")
+            if kernel.startswith("products of "):
+                columns = ("calls", "multiply_adds", "bytes")
+            else:
+                columns = names if len(cells) == len(names) else (kernel,)
+            rows[kernel] = dict(zip(columns, map(float, cells)))
+    return rows
+
+
+def second_step(build, words, folder):
+    one, two = (counted(build, [*words, "--steps", str(steps)], folder) for steps in (1, 2))
+    step = {}
+    for kernel, columns in two.items():
+        before = one.get(kernel, {})
+        step[kernel] = {c: x if c in OF_A_BLOCK or c == "memory" else x - before.get(c, 0) for c, x in columns.items()}
+    return step
+
+
+def extended(corners, layers, length):
+    """From {(layers, length): counters} of one and two layers, two lengths, to those asked for."""
+    right, down = layers - 1, (length - LENGTHS[0]) / (LENGTHS[1] - LENGTHS[0])
+    weight = {(1, 0): (1 - right) * (1 - down), (2, 0): right * (1 - down), (1, 1): (1 - right) * down,
+              (2, 1): right * down}
+    result = {}
+    for kernel in set().union(*corners.values()):
+        columns = set().union(*(c.get(kernel, {}) for c in corners.values()))
+        result[kernel] = {}
+        for column in columns:
+            found = {at: c.get(kernel, {}).get(column, 0) for at, c in corners.items()}
+            result[kernel][column] = (max(found.values()) if column in OF_A_BLOCK else
+                                      max(0, sum(weight[at] * x for at, x in found.items())))
+    return result
+
+
+def prediction(counters):
+    kernels, of_kernel, launches = 0, {}, 0
+    products = 0
+    for kernel, columns in counters.items():
+        if kernel.startswith("products of "):
+            rate = RATE[kernel.split()[-1]]
+            products += max(columns["multiply_adds"] / rate, columns["bytes"] / DRAM) + columns["calls"] * LAUNCH * 1e-6
+            launches += columns["calls"]
+        elif columns.get("launches", 0) >= 1 and "threads" in columns:
+            time, pipe = predicted(columns, 1)
+            of_kernel[kernel] = (time * 1e-6, pipe)
+            kernels += time * 1e-6
+            launches += columns["launches"]
+    return kernels, products, launches, of_kernel
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    build = pathlib.Path(sys.argv[1]).resolve()
+    names = sys.argv[2:] or list(CASES)
+    print("# Published trainings on an H100: predicted, nothing here was run on hardware\n")
+    print("Made by `benchmarks/gpu/predict_training.py`, which says how. Step, hours: the sum of kernels and products"
+          f" times {FACTOR}.\n")
+    print("| training | numbers | tokens a step | steps | launches | kernels ms | products ms | step ms | hours | memory"
+          " GB |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    most = []
+    for name in names:
+        name, _, only = name.partition(":")
+        command, option, batch, length, layers, steps = CASES[name]
+        for dtype in [only] if only else ["f32", "bf16"]:
+            corners = {}
+            with tempfile.TemporaryDirectory() as folder:
+                for l in (1, 2):
+                    for at, short in enumerate(LENGTHS):
+                        words = [*command.split(), "--layers", str(l), option, str(short), "--device", "cuda", "--dtype",
+                                 dtype, "--evaluate-every", "1000", "--save-every", "1000"]
+                        corners[l, at] = second_step(build, words, pathlib.Path(folder))
+            machine_batch = int(command.split("--batch ")[1].split()[0])
+            counters = extended(corners, layers, length * batch / machine_batch)
+            kernels, products, launches, of_kernel = prediction(counters)
+            step = FACTOR * (kernels + products)
+            memory = counters["memory"]["memory"] / 1e9
+            print(f"| {name} | {dtype} | {batch * length:,} | {steps:,} | {launches:,.0f} | {1e3 * kernels:.1f} |"
+                  f" {1e3 * products:.1f} | {1e3 * step:.0f} | {step * steps / 3600:.1f} | {memory:.1f} |", flush=True)
+            most += [(name, dtype, k, *t) for k, t in sorted(of_kernel.items(), key=lambda x: -x[1][0])[:6]]
+    print("\n## Kernels that take most of a step\n\n| training | numbers | kernel | ms | binds |\n"
+          "| --- | --- | --- | ---: | --- |")
+    for name, dtype, kernel, time, pipe in most:
+        print(f"| {name} | {dtype} | `{kernel[:90]}` | {1e3 * time:.2f} | {pipe} |")
+
+
+if __name__ == "__main__":
+    main()
