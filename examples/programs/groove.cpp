@@ -237,7 +237,7 @@ class Run : public ModelRun<GrooveTraining> {
         (prompts_.size() > 1 ? ", of " + as_text(int64_t(prompts_.size())) + " songs" : "");
     const std::string table = style_table(mean_similarity(likeness));
     std::cout << title << ":\n" << table << std::flush;
-    show(ReportText{title, "", table});
+    show(ReportText{.title = title, .given = "", .text = table, .aligned = true});
   }
 
   Options o_;

@@ -177,7 +177,7 @@ function drawRoll(canvas, song, position, playing) {
     pen.fillStyle = colours.line;
     pen.fillRect(0, y(pitch) + row - 1, width, 1);
     pen.fillStyle = colours.soft;
-    pen.fillText(noteName(pitch), 8, y(pitch) + row - 3);
+    if (y(pitch) >= row) pen.fillText(noteName(pitch), 8, y(pitch) + row - 3);
   }
   const beatWidth = song.ticks / seen * (width - keys), barsApart = beatWidth * 4 < 40 ? 2 : 1;
   for (let tick = Math.ceil(first / song.ticks) * song.ticks; tick <= first + seen; tick += song.ticks) {

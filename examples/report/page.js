@@ -73,11 +73,10 @@ function copied(text) {
   return element('div', {class: 'command'}, pre, button);
 }
 
-const textSample = ({given, text}) => {
-  const laidOut = text.includes('\n') && / {4}/.test(text);
-  return element('div', {class: `sample ${laidOut ? 'table' : ''}`, tabindex: 0, role: 'region', 'aria-label': 'Text'},
-    element('pre', laidOut ? {style: 'white-space:pre'} : {}, given ? element('span', {class: 'given', title: 'given to the model'}, given) : null, text));
-};
+const textSample = ({given, text, aligned}) =>
+  element('div', {class: 'sample', tabindex: 0, role: 'region', 'aria-label': 'Text'},
+    element('pre', {class: aligned ? 'aligned' : undefined},
+      given ? element('span', {class: 'given', title: 'given to the model'}, given) : null, text));
 
 function words(run, m) {
   const at = m.step.length ? ` at step ${shown(m.step.at(-1))}` : '';

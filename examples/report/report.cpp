@@ -16,8 +16,8 @@ namespace {
 using nlohmann::json;
 
 // What a page has room for, less than 3 MB in all.
-constexpr size_t most_rows = 1000, most_points = 500, most_curves = 24, most_cells = 500'000,
-                 most_notes = 30'000, most_pieces = 40, most_text = 40'000, most_lines = 200,
+constexpr size_t most_rows = 1000, most_points = 500, most_curves = 24, most_cells = 800'000,
+                 most_notes = 25'000, most_pieces = 40, most_text = 40'000, most_lines = 200,
                  most_command = 4'000, most_commands = 10, most_value = 500;
 
 // Nine digits; what is no number is null.
@@ -198,7 +198,7 @@ json all_texts(const std::vector<ReportText>& all) {
     if (room == 0) break;
     const std::string given = cut(t.given, room), text = cut(t.text, room);
     room -= std::min(room, given.size() + text.size());
-    list.push_back({{"title", t.title}, {"given", given}, {"text", text}});
+    list.push_back({{"title", t.title}, {"given", given}, {"text", text}, {"aligned", t.aligned}});
   }
   return list;
 }

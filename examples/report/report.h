@@ -40,9 +40,11 @@ struct ReportMusic {
   Song song;
 };
 
-/// Text that the program wrote, after what it was `given`. Bytes that are not UTF-8 are replaced.
+/// Text that the program wrote, after what it was `given`; one of aligned columns keeps its lines.
+/// Bytes that are not UTF-8 are replaced.
 struct ReportText {
   std::string title, given, text;
+  bool aligned = false;
 };
 
 struct ReportTable {

@@ -129,7 +129,7 @@ TEST_CASE("a page has less than 3 MB whatever the run made", "[examples][report]
   CHECK(run.at("metrics").at("rows").size() == 1000);
   CHECK(run.at("metrics").at("measured") == 200'000);
   CHECK(run.at("music")[0].at("cut") == true);
-  CHECK(run.at("music")[0].at("voices")[1].at("notes").size() == 60'000);
+  CHECK(run.at("music")[0].at("voices")[1].at("notes").size() == 50'000);
 }
 
 TEST_CASE("a coarser map keeps the greatest values", "[examples][report]") {
