@@ -5,8 +5,9 @@
 // them sees in tiles of BK. Scores, weights and the sum of the output stay in registers. What a
 // tile of keys says of relative positions is a strip: the product of the queries with the rows of
 // BK + 16 lags, of which 16 are carried from the step before, sheared by shuffles. Rows of the
-// table lie in a ring, as each step needs BK new ones. The largest score of a row moves only when
-// it has grown by more than 8 in the exponent of 2: any number near it will do.
+// table lie in a ring, as each step needs BK new ones. What is taken off a row's exponents of 2
+// moves only when the largest has grown by more than 8: any number near it will do. It is rounded
+// before it is taken off, once for all weights, so that large scores lose only what they share.
 //
 // Sums over keys are taken in the order of the tiles by the one warp that owns the query.
 // Tested against the composed form in f64.
@@ -118,7 +119,6 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     }
   }
   const int first_last = a.first_key(pw + 16 * Slabs - 1);
-  const float slack = 8 / a.scale2;
 #pragma unroll 1
   for (int step = 0; step < tiles; ++step) {
     const int j0 = begin + step * BK, now = step & 1;
@@ -207,19 +207,21 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       float most[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        most[half] = top[sl][half];
+        most[half] = -1e30f;
 #pragma unroll
         for (int n = 0; n < BK / 8; ++n)
           most[half] = fmaxf(most[half], fmaxf(s[sl][n][2 * half], s[sl][n][2 * half + 1]));
         most[half] = fmaxf(most[half], __shfl_xor_sync(all, most[half], 1));
         most[half] = fmaxf(most[half], __shfl_xor_sync(all, most[half], 2));
       }
-      const bool grown[2] = {most[0] > top[sl][0] + slack, most[1] > top[sl][1] + slack};
+      const bool grown[2] = {most[0] * a.scale2 > top[sl][0] + 8,
+                             most[1] * a.scale2 > top[sl][1] + 8};
       if (__any_sync(all, grown[0] || grown[1])) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const float keep = grown[half] ? ptx::ex2((top[sl][half] - most[half]) * a.scale2) : 1.f;
-          if (grown[half]) top[sl][half] = most[half];
+          const float to = most[half] * a.scale2;
+          const float keep = grown[half] ? ptx::ex2(top[sl][half] - to) : 1.f;
+          if (grown[half]) top[sl][half] = to;
           total[sl][half] *= keep;
 #pragma unroll
           for (int x = 0; x < D / 8; ++x) {
@@ -230,12 +232,12 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float at = top[sl][half] * a.scale2;
+        const float at = top[sl][half];
 #pragma unroll
         for (int n = 0; n < BK / 8; ++n)
 #pragma unroll
           for (int e = 2 * half; e < 2 * half + 2; ++e) {
-            s[sl][n][e] = ptx::ex2(s[sl][n][e] * a.scale2 - at);
+            s[sl][n][e] = ptx::ex2(fmaf(s[sl][n][e], a.scale2, -at));
             total[sl][half] += s[sl][n][e];
           }
       }
@@ -280,7 +282,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
                    acc[sl][x][2 * half] * factor, acc[sl][x][2 * half + 1] * factor);
       if (t == 0 && i0 + r < a.m)
         a.sums[int64_t(blockIdx.x) * a.m + i0 + r] =
-            sum == 0 ? INFINITY : top[sl][half] * a.scale2 + log2f(sum);
+            sum == 0 ? INFINITY : top[sl][half] + log2f(sum);
     }
   if (Parts > 1) return;
   __syncwarp();

@@ -12,9 +12,8 @@
 #include "ops/reduce.h"
 #include "ops/view.h"
 #include "tests/cuda/kernel_cases.h"
-#include "tests/ops/attention/attention_setup.h"
+#include "tests/ops/attention/attention_check.h"
 #include "tests/support/gpu.h"
-#include "tests/support/gradcheck.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms on options inside options
@@ -25,71 +24,7 @@ using namespace stretto::testing;
 
 namespace {
 
-// The same call elsewhere, in another type; leaves.
-AttentionInputs moved(const AttentionInputs& in, Device device, DType type) {
-  AttentionInputs to = in;
-  AttentionOptions& o = to.options;
-  for (Tensor* x : {&to.q, &to.k, &to.v, &o.position_query, &o.keys.rows, &o.values.rows,
-                    &o.lag_bias.rows, &o.bias})
-    if (x->defined()) *x = x->detach().to(type).to(device).set_requires_grad();
-  if (o.mask.key_padding.defined()) o.mask.key_padding = o.mask.key_padding.to(device);
-  return to;
-}
-
-// The output, and the gradients of all leaves.
-Tensors run(const AttentionInputs& in, Form form) {
-  const Tensor y = in(form);
-  const Tensor incoming = fixed_noise(y.shape(), 9).to(bf16).to(y.dtype()).to(y.device());
-  Tensors all = grad({y}, in.leaves(), {incoming});
-  const Tensors leaves = in.leaves();
-  for (size_t i = 0; i < all.size(); ++i)
-    if (!all[i].defined()) all[i] = zeros_like(leaves[i]);
-  all.insert(all.begin(), y.detach());
-  return all;
-}
-
-struct Error {
-  double size, worst;  // of the difference, over the size and the largest of what is wanted
-};
-// Where hardly anything is wanted, as of scores that cannot change, terms of size `least` cancel.
-Error error_of(const Tensor& got, const Tensor& want, double least = 0.4) {
-  const auto g = got.to_vector<double>(), w = want.to_vector<double>();
-  REQUIRE(g.size() == w.size());
-  double num = 0, den = 0, worst = 0, most = 0;
-  for (size_t i = 0; i < w.size(); ++i) {
-    const double d = std::isfinite(g[i]) ? g[i] - w[i] : inf;
-    num += d * d, den += w[i] * w[i];
-    worst = std::max(worst, std::fabs(d)), most = std::max(most, std::fabs(w[i]));
-  }
-  return {std::sqrt(num / std::max(den, least * least * double(w.size()))),
-          worst / std::max(most, 4 * least)};
-}
-
-const char* const names[] = {"output",  "q",         "k",         "v",
-                             "a table", "a table 2", "a table 3", "a table 4"};
-
-// In bf16 weights and score gradients are rounded to 8 bits, and δ is of a rounded output.
-void compare(const AttentionSetup& s, DType type) {
-  INFO(describe(s) << ", " << name(type));
-  const AttentionInputs in = make_inputs(s, type);
-  const Tensors want = run(moved(in, cpu, f64), Form::composed);
-  const AttentionInputs there = moved(in, gpu, type);
-  const Tensors got = run(there, Form::fused);
-  REQUIRE(got.size() == want.size());
-  const double size = type == bf16 ? 8e-3 : 3e-6, worst = type == bf16 ? 2e-2 : 1e-5;
-  for (size_t i = 0; i < got.size(); ++i) {
-    INFO(names[i]);
-    CHECK(got[i].dtype() == type);
-    const bool table = i >= (s.position_query && s.table > 0 ? 5 : 4);
-    const double terms = double(s.batch * s.queries * (s.shared ? s.heads : 1));
-    const Error e = error_of(got[i], want[i], table ? 0.4 * std::sqrt(terms) : 0.4);
-    CHECK(e.size < size);
-    CHECK(e.worst < worst);
-  }
-  if (s.batch > 1) return;
-  const Tensors again = run(there, Form::fused);
-  for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], again[i]));
-}
+void compare(const AttentionSetup& s, DType type) { check_fused(s, gpu, type); }
 void compare(const AttentionSetup& s) {
   compare(s, bf16);
   if (s.d == 8 || s.d == 64) compare(s, f32);
@@ -243,7 +178,7 @@ TEST_CASE("attention kernels: views and projections of one product", "[cuda]") {
   s.causal = true;
   s.table = 70;
   const AttentionInputs in = moved(make_inputs(s, bf16), gpu, bf16);
-  const Tensors want = run(in, Form::automatic);
+  const Tensors want = output_and_gradients(in, Form::automatic);
   // [B, L, 3, H, D], seen as three [B, H, L, D].
   const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous().detach();
   const auto part = [&](int64_t i) {
@@ -252,13 +187,13 @@ TEST_CASE("attention kernels: views and projections of one product", "[cuda]") {
   AttentionInputs apart = in;
   apart.q = part(0), apart.k = part(1), apart.v = part(2);
   REQUIRE(!apart.q.is_contiguous());
-  const Tensors got = run(apart, Form::automatic);
+  const Tensors got = output_and_gradients(apart, Form::automatic);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], want[i]));
   // Rows that do not begin at multiples of 16 bytes are copied.
   AttentionInputs shifted = in;
   shifted.q = cat({in.q.slice(3, 0, 1), in.q}, 3).slice(3, 1).detach().set_requires_grad();
   shifted.k = in.k.transpose(2, 3).contiguous().transpose(2, 3).detach().set_requires_grad();
-  const Tensors again = run(shifted, Form::automatic);
+  const Tensors again = output_and_gradients(shifted, Form::automatic);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(again[i], want[i]));
 }
 
@@ -334,5 +269,5 @@ TEST_CASE("attention kernels: gradients of gradients", "[cuda]") {
   };
   const AttentionInputs in = make_inputs(s, bf16);
   const Tensors want = twice(moved(in, cpu, f64)), got = twice(moved(in, gpu, bf16));
-  for (size_t i = 0; i < got.size(); ++i) CHECK(error_of(got[i], want[i]).size < 5e-2);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i], want[i]).size < 5e-2);
 }

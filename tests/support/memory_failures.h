@@ -17,6 +17,7 @@ int64_t fail_until_it_fits(F&& f, int64_t step, Failed&& failed) {
     ~NoLimit() { set_memory_limit(INT64_MAX); }
   };
   int64_t failures = 0;
+  release_cached_memory();  // what is kept is not in use
   for (int64_t limit = memory_stats().live;; limit += step) {
     try {
       const NoLimit afterwards;

@@ -1,11 +1,9 @@
-// What attention promises besides numbers: memory, empty inputs, errors, and identities between
-// its options.
+// What attention promises besides numbers: empty inputs, errors, and identities between its
+// options.
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "core/gemm/packed.h"
-#include "core/parallel.h"
-#include "core/storage.h"
 #include "ops/attention/attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -17,6 +15,7 @@
 #include "tests/reference/attention.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
+#include "tests/support/forms.h"
 #include "tests/support/gradcheck.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -28,113 +27,34 @@ using testing::AttentionInputs;
 using testing::AttentionSetup;
 using testing::fixed_noise;
 using testing::make_inputs;
+using testing::name;
 using testing::same_bits;
+using testing::Way;
+using testing::ways;
 using testing::worst_error;
 
 namespace {
 
 constexpr Form forms[] = {Form::composed, Form::fused};
 
-// Bytes that forward and backward take above what was in use, for one sequence of n.
-int64_t peak(const AttentionSetup& s, Form form) {
-  AttentionInputs in = make_inputs(s, f32);
-  for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
-  const int64_t before = memory_stats().live;
-  reset_peak_memory();
-  {
-    const Tensor y = in(form);
-    y.backward(ones(y.shape()));
-  }
-  return memory_stats().peak - before;
-}
-
-// Bytes of so many pairs of operands [n, d] and their transposes that a thread keeps packed.
-int64_t packed_bytes(int64_t n, int64_t d, int64_t pairs) {
-  return pairs * (PackedB<float>::bytes(d, n, true) + PackedB<float>::bytes(n, d, false));
+// Two results of a way differ by `exact` in f64, elsewhere by what each is off.
+double apart(const Way& way, double exact, const AttentionSetup& s = {.queries = 70}) {
+  return way.dtype == f64 ? exact : 2 * testing::attention_rounding(s, way.dtype);
 }
 
 }  // namespace
-
-TEST_CASE("attention memory: fused is linear in the length, composed is not") {
-  const int threads = num_threads();
-  set_num_threads(2);
-  const int64_t h = 2, d = 16;
-  auto setup = [&](int64_t n) {
-    return AttentionSetup{.batch = 1,
-                          .heads = h,
-                          .queries = n,
-                          .d = d,
-                          .causal = true,
-                          .table = n,
-                          .lag_bias = true,
-                          .values = true,
-                          .bias = "HN"};
-  };
-  for (const int64_t n : {2048, 4096}) {
-    const int64_t fused = peak(setup(n), Form::fused);
-    // Output and its gradient, gradients of q, k, v and of the rows of two tables per head and in
-    // total; and per thread 32 queries' weights, their gradient and the band of lags, and keys,
-    // values and the rows of two tables of one head, packed.
-    const int64_t tensors = 4 * h * n * d * (2 + 3 + 4), vectors = 4 * h * n * 6;
-    const int64_t strips = 2 * 4 * 32 * (n + n + (n + 31)), packed = 2 * packed_bytes(n, d, 4);
-    INFO("N " << n << ": " << fused << " bytes");
-    CHECK(fused <= tensors + vectors + strips + packed + 65536);
-  }
-  const int64_t n = 1024, scores = 4 * h * n * n;
-  CHECK(peak(setup(n), Form::composed) >= 2 * scores);
-  CHECK(peak(setup(n), Form::fused) < scores);
-  set_num_threads(1);  // two have strips of their own at once or not, as it comes
-  const int64_t once = peak(setup(2048), Form::fused);
-  CHECK(double(peak(setup(4096), Form::fused)) / double(once) < 2.1);
-  CHECK(peak(setup(2048), Form::automatic) == once);
-  set_num_threads(threads);
-}
-
-TEST_CASE("attention memory: local blocks need strips of two blocks only") {
-  const int threads = num_threads();
-  set_num_threads(1);
-  const AttentionSetup s{
-      .batch = 1, .heads = 1, .queries = 2048, .d = 1, .block = 64, .table = 128};
-  const int64_t strip = 4 * 32 * (4 * 64 + 32), vectors = 4 * 2048 * 8;
-  CHECK(peak(s, Form::fused) <= 3 * strip + vectors + packed_bytes(2048, 1, 3) + 65536);
-  set_num_threads(threads);
-}
-
-TEST_CASE("attention memory: of a dense bias there is its gradient, where that is wanted") {
-  const int threads = num_threads();
-  set_num_threads(1);
-  const int64_t b = 2, h = 2, n = 1024, bias = 4 * n * n;
-  const AttentionSetup s{.batch = b, .heads = h, .queries = n, .d = 1, .bias = "MN"};
-  const int64_t strips = 2 * 4 * 64 * n, vectors = 4 * b * h * n * 8 + packed_bytes(n, 1, 2);
-  CHECK(peak(s, Form::fused) <= bias + strips + vectors + 65536);
-  CHECK(peak(s, Form::composed) >= 2 * b * h * bias);
-  // Without a gradient for it.
-  AttentionInputs in = make_inputs(s, f32);
-  in.q.set_requires_grad();
-  const int64_t before = memory_stats().live;
-  reset_peak_memory();
-  sum(in(Form::fused)).backward();
-  CHECK(memory_stats().peak - before <= strips + vectors + 65536);
-  set_num_threads(threads);
-}
-
-TEST_CASE("attention memory: everything is given back") {
-  const int64_t before = memory_stats().live;
-  for (const Form form : forms) peak({.queries = 100, .table = 20}, form);
-  CHECK(memory_stats().live == before);
-}
 
 TEST_CASE("attention of nothing") {
   struct Sizes {
     int64_t b, m, n;
   };
   for (const auto& [b, m, n] : {Sizes{0, 4, 4}, Sizes{2, 0, 4}, Sizes{2, 4, 0}, Sizes{2, 0, 0}})
-    for (const Form form : forms)
+    for (const auto& [form, dtype] : ways())
       for (const bool masked : {false, true}) {
         INFO("B " << b << ", M " << m << ", N " << n << (masked ? ", causal" : ""));
         AttentionInputs in =
-            make_inputs({.table = 3, .two_sided = true, .lag_bias = true, .values = true});
-        const TensorOptions leaf{.dtype = f64, .requires_grad = true};
+            make_inputs({.table = 3, .two_sided = true, .lag_bias = true, .values = true}, dtype);
+        const TensorOptions leaf{.dtype = dtype, .requires_grad = true};
         in.q = ones({b, 2, m, 8}, leaf);
         in.k = ones({b, 2, n, 8}, leaf);
         in.v = ones({b, 2, n, 8}, leaf);
@@ -142,7 +62,7 @@ TEST_CASE("attention of nothing") {
         in.options.mask.causal = masked;
         in.options.mask.key_padding = zeros({b, n}, {.dtype = boolean});
         const Tensor y = in(form);
-        CHECK(same_bits(y, zeros({b, 2, m, 8}, {.dtype = f64})));
+        CHECK(same_bits(y, zeros({b, 2, m, 8}, {.dtype = dtype})));
         sum(y).backward();
         for (const Tensor& x : in.leaves())
           if (x.grad().defined()) CHECK(same_bits(x.grad(), zeros_like(x)));
@@ -152,8 +72,9 @@ TEST_CASE("attention of nothing") {
 
 TEST_CASE("attention identities: a block as long as the sequence is no block") {
   for (const int64_t block : {50, 51, 1000})
-    for (const Form form : forms) {
-      const AttentionInputs local = make_inputs({.queries = 50, .block = block, .table = 60});
+    for (const auto& [form, dtype] : ways()) {
+      const AttentionInputs local =
+          make_inputs({.queries = 50, .block = block, .table = 60}, dtype);
       AttentionInputs global = local;
       global.options.mask.block = 0;
       global.options.mask.causal = true;
@@ -163,8 +84,8 @@ TEST_CASE("attention identities: a block as long as the sequence is no block") {
 
 TEST_CASE("attention identities: a table long enough is the same under every policy") {
   for (const int64_t table : {50, 51, 90})
-    for (const Form form : forms) {
-      AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = table});
+    for (const auto& [form, dtype] : ways()) {
+      AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = table}, dtype);
       const Tensor y = in(form);
       for (const Beyond beyond : {Beyond::clip, Beyond::error}) {
         in.options.keys.beyond = beyond;
@@ -177,8 +98,8 @@ TEST_CASE("attention identities: a table long enough is the same under every pol
 }
 
 TEST_CASE("attention identities: zero beyond the table is a longer table of zeros") {
-  for (const Form form : forms) {
-    AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = 20});
+  for (const auto& [form, dtype] : ways()) {
+    AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = 20}, dtype);
     const Tensor y = in(form);
     in.options.keys = {pad(in.options.keys.rows, 1, 30, 0), 49, Beyond::error};
     CHECK(same_bits(in(form), y));
@@ -187,68 +108,77 @@ TEST_CASE("attention identities: zero beyond the table is a longer table of zero
 
 TEST_CASE(
     "attention identities: Shaw's clip beyond the sequence is the two-sided Music Transformer") {
-  for (const Form form : forms) {
-    AttentionInputs in =
-        make_inputs({.queries = 20, .table = 31, .two_sided = true, .beyond = Beyond::clip});
+  for (const Way& way : ways()) {
+    const Form form = way.form;
+    AttentionInputs in = make_inputs(
+        {.queries = 20, .table = 31, .two_sided = true, .beyond = Beyond::clip}, way.dtype);
     const Tensor y = in(form);
     in.options.keys.rows = in.options.keys.rows.slice(1, 11, 50);  // −19 … 19
     in.options.keys.zero_row = 19;
     in.options.keys.beyond = Beyond::zero;
-    CHECK(worst_error(in(form), y) < 1e-14);
+    CHECK(worst_error(in(form), y) < apart(way, 1e-14));
     // Causal, the rows of the future do not matter.
     in.options.mask.causal = true;
     const Tensor causal = in(form);
     in.options.keys.rows = in.options.keys.rows.slice(1, 0, 20);
-    CHECK(worst_error(in(form), causal) < 1e-14);
+    CHECK(worst_error(in(form), causal) < apart(way, 1e-14));
   }
 }
 
 TEST_CASE("attention identities: Transformer-XL's u and v") {
   // ((q + u)·k + (q + v)·r) / √D: the content query is q + u, the position query q + v.
-  const int64_t m = 9, n = 23, d = 6;
-  const Tensor q = fixed_noise({2, 2, m, d}, 1), k = fixed_noise({2, 2, n, d}, 2);
-  const Tensor u = fixed_noise({2, 1, d}, 3), v = fixed_noise({2, 1, d}, 4);
-  const Tensor r = fixed_noise({2, n, d}, 5), values = fixed_noise({2, 2, n, d}, 6);
-  std::vector<double> scores;
-  auto at = [](const Tensor& x, int64_t b, int64_t h, int64_t i, int64_t c) {
-    return x[b][h][i][c].item();
+  const int64_t m = 9, n = 23, d = 8;
+  const auto rounded = [](const Shape& shape, uint64_t stream) {  // sums of two are bf16 too
+    return (fixed_noise(shape, stream) * 64.0).to(i64).to(f64) / 64.0;
   };
-  for (int64_t b = 0; b < 2; ++b)
-    for (int64_t h = 0; h < 2; ++h)
-      for (int64_t i = 0; i < m; ++i)
-        for (int64_t j = 0; j < n; ++j) {
-          const int64_t lag = i + n - m - j;
-          double s = -INFINITY;
-          for (int64_t c = 0; c < d && lag >= 0; ++c) {
-            if (c == 0) s = 0;
-            s += (at(q, b, h, i, c) + u[h][0][c].item()) * at(k, b, h, j, c) +
-                 (at(q, b, h, i, c) + v[h][0][c].item()) * r[h][n - 1 - lag][c].item();
-          }
-          scores.push_back(s / std::sqrt(double(d)));
+  const Tensor q = rounded({2, 2, m, d}, 1), k = rounded({2, 2, n, d}, 2);
+  const Tensor u = rounded({2, 1, d}, 3), v = rounded({2, 1, d}, 4);
+  const Tensor r = rounded({2, n, d}, 5), values = rounded({2, 2, n, d}, 6);
+  std::vector<double> scores;
+  const auto query = q.to_vector<double>(), key = k.to_vector<double>(),
+             content = u.to_vector<double>(), position = v.to_vector<double>(),
+             row = r.to_vector<double>();
+  for (int64_t bh = 0; bh < 4; ++bh)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        const int64_t lag = i + n - m - j, h = bh % 2;
+        double s = -INFINITY;
+        for (int64_t c = 0; c < d && lag >= 0; ++c) {
+          if (c == 0) s = 0;
+          const double x = query[size_t((bh * m + i) * d + c)];
+          s += (x + content[size_t(h * d + c)]) * key[size_t((bh * n + j) * d + c)] +
+               (x + position[size_t(h * d + c)]) * row[size_t((h * n + n - 1 - lag) * d + c)];
         }
+        scores.push_back(s / std::sqrt(double(d)));
+      }
   // The scores as a dense bias of queries that say nothing themselves.
   const Tensor want = attention(zeros_like(q), k, values, {.bias = tensor(scores, {2, 2, m, n})});
-  for (const Form form : forms) {
-    const Tensor got = attention(
-        q + u, k, values,
-        {.mask = {.causal = true}, .position_query = q + v, .keys = {r, n - 1}, .form = form});
-    CHECK(worst_error(got, want) < 1e-14);
+  for (const Way& way : ways()) {
+    INFO(name(way));
+    const auto there = [&](const Tensor& x) { return x.to(way.dtype); };
+    const Tensor got = attention(there(q + u), there(k), there(values),
+                                 {.mask = {.causal = true},
+                                  .position_query = there(q + v),
+                                  .keys = {there(r), n - 1},
+                                  .form = way.form});
+    CHECK(worst_error(got, want) < apart(way, 1e-14));
   }
 }
 
 TEST_CASE("attention identities: a bias per lag is a dense bias") {
   const int64_t m = 7, n = 11, h = 2;
-  const AttentionInputs in = make_inputs({.queries = m, .keys = n});
-  const Tensor lags = fixed_noise({h, m + n - 1}, 7);  // −(N − 1) … M − 1
-  std::vector<double> dense;
-  for (int64_t head = 0; head < h; ++head)
-    for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < n; ++j) dense.push_back(lags[head][j - (i + n - m) + n - 1].item());
-  const Tensor want = attention(in.q, in.k, in.v, {.bias = tensor(dense, {h, m, n})});
-  for (const Form form : forms) {
-    AttentionOptions o{.form = form};
+  for (const Way& way : ways()) {
+    const AttentionInputs in = make_inputs({.queries = m, .keys = n}, way.dtype);
+    const Tensor lags = fixed_noise({h, m + n - 1}, 7, way.dtype);  // −(N − 1) … M − 1
+    std::vector<double> dense;
+    for (int64_t head = 0; head < h; ++head)
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) dense.push_back(lags[head][j - (i + n - m) + n - 1].item());
+    const Tensor want =
+        attention(in.q, in.k, in.v, {.bias = tensor(dense, {h, m, n}).to(way.dtype)});
+    AttentionOptions o{.form = way.form};
     o.lag_bias = {lags, n - 1, Beyond::error};
-    CHECK(worst_error(attention(in.q, in.k, in.v, o), want) < 1e-14);
+    CHECK(worst_error(attention(in.q, in.k, in.v, o), want) < apart(way, 1e-14));
   }
 }
 
@@ -257,7 +187,7 @@ TEST_CASE("attention identities: a bias of fewer axes is one that repeats itself
   const Shape all{2, 2, 3, 70};
   for (const Shape& shape : {Shape{}, Shape{70}, Shape{3, 1}, Shape{3, 70}, Shape{2, 1, 70},
                              Shape{2, 1, 1, 70}, Shape{2, 1, 3, 70}, Shape{1, 2, 3, 1}})
-    for (const Form form : forms) {
+    for (const Form form : testing::forms()) {
       INFO(str("of ", shape));
       const Tensor bias = fixed_noise(shape, 7).set_requires_grad();
       const Tensor whole = broadcast_to(bias.detach(), all).contiguous().set_requires_grad();
@@ -274,46 +204,57 @@ TEST_CASE("attention identities: a bias of fewer axes is one that repeats itself
 TEST_CASE("attention identities: a table of equal rows") {
   // On the keys' side it adds a constant to each query's scores, which softmax does not see; on the
   // values' side that row is added to every output.
-  const AttentionInputs in = make_inputs({.queries = 9});
-  const Tensor row = fixed_noise({2, 1, 8}, 8), rows = row.expand({2, 5, 8});
-  const Tensor plain = attention(in.q, in.k, in.v);
-  for (const Form form : forms)
-    CHECK(worst_error(attention(in.q, in.k, in.v, {.keys = {rows, 2, Beyond::clip}, .form = form}),
-                      plain) < 1e-14);
-  for (const Form form : forms)
-    CHECK(
-        worst_error(attention(in.q, in.k, in.v, {.values = {rows, 2, Beyond::clip}, .form = form}),
-                    plain + row) < 1e-14);
+  for (const Way& way : ways()) {
+    const AttentionInputs in = make_inputs({.queries = 9}, way.dtype);
+    const Tensor row = fixed_noise({2, 1, 8}, 8, way.dtype), rows = row.expand({2, 5, 8});
+    const Tensor plain = attention(in.q, in.k, in.v, {.form = way.form});
+    const double off = apart(way, 1e-14, {.queries = 9, .values = true});
+    const auto with = [&](AttentionOptions o) {
+      o.form = way.form;
+      return attention(in.q, in.k, in.v, o);
+    };
+    CHECK(worst_error(with({.keys = {rows, 2, Beyond::clip}}), plain) < off);
+    CHECK(worst_error(with({.values = {rows, 2, Beyond::clip}}), plain + row) < off);
+  }
 }
 
 TEST_CASE("attention identities: shared key heads are repeated key heads") {
-  for (const Form form : forms) {
-    AttentionInputs in =
-        make_inputs({.heads = 6, .key_heads = 2, .queries = 9, .causal = true, .table = 5});
-    const Tensor y = in(form);
+  for (const Way& way : ways()) {
+    AttentionInputs in = make_inputs(
+        {.heads = 6, .key_heads = 2, .queries = 9, .causal = true, .table = 5}, way.dtype);
+    const Tensor y = in(way.form);
     const Tensor index = tensor<int64_t>({0, 0, 0, 1, 1, 1});
     in.k = index_select(in.k, 1, index);
     in.v = index_select(in.v, 1, index);
-    CHECK(worst_error(in(form), y) < 1e-14);
+    CHECK(worst_error(in(way.form), y) < apart(way, 1e-14));
   }
 }
 
 TEST_CASE("attention_weights are the weights used") {
-  for (uint64_t number = 4000; number < 4040; ++number) {
-    AttentionSetup s = testing::random_setup(number);
-    s.values = false;  // of another width than the identity
-    INFO(testing::describe(s));
-    AttentionInputs in = make_inputs(s);
-    const Tensor w = attention_weights(in.q, in.k, in.options);
-    const int64_t n = in.k.size(2);
-    const Tensor totals = sum(w, {-1});
-    for (const double total : totals.to_vector<double>())
-      if (total != 0) CHECK(std::fabs(total - 1) < 1e-13);
-    // With the identity for values the output is the weights.
-    in.v = eye(n, {.dtype = f64}).unsqueeze(0).unsqueeze(0).expand({s.batch, in.k.size(1), n, n});
-    CHECK(worst_error(in(Form::automatic), w) < 1e-13);
-    CHECK(worst_error(softmax(attention_scores(in.q, in.k, in.options), -1), w) == 0);
-  }
+  for (uint64_t number = 4000; number < 4000 + testing::some_of(40); ++number)
+    for (const Way& way : ways()) {
+      AttentionSetup s = testing::random_setup(number);
+      s.values = false;        // of another width than the identity
+      if (way.dtype != f64) {  // what a GPU's kernels take
+        s = testing::for_kernels(s);
+        s.keys = std::clamp<int64_t>(s.keys / 8 * 8, 8, 64);
+        s.bias = {};
+      }
+      INFO(testing::describe(s) << ", " << name(way));
+      AttentionInputs in = make_inputs(s, way.dtype);
+      const Tensor w = attention_weights(in.q, in.k, in.options);
+      const int64_t n = in.k.size(2);
+      const double off = apart(way, 1e-13, s);
+      const Tensor totals = sum(w.to(f64), {-1});
+      for (const double total : totals.to_vector<double>())
+        if (total != 0) CHECK(std::fabs(total - 1) < off);
+      // With the identity for values the output is the weights.
+      const Tensor one = eye(n, {.dtype = way.dtype});
+      in.v = one.unsqueeze(0).unsqueeze(0).expand({s.batch, in.k.size(1), n, n});
+      CHECK(worst_error(in(way.dtype == f64 ? Form::automatic : way.form), w) < off);
+      if (way.dtype != bf16)  // scores are rounded to it
+        CHECK(worst_error(softmax(attention_scores(in.q, in.k, in.options), -1), w) == 0);
+    }
 }
 
 TEST_CASE("attention_scores: scaled products and biases, −∞ where nothing is seen") {

@@ -55,11 +55,12 @@ AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t strea
     o.dropout_key = RandomKey{5, stream};
   }
   if (s.padded != 0) {
-    o.mask.key_padding = zeros({s.batch, n}, {.dtype = boolean});
-    bool* at = o.mask.key_padding.data<bool>();
+    const Tensor padding = zeros({s.batch, n}, {.dtype = boolean, .device = cpu});
+    bool* at = padding.data<bool>();
     for (int64_t i = 0; i < s.padded; ++i)
       at[random_bits({3, stream}, uint64_t(i)) % uint64_t(s.batch * n)] = true;
     for (int64_t j = 0; j < n && s.padded < 0; ++j) at[j] = true;
+    o.mask.key_padding = padding.to(default_device());
   }
   return in;
 }
@@ -117,12 +118,19 @@ AttentionSetup random_setup(uint64_t number) {
   return s;
 }
 
+AttentionSetup for_kernels(AttentionSetup s) {
+  if (!default_device().is_cuda()) return s;
+  for (int64_t* x : {&s.d, &s.d_value}) *x = (*x + 7) / 8 * 8;
+  return s;
+}
+
 double attention_rounding(const AttentionSetup& s, DType dtype) {
   const double unit = dtype == f64 ? 0x1p-53 : 0x1p-24, d = double(s.d);
   const double scale = s.scale > 0 ? s.scale : 1 / std::sqrt(d);
   const double size = 2 * d * scale + 2;                      // of a score at most
   const double score = (2 * d * (d + 2) * scale + 4 * size);  // its error, in units
-  return unit * 2 * (2 * score + double(std::max(s.keys, s.queries)) + 16);
+  const double sums = unit * 2 * (2 * score + double(std::max(s.keys, s.queries)) + 16);
+  return dtype == bf16 ? sums + (s.values ? 1.5 : 1) * 0x1p-8 : sums;
 }
 
 }  // namespace stretto::testing

@@ -45,9 +45,13 @@ AttentionInputs make_inputs(const AttentionSetup& s, DType dtype = f64, uint64_t
 /// options; the same number gives the same setup.
 AttentionSetup random_setup(uint64_t number);
 
+/// The same where tensors are made on the CPU; on a GPU with heads as wide as its kernels take.
+AttentionSetup for_kernels(AttentionSetup s);
+
 /// The largest relative rounding error of one output value, counted from the sums: scores are two
 /// sums of D products below √D in size, exp turns their absolute error into a relative one, and the
-/// last sum has N terms. Relative to values of size 1.
+/// last sum has N terms. Relative to values of size 1. In bf16 sums are f32; weights and the result
+/// are rounded to 8 bits, by half of 2⁻⁸ each, and with a value table two values meet a weight.
 double attention_rounding(const AttentionSetup& s, DType dtype);
 
 }  // namespace stretto::testing

@@ -126,11 +126,11 @@ TEST_CASE("attention with large scores weighs keys by their differences", "[ops]
     for (const bool causal : {false, true}) {
       INFO("about " << middle << (causal ? ", causal" : ""));
       // One column of ones beside D − 1 of zeros: scores are the keys' first column, exactly.
-      Tensor q = zeros({b, h, m, 4});
+      Tensor q = zeros({b, h, m, 8});
       q.slice(3, 0, 1).fill_(1);
-      Tensor k = fixed_noise({b, h, n, 4}, 23, f32);
+      Tensor k = fixed_noise({b, h, n, 8}, 23, f32);
       k.slice(3, 0, 1).copy_(rows_about(middle, {b, h, n, 1}));
-      const Tensor v = fixed_noise({b, h, n, 5}, 24, f32);
+      const Tensor v = fixed_noise({b, h, n, 16}, 24, f32);
       const auto run = [&](DType dtype, Form form) {
         Tensors x;
         for (const Tensor& t : Tensors{q, k, v})
@@ -148,7 +148,11 @@ TEST_CASE("attention with large scores weighs keys by their differences", "[ops]
           INFO("tensor " << i << (form == Form::fused ? ", fused" : ", composed"));
           // dq is Σ ds k with Σ ds = 0: terms of `middle` that cancel, each rounded.
           if (i == 0 && middle > 0) continue;
-          CHECK(worst_error(got[i], want[i]) < 2e-6);
+          // On a GPU backward makes weights again from the logarithm of their sum, which is about
+          // `middle` too and rounded.
+          const bool again = default_device().is_cuda() && form == Form::fused && i < 3;
+          const double off = again ? middle * 0x1p-22 : 0;
+          if (off < 1) CHECK(worst_error(got[i], want[i]) < 2e-6 + off);
         }
       }
     }

@@ -1,0 +1,76 @@
+#include "tests/ops/attention/attention_check.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+#include "tests/support/gradcheck.h"
+
+namespace stretto::testing {
+namespace {
+
+const char* const names[] = {"output",    "q",         "k",         "v",        "a table",
+                             "a table 2", "a table 3", "a table 4", "a table 5"};
+
+}  // namespace
+
+AttentionInputs moved(const AttentionInputs& in, Device device, DType type) {
+  AttentionInputs to = in;
+  AttentionOptions& o = to.options;
+  for (Tensor* x : {&to.q, &to.k, &to.v, &o.position_query, &o.keys.rows, &o.values.rows,
+                    &o.lag_bias.rows, &o.bias})
+    if (x->defined()) *x = x->detach().to(type).to(device).set_requires_grad();
+  if (o.mask.key_padding.defined()) o.mask.key_padding = o.mask.key_padding.to(device);
+  return to;
+}
+
+Tensors output_and_gradients(const AttentionInputs& in, Form form) {
+  const Tensor y = in(form);
+  const Tensor incoming = fixed_noise(y.shape(), 9).to(bf16).to(y.dtype()).to(y.device());
+  Tensors all = grad({y}, in.leaves(), {incoming});
+  const Tensors leaves = in.leaves();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (!all[i].defined()) all[i] = zeros_like(leaves[i]);
+  all.insert(all.begin(), y.detach());
+  return all;
+}
+
+Difference difference(const Tensor& got, const Tensor& want, double least) {
+  const auto g = got.to_vector<double>(), w = want.to_vector<double>();
+  REQUIRE(g.size() == w.size());
+  double num = 0, den = 0, worst = 0, most = 0;
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double d = std::isfinite(g[i]) ? g[i] - w[i] : HUGE_VAL;
+    num += d * d, den += w[i] * w[i];
+    worst = std::max(worst, std::fabs(d)), most = std::max(most, std::fabs(w[i]));
+  }
+  return {std::sqrt(num / std::max(den, least * least * double(w.size()))),
+          worst / std::max(most, 4 * least)};
+}
+
+// In bf16 weights and score gradients are rounded to 8 bits, and δ is of a rounded output.
+void check_fused(const AttentionSetup& s, Device device, DType type) {
+  INFO(describe(s) << ", " << name(type));
+  const AttentionInputs in = make_inputs(s, type);
+  const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
+  const AttentionInputs there = moved(in, device, type);
+  const Tensors got = output_and_gradients(there, Form::fused);
+  REQUIRE(got.size() == want.size());
+  const double size = type == bf16 ? 8e-3 : 3e-6, worst = type == bf16 ? 2e-2 : 1e-5;
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO(names[i]);
+    CHECK(got[i].dtype() == type);
+    const bool table = i >= (s.position_query && s.table > 0 ? 5 : 4);
+    const double terms = double(s.batch * s.queries * (s.shared ? s.heads : 1));
+    const Difference e = difference(got[i], want[i], table ? 0.4 * std::sqrt(terms) : 0.4);
+    CHECK(e.size < size);
+    CHECK(e.worst < worst);
+  }
+  if (s.batch > 1) return;
+  const Tensors again = output_and_gradients(there, Form::fused);
+  for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(got[i], again[i]));
+}
+
+}  // namespace stretto::testing

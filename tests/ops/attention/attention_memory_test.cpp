@@ -1,0 +1,151 @@
+// The memory that attention takes: that of the fused form is linear in the length.
+#include <algorithm>
+
+#include "autograd/tape.h"
+#include "core/gemm/packed.h"
+#include "core/parallel.h"
+#include "core/storage.h"
+#include "ops/attention/attention.h"
+#include "ops/create.h"
+#include "ops/reduce.h"
+#include "tests/ops/attention/attention_setup.h"
+#include "tests/support/catch.h"
+#include "tests/support/gpu.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms on options inside options
+#endif
+
+using namespace stretto;
+using testing::AttentionInputs;
+using testing::AttentionSetup;
+using testing::make_inputs;
+
+namespace {
+
+bool on_gpu() { return default_device().is_cuda(); }
+int64_t live_bytes() { return on_gpu() ? testing::gpu_bytes() : memory_stats().live; }
+
+// Bytes that forward and backward take above what was in use, for one sequence of n.
+int64_t peak(const AttentionSetup& s, Form form, DType dtype = f32) {
+  AttentionInputs in = make_inputs(s, dtype);
+  for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
+  const int64_t before = live_bytes();
+  reset_peak_memory();
+  {
+    const Tensor y = in(form);
+    y.backward(ones(y.shape(), options_of(y)));
+  }
+  return memory_stats().peak - before;
+}
+
+// What the fused form takes on a GPU, forward and backward, for all heads: the output and its
+// gradient, gradients of q, k and v (and once more as leaves'); sums and deltas; gradients of the
+// table's rows in f32 of each part of the sequence, up to 8, of all and in its own type; the bias's
+// likewise; f32 operands, of which there are five, once more as three numbers of bf16.
+int64_t gpu_bytes_of(const AttentionSetup& s, DType dtype) {
+  const int64_t item = item_size(dtype), rows = s.heads * s.queries, reach = s.heads * s.table;
+  const int64_t parts = std::min<int64_t>(8, (s.queries + 255) / 256);
+  const int64_t results = item * s.d * rows * (2 + 3 + 3) + 4 * 2 * rows;
+  const int64_t table = reach * (s.d * (4 * (parts + 2) + 2 * item) + 4 * (parts + 4));
+  return results + table + (dtype == f32 ? 3 * 2 * s.d * (4 * rows + reach) : 0);
+}
+
+// Bytes of so many pairs of operands [n, d] and their transposes that a thread keeps packed.
+int64_t packed_bytes(int64_t n, int64_t d, int64_t pairs) {
+  return pairs * (PackedB<float>::bytes(d, n, true) + PackedB<float>::bytes(n, d, false));
+}
+
+}  // namespace
+
+TEST_CASE("attention memory: fused is linear in the length, composed is not") {
+  const int threads = num_threads();
+  set_num_threads(2);
+  const int64_t h = 2, d = 16;
+  auto setup = [&](int64_t n) {
+    return AttentionSetup{.batch = 1,
+                          .heads = h,
+                          .queries = n,
+                          .d = d,
+                          .causal = true,
+                          .table = n,
+                          .lag_bias = true,
+                          .values = !on_gpu(),  // whose kernels have neither
+                          .bias = on_gpu() ? "" : "HN"};
+  };
+  if (on_gpu()) {
+    for (const DType dtype : {bf16, f32}) {
+      for (const int64_t n : {256, 512, 768}) {
+        const int64_t fused = peak(setup(n), Form::fused, dtype);
+        INFO("N " << n << ": " << fused << " bytes, " << gpu_bytes_of(setup(n), dtype));
+        CHECK(fused <= gpu_bytes_of(setup(n), dtype) + 4096);
+        // The numbers per position are as many as scores of 512 positions.
+        if (n > 512) CHECK(fused < h * n * n * 4);
+      }
+    }
+    CHECK(peak(setup(512), Form::composed) >= 2 * 4 * h * 512 * 512);
+    set_num_threads(threads);
+    return;
+  }
+  for (const int64_t n : {2048, 4096}) {
+    const int64_t fused = peak(setup(n), Form::fused);
+    // Output and its gradient, gradients of q, k, v and of the rows of two tables per head and in
+    // total; and per thread 32 queries' weights, their gradient and the band of lags, and keys,
+    // values and the rows of two tables of one head, packed.
+    const int64_t tensors = 4 * h * n * d * (2 + 3 + 4), vectors = 4 * h * n * 6;
+    const int64_t strips = 2 * 4 * 32 * (n + n + (n + 31)), packed = 2 * packed_bytes(n, d, 4);
+    INFO("N " << n << ": " << fused << " bytes");
+    CHECK(fused <= tensors + vectors + strips + packed + 65536);
+  }
+  const int64_t n = 1024, scores = 4 * h * n * n;
+  CHECK(peak(setup(n), Form::composed) >= 2 * scores);
+  CHECK(peak(setup(n), Form::fused) < scores);
+  set_num_threads(1);  // two have strips of their own at once or not, as it comes
+  const int64_t once = peak(setup(2048), Form::fused);
+  CHECK(double(peak(setup(4096), Form::fused)) / double(once) < 2.1);
+  CHECK(peak(setup(2048), Form::automatic) == once);
+  set_num_threads(threads);
+}
+
+TEST_CASE("attention memory: local blocks need strips of two blocks only") {
+  const int threads = num_threads();
+  set_num_threads(1);
+  if (on_gpu()) {  // there are no strips: what follows is that none is long
+    const AttentionSetup s{
+        .batch = 1, .heads = 1, .queries = 2048, .d = 8, .block = 64, .table = 128};
+    for (const DType dtype : {bf16, f32})
+      CHECK(peak(s, Form::fused, dtype) <= gpu_bytes_of(s, dtype) + 4096);
+    set_num_threads(threads);
+    return;
+  }
+  const AttentionSetup s{
+      .batch = 1, .heads = 1, .queries = 2048, .d = 1, .block = 64, .table = 128};
+  const int64_t strip = 4 * 32 * (4 * 64 + 32), vectors = 4 * 2048 * 8;
+  CHECK(peak(s, Form::fused) <= 3 * strip + vectors + packed_bytes(2048, 1, 3) + 65536);
+  set_num_threads(threads);
+}
+
+TEST_CASE("attention memory: of a dense bias there is its gradient, where that is wanted") {
+  if (on_gpu()) STRETTO_SKIP("a dense bias is composed on a GPU");
+  const int threads = num_threads();
+  set_num_threads(1);
+  const int64_t b = 2, h = 2, n = 1024, bias = 4 * n * n;
+  const AttentionSetup s{.batch = b, .heads = h, .queries = n, .d = 1, .bias = "MN"};
+  const int64_t strips = 2 * 4 * 64 * n, vectors = 4 * b * h * n * 8 + packed_bytes(n, 1, 2);
+  CHECK(peak(s, Form::fused) <= bias + strips + vectors + 65536);
+  CHECK(peak(s, Form::composed) >= 2 * b * h * bias);
+  // Without a gradient for it.
+  AttentionInputs in = make_inputs(s, f32);
+  in.q.set_requires_grad();
+  const int64_t before = memory_stats().live;
+  reset_peak_memory();
+  sum(in(Form::fused)).backward();
+  CHECK(memory_stats().peak - before <= strips + vectors + 65536);
+  set_num_threads(threads);
+}
+
+TEST_CASE("attention memory: everything is given back") {
+  const int64_t before = live_bytes();
+  for (const Form form : {Form::composed, Form::fused}) peak({.queries = 100, .table = 20}, form);
+  CHECK(live_bytes() == before);
+}
