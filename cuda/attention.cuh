@@ -123,8 +123,9 @@ __device__ inline void put(void* place, const HeadRows<BFloat16>& to, int b, int
 
 /// An operand as kernels read it; what is made for it is kept.
 HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept);
-/// The arguments that forward and backward have in common.
-AttentionArgs attention_args(const AttentionCall& call, Tensors& kept);
+/// The arguments that forward and backward have in common; operands of f32 as they are without
+/// `cut`.
+AttentionArgs attention_args(const AttentionCall& call, Tensors& kept, bool cut = true);
 
 // Launchers of the backward kernels, each in the file of its name. D: 32, 64 or 128.
 void launch_attention_keys(const AttentionArgs& a, int d, int device);

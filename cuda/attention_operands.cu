@@ -46,13 +46,16 @@ HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept) {
   return rows;
 }
 
-AttentionArgs attention_args(const AttentionCall& c, Tensors& kept) {
+AttentionArgs attention_args(const AttentionCall& c, Tensors& kept, bool cut) {
+  const auto operand = [&](const Tensor& x) {
+    return cut ? attention_operand(x, kept) : head_rows<const BFloat16>(x);
+  };
   AttentionArgs a = {};
-  a.parts = c.q.dtype() == f32 ? 3 : 1;
-  a.q = attention_operand(c.q, kept);
-  a.k = attention_operand(c.k, kept);
-  a.v = attention_operand(c.v, kept);
-  a.p = c.position.defined() ? attention_operand(c.position, kept) : a.q;
+  a.parts = cut && c.q.dtype() == f32 ? 3 : 1;
+  a.q = operand(c.q);
+  a.k = operand(c.k);
+  a.v = operand(c.v);
+  a.p = c.position.defined() ? operand(c.position) : a.q;
   a.batch = int(c.q.size(0));
   a.heads = int(c.q.size(1));
   a.per_group = int(c.q.size(1) / c.k.size(1));
@@ -60,7 +63,7 @@ AttentionArgs attention_args(const AttentionCall& c, Tensors& kept) {
   a.n = int(c.k.size(2));
   a.shift = a.n - a.m;
   if (c.rows.defined()) {
-    a.table = attention_operand(c.rows.unsqueeze(0), kept);
+    a.table = operand(c.rows.unsqueeze(0));
     if (c.rows.size(0) == 1) a.table.head = 0;
     a.rows = int(c.rows.size(1));
     a.zero_row = int(c.zero_row);

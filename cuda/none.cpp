@@ -35,6 +35,7 @@ void destroy(Graph*) noexcept {}
   __VA_ARGS__ { none(__func__); } \
   static_assert(true)
 #include "cuda/attention.h"
+#include "cuda/attention_decode.h"
 #include "cuda/composed.h"
 #include "cuda/create.h"
 #include "cuda/elementwise.h"

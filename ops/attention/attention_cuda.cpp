@@ -7,6 +7,7 @@
 
 #include "autograd/tape.h"
 #include "cuda/attention.h"
+#include "cuda/attention_decode.h"
 #include "cuda/composed.h"
 #include "ops/attention/attention_composed.h"
 #include "ops/create.h"
@@ -98,7 +99,9 @@ std::optional<Tensor> cuda_attention(const Tensor& q, const Tensor& k, const Ten
   // Six products for one: where scores are few, f32 of one product is worth their memory.
   if (q.dtype() == f32 && o.form == Form::automatic && k.size(2) < 256) return {};
   if (o.mask.key_padding.defined()) call.padding = o.mask.key_padding.to(u8).contiguous();
-  const RelativeTable rows = within_reach(o.keys, first, width);
+  const bool decodes = cuda::attention_decode_takes(call) &&
+                       !recording({q, k, v, o.position_query, o.keys.rows, o.lag_bias.rows});
+  const RelativeTable rows = decodes ? o.keys : within_reach(o.keys, first, width);
   const Tensor lag_bias =
       o.lag_bias.defined()
           ? relative_rows({o.lag_bias.rows.to(f32), o.lag_bias.zero_row, o.lag_bias.beyond}, first,
@@ -107,6 +110,10 @@ std::optional<Tensor> cuda_attention(const Tensor& q, const Tensor& k, const Ten
   call.zero_row = rows.zero_row;
   const Operands x{q, k, v, o.position_query, rows.rows, lag_bias};
   const Tensor out = heads_on_gpu({q.size(0), q.size(1), q.size(2), v.size(3)}, options_of(q));
+  if (decodes) {
+    cuda::attention_decode(with_operands(call, x), rows.beyond == Beyond::clip, out);
+    return out;
+  }
   const Tensor sums = cuda::attention(with_operands(call, x), out);
   call.q = call.k = call.v = Tensor();
   const Tensors inputs = x.list();

@@ -6,6 +6,7 @@
 
 #include "core/gpu_runtime.h"
 #include "cuda/attention.h"
+#include "cuda/attention_decode.h"
 #include "cuda/create.h"
 #include "cuda/elementwise.h"
 #include "cuda/elu_features.h"
@@ -75,6 +76,7 @@ struct Cases {
   void positions();
   void linear_attentions();
   void attentions();
+  void decoding();
 };
 
 void Cases::elementwise() {
@@ -370,6 +372,22 @@ void Cases::attentions() {
   }
 }
 
+// Of a sequence that has been generated so far; what splits leave is little of it. Each key head
+// reads a table that heads share.
+void Cases::decoding() {
+  const int64_t d = 64, heads = 8;
+  for (const auto& [queries, groups, table] :
+       {std::tuple{1, 8, false}, {1, 8, true}, {4, 2, false}, {4, 2, true}}) {
+    const Shape shape{1, heads, queries, d}, of_keys{1, groups, rows, d};
+    const Tensor q = noise(shape), k = noise(of_keys), v = noise(of_keys), out = empty_like(q);
+    cuda::AttentionCall call{.q = q, .k = k, .v = v, .causal = true, .scale = 0.125};
+    if (table) call.rows = noise({groups == 8 ? heads : 1, rows, d}), call.zero_row = rows - 1;
+    const double cache = (table ? 3 : 2) * double(k.numel());
+    add("attention of " + std::to_string(queries) + (table ? " with positions" : ""),
+        2 * double(q.numel()) + cache, 0, 1.1, [=] { cuda::attention_decode(call, false, out); });
+  }
+}
+
 // sineSPE of four matrices of 64 dimensions, realizations and 5 sinusoids: what goes in is made
 // again, or read again, by each block of 32 positions (forward, dx) or of 4 dimensions (sums).
 void Cases::positions() {
@@ -409,7 +427,7 @@ void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const 
   for (const auto family :
        {&Cases::elementwise, &Cases::copies, &Cases::reductions, &Cases::norms, &Cases::losses,
         &Cases::indices, &Cases::created, &Cases::optimisers, &Cases::transforms, &Cases::positions,
-        &Cases::linear_attentions, &Cases::attentions}) {
+        &Cases::linear_attentions, &Cases::attentions, &Cases::decoding}) {
     (cases.*family)();
     for (const KernelCase& one : cases.all) f(one);
     cases.all.clear();  // and their tensors

@@ -103,7 +103,7 @@ set_tests_properties(${machine_programs} PROPERTIES LABELS "cuda;machine" TIMEOU
 # Each barrier taken away (removals.h), and told by one file of tests; for the tests of bounds and
 # alignment all files are needed: tests/cuda/machine/removals.sh, by hand.
 add_test(NAME cuda_machine_barriers COMMAND ${CMAKE_COMMAND} -E env KIND=barriers
-  TESTS=bounds_test,linear_attention_kernels_test,feature_kernels_test,attention_kernels_test,fft_kernels_test,spe_kernels_test
+  TESTS=bounds_test,linear_attention_kernels_test,feature_kernels_test,attention_kernels_test,attention_decode_test,fft_kernels_test,spe_kernels_test
   bash ${machine}/removals.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_machine_barriers PROPERTIES LABELS "cuda;machine" TIMEOUT 900)
 

@@ -1,0 +1,203 @@
+// Attention of few queries on CUDA, split over the keys: every setting against the formula in f64
+// on the CPU, and against the kernels that take all queries.
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "ops/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/view.h"
+#include "tests/cuda/kernel_cases.h"
+#include "tests/ops/attention/attention_check.h"
+#include "tests/support/gpu.h"
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms on options inside options
+#endif
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+bool splits_keys(const std::function<void()>& run) {
+  bool seen = false;
+  for (const KernelCounts& c : counts_of(run))
+    seen = seen || c.kernel.find("attention_decode_splits") != std::string::npos;
+  return seen;
+}
+
+// Weights and results of bf16 have 8 bits; averages of many values are small.
+void check_near(const Tensor& got, const Tensor& want) {
+  const bool half = got.dtype() == bf16;
+  const Difference e = difference(got, want, 0.05);
+  CHECK(e.size < (half ? 8e-3 : 3e-6));
+  CHECK(e.worst < (half ? 2e-2 : 1e-5));
+}
+
+void compare(AttentionSetup s, DType type) {
+  s.scale = 4 / std::sqrt(double(s.d));
+  INFO(describe(s) << ", " << name(type));
+  const AttentionInputs in = make_inputs(s, type);
+  const AttentionInputs there = moved(in, gpu, type);
+  const Tensor trained = there(Form::fused);  // for a gradient
+  const NoGrad guard;
+  const Tensor want = moved(in, cpu, f64)(Form::composed);
+  Tensor got;
+  if (has_counters())
+    CHECK(splits_keys([&] { got = there(Form::automatic); }));
+  else
+    got = there(Form::automatic);
+  CHECK(got.dtype() == type);
+  check_near(got, want);
+  check_near(got, trained.detach());
+  CHECK(same_values(there(Form::automatic), got));
+}
+void compare(const AttentionSetup& s) {
+  compare(s, bf16);
+  if (s.d <= 64 && s.d_value <= 64) compare(s, f32);
+}
+
+}  // namespace
+
+TEST_CASE("attention of few queries: of every width of heads", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t d : {8, 40, 64, 96, 128})
+    for (const bool table : {false, true}) {
+      AttentionSetup s{.batch = 1, .heads = 2, .queries = 1, .keys = 600, .d = d, .causal = true};
+      if (table) s.table = 600;
+      s.position_query = d == 64 || d == 96;
+      compare(s);
+    }
+  for (const auto& [d, dv] :
+       std::vector<std::pair<int64_t, int64_t>>{{64, 16}, {16, 64}, {72, 8}, {24, 104}})
+    compare({.batch = 1, .queries = 3, .keys = 530, .d = d, .d_value = dv, .causal = true});
+}
+
+TEST_CASE("attention of few queries: numbers of queries, keys and heads", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t queries : {1, 2, 5, 8})
+    for (const int64_t keys : {512, 777, 1300}) {
+      AttentionSetup s{.batch = 1, .heads = 2, .queries = queries, .keys = keys, .causal = true};
+      s.table = keys;
+      compare(s, queries % 2 ? bf16 : f32);
+    }
+  // Up to 64 rows of queries for a key head; tables of each head or of all.
+  for (const int64_t queries : {1, 3, 8})
+    for (const int64_t key_heads : {1, 4})
+      for (const bool shared : {false, true}) {
+        AttentionSetup s{.batch = 2, .heads = 8, .key_heads = key_heads, .queries = queries};
+        s.keys = 520;
+        s.causal = true;
+        s.table = 300;
+        s.shared = shared;
+        s.lag_bias = true;
+        compare(s, shared ? bf16 : f32);
+      }
+}
+
+TEST_CASE("attention of few queries: settings of tables and masks", "[cuda]") {
+  NEEDS_GPU();
+  std::vector<AttentionSetup> all;
+  const auto add = [&](int64_t d, int64_t m, auto change) {
+    AttentionSetup s{.batch = 2, .queries = m, .keys = 650, .d = d};
+    change(s);
+    all.push_back(s);
+  };
+  using S = AttentionSetup;
+  for (const int64_t d : {16, 64, 128}) {
+    add(d, 4, [](S&) {});
+    add(d, 3, [](S& s) { s.causal = true, s.lag_bias = true, s.table = 650; });
+    add(d, 2, [](S& s) { s.lag_bias = true, s.two_sided = true; });
+    add(d, 8, [](S& s) { s.causal = true, s.window = 300, s.table = 650; });
+    add(d, 7, [](S& s) { s.window = 90, s.table = 9, s.two_sided = true; });
+    add(d, 6, [](S& s) { s.block = 200, s.table = 400, s.lag_bias = true; });
+    add(d, 4, [](S& s) { s.causal = true, s.table = 60, s.padded = 400, s.key_heads = 1; });
+    add(d, 1, [](S& s) { s.padded = -1, s.lag_bias = true, s.two_sided = true; });
+    add(d, 5, [](S& s) { s.table = 5, s.two_sided = true, s.beyond = Beyond::clip; });
+    add(d, 5, [](S& s) { s.table = 40, s.causal = true, s.beyond = Beyond::clip; });
+    add(d, 8, [](S& s) {
+      s.causal = true, s.table = 640, s.heads = 4, s.key_heads = 2, s.position_query = true;
+      s.lag_bias = true, s.shared = true, s.padded = 30;
+    });
+  }
+  for (const S& s : all) compare(s);
+}
+
+TEST_CASE("attention of few queries: position by position as all at once", "[cuda]") {
+  NEEDS_GPU();
+  const int64_t n = 540;
+  for (const DType type : {bf16, f32}) {
+    const AttentionSetup s{.batch = 1,
+                           .heads = 4,
+                           .key_heads = 2,
+                           .queries = n,
+                           .d = 32,
+                           .causal = true,
+                           .table = n,
+                           .lag_bias = true,
+                           .scale = 0.7};
+    AttentionInputs in = moved(make_inputs(s, type), gpu, type);
+    const NoGrad guard;
+    const Tensor all = in(Form::fused);
+    const Tensor q = in.q, k = in.k, v = in.v;
+    for (const auto& [from, to] :
+         std::vector<std::pair<int64_t, int64_t>>{{512, 513}, {513, 514}, {514, 520}, {532, 540}}) {
+      in.q = q.slice(2, from, to), in.k = k.slice(2, 0, to), in.v = v.slice(2, 0, to);
+      check_near(in(Form::automatic), all.slice(2, from, to));
+    }
+  }
+}
+
+TEST_CASE("attention of few queries: large scores weigh keys by their differences", "[cuda]") {
+  NEEDS_GPU();
+  const NoGrad guard;
+  for (const double middle : {1e4, 1e6, 1e8}) {
+    Tensor q = zeros({1, 2, 2, 8}), k = noise({1, 2, 600, 8}, 1);
+    q.slice(3, 0, 1).fill_(1);
+    k.slice(3, 0, 1).copy_((noise({1, 2, 600, 1}, 2) * 3.0 + middle).to(f32));
+    const Tensor v = noise({1, 2, 600, 8}, 3);
+    const Tensor want = attention(q.to(f64), k.to(f64), v.to(f64), {.scale = 1.0});
+    const Tensor got = attention(q.to(gpu), k.to(gpu), v.to(gpu), {.scale = 1.0});
+    CHECK(difference(got, want).worst < 2e-6);
+  }
+}
+
+TEST_CASE("attention of few queries: when keys are split", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("kernels are named by the counters of tests/cuda/machine");
+  const auto splits = [](AttentionSetup s, bool gradient, Form form = Form::automatic) {
+    AttentionInputs in = moved(make_inputs(s, bf16), gpu, bf16);
+    const GradMode mode(gradient);
+    return splits_keys([&] { in(form); });
+  };
+  const AttentionSetup s{.batch = 1, .heads = 2, .queries = 8, .keys = 512};
+  CHECK(splits(s, false));
+  CHECK(splits(s, false, Form::fused));
+  CHECK_FALSE(splits(s, false, Form::composed));
+  CHECK_FALSE(splits(s, true));
+  AttentionSetup other = s;
+  other.queries = 9;
+  CHECK_FALSE(splits(other, false));
+  other = s, other.keys = 511;
+  CHECK_FALSE(splits(other, false));
+  other = s, other.heads = 66;
+  CHECK_FALSE(splits(other, false));
+  other = s, other.dropout = 0.5;
+  CHECK_FALSE(splits(other, false));
+}
+
+TEST_CASE("attention of few queries: beside the output there are the sums of splits", "[cuda]") {
+  NEEDS_GPU();
+  const NoGrad guard;
+  const AttentionSetup s{
+      .batch = 1, .heads = 4, .queries = 1, .keys = 4096, .d = 64, .causal = true, .table = 4096};
+  const AttentionInputs in = moved(make_inputs(s, bf16), gpu, bf16);
+  const int64_t before = gpu_bytes();
+  reset_peak_memory(gpu);
+  in(Form::automatic);
+  // 16 rows of 64 numbers and two marks for each 256 keys.
+  const int64_t splits = 4 * 4096 / 256;
+  CHECK(memory_stats(gpu).peak - before <= splits * 16 * (64 + 2) * 4 + 4096);
+}
