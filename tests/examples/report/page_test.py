@@ -63,9 +63,11 @@ def make_pages(programs, folder):
     return pages
 
 
-# Starts of sources of sound are counted.
+# Starts of sources of sound are counted, and so are ends of all sound.
 SOUND = """
-window.sounds = 0;
+window.sounds = window.ends = 0;
+const close = AudioContext.prototype.close;
+AudioContext.prototype.close = function () { ++window.ends; return close.apply(this); };
 for (const kind of [OscillatorNode, AudioBufferSourceNode]) {
   const start = kind.prototype.start;
   kind.prototype.start = function (...given) { ++window.sounds; return start.apply(this, given); };
@@ -73,7 +75,7 @@ for (const kind of [OscillatorNode, AudioBufferSourceNode]) {
 """
 
 NAMELESS = """[...document.querySelectorAll('button, select, input, [tabindex], summary')].filter(e =>
-  !(e.getAttribute('aria-label') || e.textContent.trim() || e.closest('label')?.textContent.trim()))
+  !(e.getAttribute('aria-label') || e.closest('label')?.textContent.trim() || e.tagName !== 'SELECT' && e.textContent.trim()))
   .map(e => e.outerHTML.slice(0, 100))"""
 
 CONTRAST = """(() => {
@@ -138,7 +140,7 @@ def check_music(browser, page):
     check(browser.run("document.querySelector('.play').textContent") == "Play", f"{page}: it is stopped")
     before = browser.run("sounds")
     time.sleep(0.4)
-    check(browser.run("sounds") == before, f"{page}: silence after")
+    check(browser.run("sounds") == before and browser.run("ends") == 1, f"{page}: silence after")
     slow = "document.querySelector('.tempo + output').textContent"
     tempo = browser.run(slow)
     browser.run("(() => { const t = document.querySelector('.tempo'); t.value = -100; t.dispatchEvent(new Event('input')); })()")
