@@ -62,8 +62,8 @@ __device__ inline void load_filters(float* to, const Problem& p, int64_t index) 
   }
 }
 
-/// The code of dimension d at the thread's places. `before` is called when shared memory may be
-/// written; what it writes is there in the end.
+/// The code of dimension d at the thread's places. `before` is called when all threads are done
+/// with shared memory, and has ended for all before the code is there.
 template <class Before>
 __device__ inline void make_code(float (&code)[run], const Problem& p, RandomKey key,
                                  const Where& where, const Room& room, int d, Before before) {
@@ -167,6 +167,9 @@ __global__ void __launch_bounds__(threads, 2)
   }
 }
 
+/// Numbers of a matrix of the batch lie so in dx's room: a warp writes those of two matrices.
+__device__ inline int swapped(int b, int place) { return place ^ (b % 2 * run); }
+
 /// Dimensions d0 … of dx ← room.x.
 template <class Out>
 __device__ inline void store_rows(const Sides<Out>& dx, int64_t part_q, int64_t part_k,
@@ -186,7 +189,8 @@ __device__ inline void store_rows(const Sides<Out>& dx, int64_t part_q, int64_t 
       Pack<Out, 4> v;
 #pragma unroll
       for (int j = 0; j < 4; ++j)
-        v.v[j] = d0 + q + j < p.d ? cast<Out>(room.x[(q + j) * x_size + i]) : Out{};
+        v.v[j] =
+            d0 + q + j < p.d ? cast<Out>(room.x[(q + j) * x_size + swapped(i / places, i)]) : Out{};
       if (rows.packs) {
         *reinterpret_cast<Pack<Out, 4>*>(to + q) = v;
       } else {
@@ -208,7 +212,7 @@ __global__ void __launch_bounds__(threads, 2)
   const Where where(p);
   const Room room(memory, p);
   const int c = where.c0 + where.lane;
-  float* const own = room.x + where.side * batch * places + where.own_place();
+  float* const own = room.x + where.side * batch * places;
   const Rows<const S>& rows = g.of[where.side];
   float slopes[batch][run];
 #pragma unroll
@@ -225,10 +229,7 @@ __global__ void __launch_bounds__(threads, 2)
   for (int d = 0; d < p.d; ++d) {
     float code[run];
     make_code(code, p, key, where, room, d, [&] {
-      if (d > 0 && d % x_dims == 0) {
-        store_rows(dx, part_q, part_k, room, p, where, d - x_dims);
-        __syncthreads();  // before the next dimensions' numbers
-      }
+      if (d > 0 && d % x_dims == 0) store_rows(dx, part_q, part_k, room, p, where, d - x_dims);
     });
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -236,7 +237,9 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll
       for (int i = 0; i < 32; ++i) v[i] = slopes[2 * half + i / run][i % run] * code[i % run];
       const float sum = sum_across(v);
-      own[d % x_dims * x_size + (2 * half + where.lane / run) * places + where.lane % run] = sum;
+      const int b = 2 * half + where.lane / run;
+      own[d % x_dims * x_size + b * places + swapped(b, where.own_place() + where.lane % run)] =
+          sum;
     }
   }
   __syncthreads();

@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(threads, 2)
   const float sum = sum_across(v);
   __syncthreads();
   float *const by_warp = memory, *const rows_by_warp = memory + warps * 32;
-  by_warp[threadIdx.x] = sum;
+  const auto swapped = [](int of, int i) { return of * 32 + (i ^ (of % 2 * run)); };
+  by_warp[swapped(warp, lane)] = sum;
   rows_by_warp[threadIdx.x] = rows[0];
   rows_by_warp[threads + threadIdx.x] = rows[1];
   __syncthreads();
@@ -95,7 +96,7 @@ __global__ void __launch_bounds__(threads, 2)
       float total = 0;
 #pragma unroll 1
       for (int i = 0; i < share.parts; ++i)
-        total += by_warp[(i * share.groups + t / run) * 32 + side * run + t % run];
+        total += by_warp[swapped(i * share.groups + t / run, side * run + t % run)];
       dw[(at * p.lines + line) * p.taps + p.taps - 1 - u] = total;
     }
     if (u0 == 0 && line == 0 && t < lanes) {

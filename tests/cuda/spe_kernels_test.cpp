@@ -159,6 +159,7 @@ const std::vector<Sizes> noise_sizes = {
     {2, 1, 70, 100, 16, 32, 0, 0, true, 17},         // packs
     {1, 1, 20, 65, 8, 36, 0, 0, true, 130},          // blocks of taps
     {1, 1, 300, 9, 2, 4, 0, 291, false, 5},          // sums in parts
+    {1, 9, 60, 70, 60, 1, 0, 0, false, 2},           // and of several tiles
     {2, 2, 6, 6, 3, 4, 0, 0, true, 3, 2, 5},         // images
     {1, 1, 30, 61, 9, 5, 0, 7, true, 4, 3, 17},      // whose rows are narrower than a tile,
     {1, 1, 90, 80, 3, 8, 0, 11, true, 1, 3, 8},      // of one run,
