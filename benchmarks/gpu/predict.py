@@ -20,7 +20,8 @@ ROWS = 32768  # tokens that the table is for
 PROCESSORS, CLOCK = 132, 1.7e9  # H100 SXM
 DRAM = 3.0e12  # bytes a second, read and written, that copies reach
 LAUNCH = 2.0  # microseconds until a kernel runs and its end is seen
-# Per multiprocessor and clock. PTX instructions, which are not quite those of the hardware.
+# Per multiprocessor and clock. PTX instructions, which are not quite those of the hardware: but a
+# number's negation ("sign") is counted nowhere, as it is part of the instruction that uses it.
 ISSUE, INTEGER, FLOATING, DOUBLE, CONVERT, SPECIAL = 4, 2, 4, 2, 2, 0.5  # warp instructions
 L1_BYTES, L2_BYTES = 128, 24
 

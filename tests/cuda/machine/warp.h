@@ -31,9 +31,10 @@ enum class Pipe : u8 {
   shared,
   matrix,
   warp,
-  control
+  control,
+  sign  // none: ptxas makes the sign of an operand of it
 };
-inline constexpr int pipes = 10;
+inline constexpr int pipes = 11;
 
 struct Instruction {
   Handler run = nullptr;

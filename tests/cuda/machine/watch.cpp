@@ -25,8 +25,8 @@ void* reserve(u64 bytes, int protection) {
 }
 
 std::string counters_text() {
-  constexpr const char* names[] = {"integer", "floating", "f64",    "convert", "special",
-                                   "memory",  "shared",   "matrix", "warp",    "control"};
+  constexpr const char* names[] = {"integer", "floating", "f64",  "convert", "special", "memory",
+                                   "shared",  "matrix",   "warp", "control", "sign"};
   std::string text = "kernel\tlaunches\tblocks\tregisters\tthreads\tshared_bytes";
   auto cell = [&](const std::string& s) { text += '\t' + s; };
   for (const char* pipe : names) cell(pipe);

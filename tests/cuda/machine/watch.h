@@ -85,7 +85,7 @@ struct Counters {
   u64 launches = 0, blocks = 0;
   u64 registers = 0;                  // of a thread, by ptxas; 0: there is only PTX
   u64 threads = 0, shared_bytes = 0;  // of a block, at most
-  u64 instructions[10] = {};          // of a warp, by Pipe
+  u64 instructions[11] = {};          // of a warp, by Pipe
   u64 diverged = 0;                   // branches that split a warp
   u64 barriers = 0, warp_synchronisations = 0;
   struct Global {
