@@ -417,27 +417,21 @@ void Cases::positions() {
 }
 
 // convSPE, both sides of one head with filters of 128 taps. Each block of 64 positions and 32
-// realizations reads operands and the filters (forward, dx); each of a dimension and 32
-// realizations all positions (sums).
+// realizations reads operands, eight numbers in two packs, and the filters (forward, dx); each of a
+// dimension and 32 realizations all positions (sums).
 void Cases::noise_codes() {
-  const int64_t n = rows / 16, d = 64, r = 64, taps = 128, at = 7;
+  const int64_t n = rows / 16, d = 64, r = 64, taps = 128;
   const Tensor x = noise({4, 1, n, d}), y = empty_like(x), w = wide({1, d, 1, taps}).fill_(0.1);
   const cuda::NoiseCode code{{1, 2}, int64_t(1) << 40, 0, int64_t(1) << 30, r, {w, w}, {}};
-  const double values = 2 * double(x.numel()), tiles = double(n) / 64 * 2;
-  const double filters = tiles * 2 * 4 * double(d * taps);
-  add("convSPE", 2 * values, filters, transposing,
-      [=] {
-        cuda::apply_noise_code(code, {{x, at, y}, {x, at, y}});
-      })
-      .loads(2.6)  // a lane reads eight numbers of a row in two packs
-      .accesses(60);
+  const double values = 2 * double(x.numel()), filters = 16 * double(n) / 64 * double(d * taps);
+  const cuda::NoiseSide o{x, 7, y};
+  const auto forward = [=] { cuda::apply_noise_code(code, {o, o}); };
+  add("convSPE", 2 * values, filters, transposing, forward).loads(2.6).accesses(60);
   // Parts of dx for each 32 realizations go out in f32, and in again, and so does their sum.
-  add("convSPE dx", 2 * values, filters + 2 * 3 * 4 * values, transposing, [=] {
-    cuda::noise_code_dx(code, {{x, at, y}, {x, at, y}}, {y, empty_like(y)});
-  }).accesses(60);
-  add("convSPE sums", double(d) * 2 * values, 0, transposing, [=] {
-    cuda::noise_code_sums(code, {{x, at, y}, {x, at, y}});
-  }).accesses(60);
+  const auto dx = [=] { cuda::noise_code_dx(code, {o, o}, {y, empty_like(y)}); };
+  add("convSPE dx", 2 * values, filters + 2 * 3 * 4 * values, transposing, dx).accesses(60);
+  const auto sums = [=] { cuda::noise_code_sums(code, {o, o}); };
+  add("convSPE sums", double(d) * 2 * values, 0, transposing, sums).accesses(60);
 }
 
 using Text = const char*();
