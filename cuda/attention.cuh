@@ -58,11 +58,57 @@ struct AttentionArgs {
     if (block > 0) return min(n, (last_key / block + 2) * block);
     return n;
   }
+  /// Steps of `step` keys from `begin` on to what the queries i … i + count − 1 see.
+  __device__ int tiles_of(int begin, int i, int count, int step) const {
+    const int keys = i < m ? end_key(min(i + count, m) - 1 + shift) - begin : 0;
+    return keys > 0 ? (keys + step - 1) / step : 0;
+  }
   __device__ bool hidden(int b, int j) const {
     return j < 0 || j >= n || (padding && padding[int64_t(b) * n + j]);
   }
   __device__ const float* bias_of(int h) const { return bias + h * bias_head; }
+
+  /// Puts `nothing` where a query does not see a key, of slabs of 16 queries whose first stands at
+  /// `position` and tiles of 8 keys from j0 on.
+  template <int Tiles, int Slabs>
+  __device__ void hide_keys(float (&s)[Slabs][Tiles][4], int b, int j0, int position,
+                            float nothing) const {
+    const int lane = threadIdx.x % 32, first = j0 + 2 * (lane % 4);
+    uint32_t padded = 0;
+    if (padding) {
+#pragma unroll
+      for (int c = 0; c < 2 * Tiles; ++c)
+        padded |= uint32_t(hidden(b, first + 8 * (c / 2) + c % 2)) << c;
+    }
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = position + 16 * sl + lane / 4 + 8 * half;
+        const int low = first_key(at) - first, high = end_key(at) - first;
+#pragma unroll
+        for (int c = 0; c < 2 * Tiles; ++c) {
+          const int j = 8 * (c / 2) + c % 2;
+          if (j < low || j >= high || (padded >> c & 1)) s[sl][c / 2][2 * half + c % 2] = nothing;
+        }
+      }
+  }
 };
+
+/// Whether relative positions have rows, and whether queries of their own meet these.
+enum class Positions { none, shared, apart };
+template <Positions Of>
+using At = std::integral_constant<Positions, Of>;
+/// f(At<positions of the call>()): each launcher's choice among its kernels.
+template <class F>
+void with_positions(const AttentionArgs& a, const F& f) {
+  if (!a.table.data)
+    f(At<Positions::none>());
+  else if (a.p.data == a.q.data)
+    f(At<Positions::shared>());
+  else
+    f(At<Positions::apart>());
+}
 
 /// Whether weight `index` is kept.
 __device__ inline bool kept(const RandomKey& key, uint64_t index, uint32_t below) {

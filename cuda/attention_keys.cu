@@ -3,7 +3,8 @@
 // A warp owns 16 or 32 keys of a key head and walks the queries that see any of them, 32 at a time,
 // head by head. Scores are made turned over, keys × queries, so that Pᵀ and dSᵀ are at once the
 // left operands of dV = Pᵀ g and dK = scale · dSᵀ Q. What relative positions add comes as lags ×
-// queries, of which column c moves up by 7 − c rows.
+// queries, of which column c moves up by 7 − c rows. A warp leaves out the tiles that see none of
+// its keys.
 // Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 
@@ -12,8 +13,9 @@ namespace {
 
 using tile::Rows;
 
-template <int D, int Parts, int Slabs, int Warps, bool Table, bool Apart>
+template <int D, int Parts, int Slabs, int Warps, Positions Of>
 struct KeysShape {
+  static constexpr bool Table = Of != Positions::none, Apart = Of == Positions::apart;
   static constexpr int BQ = 32, rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
   static constexpr int row = Parts * D * 2, tile = BQ * row;
   static constexpr int k = 0, v = k + rows * row, q = v + rows * row, g = q + 2 * tile;
@@ -23,11 +25,13 @@ struct KeysShape {
 };
 
 /// dk [B, G, N, D] and dv [B, G, N, Dv] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M]
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_keys(const __grid_constant__ AttentionArgs a) {
-  using S = KeysShape<D, Parts, Slabs, Warps, Table, Apart>;
-  constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D;
+  using S = KeysShape<D, Parts, Slabs, Warps, Of>;
+  constexpr bool Table = S::Table, Apart = S::Apart;
+  constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D, N = BQ / 8;
+  using Operand = tile::Fragment<Parts>;
   extern __shared__ __align__(256) char smem[];
   const uint32_t base = ptx::shared_address(smem);
   const float* const stats =
@@ -41,39 +45,38 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const int first = a.causal ? max(0, j0 - a.shift) : 0;
   const int end = min(a.m, a.end_position(min(j0 + S::rows, a.n) - 1) - a.shift);
   const int tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
-  tile::load_rows<D, Threads, Parts>(base + S::k, a.k.source(b, kh), j0, S::rows, a.n);
-  tile::load_rows<D, Threads, Parts>(base + S::v, a.v.source(b, kh), j0, S::rows, a.n);
+  tile::load_rows<D, Threads, S::rows, Parts>(base + S::k, a.k.source(b, kh), j0, a.n);
+  tile::load_rows<D, Threads, S::rows, Parts>(base + S::v, a.v.source(b, kh), j0, a.n);
 
   float dk[Slabs][D / 8][4] = {}, dv[Slabs][D / 8][4] = {};
-  const uint32_t eight = Rows<D>::eight(lane), sixteen = Rows<D>::sixteen(lane);
-  const uint32_t mine = base + warp * Slabs * 16 * P + sixteen;
+  const uint32_t sixteen = Rows<D>::sixteen(lane), turned = Rows<D>::turned(lane);
+  const uint32_t own = base + warp * Slabs * 16 * P + sixteen;
   const tile::RowShear shear(lane, 7, -1);
 #pragma unroll 1
   for (int h = kh * a.per_group; h < (kh + 1) * a.per_group; ++h) {
     const int bh = b * a.heads + h;
     auto load_tile = [&](int i0, int half) {
-      tile::load_rows<D, Threads, Parts>(base + S::q + half * S::tile, a.q.source(b, h), i0, BQ,
-                                         a.m);
-      tile::load_rows<D, Threads, Parts>(base + S::g + half * S::tile, a.g.source(b, h), i0, BQ,
-                                         a.m);
-      if (Apart)
-        tile::load_rows<D, Threads, Parts>(base + S::p + half * S::tile, a.p.source(b, h), i0, BQ,
-                                           a.m);
-      const uint32_t line = base + S::stats + half * 2 * BQ * 4;
-      tile::load_line<Threads>(line, a.sums + int64_t(bh) * a.m, i0, BQ, a.m);
-      tile::load_line<Threads>(line + BQ * 4, a.delta + int64_t(bh) * a.m, i0, BQ, a.m);
+      const int64_t line = int64_t(bh) * a.m;
+      const uint32_t to = half * S::tile, numbers = base + S::stats + half * 2 * BQ * 4;
+      tile::load_rows<D, Threads, BQ, Parts>(base + S::q + to, a.q.source(b, h), i0, a.m);
+      tile::load_rows<D, Threads, BQ, Parts>(base + S::g + to, a.g.source(b, h), i0, a.m);
+      if constexpr (Apart)
+        tile::load_rows<D, Threads, BQ, Parts>(base + S::p + to, a.p.source(b, h), i0, a.m);
+      tile::load_line<Threads, BQ>(numbers, a.sums + line, i0, a.m);
+      tile::load_line<Threads, BQ>(numbers + BQ * 4, a.delta + line, i0, a.m);
     };
-    auto load_lags = [&](int lag, int count) {
-      if (Table)
-        tile::load_ring<D, S::ring, Threads, Parts>(base + S::r, a.table.source(0, h), lag, count,
-                                                    a.zero_row, a.rows);
-      if (Table || biased)
-        tile::load_line_ring<S::ring, Threads>(base + S::bias, a.bias_of(h), lag, count, -a.first,
-                                               a.width);
+    auto load_lags = [&]<int Count>(std::integral_constant<int, Count>, int lag) {
+      if constexpr (Table) {
+        tile::load_rows<D, Threads, Count, Parts, S::ring>(
+            base + S::r, a.table.source(0, h), lag + a.zero_row, a.rows, lag & (S::ring - 1));
+      }
+      if (biased)
+        tile::load_line<Threads, Count, S::ring>(base + S::bias, a.bias_of(h), lag - a.first,
+                                                 a.width, lag & (S::ring - 1));
     };
     if (tiles > 0) {
       load_tile(first, 0);
-      load_lags(j0 - (first + a.shift) - (BQ - 1), S::rows + BQ);
+      load_lags(std::integral_constant<int, S::rows + BQ>(), j0 - (first + a.shift) - (BQ - 1));
     }
     ptx::commit();
     ptx::wait<0>();
@@ -83,178 +86,123 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       const int i0 = first + step * BQ, now = step & 1;
       if (step + 1 < tiles) {
         load_tile(i0 + BQ, now ^ 1);
-        load_lags(j0 - (i0 + BQ + a.shift) - (BQ - 1), BQ);
+        load_lags(std::integral_constant<int, BQ>(), j0 - (i0 + BQ + a.shift) - (BQ - 1));
       }
       ptx::commit();
-      const uint32_t tq = base + S::q + now * S::tile, tg = base + S::g + now * S::tile;
-      const uint32_t tp = base + S::p + now * S::tile;
-      const float* const st = stats + now * 2 * BQ + 2 * t;
-      float s[Slabs][BQ / 8][4] = {};
-      if constexpr (Table) {
-        const int low = jw - (i0 + a.shift) - (BQ - 1);  // the lag of strip row 0
-        const int row = low + lane % 16;
-        const uint32_t turn = ((lane / 16) ^ Rows<D>::swizzle(row)) << 4;
-#pragma unroll
-        for (int n = 0; n < BQ / 8; n += 2) {  // two tiles of 8 queries need the same lags
-          const int o0 = BQ / 8 - 2 - n;       // their first octet of lags
-          float w[2][Slabs + 1][4];
-#pragma unroll
-          for (int m = 0; m <= Slabs; ++m)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              const float x = sbias[(low + (o0 + 2 * m + half) * 8 + gr) & (S::ring - 1)];
-              w[0][m][2 * half] = w[0][m][2 * half + 1] = x;
-              w[1][m][2 * half] = w[1][m][2 * half + 1] = x;
-            }
-#pragma unroll
-          for (int x = 0; x < D / 32; ++x) {
-            tile::Fragment<Parts> f[2];
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-              tile::load(f[e], (tp + eight + (n + e) * 8 * P) ^ (x << 6), BQ * P);
-#pragma unroll
-            for (int y = 0; y < 2; ++y)
-#pragma unroll
-              for (int m = 0; m <= Slabs; ++m) {
-                tile::Fragment<Parts> left;
-                tile::load(left,
-                           base + S::r + ((row + (o0 + 2 * m) * 8) & (S::ring - 1)) * P +
-                               (turn ^ ((2 * x + y) << 5)),
-                           S::ring * P);
-                tile::multiply(w[0][m], left, f[0], y);
-                tile::multiply(w[1][m], left, f[1], y);
-              }
-          }
-#pragma unroll
-          for (int e = 0; e < 2; ++e)
-#pragma unroll
-            for (int o = 0; o < 2 * Slabs; ++o)
-              shear.octet(s[o / 2][n + e][2 * (o & 1)], s[o / 2][n + e][2 * (o & 1) + 1], w[e],
-                          o + 1 - e);
-        }
-      } else if (biased) {
-#pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-          for (int n = 0; n < BQ / 8; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-              s[sl][n][e] = sbias[(jw + 16 * sl + gr + 8 * (e >> 1) - i0 - a.shift - 8 * n - 2 * t -
-                                   (e & 1)) &
-                                  (S::ring - 1)];
-      }
-      uint32_t keep_bits = 0;  // 16 for each slab
-      // Rows of the warp's own times those of the tile.
-      auto product = [&](float(&d)[Slabs][BQ / 8][4], uint32_t left, uint32_t right) {
-#pragma unroll
-        for (int x = 0; x < D / 32; ++x) {
-          tile::Fragment<Parts> l[Slabs][2];
+      if (!a.causal || i0 + a.shift + BQ > jw) {
+        const uint32_t tq = base + S::q + now * S::tile, tg = base + S::g + now * S::tile;
+        const uint32_t tp = base + S::p + now * S::tile;
+        const float* const st = stats + now * 2 * BQ + 2 * t;
+        float s[Slabs][N][4] = {};
+        if constexpr (Table) {
+          const int low = jw - (i0 + a.shift) - (BQ - 1);  // the lag of strip row 0
+          tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
+              base + S::r, low, tp + turned, shear,
+              [&](int o) { return biased ? sbias[(low + 8 * o + gr) & (S::ring - 1)] : 0.f; },
+              [](int, int, const Operand&) {},
+              [&](float x, int sl, int n, int e) { s[sl][n][e] = x; });
+        } else if (biased) {
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-            for (int y = 0; y < 2; ++y)
-              tile::load(l[sl][y], (mine + left + sl * 16 * P) ^ ((2 * x + y) << 5), S::rows * P);
+            for (int n = 0; n < N; ++n)
 #pragma unroll
-          for (int n = 0; n < BQ / 8; ++n) {
-            tile::Fragment<Parts> f;
-            tile::load(f, (right + eight + n * 8 * P) ^ (x << 6), BQ * P);
+              for (int e = 0; e < 4; ++e)
+                s[sl][n][e] = sbias[(jw + 16 * sl + gr + 8 * (e >> 1) - i0 - a.shift - 8 * n -
+                                     2 * t - (e & 1)) &
+                                    (S::ring - 1)];
+        }
+        uint32_t keep_bits = 0;  // 16 for each slab
+        auto of_k = [&](int sl, int x) {
+          Operand f;
+          tile::load(f, (own + S::k + sl * 16 * P) ^ (x << 5), S::rows * P);
+          return f;
+        };
+        auto of_v = [&](int sl, int x) {
+          Operand f;
+          tile::load(f, (own + S::v + sl * 16 * P) ^ (x << 5), S::rows * P);
+          return f;
+        };
+        // Weights of the tile's queries, those that are kept, times their rows.
+        auto gather = [&](float(&d)[Slabs][D / 8][4], const float(&x)[Slabs][N][4], uint32_t right,
+                          bool masked) {
+#pragma unroll
+          for (int y = 0; y < N / 2; ++y) {
+            Operand l[Slabs];
 #pragma unroll
             for (int sl = 0; sl < Slabs; ++sl) {
-              tile::multiply(d[sl][n], l[sl][0], f, 0);
-              tile::multiply(d[sl][n], l[sl][1], f, 1);
+              tile::pack(l[sl], x[sl][2 * y], x[sl][2 * y + 1]);
+              if (masked) tile::keep_pairs(l[sl], keep_bits >> (16 * sl + 8 * y));
             }
+            tile::multiply<D, BQ, Parts>(d, l, right + sixteen + y * 16 * P);
+          }
+        };
+        if constexpr (Table && !Apart) __syncwarp();  // else ptxas keeps the queries: too many
+        tile::multiply_turned<D, BQ, Parts>(s, of_k, tq + turned);
+#pragma unroll
+        for (int n = 0; n < N; ++n) {
+          const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
+#pragma unroll
+          for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              s[sl][n][e] = ptx::ex2(fmaf(s[sl][n][e], a.scale2, -(e & 1 ? sum.y : sum.x)));
+        }
+        const int p0 = i0 + a.shift;
+        if ((a.causal && jw + 16 * Slabs - 1 > p0) || a.first_key(p0 + BQ - 1) > jw ||
+            i0 + BQ > a.m) {
+#pragma unroll
+          for (int c = 0; c < BQ / 4; ++c) {
+            const int position = p0 + 8 * (c / 2) + 2 * t + c % 2;
+            const int low = a.first_key(position) - jw - gr;
+            const int high = position < a.n ? a.end_key(position) - jw - gr : -(1 << 30);
+#pragma unroll
+            for (int r = 0; r < 2 * Slabs; ++r)
+              if (8 * r < low || 8 * r >= high) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
           }
         }
-      };
-      // Weights of the tile's queries, those that are kept, times their rows.
-      auto gather = [&](float(&d)[Slabs][D / 8][4], const float(&x)[Slabs][BQ / 8][4],
-                        uint32_t right, bool masked) {
+        const bool drop = Drop && a.drop_below > 0;
+        if (drop) {
+          const RandomKey key = key_now(a.key);
 #pragma unroll
-        for (int y = 0; y < BQ / 16; ++y) {
-          tile::Fragment<Parts> l[Slabs];
+          for (int sl = 0; sl < Slabs; ++sl)
+            keep_bits |= kept_of_keys<N>(a, key, int64_t(bh) * a.m, i0, jw + 16 * sl, 0)
+                         << (16 * sl);
+        }
+        gather(dv, s, tg, drop);
+        float ds[Slabs][N][4];
 #pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl) tile::pack(l[sl], x[sl][2 * y], x[sl][2 * y + 1]);
-          if (masked) {
+        for (int n = 0; n < N; ++n) {
+          const float2 delta =
+              drop ? float2{0, 0} : *reinterpret_cast<const float2*>(st + BQ + n * 8);
+#pragma unroll
+          for (int sl = 0; sl < Slabs; ++sl) {
+            ds[sl][n][0] = ds[sl][n][2] = delta.x;
+            ds[sl][n][1] = ds[sl][n][3] = delta.y;
+          }
+        }
+        tile::multiply_turned<D, BQ, Parts>(ds, of_v, tg + turned);
+        if (drop) {
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            const float2 delta = *reinterpret_cast<const float2*>(st + BQ + n * 8);
 #pragma unroll
             for (int sl = 0; sl < Slabs; ++sl)
-              tile::keep_pairs(l[sl], keep_bits >> (16 * sl + 8 * y));
-          }
 #pragma unroll
-          for (int n = 0; n < D / 16; ++n) {
-            tile::Fragment<Parts> f;
-            tile::load_trans(f, (right + sixteen + y * 16 * P) ^ (n << 5), BQ * P);
-#pragma unroll
-            for (int sl = 0; sl < Slabs; ++sl) {
-              tile::multiply(d[sl][2 * n], l[sl], f, 0);
-              tile::multiply(d[sl][2 * n + 1], l[sl], f, 1);
-            }
+              for (int e = 0; e < 4; ++e)
+                ds[sl][n][e] =
+                    (keep_bits >> (16 * sl + 4 * n + e) & 1 ? ds[sl][n][e] * a.keep_scale : 0) +
+                    (e & 1 ? delta.y : delta.x);
           }
         }
-      };
-      product(s, S::k, tq);
-#pragma unroll
-      for (int n = 0; n < BQ / 8; ++n) {
-        const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-          for (int e = 0; e < 4; ++e)
-            s[sl][n][e] = ptx::ex2(s[sl][n][e] * a.scale2 - (e & 1 ? sum.y : sum.x));
+          for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
+        gather(dk, ds, tq, false);
       }
-      const int p0 = i0 + a.shift;
-      if ((a.causal && jw + 16 * Slabs - 1 > p0) || a.first_key(p0 + BQ - 1) > jw ||
-          i0 + BQ > a.m) {
-#pragma unroll
-        for (int c = 0; c < BQ / 4; ++c) {
-          const int position = p0 + 8 * (c / 2) + 2 * t + c % 2;
-          const int low = a.first_key(position) - jw - gr;
-          const int high = position < a.n ? a.end_key(position) - jw - gr : -(1 << 30);
-#pragma unroll
-          for (int r = 0; r < 2 * Slabs; ++r)
-            if (8 * r < low || 8 * r >= high) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
-        }
-      }
-      const bool drop = Drop && a.drop_below > 0;
-      if (drop) {
-        const RandomKey key = key_now(a.key);
-#pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl)
-          keep_bits |= kept_of_keys<BQ / 8>(a, key, int64_t(bh) * a.m, i0, jw + 16 * sl, 0)
-                       << (16 * sl);
-      }
-      gather(dv, s, tg, drop);
-      float ds[Slabs][BQ / 8][4];
-#pragma unroll
-      for (int n = 0; n < BQ / 8; ++n) {
-        const float2 delta =
-            drop ? float2{0, 0} : *reinterpret_cast<const float2*>(st + BQ + n * 8);
-#pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl) {
-          ds[sl][n][0] = ds[sl][n][2] = delta.x;
-          ds[sl][n][1] = ds[sl][n][3] = delta.y;
-        }
-      }
-      product(ds, S::v, tg);
-      if (drop) {
-#pragma unroll
-        for (int n = 0; n < BQ / 8; ++n) {
-          const float2 delta = *reinterpret_cast<const float2*>(st + BQ + n * 8);
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-              ds[sl][n][e] =
-                  (keep_bits >> (16 * sl + 4 * n + e) & 1 ? ds[sl][n][e] * a.keep_scale : 0) +
-                  (e & 1 ? delta.y : delta.x);
-        }
-      }
-#pragma unroll
-      for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-        for (int n = 0; n < BQ / 8; ++n)
-#pragma unroll
-          for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
-      gather(dk, ds, tq, false);
       ptx::wait<0>();
       __syncthreads();  // the next tile is there, and this one's place is free
     }
@@ -294,38 +242,30 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   }
 }
 
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
 void launch_keys(const AttentionArgs& a, int device) {
-  using S = KeysShape<D, Parts, Slabs, Warps, Table, Apart>;
+  using S = KeysShape<D, Parts, Slabs, Warps, Of>;
   launch_with_shared(
-      "attention", device, attention_keys<D, Parts, Slabs, Warps, PerSM, Table, Apart, Drop>,
+      "attention", device, attention_keys<D, Parts, Slabs, Warps, PerSM, Drop, Of>,
       dim3(unsigned(a.batch * (a.heads / a.per_group)), unsigned(ceil_div(a.n, S::rows))),
       dim3(Warps * 32), S::bytes, a);
-}
-
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop>
-void choose_keys(const AttentionArgs& a, int device) {
-  if (!a.table.data)
-    launch_keys<D, Parts, Slabs, Warps, PerSM, false, false, Drop>(a, device);
-  else if (a.p.data == a.q.data)
-    launch_keys<D, Parts, Slabs, Warps, PerSM, true, false, Drop>(a, device);
-  else
-    launch_keys<D, Parts, Slabs, Warps, PerSM, true, true, Drop>(a, device);
 }
 
 }  // namespace
 
 void launch_attention_keys(const AttentionArgs& a, int d, int device) {
-  if (a.parts > 1)
-    choose_keys<64, 3, 1, 4, 1, true>(a, device);
-  else if (d <= 32)
-    choose_keys<32, 1, 2, 4, 2, true>(a, device);
-  else if (d <= 64 && a.drop_below > 0)
-    choose_keys<64, 1, 1, 8, 1, true>(a, device);
-  else if (d <= 64)
-    choose_keys<64, 1, 2, 4, 2, false>(a, device);
-  else
-    choose_keys<128, 1, 1, 8, 1, true>(a, device);
+  with_positions(a, [&]<Positions Of>(At<Of>) {
+    if (a.parts > 1)
+      launch_keys<64, 3, 1, 4, 1, true, Of>(a, device);
+    else if (d <= 32)
+      launch_keys<32, 1, 2, 4, 2, true, Of>(a, device);
+    else if (d <= 64 && a.drop_below > 0)
+      launch_keys<64, 1, 1, 8, 1, true, Of>(a, device);
+    else if (d <= 64)
+      launch_keys<64, 1, 2, 4, 2, false, Of>(a, device);
+    else
+      launch_keys<128, 1, 1, 8, 1, true, Of>(a, device);
+  });
 }
 
 }  // namespace stretto::cuda

@@ -16,21 +16,26 @@ namespace {
 
 using tile::Rows;
 
-template <int D, int Parts, int Slabs, int Warps, bool Table, bool Apart>
+template <int D, int Parts, int Slabs, int Warps, Positions Of>
 struct LagsShape {
+  static constexpr bool Table = Of != Positions::none, Apart = Of == Positions::apart;
   static constexpr int BQ = 32, rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
   static constexpr int row = Parts * D * 2, tile = BQ * row;
   static constexpr int r = 0, q = Table ? rows * row : 0, g = q + 2 * tile;
   static constexpr int p = Apart ? g + 2 * tile : q, k = (Apart ? p : g) + 2 * tile;
-  static constexpr int v = k + ring * row, stats = v + ring * row, bytes = stats + 4 * BQ * 4;
+  static constexpr int v = k + ring * row, stats = v + ring * row, bias = stats + 4 * BQ * 4;
+  static constexpr int bytes = bias + rows * 4;
 };
 
 /// dtable [segments, H, R, D] and dbias [segments, H, W] from q, k, v, g, sums and delta [B, H, M]
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+/// Keep: fragments of the table stay in registers.
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Keep, bool Drop, Positions Of>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_lags(const __grid_constant__ AttentionArgs a) {
-  using S = LagsShape<D, Parts, Slabs, Warps, Table, Apart>;
-  constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D;
+  using S = LagsShape<D, Parts, Slabs, Warps, Of>;
+  constexpr bool Table = S::Table, Apart = S::Apart;
+  constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D, N = BQ / 8;
+  using Operand = tile::Fragment<Parts>;
   extern __shared__ __align__(256) char smem[];
   const uint32_t base = ptx::shared_address(smem);
   const float* const stats =
@@ -41,19 +46,39 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const int first = max(0, -(lag0 + S::rows - 1) - a.shift);
   const int end = min(a.m, a.n - lag0 - a.shift);
   const int all_tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
-  if (Table)
-    tile::load_rows<D, Threads, Parts>(base + S::r, a.table.source(0, h), lag0 + a.zero_row,
-                                       S::rows, a.rows);
-  float dr[Table ? Slabs : 1][D / 8][4] = {}, db[Slabs][2] = {}, bias[Slabs][2];
+  if constexpr (Table) {
+    tile::load_rows<D, Threads, S::rows, Parts>(base + S::r, a.table.source(0, h),
+                                                lag0 + a.zero_row, a.rows);
+  }
+  float dr[Table ? Slabs : 1][D / 8][4] = {}, db[Slabs][2] = {};
+  const bool biased = a.width > 0;
+  if (biased)
+    tile::load_line<Threads, S::rows>(base + S::bias, a.bias_of(h), lag0 - a.first, a.width);
+  ptx::commit();
+  ptx::wait<0>();
+  __syncthreads();
+  const float* const bias = reinterpret_cast<const float*>(smem + S::bias) + (lw - lag0 + gr);
+  const uint32_t sixteen = Rows<D>::sixteen(lane), turned = Rows<D>::turned(lane);
+  auto load_row = [&](int sl, int x) {
+    Operand f;
+    tile::load(f, (base + S::r + (warp * Slabs + sl) * 16 * P + sixteen) ^ (x << 5), S::rows * P);
+    return f;
+  };
+  // Whether the queries' fragments serve both products.
+  constexpr bool kept = Keep && Table, joined = Table && !Apart && Parts == 1;
+  Operand rows[kept ? Slabs : 1][D / 16];
+  if constexpr (kept) {
 #pragma unroll
-  for (int sl = 0; sl < Slabs; ++sl)
+    for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int at = lw + sl * 16 + 8 * half + gr - a.first;
-      bias[sl][half] = at >= 0 && at < a.width ? a.bias_of(h)[at] : 0.f;
-    }
-  const uint32_t eight = Rows<D>::eight(lane), sixteen = Rows<D>::sixteen(lane);
-  const uint32_t mine = base + warp * Slabs * 16 * P + sixteen;
+      for (int x = 0; x < D / 16; ++x) rows[sl][x] = load_row(sl, x);
+  }
+  auto of_rows = [&](int sl, int x) {
+    if constexpr (kept)
+      return rows[sl][x];
+    else
+      return load_row(sl, x);
+  };
   const tile::RowShear shear(lane, 0, 1);
   const int units = a.batch * a.pieces;
   const int unit_end = units * (segment + 1) / a.segments;
@@ -62,25 +87,27 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     const int b = unit / a.pieces, piece = unit % a.pieces, bh = b * a.heads + h;
     const int tile0 = all_tiles * piece / a.pieces, tile1 = all_tiles * (piece + 1) / a.pieces;
     auto load_tile = [&](int i0, int half) {
-      tile::load_rows<D, Threads, Parts>(base + S::q + half * S::tile, a.q.source(b, h), i0, BQ,
-                                         a.m);
-      tile::load_rows<D, Threads, Parts>(base + S::g + half * S::tile, a.g.source(b, h), i0, BQ,
-                                         a.m);
-      if (Apart)
-        tile::load_rows<D, Threads, Parts>(base + S::p + half * S::tile, a.p.source(b, h), i0, BQ,
-                                           a.m);
-      const uint32_t line = base + S::stats + half * 2 * BQ * 4;
-      tile::load_line<Threads>(line, a.sums + int64_t(bh) * a.m, i0, BQ, a.m);
-      tile::load_line<Threads>(line + BQ * 4, a.delta + int64_t(bh) * a.m, i0, BQ, a.m);
+      const int bn = tile::fresh(b), hn = tile::fresh(h);
+      const int64_t line = int64_t(bn * a.heads + hn) * a.m;
+      const uint32_t to = half * S::tile, numbers = base + S::stats + half * 2 * BQ * 4;
+      tile::load_rows<D, Threads, BQ, Parts>(base + S::q + to, a.q.source(bn, hn), i0, a.m);
+      tile::load_rows<D, Threads, BQ, Parts>(base + S::g + to, a.g.source(bn, hn), i0, a.m);
+      if constexpr (Apart)
+        tile::load_rows<D, Threads, BQ, Parts>(base + S::p + to, a.p.source(bn, hn), i0, a.m);
+      tile::load_line<Threads, BQ>(numbers, a.sums + line, i0, a.m);
+      tile::load_line<Threads, BQ>(numbers + BQ * 4, a.delta + line, i0, a.m);
     };
-    auto load_keys = [&](int j, int count) {
-      tile::load_ring<D, S::ring, Threads, Parts>(base + S::k, a.k.source(b, kh), j, count, 0, a.n);
-      tile::load_ring<D, S::ring, Threads, Parts>(base + S::v, a.v.source(b, kh), j, count, 0, a.n);
+    auto load_keys = [&]<int Count>(std::integral_constant<int, Count>, int j) {
+      const int to = j & (S::ring - 1), bn = tile::fresh(b), hn = tile::fresh(kh);
+      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::k, a.k.source(bn, hn), j, a.n,
+                                                         to);
+      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::v, a.v.source(bn, hn), j, a.n,
+                                                         to);
     };
     if (tile1 > tile0) {
       const int i0 = first + tile0 * BQ;
       load_tile(i0, 0);
-      load_keys(lag0 + i0 + a.shift, S::rows + BQ);
+      load_keys(std::integral_constant<int, S::rows + BQ>(), lag0 + i0 + a.shift);
     }
     ptx::commit();
     ptx::wait<0>();
@@ -90,132 +117,98 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       const int i0 = first + step * BQ, now = (step - tile0) & 1;
       if (step + 1 < tile1) {
         load_tile(i0 + BQ, now ^ 1);
-        load_keys(lag0 + i0 + BQ + a.shift + S::rows, BQ);
+        load_keys(std::integral_constant<int, BQ>(), lag0 + i0 + BQ + a.shift + S::rows);
       }
       ptx::commit();
-      const uint32_t tq = base + S::q + now * S::tile, tg = base + S::g + now * S::tile;
-      const uint32_t tp = base + S::p + now * S::tile;
-      const float* const st = stats + now * 2 * BQ + 2 * t;
-      const int low = lw + i0 + a.shift, row = low + lane % 16;  // the key of strip row 0
-      const uint32_t turn = ((lane / 16) ^ Rows<D>::swizzle(row)) << 4;
-      // use(number, slab, tile, element) for the product of the rows of a ring with those of a
-      // tile, sheared.
-      auto sheared = [&](uint32_t ring, uint32_t right, auto use) {
+      const int low = lw + i0 + a.shift;  // the key of strip row 0
+      if (low + 16 * Slabs + BQ - 2 >= 0 && low < a.n) {
+        const uint32_t tq = base + S::q + now * S::tile, tg = base + S::g + now * S::tile;
+        const uint32_t tp = base + S::p + now * S::tile;
+        const float* const st = stats + now * 2 * BQ + 2 * t;
+        const auto none = [](int) { return 0.f; };
+        const auto nothing = [](int, int, const Operand&) {};
+        float s[Slabs][N][4] = {};
+        tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false>(
+            base + S::k, low, tq + turned, shear, none,
+            [&](int x, int y, const Operand& f) {
+              if constexpr (joined) {
 #pragma unroll
-        for (int n = 0; n < BQ / 8; n += 2) {
-          float w[2][Slabs + 1][4] = {};
-#pragma unroll
-          for (int x = 0; x < D / 32; ++x) {
-            tile::Fragment<Parts> f[2];
-#pragma unroll
-            for (int e = 0; e < 2; ++e)
-              tile::load(f[e], (right + eight + (n + e) * 8 * P) ^ (x << 6), BQ * P);
-#pragma unroll
-            for (int y = 0; y < 2; ++y)
-#pragma unroll
-              for (int m = 0; m <= Slabs; ++m) {
-                tile::Fragment<Parts> left;
-                tile::load(left,
-                           base + ring + ((row + (n + 2 * m) * 8) & (S::ring - 1)) * P +
-                               (turn ^ ((2 * x + y) << 5)),
-                           S::ring * P);
-                tile::multiply(w[0][m], left, f[0], y);
-                tile::multiply(w[1][m], left, f[1], y);
+                for (int sl = 0; sl < Slabs; ++sl) {
+                  const Operand left = of_rows(sl, x);
+                  tile::multiply(s[sl][2 * y], left, f, 0);
+                  tile::multiply(s[sl][2 * y + 1], left, f, 1);
+                }
               }
-          }
-#pragma unroll
-          for (int e = 0; e < 2; ++e)
-#pragma unroll
-            for (int o = 0; o < 2 * Slabs; ++o) {
-              float d0, d1;
-              shear.octet(d0, d1, w[e], o + e);
-              use(d0, o / 2, n + e, 2 * (o & 1));
-              use(d1, o / 2, n + e, 2 * (o & 1) + 1);
-            }
-        }
-      };
-      float s[Slabs][BQ / 8][4];
-      sheared(S::k, tq, [&](float x, int sl, int n, int e) { s[sl][n][e] = x; });
-      if constexpr (Table) {
-#pragma unroll
-        for (int x = 0; x < D / 32; ++x) {
-          tile::Fragment<Parts> l[Slabs][2];
+            },
+            [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
+        if constexpr (Table && !joined)
+          tile::multiply_turned<D, BQ, Parts>(s, of_rows, tp + turned);
+        if (biased) {
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-            for (int y = 0; y < 2; ++y)
-              tile::load(l[sl][y], (mine + S::r + sl * 16 * P) ^ ((2 * x + y) << 5), S::rows * P);
+            for (int half = 0; half < 2; ++half) {
+              const float x = bias[16 * sl + 8 * half];
 #pragma unroll
-          for (int n = 0; n < BQ / 8; ++n) {
-            tile::Fragment<Parts> f;
-            tile::load(f, (tp + eight + n * 8 * P) ^ (x << 6), BQ * P);
+              for (int n = 0; n < N; ++n) {
+                s[sl][n][2 * half] += x;
+                s[sl][n][2 * half + 1] += x;
+              }
+            }
+        }
 #pragma unroll
-            for (int sl = 0; sl < Slabs; ++sl) {
-              tile::multiply(s[sl][n], l[sl][0], f, 0);
-              tile::multiply(s[sl][n], l[sl][1], f, 1);
+        for (int n = 0; n < N; ++n) {
+          const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
+#pragma unroll
+          for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              s[sl][n][e] = ptx::ex2(fmaf(s[sl][n][e], a.scale2, -(e & 1 ? sum.y : sum.x)));
+        }
+        if (low < 0 || low + 16 * Slabs + BQ - 1 > a.n || i0 + BQ > a.m || a.block || a.padding) {
+#pragma unroll
+          for (int c = 0; c < BQ / 4; ++c) {
+            const int column = 8 * (c / 2) + 2 * t + c % 2;
+            const int from = a.block ? a.first_key(i0 + column + a.shift) : 0;
+            const bool there = i0 + column < a.m;
+#pragma unroll
+            for (int r = 0; r < 2 * Slabs; ++r) {
+              const int j = low + gr + 8 * r + column;
+              if (!there || j < from || a.hidden(b, j)) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
             }
           }
         }
-      }
+        // From weights to the scores' gradients.
+        if constexpr (Drop) {
+          const RandomKey key = key_now(a.key);
+          uint32_t bits[Slabs];
 #pragma unroll
-      for (int n = 0; n < BQ / 8; ++n) {
-        const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
-#pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-          for (int e = 0; e < 4; ++e)
-            s[sl][n][e] =
-                ptx::ex2((s[sl][n][e] + bias[sl][e >> 1]) * a.scale2 - (e & 1 ? sum.y : sum.x));
-      }
-      if (low < 0 || low + 16 * Slabs + BQ - 1 > a.n || i0 + BQ > a.m || a.block || a.padding) {
-#pragma unroll
-        for (int c = 0; c < BQ / 4; ++c) {
-          const int column = 8 * (c / 2) + 2 * t + c % 2;
-          const int from = a.block ? a.first_key(i0 + column + a.shift) : 0;
-          const bool there = i0 + column < a.m;
-#pragma unroll
-          for (int r = 0; r < 2 * Slabs; ++r) {
-            const int j = low + gr + 8 * r + column;
-            if (!there || j < from || a.hidden(b, j)) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
-          }
+          for (int sl = 0; sl < Slabs; ++sl)
+            bits[sl] = kept_of_keys<N>(a, key, int64_t(bh) * a.m, i0, low + 16 * sl, 1);
+          tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false>(
+              base + S::v, low, tg + turned, shear, none, nothing,
+              [&](float x, int sl, int n, int e) {
+                s[sl][n][e] *=
+                    (bits[sl] >> (4 * n + e) & 1 ? x * a.keep_scale : 0) + st[BQ + n * 8 + e % 2];
+              });
+        } else {
+          tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false>(
+              base + S::v, low, tg + turned, shear, none, nothing,
+              [&](float x, int sl, int n, int e) { s[sl][n][e] *= x + st[BQ + n * 8 + e % 2]; });
         }
-      }
-      // From weights to the scores' gradients.
-      if constexpr (Drop) {
-        const RandomKey key = key_now(a.key);
-        uint32_t bits[Slabs];
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl)
-          bits[sl] = kept_of_keys<BQ / 8>(a, key, int64_t(bh) * a.m, i0, low + 16 * sl, 1);
-        sheared(S::v, tg, [&](float x, int sl, int n, int e) {
-          s[sl][n][e] *=
-              (bits[sl] >> (4 * n + e) & 1 ? x * a.keep_scale : 0) + st[BQ + n * 8 + e % 2];
-        });
-      } else {
-        sheared(S::v, tg,
-                [&](float x, int sl, int n, int e) { s[sl][n][e] *= x + st[BQ + n * 8 + e % 2]; });
-      }
 #pragma unroll
-      for (int sl = 0; sl < Slabs; ++sl)
+          for (int n = 0; n < N; ++n)
 #pragma unroll
-        for (int n = 0; n < BQ / 8; ++n)
+            for (int e = 0; e < 4; ++e) db[sl][e >> 1] += s[sl][n][e];
+        if constexpr (Table) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) db[sl][e >> 1] += s[sl][n][e];
-      if constexpr (Table) {
+          for (int x = 0; x < N / 2; ++x) {
+            Operand l[Slabs];
 #pragma unroll
-        for (int x = 0; x < BQ / 16; ++x) {
-          tile::Fragment<Parts> l[Slabs];
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl) tile::pack(l[sl], s[sl][2 * x], s[sl][2 * x + 1]);
-#pragma unroll
-          for (int n = 0; n < D / 16; ++n) {
-            tile::Fragment<Parts> f;
-            tile::load_trans(f, (tp + sixteen + x * 16 * P) ^ (n << 5), BQ * P);
-#pragma unroll
-            for (int sl = 0; sl < Slabs; ++sl) {
-              tile::multiply(dr[sl][2 * n], l[sl], f, 0);
-              tile::multiply(dr[sl][2 * n + 1], l[sl], f, 1);
-            }
+            for (int sl = 0; sl < Slabs; ++sl) tile::pack(l[sl], s[sl][2 * x], s[sl][2 * x + 1]);
+            tile::multiply<D, BQ, Parts>(dr, l, tp + sixteen + x * 16 * P);
           }
         }
       }
@@ -245,40 +238,31 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     }
 }
 
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Table, bool Apart, bool Drop>
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Keep, bool Drop, Positions Of>
 void launch_lags(const AttentionArgs& a, int device) {
-  using S = LagsShape<D, Parts, Slabs, Warps, Table, Apart>;
+  using S = LagsShape<D, Parts, Slabs, Warps, Of>;
   launch_with_shared(
-      "attention", device, attention_lags<D, Parts, Slabs, Warps, PerSM, Table, Apart, Drop>,
+      "attention", device, attention_lags<D, Parts, Slabs, Warps, PerSM, Keep, Drop, Of>,
       dim3(unsigned(a.heads * a.segments), unsigned(ceil_div(a.high_lag + 1 - a.low_lag, S::rows))),
       dim3(Warps * 32), S::bytes, a);
-}
-
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop>
-void choose_lags(const AttentionArgs& a, int device) {
-  if (!a.table.data)
-    launch_lags<D, Parts, Slabs, Warps, PerSM, false, false, Drop>(a, device);
-  else if (a.p.data == a.q.data)
-    launch_lags<D, Parts, Slabs, Warps, PerSM, true, false, Drop>(a, device);
-  else
-    launch_lags<D, Parts, Slabs, Warps, PerSM, true, true, Drop>(a, device);
 }
 
 }  // namespace
 
 void launch_attention_lags(const AttentionArgs& a, int d, int device) {
-  const auto choose = [&](auto drop) {
-    constexpr bool Drop = decltype(drop)::value;
+  const auto choose = [&]<Positions Of, bool Drop>(At<Of>, std::bool_constant<Drop>) {
     if (a.parts > 1)
-      choose_lags<64, 3, 1, 4, 1, Drop>(a, device);
+      launch_lags<64, 3, 1, 4, 1, false, Drop, Of>(a, device);
     else if (d <= 32)
-      choose_lags<32, 1, 2, 4, 2, Drop>(a, device);
+      launch_lags<32, 1, 2, 4, 2, true, Drop, Of>(a, device);
     else if (d <= 64)
-      choose_lags<64, 1, 2, 4, 2, Drop>(a, device);
+      launch_lags<64, 1, 2, 4, 2, !Drop, Drop, Of>(a, device);
     else
-      choose_lags<128, 1, 1, 8, 1, Drop>(a, device);
+      launch_lags<128, 1, 1, 8, 1, false, Drop, Of>(a, device);
   };
-  a.drop_below > 0 ? choose(std::true_type()) : choose(std::false_type());
+  with_positions(a, [&](auto of) {
+    a.drop_below > 0 ? choose(of, std::true_type()) : choose(of, std::false_type());
+  });
 }
 
 }  // namespace stretto::cuda

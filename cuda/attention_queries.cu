@@ -1,9 +1,11 @@
 // Fused attention, backward: gradients of queries and of position queries.
 //
-// A warp owns 16 queries and walks the keys that any of its block sees in tiles, as forward does:
-// dQ = scale · dS K. For the position queries the scores' gradients go back into the strip, [16
-// queries, lags], and meet the rows of the table there. Tiles of the strip that straddle two steps
-// belong to the same queries, so two are carried on either way.
+// A warp owns 16 or 32 queries and walks the keys that any of its block sees in tiles, as forward
+// does: dQ = scale · dS K. For the position queries the scores' gradients go back into the strip,
+// [16 queries, lags], and meet the rows of the table there. Tiles of the strip that straddle two
+// steps belong to the same queries, so they are carried on either way; of two slabs of queries the
+// first waits a step, so that both meet the same lags. A warp leaves out what none of its queries
+// sees at the end.
 // Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 
@@ -12,281 +14,292 @@ namespace {
 
 using tile::Rows;
 
-template <int D, int Parts, int BK, int Warps, bool Table, bool Apart>
+template <int D, int Parts, int BK, int Slabs, int Warps, Positions Of>
 struct QueriesShape {
-  static constexpr int BQ = 16 * Warps, ring = tile::ring_of(BQ + 2 * BK);
+  static constexpr bool Table = Of != Positions::none, Apart = Of == Positions::apart;
+  static constexpr int BQ = 16 * Slabs * Warps, ring = tile::ring_of(BQ + 2 * BK);
   static constexpr int row = Parts * D * 2, tile = BK * row;
   static constexpr int q = 0, g = q + BQ * row, p = Apart ? g + BQ * row : q;
   static constexpr int k = (Apart ? p : g) + BQ * row, v = k + 2 * tile, r = v + 2 * tile;
-  static constexpr int bias = r + (Table ? ring * row : 0), bytes = bias + ring * 4;
+  static constexpr int bias = r + (Table ? ring * row : 0), stats = bias + ring * 4;
+  static constexpr int bytes = stats + (Table && Slabs > 1 ? 2 * BQ * 4 : 0);
 };
 
-/// dq and dp [B, H, M, D] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M]. Keep: fragments
-/// of q, p and g stay in registers.
-template <int D, int Parts, int BK, int Warps, bool Table, bool Apart, bool Keep, bool Drop>
-__global__ void __launch_bounds__(Warps * 32, 1)
+/// What of its queries' rows a warp keeps in registers.
+enum class Keep { none, q, all };
+
+/// dq and dp [B, H, M, D] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M].
+template <int D, int Parts, int BK, int Slabs, int Warps, Keep kept, bool Drop, Positions Of>
+__global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     attention_queries(const __grid_constant__ AttentionArgs a) {
-  using S = QueriesShape<D, Parts, BK, Warps, Table, Apart>;
-  constexpr int Threads = Warps * 32, P = 2 * D, Kept = Keep ? D / 16 : 1;
+  using S = QueriesShape<D, Parts, BK, Slabs, Warps, Of>;
+  constexpr bool Table = S::Table, Apart = S::Apart;
+  constexpr int Threads = Warps * 32, P = 2 * D, N = BK / 8;
+  constexpr bool far = Table && Slabs > 1;  // too many registers
+  constexpr bool keep_q = kept != Keep::none, keep_g = kept == Keep::all, keep_p = keep_g && Apart;
+  using Operand = tile::Fragment<Parts>;
   extern __shared__ __align__(256) char smem[];
   const uint32_t base = ptx::shared_address(smem);
-  const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
   const bool biased = a.width > 0, drop = Drop && a.drop_below > 0;
+  const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
   const int b = blockIdx.x / a.heads, h = blockIdx.x % a.heads, kh = h / a.per_group;
   const int i0 = int(gridDim.y - 1 - blockIdx.y) * S::BQ, p0 = i0 + a.shift;
-  const int iw = i0 + 16 * warp, pw = iw + a.shift;
+  const int iw = i0 + 16 * Slabs * warp, pw = iw + a.shift;
   const int begin = a.first_key(p0) / BK * BK;
-  const int end = a.end_key(min(i0 + S::BQ, a.m) - 1 + a.shift);
-  const int tiles = end > begin ? (end - begin + BK - 1) / BK : 0;
-  const auto keys = a.k.source(b, kh), values = a.v.source(b, kh);
+  const int tiles = a.tiles_of(begin, i0, S::BQ, BK), mine = a.tiles_of(begin, iw, 16 * Slabs, BK);
+  const int64_t line = int64_t(blockIdx.x) * a.m;
+
   auto load_tile = [&](int j, int half) {
-    tile::load_rows<D, Threads, Parts>(base + S::k + half * S::tile, keys, j, BK, a.n);
-    tile::load_rows<D, Threads, Parts>(base + S::v + half * S::tile, values, j, BK, a.n);
+    const int bn = tile::fresh(b), hn = tile::fresh(kh);
+    tile::load_rows<D, Threads, BK, Parts>(base + S::k + half * S::tile, a.k.source(bn, hn), j,
+                                           a.n);
+    tile::load_rows<D, Threads, BK, Parts>(base + S::v + half * S::tile, a.v.source(bn, hn), j,
+                                           a.n);
   };
-  auto load_lags = [&](int lag, int count) {
-    if (Table)
-      tile::load_ring<D, S::ring, Threads, Parts>(base + S::r, a.table.source(0, h), lag, count,
-                                                  a.zero_row, a.rows);
-    if (Table || biased)
-      tile::load_line_ring<S::ring, Threads>(base + S::bias, a.bias_of(h), lag, count, -a.first,
-                                             a.width);
+  auto load_lags = [&]<int Count>(std::integral_constant<int, Count>, int lag) {
+    if constexpr (Table) {
+      tile::load_rows<D, Threads, Count, Parts, S::ring>(
+          base + S::r, a.table.source(0, h), lag + a.zero_row, a.rows, lag & (S::ring - 1));
+    }
+    if (biased)
+      tile::load_line<Threads, Count, S::ring>(base + S::bias, a.bias_of(h), lag - a.first, a.width,
+                                               lag & (S::ring - 1));
   };
-  tile::load_rows<D, Threads, Parts>(base + S::q, a.q.source(b, h), i0, S::BQ, a.m);
-  tile::load_rows<D, Threads, Parts>(base + S::g, a.g.source(b, h), i0, S::BQ, a.m);
-  if (Apart) tile::load_rows<D, Threads, Parts>(base + S::p, a.p.source(b, h), i0, S::BQ, a.m);
+  tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.q.source(b, h), i0, a.m);
+  tile::load_rows<D, Threads, S::BQ, Parts>(base + S::g, a.g.source(b, h), i0, a.m);
+  if constexpr (Apart)
+    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.p.source(b, h), i0, a.m);
   if (tiles > 0) {
     load_tile(begin, 0);
-    load_lags(begin - (p0 + S::BQ - 1), S::BQ + BK);
+    load_lags(std::integral_constant<int, S::BQ + BK>(), begin - (p0 + S::BQ - 1));
+    if constexpr (far) {
+      tile::load_line<Threads, S::BQ>(base + S::stats, a.sums + line, i0, a.m);
+      tile::load_line<Threads, S::BQ>(base + S::stats + 4 * S::BQ, a.delta + line, i0, a.m);
+    }
   }
   ptx::commit();
   ptx::wait<0>();
   __syncthreads();
 
-  const uint32_t eight = Rows<D>::eight(lane), sixteen = Rows<D>::sixteen(lane);
-  const uint32_t mine = base + warp * 16 * P + sixteen;
-  tile::Fragment<Parts> fq[Kept], fp[Keep && Apart ? D / 16 : 1], fg[Kept];
-  if (Keep) {
-#pragma unroll
-    for (int x = 0; x < Kept; ++x) {
-      tile::load(fq[x], (mine + S::q) ^ (x << 5), S::BQ * P);
-      tile::load(fg[x], (mine + S::g) ^ (x << 5), S::BQ * P);
-      if constexpr (Keep && Apart) tile::load(fp[x], (mine + S::p) ^ (x << 5), S::BQ * P);
-    }
-  }
-  float dq[D / 8][4] = {}, dp[Apart ? D / 8 : 1][4] = {};
-  float sum[2], delta[2];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int i = iw + gr + 8 * half;
-    const int64_t at = int64_t(blockIdx.x) * a.m + i;
-    sum[half] = i < a.m ? a.sums[at] : INFINITY;
-    delta[half] = i < a.m ? a.delta[at] : 0.f;
-  }
-  const tile::Shear shear(lane);
-  float w[Table ? BK / 8 + 2 : 1][4];  // the strip; its first two tiles are those carried
-  float last[4] = {}, before[4] = {};  // dS of the step before, its last two tiles
-  const uint32_t turn = ((lane / 8) ^ Rows<D>::swizzle(begin - pw - 15 + lane % 8)) << 4;
-  auto strip = [&](float(&d)[4], int lag) {  // 16 queries × 8 lags
-    d[0] = d[2] = sbias[(lag + 2 * t) & (S::ring - 1)];
-    d[1] = d[3] = sbias[(lag + 2 * t + 1) & (S::ring - 1)];
-    const uint32_t at = base + S::r + ((lag + lane % 8) & (S::ring - 1)) * P;
-#pragma unroll
-    for (int x = 0; x < D / 32; ++x) {
-      tile::Fragment<Parts> f;
-      tile::load(f, at + (turn ^ (x << 6)), S::ring * P);
-#pragma unroll
-      for (int y = 0; y < 2; ++y) {
-        if constexpr (Keep && Apart) {
-          tile::multiply(d, fp[2 * x + y], f, y);
-        } else if constexpr (Keep) {
-          tile::multiply(d, fq[2 * x + y], f, y);
-        } else {
-          tile::Fragment<Parts> left;
-          tile::load(left, (mine + S::p) ^ ((2 * x + y) << 5), S::BQ * P);
-          tile::multiply(d, left, f, y);
-        }
-      }
-    }
+  const uint32_t sixteen = Rows<D>::sixteen(lane), turned = Rows<D>::turned(lane);
+  const uint32_t own = base + warp * Slabs * 16 * P + sixteen;
+  // Columns 16 x … of a slab's rows.
+  auto rows = [&](int area, int sl, int x) {
+    Operand f;
+    tile::load(f, (own + area + sl * 16 * P) ^ (x << 5), S::BQ * P);
+    return f;
   };
-  // The position query's gradient from 16 lags of the strip's.
-  auto spread = [&](const tile::Fragment<Parts>& left, int lag) {
-    const int row = lag + lane % 16;
-    const uint32_t at = base + S::r + (row & (S::ring - 1)) * P;
-    const uint32_t way = ((lane / 16) ^ Rows<D>::swizzle(row)) << 4;
+  Operand fq[keep_q ? Slabs : 1][D / 16], fp[keep_p ? Slabs : 1][D / 16],
+      fg[keep_g ? Slabs : 1][D / 16];
 #pragma unroll
-    for (int n = 0; n < D / 16; ++n) {
-      tile::Fragment<Parts> f;
-      tile::load_trans(f, at + (way ^ (n << 5)), S::ring * P);
+  for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-      for (int y = 0; y < 2; ++y) {
-        if constexpr (Apart)
-          tile::multiply(dp[2 * n + y], left, f, y);
-        else
-          tile::multiply(dq[2 * n + y], left, f, y);
+    for (int x = 0; x < D / 16; ++x) {
+      if constexpr (keep_q) fq[sl][x] = rows(S::q, sl, x);
+      if constexpr (keep_g) fg[sl][x] = rows(S::g, sl, x);
+      if constexpr (keep_p) fp[sl][x] = rows(S::p, sl, x);
+    }
+  auto of_q = [&](int sl, int x) {
+    if constexpr (keep_q)
+      return fq[sl][x];
+    else
+      return rows(S::q, sl, x);
+  };
+  auto of_g = [&](int sl, int x) {
+    if constexpr (keep_g)
+      return fg[sl][x];
+    else
+      return rows(S::g, sl, x);
+  };
+  auto of_p = [&](int sl, int x) {
+    if constexpr (keep_p)
+      return fp[sl][x];
+    else if constexpr (keep_q && !Apart)
+      return fq[sl][x];
+    else
+      return rows(S::p, sl, x);
+  };
+  float dq[Slabs][D / 8][4] = {}, dp[Apart ? Slabs : 1][D / 8][4] = {};
+  float near[2][far ? 1 : Slabs][2];  // sums and deltas
+  if constexpr (!far) {
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int i = iw + 16 * sl + gr + 8 * half;
+        near[0][sl][half] = i < a.m ? a.sums[line + i] : INFINITY;
+        near[1][sl][half] = i < a.m ? a.delta[line + i] : 0.f;
       }
+  }
+  const float* const stats = reinterpret_cast<const float*>(smem + S::stats) + (iw - i0 + gr);
+  auto number = [&](int which, int sl, int half) {
+    if constexpr (far)
+      return stats[which * S::BQ + 16 * sl + 8 * half];
+    else
+      return near[which][sl][half];
+  };
+  const tile::Shear shear(lane);
+  // Slab s carries 2 + 2 s tiles of the strip, and the gradients of a step's last pairs.
+  float w[Table ? Slabs : 1][Table ? N + 2 * Slabs : 1][4];
+  tile::Back<Parts> back[Slabs];
+  Operand waiting = {};  // the first slab's strip
+  // Chunks of the ring's rows, as a right operand has them whose columns are the rows, or not.
+  const int first_row = begin - pw + 1;
+  const uint32_t turn = ((lane / 8 % 2) ^ Rows<D>::swizzle(first_row + Rows<D>::turned_row(lane)))
+                        << 4;
+  constexpr int together = keep_p || (keep_q && !Apart) ? 2 : N;
+  auto strip = [&]<int Count>(std::integral_constant<int, Count>, int lag, int place, int from) {
+    tile::add_to_strip<D, S::ring, Count, Parts>(w, place, from, of_p, base + S::r, turn, lag,
+                                                 sbias, biased, shear);
+  };
+  // The position queries' gradient from the scores' of 16 keys, the strip's first lag `lag`.
+  auto spread_rows = [&](const Operand(&left)[Slabs], int lag) {
+    const int row = lag + lane % 16;
+    const uint32_t at =
+        base + S::r + (row & (S::ring - 1)) * P + (((lane / 16) ^ Rows<D>::swizzle(row)) << 4);
+    if constexpr (Apart)
+      tile::multiply<D, S::ring, Parts>(dp, left, at);
+    else
+      tile::multiply<D, S::ring, Parts>(dq, left, at);
+  };
+  auto spread = [&](const Operand(&gradients)[Slabs], int lag) {
+    Operand left[Slabs];
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl) back[sl].strip(left[sl], gradients[sl], shear);
+    if constexpr (Slabs == 1) {
+      spread_rows(left, lag);
+    } else {
+      const Operand both[Slabs] = {waiting, left[1]};
+      spread_rows(both, lag - 16);
+      waiting = left[0];
     }
   };
   if constexpr (Table)
-    if (tiles > 0) {
-      strip(w[0], begin - pw - 15);
-      strip(w[1], begin - pw - 7);
+    if (mine > 0) {
+#pragma unroll
+      for (int s = Slabs - 1; s >= 0; --s)
+        strip(std::integral_constant<int, 2>(), begin - pw - 15 - 16 * s, -2 * s, s);
     }
-  const int first_last = a.first_key(pw + 15);
+  const int first_last = a.first_key(pw + 16 * Slabs - 1);
 #pragma unroll 1
   for (int step = 0; step < tiles; ++step) {
-    const int j0 = begin + step * BK, now = step & 1, low = j0 - pw - 15;
+    const int j0 = begin + step * BK, now = step & 1;
     if (step + 1 < tiles) {
       load_tile(j0 + BK, now ^ 1);
-      load_lags(j0 + BK - p0 + 1, BK);
+      load_lags(std::integral_constant<int, BK>(), j0 + BK - p0 + 1);
     }
     ptx::commit();
-    const uint32_t tk = base + S::k + now * S::tile, tv = base + S::v + now * S::tile;
-    float s[BK / 8][4] = {};
-    if constexpr (Table) {
+    if (step < mine) {
+      const uint32_t tk = base + S::k + now * S::tile, tv = base + S::v + now * S::tile;
+      float s[Slabs][N][4] = {};
+      if constexpr (Table) {
 #pragma unroll
-      for (int n = 0; n < BK / 8; ++n) {
-        strip(w[n + 2], low + 8 * (n + 2));
-        shear.scores(s[n], w[n], w[n + 1], w[n + 2]);
-      }
+        for (int n = 0; n < N; n += together) {
+          strip(std::integral_constant<int, together>(), j0 - pw + 1 + 8 * n, n + 2, 0);
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        w[0][e] = w[BK / 8][e];
-        w[1][e] = w[BK / 8 + 1][e];
-      }
-    } else if (biased) {
+          for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-      for (int n = 0; n < BK / 8; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          s[n][e] = sbias[(j0 - pw + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) & (S::ring - 1)];
-    }
-    auto product = [&](float(&d)[BK / 8][4], const tile::Fragment<Parts>(&kept)[Kept],
-                       uint32_t left, uint32_t right) {
-#pragma unroll
-      for (int x = 0; x < D / 32; ++x) {
-        tile::Fragment<Parts> l[2];
-#pragma unroll
-        for (int y = 0; y < 2; ++y) {
-          if constexpr (Keep)
-            l[y] = kept[2 * x + y];
-          else
-            tile::load(l[y], (mine + left) ^ ((2 * x + y) << 5), S::BQ * P);
+            for (int o = n; o < n + together; ++o)
+              shear.scores(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
         }
 #pragma unroll
-        for (int n = 0; n < BK / 8; ++n) {
-          tile::Fragment<Parts> f;
-          tile::load(f, (right + eight + n * 8 * P) ^ (x << 6), BK * P);
-          tile::multiply(d[n], l[0], f, 0);
-          tile::multiply(d[n], l[1], f, 1);
+        for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+          for (int c = 0; c < 2 + 2 * sl; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][N + c][e];
+      } else if (biased) {
+#pragma unroll
+        for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+          for (int n = 0; n < N; ++n)
+#pragma unroll
+            for (int e = 0; e < 4; ++e)
+              s[sl][n][e] =
+                  sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
+                        (S::ring - 1)];
+      }
+      tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned);
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl) {
+        const float sums[2] = {number(0, sl, 0), number(0, sl, 1)};
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            s[sl][n][e] = ptx::ex2(fmaf(s[sl][n][e], a.scale2, -sums[e >> 1]));
+      }
+      if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n || first_last > j0 || a.padding)
+        a.hide_keys<N>(s, b, j0, pw, 0.f);
+      float ds[Slabs][N][4];
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl) {
+        const float first[2] = {drop ? 0.f : number(1, sl, 0), drop ? 0.f : number(1, sl, 1)};
+#pragma unroll
+        for (int n = 0; n < N; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) ds[sl][n][e] = first[e >> 1];
+      }
+      tile::multiply_turned<D, BK, Parts>(ds, of_g, tv + turned);
+      if (drop) {
+        const RandomKey key = key_now(a.key);
+#pragma unroll
+        for (int sl = 0; sl < Slabs; ++sl) {
+          const uint32_t bits = kept_of_queries<N>(a, key, line, iw + 16 * sl, j0);
+#pragma unroll
+          for (int x = 0; x < 4 * N; ++x) {
+            float& d = ds[sl][x / 4][x % 4];
+            d = (bits >> x & 1 ? d * a.keep_scale : 0) + number(1, sl, x / 2 % 2);
+          }
         }
       }
-    };
-    product(s, fq, S::q, tk);
 #pragma unroll
-    for (int n = 0; n < BK / 8; ++n)
+      for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = ptx::ex2(s[n][e] * a.scale2 - sum[e >> 1]);
-    if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n || first_last > j0 || a.padding) {
-      uint32_t padded = 0;
-      if (a.padding) {
+        for (int n = 0; n < N; ++n)
 #pragma unroll
-        for (int c = 0; c < BK / 4; ++c)
-          padded |= uint32_t(a.hidden(b, j0 + 8 * (c / 2) + 2 * t + c % 2)) << c;
-      }
+          for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int position = pw + gr + 8 * half;
-        const int from = a.first_key(position) - j0 - 2 * t;
-        const int to = a.end_key(position) - j0 - 2 * t;
+      for (int x = 0; x < N / 2; ++x) {
+        Operand left[Slabs];
 #pragma unroll
-        for (int c = 0; c < BK / 4; ++c) {
-          const int j = 8 * (c / 2) + c % 2;
-          if (j < from || j >= to || (padded >> c & 1)) s[c / 2][2 * half + c % 2] = 0;
-        }
-      }
-    }
-    float ds[BK / 8][4];
-#pragma unroll
-    for (int n = 0; n < BK / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) ds[n][e] = drop ? 0.f : delta[e >> 1];
-    product(ds, fg, S::g, tv);
-    if (drop) {
-      const uint32_t bits =
-          kept_of_queries<BK / 8>(a, key_now(a.key), int64_t(blockIdx.x) * a.m, iw, j0);
-#pragma unroll
-      for (int x = 0; x < BK / 2; ++x) {
-        float& d = ds[x / 4][x % 4];
-        d = (bits >> x & 1 ? d * a.keep_scale : 0) + delta[x / 2 % 2];
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < BK / 8; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) ds[n][e] *= s[n][e];
-#pragma unroll
-    for (int x = 0; x < BK / 16; ++x) {
-      tile::Fragment<Parts> left;
-      tile::pack(left, ds[2 * x], ds[2 * x + 1]);
-#pragma unroll
-      for (int n = 0; n < D / 16; ++n) {
-        tile::Fragment<Parts> f;
-        tile::load_trans(f, (tk + sixteen + x * 16 * P) ^ (n << 5), BK * P);
-        tile::multiply(dq[2 * n], left, f, 0);
-        tile::multiply(dq[2 * n + 1], left, f, 1);
-      }
-    }
-    if constexpr (Table) {
-#pragma unroll
-      for (int x = 0; x < BK / 8; x += 2) {
-        float even[4], odd[4];
-        shear.strip(even, x == 0 ? before : ds[x == 0 ? 0 : x - 2],
-                    x == 0 ? last : ds[x == 0 ? 0 : x - 1], ds[x]);
-        shear.strip(odd, x == 0 ? last : ds[x == 0 ? 0 : x - 1], ds[x], ds[x + 1]);
-        tile::Fragment<Parts> left;
-        tile::pack(left, even, odd);
-        spread(left, low + 8 * x);
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        last[e] = ds[BK / 8 - 1][e];
-        before[e] = ds[BK / 8 - 2][e];
+        for (int sl = 0; sl < Slabs; ++sl) tile::pack(left[sl], ds[sl][2 * x], ds[sl][2 * x + 1]);
+        tile::multiply<D, BK, Parts>(dq, left, tk + sixteen + x * 16 * P);
+        if constexpr (Table) spread(left, j0 - pw - 15 + 16 * x);
       }
     }
     ptx::wait<0>();
     __syncthreads();  // the next tile is there, and this one's place is free
   }
   if constexpr (Table)
-    if (tiles > 0) {  // the two tiles that the last step left
-      const float none[4] = {};
-      float even[4], odd[4];
-      shear.strip(even, before, last, none);
-      shear.strip(odd, last, none, none);
-      tile::Fragment<Parts> left;
-      tile::pack(left, even, odd);
-      spread(left, begin + tiles * BK - pw - 15);
+    if (mine > 0) {  // what the last step left, and what waits
+      const Operand none[Slabs] = {};
+#pragma unroll
+      for (int s = 0; s < Slabs; ++s) spread(none, begin + mine * BK - pw - 15 + 16 * s);
     }
   // Out through the warp's own rows of the places of q and g or p.
   constexpr int other = Apart ? S::p : S::q;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int r = warp * 16 + gr + 8 * half;
+  for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-    for (int x = 0; x < D / 8; ++x) {
-      const uint32_t at = Rows<D>::at(r, x) + 4 * t;
-      put<Parts>(smem + S::q + at, a.dq, b, h, i0 + r, a.m, x, dq[x][2 * half] * a.scale,
-                 dq[x][2 * half + 1] * a.scale);
-      if constexpr (Apart)
-        put<Parts>(smem + other + at, a.dp, b, h, i0 + r, a.m, x, dp[x][2 * half] * a.scale,
-                   dp[x][2 * half + 1] * a.scale);
+    for (int half = 0; half < 2; ++half) {
+      const int r = (warp * Slabs + sl) * 16 + gr + 8 * half;
+#pragma unroll
+      for (int x = 0; x < D / 8; ++x) {
+        const uint32_t at = Rows<D>::at(r, x) + 4 * t;
+        put<Parts>(smem + S::q + at, a.dq, b, h, i0 + r, a.m, x, dq[sl][x][2 * half] * a.scale,
+                   dq[sl][x][2 * half + 1] * a.scale);
+        if constexpr (Apart)
+          put<Parts>(smem + other + at, a.dp, b, h, i0 + r, a.m, x, dp[sl][x][2 * half] * a.scale,
+                     dp[sl][x][2 * half + 1] * a.scale);
+      }
     }
-  }
   if (Parts > 1) return;
   __syncwarp();
 #pragma unroll 1
-  for (int c = lane; c < 16 * (D / 8); c += 32) {
-    const int r = warp * 16 + c / (D / 8), x = c % (D / 8);
+  for (int c = lane; c < 16 * Slabs * (D / 8); c += 32) {
+    const int r = warp * 16 * Slabs + c / (D / 8), x = c % (D / 8);
     if (i0 + r >= a.m || x >= a.dq.chunks) continue;
     const uint32_t at = Rows<D>::at(r, x);
     *reinterpret_cast<uint4*>(a.dq.at(b, h, i0 + r) + x * 8) =
@@ -297,38 +310,36 @@ __global__ void __launch_bounds__(Warps * 32, 1)
   }
 }
 
-template <int D, int Parts, int BK, int Warps, bool Table, bool Apart, bool Keep, bool Drop>
+template <int D, int Parts, int BK, int Slabs, int Warps, Keep kept, bool Drop, Positions Of>
 void launch_queries(const AttentionArgs& a, int device) {
-  using S = QueriesShape<D, Parts, BK, Warps, Table, Apart>;
+  using S = QueriesShape<D, Parts, BK, Slabs, Warps, Of>;
   launch_with_shared("attention", device,
-                     attention_queries<D, Parts, BK, Warps, Table, Apart, Keep, Drop>,
+                     attention_queries<D, Parts, BK, Slabs, Warps, kept, Drop, Of>,
                      dim3(unsigned(a.batch * a.heads), unsigned(ceil_div(a.m, S::BQ))),
                      dim3(Warps * 32), S::bytes, a);
-}
-
-template <int D, int Parts, int BK, int Warps, bool Keep, bool Drop>
-void choose_queries(const AttentionArgs& a, int device) {
-  if (!a.table.data)
-    launch_queries<D, Parts, BK, Warps, false, false, Keep, Drop>(a, device);
-  else if (a.p.data == a.q.data)
-    launch_queries<D, Parts, BK, Warps, true, false, Keep, Drop>(a, device);
-  else
-    launch_queries<D, Parts, BK, Warps, true, true, Keep, Drop>(a, device);
 }
 
 }  // namespace
 
 void launch_attention_queries(const AttentionArgs& a, int d, int device) {
-  if (a.parts > 1)
-    choose_queries<64, 3, 32, 4, false, true>(a, device);
-  else if (d <= 32)
-    choose_queries<32, 1, 64, 8, true, true>(a, device);
-  else if (d <= 64 && a.drop_below > 0)
-    choose_queries<64, 1, 64, 8, false, true>(a, device);
-  else if (d <= 64)
-    choose_queries<64, 1, 64, 8, true, false>(a, device);
-  else
-    choose_queries<128, 1, 32, 8, false, true>(a, device);
+  with_positions(a, [&]<Positions Of>(At<Of>) {
+    if (a.parts > 1) {
+      launch_queries<64, 3, 32, 1, 4, Keep::none, true, Of>(a, device);
+    } else if (d <= 32) {
+      launch_queries<32, 1, 64, 1, 8, Keep::all, true, Of>(a, device);
+    } else if (d <= 64 && a.drop_below > 0) {
+      launch_queries<64, 1, 64, 1, 8, Keep::none, true, Of>(a, device);
+    } else if (d <= 64) {
+      if constexpr (Of == Positions::none)
+        launch_queries<64, 1, 32, 2, 4, Keep::all, false, Of>(a, device);
+      else if constexpr (Of == Positions::shared)
+        launch_queries<64, 1, 32, 2, 4, Keep::q, false, Of>(a, device);
+      else
+        launch_queries<64, 1, 64, 1, 8, Keep::all, false, Of>(a, device);
+    } else {
+      launch_queries<128, 1, 32, 1, 8, Keep::none, true, Of>(a, device);
+    }
+  });
 }
 
 }  // namespace stretto::cuda

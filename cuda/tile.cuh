@@ -21,11 +21,19 @@ struct Rows {
   __device__ static uint32_t at(int row, int chunk) {
     return row * pitch + ((chunk ^ swizzle(row)) << 4);
   }
-  /// What a lane adds for eight rows and four chunks (xor x << 6 for the next four) ...
-  __device__ static uint32_t eight(int lane) { return at(lane % 8, lane / 8); }
-  /// ... and for sixteen rows and two chunks (xor x << 5 for the next two).
+  /// What a lane adds for sixteen rows and two chunks (xor x << 5 for the next two), as a left
+  /// operand or, transposed, a right one has them ...
   __device__ static uint32_t sixteen(int lane) { return at(lane % 16, lane / 16); }
+  /// ... and as a right one whose columns are the rows.
+  __device__ static uint32_t turned(int lane) { return at(turned_row(lane), lane / 8 % 2); }
+  __device__ static int turned_row(int lane) { return lane % 8 + lane / 16 * 8; }
 };
+
+/// x; what is made of it is not kept over a loop, where registers are few.
+__device__ inline int fresh(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 
 /// Rows in global memory, of which `chunks` · 8 numbers are there; 16-byte aligned. Numbers of f32
 /// are three of bf16, which add up to them and lie `part` apart.
@@ -35,60 +43,40 @@ struct Source {
   int chunks;
 };
 
-/// Begins to copy rows first … first + rows − 1 to the area, part after part; those not in 0 …
-/// limit − 1 are zeros.
-template <int D, int Threads, int Parts = 1>
-__device__ inline void load_rows(uint32_t area, const Source& from, int first, int rows,
-                                 int limit) {
-  constexpr int chunks = D / 8;
-#pragma unroll 1
-  for (int c = threadIdx.x; c < rows * chunks; c += Threads) {
-    const int r = c / chunks, x = c % chunks, row = first + r;
-    const bool there = row >= 0 && row < limit && x < from.chunks;
-    const BFloat16* const data = from.data + (there ? row * from.row + x * 8 : 0);
+/// Begins to copy rows first … first + Count − 1 to places `to` … of an area of Area rows, a power
+/// of two, around its end if need be, part after part; those not in 0 … limit − 1 are zeros.
+template <int D, int Threads, int Count, int Parts = 1, int Area = Count>
+__device__ inline void load_rows(uint32_t area, const Source& from, int first, int limit,
+                                 int to = 0) {
+  constexpr int chunks = D / 8, each = Threads / chunks, times = (Count + each - 1) / each;
+  constexpr int unrolled = times <= 4 ? times : 1;
+  static_assert(each % 8 == 0 && (Area & (Area - 1)) == 0);
+  const int x = threadIdx.x % chunks;
+  int r = threadIdx.x / chunks;
+  const uint32_t rows = x < from.chunks ? limit : 0, chunk = (x ^ Rows<D>::swizzle(to + r)) << 4;
+  const BFloat16* data = from.data + (int64_t(first + r) * from.row + x * 8);
+#pragma unroll unrolled
+  for (int i = 0; i < times; ++i) {
+    if (Count % each == 0 || r < Count) {
+      const uint32_t place = area + ((to + r) & (Area - 1)) * Rows<D>::pitch + chunk;
+      const bool there = uint32_t(first + r) < rows;
 #pragma unroll
-    for (int i = 0; i < Parts; ++i)
-      ptx::copy16(area + i * rows * Rows<D>::pitch + Rows<D>::at(r, x), data + i * from.part,
-                  there);
+      for (int part = 0; part < Parts; ++part)
+        ptx::copy16(place + part * Area * Rows<D>::pitch, data + part * from.part, there);
+    }
+    r += each;
+    data += each * from.row;
   }
 }
 
-/// The same into a ring: row r lies at r mod Ring and is row r + offset of the source.
-template <int D, int Ring, int Threads, int Parts = 1>
-__device__ inline void load_ring(uint32_t area, const Source& from, int first, int rows, int offset,
-                                 int limit) {
-  constexpr int chunks = D / 8;
+/// The same with numbers.
+template <int Threads, int Count, int Area = Count>
+__device__ inline void load_line(uint32_t area, const float* from, int first, int limit,
+                                 int to = 0) {
 #pragma unroll 1
-  for (int c = threadIdx.x; c < rows * chunks; c += Threads) {
-    const int r = first + c / chunks, x = c % chunks, row = r + offset;
-    const bool there = row >= 0 && row < limit && x < from.chunks;
-    const BFloat16* const data = from.data + (there ? row * from.row + x * 8 : 0);
-#pragma unroll
-    for (int i = 0; i < Parts; ++i)
-      ptx::copy16(area + i * Ring * Rows<D>::pitch + Rows<D>::at(r & (Ring - 1), x),
-                  data + i * from.part, there);
-  }
-}
-
-/// The same with numbers: `count` of them from `first` on, those beyond `limit` as zeros.
-template <int Threads>
-__device__ inline void load_line(uint32_t area, const float* from, int first, int count,
-                                 int limit) {
-#pragma unroll 1
-  for (int c = threadIdx.x; c < count; c += Threads) {
-    const bool there = first + c >= 0 && first + c < limit;
-    ptx::copy4(area + 4 * c, from + (there ? first + c : 0), there);
-  }
-}
-template <int Ring, int Threads>
-__device__ inline void load_line_ring(uint32_t area, const float* from, int first, int count,
-                                      int offset, int limit) {
-#pragma unroll 1
-  for (int c = threadIdx.x; c < count; c += Threads) {
-    const int at = first + c + offset;
-    const bool there = at >= 0 && at < limit;
-    ptx::copy4(area + 4 * ((first + c) & (Ring - 1)), from + (there ? at : 0), there);
-  }
+  for (int c = threadIdx.x; c < Count; c += Threads)
+    ptx::copy4(area + 4 * ((to + c) & (Area - 1)), from + (first + c),
+               uint32_t(first + c) < uint32_t(limit));
 }
 constexpr int ring_of(int rows) {
   return rows <= 64 ? 64 : rows <= 128 ? 128 : rows <= 256 ? 256 : 512;
@@ -140,6 +128,45 @@ __device__ inline void pack(Fragment<Parts>& a, const float (&x)[4], const float
     for (int r = 0; r < 4; ++r) a.r[i][r] = pack_pair(rest[2 * r], rest[2 * r + 1]);
 }
 
+/// d += left · rightᵀ for Slabs · 16 rows of a left operand and Tiles · 8 rows of an area of Count
+/// at `right`, where the lane adds turned(lane); left(slab, x): its columns 16 x ….
+template <int D, int Count, int Parts, int Slabs, int Tiles, class Left>
+__device__ inline void multiply_turned(float (&d)[Slabs][Tiles][4], const Left& left,
+                                       uint32_t right) {
+#pragma unroll
+  for (int x = 0; x < D / 16; ++x) {
+    Fragment<Parts> l[Slabs];
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl) l[sl] = left(sl, x);
+#pragma unroll
+    for (int n = 0; n < Tiles; n += 2) {
+      Fragment<Parts> f;
+      load(f, (right + n * 8 * Rows<D>::pitch) ^ (x << 5), Count * Rows<D>::pitch);
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl) {
+        multiply(d[sl][n], l[sl], f, 0);
+        multiply(d[sl][n + 1], l[sl], f, 1);
+      }
+    }
+  }
+}
+/// d += left · right for Slabs · 16 rows of 16 columns and 16 rows of an area of Count at `right`,
+/// where the lane adds sixteen(lane).
+template <int D, int Count, int Parts, int Slabs>
+__device__ inline void multiply(float (&d)[Slabs][D / 8][4], const Fragment<Parts> (&left)[Slabs],
+                                uint32_t right) {
+#pragma unroll
+  for (int n = 0; n < D / 16; ++n) {
+    Fragment<Parts> f;
+    load_trans(f, right ^ (n << 5), Count * Rows<D>::pitch);
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl) {
+      multiply(d[sl][2 * n], left[sl], f, 0);
+      multiply(d[sl][2 * n + 1], left[sl], f, 1);
+    }
+  }
+}
+
 /// Zeroes those of its numbers whose bit is not set: two in each register, then the next.
 template <int Parts>
 __device__ inline void keep_pairs(Fragment<Parts>& a, uint32_t bits) {
@@ -151,7 +178,8 @@ __device__ inline void keep_pairs(Fragment<Parts>& a, uint32_t bits) {
   }
 }
 
-/// From strips to scores and back, for 16 queries × 8 keys.
+/// From strips to scores and back, for 16 queries × 8 keys. In tiles of strips the rows that move
+/// by an odd number have neighbours exchanged.
 struct Shear {
   int from0, from1, back0, back1;
   bool odd, wrap0, wrap1, over0, over1;
@@ -168,33 +196,105 @@ struct Shear {
     over0 = t + pairs + odd >= 4;
     over1 = t + pairs >= 4;
   }
+  __device__ void exchange(float& x, float& y) const {
+    const float first = odd ? y : x;
+    y = odd ? x : y;
+    x = first;
+  }
   /// Scores of a tile of keys from three neighbouring tiles of the strip.
   __device__ void scores(float (&s)[4], const float (&w0)[4], const float (&w1)[4],
                          const float (&w2)[4]) const {
-    const float a0 = odd ? (wrap0 ? w2[1] : w1[1]) : (wrap0 ? w2[0] : w1[0]);
-    const float a1 = odd ? (wrap1 ? w2[0] : w1[0]) : (wrap1 ? w2[1] : w1[1]);
-    const float b0 = odd ? (wrap0 ? w1[3] : w0[3]) : (wrap0 ? w1[2] : w0[2]);
-    const float b1 = odd ? (wrap1 ? w1[2] : w0[2]) : (wrap1 ? w1[3] : w0[3]);
-    s[0] = lane_of(a0, from0);
-    s[1] = lane_of(a1, from1);
-    s[2] = lane_of(b0, from0);
-    s[3] = lane_of(b1, from1);
-  }
-  /// A tile of the strip from three neighbouring tiles of keys, the last at its own place.
-  __device__ void strip(float (&w)[4], const float (&d0)[4], const float (&d1)[4],
-                        const float (&d2)[4]) const {
-    const float a0 = odd ? (over0 ? d0[1] : d1[1]) : (over0 ? d0[0] : d1[0]);
-    const float a1 = odd ? (over1 ? d0[0] : d1[0]) : (over1 ? d0[1] : d1[1]);
-    const float b0 = odd ? (over0 ? d1[3] : d2[3]) : (over0 ? d1[2] : d2[2]);
-    const float b1 = odd ? (over1 ? d1[2] : d2[2]) : (over1 ? d1[3] : d2[3]);
-    w[0] = lane_of(a0, back0);
-    w[1] = lane_of(a1, back1);
-    w[2] = lane_of(b0, back0);
-    w[3] = lane_of(b1, back1);
+    s[0] = lane_of(wrap0 ? w2[0] : w1[0], from0);
+    s[1] = lane_of(wrap1 ? w2[1] : w1[1], from1);
+    s[2] = lane_of(wrap0 ? w1[2] : w0[2], from0);
+    s[3] = lane_of(wrap1 ? w1[3] : w0[3], from1);
   }
 };
 
-/// The same for tiles turned over, [16 Slabs + 16, 8]: column c moves up by `first` + `step` · c
+/// The way back, of numbers in bf16: what tiles of 16 queries leave to the next ones.
+template <int Parts>
+struct Back {
+  uint32_t upper[Parts] = {};     // rows 0 … 7 of the last tile
+  uint32_t pairs[Parts][2] = {};  // these of the tile before and rows 8 … 15 of the last one
+
+  /// Two tiles of the strip, the last of which begins where the two tiles do, all as left
+  /// operands. Rows g and g + 8 move alike, a tile apart: together in one register.
+  __device__ void strip(Fragment<Parts>& to, const Fragment<Parts>& next, const Shear& shear) {
+    const uint32_t first = shear.odd ? 0x7632 : 0x5410, second = shear.odd ? 0x5410 : 0x7632;
+#pragma unroll
+    for (int i = 0; i < Parts; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t lower = next.r[i][2 * half + 1];
+        const uint32_t z0 = __byte_perm(upper[i], lower, first),
+                       z1 = __byte_perm(upper[i], lower, second);
+        const uint32_t x = __shfl_sync(~0u, shear.over0 ? pairs[i][0] : z0, shear.back0),
+                       y = __shfl_sync(~0u, shear.over1 ? pairs[i][1] : z1, shear.back1);
+        to.r[i][2 * half] = __byte_perm(x, y, 0x5410);
+        to.r[i][2 * half + 1] = __byte_perm(x, y, 0x7632);
+        upper[i] = next.r[i][2 * half];
+        pairs[i][0] = z0;
+        pairs[i][1] = z1;
+      }
+  }
+};
+
+/// Count tiles of the strips of slabs from `from` on, of slab s at `place` + 2 s: products of
+/// left(slab, x), columns 16 x … of the queries' rows, with rows `lag` … of a ring, plus the bias
+/// of the lag where biased, which lies in a ring too. turn: what the lane's chunk is in its row.
+template <int D, int Ring, int Count, int Parts, int Slabs, int Tiles, class Left>
+__device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from,
+                                    const Left& left, uint32_t ring, uint32_t turn, int lag,
+                                    const float* bias, bool biased, const Shear& shear) {
+  constexpr int P = Rows<D>::pitch;
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int o = 0; o < Count; ++o) {
+    float b0 = 0, b1 = 0;
+    if (biased) {
+      b0 = bias[(lag + 8 * o + 2 * (lane % 4)) & (Ring - 1)];
+      b1 = bias[(lag + 8 * o + 2 * (lane % 4) + 1) & (Ring - 1)];
+    }
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl) {
+      if (sl < from) continue;
+      float(&d)[4] = w[sl][place + o + 2 * sl];
+      d[0] = d[2] = b0;
+      d[1] = d[3] = b1;
+    }
+  }
+#pragma unroll
+  for (int x = 0; x < D / 16; ++x) {
+    Fragment<Parts> l[Slabs];
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl)
+      if (sl >= from) l[sl] = left(sl, x);
+#pragma unroll
+    for (int o = 0; o < Count; o += 2) {
+      Fragment<Parts> f;
+      load(f,
+           ring + ((lag + 8 * o + Rows<D>::turned_row(lane)) & (Ring - 1)) * P + (turn ^ (x << 5)),
+           Ring * P);
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl) {
+        if (sl < from) continue;
+        multiply(w[sl][place + o + 2 * sl], l[sl], f, 0);
+        multiply(w[sl][place + o + 1 + 2 * sl], l[sl], f, 1);
+      }
+    }
+  }
+#pragma unroll
+  for (int o = 0; o < Count; ++o)
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl) {
+      if (sl < from) continue;
+      float(&d)[4] = w[sl][place + o + 2 * sl];
+      shear.exchange(d[0], d[1]);
+      shear.exchange(d[2], d[3]);
+    }
+}
+
+/// For tiles turned over, [16 Slabs + 16, 8]: column c moves up by `first` + `step` · c
 /// rows, 0 … 7.
 struct RowShear {
   int from0, from1;
@@ -207,7 +307,7 @@ struct RowShear {
     next0 = g < up0;
     next1 = g < up1;
   }
-  /// Octet o of the result from octets o + skip and o + skip + 1 of the strip.
+  /// An octet of the result from octets j and j + 1 of the strip.
   template <int Tiles>
   __device__ void octet(float& d0, float& d1, const float (&w)[Tiles][4], int j) const {
     const int c0 = 2 * (j & 1), c1 = 2 * ((j + 1) & 1);
@@ -216,5 +316,70 @@ struct RowShear {
     d1 = lane_of(next1 ? w1[c1 + 1] : w0[c0 + 1], from1);
   }
 };
+
+/// use(number, slab, tile, element) for products of rows `row` … of a ring with the 8 Tiles rows at
+/// `right`, where the lane adds turned(lane), and Count are, sheared so that 16 Slabs rows are
+/// left. Tiles 2 y and 2 y + 1 begin at octet 2 y of the ring's rows or, down, at Tiles − 2 − 2 y;
+/// sums of octet o begin as first(o). also(x, y, f): for what else columns 16 x … of tiles 2 y and
+/// 2 y + 1 serve. Together: tiles for which rows are loaded once.
+template <int D, int Ring, int Count, int Parts, int Slabs, int Tiles, bool Down, class First,
+          class Also, class Use>
+__device__ inline void turned_strip(uint32_t ring, int row, uint32_t right, const RowShear& shear,
+                                    const First& first, const Also& also, const Use& use) {
+  constexpr int P = Rows<D>::pitch, Together = Parts > 1 ? 2 : Tiles;
+  constexpr int unrolled = Parts > 1 ? 1 : D / 16;
+  const int lane = threadIdx.x % 32;
+  row += lane % 16;
+  const uint32_t turn = ((lane / 16) ^ Rows<D>::swizzle(row)) << 4;
+#pragma unroll
+  for (int n0 = 0; n0 < Tiles; n0 += Together) {
+    constexpr int octets = Together + 2 * Slabs;
+    const int octet0 = Down ? Tiles - n0 - Together : n0;
+    // The place of octet o, of these, among those of tile n.
+    const auto place = [](int o, int n) {
+      return o - (Down ? Together - 2 - n / 2 * 2 : n / 2 * 2);
+    };
+    float w[Together][Slabs + 1][4];
+#pragma unroll
+    for (int o = 0; o < octets; ++o) {
+      const float x = first(octet0 + o);
+#pragma unroll
+      for (int n = 0; n < Together; ++n) {
+        const int at = place(o, n);
+        if (at >= 0 && at < 2 * Slabs + 2)
+          w[n][at / 2][at % 2 * 2] = w[n][at / 2][at % 2 * 2 + 1] = x;
+      }
+    }
+#pragma unroll unrolled
+    for (int x = 0; x < D / 16; ++x) {
+      Fragment<Parts> f[Together / 2];
+#pragma unroll
+      for (int y = 0; y < Together / 2; ++y) {
+        load(f[y], (right + (n0 / 2 + y) * 16 * P) ^ (x << 5), Count * P);
+        also(x, n0 / 2 + y, f[y]);
+      }
+#pragma unroll
+      for (int o = 0; o < octets; o += 2) {
+        Fragment<Parts> left;
+        load(left, ring + ((row + 8 * (octet0 + o)) & (Ring - 1)) * P + (turn ^ (x << 5)),
+             Ring * P);
+#pragma unroll
+        for (int n = 0; n < Together; ++n) {
+          const int at = place(o, n);
+          if (at >= 0 && at < 2 * Slabs + 2) multiply(w[n][at / 2], left, f[n / 2], n % 2);
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Together; ++n)
+#pragma unroll
+      for (int o = 0; o < 2 * Slabs; ++o) {
+        float d0, d1;
+        shear.octet(d0, d1, w[n], Down ? o + 1 - n % 2 : o + n % 2);
+        use(d0, o / 2, n0 + n, 2 * (o % 2));
+        use(d1, o / 2, n0 + n, 2 * (o % 2) + 1);
+      }
+  }
+}
 
 }  // namespace stretto::cuda::tile
