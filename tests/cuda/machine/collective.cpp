@@ -252,7 +252,10 @@ void copy_async(const Instruction& i, Warp& w, u32 mask) {
   Access source{};
   if (reads) {
     source = resolve(reading, w, Space::global, from, reads, i.bytes);
+    Counters& counters = w.block->counters;
+    const u64 before = counters.load.sectors;
     check_read(reading, w, source);
+    counters.copied_sectors += counters.load.sectors - before;
   }
   const Access target =
       resolve(i, w, to[__builtin_ctz(mask)] < shared_window ? Space::shared : Space::generic, to,

@@ -30,10 +30,11 @@ std::string counters_text() {
   std::string text = "kernel\tlaunches\tblocks\tregisters\tthreads\tshared_bytes";
   auto cell = [&](const std::string& s) { text += '\t' + s; };
   for (const char* pipe : names) cell(pipe);
-  for (const char* column : {"diverged", "barriers", "warp_syncs", "load_requests", "load_bytes",
-                             "load_sectors", "load_missed", "load_unique", "store_requests",
-                             "store_bytes", "store_sectors", "store_unique", "shared_requests",
-                             "wavefronts", "wavefronts_ideal", "local", "atomics", "us"})
+  for (const char* column :
+       {"diverged", "barriers", "warp_syncs", "load_requests", "load_bytes", "load_sectors",
+        "load_missed", "copied_sectors", "load_unique", "store_requests", "store_bytes",
+        "store_sectors", "store_unique", "shared_requests", "wavefronts", "wavefronts_ideal",
+        "local", "atomics", "us"})
     cell(column);
   for (const auto& [kernel, c] : counters()) {
     text += '\n' + kernel;
@@ -45,9 +46,9 @@ std::string counters_text() {
     for (u64 count : c.instructions) cell(std::to_string(count));
     for (u64 x :
          {c.diverged, c.barriers, c.warp_synchronisations, c.load.requests, c.load.bytes,
-          c.load.sectors, c.load_missed, c.load.unique_bytes, c.store.requests, c.store.bytes,
-          c.store.sectors, c.store.unique_bytes, c.shared_requests, c.shared_wavefronts,
-          c.shared_ideal, c.local_requests, c.atomics, u64(c.microseconds)})
+          c.load.sectors, c.load_missed, c.copied_sectors, c.load.unique_bytes, c.store.requests,
+          c.store.bytes, c.store.sectors, c.store.unique_bytes, c.shared_requests,
+          c.shared_wavefronts, c.shared_ideal, c.local_requests, c.atomics, u64(c.microseconds)})
       cell(std::to_string(x));
   }
   for (const auto& [type, p] : products()) {

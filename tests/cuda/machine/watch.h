@@ -91,7 +91,8 @@ struct Counters {
   struct Global {
     u64 requests = 0, bytes = 0, sectors = 0, unique_bytes = 0;
   } load, store;
-  u64 load_missed = 0;  // sectors that the first cache did not have (cache.h)
+  u64 load_missed = 0;     // sectors that the first cache did not have (cache.h)
+  u64 copied_sectors = 0;  // of those loaded: by cp.async, on their way to shared memory
   u64 shared_requests = 0, shared_wavefronts = 0, shared_ideal = 0;
   u64 local_requests = 0, atomics = 0;
   double microseconds = 0;  // of the machine itself
