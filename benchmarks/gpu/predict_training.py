@@ -4,13 +4,12 @@
     benchmarks/gpu/predict_training.py BUILD [CASE...] > benchmarks/results/cuda-training-predicted-DATE.md
 
 CASEs: piano, piano-sine, piano-conv, groove, listops; in f32 and bf16, or with ":f32", ":bf16" in one of
-them. Each is trained on the machine of
-tests/cuda/machine at its own width and batch, for one step and for two, with one layer and two, on two
-short lengths. What the second step does is then a + b layers + c tokens + d layers tokens, for
-every counter of every kernel, for products and for memory; at the published depth and length
-predict.py makes times of it. Products of matrices are not kernels of the machine: rates that cuBLAS
-reaches on an H100 are assumed, below. Nobody has held this against hardware. Takes about an hour
-of one core for all.
+them. Each is trained on the machine of tests/cuda/machine at its own width, for one step and for two, with
+one layer and two, in three short shapes of a batch. What the second step does is then a + b (tokens) +
+c (length), and that much more for every layer, for every counter of every kernel, for products and for
+memory; at the published depth, length and batch predict.py makes times of it. Products of matrices are
+not kernels of the machine: rates that cuBLAS reaches on an H100 are assumed, below. Nobody has held this
+against hardware. A case takes ten minutes of one core.
 """
 import csv
 import os
@@ -25,17 +24,17 @@ RATE = {"f64": 30e12, "f32": 25e12, "bf16": 300e12}  # multiply-adds a second
 FACTOR = 1.3  # what such models were off by
 OF_A_BLOCK = ("registers", "threads", "shared_bytes")
 
-PIANO = "train_music --preset published --batch 4 --validation-windows 1 --eval-windows 1 --eval-length 16 --generate 0"
+PIANO = "train_music --preset published --validation-windows 1 --eval-windows 1 --eval-length 16 --generate 0"
 CASES = {  # command, option of the length, batch, published length, layers and steps
     "piano": (f"{PIANO} --position sinusoid", "--length", 4, 2048, 24, 62_880),
     "piano-sine": (f"{PIANO} --position sine", "--length", 4, 2048, 24, 55_020),
     "piano-conv": (f"{PIANO} --position conv", "--length", 4, 2048, 24, 55_020),
     "groove": ("groove --published-model --published-eos --attention performer-hyperbolic --position sine --sines 8"
-               " --d-model 512 --heads 8 --d-hidden 2048 --batch 10 --continuations 0", "--length", 10, 512, 24, 13_272),
-    "listops": ("lra --expressions 60 --held-out-expressions 10 --min-expression 8 --max-expression 24 --batch 4"
+               " --d-model 512 --heads 8 --d-hidden 2048 --continuations 0", "--length", 10, 512, 24, 13_272),
+    "listops": ("lra --expressions 60 --held-out-expressions 2 --min-expression 8 --max-expression 24"
                 " --attention performer --position sine", "--max-length", 32, 2000, 6, 10_000),
 }
-LENGTHS = (64, 128)
+SHAPES = ((4, 64), (8, 64), (4, 128))  # sequences, length: chunks are of 64, tiles of SPE have 4 sequences
 
 
 def counted(build, words, folder):
@@ -69,11 +68,14 @@ def second_step(build, words, folder):
     return step
 
 
-def extended(corners, layers, length):
-    """From {(layers, length): counters} of one and two layers, two lengths, to those asked for."""
-    right, down = layers - 1, (length - LENGTHS[0]) / (LENGTHS[1] - LENGTHS[0])
-    weight = {(1, 0): (1 - right) * (1 - down), (2, 0): right * (1 - down), (1, 1): (1 - right) * down,
-              (2, 1): right * down}
+def extended(corners, layers, batch, length):
+    """From {(layers, shape): counters} of one and two layers and three shapes, to those asked for."""
+    short, long = SHAPES[0][1], SHAPES[2][1]
+    unit = short * SHAPES[0][0]  # tokens by which the second shape has more than the first, and the third too
+    by_length = (length - short) / (long - short)
+    by_tokens = (batch * length - unit) / unit - by_length
+    of_shape = (1 - by_tokens - by_length, by_tokens, by_length)
+    weight = {(l, i): of_shape[i] * (2 - layers if l == 1 else layers - 1) for l in (1, 2) for i in range(3)}
     result = {}
     for kernel in set().union(*corners.values()):
         columns = set().union(*(c.get(kernel, {}) for c in corners.values()))
@@ -119,12 +121,12 @@ def main():
             corners = {}
             with tempfile.TemporaryDirectory() as folder:
                 for l in (1, 2):
-                    for at, short in enumerate(LENGTHS):
-                        words = [*command.split(), "--layers", str(l), option, str(short), "--device", "cuda", "--dtype",
-                                 dtype, "--evaluate-every", "1000", "--save-every", "1000"]
+                    for at, (sequences, short) in enumerate(SHAPES):
+                        words = [*command.split(), "--layers", str(l), option, str(short), "--batch", str(sequences),
+                                 "--device", "cuda", "--dtype", dtype, "--evaluate-every", "1000", "--save-every",
+                                 "1000"]
                         corners[l, at] = second_step(build, words, pathlib.Path(folder))
-            machine_batch = int(command.split("--batch ")[1].split()[0])
-            counters = extended(corners, layers, length * batch / machine_batch)
+            counters = extended(corners, layers, batch, length)
             kernels, products, launches, of_kernel = prediction(counters)
             step = FACTOR * (kernels + products)
             memory = counters["memory"]["memory"] / 1e9
