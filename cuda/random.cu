@@ -65,10 +65,11 @@ __global__ void draw(T* out, DrawKey given, uint64_t n, bool packs) {
   }
 }
 
-/// out [n] = x [n], zero where the draw's upper 24 bits are below `below`, else times `scale`
-template <class T>
-__global__ void drop(T* out, const T* x, DrawKey given, uint64_t n, uint32_t below,
-                     compute_t<T> scale, bool packs) {
+/// out [n] = x [n], zero where the draw's upper 24 bits are below `below`, else times `scale`;
+/// and the residual [n]
+template <bool Residual, class T>
+__global__ void drop(T* out, const T* x, const T* residual, DrawKey given, uint64_t n,
+                     uint32_t below, compute_t<T> scale, bool packs) {
   const RandomKey key = key_now(given);
   using C = compute_t<T>;
   constexpr int V = at_once<T>;
@@ -76,19 +77,27 @@ __global__ void drop(T* out, const T* x, DrawKey given, uint64_t n, uint32_t bel
   for (uint64_t group = thread_index(); group * V < n; group += thread_count()) {
     const uint64_t first = group * V;
     const bool whole = packs && first + V <= n;
-    Group<T> y;
-    if (whole) {
-      y = *reinterpret_cast<const Group<T>*>(x + first);
-    } else {
+    const auto load = [&](const T* from) {
+      Group<T> y;
+      if (whole) {
+        y = *reinterpret_cast<const Group<T>*>(from + first);
+      } else {
 #pragma unroll
-      for (int j = 0; j < V; ++j) y.v[j] = x[first + j < n ? first + j : n - 1];
-    }
+        for (int j = 0; j < V; ++j) y.v[j] = from[first + j < n ? first + j : n - 1];
+      }
+      return y;
+    };
+    Group<T> y = load(x), onto;
+    if constexpr (Residual) onto = load(residual);
 #pragma unroll
     for (int b = 0; b < V; b += 4) {
       const Random4 r = philox(key, group * (V / 4) + b / 4);
 #pragma unroll
-      for (int j = 0; j < 4; ++j)
-        y.v[b + j] = cast<T>((r.v[j] >> 8) < below ? C(0) : cast<C>(y.v[b + j]) * scale);
+      for (int j = 0; j < 4; ++j) {
+        C kept = (r.v[j] >> 8) < below ? C(0) : cast<C>(y.v[b + j]) * scale;
+        if constexpr (Residual) kept += cast<C>(onto.v[b + j]);
+        y.v[b + j] = cast<T>(kept);
+      }
     }
     if (whole) {
       *reinterpret_cast<Group<T>*>(out + first) = y;
@@ -133,15 +142,18 @@ void fill_with(const char* name, const Tensor& out, RandomKey key) {
 void fill_uniform(const Tensor& out, RandomKey key) { fill_with<Uniform>("rand", out, key); }
 void fill_normal(const Tensor& out, RandomKey key) { fill_with<Normal>("randn", out, key); }
 
-Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key) {
+Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key,
+               const Tensor& residual) {
   Tensor out = empty_like(x);
   if (x.numel() == 0) return out;
   dispatch_floating(x.dtype(), "dropout", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch("dropout", x.device().index, drop<T>, blocks_for(x.numel(), 4 * threads), threads,
-           out.data<T>(), static_cast<const T*>(x.data<T>()), draw_key(key, x.device().index),
+    const T* const onto = residual.defined() ? residual.data<T>() : nullptr;
+    launch("dropout", x.device().index, onto ? drop<true, T> : drop<false, T>,
+           blocks_for(x.numel(), 4 * threads), threads, out.data<T>(),
+           static_cast<const T*>(x.data<T>()), onto, draw_key(key, x.device().index),
            uint64_t(x.numel()), below, compute_t<T>(scale),
-           aligned(x.raw_data()) && aligned(out.raw_data()));
+           aligned(x.raw_data()) && aligned(out.raw_data()) && (!onto || aligned(onto)));
   });
   return out;
 }

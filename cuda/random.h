@@ -11,8 +11,9 @@ namespace stretto::cuda {
 STRETTO_KERNEL(void fill_uniform(const Tensor& out, RandomKey key));
 STRETTO_KERNEL(void fill_normal(const Tensor& out, RandomKey key));
 /// x · scale, contiguous, with 0 for element i where draw i, its upper 24 bits, is less than
-/// `below`.
-STRETTO_KERNEL(Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key));
+/// `below`; onto the residual, like x, where there is one.
+STRETTO_KERNEL(Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key,
+                              const Tensor& residual = {}));
 /// Whole numbers in [low, low + range), range ≤ 2^32, i64; draws 2i and 2i + 1 make element i.
 STRETTO_KERNEL(Tensor randint(const Shape& shape, int64_t low, uint64_t range, RandomKey key,
                               Device device));

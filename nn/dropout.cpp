@@ -1,6 +1,7 @@
 #include "nn/dropout.h"
 
 #include "ops/dropout.h"
+#include "ops/elementwise.h"
 
 namespace stretto::nn {
 namespace {
@@ -19,6 +20,10 @@ Dropout::Dropout(Module& parent, std::string name, Options o)
 
 Tensor Dropout::operator()(const Tensor& x) const {
   return training() && options.p > 0 ? dropout(x, options.p) : x;
+}
+
+Tensor Dropout::onto(const Tensor& residual, const Tensor& x) const {
+  return training() && options.p > 0 ? dropout_add(x, residual, options.p) : residual + x;
 }
 
 std::string Dropout::label() const { return str("Dropout(", options.p, ")"); }

@@ -18,6 +18,8 @@ class Dropout : public Module {
   Dropout(Module& parent, std::string name, Options options);
 
   Tensor operator()(const Tensor& x) const;
+  /// residual + what operator() makes of x, in one pass.
+  Tensor onto(const Tensor& residual, const Tensor& x) const;
   std::string label() const override;
 
   const Options options;

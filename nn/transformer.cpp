@@ -59,16 +59,18 @@ std::unique_ptr<Norm> EncoderLayer::second_norm() {
 Tensor EncoderLayer::operator()(const Tensor& x, const AttentionMask& visible,
                                 KeyValueCache* cache) const {
   return all_or_nothing(cache, [&](KeyValueCache* after) {
-    const auto attend = [&](const Tensor& t) { return dropout(self_attention(t, visible, after)); };
-    if (options.norm == NormPlace::post) return feed(x, norm1(x + attend(x)), x);
+    const auto attend = [&](const Tensor& t) {
+      return dropout.onto(x, self_attention(t, visible, after));
+    };
+    if (options.norm == NormPlace::post) return feed(x, norm1(attend(x)), x);
     const Tensor normed = norm1(x);
-    return feed(x, x + attend(normed), normed);
+    return feed(x, attend(normed), normed);
   });
 }
 
 Tensor EncoderLayer::feed(const Tensor& x, const Tensor& y, const Tensor& normed) const {
   if (options.residual != Residual::sequential)
-    return y + dropout(feed_forward(norm2 ? (*norm2)(x) : normed));
+    return dropout.onto(y, feed_forward(norm2 ? (*norm2)(x) : normed));
   return residual(y, options.norm, *norm2, dropout,
                   [&](const Tensor& t) { return feed_forward(t); });
 }

@@ -108,8 +108,8 @@ class DecoderLayer : public Module {
 /// One residual branch around f, in the place of the norm that `place` says.
 template <class F>
 Tensor residual(const Tensor& x, NormPlace place, const Norm& norm, const Dropout& dropout, F&& f) {
-  if (place == NormPlace::pre) return x + dropout(f(norm(x)));
-  return norm(x + dropout(f(x)));
+  if (place == NormPlace::pre) return dropout.onto(x, f(norm(x)));
+  return norm(dropout.onto(x, f(x)));
 }
 
 }  // namespace stretto::nn

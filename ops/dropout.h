@@ -12,4 +12,9 @@ namespace stretto {
 Tensor dropout(const Tensor& x, double p);
 Tensor dropout(const Tensor& x, double p, RandomKey key);
 
+/// residual + dropout(x, p, key) in one pass, rounded once: what a residual branch ends with
+/// (Vaswani et al., 2017, §5.4). x and residual have one shape, one dtype and one device.
+Tensor dropout_add(const Tensor& x, const Tensor& residual, double p);
+Tensor dropout_add(const Tensor& x, const Tensor& residual, double p, RandomKey key);
+
 }  // namespace stretto

@@ -1,6 +1,5 @@
 #include "nn/models/transformer_xl_layer.h"
 
-#include "ops/elementwise.h"
 #include "ops/indexing.h"
 
 namespace stretto::nn {
@@ -15,11 +14,11 @@ Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
   auto attend = [&](const Tensor& queries, const Tensor& context) {
     AttentionCall call = self_attention.project(queries, context, visible);
     call.position_rows = position_rows;
-    return dropout(self_attention.attend(std::move(call)));
+    return dropout.onto(x, self_attention.attend(std::move(call)));
   };
-  if (options.norm == NormPlace::post) return feed(x, norm1(x + attend(x, all)), x);
+  if (options.norm == NormPlace::post) return feed(x, norm1(attend(x, all)), x);
   const Tensor context = norm1(all), normed = context.slice(1, m);
-  return feed(x, x + attend(normed, context), normed);
+  return feed(x, attend(normed, context), normed);
 }
 
 std::string TransformerXLLayer::label() const {

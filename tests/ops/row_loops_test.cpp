@@ -183,6 +183,14 @@ TEST_CASE("backward writes over a gradient that nobody else holds, and no other"
        [](const Tensor& x) {
          return dropout(x, 0.3, RandomKey{6, 0});
        }},
+      {"dropout_add",
+       [&](const Tensor& x) {
+         return dropout_add(x, slope, 0.3, RandomKey{6, 0});
+       }},
+      {"dropout_add's residual",
+       [&](const Tensor& x) {
+         return dropout_add(slope, x, 0.3, RandomKey{6, 0});
+       }},
       {"layer_norm", [&](const Tensor& x) { return layer_norm(x, w, w); }},
       {"rms_norm", [](const Tensor& x) { return rms_norm(x); }},
       {"softmax", [](const Tensor& x) { return softmax(x); }},

@@ -65,6 +65,28 @@ Op dropout_op(double p, RandomKey key) {
   return op;
 }
 
+// The same with what it is added to.
+Op dropout_add_op(double p, RandomKey key) {
+  Op op = dropout_op(p, key);
+  const auto dropped = op.reference;
+  op.name = str("dropout_add p = ", p);
+  op.call = [=](const Tensors& x) { return dropout_add(x[0], x[1], p, key); };
+  op.reference = [=](const Arrays& x) {
+    const Array first = dropped({x[0]});
+    return build(first.shape, [&](const Shape& i) { return first.at(i) + x[1].at(i); });
+  };
+  for (Sample& sample : op.samples) sample.push_back(sample[0]);
+  op.large.push_back(op.large[0]);
+  op.errors = {
+      {[] { dropout_add(ones({2}), ones({2}), 1.5); },
+       "[dropout_add] probability 1.5; accepted: 0 to 1"},
+      {[] { dropout_add(ones({2}), ones({3}), 0.5); },
+       "[dropout_add] got f32 [2] and the residual f32 [3]; accepted: f32, f64, bf16, both alike"},
+      {[] { dropout_add(ones({2}), ones({2}, {.dtype = f64}), 0.5); },
+       "[dropout_add] got f32 [2] and the residual f64 [2]; accepted: f32, f64, bf16, both alike"}};
+  return op;
+}
+
 }  // namespace
 
 void add_unary_ops(std::vector<Op>& table) {
@@ -125,6 +147,7 @@ void add_unary_ops(std::vector<Op>& table) {
   table.back().errors = {{[] { clamp(ones({2}), 1, -1); }, "[clamp] low 1 is above high -1"}};
 
   for (double p : {0.0, 0.3, 0.9}) table.push_back(dropout_op(p, {.seed = 5, .stream = 7}));
+  for (double p : {0.3, 0.9}) table.push_back(dropout_add_op(p, {.seed = 5, .stream = 8}));
 }
 
 }  // namespace stretto::testing
