@@ -11,7 +11,7 @@
 #include "ops/indexing.h"
 #include "ops/reduce.h"
 #include "ops/view.h"
-#include "tests/cuda/kernel_cases.h"
+#include "tests/cuda/kernel_counts.h"
 #include "tests/ops/attention/attention_check.h"
 #include "tests/support/gpu.h"
 

@@ -75,6 +75,7 @@ TEST_CASE("tensors may begin anywhere", "[cuda]") {
         check_equal(sort(x).values, sort(there).values);
         const RandomKey key{3, stream};
         check_equal(dropout(x, 0.5, key), dropout(there, 0.5, key));
+        check_equal(dropout_add(x, x, 0.5, key), dropout_add(there, there, 0.5, key));
         cuda::fill_uniform(there, key);
         check_equal(rand(shape, key, {.dtype = t}), there);
         // Of the same numbers the same bits, wherever they lie.

@@ -72,12 +72,17 @@ TEST_CASE("dropout drops the CPU's elements", "[cuda]") {
         CAPTURE(name(t), str(shape), p);
         const Tensor x = noise(shape, 2, t);
         check_equal(dropout(x, p, key), dropout(x.to(gpu), p, key));
+        const Tensor y = noise(shape, 4, t);
+        check_equal(dropout_add(x, y, p, key), dropout_add(x.to(gpu), y.to(gpu), p, key));
       }
     }
     const Tensor x = noise({40, 50}, 3, t);
     check_equal(dropout(x.transpose(0, 1), 0.3, key), dropout(on_gpu(x.transpose(0, 1)), 0.3, key));
     const Tensor flat = x.flatten().slice(0, 1);  // not aligned
     check_equal(dropout(flat, 0.3, key), dropout(on_gpu(flat), 0.3, key));
+    const Tensor whole = x.flatten().slice(0, 0, flat.numel());
+    check_equal(dropout_add(whole, flat, 0.3, key),
+                dropout_add(on_gpu(whole), on_gpu(flat), 0.3, key));
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "core/tensor.h"
 
@@ -21,6 +20,8 @@ struct KernelCase {
   std::function<void()> run;
   double coalesced = 1.05;  // bytes of the sectors that loads touch / bytes that they ask for
   double access = 240;      // bytes of a warp's access at the least, on average: 512 are 16 a lane
+  double warps = 8;         // that a multiprocessor has at a time, at the least
+  int64_t times = 0;        // a batch of 16 of 8 heads has this as often; 0: it grows with the rows
 
   KernelCase& loads(double touched) { return coalesced = touched, *this; }
   KernelCase& accesses(double least) { return access = least, *this; }
@@ -28,18 +29,7 @@ struct KernelCase {
 
 /// f of each, for [rows, 512] and the like of f32 or bf16 on the GPU.
 void each_kernel_case(int64_t rows, DType dtype, const std::function<void(const KernelCase&)>& f);
-
-/// What a kernel did since the last reset: the machine's table, by column.
-struct KernelCounts {
-  std::string kernel;
-  std::vector<std::pair<std::string, double>> columns;
-  double operator[](const std::string& column) const;
-};
-/// Whether the machine is there that counts.
-bool has_counters();
-/// Every kernel that the machine has read: with MACHINE_DECODE=1 all of the binary.
-std::vector<KernelCounts> all_counts();
-/// The counters of a run, kernel by kernel.
-std::vector<KernelCounts> counts_of(const std::function<void()>& run);
+/// f of fused attention's kernels on one causal head of 2048 queries and keys, 64 dimensions.
+void each_long_attention(DType dtype, const std::function<void(const KernelCase&)>& f);
 
 }  // namespace stretto::testing

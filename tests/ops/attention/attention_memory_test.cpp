@@ -111,10 +111,12 @@ TEST_CASE("attention memory: local blocks need strips of two blocks only") {
   const int threads = num_threads();
   set_num_threads(1);
   if (on_gpu()) {  // there are no strips: what follows is that none is long
-    const AttentionSetup s{
-        .batch = 1, .heads = 1, .queries = 2048, .d = 8, .block = 64, .table = 128};
-    for (const DType dtype : {bf16, f32})
-      CHECK(peak(s, Form::fused, dtype) <= gpu_bytes_of(s, dtype) + 4096);
+    for (const int64_t n : {2048, 16384}) {
+      const AttentionSetup s{
+          .batch = 1, .heads = 1, .queries = n, .d = 8, .block = 64, .table = 128};
+      for (const DType dtype : {bf16, f32})
+        CHECK(peak(s, Form::fused, dtype) <= gpu_bytes_of(s, dtype) + 4096);
+    }
     set_num_threads(threads);
     return;
   }

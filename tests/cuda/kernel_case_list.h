@@ -1,0 +1,56 @@
+// The families of kernel_cases.h, and what their cases are made of.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/attention.h"
+#include "ops/create.h"
+#include "tests/cuda/kernel_cases.h"
+#include "tests/support/gpu.h"
+
+namespace stretto::testing {
+
+constexpr double straight = 1.05, transposing = 1.2;
+constexpr double processors = 132;  // each fetches what rows share
+constexpr double alone = 32;        // a number that a row writes by itself costs a sector
+
+struct KernelCaseList {
+  const int64_t rows;
+  DType dtype;
+  double item = double(item_size(dtype));
+  std::vector<KernelCase> all;
+  uint64_t stream = 9000;
+
+  Tensor noise(const Shape& shape) {
+    return randn(shape, RandomKey{17, ++stream}, {.dtype = dtype, .device = gpu});
+  }
+  Tensor wide(const Shape& shape) { return empty(shape, {.dtype = f32, .device = gpu}); }
+  /// `items` of the dtype and `bytes` besides.
+  KernelCase& add(const std::string& name, double items, double bytes, double budget,
+                  std::function<void()> run) {
+    all.push_back({name, items * item + bytes, budget, std::move(run)});
+    return all.back();
+  }
+  /// A number for each lane; how many bytes that makes for a warp.
+  double lanes() const { return 32 * std::min(item, 4.0) * 0.9; }
+
+  void elementwise();
+  void copies();
+  void reductions();
+  void norms();
+  void losses();
+  void indices();
+  void created();
+  void optimisers();
+  void transforms();
+  void positions();
+  void noise_codes();
+  void linear_attentions();
+  void attentions();
+  void attention(const std::string& name, const cuda::AttentionCall& call, double forward,
+                 double backward);
+  void decoding();
+  void published_attentions();
+};
+
+}  // namespace stretto::testing

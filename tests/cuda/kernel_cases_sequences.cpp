@@ -1,0 +1,222 @@
+// Kernels that mix positions: transforms, positional codes, attention.
+#include "cuda/attention.h"
+#include "cuda/attention_decode.h"
+#include "cuda/elu_features.h"
+#include "cuda/fft.h"
+#include "cuda/linear_attention.h"
+#include "cuda/random_features.h"
+#include "cuda/skew.h"
+#include "cuda/spe_conv.h"
+#include "cuda/spe_sine.h"
+#include "ops/elementwise.h"
+#include "ops/fft/fft_conv.h"
+#include "ops/spe/spe.h"
+#include "tests/cuda/kernel_case_list.h"
+
+namespace stretto::testing {
+
+void KernelCaseList::transforms() {
+  const int64_t heads = rows / 128;
+  const double n = double(heads) * 256 * 256;
+  // What 32 lanes read begins anywhere: a sector more, which their neighbours find in the cache.
+  const double shifted = 1 + 1 / item;
+  const Tensor x = noise({heads, 256, 511}), y = noise({heads, 256, 256});
+  add("skew", 2 * n, 0, straight, [=] { cuda::skew(x, 256); }).loads(shifted).accesses(lanes());
+  add("unskew", n + n * 511 / 256, 0, straight, [=] { cuda::unskew(y, 511); })
+      .loads(shifted)
+      .accesses(lanes());
+  if (dtype != f32) return;
+  for (const int64_t length : {int64_t(512), int64_t(2048), int64_t(8192)}) {
+    const int64_t height = rows * 512 / length;
+    const double values = double(rows) * 512;
+    const std::string of = " of " + std::to_string(length);
+    const Tensor z = noise({height, length, 2}), to = empty_like(z), real = noise({height, length}),
+                 bins = noise({height, length / 2 + 1, 2});
+    // Unit roots are made, and read at strides by each multiprocessor that has rows.
+    const double roots = 8 * double(length) * (1 + std::min(processors, double(height)));
+    constexpr double at_strides = 1.3;
+    add("fft" + of, 4 * values, roots, straight, [=] { cuda::fft_complex(z, to, false, 1); })
+        .loads(at_strides)
+        .accesses(220);
+    // A block reads tables of factors and a filter.
+    const int64_t filters = std::max<int64_t>(1, height / 64);
+    const Tensor many = noise({height / filters, filters, length}), few = noise({filters, length});
+    add("convolution" + of, 2 * values,
+        22 * double(length) * std::min(4 * processors, double(height)), straight,
+        [=] { fft_conv(many, few, {.form = ConvForm::fft}); })
+        .accesses(120);
+    // Rows of bins begin anywhere.
+    add("rfft" + of, 2 * values + 2 * double(height), 0.75 * roots, transposing,
+        [=] { cuda::fft_to_bins(real, bins, 1, 1); })
+        .loads(at_strides)
+        .accesses(220);
+    add("irfft" + of, 2 * values + 2 * double(height), 0.75 * roots, straight,
+        [=] { cuda::fft_from_bins(bins, real, 1, 1); })
+        .loads(at_strides)
+        .accesses(220);
+  }
+}
+
+void KernelCaseList::linear_attentions() {
+  if (dtype == f64) return;
+  // A head for each 128 rows of 64, so many that no sequence is cut into segments.
+  const int64_t heads = rows / 16, length = 128, width = 64;
+  const double n = double(heads * length * width), r = double(heads * length);
+  const Shape shape{1, heads, length, width};
+  const cuda::LinearAttentionInputs in{.q = noise(shape) * 0.1 + 2.0,
+                                       .k = noise(shape) * 0.1 + 2.0,
+                                       .v = noise(shape),
+                                       .padding = {},
+                                       .before = {},
+                                       .causal = true,
+                                       .eps = 0};
+  const Tensor y = noise(shape), g = noise(shape), totals = wide({1, heads, length});
+  add("linear attention", 4 * n, 4 * r, straight,
+      [=] { cuda::linear_attention(in, y, totals, {}); });
+  all.back().run();
+  // Both sweeps read all; the first writes a number for each query, which the second reads.
+  add("linear attention backward", 8 * n + 3 * n, 16 * r, straight, [=, dk = noise(shape)] {
+    cuda::linear_attention_backward(in, totals, g, {}, {.q = y, .k = dk, .v = y, .before = {}});
+  });
+  add("elu features", 2 * n, 0, straight, [=] { cuda::elu_features(g, y); });
+  add("elu features backward", 3 * n, 0, straight,
+      [=] { cuda::elu_features_backward(g, in.v, y); });
+  for (const bool own_max : {false, true}) {
+    const cuda::RandomFeatures s{.projection = wide({2 * width, width}).fill_(0.1),
+                                 .pairs = false,
+                                 .own_max = own_max,
+                                 .bound = {}};
+    const Tensor x = noise(shape), features = noise({1, heads, length, 2 * width}),
+                 slopes = noise(features.shape()),
+                 places = empty({heads * length}, {.dtype = i32, .device = gpu});
+    const std::string with = own_max ? ", own maximum" : "";
+    // Each block reads the projection.
+    const double projection = 4 * 264 * 2 * double(width * width), marks = own_max ? 4 * r : 0;
+    add("random features" + with, 3 * n, projection + marks, straight,
+        [=] { cuda::random_features(x, s, features, own_max ? places : Tensor()); });
+    all.back().run();
+    add("random features backward" + with, (own_max ? 5 : 6) * n, projection + marks, straight,
+        [=] {
+          cuda::random_features_backward(own_max ? Tensor() : x, s, features, slopes,
+                                         own_max ? places : Tensor(), y);
+        });
+  }
+}
+
+// Forward, and what backward does after it, with the least that these move.
+void KernelCaseList::attention(const std::string& name, const cuda::AttentionCall& call,
+                               double forward, double backward) {
+  const Tensor out = empty_like(call.q), g = noise(call.q.shape());
+  const Tensor sums = cuda::attention(call, out);
+  add(name, 0, forward, straight, [=] { cuda::attention(call, out); });
+  add(name + " backward", 0, backward, straight, [=] {
+    cuda::AttentionGradients into{
+        .q = empty_like(call.q), .k = empty_like(call.k), .v = empty_like(call.v)};
+    if (call.position.defined()) into.position = empty_like(call.q);
+    cuda::attention_backward(call, out, sums, g, call.rows.defined(), into);
+  });
+}
+
+// Heads of one block of queries and keys, so that every operand is read once by each kernel.
+void KernelCaseList::attentions() {
+  const bool cut = dtype == f32;  // operands into three parts of bf16 each, which kernels read
+  const int64_t length = cut ? 64 : 128, d = 64, heads = 8, batch = rows / length;
+  const Shape shape{batch, heads, length, d};
+  const double n = double(batch * heads * length * d), lines = double(batch * heads * length);
+  for (const bool table : {false, true}) {
+    cuda::AttentionCall call{
+        .q = noise(shape), .k = noise(shape), .v = noise(shape), .causal = true, .scale = 0.125};
+    const double rows_of_table = table ? double(heads * length * d) : 0;
+    if (table) call.rows = noise({heads, length, d}), call.zero_row = length - 1;
+    // Each block reads the table. δ reads two; keys, queries and, where there are positions, lags,
+    // whose parts are added, read four and the table.
+    const double read = cut ? 6 : item, extra = table ? n : 0;
+    const double segments = std::min(cut ? 5.0 : 8.0, double(batch)), parts = 4 * rows_of_table;
+    const auto cutting = [&](double whole) { return cut ? 10 * (whole * n + rows_of_table) : 0; };
+    attention(table ? "attention with positions" : "attention", call,
+              cutting(3) + (3 * n + extra) * read + n * item + 4 * lines,
+              cutting(4) + 2 * n * item + (table ? 3 : 2) * (4 * n + extra) * read + 3 * n * item +
+                  4 * lines * (table ? 7 : 5) + (table ? (2 * segments + 1) * parts : 0));
+    if (cut)  // a block of four warps, whose tiles of three parts fill shared memory
+      for (KernelCase* one = &all.back() - 1; one <= &all.back(); ++one) one->loads(2.1).warps = 4;
+  }
+}
+
+// What the papers' models have: none, a table, and a table that queries of its own meet.
+void KernelCaseList::published_attentions() {
+  const int64_t length = 2048, d = 64;
+  const Shape shape{1, 1, length, d};
+  const double n = double(length * d);
+  for (const int positions : {0, 1, 2}) {
+    cuda::AttentionCall call{
+        .q = noise(shape), .k = noise(shape), .v = noise(shape), .causal = true, .scale = 0.125};
+    if (positions > 0) call.rows = noise({1, length, d}), call.zero_row = length - 1;
+    if (positions > 1) call.position = noise(shape);
+    constexpr const char* names[] = {"", " with positions", " with position queries"};
+    attention(std::string("attention of 2048") + names[positions], call, (4 + positions) * n * item,
+              (8 + 2 * positions) * n * item);
+    for (KernelCase* one = &all.back() - 1; one <= &all.back(); ++one) one->times = 16 * 8;
+  }
+}
+
+// Of a sequence that has been generated so far; what splits leave is little of it. Each key head
+// reads a table that heads share.
+void KernelCaseList::decoding() {
+  const int64_t d = 64, heads = 8;
+  for (const auto& [queries, groups, table] :
+       {std::tuple{1, 8, false}, {1, 8, true}, {4, 2, false}, {4, 2, true}}) {
+    const Shape shape{1, heads, queries, d}, of_keys{1, groups, rows, d};
+    const Tensor q = noise(shape), k = noise(of_keys), v = noise(of_keys), out = empty_like(q);
+    cuda::AttentionCall call{.q = q, .k = k, .v = v, .causal = true, .scale = 0.125};
+    if (table) call.rows = noise({groups == 8 ? heads : 1, rows, d}), call.zero_row = rows - 1;
+    const double cache = (table ? 3 : 2) * double(k.numel());
+    add("attention of " + std::to_string(queries) + (table ? " with positions" : ""),
+        2 * double(q.numel()) + cache, 0, 1.1, [=] { cuda::attention_decode(call, false, out); });
+  }
+}
+
+// sineSPE of four matrices of 64 dimensions, realizations and 5 sinusoids: what goes in is made
+// again, or read again, by each block of 32 positions (forward, dx) or of 4 dimensions (sums).
+void KernelCaseList::positions() {
+  const int64_t n = rows / 8, d = 64, r = 64, k = 5;
+  const Tensor x = noise({4, 2, n, d}), y = empty_like(x);
+  const auto small = [&](const Shape& shape) {
+    return randn(shape, RandomKey{17, ++stream}, {.dtype = f32, .device = gpu});
+  };
+  const cuda::SineCode code{abs(small({2, d, k})) * 0.1, small({2, d, 2 * k, r}), small({2, d, r})};
+  const double values = double(x.numel()), blocks = 2 * double(n) / 32;
+  const double weights = 4 * double(d * (2 * k * r + r + 16 * 2 * k + k));
+  add("sineSPE", 2 * values, blocks * weights, transposing, [=] {
+    cuda::apply_sine_code(code, x, 7, y);
+  }).accesses(100);
+  add("sineSPE dx", 2 * values, blocks * weights, transposing, [=] {
+    cuda::sine_code_dx(code, x, 7, y);
+  }).accesses(100);
+  const double passes = double(d) / 4;
+  add("sineSPE sums", passes * values + passes * values * 32 / (4 * item),
+      66 / 32.0 * blocks * 4 * double(d * (4 * k + 1) * r), transposing,
+      [=] { cuda::sine_code_sums(code, x, y, 7); })
+      .loads(4)
+      .accesses(60);
+  noise_codes();
+}
+
+// convSPE, both sides of one head with filters of 128 taps. Each block of 64 positions and 32
+// realizations reads operands, eight numbers in two packs, and the filters (forward, dx); each of a
+// dimension and 32 realizations all positions (sums).
+void KernelCaseList::noise_codes() {
+  const int64_t n = rows / 16, d = 64, r = 64, taps = 128;
+  const Tensor x = noise({4, 1, n, d}), y = empty_like(x), w = wide({1, d, 1, taps}).fill_(0.1);
+  const cuda::NoiseCode code{{1, 2}, int64_t(1) << 40, 0, int64_t(1) << 30, r, {w, w}, {}};
+  const double values = 2 * double(x.numel()), filters = 16 * double(n) / 64 * double(d * taps);
+  const cuda::NoiseSide o{x, 7, y};
+  const auto forward = [=] { cuda::apply_noise_code(code, {o, o}); };
+  add("convSPE", 2 * values, filters, transposing, forward).loads(2.6).accesses(60);
+  // Parts of dx for each 32 realizations go out in f32, and in again, and so does their sum.
+  const auto dx = [=] { cuda::noise_code_dx(code, {o, o}, {y, empty_like(y)}); };
+  add("convSPE dx", 2 * values, filters + 2 * 3 * 4 * values, transposing, dx).accesses(60);
+  const auto sums = [=] { cuda::noise_code_sums(code, {o, o}); };
+  add("convSPE sums", double(d) * 2 * values, 0, transposing, sums).accesses(60);
+}
+
+}  // namespace stretto::testing

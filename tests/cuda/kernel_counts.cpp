@@ -1,0 +1,60 @@
+#include "tests/cuda/kernel_counts.h"
+
+#include <dlfcn.h>
+
+#include <sstream>
+
+#include "core/error.h"
+#include "core/gpu_runtime.h"
+
+namespace stretto::testing {
+namespace {
+
+using Text = const char*();
+using Reset = void();
+template <class F>
+F* found(const char* name) {
+  return reinterpret_cast<F*>(::dlsym(RTLD_DEFAULT, name));
+}
+
+}  // namespace
+
+double KernelCounts::operator[](const std::string& column) const {
+  for (const auto& [name, value] : columns)
+    if (name == column) return value;
+  return fail("kernel_counts", "no column ", column), 0;
+}
+
+bool has_counters() { return found<Text>("machine_counters") != nullptr; }
+
+std::vector<KernelCounts> all_counts() {
+  cuda::synchronize(0);
+  std::istringstream table(found<Text>("machine_counters")());
+  std::vector<std::string> names;
+  std::vector<KernelCounts> all;
+  for (std::string line; std::getline(table, line);) {
+    std::vector<std::string> cells;
+    std::istringstream row(line);
+    for (std::string cell; std::getline(row, cell, '\t');) cells.push_back(cell);
+    if (names.empty()) {
+      names = cells;
+    } else if (cells.size() == names.size()) {
+      KernelCounts one{cells[0], {}};
+      for (size_t i = 1; i < cells.size(); ++i)
+        one.columns.emplace_back(names[i], std::stod(cells[i]));
+      all.push_back(std::move(one));
+    }
+  }
+  return all;
+}
+
+std::vector<KernelCounts> counts_of(const std::function<void()>& run) {
+  cuda::synchronize(0);
+  found<Reset>("machine_reset_counters")();
+  run();
+  std::vector<KernelCounts> all = all_counts();
+  std::erase_if(all, [](const KernelCounts& k) { return k["launches"] == 0; });
+  return all;
+}
+
+}  // namespace stretto::testing
