@@ -38,6 +38,10 @@ inline int64_t gpu_bytes() {
   release_cached_memory(gpu);
   return memory_stats(gpu).live - item_size(f32);
 }
+/// The bytes in use where tensors are made.
+inline int64_t live_bytes() {
+  return default_device().is_cuda() ? gpu_bytes() : memory_stats().live;
+}
 
 inline Tensor noise(const Shape& shape, uint64_t stream, DType dtype = f32) {
   return randn(shape, RandomKey{11, stream}).to(dtype);

@@ -63,6 +63,7 @@ void check_threads(const Setting& s) {
 }  // namespace
 
 TEST_CASE("steps of every position and kernel: the same bits for 1, 2 and 4 threads") {
+  if (!default_device().is_cpu()) STRETTO_SKIP("threads and instruction sets are the CPU's");
   for (const nn::PositionEntry& position : nn::positions())
     for (const nn::KernelEntry& kernel : nn::kernels()) {
       if (position.sides == nn::Sides::two_sided || (position.scores && !kernel.scores)) continue;
@@ -71,6 +72,7 @@ TEST_CASE("steps of every position and kernel: the same bits for 1, 2 and 4 thre
 }
 
 TEST_CASE("steps under every instruction set: the same bits for 1, 2 and 4 threads") {
+  if (!default_device().is_cpu()) STRETTO_SKIP("threads and instruction sets are the CPU's");
   for (const Isa most : {Isa::portable, Isa::avx2, Isa::avx512, Isa::amx, Isa::emulated}) {
     const IsaCap cap(most);
     if (isa() != most) continue;

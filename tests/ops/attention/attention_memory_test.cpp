@@ -19,12 +19,12 @@
 using namespace stretto;
 using testing::AttentionInputs;
 using testing::AttentionSetup;
+using testing::live_bytes;
 using testing::make_inputs;
 
 namespace {
 
 bool on_gpu() { return default_device().is_cuda(); }
-int64_t live_bytes() { return on_gpu() ? testing::gpu_bytes() : memory_stats().live; }
 
 // Bytes that forward and backward take above what was in use, for one sequence of n.
 int64_t peak(const AttentionSetup& s, Form form, DType dtype = f32) {
