@@ -10,6 +10,10 @@
 // largest has grown by more than 8: any number near it will do. It is rounded before it is taken
 // off, once for all weights, so that large scores lose only what they share.
 //
+// Rows of values lie in a ring too: weights go back into a strip, [16 queries, lags], and meet them
+// there. Tiles of it that straddle two steps are carried, in bf16, so that there what is taken off
+// exponents is a whole number, and what is carried moves by powers of 2.
+//
 // Sums over keys are taken in the order of the tiles by the one warp that owns the query.
 // Tested against the composed form in f64.
 #include "cuda/attention.cuh"
@@ -20,12 +24,14 @@ namespace {
 using tile::Rows;
 
 template <int D, int Parts, int BK, int Slabs, int Warps, Positions Of>
-struct ForwardShape {
-  static constexpr bool Table = Of != Positions::none, Apart = Of == Positions::apart;
+struct ForwardShape : AttentionShape<D, Parts, Warps, Of> {
+  using Base = AttentionShape<D, Parts, Warps, Of>;
+  using Base::Apart, Base::Every, Base::Table, Base::row;
   static constexpr int BQ = 16 * Slabs * Warps, ring = tile::ring_of(BQ + 2 * BK);
-  static constexpr int row = Parts * D * 2, tile = BK * row;
+  static constexpr int tile = BK * row;
   static constexpr int q = 0, p = Apart ? BQ * row : 0, k = p + BQ * row, v = k + 2 * tile;
-  static constexpr int r = v + 2 * tile, bias = r + (Table ? ring * row : 0);
+  static constexpr int r = v + 2 * tile, values = r + (Table ? ring * row : 0);
+  static constexpr int bias = values + (Every ? ring * row : 0);
   static constexpr int bytes = bias + ring * 4;
 };
 
@@ -34,7 +40,7 @@ template <int D, int Parts, int BK, int Slabs, int Warps, int PerSM, bool Drop, 
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_forward(const __grid_constant__ AttentionArgs a) {
   using S = ForwardShape<D, Parts, BK, Slabs, Warps, Of>;
-  constexpr bool Table = S::Table, Apart = S::Apart;
+  constexpr bool Table = S::Table, Apart = S::Apart, Every = S::Every;
   constexpr int Threads = Warps * 32, P = 2 * D, N = BK / 8;
   constexpr uint32_t all = 0xffffffffu;
   using Operand = tile::Fragment<Parts>;
@@ -48,28 +54,12 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const int begin = a.first_key(p0) / BK * BK;
   const int tiles = a.tiles_of(begin, i0, S::BQ, BK), mine = a.tiles_of(begin, iw, 16 * Slabs, BK);
   const bool biased = a.width > 0;
-  auto load_tile = [&](int j, int half) {
-    const int bn = tile::fresh(b), hn = tile::fresh(kh);
-    tile::load_rows<D, Threads, BK, Parts>(base + S::k + half * S::tile, a.k.source(bn, hn), j,
-                                           a.n);
-    tile::load_rows<D, Threads, BK, Parts>(base + S::v + half * S::tile, a.v.source(bn, hn), j,
-                                           a.n);
-  };
-  auto load_lags = [&]<int Count>(std::integral_constant<int, Count>, int lag) {
-    if constexpr (Table) {
-      tile::load_rows<D, Threads, Count, Parts, S::ring>(
-          base + S::r, a.table.source(0, h), lag + a.zero_row, a.rows, lag & (S::ring - 1));
-    }
-    if (biased)
-      tile::load_line<Threads, Count, S::ring>(base + S::bias, a.bias_of(h), lag - a.first, a.width,
-                                               lag & (S::ring - 1));
-  };
   tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.q.source(b, h), i0, a.m);
   if constexpr (Apart)
     tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.p.source(b, h), i0, a.m);
   if (tiles > 0) {
-    load_tile(begin, 0);
-    load_lags(std::integral_constant<int, S::BQ + BK>(), begin - (p0 + S::BQ - 1));
+    load_keys<S, BK>(a, base, b, kh, begin, 0);
+    load_lags<S, S::BQ + BK>(a, base, h, begin - (p0 + S::BQ - 1), biased);
   }
   ptx::commit();
   ptx::wait<0>();
@@ -106,6 +96,14 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
                                                  sbias, biased, shear);
   };
   constexpr int together = Apart ? 4 : 2;  // octets of lags that share an operand
+  [[maybe_unused]] tile::Back<Parts> back[Slabs];
+  // Weights of 16 keys, or of none, meet the rows of values from lag `lag` on.
+  auto spread = [&](const Operand(&weights)[Slabs], int lag) {
+    if (a.value_rows == 0) return;
+    Operand left[Slabs];
+    back[0].strip(left[0], weights[0], shear);
+    tile::multiply_ring<D, S::ring, Parts>(acc, left, base + S::values, lag);
+  };
   if constexpr (Table)
     if (mine > 0) {
 #pragma unroll
@@ -117,8 +115,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   for (int step = 0; step < tiles; ++step) {
     const int j0 = begin + step * BK, now = step & 1;
     if (step + 1 < tiles) {
-      load_tile(j0 + BK, now ^ 1);
-      load_lags(std::integral_constant<int, BK>(), j0 + BK - p0 + 1);
+      load_keys<S, BK>(a, base, b, kh, j0 + BK, now ^ 1);
+      load_lags<S, BK>(a, base, h, j0 + BK - p0 + 1, biased);
     }
     ptx::commit();
     if (step < mine) {
@@ -159,6 +157,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
                   sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
                         (S::ring - 1)];
       }
+      if constexpr (Every) a.add_dense<Parts, false>(s, b, h, iw, j0);
       tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned);
       if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n || first_last > j0 || a.padding)
         a.hide_keys<N>(s, b, j0, pw, -INFINITY);
@@ -179,7 +178,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         if (__any_sync(all, grown[0] || grown[1])) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
-            const float to = most[half] * a.scale2;
+            const float to = Every ? ceilf(most[half] * a.scale2) : most[half] * a.scale2;
             const float keep = grown[half] ? ptx::ex2(top[sl][half] - to) : 1.f;
             if (grown[half]) top[sl][half] = to;
             total[sl][half] *= keep;
@@ -188,6 +187,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
               acc[sl][x][2 * half] *= keep;
               acc[sl][x][2 * half + 1] *= keep;
             }
+            if constexpr (Every) back[sl].scale(half, keep);
           }
         }
 #pragma unroll
@@ -213,10 +213,15 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl) tile::pack(left[sl], s[sl][2 * x], s[sl][2 * x + 1]);
         tile::multiply<D, BK, Parts>(acc, left, tv + sixteen + x * 16 * P);
+        if constexpr (Every) spread(left, j0 - pw - 15 + 16 * x);
       }
     }
     ptx::wait<0>();
     __syncthreads();  // the next tile is there, and this one's place is free
+  }
+  if constexpr (Every) {
+    const Operand none[Slabs] = {};  // what the last step left
+    if (mine > 0) spread(none, begin + mine * BK - pw - 15);
   }
   // Out through the warp's own rows of q's place, so that a row leaves in pieces of 16 bytes.
 #pragma unroll
@@ -258,9 +263,12 @@ void launch_forward(const AttentionArgs& a, int device) {
 
 void launch_attention(const AttentionArgs& a, int64_t d, int device) {
   with_positions(a, [&]<Positions Of>(At<Of>) {
-    constexpr bool plain = Of == Positions::none;
+    constexpr bool plain = Of == Positions::none, every = Of == Positions::every;
     if (a.parts > 1)
       launch_forward<64, 3, 32, 1, 4, 1, true, Of>(a, device);
+    else if constexpr (every)
+      d <= 64 ? launch_forward<64, 1, 32, 1, 4, 2, true, Of>(a, device)
+              : launch_forward<128, 1, 32, 1, 4, 1, true, Of>(a, device);
     else if (d <= 32)
       launch_forward<32, 1, 64, 2, 4, 2, true, Of>(a, device);
     else if (d <= 64 && a.drop_below > 0)

@@ -27,6 +27,33 @@ struct HeadRows {
   }
 };
 
+/// Numbers of queries and keys, as the tensor they broadcast from has them: strides may be 0.
+struct Scores {
+  void* data = nullptr;
+  int64_t batch = 0, head = 0, query = 0, key = 0;
+
+  template <class T>
+  __device__ T* of(int b, int h) const {
+    return static_cast<T*>(data) + (b * batch + h * head);
+  }
+};
+
+/// f(query, key, number) for a thread's numbers of slabs of 16 rows and tiles of 8 columns: row r,
+/// column c is of query i + r and key j + c or, turned over, query i + c and key j + r + Slope · c.
+template <bool Turned, int Slope = 0, int Slabs, int Tiles, class F>
+__device__ inline void each_score(float (&s)[Slabs][Tiles][4], int i, int j, const F& f) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+    for (int n = 0; n < Tiles; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int r = 16 * sl + lane / 4 + 8 * (e >> 1), c = 8 * n + 2 * (lane % 4) + (e & 1);
+        f(i + (Turned ? c : r), j + (Turned ? r + Slope * c : c), s[sl][n][e]);
+      }
+}
+
 struct AttentionArgs {
   HeadRows<const BFloat16> q, k, v, p, table, g;  // table: [H or 1, R, D] as one batch entry
   HeadRows<BFloat16> out, dq, dk, dv, dp;         // or f32, where there are three parts
@@ -44,6 +71,14 @@ struct AttentionArgs {
   uint32_t drop_below;                      // 0: nothing is dropped
   float keep_scale;
   DrawKey key;
+  // What only the kernels of `every` have.
+  HeadRows<const BFloat16> values;  // [H or 1, R, Dv] as one batch entry
+  float* dvalues;                   // [segments, H, R, Dv]
+  int value_rows, value_zero_row;
+  Scores dense, ddense;  // the dense bias, none where null, and its gradient in f32
+  float* dkeys;          // [B, H, N]: that of a bias that all queries share
+  float over_scale;
+  int first_unit, unit_step;  // of entries and heads that attention_queries goes through
 
   /// Keys first_key … end_key − 1 are what a query sees but for padding.
   __device__ int first_key(int position) const {
@@ -67,6 +102,20 @@ struct AttentionArgs {
     return j < 0 || j >= n || (padding && padding[int64_t(b) * n + j]);
   }
   __device__ const float* bias_of(int h) const { return bias + h * bias_head; }
+  /// Whether lags say anything of scores.
+  __device__ bool lagged() const { return rows > 0 || width > 0; }
+
+  /// Adds the dense bias, over the scale, to scores as each_score has them.
+  template <int Parts, bool Turned, int Slope = 0, int Slabs, int Tiles>
+  __device__ void add_dense(float (&s)[Slabs][Tiles][4], int b, int h, int i, int j) const {
+    if (!dense.data) return;
+    using T = std::conditional_t<Parts == 1, BFloat16, float>;
+    const T* const from = dense.of<const T>(b, h);
+    each_score<Turned, Slope>(s, i, j, [&](int query, int key, float& x) {
+      if (query < m && key >= 0 && key < n)
+        x += cast<float>(from[query * dense.query + key * dense.key]) * over_scale;
+    });
+  }
 
   /// Puts `nothing` where a query does not see a key, of slabs of 16 queries whose first stands at
   /// `position` and tiles of 8 keys from j0 on.
@@ -95,19 +144,76 @@ struct AttentionArgs {
   }
 };
 
-/// Whether relative positions have rows, and whether queries of their own meet these.
-enum class Positions { none, shared, apart };
+/// Whether relative positions have rows, and whether queries of their own meet these; every: all
+/// that a call may have, also rows of values and a dense bias.
+enum class Positions { none, shared, apart, every };
 template <Positions Of>
 using At = std::integral_constant<Positions, Of>;
 /// f(At<positions of the call>()): each launcher's choice among its kernels.
 template <class F>
 void with_positions(const AttentionArgs& a, const F& f) {
-  if (!a.table.data)
+  if (a.value_rows > 0 || a.dense.data)
+    f(At<Positions::every>());
+  else if (!a.table.data)
     f(At<Positions::none>());
   else if (a.p.data == a.q.data)
     f(At<Positions::shared>());
   else
     f(At<Positions::apart>());
+}
+
+/// What the shapes of all kernels begin with; row: bytes of one.
+template <int D, int Parts, int Warps, Positions Of>
+struct AttentionShape {
+  static constexpr bool Every = Of == Positions::every, Table = Of != Positions::none;
+  static constexpr bool Apart = Every || Of == Positions::apart;
+  static constexpr int numbers = D, parts = Parts, threads = 32 * Warps, row = Parts * D * 2;
+};
+
+/// Begins to copy what lags `lag` … lag + Count − 1 have into the rings of shape S: rows, rows of
+/// values and biases.
+template <class S, int Count>
+__device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int h, int lag,
+                                 bool biased) {
+  if constexpr (S::Table) {
+    tile::load_rows<S::numbers, S::threads, Count, S::parts, S::ring>(
+        base + S::r, a.table.source(0, h), lag + a.zero_row, a.rows, lag & (S::ring - 1));
+  }
+  if constexpr (S::Every) {
+    tile::load_rows<S::numbers, S::threads, Count, S::parts, S::ring>(
+        base + S::values, a.values.source(0, h), lag + a.value_zero_row, a.value_rows,
+        lag & (S::ring - 1));
+  }
+  if (biased)
+    tile::load_line<S::threads, Count, S::ring>(base + S::bias, a.bias_of(h), lag - a.first,
+                                                a.width, lag & (S::ring - 1));
+}
+
+/// Begins to copy Count keys and their values to their first or second place.
+template <class S, int Count>
+__device__ inline void load_keys(const AttentionArgs& a, uint32_t base, int b, int kh, int j,
+                                 int half) {
+  b = tile::fresh(b), kh = tile::fresh(kh);
+  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::k + half * S::tile,
+                                                           a.k.source(b, kh), j, a.n);
+  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::v + half * S::tile,
+                                                           a.v.source(b, kh), j, a.n);
+}
+
+/// The same of S::BQ queries, with their outputs' gradients, sums and deltas.
+template <class S>
+__device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int b, int h, int i,
+                                    int half) {
+  const int64_t line = int64_t(b * a.heads + h) * a.m;
+  const uint32_t to = base + half * S::tile, numbers = base + S::stats + half * 2 * S::BQ * 4;
+  const auto rows = [&](int area, const HeadRows<const BFloat16>& from) {
+    tile::load_rows<S::numbers, S::threads, S::BQ, S::parts>(to + area, from.source(b, h), i, a.m);
+  };
+  rows(S::q, a.q);
+  rows(S::g, a.g);
+  if constexpr (S::Apart) rows(S::p, a.p);
+  tile::load_line<S::threads, S::BQ>(numbers, a.sums + line, i, a.m);
+  tile::load_line<S::threads, S::BQ>(numbers + S::BQ * 4, a.delta + line, i, a.m);
 }
 
 /// Whether weight `index` is kept.
@@ -169,6 +275,8 @@ __device__ inline void put(void* place, const HeadRows<BFloat16>& to, int b, int
 
 /// An operand as kernels read it; what is made for it is kept.
 HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept);
+/// A dense bias or its gradient, [B or 1, H or 1, M or 1, N or 1].
+Scores scores_of(const Tensor& x);
 /// The arguments that forward and backward have in common; operands of f32 as they are without
 /// `cut`.
 AttentionArgs attention_args(const AttentionCall& call, Tensors& kept, bool cut = true);

@@ -17,8 +17,10 @@ struct AttentionCall {
   Tensor rows = {};
   // f32 [H or 1, W], over the scale: for relative positions `first` …; others have 0.
   Tensor lag_bias = {};
-  Tensor padding = {};  // u8 [B, N]
-  int64_t zero_row = 0, first = 0;
+  Tensor value_rows = {};  // [H or 1, R, Dv], added to the values; as `rows`, from `value_zero_row`
+  Tensor bias = {};        // [B or 1, H or 1, M or 1, N or 1], added to the scores; any strides
+  Tensor padding = {};     // u8 [B, N]
+  int64_t zero_row = 0, first = 0, value_zero_row = 0;
   bool causal = false;
   int64_t window = 0, block = 0;  // 0: none; block needs causal
   double scale = 1;               // > 0
@@ -27,9 +29,10 @@ struct AttentionCall {
 };
 
 /// q, k, v and, where the call has one, position: given, as they are to be laid out, and written.
-/// rows and lag_bias: made, in f32, contiguous.
+/// rows, lag_bias and value_rows: made, in f32, contiguous. bias: where it is wanted, given as f32
+/// zeros of the bias's sizes, contiguous.
 struct AttentionGradients {
-  Tensor q, k, v, position = {}, rows = {}, lag_bias = {};
+  Tensor q, k, v, position = {}, rows = {}, lag_bias = {}, value_rows = {}, bias = {};
 };
 
 /// Whether the kernels serve these sizes and types.
@@ -38,7 +41,7 @@ STRETTO_KERNEL(bool attention_takes(const AttentionCall& call));
 /// query sees nothing.
 STRETTO_KERNEL(Tensor attention(const AttentionCall& call, const Tensor& out));
 /// From the output, what attention() returned, and the output's gradient, which lies as operands
-/// do. Those of rows and lag_bias only where `of_tables`.
+/// do. Those of rows, lag_bias and value_rows only where `of_tables`.
 STRETTO_KERNEL(void attention_backward(const AttentionCall& call, const Tensor& out,
                                        const Tensor& sums, const Tensor& grad, bool of_tables,
                                        AttentionGradients& into));

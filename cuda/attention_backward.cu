@@ -3,7 +3,7 @@
 // With P the weights and dP = g Vᵀ: dS = P ∘ (dP − δ), δ = rowsum(g ∘ O). The kernels make P again
 // from the sums that forward kept: one owns keys (attention_keys.cu), one queries
 // (attention_queries.cu), one lags (attention_lags.cu), so that every sum has one owner and one
-// order.
+// order. A dense bias has its gradient from the second, or, where queries share it, the first.
 // Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 #include "cuda/reduce.h"
@@ -68,6 +68,7 @@ void attention_backward(const AttentionCall& call, const Tensor& out, const Tens
   const TensorOptions wide{.dtype = f32, .device = device};
   const int64_t d = std::max(call.q.size(3), call.v.size(3));
   const auto table = [&](const Tensor& x) { return of_tables && x.defined() && x.numel() > 0; };
+  const int64_t batch = call.q.size(0), heads = call.q.size(1), n = call.k.size(2);
   Tensors kept;
   AttentionArgs a = attention_args(call, kept);
   const Tensor delta = empty(sums.shape(), wide);
@@ -80,27 +81,51 @@ void attention_backward(const AttentionCall& call, const Tensor& out, const Tens
   a.dp = head_rows<BFloat16>(into.position);
   a.parts > 1 ? launch_delta<float>(a, out, grad, device.index)
               : launch_delta<BFloat16>(a, out, grad, device.index);
-  if (table(call.rows) || table(call.lag_bias)) {
-    a.low_lag = std::min(table(call.rows) ? -a.zero_row : INT_MAX,
-                         table(call.lag_bias) ? a.first : INT_MAX);
-    a.high_lag = std::max(table(call.rows) ? a.rows - 1 - a.zero_row : INT_MIN,
-                          table(call.lag_bias) ? a.first + a.width - 1 : INT_MIN);
+  a.low_lag = INT_MAX, a.high_lag = INT_MIN;
+  const auto reaches = [&](const Tensor& x, int first, int count) {
+    if (!table(x)) return;
+    a.low_lag = std::min(a.low_lag, first);
+    a.high_lag = std::max(a.high_lag, first + count - 1);
+  };
+  reaches(call.rows, -a.zero_row, a.rows);
+  reaches(call.lag_bias, a.first, a.width);
+  reaches(call.value_rows, -a.value_zero_row, a.value_rows);
+  if (a.low_lag <= a.high_lag) {
     choose_segments(a);
-    Tensor rows, lag_bias;
-    if (table(call.rows)) {
-      rows = empty({a.segments, a.heads, a.rows, call.q.size(3)}, wide);
-      a.dtable = rows.data<float>();
-    }
-    if (table(call.lag_bias)) {
-      lag_bias = empty({a.segments, a.heads, a.width}, wide);
-      a.dbias = lag_bias.data<float>();
-    }
+    const auto parts = [&](const Tensor& x, float*& to) {
+      if (!table(x)) return Tensor();
+      Shape sizes = x.shape();
+      sizes[0] = heads;
+      sizes.insert(0, a.segments);
+      const Tensor made = empty(sizes, wide);
+      to = made.data<float>();
+      return made;
+    };
+    const Tensor rows = parts(call.rows, a.dtable), lag_bias = parts(call.lag_bias, a.dbias),
+                 value_rows = parts(call.value_rows, a.dvalues);
     launch_attention_lags(a, int(d), device.index);
     if (rows.defined()) into.rows = add_parts(rows, call.rows);
     if (lag_bias.defined()) into.lag_bias = add_parts(lag_bias, call.lag_bias);
+    if (value_rows.defined()) into.value_rows = add_parts(value_rows, call.value_rows);
+  }
+  Tensor of_keys;
+  // What all keys share changes no weight: its gradient is 0.
+  if (into.bias.defined() && into.bias.size(3) == n) {
+    if (into.bias.size(2) == 1) {
+      of_keys = empty({batch, heads, 1, n}, wide);
+      a.dkeys = of_keys.data<float>();
+    } else {
+      a.ddense = scores_of(into.bias);
+    }
   }
   launch_attention_keys(a, int(d), device.index);
   launch_attention_queries(a, int(d), device.index);
+  if (of_keys.defined()) {
+    Shape shared;
+    for (const int i : {0, 1})
+      if (into.bias.size(i) != of_keys.size(i)) shared.push_back(i);
+    into.bias = shared.dim() > 0 ? sum(of_keys, shared, true) : of_keys;
+  }
 }
 
 }  // namespace stretto::cuda

@@ -4,7 +4,7 @@
 // head by head. Scores are made turned over, keys × queries, so that Pᵀ and dSᵀ are at once the
 // left operands of dV = Pᵀ g and dK = scale · dSᵀ Q. What relative positions add comes as lags ×
 // queries, of which column c moves up by 7 − c rows. A warp leaves out the tiles that see none of
-// its keys.
+// its keys. The sums of dSᵀ's rows are the gradient of a bias that all queries share.
 // Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 
@@ -14,13 +14,16 @@ namespace {
 using tile::Rows;
 
 template <int D, int Parts, int Slabs, int Warps, Positions Of>
-struct KeysShape {
-  static constexpr bool Table = Of != Positions::none, Apart = Of == Positions::apart;
-  static constexpr int BQ = 32, rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
-  static constexpr int row = Parts * D * 2, tile = BQ * row;
+struct KeysShape : AttentionShape<D, Parts, Warps, Of> {
+  using Base = AttentionShape<D, Parts, Warps, Of>;
+  using Base::Apart, Base::Every, Base::Table, Base::row;
+  static constexpr int BQ = Every && D > 64 ? 16 : 32;
+  static constexpr int rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
+  static constexpr int tile = BQ * row;
   static constexpr int k = 0, v = k + rows * row, q = v + rows * row, g = q + 2 * tile;
   static constexpr int p = Apart ? g + 2 * tile : q, r = (Apart ? p : g) + 2 * tile;
-  static constexpr int stats = r + (Table ? ring * row : 0), bias = stats + 4 * BQ * 4;
+  static constexpr int values = r + (Table ? ring * row : 0);
+  static constexpr int stats = values + (Every ? ring * row : 0), bias = stats + 4 * BQ * 4;
   static constexpr int bytes = bias + ring * 4;
 };
 
@@ -29,7 +32,7 @@ template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Position
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_keys(const __grid_constant__ AttentionArgs a) {
   using S = KeysShape<D, Parts, Slabs, Warps, Of>;
-  constexpr bool Table = S::Table, Apart = S::Apart;
+  constexpr bool Table = S::Table, Apart = S::Apart, Every = S::Every;
   constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D, N = BQ / 8;
   using Operand = tile::Fragment<Parts>;
   extern __shared__ __align__(256) char smem[];
@@ -55,38 +58,20 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll 1
   for (int h = kh * a.per_group; h < (kh + 1) * a.per_group; ++h) {
     const int bh = b * a.heads + h;
-    auto load_tile = [&](int i0, int half) {
-      const int64_t line = int64_t(bh) * a.m;
-      const uint32_t to = half * S::tile, numbers = base + S::stats + half * 2 * BQ * 4;
-      tile::load_rows<D, Threads, BQ, Parts>(base + S::q + to, a.q.source(b, h), i0, a.m);
-      tile::load_rows<D, Threads, BQ, Parts>(base + S::g + to, a.g.source(b, h), i0, a.m);
-      if constexpr (Apart)
-        tile::load_rows<D, Threads, BQ, Parts>(base + S::p + to, a.p.source(b, h), i0, a.m);
-      tile::load_line<Threads, BQ>(numbers, a.sums + line, i0, a.m);
-      tile::load_line<Threads, BQ>(numbers + BQ * 4, a.delta + line, i0, a.m);
-    };
-    auto load_lags = [&]<int Count>(std::integral_constant<int, Count>, int lag) {
-      if constexpr (Table) {
-        tile::load_rows<D, Threads, Count, Parts, S::ring>(
-            base + S::r, a.table.source(0, h), lag + a.zero_row, a.rows, lag & (S::ring - 1));
-      }
-      if (biased)
-        tile::load_line<Threads, Count, S::ring>(base + S::bias, a.bias_of(h), lag - a.first,
-                                                 a.width, lag & (S::ring - 1));
-    };
     if (tiles > 0) {
-      load_tile(first, 0);
-      load_lags(std::integral_constant<int, S::rows + BQ>(), j0 - (first + a.shift) - (BQ - 1));
+      load_queries<S>(a, base, b, h, first, 0);
+      load_lags<S, S::rows + BQ>(a, base, h, j0 - (first + a.shift) - (BQ - 1), biased);
     }
     ptx::commit();
     ptx::wait<0>();
     __syncthreads();
+    float sum_ds[Slabs][2] = {};
 #pragma unroll 1
     for (int step = 0; step < tiles; ++step) {
       const int i0 = first + step * BQ, now = step & 1;
       if (step + 1 < tiles) {
-        load_tile(i0 + BQ, now ^ 1);
-        load_lags(std::integral_constant<int, BQ>(), j0 - (i0 + BQ + a.shift) - (BQ - 1));
+        load_queries<S>(a, base, b, h, i0 + BQ, now ^ 1);
+        load_lags<S, BQ>(a, base, h, j0 - (i0 + BQ + a.shift) - (BQ - 1), biased);
       }
       ptx::commit();
       if (!a.causal || i0 + a.shift + BQ > jw) {
@@ -94,8 +79,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         const uint32_t tp = base + S::p + now * S::tile;
         const float* const st = stats + now * 2 * BQ + 2 * t;
         float s[Slabs][N][4] = {};
+        const int low = jw - (i0 + a.shift) - (BQ - 1);  // the lag of strip row 0
         if constexpr (Table) {
-          const int low = jw - (i0 + a.shift) - (BQ - 1);  // the lag of strip row 0
           tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
               base + S::r, low, tp + turned, shear,
               [&](int o) { return biased ? sbias[(low + 8 * o + gr) & (S::ring - 1)] : 0.f; },
@@ -112,6 +97,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
                                      2 * t - (e & 1)) &
                                     (S::ring - 1)];
         }
+        if constexpr (Every) a.add_dense<Parts, true>(s, b, h, i0, jw);
         uint32_t keep_bits = 0;  // 16 for each slab
         auto of_k = [&](int sl, int x) {
           Operand f;
@@ -181,6 +167,13 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             ds[sl][n][1] = ds[sl][n][3] = delta.y;
           }
         }
+        if constexpr (Every) {
+          if (a.value_rows > 0)
+            tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
+                base + S::values, low, tg + turned, shear, [](int) { return 0.f; },
+                [](int, int, const Operand&) {},
+                [&](float x, int sl, int n, int e) { ds[sl][n][e] += x; });
+        }
         tile::multiply_turned<D, BQ, Parts>(ds, of_v, tg + turned);
         if (drop) {
 #pragma unroll
@@ -201,10 +194,31 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int n = 0; n < N; ++n)
 #pragma unroll
             for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
+        if constexpr (Every) {
+#pragma unroll
+          for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+            for (int n = 0; n < N; ++n)
+#pragma unroll
+              for (int e = 0; e < 4; ++e) sum_ds[sl][e >> 1] += ds[sl][n][e];
+        }
         gather(dk, ds, tq, false);
       }
       ptx::wait<0>();
       __syncthreads();  // the next tile is there, and this one's place is free
+    }
+    if constexpr (Every) {
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int j = jw + sl * 16 + gr + 8 * half;
+          float sum = sum_ds[sl][half];
+          sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+          sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+          if (a.dkeys && t == 0 && j < a.n)
+            a.dkeys[int64_t(bh) * a.n + j] = a.hidden(b, j) ? 0 : sum;
+        }
     }
   }
   // Out through the warp's own rows of the keys' and values' places. What nobody sees has no
@@ -257,6 +271,9 @@ void launch_attention_keys(const AttentionArgs& a, int d, int device) {
   with_positions(a, [&]<Positions Of>(At<Of>) {
     if (a.parts > 1)
       launch_keys<64, 3, 1, 4, 1, true, Of>(a, device);
+    else if constexpr (Of == Positions::every)
+      d <= 64 ? launch_keys<64, 1, 1, 4, 2, true, Of>(a, device)
+              : launch_keys<128, 1, 1, 4, 1, true, Of>(a, device);
     else if (d <= 32)
       launch_keys<32, 1, 2, 4, 2, true, Of>(a, device);
     else if (d <= 64 && a.drop_below > 0)

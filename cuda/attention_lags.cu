@@ -3,8 +3,8 @@
 // A block owns 128 lags of a head, a warp 16 or 32 of them, and walks the queries that see a key
 // that far away, 32 at a time. All is turned over, lags × queries: what queries make with keys and
 // values comes as keys × queries, of which column c moves up by c rows, so that dSᵀ is at once the
-// left operand of dR = scale · dSᵀ P, and the bias' gradient the sum of a row. Keys and values lie
-// in rings, as each step needs 32 new ones.
+// left operand of dR = scale · dSᵀ P, and the bias' gradient the sum of a row; rows of values have
+// Pᵀ g. Keys and values lie in rings, as each step needs 32 new ones.
 //
 // The batch, and each entry's queries, are cut into as many segments as fill the GPU; their parts
 // are added in order by a second launch.
@@ -17,23 +17,26 @@ namespace {
 using tile::Rows;
 
 template <int D, int Parts, int Slabs, int Warps, Positions Of>
-struct LagsShape {
-  static constexpr bool Table = Of != Positions::none, Apart = Of == Positions::apart;
-  static constexpr int BQ = 32, rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
-  static constexpr int row = Parts * D * 2, tile = BQ * row;
-  static constexpr int r = 0, q = Table ? rows * row : 0, g = q + 2 * tile;
+struct LagsShape : AttentionShape<D, Parts, Warps, Of> {
+  using Base = AttentionShape<D, Parts, Warps, Of>;
+  using Base::Apart, Base::Every, Base::Table, Base::row;
+  static constexpr int BQ = Every && D > 64 ? 16 : 32;
+  static constexpr int rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
+  static constexpr int tile = BQ * row;
+  static constexpr int r = 0, values = r + (Table ? rows * row : 0);
+  static constexpr int q = values + (Every ? rows * row : 0), g = q + 2 * tile;
   static constexpr int p = Apart ? g + 2 * tile : q, k = (Apart ? p : g) + 2 * tile;
   static constexpr int v = k + ring * row, stats = v + ring * row, bias = stats + 4 * BQ * 4;
   static constexpr int bytes = bias + rows * 4;
 };
 
-/// dtable [segments, H, R, D] and dbias [segments, H, W] from q, k, v, g, sums and delta [B, H, M]
-/// Keep: fragments of the table stay in registers.
+/// dtable and dvalues [segments, H, R, D] and dbias [segments, H, W] from q, k, v, g, sums and
+/// delta [B, H, M] Keep: fragments of the table stay in registers.
 template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Keep, bool Drop, Positions Of>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_lags(const __grid_constant__ AttentionArgs a) {
   using S = LagsShape<D, Parts, Slabs, Warps, Of>;
-  constexpr bool Table = S::Table, Apart = S::Apart;
+  constexpr bool Table = S::Table, Apart = S::Apart, Every = S::Every;
   constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D, N = BQ / 8;
   using Operand = tile::Fragment<Parts>;
   extern __shared__ __align__(256) char smem[];
@@ -50,7 +53,12 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     tile::load_rows<D, Threads, S::rows, Parts>(base + S::r, a.table.source(0, h),
                                                 lag0 + a.zero_row, a.rows);
   }
+  if constexpr (Every) {
+    tile::load_rows<D, Threads, S::rows, Parts>(base + S::values, a.values.source(0, h),
+                                                lag0 + a.value_zero_row, a.value_rows);
+  }
   float dr[Table ? Slabs : 1][D / 8][4] = {}, db[Slabs][2] = {};
+  float dvalues[Slabs][D / 8][4] = {};
   const bool biased = a.width > 0;
   if (biased)
     tile::load_line<Threads, S::rows>(base + S::bias, a.bias_of(h), lag0 - a.first, a.width);
@@ -59,9 +67,9 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   __syncthreads();
   const float* const bias = reinterpret_cast<const float*>(smem + S::bias) + (lw - lag0 + gr);
   const uint32_t sixteen = Rows<D>::sixteen(lane), turned = Rows<D>::turned(lane);
-  auto load_row = [&](int sl, int x) {
+  auto own = [&](int area, int sl, int x) {
     Operand f;
-    tile::load(f, (base + S::r + (warp * Slabs + sl) * 16 * P + sixteen) ^ (x << 5), S::rows * P);
+    tile::load(f, (base + area + (warp * Slabs + sl) * 16 * P + sixteen) ^ (x << 5), S::rows * P);
     return f;
   };
   // Whether the queries' fragments serve both products.
@@ -71,13 +79,13 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-      for (int x = 0; x < D / 16; ++x) rows[sl][x] = load_row(sl, x);
+      for (int x = 0; x < D / 16; ++x) rows[sl][x] = own(S::r, sl, x);
   }
   auto of_rows = [&](int sl, int x) {
     if constexpr (kept)
       return rows[sl][x];
     else
-      return load_row(sl, x);
+      return own(S::r, sl, x);
   };
   const tile::RowShear shear(lane, 0, 1);
   const int units = a.batch * a.pieces;
@@ -86,17 +94,6 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   for (int unit = units * segment / a.segments; unit < unit_end; ++unit) {
     const int b = unit / a.pieces, piece = unit % a.pieces, bh = b * a.heads + h;
     const int tile0 = all_tiles * piece / a.pieces, tile1 = all_tiles * (piece + 1) / a.pieces;
-    auto load_tile = [&](int i0, int half) {
-      const int bn = tile::fresh(b), hn = tile::fresh(h);
-      const int64_t line = int64_t(bn * a.heads + hn) * a.m;
-      const uint32_t to = half * S::tile, numbers = base + S::stats + half * 2 * BQ * 4;
-      tile::load_rows<D, Threads, BQ, Parts>(base + S::q + to, a.q.source(bn, hn), i0, a.m);
-      tile::load_rows<D, Threads, BQ, Parts>(base + S::g + to, a.g.source(bn, hn), i0, a.m);
-      if constexpr (Apart)
-        tile::load_rows<D, Threads, BQ, Parts>(base + S::p + to, a.p.source(bn, hn), i0, a.m);
-      tile::load_line<Threads, BQ>(numbers, a.sums + line, i0, a.m);
-      tile::load_line<Threads, BQ>(numbers + BQ * 4, a.delta + line, i0, a.m);
-    };
     auto load_keys = [&]<int Count>(std::integral_constant<int, Count>, int j) {
       const int to = j & (S::ring - 1), bn = tile::fresh(b), hn = tile::fresh(kh);
       tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::k, a.k.source(bn, hn), j, a.n,
@@ -106,7 +103,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     };
     if (tile1 > tile0) {
       const int i0 = first + tile0 * BQ;
-      load_tile(i0, 0);
+      load_queries<S>(a, base, tile::fresh(b), tile::fresh(h), i0, 0);
       load_keys(std::integral_constant<int, S::rows + BQ>(), lag0 + i0 + a.shift);
     }
     ptx::commit();
@@ -116,7 +113,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     for (int step = tile0; step < tile1; ++step) {
       const int i0 = first + step * BQ, now = (step - tile0) & 1;
       if (step + 1 < tile1) {
-        load_tile(i0 + BQ, now ^ 1);
+        load_queries<S>(a, base, tile::fresh(b), tile::fresh(h), i0 + BQ, now ^ 1);
         load_keys(std::integral_constant<int, BQ>(), lag0 + i0 + BQ + a.shift + S::rows);
       }
       ptx::commit();
@@ -143,6 +140,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
         if constexpr (Table && !joined)
           tile::multiply_turned<D, BQ, Parts>(s, of_rows, tp + turned);
+        if constexpr (Every) a.add_dense<Parts, true, 1>(s, b, h, i0, low);
         if (biased) {
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
@@ -178,23 +176,48 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             }
           }
         }
-        // From weights to the scores' gradients.
+        uint32_t bits[Slabs];
         if constexpr (Drop) {
           const RandomKey key = key_now(a.key);
-          uint32_t bits[Slabs];
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
-            bits[sl] = kept_of_keys<N>(a, key, int64_t(bh) * a.m, i0, low + 16 * sl, 1);
+            bits[sl] = Every && a.drop_below == 0
+                           ? ~0u
+                           : kept_of_keys<N>(a, key, int64_t(bh) * a.m, i0, low + 16 * sl, 1);
+        }
+        float of_values[Slabs][N][4] = {};  // what weights' gradients have of rows of values
+        if constexpr (Every) {
+          if (a.value_rows > 0) {
+#pragma unroll
+            for (int y = 0; y < N / 2; ++y) {
+              Operand l[Slabs];
+#pragma unroll
+              for (int sl = 0; sl < Slabs; ++sl) {
+                tile::pack(l[sl], s[sl][2 * y], s[sl][2 * y + 1]);
+                if constexpr (Drop) tile::keep_pairs(l[sl], bits[sl] >> (8 * y));
+              }
+              tile::multiply<D, BQ, Parts>(dvalues, l, tg + sixteen + y * 16 * P);
+            }
+            tile::multiply_turned<D, BQ, Parts>(
+                of_values, [&](int sl, int x) { return own(S::values, sl, x); }, tg + turned);
+          }
+        }
+        // From weights to the scores' gradients.
+        if constexpr (Drop) {
           tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false>(
               base + S::v, low, tg + turned, shear, none, nothing,
               [&](float x, int sl, int n, int e) {
+                if constexpr (Every) x += of_values[sl][n][e];
                 s[sl][n][e] *=
                     (bits[sl] >> (4 * n + e) & 1 ? x * a.keep_scale : 0) + st[BQ + n * 8 + e % 2];
               });
         } else {
           tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false>(
               base + S::v, low, tg + turned, shear, none, nothing,
-              [&](float x, int sl, int n, int e) { s[sl][n][e] *= x + st[BQ + n * 8 + e % 2]; });
+              [&](float x, int sl, int n, int e) {
+                if constexpr (Every) x += of_values[sl][n][e];
+                s[sl][n][e] *= x + st[BQ + n * 8 + e % 2];
+              });
         }
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl)
@@ -226,15 +249,20 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
       if (t == 0 && a.dbias && at >= 0 && at < a.width) a.dbias[part * a.width + at] = sum;
-      if constexpr (Table)
-        if (a.dtable && row >= 0 && row < a.rows) {
+      // A row of `count` of them, of 8 · chunks numbers.
+      auto put_row = [&](float* to, int r, int count, int chunks, const float(&x)[D / 8][4],
+                         float factor) {
+        if (!to || r < 0 || r >= count) return;
 #pragma unroll
-          for (int x = 0; x < D / 8; ++x)
-            if (x < a.table.chunks)
-              *reinterpret_cast<float2*>(a.dtable + (part * a.rows + row) * (8 * a.table.chunks) +
-                                         x * 8 + 2 * t) = {dr[sl][x][2 * half] * a.scale,
-                                                           dr[sl][x][2 * half + 1] * a.scale};
-        }
+        for (int c = 0; c < D / 8; ++c)
+          if (c < chunks)
+            *reinterpret_cast<float2*>(to + (part * count + r) * (8 * chunks) + c * 8 + 2 * t) = {
+                x[c][2 * half] * factor, x[c][2 * half + 1] * factor};
+      };
+      if constexpr (Table) put_row(a.dtable, row, a.rows, a.table.chunks, dr[sl], a.scale);
+      if constexpr (Every)
+        put_row(a.dvalues, lag + a.value_zero_row, a.value_rows, a.values.chunks, dvalues[sl],
+                a.keep_scale);
     }
 }
 
@@ -253,6 +281,9 @@ void launch_attention_lags(const AttentionArgs& a, int d, int device) {
   const auto choose = [&]<Positions Of, bool Drop>(At<Of>, std::bool_constant<Drop>) {
     if (a.parts > 1)
       launch_lags<64, 3, 1, 4, 1, false, Drop, Of>(a, device);
+    else if constexpr (Of == Positions::every)
+      d <= 64 ? launch_lags<64, 1, 1, 4, 2, false, Drop, Of>(a, device)
+              : launch_lags<128, 1, 1, 4, 1, false, Drop, Of>(a, device);
     else if (d <= 32)
       launch_lags<32, 1, 2, 4, 2, true, Drop, Of>(a, device);
     else if (d <= 64)
@@ -260,8 +291,11 @@ void launch_attention_lags(const AttentionArgs& a, int d, int device) {
     else
       launch_lags<128, 1, 1, 8, 1, false, Drop, Of>(a, device);
   };
-  with_positions(a, [&](auto of) {
-    a.drop_below > 0 ? choose(of, std::true_type()) : choose(of, std::false_type());
+  with_positions(a, [&]<Positions Of>(At<Of> of) {
+    if constexpr (Of == Positions::every)
+      choose(of, std::true_type());
+    else
+      a.drop_below > 0 ? choose(of, std::true_type()) : choose(of, std::false_type());
   });
 }
 

@@ -46,6 +46,11 @@ HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept) {
   return rows;
 }
 
+Scores scores_of(const Tensor& x) {
+  const auto stride = [&](int d) { return x.size(d) == 1 ? 0 : x.strides()[d]; };
+  return {x.raw_data(), stride(0), stride(1), stride(2), stride(3)};
+}
+
 AttentionArgs attention_args(const AttentionCall& c, Tensors& kept, bool cut) {
   const auto operand = [&](const Tensor& x) {
     return cut ? attention_operand(x, kept) : head_rows<const BFloat16>(x);
@@ -68,6 +73,13 @@ AttentionArgs attention_args(const AttentionCall& c, Tensors& kept, bool cut) {
     a.rows = int(c.rows.size(1));
     a.zero_row = int(c.zero_row);
   }
+  if (c.value_rows.defined()) {
+    a.values = operand(c.value_rows.unsqueeze(0));
+    if (c.value_rows.size(0) == 1) a.values.head = 0;
+    a.value_rows = int(c.value_rows.size(1));
+    a.value_zero_row = int(c.value_zero_row);
+  }
+  if (c.bias.defined()) a.dense = scores_of(c.bias);
   a.bias = reinterpret_cast<const float*>(a.q.data);  // a place that can be named
   if (c.lag_bias.defined()) {
     a.bias = c.lag_bias.data<float>();
@@ -81,6 +93,7 @@ AttentionArgs attention_args(const AttentionCall& c, Tensors& kept, bool cut) {
   a.block = int(c.block >= a.n ? 0 : c.block);
   a.scale = float(c.scale);
   a.scale2 = float(c.scale * 1.4426950408889634);
+  a.over_scale = float(1 / c.scale);
   a.keep_scale = 1;
   if (c.dropout > 0) {
     a.drop_below = uint32_t(std::ceil(c.dropout * 16777216.0));

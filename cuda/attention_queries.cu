@@ -6,6 +6,9 @@
 // steps belong to the same queries, so they are carried on either way; of two slabs of queries the
 // first waits a step, so that both meet the same lags. A warp leaves out what none of its queries
 // sees at the end.
+//
+// The scores' gradients are those of a dense bias: they are added to it where they stand. Entries
+// and heads that share one take turns, a launch each.
 // Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 
@@ -15,13 +18,15 @@ namespace {
 using tile::Rows;
 
 template <int D, int Parts, int BK, int Slabs, int Warps, Positions Of>
-struct QueriesShape {
-  static constexpr bool Table = Of != Positions::none, Apart = Of == Positions::apart;
+struct QueriesShape : AttentionShape<D, Parts, Warps, Of> {
+  using Base = AttentionShape<D, Parts, Warps, Of>;
+  using Base::Apart, Base::Every, Base::Table, Base::row;
   static constexpr int BQ = 16 * Slabs * Warps, ring = tile::ring_of(BQ + 2 * BK);
-  static constexpr int row = Parts * D * 2, tile = BK * row;
+  static constexpr int tile = BK * row;
   static constexpr int q = 0, g = q + BQ * row, p = Apart ? g + BQ * row : q;
   static constexpr int k = (Apart ? p : g) + BQ * row, v = k + 2 * tile, r = v + 2 * tile;
-  static constexpr int bias = r + (Table ? ring * row : 0), stats = bias + ring * 4;
+  static constexpr int values = r + (Table ? ring * row : 0);
+  static constexpr int bias = values + (Every ? ring * row : 0), stats = bias + ring * 4;
   static constexpr int bytes = stats + (Table && Slabs > 1 ? 2 * BQ * 4 : 0);
 };
 
@@ -33,7 +38,7 @@ template <int D, int Parts, int BK, int Slabs, int Warps, Keep kept, bool Drop, 
 __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     attention_queries(const __grid_constant__ AttentionArgs a) {
   using S = QueriesShape<D, Parts, BK, Slabs, Warps, Of>;
-  constexpr bool Table = S::Table, Apart = S::Apart;
+  constexpr bool Table = S::Table, Apart = S::Apart, Every = S::Every;
   constexpr int Threads = Warps * 32, P = 2 * D, N = BK / 8;
   constexpr bool far = Table && Slabs > 1;  // too many registers
   constexpr bool keep_q = kept != Keep::none, keep_g = kept == Keep::all, keep_p = keep_g && Apart;
@@ -43,36 +48,21 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
   const bool biased = a.width > 0, drop = Drop && a.drop_below > 0;
   const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
-  const int b = blockIdx.x / a.heads, h = blockIdx.x % a.heads, kh = h / a.per_group;
+  const int unit = Every ? a.first_unit + int(blockIdx.x) * a.unit_step : int(blockIdx.x);
+  const int b = unit / a.heads, h = unit % a.heads, kh = h / a.per_group;
   const int i0 = int(gridDim.y - 1 - blockIdx.y) * S::BQ, p0 = i0 + a.shift;
   const int iw = i0 + 16 * Slabs * warp, pw = iw + a.shift;
   const int begin = a.first_key(p0) / BK * BK;
   const int tiles = a.tiles_of(begin, i0, S::BQ, BK), mine = a.tiles_of(begin, iw, 16 * Slabs, BK);
-  const int64_t line = int64_t(blockIdx.x) * a.m;
+  const int64_t line = int64_t(unit) * a.m;
 
-  auto load_tile = [&](int j, int half) {
-    const int bn = tile::fresh(b), hn = tile::fresh(kh);
-    tile::load_rows<D, Threads, BK, Parts>(base + S::k + half * S::tile, a.k.source(bn, hn), j,
-                                           a.n);
-    tile::load_rows<D, Threads, BK, Parts>(base + S::v + half * S::tile, a.v.source(bn, hn), j,
-                                           a.n);
-  };
-  auto load_lags = [&]<int Count>(std::integral_constant<int, Count>, int lag) {
-    if constexpr (Table) {
-      tile::load_rows<D, Threads, Count, Parts, S::ring>(
-          base + S::r, a.table.source(0, h), lag + a.zero_row, a.rows, lag & (S::ring - 1));
-    }
-    if (biased)
-      tile::load_line<Threads, Count, S::ring>(base + S::bias, a.bias_of(h), lag - a.first, a.width,
-                                               lag & (S::ring - 1));
-  };
   tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.q.source(b, h), i0, a.m);
   tile::load_rows<D, Threads, S::BQ, Parts>(base + S::g, a.g.source(b, h), i0, a.m);
   if constexpr (Apart)
     tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.p.source(b, h), i0, a.m);
   if (tiles > 0) {
-    load_tile(begin, 0);
-    load_lags(std::integral_constant<int, S::BQ + BK>(), begin - (p0 + S::BQ - 1));
+    load_keys<S, BK>(a, base, b, kh, begin, 0);
+    load_lags<S, S::BQ + BK>(a, base, h, begin - (p0 + S::BQ - 1), biased);
     if constexpr (far) {
       tile::load_line<Threads, S::BQ>(base + S::stats, a.sums + line, i0, a.m);
       tile::load_line<Threads, S::BQ>(base + S::stats + 4 * S::BQ, a.delta + line, i0, a.m);
@@ -153,15 +143,18 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     tile::add_to_strip<D, S::ring, Count, Parts>(w, place, from, of_p, base + S::r, turn, lag,
                                                  sbias, biased, shear);
   };
+  // What weights' gradients have of rows of values: a strip of the outputs' gradients.
+  float wv[1][Every ? N + 2 : 1][4];
+  auto value_strip = [&]<int Count>(std::integral_constant<int, Count>, int lag, int place) {
+    tile::add_to_strip<D, S::ring, Count, Parts>(wv, place, 0, of_g, base + S::values, turn, lag,
+                                                 sbias, false, shear);
+  };
   // The position queries' gradient from the scores' of 16 keys, the strip's first lag `lag`.
   auto spread_rows = [&](const Operand(&left)[Slabs], int lag) {
-    const int row = lag + lane % 16;
-    const uint32_t at =
-        base + S::r + (row & (S::ring - 1)) * P + (((lane / 16) ^ Rows<D>::swizzle(row)) << 4);
     if constexpr (Apart)
-      tile::multiply<D, S::ring, Parts>(dp, left, at);
+      tile::multiply_ring<D, S::ring, Parts>(dp, left, base + S::r, lag);
     else
-      tile::multiply<D, S::ring, Parts>(dq, left, at);
+      tile::multiply_ring<D, S::ring, Parts>(dq, left, base + S::r, lag);
   };
   auto spread = [&](const Operand(&gradients)[Slabs], int lag) {
     Operand left[Slabs];
@@ -180,14 +173,15 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
       for (int s = Slabs - 1; s >= 0; --s)
         strip(std::integral_constant<int, 2>(), begin - pw - 15 - 16 * s, -2 * s, s);
+      if constexpr (Every) value_strip(std::integral_constant<int, 2>(), begin - pw - 15, 0);
     }
   const int first_last = a.first_key(pw + 16 * Slabs - 1);
 #pragma unroll 1
   for (int step = 0; step < tiles; ++step) {
     const int j0 = begin + step * BK, now = step & 1;
     if (step + 1 < tiles) {
-      load_tile(j0 + BK, now ^ 1);
-      load_lags(std::integral_constant<int, BK>(), j0 + BK - p0 + 1);
+      load_keys<S, BK>(a, base, b, kh, j0 + BK, now ^ 1);
+      load_lags<S, BK>(a, base, h, j0 + BK - p0 + 1, biased);
     }
     ptx::commit();
     if (step < mine) {
@@ -220,6 +214,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
                   sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
                         (S::ring - 1)];
       }
+      if constexpr (Every) a.add_dense<Parts, false>(s, b, h, iw, j0);
       tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned);
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {
@@ -241,6 +236,22 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
           for (int e = 0; e < 4; ++e) ds[sl][n][e] = first[e >> 1];
       }
+      if constexpr (Every) {
+        if (a.value_rows > 0) {
+          value_strip(std::integral_constant<int, N>(), j0 - pw + 1, 2);
+#pragma unroll
+          for (int n = 0; n < N; ++n) {
+            float x[4];
+            shear.scores(x, wv[0][n], wv[0][n + 1], wv[0][n + 2]);
+#pragma unroll
+            for (int e = 0; e < 4; ++e) ds[0][n][e] += x[e];
+          }
+#pragma unroll
+          for (int c = 0; c < 2; ++c)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) wv[0][c][e] = wv[0][N + c][e];
+        }
+      }
       tile::multiply_turned<D, BK, Parts>(ds, of_g, tv + turned);
       if (drop) {
         const RandomKey key = key_now(a.key);
@@ -260,6 +271,14 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
         for (int n = 0; n < N; ++n)
 #pragma unroll
           for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
+      if constexpr (Every) {
+        if (a.ddense.data) {
+          float* const to = a.ddense.of<float>(b, h);
+          each_score<false>(ds, iw, j0, [&](int query, int key, float x) {
+            if (query < a.m && key < a.n) to[query * a.ddense.query + key * a.ddense.key] += x;
+          });
+        }
+      }
 #pragma unroll
       for (int x = 0; x < N / 2; ++x) {
         Operand left[Slabs];
@@ -278,6 +297,13 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
       for (int s = 0; s < Slabs; ++s) spread(none, begin + mine * BK - pw - 15 + 16 * s);
     }
+  const bool one = Every && !a.dp.data;  // queries that meet both keys and rows
+  if (one) {
+#pragma unroll
+    for (int x = 0; x < D / 8; ++x)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) dq[0][x][e] += dp[0][x][e];
+  }
   // Out through the warp's own rows of the places of q and g or p.
   constexpr int other = Apart ? S::p : S::q;
 #pragma unroll
@@ -290,9 +316,11 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
         const uint32_t at = Rows<D>::at(r, x) + 4 * t;
         put<Parts>(smem + S::q + at, a.dq, b, h, i0 + r, a.m, x, dq[sl][x][2 * half] * a.scale,
                    dq[sl][x][2 * half + 1] * a.scale);
-        if constexpr (Apart)
-          put<Parts>(smem + other + at, a.dp, b, h, i0 + r, a.m, x, dp[sl][x][2 * half] * a.scale,
-                     dp[sl][x][2 * half + 1] * a.scale);
+        if constexpr (Apart) {
+          if (!one)
+            put<Parts>(smem + other + at, a.dp, b, h, i0 + r, a.m, x, dp[sl][x][2 * half] * a.scale,
+                       dp[sl][x][2 * half + 1] * a.scale);
+        }
       }
     }
   if (Parts > 1) return;
@@ -304,19 +332,27 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     const uint32_t at = Rows<D>::at(r, x);
     *reinterpret_cast<uint4*>(a.dq.at(b, h, i0 + r) + x * 8) =
         *reinterpret_cast<const uint4*>(smem + S::q + at);
-    if (Apart)
+    if (Apart && !one)
       *reinterpret_cast<uint4*>(a.dp.at(b, h, i0 + r) + x * 8) =
           *reinterpret_cast<const uint4*>(smem + other + at);
   }
 }
 
 template <int D, int Parts, int BK, int Slabs, int Warps, Keep kept, bool Drop, Positions Of>
-void launch_queries(const AttentionArgs& a, int device) {
+void launch_queries(AttentionArgs a, int device) {
   using S = QueriesShape<D, Parts, BK, Slabs, Warps, Of>;
-  launch_with_shared("attention", device,
-                     attention_queries<D, Parts, BK, Slabs, Warps, kept, Drop, Of>,
-                     dim3(unsigned(a.batch * a.heads), unsigned(ceil_div(a.m, S::BQ))),
-                     dim3(Warps * 32), S::bytes, a);
+  // Entries and heads at a time.
+  const int batch = a.ddense.data && a.ddense.batch == 0 ? 1 : a.batch;
+  const int heads = a.ddense.data && a.ddense.head == 0 ? 1 : a.heads;
+  a.unit_step = heads == 1 ? a.heads : 1;
+  for (int b = 0; b < a.batch; b += batch)
+    for (int h = 0; h < a.heads; h += heads) {
+      a.first_unit = b * a.heads + h;
+      launch_with_shared("attention", device,
+                         attention_queries<D, Parts, BK, Slabs, Warps, kept, Drop, Of>,
+                         dim3(unsigned(batch * heads), unsigned(ceil_div(a.m, S::BQ))),
+                         dim3(Warps * 32), S::bytes, a);
+    }
 }
 
 }  // namespace
@@ -325,6 +361,9 @@ void launch_attention_queries(const AttentionArgs& a, int d, int device) {
   with_positions(a, [&]<Positions Of>(At<Of>) {
     if (a.parts > 1) {
       launch_queries<64, 3, 32, 1, 4, Keep::none, true, Of>(a, device);
+    } else if constexpr (Of == Positions::every) {
+      d <= 64 ? launch_queries<64, 1, 32, 1, 4, Keep::none, true, Of>(a, device)
+              : launch_queries<128, 1, 16, 1, 4, Keep::none, true, Of>(a, device);
     } else if (d <= 32) {
       launch_queries<32, 1, 64, 1, 8, Keep::all, true, Of>(a, device);
     } else if (d <= 64 && a.drop_below > 0) {

@@ -167,6 +167,17 @@ __device__ inline void multiply(float (&d)[Slabs][D / 8][4], const Fragment<Part
   }
 }
 
+/// The same with rows `row` … of a ring of Ring rows.
+template <int D, int Ring, int Parts, int Slabs>
+__device__ inline void multiply_ring(float (&d)[Slabs][D / 8][4],
+                                     const Fragment<Parts> (&left)[Slabs], uint32_t ring, int row) {
+  const int lane = threadIdx.x % 32;
+  row += lane % 16;
+  multiply<D, Ring, Parts>(
+      d, left,
+      ring + (row & (Ring - 1)) * Rows<D>::pitch + (((lane / 16) ^ Rows<D>::swizzle(row)) << 4));
+}
+
 /// Zeroes those of its numbers whose bit is not set: two in each register, then the next.
 template <int Parts>
 __device__ inline void keep_pairs(Fragment<Parts>& a, uint32_t bits) {
@@ -216,6 +227,21 @@ template <int Parts>
 struct Back {
   uint32_t upper[Parts] = {};     // rows 0 … 7 of the last tile
   uint32_t pairs[Parts][2] = {};  // these of the tile before and rows 8 … 15 of the last one
+
+  /// Multiplies what there is of rows 0 … 7 or, half 1, rows 8 … 15 by a power of 2.
+  __device__ void scale(int half, float by) {
+    const auto times = [](uint32_t& pair, float low, float high) {
+      pair = ptx::cvt_pack(__uint_as_float(pair << 16) * low,
+                           __uint_as_float(pair & 0xffff0000u) * high);
+    };
+    const float low = half == 0 ? by : 1.f, high = half == 0 ? 1.f : by;
+#pragma unroll
+    for (int i = 0; i < Parts; ++i) {
+      if (half == 0) times(upper[i], by, by);
+      times(pairs[i][0], low, high);
+      times(pairs[i][1], low, high);
+    }
+  }
 
   /// Two tiles of the strip, the last of which begins where the two tiles do, all as left
   /// operands. Rows g and g + 8 move alike, a tile apart: together in one register.

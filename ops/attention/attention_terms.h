@@ -26,7 +26,7 @@ struct RelativeTable {
 
 /// The composed form has M × N scores; the fused one keeps a strip of them at a time: memory
 /// O((M + N) D) beside `bias` and its gradient. On a GPU there is one for heads in multiples of 8,
-/// up to 128 in bf16 and 64 in f32 (from 256 keys), not for `values` or `bias`; else composed.
+/// up to 128 in bf16 and 64 in f32 (from 256 keys); else composed.
 struct AttentionOptions {
   AttentionMask mask = {};
   std::optional<double> scale = {};  // 1/√D (D = 0: scores are 0) when not given

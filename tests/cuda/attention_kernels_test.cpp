@@ -121,6 +121,85 @@ TEST_CASE("attention kernels: settings of tables and masks", "[cuda]") {
   for (const S& s : all) compare(s);
 }
 
+TEST_CASE("attention kernels: rows of values of every width of heads", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t d : {8, 32, 64, 72, 128})
+    for (const bool causal : {true, false}) {
+      AttentionSetup s = of_size(d, 150, causal ? 170 : 130);
+      s.causal = causal;
+      s.table = causal ? 170 : 30;
+      s.two_sided = !causal;
+      s.values = true;
+      s.position_query = d == 64;
+      s.lag_bias = d == 32;
+      compare(s);
+    }
+  AttentionSetup s = of_size(64, 70);
+  s.values = true;  // alone: 7 rows
+  s.d_value = 16;
+  compare(s);
+  s.scale = 1;  // weights that move what is taken off exponents
+  compare(s);
+}
+
+TEST_CASE("attention kernels: dense biases of every shape", "[cuda]") {
+  NEEDS_GPU();
+  for (const char* bias : {"BHMN", "HMN", "BMN", "MN", "BHN", "N", "BHM", "-"})
+    for (const int64_t d : {32, 128}) {
+      AttentionSetup s = of_size(d, 70, 101);
+      s.batch = 2;
+      s.heads = 4;
+      s.key_heads = 2;
+      s.causal = d == 128;
+      s.bias = bias;
+      s.padded = 20;
+      compare(s, bf16);
+      if (d == 32) compare(s, f32);
+    }
+}
+
+TEST_CASE("attention kernels: settings of rows of values and dense biases", "[cuda]") {
+  NEEDS_GPU();
+  std::vector<AttentionSetup> all;
+  const auto add = [&](int64_t d, int64_t m, int64_t n, auto change) {
+    AttentionSetup s = of_size(d, m, n);
+    s.batch = 2;
+    s.values = true;
+    change(s);
+    all.push_back(s);
+  };
+  using S = AttentionSetup;
+  for (const int64_t d : {32, 64, 128}) {
+    add(d, 150, 150, [](S& s) { s.causal = true, s.window = 40, s.table = 150, s.bias = "HMN"; });
+    add(d, 150, 150, [](S& s) { s.window = 20, s.table = 9, s.two_sided = true; });
+    add(d, 150, 150, [](S& s) { s.block = 33, s.table = 66, s.lag_bias = true, s.bias = "MN"; });
+    add(d, 100, 170, [](S& s) { s.causal = true, s.table = 60, s.padded = 40, s.key_heads = 1; });
+    add(d, 100, 170, [](S& s) { s.padded = -1, s.lag_bias = true, s.two_sided = true; });
+    add(d, 170, 100, [](S& s) { s.causal = true, s.table = 100, s.shared = true, s.bias = "BN"; });
+    add(d, 90, 90, [](S& s) { s.table = 5, s.two_sided = true, s.beyond = Beyond::clip; });
+    add(d, 75, 101, [](S& s) {
+      s.causal = true, s.table = 101, s.heads = 4, s.key_heads = 2, s.position_query = true;
+      s.lag_bias = true, s.shared = true, s.padded = 30, s.bias = "BHMN", s.dropout = 0.25;
+    });
+  }
+  for (const S& s : all) compare(s);
+}
+
+TEST_CASE("attention kernels: a dense bias may forbid keys", "[cuda]") {
+  NEEDS_GPU();
+  for (const bool values : {false, true}) {
+    AttentionSetup s = of_size(32, 70);
+    s.bias = "MN";
+    s.values = values;
+    AttentionInputs in = make_inputs(s, f32);
+    for (int64_t i = 0; i < 70; ++i) in.options.bias[i].slice(0, i / 2).fill_(-INFINITY);
+    in.options.bias[0].fill_(-INFINITY);  // the first query sees nothing
+    const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
+    const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
+    for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i], want[i]).size < 3e-6);
+  }
+}
+
 TEST_CASE("attention kernels: dropout drops what the CPU drops", "[cuda]") {
   NEEDS_GPU();
   for (const int64_t d : {32, 64, 128})
@@ -148,8 +227,6 @@ TEST_CASE("attention kernels: settings drawn at random", "[cuda]") {
     s.d = 8 * (1 + int64_t(number) % 12);
     s.d_value = number % 3 == 0 ? 24 : 0;
     s.scale = 4 / std::sqrt(double(s.d));
-    s.values = false;
-    s.bias = {};
     s.dropout = number % 4 == 0 ? 0.25 : 0;
     compare(s);
   }
@@ -218,6 +295,31 @@ TEST_CASE("attention kernels: memory is linear in the length", "[cuda]") {
   CHECK(long_one < 2 * 2048 * 2048 / 2);
 }
 
+TEST_CASE("attention kernels: shared memory without conflicts, rows of values and a bias too",
+          "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("the counters are those of tests/cuda/machine");
+  for (const auto& [d, type] : std::vector<std::pair<int64_t, DType>>{
+           {32, bf16}, {64, bf16}, {128, bf16}, {32, f32}, {64, f32}}) {
+    AttentionSetup s = of_size(d, 140);
+    s.causal = true;
+    s.table = 140;
+    s.position_query = s.lag_bias = s.values = true;
+    s.bias = "HMN";
+    const AttentionInputs in = moved(make_inputs(s, type), gpu, type);
+    int seen = 0;
+    for (const KernelCounts& k : counts_of([&] { output_and_gradients(in, Form::fused); })) {
+      if (!k.kernel.starts_with("attention_")) continue;
+      CAPTURE(k.kernel, d);
+      ++seen;
+      CHECK(k["wavefronts"] == k["wavefronts_ideal"]);
+      CHECK(k["local"] == 0);
+      CHECK(k["atomics"] == 0);
+    }
+    CHECK(seen >= 5);  // forward, deltas, and those of keys, queries and lags
+  }
+}
+
 TEST_CASE("attention kernels: what they do not serve, and what is switched off, is composed",
           "[cuda]") {
   NEEDS_GPU();
@@ -249,8 +351,16 @@ TEST_CASE("attention kernels: what they do not serve, and what is switched off, 
     if (other == 0) t.d = 9;
     if (other == 1) t.values = true;
     if (other == 2) t.bias = "HMN";
-    if (has_counters()) CHECK_FALSE(fused(there(t, bf16), Form::automatic));
+    if (has_counters()) CHECK(fused(there(t, bf16), Form::automatic) == (other > 0));
     compare(t, bf16);
+  }
+  // Few queries to many keys: the kernels that are made for it know neither.
+  AttentionSetup few = of_size(32, 2, 600);
+  few.values = true;
+  NoGrad guard;
+  if (has_counters()) {
+    CHECK_FALSE(fused(there(few, bf16), Form::automatic));
+    CHECK(fused(there(few, bf16), Form::fused));
   }
 }
 

@@ -140,6 +140,29 @@ void KernelCaseList::attentions() {
     if (cut)  // a block of four warps, whose tiles of three parts fill shared memory
       for (KernelCase* one = &all.back() - 1; one <= &all.back(); ++one) one->loads(2.1).warps = 4;
   }
+  // Rows of values too, and queries for positions: blocks of 64, each of which reads both tables.
+  const int64_t few = 64;
+  const Shape short_ones{rows / few, heads, few, d};
+  const double lines_of = double(rows * heads), n_of = lines_of * double(d);
+  const double both = 2 * double(heads * few * d);
+  cuda::AttentionCall call{.q = noise(short_ones),
+                           .k = noise(short_ones),
+                           .v = noise(short_ones),
+                           .position = noise(short_ones),
+                           .rows = noise({heads, few, d}),
+                           .value_rows = noise({heads, few, d}),
+                           .zero_row = few - 1,
+                           .value_zero_row = few - 1,
+                           .causal = true,
+                           .scale = 0.125};
+  const double read = cut ? 6 : item, segments = std::min(8.0, double(rows / few));
+  const auto cutting = [&](double whole) { return cut ? 10 * (whole * n_of + both) : 0; };
+  attention("attention with rows of values", call,
+            cutting(4) + 6 * n_of * read + n_of * item + 4 * lines_of,
+            cutting(5) + 2 * n_of * item + 3 * 7 * n_of * read + 4 * n_of * item +
+                7 * 4 * lines_of + (2 * segments + 1) * 4 * both);
+  if (cut)
+    for (KernelCase* one = &all.back() - 1; one <= &all.back(); ++one) one->loads(2.1).warps = 4;
 }
 
 // What the papers' models have: none, a table, and a table that queries of its own meet.

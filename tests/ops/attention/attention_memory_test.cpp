@@ -41,14 +41,21 @@ int64_t peak(const AttentionSetup& s, Form form, DType dtype = f32) {
 
 // What the fused form takes on a GPU, forward and backward, for all heads: the output and its
 // gradient, gradients of q, k and v (and once more as leaves'); sums and deltas; gradients of the
-// table's rows in f32 of each part of the sequence, up to 8, of all and in its own type; the bias's
-// likewise; f32 operands, of which there are five, once more as three numbers of bf16.
+// tables' rows in f32 of each part of the sequence, up to 8, of all and in its own type; the bias's
+// likewise; f32 operands, of which there are four and the tables, once more as three numbers of
+// bf16; of a dense bias its gradient in f32, in its own type, and as the leaf's, and where queries
+// share it that of each entry and head.
 int64_t gpu_bytes_of(const AttentionSetup& s, DType dtype) {
-  const int64_t item = item_size(dtype), rows = s.heads * s.queries, reach = s.heads * s.table;
-  const int64_t parts = std::min<int64_t>(8, (s.queries + 255) / 256);
+  const int64_t item = item_size(dtype), rows = s.batch * s.heads * s.queries;
+  const int64_t tables = s.values ? 2 : 1, reach = s.heads * s.table;
+  const int64_t parts = std::min<int64_t>(8, s.batch * ((s.queries + 255) / 256));
   const int64_t results = item * s.d * rows * (2 + 3 + 3) + 4 * 2 * rows;
-  const int64_t table = reach * (s.d * (4 * (parts + 2) + 2 * item) + 4 * (parts + 4));
-  return results + table + (dtype == f32 ? 3 * 2 * s.d * (4 * rows + reach) : 0);
+  const int64_t table = reach * (tables * s.d * (4 * (parts + 2) + 2 * item) + 4 * (parts + 4));
+  const int64_t cut = dtype == f32 ? 3 * 2 * s.d * (4 * rows + tables * reach) : 0;
+  int64_t bias = s.bias.empty() ? 0 : (4 + 2 * item) * s.queries;
+  for (const char d : s.bias)
+    bias *= d == 'B' ? s.batch : d == 'H' ? s.heads : d == 'M' ? s.queries : 1;
+  return results + table + cut + bias + (s.bias.find('M') == std::string::npos ? 4 * rows : 0);
 }
 
 // Bytes of so many pairs of operands [n, d] and their transposes that a thread keeps packed.
@@ -62,7 +69,7 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
   const int threads = num_threads();
   set_num_threads(2);
   const int64_t h = 2, d = 16;
-  auto setup = [&](int64_t n) {
+  auto setup = [&](int64_t n, bool all = true) {
     return AttentionSetup{.batch = 1,
                           .heads = h,
                           .queries = n,
@@ -70,19 +77,20 @@ TEST_CASE("attention memory: fused is linear in the length, composed is not") {
                           .causal = true,
                           .table = n,
                           .lag_bias = true,
-                          .values = !on_gpu(),  // whose kernels have neither
-                          .bias = on_gpu() ? "" : "HN"};
+                          .values = all,
+                          .bias = all ? "HN" : ""};
   };
   if (on_gpu()) {
-    for (const DType dtype : {bf16, f32}) {
-      for (const int64_t n : {256, 512, 768}) {
-        const int64_t fused = peak(setup(n), Form::fused, dtype);
-        INFO("N " << n << ": " << fused << " bytes, " << gpu_bytes_of(setup(n), dtype));
-        CHECK(fused <= gpu_bytes_of(setup(n), dtype) + 4096);
-        // The numbers per position are as many as scores of 512 positions.
-        if (n > 512) CHECK(fused < h * n * n * 4);
-      }
-    }
+    for (const bool all : {false, true})
+      for (const DType dtype : {bf16, f32})
+        for (const int64_t n : {256, 512, 768}) {
+          const AttentionSetup s = setup(n, all);
+          const int64_t fused = peak(s, Form::fused, dtype);
+          INFO("N " << n << ": " << fused << " bytes, " << gpu_bytes_of(s, dtype));
+          CHECK(fused <= gpu_bytes_of(s, dtype) + 4096);
+          // The numbers per position are as many as scores of 512 positions.
+          if (n > 512) CHECK(fused < h * n * n * (all ? 8 : 4));
+        }
     CHECK(peak(setup(512), Form::composed) >= 2 * 4 * h * 512 * 512);
     set_num_threads(threads);
     return;
@@ -128,7 +136,22 @@ TEST_CASE("attention memory: local blocks need strips of two blocks only") {
 }
 
 TEST_CASE("attention memory: of a dense bias there is its gradient, where that is wanted") {
-  if (on_gpu()) STRETTO_SKIP("a dense bias is composed on a GPU");
+  if (on_gpu()) {
+    const int64_t scores = 2 * 2 * 256 * 256;
+    const AttentionSetup s{.batch = 2, .heads = 2, .queries = 256, .d = 8, .bias = "MN"};
+    for (const DType dtype : {bf16, f32})
+      CHECK(peak(s, Form::fused, dtype) <= gpu_bytes_of(s, dtype) + 4096);
+    CHECK(peak(s, Form::composed) >= 2 * 4 * scores);
+    AttentionInputs in = make_inputs(s, f32);
+    in.q.set_requires_grad();
+    const int64_t before = live_bytes();
+    reset_peak_memory();
+    sum(in(Form::fused)).backward();
+    AttentionSetup without = s;
+    without.bias = "";
+    CHECK(memory_stats().peak - before <= gpu_bytes_of(without, f32) + 4096);
+    return;
+  }
   const int threads = num_threads();
   set_num_threads(1);
   const int64_t b = 2, h = 2, n = 1024, bias = 4 * n * n;

@@ -39,6 +39,16 @@ std::vector<Way> float_ways() {
   return all;
 }
 
+// With value tables and dense biases and, where kernels without them are others, also without.
+std::vector<std::pair<Way, bool>> ways_and_kernels(const std::vector<Way>& all = ways()) {
+  std::vector<std::pair<Way, bool>> both;
+  for (const Way& way : all) {
+    both.push_back({way, true});
+    if (default_device().is_cuda() && way.form == Form::fused) both.push_back({way, false});
+  }
+  return both;
+}
+
 void check_setup(const AttentionSetup& setup, DType dtype) {
   const AttentionSetup s = dtype == f64 ? setup : testing::for_kernels(setup);
   INFO(testing::describe(s));
@@ -126,9 +136,9 @@ TEST_CASE("attention: more queries than keys") {
 }
 
 TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gradients") {
-  for (const auto& [form, dtype] : ways()) {
-    INFO(name(form) << ", " << name(dtype));
-    const bool all = dtype == f64;  // a GPU's kernels have neither value tables nor biases
+  for (const auto& [way, all] : ways_and_kernels()) {
+    const auto& [form, dtype] = way;
+    INFO(name(way) << (all ? ", all" : ""));
     const AttentionInputs in = testing::moved(make_inputs({.queries = 9,
                                                            .causal = true,
                                                            .padded = -1,
@@ -201,13 +211,13 @@ TEST_CASE("attention: bf16 follows f32") {
 }
 
 TEST_CASE("attention: views give what contiguous tensors give") {
-  for (const Way& way : ways()) {
+  for (const auto& [way, all] : ways_and_kernels()) {
     const Form form = way.form;
-    INFO(name(way));
-    const bool all = way.dtype == f64;  // a GPU's kernels have neither value tables nor biases
+    INFO(name(way) << (all ? ", all" : ""));
+    const bool wide = way.dtype == f64;
     const AttentionSetup s{.batch = 3,
                            .queries = 67,
-                           .d = all ? 5 : 8,
+                           .d = wide ? 5 : 8,
                            .causal = true,
                            .table = 40,
                            .position_query = true,
@@ -215,7 +225,7 @@ TEST_CASE("attention: views give what contiguous tensors give") {
                            .values = all,
                            .bias = all ? "BHMN" : ""};
     // Copies have the same bits, but for other kernels of products of f64.
-    const double off = all ? 1e-14 : 1e-30;
+    const double off = wide ? 1e-14 : 1e-30;
     const AttentionInputs in = make_inputs(s, way.dtype);
     // One projection of q, k, v [B, L, 3, H, D], seen as three [B, H, L, D].
     const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous();
@@ -285,7 +295,7 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
   for (const auto& [form, dtype] : ways())
     for (const AttentionSetup& setup : setups) {
       const AttentionSetup s = testing::for_kernels(setup);
-      if (there && (s.values || !s.bias.empty()) == (form == Form::fused)) continue;
+      if (there && form == Form::composed && !s.values && s.bias.empty()) continue;
       INFO(name(form) << ", " << name(dtype) << ": " << testing::describe(s));
       std::vector<Tensors> runs;
       for (const int n : there ? std::vector{1, 2} : std::vector{1, 2, 4, 2}) {
@@ -334,8 +344,9 @@ TEST_CASE("attention: the future changes nothing, bit for bit") {
 }
 
 TEST_CASE("attention: entries of a batch know nothing of each other") {
-  for (const auto& [form, dtype] : float_ways()) {
-    const bool all = default_device().is_cpu() || form == Form::composed;
+  for (const auto& [way, all] : ways_and_kernels(float_ways())) {
+    const auto& [form, dtype] = way;
+    INFO(name(way) << (all ? ", all" : ""));
     AttentionInputs in = make_inputs({.batch = 3,
                                       .queries = 70,
                                       .causal = true,
