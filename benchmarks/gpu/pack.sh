@@ -2,7 +2,8 @@
 # One archive for a machine with a GPU, made on one without. Unpack it there and call
 # run.sh 1 OUT, run.sh 2 OUT and run.sh 3 OUT in it; nothing is built or fetched there.
 #   benchmarks/gpu/pack.sh [ARCHIVE]
-# Builds the preset `cuda` in build/gpu with $ORIGIN/lib as where programs look for libraries.
+# Builds the preset `cuda` in build/gpu with $ORIGIN/lib as where programs look for libraries, and
+# libraries for theirs.
 #   BUILD=FOLDER LAYOUT=FOLDER benchmarks/gpu/pack.sh
 # lays a finished build out there by links, with no archive: for rehearsals on this machine.
 set -euo pipefail
@@ -18,7 +19,8 @@ if [[ -z $build ]]; then
   mkdir -p "$build"
   if ! { cmake --preset cuda -B "$build" -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON \
            -D STRETTO_BENCHMARKS=ON -D CMAKE_BUILD_RPATH="\$ORIGIN/lib" \
-           -D CMAKE_SKIP_BUILD_RPATH=OFF &&
+           -D CMAKE_SKIP_BUILD_RPATH=OFF \
+           -D CMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags &&
          cmake --build "$build" --parallel "${JOBS:-$(nproc)}"; } >"$build/pack.log" 2>&1; then
     tail -n 40 "$build/pack.log" >&2
     echo "The build failed; the whole output is in $build/pack.log" >&2

@@ -38,7 +38,7 @@ std::vector<RollNote> notes_of(const Chorale& chorale, std::size_t voice) {
 
 }  // namespace
 
-Image piano_roll(const Chorale& chorale, const std::string& title) {
+Picture piano_roll(const Chorale& chorale, const std::string& title) {
   constexpr std::array<const char*, 4> kNames = {"Soprano", "Alto", "Tenor", "Bass"};
   constexpr std::array<Color, 4> kColors = {
       {{213, 94, 0}, {230, 168, 30}, {0, 150, 110}, {0, 104, 170}}};

@@ -10,6 +10,6 @@ namespace stretto::examples {
 
 /// A chorale's four voices over steps of sixteenths. Where they sound in unison, the lower one is
 /// drawn narrower, inside the higher one's bar. Throws std::invalid_argument as piano_roll().
-Image piano_roll(const Chorale& chorale, const std::string& title);
+Picture piano_roll(const Chorale& chorale, const std::string& title);
 
 }  // namespace stretto::examples

@@ -47,7 +47,7 @@ std::string style_table(const StyleSimilarity& s) {
   return table.str();
 }
 
-Image groove_roll(const Groove& groove, const std::string& title) {
+Picture groove_roll(const Groove& groove, const std::string& title) {
   constexpr int kMaxSteps = 2000 * groove_beat;
   constexpr std::array<Color, 3> kColors = {{{0, 104, 170}, {150, 155, 165}, {213, 94, 0}}};
   std::vector<RollVoice> voices;

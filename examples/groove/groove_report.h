@@ -5,7 +5,7 @@
 
 #include "examples/groove/groove.h"
 #include "examples/groove/groove_style.h"
-#include "examples/plot/image.h"
+#include "examples/plot/picture.h"
 
 namespace stretto::examples {
 
@@ -15,6 +15,6 @@ std::string style_table(const StyleSimilarity& similarity);
 
 /// The notes over time, a colour for each track. Of a piece too long to draw (2000 beats), its
 /// beginning.
-Image groove_roll(const Groove& groove, const std::string& title);
+Picture groove_roll(const Groove& groove, const std::string& title);
 
 }  // namespace stretto::examples

@@ -55,7 +55,7 @@ std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, 
   return curves;
 }
 
-Image song_roll(const Song& song, const std::string& title) {
+Picture song_roll(const Song& song, const std::string& title) {
   constexpr int steps = 12;  // of a beat
   RollVoice voice{"Piano", {0, 104, 170}, {}};
   const auto step = [&](int tick) { return int(int64_t(tick) * steps / song.ticks_per_quarter); };

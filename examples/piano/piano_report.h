@@ -25,7 +25,7 @@ std::vector<PositionBucket> position_buckets(const std::vector<double>& losses, 
 std::vector<Series> position_curves(const std::vector<PositionBucket>& buckets, int64_t trained);
 
 /// The notes of `song` over time; of a piece too long to draw (2000 beats), its beginning.
-Image song_roll(const Song& song, const std::string& title);
+Picture song_roll(const Song& song, const std::string& title);
 
 struct AttentionPictureOptions {
   std::vector<int64_t> layers;  // counted from 1; none: the first and the last

@@ -7,13 +7,12 @@
 #include <limits>
 #include <stdexcept>
 
+#include "examples/plot/canvas.h"
 #include "examples/plot/ticks.h"
 
 namespace stretto::examples {
 namespace {
 
-constexpr Color kInk{40, 44, 52};
-constexpr Color kFaintInk{110, 116, 126};
 constexpr Color kGrid{230, 232, 236};
 constexpr Color kAxis{150, 155, 164};
 constexpr Color kReference{120, 124, 132};
@@ -29,6 +28,8 @@ constexpr std::array<Color, 7> kPalette = {{{0, 114, 178},
 
 Color series_color(std::size_t index) { return kPalette[index % kPalette.size()]; }
 
+bool series_dashed(std::size_t index) { return index / kPalette.size() % 2 == 1; }
+
 struct Limits {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -39,8 +40,10 @@ struct Limits {
   }
 };
 
+bool in_range(double value) { return std::abs(value) <= 1e300; }  // sums stay finite
+
 bool drawn(const Series& series, std::size_t i) {
-  return std::isfinite(series.x[i]) && std::isfinite(series.y[i]);
+  return in_range(series.x[i]) && in_range(series.y[i]);
 }
 
 void validate(const ChartOptions& options, const std::vector<Series>& series) {
@@ -53,10 +56,10 @@ void validate(const ChartOptions& options, const std::vector<Series>& series) {
                                           " x and " + std::to_string(s.y.size()) + " y");
   }
   for (const ReferenceLine& line : options.reference_lines) {
-    require(std::isfinite(line.y), "reference line '" + line.label + "' is not finite");
+    require(in_range(line.y), "reference line '" + line.label + "' is not finite");
   }
-  require(std::isfinite(options.y_min.value_or(0)), "y_min is not finite");
-  require(std::isfinite(options.y_max.value_or(0)), "y_max is not finite");
+  require(in_range(options.y_min.value_or(0)), "y_min is not finite");
+  require(in_range(options.y_max.value_or(0)), "y_max is not finite");
   require(!options.y_min || !options.y_max || *options.y_min < *options.y_max,
           "y_min is not below y_max");
 }
@@ -104,10 +107,10 @@ struct Axes {
   Limits x, y;
 
   double to_x(double value) const {
-    return plot.x + (value - x.low) / (x.high - x.low) * (plot.width - 1);
+    return plot.x + (value - x.low) / (x.high - x.low) * plot.width;
   }
   double to_y(double value) const {
-    return plot.y + (y.high - value) / (y.high - y.low) * (plot.height - 1);
+    return plot.y + (y.high - value) / (y.high - y.low) * plot.height;
   }
 };
 
@@ -136,84 +139,95 @@ std::vector<LegendEntry> lay_out_legend(const std::vector<Series>& series, int w
   return entries;
 }
 
-void draw_grid(Image& image, const Axes& axes, const Ticks& x_ticks, const Ticks& y_ticks) {
+int widest_label(const Ticks& ticks) {
+  int width = 0;
+  for (const double value : ticks.values)
+    width = std::max(width, text_width(tick_label(value, ticks.step)));
+  return width;
+}
+
+/// Ticks whose labels have room beside one another in `width` pixels.
+Ticks horizontal_ticks(const Limits& limits, int width) {
+  for (int most = std::max(width / 90, 2);; --most) {
+    Ticks ticks = nice_ticks(limits.low, limits.high, most);
+    const double apart = ticks.step / (limits.high - limits.low) * width;
+    if (most == 2 || widest_label(ticks) + 20 <= apart) return ticks;
+  }
+}
+
+void draw_grid(Canvas& canvas, const Axes& axes, const Ticks& x_ticks, const Ticks& y_ticks) {
   const Rect& plot = axes.plot;
-  const int bottom = plot.y + plot.height;
+  const double bottom = plot.y + plot.height;
   for (const double value : y_ticks.values) {
-    const int y = static_cast<int>(std::lround(axes.to_y(value)));
-    image.fill_rect({plot.x, y, plot.width, 1}, kGrid);
-    const std::string label = tick_label(value, y_ticks.step);
-    image.text(plot.x - 10 - text_width(label), y - 6, label, kFaintInk);
+    const double y = std::round(axes.to_y(value));
+    canvas.fill({plot.x, y, plot.width, 1}, kGrid);
+    canvas.text(plot.x - 10, y + 5, tick_label(value, y_ticks.step), faint_ink_color, Font::regular,
+                Align::right);
   }
   for (const double value : x_ticks.values) {
-    const int x = static_cast<int>(std::lround(axes.to_x(value)));
-    image.fill_rect({x, plot.y, 1, plot.height}, kGrid);
-    image.fill_rect({x, bottom, 1, 5}, kAxis);
-    const std::string label = tick_label(value, x_ticks.step);
-    image.text(x - text_width(label) / 2, bottom + 10, label, kFaintInk);
+    const double x = std::round(axes.to_x(value));
+    canvas.fill({x, plot.y, 1, plot.height}, kGrid);
+    canvas.fill({x, bottom, 1, 5}, kAxis);
+    canvas.text(x, bottom + 21, tick_label(value, x_ticks.step), faint_ink_color, Font::regular,
+                Align::middle);
   }
-  image.fill_rect({plot.x, bottom, plot.width, 1}, kAxis);
+  canvas.fill({plot.x, bottom, plot.width, 1}, kAxis);
 }
 
-void draw_dashes(Image& image, int x, int y, int width, Color color) {
-  for (int dash = 0; dash < width; dash += 12) {
-    image.fill_rect({x + dash, y, std::min(7, width - dash), 2}, color);
-  }
-}
-
-void draw_references(Image& image, const Axes& axes, const ChartOptions& options, int label_width) {
+void draw_references(Canvas& canvas, const Axes& axes, const ChartOptions& options,
+                     int label_width) {
   std::vector<ReferenceLine> lines = options.reference_lines;
   std::stable_sort(lines.begin(), lines.end(),
                    [](const ReferenceLine& a, const ReferenceLine& b) { return a.y > b.y; });
   const Rect& plot = axes.plot;
-  int free_y = plot.y - 8;  // labels come one below the other even where the lines meet
+  const double right = plot.x + plot.width;
+  double free_y = plot.y;  // labels come one below the other even where the lines meet
   for (const ReferenceLine& line : lines) {
     if (line.y < axes.y.low || line.y > axes.y.high) continue;
-    const int y = static_cast<int>(std::lround(axes.to_y(line.y)));
-    draw_dashes(image, plot.x, y - 1, plot.width, kReference);
-    const int text_y = std::max(y - 7, free_y);
-    free_y = text_y + glyph_height(Font::kRegular) + 1;
-    image.text(plot.x + plot.width + 10, text_y, fit_text(line.label, label_width), kFaintInk);
+    const double y = std::round(axes.to_y(line.y));
+    canvas.line({{plot.x, y}, {right, y}}, kReference, 2, {plot.x, y - 1, plot.width, 2}, true);
+    const double text_y = std::max(y + 5, free_y);
+    free_y = text_y + line_height(Font::regular);
+    canvas.text(right + 10, text_y, fit_text(line.label, label_width), faint_ink_color);
   }
 }
 
-void draw_series(Image& image, const Axes& axes, const Series& series, Color color) {
-  Rect clip = axes.plot;
-  clip.y -= 2;
-  clip.height += 4;
-  clip.width += 2;
+void draw_series(Canvas& canvas, const Axes& axes, const Series& series, std::size_t index) {
+  constexpr double thickness = 2.2;
+  const Rect& plot = axes.plot;
+  const Rect clip{plot.x - 4, plot.y - 4, plot.width + 8, plot.height + 8};
   std::vector<Point> points;
   for (std::size_t i = 0; i <= series.x.size(); ++i) {
     if (i < series.x.size() && drawn(series, i)) {
       points.push_back({axes.to_x(series.x[i]), axes.to_y(series.y[i])});
     } else if (!points.empty()) {
-      image.polyline(points, color, points.size() == 1 ? 5.0 : 2.2, clip);
+      canvas.line(points, series_color(index), thickness, clip, series_dashed(index));
       points.clear();
     }
   }
 }
 
+bool any_drawn(const Series& series) {
+  for (std::size_t i = 0; i < series.x.size(); ++i)
+    if (drawn(series, i)) return true;
+  return false;
+}
+
 }  // namespace
 
-Image line_chart(const ChartOptions& options, const std::vector<Series>& series) {
+Picture line_chart(const ChartOptions& options, const std::vector<Series>& series) {
   validate(options, series);
   Axes axes{{}, x_limits(series), y_limits(options, series)};
   const Ticks y_ticks = nice_ticks(axes.y.low, axes.y.high, std::max(options.height / 80, 2));
-  const Ticks x_ticks = nice_ticks(axes.x.low, axes.x.high, std::max(options.width / 120, 2));
 
-  int tick_width = 0;
-  for (const double value : y_ticks.values) {
-    tick_width = std::max(tick_width, text_width(tick_label(value, y_ticks.step)));
-  }
   int label_width = 0;
-  for (const ReferenceLine& line : options.reference_lines) {
+  for (const ReferenceLine& line : options.reference_lines)
     label_width = std::max(label_width, text_width(line.label));
-  }
   label_width = std::min(label_width, options.width / 4);
 
-  const int left = 28 + tick_width;
+  const int left = 28 + widest_label(y_ticks);
   const int right = options.reference_lines.empty() ? 36 : label_width + 28;
-  const int inner_width = options.width - left - right;
+  const int inner_width = std::max(options.width - left - right, 40);
   const std::vector<LegendEntry> legend = lay_out_legend(series, options.width - left - 36);
   const int legend_rows = legend.empty() ? 0 : legend.back().row + 1;
   int top = options.title.empty() ? 20 : 56;
@@ -222,35 +236,29 @@ Image line_chart(const ChartOptions& options, const std::vector<Series>& series)
   const int label_top = top;
   top += options.y_label.empty() ? 8 : 26;
   const int bottom = options.x_label.empty() ? 40 : 64;
-  axes.plot = {left, top, inner_width, std::max(options.height - top - bottom, 40)};
+  const int height = std::max(options.height, top + bottom + 100);
+  axes.plot = {double(left), double(top), double(inner_width), double(height - top - bottom)};
+  const Ticks x_ticks = horizontal_ticks(axes.x, inner_width);
 
-  Image image(options.width, options.height);
-  image.text(left, 20, fit_text(options.title, options.width - left - 20, Font::kTitle), kInk,
-             Font::kTitle);
-  for (const LegendEntry& entry : legend) {
-    const int y = legend_top + 20 * entry.row;
-    image.fill_rect({left + entry.x, y + 5, 24, 4}, series_color(entry.series));
-    image.text(left + entry.x + 32, y, entry.name, kInk);
-  }
-  image.text(left, label_top, fit_text(options.y_label, inner_width), kFaintInk);
-  const std::string x_label = fit_text(options.x_label, inner_width);
-  image.text(left + (inner_width - text_width(x_label)) / 2, options.height - 28, x_label,
-             kFaintInk);
-
-  draw_grid(image, axes, x_ticks, y_ticks);
-  draw_references(image, axes, options, label_width);
-  for (std::size_t i = 0; i < series.size(); ++i) {
-    draw_series(image, axes, series[i], series_color(i));
-  }
-  if (std::none_of(series.begin(), series.end(), [](const Series& s) {
-        for (std::size_t i = 0; i < s.x.size(); ++i) {
-          if (drawn(s, i)) return true;
-        }
-        return false;
-      })) {
-    image.text(left + inner_width / 2 - 28, top + axes.plot.height / 2, "no data", kFaintInk);
-  }
-  return image;
+  return draw(options.width, height, options.title, [&](Canvas& canvas) {
+    canvas.text(left, 37, fit_text(options.title, options.width - left - 20, Font::title),
+                ink_color, Font::title);
+    for (const LegendEntry& entry : legend) {
+      const double x = left + entry.x, y = legend_top + 20 * entry.row + 8;
+      canvas.line({{x, y}, {x + 24, y}}, series_color(entry.series), 4, {x, y - 2, 24, 4},
+                  series_dashed(entry.series));
+      canvas.text(x + 32, y + 5, entry.name, ink_color);
+    }
+    canvas.text(left, label_top + 13, fit_text(options.y_label, inner_width), faint_ink_color);
+    canvas.text(left + inner_width / 2.0, height - 16, fit_text(options.x_label, inner_width),
+                faint_ink_color, Font::regular, Align::middle);
+    draw_grid(canvas, axes, x_ticks, y_ticks);
+    draw_references(canvas, axes, options, label_width);
+    for (std::size_t i = 0; i < series.size(); ++i) draw_series(canvas, axes, series[i], i);
+    if (std::none_of(series.begin(), series.end(), any_drawn))
+      canvas.text(left + inner_width / 2.0, top + axes.plot.height / 2, "no data", faint_ink_color,
+                  Font::regular, Align::middle);
+  });
 }
 
 }  // namespace stretto::examples

@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "examples/plot/image.h"
+#include "examples/plot/picture.h"
 
 namespace stretto::examples {
 
-/// A curve through (x[i], y[i]); where either is not finite, the curve has a gap.
+/// A curve through (x[i], y[i]); where either is not finite, or beyond 1e300, the curve has a gap.
+/// A point between gaps is a dot.
 struct Series {
   std::string name;
   std::vector<double> x;
@@ -22,8 +23,8 @@ struct ReferenceLine {
   double y;
 };
 
-/// `width` and `height` are in pixels, from 320 x 240. A limit of y left unset follows from the
-/// data and the reference lines.
+/// `width` and `height` are in pixels, from 320 x 240; a long legend makes the picture higher. A
+/// limit of y left unset follows from the data and the reference lines.
 struct ChartOptions {
   std::string title;
   std::string x_label;
@@ -35,9 +36,10 @@ struct ChartOptions {
   int height = 720;
 };
 
-/// Curves over common axes with a legend. Throws std::invalid_argument for a series of unequal x
-/// and y, a size too small, limits or reference lines that are not finite, or y_min >= y_max.
-Image line_chart(const ChartOptions& options, const std::vector<Series>& series);
+/// Curves over common axes with a legend; from the eighth on they are dashed. Throws
+/// std::invalid_argument for a series of unequal x and y, a size too small, limits or reference
+/// lines that are not finite or beyond 1e300, or y_min >= y_max.
+Picture line_chart(const ChartOptions& options, const std::vector<Series>& series);
 
 /// A matrix of `rows` x `columns` values, row after row, with a line of text above it.
 struct HeatMap {
@@ -51,7 +53,7 @@ struct HeatMap {
 /// greatest; values that are not finite are grey. The colour is that of share^gamma, so that a
 /// gamma below 1 shows small values better. Throws std::invalid_argument for no maps, a matrix
 /// whose size is not its number of values, or a gamma that is not positive and finite.
-Image heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma = 1);
+Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma = 1);
 
 /// The colour of `share` (0 to 1) on a scale from near black over purple and orange to pale
 /// yellow whose lightness rises evenly.
@@ -83,6 +85,6 @@ struct RollOptions {
 /// Notes over time, later voices over earlier ones, with a keyboard at the left and a line every
 /// bar. Throws std::invalid_argument for a pitch outside 0 .. 127, for notes that begin before step
 /// 0 or do not end later than they begin, and for a piece too long to draw (above 2000 beats).
-Image piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices);
+Picture piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices);
 
 }  // namespace stretto::examples

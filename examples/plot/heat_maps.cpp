@@ -2,24 +2,24 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <limits>
 #include <numbers>
 #include <stdexcept>
 
+#include "examples/plot/canvas.h"
 #include "examples/plot/chart.h"
+#include "examples/plot/ticks.h"
 
 namespace stretto::examples {
 namespace {
 
-constexpr Color kInk{40, 44, 52};
-constexpr Color kFaintInk{110, 116, 126};
 constexpr Color kFrame{190, 194, 200};
 constexpr Color kMissing{200, 200, 200};
 constexpr int kPanel = 240;  // pixels of the longer side of a matrix, about
 constexpr int kGap = 28;
 constexpr int kCaption = 20;
 constexpr int kTop = 64;
+constexpr int kLeastBar = 120;
 
 std::uint8_t to_srgb(double linear) {
   const double x = std::clamp(linear, 0.0, 1.0);
@@ -73,7 +73,7 @@ Scale scale_of(const std::vector<HeatMap>& maps, double gamma) {
 /// Pixels that `cells` cells of a matrix take if its longer side has `longest` cells: whole pixels
 /// per cell, or several cells a pixel where there are very many.
 int extent(int cells, int longest) {
-  if (longest <= kPanel) return cells * std::max(kPanel / longest, 1);
+  if (longest <= kPanel) return cells * ((kPanel + longest / 2) / longest);
   const double share = static_cast<double>(cells) / longest;
   return std::max(static_cast<int>(std::lround(share * std::min(longest, 2 * kPanel))), 1);
 }
@@ -98,33 +98,30 @@ double mean_at(const HeatMap& map, int x, int y, int width, int height) {
   return sum / ((row1 - row0) * (column1 - column0));
 }
 
-void draw_map(Image& image, const HeatMap& map, const Scale& scale, int x, int y, int cell_width) {
+void draw_map(Canvas& canvas, const HeatMap& map, const Scale& scale, int x, int y,
+              int cell_width) {
   const int longest = std::max(map.rows, map.columns);
   const int width = extent(map.columns, longest);
   const int height = extent(map.rows, longest);
-  image.text(x, y, fit_text(map.caption, cell_width), kInk);
+  canvas.text(x, y + 13, fit_text(map.caption, cell_width), ink_color);
   y += kCaption;
-  image.fill_rect({x - 1, y - 1, width + 2, height + 2}, kFrame);
-  for (int dy = 0; dy < height; ++dy) {
-    for (int dx = 0; dx < width; ++dx) {
-      image.set(x + dx, y + dy, scale.color(mean_at(map, dx, dy, width, height)));
-    }
-  }
+  canvas.fill({x - 1.0, y - 1.0, width + 2.0, height + 2.0}, kFrame);
+  canvas.pixels(x, y, width, height,
+                [&](int dx, int dy) { return scale.color(mean_at(map, dx, dy, width, height)); });
 }
 
-void draw_color_bar(Image& image, const Scale& scale, int x, int y, int height) {
-  image.fill_rect({x - 1, y - 1, 18, height + 2}, kFrame);
-  for (int dy = 0; dy < height; ++dy) {
-    const double share = height > 1 ? 1 - static_cast<double>(dy) / (height - 1) : 1;
-    image.fill_rect({x, y + dy, 16, 1}, scale.color(scale.low + share * (scale.high - scale.low)));
-  }
-  for (int i = 0; i <= 4; ++i) {
-    const double share = i / 4.0;
-    const int label_y = y + static_cast<int>(std::lround((1 - share) * (height - 1)));
-    char label[32];
-    std::snprintf(label, sizeof(label), "%.3g", scale.low + share * (scale.high - scale.low));
-    image.fill_rect({x + 16, label_y, 5, 1}, kFaintInk);
-    image.text(x + 26, label_y - 6, label, kFaintInk);
+void draw_color_bar(Canvas& canvas, const Scale& scale, int x, int y, int height) {
+  canvas.fill({x - 1.0, y - 1.0, 18, height + 2.0}, kFrame);
+  canvas.pixels(x, y, 16, height, [&](int, int dy) {
+    const double share = 1 - static_cast<double>(dy) / (height - 1);
+    return scale.color(scale.low + share * (scale.high - scale.low));
+  });
+  const Ticks ticks = nice_ticks(scale.low, scale.high, 6);
+  for (const double value : ticks.values) {
+    const double share = (value - scale.low) / (scale.high - scale.low);
+    const double label_y = y + std::round((1 - share) * (height - 1));
+    canvas.fill({x + 17.0, label_y, 5, 1}, faint_ink_color);
+    canvas.text(x + 27, label_y + 5, tick_label(value, ticks.step), faint_ink_color);
   }
 }
 
@@ -148,7 +145,7 @@ Color heat_color(double share) {
           to_srgb(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
 }
 
-Image heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma) {
+Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma) {
   validate(maps, gamma);
   const Scale scale = scale_of(maps, gamma);
   int cell_width = 120;
@@ -163,16 +160,19 @@ Image heat_maps(const std::string& title, const std::vector<HeatMap>& maps, doub
   const int rows = (count + columns - 1) / columns;
   const int right = kGap + columns * (cell_width + kGap);
   const int row_height = kCaption + cell_height + kGap;
-  const int wanted = 2 * kGap + text_width(title, Font::kTitle);
+  const int bar_height = std::clamp(cell_height, kLeastBar, 2 * kPanel);
+  const int wanted = 2 * kGap + text_width(title, Font::title);
   const int width = std::max(right + 110, std::min(wanted, 1600));
-  Image image(width, kTop + rows * row_height);
-  image.text(kGap, 20, fit_text(title, image.width - 2 * kGap, Font::kTitle), kInk, Font::kTitle);
-  for (int i = 0; i < count; ++i) {
-    draw_map(image, maps[static_cast<std::size_t>(i)], scale,
-             kGap + i % columns * (cell_width + kGap), kTop + i / columns * row_height, cell_width);
-  }
-  draw_color_bar(image, scale, right, kTop + kCaption, std::min(cell_height, 2 * kPanel));
-  return image;
+  const int height = kTop + std::max(rows * row_height, kCaption + bar_height + kGap);
+  return draw(width, height, title, [&](Canvas& canvas) {
+    canvas.text(kGap, 37, fit_text(title, width - 2 * kGap, Font::title), ink_color, Font::title);
+    for (int i = 0; i < count; ++i) {
+      draw_map(canvas, maps[static_cast<std::size_t>(i)], scale,
+               kGap + i % columns * (cell_width + kGap), kTop + i / columns * row_height,
+               cell_width);
+    }
+    draw_color_bar(canvas, scale, right, kTop + kCaption, bar_height);
+  });
 }
 
 }  // namespace stretto::examples

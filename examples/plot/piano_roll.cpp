@@ -5,13 +5,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "examples/plot/canvas.h"
 #include "examples/plot/chart.h"
 
 namespace stretto::examples {
 namespace {
 
-constexpr Color kInk{40, 44, 52};
-constexpr Color kFaintInk{110, 116, 126};
 constexpr Color kBlackRow{243, 244, 247};
 constexpr Color kBeatLine{232, 234, 238};
 constexpr Color kBarLine{178, 182, 190};
@@ -88,83 +87,85 @@ Roll lay_out(const RollOptions& options, const std::vector<RollVoice>& voices) {
   return roll;
 }
 
-void draw_background(Image& image, const Roll& roll) {
+Rect rect(int x, int y, int width, int height) {
+  return {double(x), double(y), double(width), double(height)};
+}
+
+void draw_background(Canvas& canvas, const Roll& roll) {
   for (int pitch = roll.low; pitch <= roll.high; ++pitch) {
-    if (is_black(pitch)) {
-      image.fill_rect({roll.left(), roll.y(pitch), roll.width(), kRow}, kBlackRow);
-    }
-    if (pitch % 12 == 0 || pitch % 12 == 5) {  // the white keys with no black one below
-      image.fill_rect({roll.left(), roll.y(pitch) + kRow - 1, roll.width(), 1}, kBeatLine);
-    }
+    if (is_black(pitch))
+      canvas.fill(rect(roll.left(), roll.y(pitch), roll.width(), kRow), kBlackRow);
+    if (pitch % 12 == 0 || pitch % 12 == 5)  // the white keys with no black one below
+      canvas.fill(rect(roll.left(), roll.y(pitch) + kRow - 1, roll.width(), 1), kBeatLine);
   }
   const int bars_per_number = roll.steps / roll.steps_per_bar() > 8 ? 2 : 1;
   for (int step = 0; step <= roll.steps; step += roll.steps_per_beat) {
     const bool bar = step % roll.steps_per_bar() == 0;
     const int x = roll.x(step);
-    image.fill_rect({x, kTop, 1, roll.height()}, bar ? kBarLine : kBeatLine);
+    canvas.fill(rect(x, kTop, 1, roll.height()), bar ? kBarLine : kBeatLine);
     const int number = step / roll.steps_per_bar();
-    if (bar && step < roll.steps && number % bars_per_number == 0) {
-      image.text(x + 3, kTop + roll.height() + 6, std::to_string(number + 1), kFaintInk);
-    }
+    if (bar && step < roll.steps && number % bars_per_number == 0)
+      canvas.text(x + 3, kTop + roll.height() + 18, std::to_string(number + 1), faint_ink_color);
   }
 }
 
-void draw_keyboard(Image& image, const Roll& roll) {
+void draw_keyboard(Canvas& canvas, const Roll& roll) {
   const int end = kTop + roll.height();
-  image.fill_rect({kMargin, kTop, kKeyboard, roll.height()}, kWhite);
+  canvas.fill(rect(kMargin, kTop, kKeyboard, roll.height()), white_color);
   for (int pitch = roll.low; pitch <= roll.high; ++pitch) {
     const int y = roll.y(pitch);
     if (is_black(pitch)) {
-      image.fill_rect({kMargin, y + 1, kKeyboard * 5 / 9, kRow - 2}, kBlackKey);
-      image.fill_rect({kMargin, y + kRow / 2, kKeyboard, 1}, kKeyEdge);
-      image.fill_rect({kMargin, y + 1, kKeyboard * 5 / 9, kRow - 2}, kBlackKey);
+      canvas.fill(rect(kMargin, y + kRow / 2, kKeyboard, 1), kKeyEdge);
+      canvas.fill(rect(kMargin, y + 1, kKeyboard * 5 / 9, kRow - 2), kBlackKey);
     } else if (pitch % 12 == 0 || pitch % 12 == 5) {
-      image.fill_rect({kMargin, y + kRow - 1, kKeyboard, 1}, kKeyEdge);
+      canvas.fill(rect(kMargin, y + kRow - 1, kKeyboard, 1), kKeyEdge);
     }
-    if (pitch % 12 == 0) {
-      const std::string name = "C" + std::to_string(pitch / 12 - 1);
-      image.text(kMargin + kKeyboard - 4 - text_width(name), y - 1, name, kFaintInk);
-    }
+    if (pitch % 12 == 0)
+      canvas.text(kMargin + kKeyboard - 4, y + kRow - 1, "C" + std::to_string(pitch / 12 - 1),
+                  faint_ink_color, Font::regular, Align::right);
   }
-  image.fill_rect({kMargin, kTop, kKeyboard, 1}, kBarLine);
-  image.fill_rect({kMargin, end, kKeyboard + roll.width() + 1, 1}, kBarLine);
-  image.fill_rect({kMargin, kTop, 1, roll.height()}, kBarLine);
+  canvas.fill(rect(kMargin, kTop, kKeyboard, 1), kBarLine);
+  canvas.fill(rect(kMargin, end, kKeyboard + roll.width() + 1, 1), kBarLine);
+  canvas.fill(rect(kMargin, kTop, 1, roll.height()), kBarLine);
 }
 
-/// A bar with its corners taken off.
-void draw_note(Image& image, const Rect& rect, Color color) {
-  image.fill_rect({rect.x, rect.y + 1, rect.width, rect.height - 2}, color);
-  image.fill_rect({rect.x + 1, rect.y, rect.width - 2, rect.height}, color);
-  image.fill_rect({rect.x, rect.y + 1, 2, rect.height - 2}, darker(color));
+/// Bars with their corners taken off, darker where they begin.
+void draw_notes(Canvas& canvas, const std::vector<Rect>& bars, Color color) {
+  std::vector<Rect> onsets;
+  for (const Rect& bar : bars) onsets.push_back({bar.x, bar.y + 1, 2, bar.height - 2});
+  canvas.fill(bars, color, 1);
+  canvas.fill(onsets, darker(color), 0);
+}
+
+std::vector<Rect> bars_of(const RollVoice& voice, const Roll& roll) {
+  std::vector<Rect> bars;
+  for (const RollNote& note : voice.notes) {
+    const int from = roll.x(note.begin) + 1;
+    bars.push_back(rect(from, roll.y(note.pitch) + note.inset + 1,
+                        std::max(roll.x(note.end) - from, 3), kRow - 2 * note.inset - 2));
+  }
+  return bars;
 }
 
 }  // namespace
 
-Image piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices) {
+Picture piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices) {
   const Roll roll = lay_out(options, voices);
   const int width = std::max(roll.left() + roll.width() + kMargin, 560);
-  Image image(width, kTop + roll.height() + kBottom);
-  image.text(kMargin, 18, fit_text(options.title, width - 2 * kMargin, Font::kTitle), kInk,
-             Font::kTitle);
-  int x = kMargin;
-  for (const RollVoice& voice : voices) {
-    draw_note(image, {x, 53, 24, 10}, voice.color);
-    image.text(x + 32, 52, voice.name, kInk);
-    x += 32 + text_width(voice.name) + 24;
-  }
-  draw_background(image, roll);
-  draw_keyboard(image, roll);
-  for (const RollVoice& voice : voices) {
-    for (const RollNote& note : voice.notes) {
-      const int from = roll.x(note.begin) + 1;
-      draw_note(image,
-                {from, roll.y(note.pitch) + note.inset + 1, std::max(roll.x(note.end) - from, 3),
-                 kRow - 2 * note.inset - 2},
-                voice.color);
+  return draw(width, kTop + roll.height() + kBottom, options.title, [&](Canvas& canvas) {
+    canvas.text(kMargin, 35, fit_text(options.title, width - 2 * kMargin, Font::title), ink_color,
+                Font::title);
+    int x = kMargin;
+    for (const RollVoice& voice : voices) {
+      draw_notes(canvas, {rect(x, 53, 24, 10)}, voice.color);
+      canvas.text(x + 32, 63, voice.name, ink_color);
+      x += 32 + text_width(voice.name) + 24;
     }
-  }
-  image.text(kMargin, kTop + roll.height() + 6, "bar", kFaintInk);
-  return image;
+    draw_background(canvas, roll);
+    draw_keyboard(canvas, roll);
+    for (const RollVoice& voice : voices) draw_notes(canvas, bars_of(voice, roll), voice.color);
+    canvas.text(kMargin, kTop + roll.height() + 18, "bar", faint_ink_color);
+  });
 }
 
 }  // namespace stretto::examples

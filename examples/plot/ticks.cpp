@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 
 namespace stretto::examples {
@@ -38,12 +39,18 @@ Ticks nice_ticks(double low, double high, int most) {
 }
 
 std::string tick_label(double value, double step) {
-  if (value != 0 && (step < 1e-6 || std::abs(value) >= 1e10)) {
+  if (step < 1e-6 || step >= 1e9) {
+    if (value == 0) return "0";
+    const double digits =
+        std::floor(std::log10(std::abs(value)) + 1e-9) - std::floor(std::log10(step) + 1e-9) + 1;
     char buffer[64];
-    std::snprintf(buffer, sizeof(buffer), "%.4g", value);
-    return buffer;
+    std::snprintf(buffer, sizeof(buffer), "%.*g", std::clamp(int(digits), 1, 17), value);
+    std::string text = buffer;  // "3e-09", or "1.00000003"
+    const std::size_t e = text.find('e');
+    if (e == text.npos) return text;
+    return text.substr(0, e + 1) + std::to_string(std::stoi(text.substr(e + 1)));
   }
-  if (value == 0) return fixed(0, step < 1e-6 ? 0 : decimals_of(step));
+  if (value == 0) return fixed(0, decimals_of(step));
   if (step >= 100000) return fixed(value / 1e6, decimals_of(step / 1e6)) + "M";
   if (step >= 1000) return fixed(value / 1e3, decimals_of(step / 1e3)) + "k";
   return fixed(value, decimals_of(step));

@@ -163,9 +163,9 @@ class Run : public ModelRun<GrooveTraining> {
 
   std::vector<std::string> files() const override {
     std::vector<std::string> all;
-    if (o_.continuations > 0) all.insert(all.end(), {"prompt.mid", "prompt.png"});
+    if (o_.continuations > 0) all.insert(all.end(), {"prompt.mid", "prompt.svg", "prompt.png"});
     for (int64_t i = 1; i <= o_.continuations; ++i)
-      for (const char* ending : {".mid", ".png"})
+      for (const char* ending : {".mid", ".svg", ".png"})
         all.push_back("continuation-" + std::to_string(i) + ending);
     return all;
   }

@@ -78,7 +78,7 @@ class Run : public ModelRun<HarmonyTraining> {
     std::vector<std::string> names{"chorales.json"};
     for (int64_t i = 1; i <= o_.pieces; ++i)
       for (const char* kind : {"composed-", "harmonised-"})
-        for (const char* ending : {".mid", ".png"})
+        for (const char* ending : {".mid", ".svg", ".png"})
           names.push_back(kind + std::to_string(i) + ending);
     return names;
   }

@@ -86,8 +86,8 @@ class Run : public ModelRun<ChoraleTraining> {
   }
 
   std::vector<std::string> files() const override {
-    return {"chorales.json", "attention.png", "generated.mid",
-            "generated.png", "primed.mid",    "primed.png"};
+    return {"chorales.json", "attention.svg", "attention.png", "generated.mid", "generated.svg",
+            "generated.png", "primed.mid",    "primed.svg",    "primed.png"};
   }
 
   LossCurve loss_curve() override {
@@ -139,7 +139,7 @@ class Run : public ModelRun<ChoraleTraining> {
                         weights[size_t(layer)][0][head].to_vector<float>()});
       if (weights.size() == 1) break;
     }
-    show_maps("attention.png",
+    show_maps("attention",
               {.title = "Attention of the first and the last layer: query downwards, key to the "
                         "right",
                .rows = "query",

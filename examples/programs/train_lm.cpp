@@ -211,8 +211,8 @@ class Run : public ModelRun<LmTraining> {
   }
 
   std::vector<std::string> files() const override {
-    std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
-                                 "generated.txt"};
+    std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.svg",
+                                 "position_loss.png", "generated.txt"};
     if (!run_.report_only) all.emplace_back("text.txt");
     return all;
   }
@@ -312,10 +312,10 @@ class Run : public ModelRun<LmTraining> {
         sum = {};
       }
     }
-    show_chart("position_loss.png", {{.title = "Held-out loss against the position in the segment",
-                                      .x_label = "position",
-                                      .y_label = words() ? "nats per word" : "bits per character"},
-                                     std::move(curves)});
+    show_chart("position_loss", {{.title = "Held-out loss against the position in the segment",
+                                  .x_label = "position",
+                                  .y_label = words() ? "nats per word" : "bits per character"},
+                                 std::move(curves)});
   }
 
   void write_text() {

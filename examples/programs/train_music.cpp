@@ -82,9 +82,11 @@ class Run : public ModelRun<PianoTraining> {
 
   double validate() override { return mean_loss(validation_, settings().length); }
   std::vector<std::string> files() const override {
-    std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.png",
-                                 "attention.png",  "generated.mid",     "generated.png"};
-    if (is_stochastic(settings().position)) all.emplace_back("templates.png");
+    std::vector<std::string> all{"evaluation.csv",    "position_loss.csv", "position_loss.svg",
+                                 "position_loss.png", "attention.svg",     "attention.png",
+                                 "generated.mid",     "generated.svg",     "generated.png"};
+    if (is_stochastic(settings().position))
+      all.insert(all.end(), {"templates.svg", "templates.png"});
     if (has_measures()) all.emplace_back("position_measures.csv");
     return all;
   }
@@ -135,13 +137,12 @@ class Run : public ModelRun<PianoTraining> {
     nn::MetricsCsv table(path("position_loss.csv"), {"first", "last", "nats_per_token"});
     for (const PositionBucket& b : buckets)
       table.row({double(b.first + 1), double(b.last), b.loss});
-    show_chart(
-        "position_loss.png",
-        {{.title = "Loss with " + settings().attention + " attention, position " +
-                   settings().position + ", trained on " + as_text(settings().length) + " tokens",
-          .x_label = "position",
-          .y_label = "nats per token"},
-         position_curves(buckets, trained)});
+    show_chart("position_loss", {{.title = "Loss with " + settings().attention +
+                                           " attention, position " + settings().position +
+                                           ", trained on " + as_text(settings().length) + " tokens",
+                                  .x_label = "position",
+                                  .y_label = "nats per token"},
+                                 position_curves(buckets, trained)});
   }
 
   // Of the scores of softmax, which performers approximate.
@@ -177,9 +178,9 @@ class Run : public ModelRun<PianoTraining> {
                                         .heads = o_.picture_heads};
     const Device device = model().device();
     const Tensor tokens = window_batch(evaluation_, 0, 1, o_.picture_length).inputs.to(device);
-    show_maps("attention.png", attention_maps(model(), tokens, shown));
+    show_maps("attention", attention_maps(model(), tokens, shown));
     if (const auto templates = template_maps(model(), o_.picture_length, shown))
-      show_maps("templates.png", *templates);
+      show_maps("templates", *templates);
   }
 
   void write_music() {

@@ -180,7 +180,8 @@ void TrainingRun::claim_folder() {
 void TrainingRun::open_folder() {
   std::vector<std::string> names = files();
   if (!run_.report_only)
-    names.insert(names.end(), {"checkpoint.safetensors", "metrics.csv", "loss.png", "report.html"});
+    names.insert(names.end(),
+                 {"checkpoint.safetensors", "metrics.csv", "loss.svg", "loss.png", "report.html"});
   check_writable(run_.out, names);
   std::error_code error;
   std::filesystem::create_directories(run_.out, error);
@@ -355,28 +356,28 @@ void TrainingRun::draw_curve() {
     valid.push_back(curve.scale * row[3]);
   }
   if (steps.empty()) return;
-  write_png(path("loss.png"),
-            line_chart({.title = curve.title,
-                        .x_label = "step",
-                        .y_label = curve.unit,
-                        .reference_lines = curve.references},
-                       {{"training", steps, train}, {"validation", steps, valid}}));
+  write_picture(path("loss"),
+                line_chart({.title = curve.title,
+                            .x_label = "step",
+                            .y_label = curve.unit,
+                            .reference_lines = curve.references},
+                           {{"training", steps, train}, {"validation", steps, valid}}));
 }
 
 void TrainingRun::show_chart(const std::string& name, const ReportChart& chart) {
-  write_png(path(name), line_chart(chart.options, chart.curves));
+  write_picture(path(name), line_chart(chart.options, chart.curves));
   page_.charts.push_back(chart);
 }
 
 void TrainingRun::show_maps(const std::string& name, const ReportMaps& maps) {
-  write_png(path(name), heat_maps(maps.title, maps.maps, maps.gamma));
+  write_picture(path(name), heat_maps(maps.title, maps.maps, maps.gamma));
   page_.maps.push_back(maps);
 }
 
 void TrainingRun::show_music(const std::string& name, const std::string& title, const Song& song,
-                             const Image& roll) {
+                             const Picture& roll) {
   write_midi(path(name + ".mid"), song);
-  write_png(path(name + ".png"), roll);
+  write_picture(path(name), roll);
   page_.music.push_back({title, name + ".mid", song});
 }
 

@@ -80,7 +80,8 @@ class TrainingRun {
   /// What all processes of a run must have the same of, by name.
   using Identity = std::vector<std::pair<std::string, std::string>>;
   virtual Identity identity() = 0;
-  /// How the loss is shown, in loss.png and on the page; what is not known yet is left out.
+  /// How the loss is shown, in loss.svg, loss.png and on the page; what is not known yet is left
+  /// out.
   virtual LossCurve loss_curve() = 0;
   /// What a checkpoint keeps of the settings, and the model and the machine in a line: for the
   /// page.
@@ -94,15 +95,16 @@ class TrainingRun {
   Device use_device(int64_t steps, double least_bytes, const std::string& smaller);
   std::string path(const std::string& name) const;
   std::string checkpoint() const { return path("checkpoint.safetensors"); }
-  /// loss.png from metrics.csv.
+  /// loss.svg and loss.png from metrics.csv.
   void draw_curve();
 
-  // What a program makes in report() goes to files of these names, and into the page too.
+  // What a program makes in report() goes to files of these names, pictures as `name`.svg and
+  // `name`.png, and into the page too.
   void show_chart(const std::string& name, const ReportChart& chart);
   void show_maps(const std::string& name, const ReportMaps& maps);
-  /// `name`.mid and `name`.png.
+  /// With `name`.mid.
   void show_music(const std::string& name, const std::string& title, const Song& song,
-                  const Image& roll);
+                  const Picture& roll);
   /// Of these there is no file.
   void show(ReportText text) { page_.texts.push_back(std::move(text)); }
   void show(ReportTable table) { page_.tables.push_back(std::move(table)); }

@@ -431,7 +431,8 @@ TEST_CASE("a resumed run measures what an undisturbed one does", "[examples]") {
           0);
       CHECK(part.checkpoint() == whole.checkpoint());
       CHECK(measured(part) == measured(whole));
-      CHECK(read_file(part.out("loss.png")) == read_file(whole.out("loss.png")));
+      for (const char* name : {"loss.svg", "loss.png"})
+        CHECK(read_file(part.out(name)) == read_file(whole.out(name)));
     }
   }
 }

@@ -21,6 +21,13 @@ Arguments TinyRun::resuming(Arguments more) const {
   return command(more);
 }
 
+bool TinyRun::drew(const std::string& name) const {
+  if (!std::filesystem::exists(out(name + ".svg"))) return false;
+  const std::string svg = read_file(out(name + ".svg")), png = read_file(out(name + ".png"));
+  return svg.starts_with("<?xml") && svg.ends_with("</svg>\n") && png.starts_with("\x89PNG") &&
+         png.ends_with("IEND\xAE\x42\x60\x82");
+}
+
 std::string measured(const TinyRun& tiny) {
   std::istringstream lines(read_file(tiny.out("metrics.csv")));
   std::string all;

@@ -33,6 +33,8 @@ class TinyRun {
   std::string out(const std::string& name = "") const {
     return file(name.empty() ? "out" : "out/" + name);
   }
+  /// Whether there is a picture of this name, whole and in both files.
+  bool drew(const std::string& name) const;
   std::string checkpoint() const { return read_file(out("checkpoint.safetensors")); }
 
   Arguments command(const Arguments& more = {}) const;

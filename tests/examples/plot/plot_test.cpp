@@ -1,5 +1,3 @@
-#include <png.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,10 +8,10 @@
 #include <vector>
 
 #include "examples/chorales/chorale_roll.h"
-#include "examples/common/error.h"
+#include "examples/plot/canvas.h"
 #include "examples/plot/chart.h"
-#include "examples/plot/image.h"
 #include "examples/plot/ticks.h"
+#include "tests/examples/plot/pixels.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
 
@@ -22,26 +20,19 @@ namespace {
 using namespace stretto::examples;           // NOLINT
 using namespace stretto::examples::testing;  // NOLINT
 
-constexpr Color kRed{200, 10, 20};
 constexpr Color kSopranoColor{213, 94, 0};
 constexpr Color kFirstSeries{0, 114, 178};
 constexpr Color kDashes{120, 124, 132};
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
-int count(const Image& image, Color color) {
-  int found = 0;
-  for (int y = 0; y < image.height; ++y) {
-    for (int x = 0; x < image.width; ++x) found += image.at(x, y) == color ? 1 : 0;
-  }
-  return found;
-}
+int count(const Picture& picture, Color color) { return Pixels(picture.png).count(color); }
 
 /// The smallest and greatest x that show `color`.
-std::array<int, 2> columns_of(const Image& image, Color color) {
-  std::array<int, 2> columns = {image.width, -1};
-  for (int y = 0; y < image.height; ++y) {
-    for (int x = 0; x < image.width; ++x) {
-      if (!(image.at(x, y) == color)) continue;
+std::array<int, 2> columns_of(const Pixels& pixels, Color color) {
+  std::array<int, 2> columns = {pixels.width, -1};
+  for (int y = 0; y < pixels.height; ++y) {
+    for (int x = 0; x < pixels.width; ++x) {
+      if (!(pixels.at(x, y) == color)) continue;
       columns = {std::min(columns[0], x), std::max(columns[1], x)};
     }
   }
@@ -49,98 +40,6 @@ std::array<int, 2> columns_of(const Image& image, Color color) {
 }
 
 double luminance(Color c) { return 0.2126 * c.r + 0.7152 * c.g + 0.0722 * c.b; }
-
-TEST_CASE("a PNG file reads back through libpng", "[examples][plot]") {
-  const TempDir folder;
-  const std::string path = folder.file("picture.png");
-  Image image(37, 11, {1, 2, 3});
-  image.set(36, 10, kRed);
-  image.set(0, 5, kWhite);
-  write_file(path, "old");
-  write_png(path, image);
-  CHECK(entries(folder.str()) == 1);
-  const std::string bytes = read_file(path);
-  CHECK(bytes.substr(0, 8) == "\x89PNG\r\n\x1a\n");
-
-  png_image png{};
-  png.version = PNG_IMAGE_VERSION;
-  REQUIRE(png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()) != 0);
-  CHECK(png.width == 37);
-  CHECK(png.height == 11);
-  CHECK(png.format == PNG_FORMAT_RGB);
-  std::vector<std::uint8_t> pixels(PNG_IMAGE_SIZE(png));
-  REQUIRE(png_image_finish_read(&png, nullptr, pixels.data(), 0, nullptr) != 0);
-  CHECK(pixels == image.pixels);
-}
-
-TEST_CASE("a picture that cannot be written is an error", "[examples][plot]") {
-  const TempDir folder;
-  const Image image(4, 4);
-  CHECK(error_of<UsageError>([&] { write_png(folder.str(), image); }) ==
-        "cannot write '" + folder.str() + "': Is a directory");
-  CHECK(error_of<UsageError>([&] { write_png(folder.file("no/x.png"), image); }) ==
-        "[save] " + folder.file("no/x.png") + ": cannot create " + folder.file("no/x.png.tmp") +
-            ": No such file or directory");
-  CHECK(error_of<std::runtime_error>([&] { write_png("/dev/full", image); }) ==
-        "cannot write '/dev/full': No space left on device");
-  CHECK_THROWS_AS(Image(0, 5), std::invalid_argument);
-  CHECK_THROWS_AS(Image(5, 40000), std::invalid_argument);
-}
-
-TEST_CASE("drawing stays inside the picture", "[examples][plot]") {
-  Image image(20, 10);
-  image.set(-1, 0, kRed);
-  image.set(20, 0, kRed);
-  image.fill_rect({18, 8, 100, 100}, kRed);
-  CHECK(count(image, kRed) == 4);
-  image.fill_rect({-5, -5, 6, 6}, kRed);
-  CHECK(count(image, kRed) == 5);
-  image.line({-1e300, 5}, {1e300, 5}, kRed);
-  image.text(15, 5, "Wide", kBlack);
-  image.line({kNan, 0}, {5, 5}, kRed);
-  CHECK_THROWS_AS(image.at(20, 0), std::out_of_range);
-}
-
-TEST_CASE("lines are anti-aliased and evenly thick", "[examples][plot]") {
-  Image image(21, 21);
-  image.line({2, 10}, {18, 10}, kBlack, 3);
-  for (int x = 3; x <= 17; ++x) {
-    for (int y = 9; y <= 11; ++y) REQUIRE(image.at(x, y) == kBlack);
-    REQUIRE(image.at(x, 7) == kWhite);
-    REQUIRE(image.at(x, 13) == kWhite);
-  }
-  Image slanted(21, 21);
-  slanted.line({0, 3}, {20, 12}, kBlack, 1);
-  int grey = 0;
-  for (int y = 0; y < 21; ++y) {
-    for (int x = 0; x < 21; ++x) {
-      const int level = slanted.at(x, y).r;
-      grey += level > 0 && level < 255 ? 1 : 0;
-    }
-  }
-  CHECK(grey > 20);
-}
-
-TEST_CASE("text shows distinct characters of the face's size", "[examples][plot]") {
-  std::vector<std::vector<std::uint8_t>> seen;
-  for (char c = '!'; c <= '~'; ++c) {
-    Image image(8, 13);
-    image.text(0, 0, std::string(1, c), kBlack);
-    CHECK(count(image, kBlack) > 0);
-    CHECK(std::find(seen.begin(), seen.end(), image.pixels) == seen.end());
-    seen.push_back(image.pixels);
-  }
-  Image space(8, 13);
-  space.text(0, 0, " ", kBlack);
-  CHECK(count(space, kBlack) == 0);
-  Image bar(10, 20);
-  bar.text(0, 0, "|", kBlack, Font::kTitle);
-  CHECK(count(bar, kBlack) >= 20);
-  CHECK(text_width("abc") == 24);
-  CHECK(text_width("abc", Font::kTitle) == 30);
-  CHECK(fit_text("abcdefgh", 64) == "abcdefgh");
-  CHECK(fit_text("abcdefgh", 63) == "abcd...");
-}
 
 TEST_CASE("ticks are round numbers", "[examples][plot]") {
   CHECK(nice_ticks(0, 10, 6).values == std::vector<double>{0, 2, 4, 6, 8, 10});
@@ -153,7 +52,11 @@ TEST_CASE("ticks are round numbers", "[examples][plot]") {
   CHECK(tick_label(150, 50) == "150");
   CHECK(tick_label(1500000, 500000) == "1.5M");
   CHECK(tick_label(0, 1000) == "0");
-  CHECK(tick_label(3e-9, 1e-9) == "3e-09");
+  CHECK(tick_label(3e-9, 1e-9) == "3e-9");
+  CHECK(tick_label(-1.5e12, 5e11) == "-1.5e12");
+  CHECK(tick_label(0, 1e-9) == "0");
+  CHECK(tick_label(1 + 2e-8, 1e-8) == "1.00000002");
+  CHECK(tick_label(12345678, 2) == "12345678");
   for (const double span : {1e-12, 0.3, 7.0, 12345.0, 1e15}) {
     const Ticks ticks = nice_ticks(0.1 * span, 1.1 * span, 8);
     CHECK(ticks.values.size() >= 2);
@@ -161,33 +64,83 @@ TEST_CASE("ticks are round numbers", "[examples][plot]") {
   }
 }
 
+TEST_CASE("ticks lie within their limits, evenly, and have labels of their own",
+          "[examples][plot]") {
+  for (const double scale : {1e-300, 1e-9, 1e-3, 1.0, 250.0, 1e6, 1e10, 1e300})
+    for (const double low : {-1.0, -0.37, 0.0, 0.42, 0.9999999})
+      for (const int most : {2, 5, 12}) {
+        const double high = 1.0;
+        const Ticks ticks = nice_ticks(low * scale, high * scale, most);
+        INFO(low << " " << scale << " " << most);
+        REQUIRE(int(ticks.values.size()) <= most);
+        REQUIRE_FALSE(ticks.values.empty());
+        const double mantissa =
+            ticks.step / std::pow(10, std::floor(std::log10(ticks.step) + 1e-9));
+        CHECK((mantissa == Approx(1) || mantissa == Approx(2) || mantissa == Approx(5)));
+        std::vector<std::string> labels;
+        for (std::size_t i = 0; i < ticks.values.size(); ++i) {
+          CHECK(ticks.values[i] >= (low - 1e-8) * scale);
+          CHECK(ticks.values[i] <= (high + 1e-8) * scale);
+          if (i > 0)
+            CHECK((ticks.values[i] - ticks.values[i - 1]) / ticks.step == Approx(1).epsilon(1e-6));
+          labels.push_back(tick_label(ticks.values[i], ticks.step));
+          CHECK(std::count(labels.begin(), labels.end(), labels.back()) == 1);
+        }
+      }
+}
+
 TEST_CASE("a line chart draws its series, gaps and references", "[examples][plot]") {
   ChartOptions options;
-  options.title = "Loss";
+  options.title = "Loss <of> all & more";
+  options.x_label = "step";
+  options.y_label = "nats per token";
   options.reference_lines = {{"bigram", 1.0}};
   Series series{"", {}, {}};
   for (int i = 0; i <= 100; ++i) {
     series.x.push_back(i);
     series.y.push_back(i > 40 && i < 60 ? kNan : 2 - 0.01 * i);
   }
-  const Image image = line_chart(options, {series});
-  CHECK(image.width == 1200);
-  CHECK(image.height == 720);
-  const auto columns = columns_of(image, kFirstSeries);
+  const Picture chart = line_chart(options, {series});
+  const Pixels pixels(chart.png);
+  CHECK(pixels.width == 1200);
+  CHECK(pixels.height == 720);
+  CHECK_THAT(chart.svg, Containing("<title>Loss &lt;of&gt; all &amp; more</title>"));
+  for (const char* text : {"\nnats per token\n", "\nstep\n", "\nbigram\n", "\n1.0\n", "\n20\n"})
+    CHECK_THAT(chart.svg, Containing(text));
+  const auto columns = columns_of(pixels, kFirstSeries);
   const int width = columns[1] - columns[0];
   CHECK(width > 800);
   for (int x = columns[0] + width * 43 / 100; x < columns[0] + width * 57 / 100; ++x) {
-    for (int y = 0; y < image.height; ++y) REQUIRE_FALSE(image.at(x, y) == kFirstSeries);
+    for (int y = 0; y < pixels.height; ++y) REQUIRE_FALSE(pixels.at(x, y) == kFirstSeries);
   }
-  CHECK(count(image, kDashes) > width / 2);
+  CHECK(pixels.count(kDashes) > width / 2);
   options.reference_lines.clear();
   CHECK(count(line_chart(options, {series}), kDashes) == 0);
 
-  // A legend adds the swatch of each series.
+  // A legend adds the swatch of each series, and its name.
   series.name = "train";
-  const int with_name = count(line_chart(options, {series}), kFirstSeries);
+  const Picture named = line_chart(options, {series});
+  CHECK_THAT(named.svg, Containing("\ntrain\n"));
   series.name = "";
-  CHECK(with_name != count(line_chart(options, {series}), kFirstSeries));
+  CHECK(count(named, kFirstSeries) != count(line_chart(options, {series}), kFirstSeries));
+}
+
+TEST_CASE("series of one colour are told apart by dashes", "[examples][plot]") {
+  const auto drawn_at = [](std::size_t index) {
+    std::vector<Series> series(index + 1);
+    series.back() = {"", {0, 1}, {1, 1}};
+    return count(line_chart({}, series), kFirstSeries);
+  };
+  CHECK(drawn_at(0) > 1000);
+  CHECK(drawn_at(7) > 400);
+  CHECK(drawn_at(7) < drawn_at(0) * 2 / 3);
+}
+
+TEST_CASE("a long legend makes the chart higher", "[examples][plot]") {
+  std::vector<Series> series;
+  for (int i = 0; i < 200; ++i) series.push_back({"series number " + std::to_string(i), {0}, {1}});
+  CHECK(line_chart({}, series).height > 720);
+  CHECK(line_chart({.width = 320, .height = 240}, {series[0]}).height == 240);
 }
 
 TEST_CASE("a line chart copes with odd data and refuses wrong ones", "[examples][plot]") {
@@ -196,7 +149,13 @@ TEST_CASE("a line chart copes with odd data and refuses wrong ones", "[examples]
   CHECK(line_chart(plain, {{"all gaps", {0, 1}, {kNan, kNan}}}).width == 1200);
   CHECK(count(line_chart(plain, {{"", {3}, {0.5}}}), kFirstSeries) > 9);  // a dot
   CHECK(line_chart(plain, {{"flat", {0, 1}, {2, 2}}}).width == 1200);
-  CHECK(line_chart(plain, {{"huge", {0, 1}, {-1e300, 1e300}}}).width == 1200);
+  CHECK(count(line_chart(plain, {{"huge", {0, 1}, {-1e300, 1e300}}}), kFirstSeries) > 1000);
+  CHECK(line_chart(plain, {{"too large", {0, 1}, {-1e308, 1e308}}}).svg ==
+        line_chart(plain, {{"too large", {0, 1}, {kNan, kNan}}}).svg);
+  CHECK(count(line_chart(plain, {{"", {0, 1}, {1e-310, 3e-310}}}), kFirstSeries) > 1000);
+  CHECK_THAT(line_chart(plain, {}).svg, Containing("\nno data\n"));
+  const std::string long_title(5000, 'W');
+  CHECK_THAT(line_chart({.title = long_title}, {}).svg, Containing("WWW…\n"));
   ChartOptions capped;
   capped.y_max = -5;
   CHECK(line_chart(capped, {{"above", {0, 1}, {1, 2}}}).width == 1200);
@@ -231,15 +190,18 @@ TEST_CASE("the heat scale is ordered by lightness", "[examples][plot]") {
 
 TEST_CASE("heat maps colour each cell by its value", "[examples][plot]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  const Image image = heat_maps("Attention", {{"head", 2, 2, {0, 1, 0.5F, nan}}});
+  const Picture picture = heat_maps("Attention", {{"head", 2, 2, {0, 1, 0.5F, nan}}});
+  const Pixels image(picture.png);
+  CHECK_THAT(picture.svg, Containing("<desc>Attention\nhead\n0.0\n0.2\n"));
   // Below the title and the caption, cells of 120 pixels from the left margin on.
   const int left = 28;
   const int top = 84;
-  CHECK(image.at(left + 60, top + 60) == heat_color(0));
-  CHECK(image.at(left + 180, top + 60) == heat_color(1));
-  CHECK(image.at(left + 60, top + 180) == heat_color(0.5));
+  CHECK(image.at(left, top) == heat_color(0));
+  CHECK(image.at(left + 119, top + 119) == heat_color(0));
+  CHECK(image.at(left + 120, top) == heat_color(1));
+  CHECK(image.at(left, top + 239) == heat_color(0.5));
   CHECK(image.at(left + 180, top + 180) == Color{200, 200, 200});
-  const Image lifted = heat_maps("Attention", {{"head", 2, 2, {0, 1, 0.25F, 0}}}, 0.5);
+  const Pixels lifted(heat_maps("Attention", {{"head", 2, 2, {0, 1, 0.25F, 0}}}, 0.5).png);
   CHECK(lifted.at(left + 60, top + 180) == heat_color(0.5));
   CHECK(heat_maps("", {{"a", 1, 1, {0}}, {"b", 3, 700, std::vector<float>(2100, -2.0F)}}).width >
         600);
@@ -255,11 +217,13 @@ TEST_CASE("heat maps colour each cell by its value", "[examples][plot]") {
 TEST_CASE("a piano roll shows the notes where they sound", "[examples][plot]") {
   Chorale chorale;
   for (int i = 0; i < 32; ++i) chorale.steps.push_back({i < 16 ? 72 : -1, 64, 60, 48});
-  const Image both = piano_roll(chorale, "Two bars");
+  const Picture both = piano_roll(chorale, "Two bars");
   for (auto& step : chorale.steps) step[0] = 72;
-  const Image all = piano_roll(chorale, "Two bars");
+  const Picture all = piano_roll(chorale, "Two bars");
   for (auto& step : chorale.steps) step[0] = -1;
-  const Image none = piano_roll(chorale, "Two bars");
+  const Picture none = piano_roll(chorale, "Two bars");
+  for (const char* text : {"<title>Two bars</title>", "\nSoprano\n", "\nbar\n", "\nC4\n"})
+    CHECK_THAT(both.svg, Containing(text));
   const int legend = count(none, kSopranoColor);
   const int half = count(both, kSopranoColor) - legend;
   const int full = count(all, kSopranoColor) - legend;

@@ -171,7 +171,7 @@ TEST_CASE("no training ends because its page cannot be written", "[examples][rep
     return long(std::filesystem::file_size(whole.out(name)));
   };
   const long page = size("report.html");
-  for (const char* name : {"checkpoint.safetensors", "metrics.csv", "loss.png"})
+  for (const char* name : {"checkpoint.safetensors", "metrics.csv", "loss.svg", "loss.png"})
     REQUIRE(size(name) < page - 8000);
   const Ended ended = trained(full, page - 8000);
   INFO(ended.err);
