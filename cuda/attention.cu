@@ -104,8 +104,9 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     back[0].strip(left[0], weights[0], shear);
     tile::multiply_ring<D, S::ring, Parts>(acc, left, base + S::values, lag);
   };
+  const bool lagged = Table && (!Every || a.lagged());
   if constexpr (Table)
-    if (mine > 0) {
+    if (mine > 0 && lagged) {
 #pragma unroll
       for (int s = Slabs - 1; s >= 0; --s)
         strip(std::integral_constant<int, 2>(), begin - pw - 15 - 16 * s, -2 * s, s);
@@ -131,21 +132,23 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       const uint32_t tk = base + S::k + now * S::tile, tv = base + S::v + now * S::tile;
       float s[Slabs][N][4] = {};
       if constexpr (Table) {
+        if (lagged) {
 #pragma unroll
-        for (int n = 0; n < N; n += together) {
-          strip(std::integral_constant<int, together>(), j0 - pw + 1 + 8 * n, n + 2, 0);
+          for (int n = 0; n < N; n += together) {
+            strip(std::integral_constant<int, together>(), j0 - pw + 1 + 8 * n, n + 2, 0);
+#pragma unroll
+            for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+              for (int o = n; o < n + together; ++o)
+                shear.scores(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
+          }
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-            for (int o = n; o < n + together; ++o)
-              shear.scores(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
+            for (int c = 0; c < 2 + 2 * sl; ++c)
+#pragma unroll
+              for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][N + c][e];
         }
-#pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-          for (int c = 0; c < 2 + 2 * sl; ++c)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][N + c][e];
       } else if (biased) {
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl)

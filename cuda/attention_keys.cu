@@ -81,11 +81,12 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         float s[Slabs][N][4] = {};
         const int low = jw - (i0 + a.shift) - (BQ - 1);  // the lag of strip row 0
         if constexpr (Table) {
-          tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
-              base + S::r, low, tp + turned, shear,
-              [&](int o) { return biased ? sbias[(low + 8 * o + gr) & (S::ring - 1)] : 0.f; },
-              [](int, int, const Operand&) {},
-              [&](float x, int sl, int n, int e) { s[sl][n][e] = x; });
+          if (!Every || a.lagged())
+            tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
+                base + S::r, low, tp + turned, shear,
+                [&](int o) { return biased ? sbias[(low + 8 * o + gr) & (S::ring - 1)] : 0.f; },
+                [](int, int, const Operand&) {},
+                [&](float x, int sl, int n, int e) { s[sl][n][e] = x; });
         } else if (biased) {
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)

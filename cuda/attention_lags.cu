@@ -138,8 +138,9 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
               }
             },
             [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
-        if constexpr (Table && !joined)
-          tile::multiply_turned<D, BQ, Parts>(s, of_rows, tp + turned);
+        if constexpr (Table && !joined) {
+          if (!Every || a.rows > 0) tile::multiply_turned<D, BQ, Parts>(s, of_rows, tp + turned);
+        }
         if constexpr (Every) a.add_dense<Parts, true, 1>(s, b, h, i0, low);
         if (biased) {
 #pragma unroll
@@ -226,12 +227,14 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
             for (int e = 0; e < 4; ++e) db[sl][e >> 1] += s[sl][n][e];
         if constexpr (Table) {
+          if (!Every || a.rows > 0) {
 #pragma unroll
-          for (int x = 0; x < N / 2; ++x) {
-            Operand l[Slabs];
+            for (int x = 0; x < N / 2; ++x) {
+              Operand l[Slabs];
 #pragma unroll
-            for (int sl = 0; sl < Slabs; ++sl) tile::pack(l[sl], s[sl][2 * x], s[sl][2 * x + 1]);
-            tile::multiply<D, BQ, Parts>(dr, l, tp + sixteen + x * 16 * P);
+              for (int sl = 0; sl < Slabs; ++sl) tile::pack(l[sl], s[sl][2 * x], s[sl][2 * x + 1]);
+              tile::multiply<D, BQ, Parts>(dr, l, tp + sixteen + x * 16 * P);
+            }
           }
         }
       }

@@ -168,12 +168,16 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
       waiting = left[0];
     }
   };
+  const bool lagged = Table && (!Every || a.lagged()), tabled = Table && (!Every || a.rows > 0);
+  const bool valued = Every && a.value_rows > 0;
   if constexpr (Table)
     if (mine > 0) {
 #pragma unroll
       for (int s = Slabs - 1; s >= 0; --s)
         strip(std::integral_constant<int, 2>(), begin - pw - 15 - 16 * s, -2 * s, s);
-      if constexpr (Every) value_strip(std::integral_constant<int, 2>(), begin - pw - 15, 0);
+      if constexpr (Every) {
+        if (valued) value_strip(std::integral_constant<int, 2>(), begin - pw - 15, 0);
+      }
     }
   const int first_last = a.first_key(pw + 16 * Slabs - 1);
 #pragma unroll 1
@@ -188,21 +192,23 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
       const uint32_t tk = base + S::k + now * S::tile, tv = base + S::v + now * S::tile;
       float s[Slabs][N][4] = {};
       if constexpr (Table) {
+        if (lagged) {
 #pragma unroll
-        for (int n = 0; n < N; n += together) {
-          strip(std::integral_constant<int, together>(), j0 - pw + 1 + 8 * n, n + 2, 0);
+          for (int n = 0; n < N; n += together) {
+            strip(std::integral_constant<int, together>(), j0 - pw + 1 + 8 * n, n + 2, 0);
+#pragma unroll
+            for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+              for (int o = n; o < n + together; ++o)
+                shear.scores(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
+          }
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-            for (int o = n; o < n + together; ++o)
-              shear.scores(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
+            for (int c = 0; c < 2 + 2 * sl; ++c)
+#pragma unroll
+              for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][N + c][e];
         }
-#pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-          for (int c = 0; c < 2 + 2 * sl; ++c)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][N + c][e];
       } else if (biased) {
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl)
@@ -237,7 +243,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
           for (int e = 0; e < 4; ++e) ds[sl][n][e] = first[e >> 1];
       }
       if constexpr (Every) {
-        if (a.value_rows > 0) {
+        if (valued) {
           value_strip(std::integral_constant<int, N>(), j0 - pw + 1, 2);
 #pragma unroll
           for (int n = 0; n < N; ++n) {
@@ -285,7 +291,9 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl) tile::pack(left[sl], ds[sl][2 * x], ds[sl][2 * x + 1]);
         tile::multiply<D, BK, Parts>(dq, left, tk + sixteen + x * 16 * P);
-        if constexpr (Table) spread(left, j0 - pw - 15 + 16 * x);
+        if constexpr (Table) {
+          if (tabled) spread(left, j0 - pw - 15 + 16 * x);
+        }
       }
     }
     ptx::wait<0>();
@@ -363,7 +371,7 @@ void launch_attention_queries(const AttentionArgs& a, int d, int device) {
       launch_queries<64, 3, 32, 1, 4, Keep::none, true, Of>(a, device);
     } else if constexpr (Of == Positions::every) {
       d <= 64 ? launch_queries<64, 1, 32, 1, 4, Keep::none, true, Of>(a, device)
-              : launch_queries<128, 1, 16, 1, 4, Keep::none, true, Of>(a, device);
+              : launch_queries<128, 1, 32, 1, 4, Keep::none, true, Of>(a, device);
     } else if (d <= 32) {
       launch_queries<32, 1, 64, 1, 8, Keep::all, true, Of>(a, device);
     } else if (d <= 64 && a.drop_below > 0) {

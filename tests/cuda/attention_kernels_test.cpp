@@ -366,18 +366,22 @@ TEST_CASE("attention kernels: what they do not serve, and what is switched off, 
 
 TEST_CASE("attention kernels: gradients of gradients", "[cuda]") {
   NEEDS_GPU();
-  AttentionSetup s = of_size(16, 20);
-  s.causal = true;
-  s.table = 20;
-  s.position_query = true;
-  s.lag_bias = true;
   const auto twice = [&](const AttentionInputs& in) {
     const Tensor y = in(Form::automatic);
     const Tensors first =
         grad({sum(y * y)}, {in.q, in.options.keys.rows}, {}, {.create_graph = true});
     return grad({sum(first[0] * first[0]) + sum(first[1])}, {in.q, in.k, in.v});
   };
-  const AttentionInputs in = make_inputs(s, bf16);
-  const Tensors want = twice(moved(in, cpu, f64)), got = twice(moved(in, gpu, bf16));
-  for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i], want[i]).size < 5e-2);
+  for (const bool all : {false, true}) {
+    AttentionSetup s = of_size(16, 20);
+    s.causal = true;
+    s.table = 20;
+    s.position_query = true;
+    s.lag_bias = true;
+    s.values = all;
+    s.bias = all ? "MN" : "";
+    const AttentionInputs in = make_inputs(s, bf16);
+    const Tensors want = twice(moved(in, cpu, f64)), got = twice(moved(in, gpu, bf16));
+    for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i], want[i]).size < 5e-2);
+  }
 }
