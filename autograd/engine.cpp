@@ -6,6 +6,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "autograd/accumulate.h"
 #include "autograd/profile.h"
 
 namespace stretto {
@@ -24,7 +25,10 @@ Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
       return Tensors{g.grad(), g.grad()};
     });
   }
-  if (a.dtype() == bf16) a = a.to(f32);
+  if (a.dtype() == bf16) {
+    if (b.dtype() == bf16) return add_in_f32(a, b);
+    a = a.to(f32);
+  }
   if (a.unique() && a.is_contiguous()) {
     a.add_(b);
     return a;

@@ -105,11 +105,19 @@ void scale(const Tensor& x, double factor) {
 }
 
 void add_scaled(const Tensor& to, const Tensor& from, double scale) {
+  if (from.dtype() != to.dtype()) {
+    const AddScaled<float> add{float(scale)};
+    return map<float, float, BFloat16>("add_scaled", add, to, to, from);
+  }
   dispatch_floating(to.dtype(), "add_", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
     map<T, T, T>("add_scaled", AddScaled<C>{C(scale)}, to, to, from);
   });
+}
+
+void add_of_bf16(const Tensor& a, const Tensor& b, const Tensor& to) {
+  map<float, BFloat16, BFloat16>("add_in_f32", Value<em::Add>{}, to, a, b);
 }
 
 }  // namespace stretto::cuda

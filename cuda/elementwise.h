@@ -36,8 +36,10 @@ STRETTO_SCALAR_FUNCTIONS(STRETTO_DECLARE)
 STRETTO_KERNEL(Tensor clamp(const Tensor& x, double low, double high));
 /// The same of i64.
 STRETTO_KERNEL(Tensor clamp(const Tensor& x, int64_t low, int64_t high));
-/// to += scale · from, `from` broadcast to the shape of `to`; one floating dtype.
+/// to += scale · from, `from` broadcast to the shape of `to`; one floating dtype, or bf16 to f32.
 STRETTO_KERNEL(void add_scaled(const Tensor& to, const Tensor& from, double scale));
+/// to = a + b: bf16 of one shape to f32.
+STRETTO_KERNEL(void add_of_bf16(const Tensor& a, const Tensor& b, const Tensor& to));
 /// x ← x · factor; floating.
 STRETTO_KERNEL(void scale(const Tensor& x, double factor));
 

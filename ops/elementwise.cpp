@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "autograd/accumulate.h"
 #include "autograd/tape.h"
 #include "cuda/elementwise.h"
 #include "ops/create.h"
@@ -383,8 +384,8 @@ Tensor minimum(const Tensor& x, const Tensor& z) {
 
 namespace {
 
-template <class T>
-STRETTO_CLONES void add_run(T* y, int64_t sy, const T* x, int64_t sx, int64_t n,
+template <class T, class S>
+STRETTO_CLONES void add_run(T* y, int64_t sy, const S* x, int64_t sx, int64_t n,
                             compute_t<T> scale) {
   using C = compute_t<T>;
   if (sy == 1 && sx == 1) {
@@ -396,13 +397,35 @@ STRETTO_CLONES void add_run(T* y, int64_t sy, const T* x, int64_t sx, int64_t n,
 
 void add_scaled(const Tensor& to, const Tensor& from, double scale) {
   const StridedLoop<2> loop(to.shape(), {to.strides(), from.strides()});
+  const auto run = [&](auto* y, const auto* x) {
+    using C = compute_t<std::remove_pointer_t<decltype(y)>>;
+    loop.run([&](auto at, int64_t n) {
+      add_run(y + at[0], loop.inner[0], x + at[1], loop.inner[1], n, C(scale));
+    });
+  };
+  if (from.dtype() != to.dtype())
+    return run(to.data<float>(), static_cast<const BFloat16*>(from.data<BFloat16>()));
   dispatch_floating(to.dtype(), "add_", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    T* y = to.data<T>();
-    const T* x = from.data<T>();
-    loop.run([&](auto at, int64_t n) {
-      add_run(y + at[0], loop.inner[0], x + at[1], loop.inner[1], n, compute_t<T>(scale));
-    });
+    run(to.data<T>(), static_cast<const T*>(from.data<T>()));
+  });
+}
+
+STRETTO_CLONES void add_run_in_f32(float* y, const BFloat16* a, int64_t sa, const BFloat16* b,
+                                   int64_t sb, int64_t n) {
+  if (sa == 1 && sb == 1) {
+    for (int64_t i = 0; i < n; ++i) y[i] = float(a[i]) + float(b[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = float(a[i * sa]) + float(b[i * sb]);
+  }
+}
+
+void add_of_bf16(const Tensor& a, const Tensor& b, const Tensor& to) {
+  const StridedLoop<3> loop(to.shape(), {to.strides(), a.strides(), b.strides()});
+  float* const y = to.data<float>();
+  const BFloat16 *const left = a.data<BFloat16>(), *const right = b.data<BFloat16>();
+  loop.run([&](auto at, int64_t n) {
+    add_run_in_f32(y + at[0], left + at[1], loop.inner[1], right + at[2], loop.inner[2], n);
   });
 }
 
@@ -431,11 +454,21 @@ Tensor Tensor::add_(const Tensor& other, double scale) const {
   check_in_place("add_", *this);
   check_same_device("add_", {this, &other});
   check(is_floating(dtype()), "add_", "needs a floating tensor, got ", *this);
-  const Tensor from =
-      broadcast_to(readable_while_writing(*this, other.detach().to(dtype())), shape());
+  const bool widened = dtype() == f32 && other.dtype() == bf16;  // as it is read
+  const Tensor x = widened ? other.detach() : other.detach().to(dtype());
+  const Tensor from = broadcast_to(readable_while_writing(*this, x), shape());
   on_device(*this, add_scaled, cuda::add_scaled, from, scale);
   ++storage().version;
   return *this;
+}
+
+Tensor add_in_f32(const Tensor& a, const Tensor& b) {
+  check_same_device("add_in_f32", {&a, &b});
+  check(a.dtype() == bf16 && b.dtype() == bf16 && a.shape() == b.shape(), "add_in_f32", "got ", a,
+        " and ", b, "; accepted: two of bf16 and one shape");
+  const Tensor sum = empty(a.shape(), {.dtype = f32, .device = a.device()});
+  on_device(a, add_of_bf16, cuda::add_of_bf16, b, sum);
+  return sum;
 }
 
 Tensor Tensor::mul_(double factor) const {

@@ -1,6 +1,7 @@
 // Copies, conversions and elementwise kernels: CPU against CUDA.
 #include <vector>
 
+#include "autograd/accumulate.h"
 #include "cuda/elementwise.h"
 #include "cuda/view.h"
 #include "ops/create.h"
@@ -205,6 +206,18 @@ TEST_CASE("more elements than the grid has threads", "[cuda][large]") {
   NEEDS_GPU();
   for (const Tensor& a : {noise({4200003}, 150), noise({1100, 1000}, 151).transpose(0, 1)})
     check_equal(a + a, on_gpu(a) + on_gpu(a));
+}
+
+TEST_CASE("bf16 is added to f32 as it is read, on the device too", "[cuda]") {
+  NEEDS_GPU();
+  for (const Shape& shape : {Shape{}, Shape{0}, Shape{13}, Shape{70001}, Shape{19, 23}}) {
+    CAPTURE(str(shape));
+    const Tensor a = noise(shape, 240, bf16), b = noise(shape, 241, bf16), sum = noise(shape, 242);
+    check_equal(add_in_f32(a, b), add_in_f32(a.to(gpu), b.to(gpu)));
+    check_equal(sum.clone().add_(a), sum.to(gpu).add_(a.to(gpu)));
+  }
+  const Tensor a = noise({19, 23}, 243, bf16), b = noise({23, 19}, 244, bf16).transpose(0, 1);
+  check_equal(add_in_f32(a, b), add_in_f32(a.to(gpu), on_gpu(b)));
 }
 
 TEST_CASE("functions with a number, and add_scaled", "[cuda]") {

@@ -1,12 +1,17 @@
 // Which dtypes the elementwise ops take, and what comes out: promotion, C++ numbers, integers,
 // gradients of mixed operands [ops/elementwise.h].
+#include "autograd/accumulate.h"
 #include "autograd/tape.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "tests/support/catch.h"
+#include "tests/support/compare.h"
 
 namespace stretto {
+
+using testing::same_bits;
+
 namespace {
 
 constexpr DType all_dtypes[] = {f32, f64, bf16, i64, i32, u8, boolean};
@@ -101,6 +106,27 @@ TEST_CASE("gradients have the dtype of their operand", "[ops]") {
   CHECK(!eq(x, x).requires_grad());
   CHECK(!x.to(i64).requires_grad());
   CHECK(!step(x).requires_grad());
+}
+
+TEST_CASE("bf16 is added to f32 as it is read", "[ops]") {
+  uint64_t stream = 0;
+  for (const Shape& shape : {Shape{}, Shape{0}, Shape{7}, Shape{70, 33}, Shape{3, 5000}}) {
+    for (const bool turned : {false, true}) {
+      const auto drawn = [&] {
+        const Tensor x = randn(shape, RandomKey{4, ++stream}, {.dtype = bf16});
+        return turned && shape.dim() == 2 ? x.transpose(0, 1).contiguous().transpose(0, 1) : x;
+      };
+      INFO(str(shape, turned ? " by columns" : ""));
+      const Tensor a = drawn(), b = drawn(), sum = randn(shape, RandomKey{4, ++stream});
+      CHECK(same_bits(add_in_f32(a, b), a.to(f32) + b.to(f32)));
+      CHECK(same_bits(sum.clone().add_(a, 0.3), sum.clone().add_(a.to(f32), 0.3)));
+    }
+  }
+  const Tensor row = randn({33}, RandomKey{4, 99}, {.dtype = bf16}), zero = zeros({5, 33});
+  CHECK(same_bits(zero.add_(row), row.to(f32).expand({5, 33}).contiguous()));
+  CHECK_THROWS_WITH(add_in_f32(row, zeros({33})),
+                    Containing("[add_in_f32] got bf16 [33] and f32 [33]; accepted: two of bf16"));
+  CHECK_THROWS_WITH(add_in_f32(row, row.slice(0, 1)), Containing("bf16 [32]; accepted"));
 }
 
 TEST_CASE("changes in place keep dtype, shape and version", "[ops]") {
