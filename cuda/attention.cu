@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int n = 0; n < N; ++n)
 #pragma unroll
             for (int e = 2 * half; e < 2 * half + 2; ++e) {
-              s[sl][n][e] = ptx::ex2(fmaf(s[sl][n][e], a.scale2, -at));
+              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, at, 9);
               total[sl][half] += s[sl][n][e];
             }
         }

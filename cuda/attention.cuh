@@ -216,6 +216,14 @@ __device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int b
   tile::load_line<S::threads, S::BQ>(numbers + S::BQ * 4, a.delta + line, i, a.m);
 }
 
+/// 2^(score · scale2 − less). With a dense bias, which may be as good as −∞ for all keys, no more
+/// than 2^most: what is left of such scores is the rounding of what is taken off.
+template <bool Every>
+__device__ inline float weight(float score, float scale2, float less, float most) {
+  const float x = fmaf(score, scale2, -less);
+  return ptx::ex2(Every ? fminf(x, most) : x);
+}
+
 /// Whether weight `index` is kept.
 __device__ inline bool kept(const RandomKey& key, uint64_t index, uint32_t below) {
   const Random4 x = philox(key, index >> 2);

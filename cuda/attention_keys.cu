@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-              s[sl][n][e] = ptx::ex2(fmaf(s[sl][n][e], a.scale2, -(e & 1 ? sum.y : sum.x)));
+              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x, 0);
         }
         const int p0 = i0 + a.shift;
         if ((a.causal && jw + 16 * Slabs - 1 > p0) || a.first_key(p0 + BQ - 1) > jw ||

@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-              s[sl][n][e] = ptx::ex2(fmaf(s[sl][n][e], a.scale2, -(e & 1 ? sum.y : sum.x)));
+              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x, 0);
         }
         if (low < 0 || low + 16 * Slabs + BQ - 1 > a.n || i0 + BQ > a.m || a.block || a.padding) {
 #pragma unroll

@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
         for (int n = 0; n < N; ++n)
 #pragma unroll
           for (int e = 0; e < 4; ++e)
-            s[sl][n][e] = ptx::ex2(fmaf(s[sl][n][e], a.scale2, -sums[e >> 1]));
+            s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, sums[e >> 1], 0);
       }
       if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n || first_last > j0 || a.padding)
         a.hide_keys<N>(s, b, j0, pw, 0.f);

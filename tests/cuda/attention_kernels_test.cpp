@@ -200,6 +200,28 @@ TEST_CASE("attention kernels: a dense bias may forbid keys", "[cuda]") {
   }
 }
 
+TEST_CASE("attention kernels: a dense bias may be as good as −∞", "[cuda]") {
+  NEEDS_GPU();
+  for (const float low : {-1e5f, -1e9f, -1e10f, -3e11f, -1e12f, -1e20f, -1e30f, -3.4e38f}) {
+    CAPTURE(low);
+    AttentionSetup s = of_size(32, 70);
+    s.bias = "MN";
+    s.values = true;
+    AttentionInputs in = make_inputs(s, f32);
+    in.options.bias.slice(0, 0, 35).fill_(low);  // whole rows
+    for (int64_t i = 35; i < 70; ++i) in.options.bias[i].slice(0, i / 2).fill_(low);
+    const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
+    for (size_t i = 0; i < got.size(); ++i) {
+      CAPTURE(i);
+      bool finite = true;
+      for (const double x : got[i].to_vector<double>()) finite = finite && std::isfinite(x);
+      CHECK(finite);
+    }
+    const Tensor want = moved(in, cpu, f64)(Form::composed);
+    CHECK(difference(got[0].slice(2, 35), want.detach().slice(2, 35)).size < 3e-6);
+  }
+}
+
 TEST_CASE("attention kernels: dropout drops what the CPU drops", "[cuda]") {
   NEEDS_GPU();
   for (const int64_t d : {32, 64, 128})
