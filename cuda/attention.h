@@ -1,5 +1,6 @@
 // Fused softmax attention on the device (ops/attention/attention.h) on tensor cores: bf16 with D
-// and Dv up to 128, f32 up to 64, multiples of 8; sums in f32, memory O((M + N) D).
+// and Dv up to 128, f32 up to 64, multiples of 8; sums in f32, memory O((M + N) D) beside a dense
+// bias and its gradient.
 #pragma once
 
 #include <optional>
