@@ -3,7 +3,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -282,6 +284,7 @@ bool TrainingRun::train() {
   o.evaluate_every = run_.evaluate_every;
   o.save_every = run_.save_every;
   o.stop = interrupted;
+  o.remark = [this](double validation) { return beside_counting(validation); };
   o.after_evaluation = [this] { after_evaluation(); };
   o.save = [&] {
     const auto lock = finish_files();
@@ -294,6 +297,17 @@ bool TrainingRun::train() {
     if (alone) o.save();  // others are elsewhere
     return false;
   }
+}
+
+// ", counting 0.9038: 0.1252 below"; nothing where nothing was counted.
+std::string TrainingRun::beside_counting(double validation) {
+  const LossCurve curve = loss_curve();
+  if (curve.references.empty() || !std::isfinite(validation)) return "";
+  double counting = INFINITY;
+  for (const ReferenceLine& line : curve.references)
+    counting = std::min(counting, line.y / curve.scale);
+  return ", counting " + fixed(counting, 4) + ": " + fixed(std::abs(validation - counting), 4) +
+         (validation < counting ? " below" : " above");
 }
 
 // What is the same whenever the page is written.

@@ -81,7 +81,7 @@ class TrainingRun {
   using Identity = std::vector<std::pair<std::string, std::string>>;
   virtual Identity identity() = 0;
   /// How the loss is shown, in loss.svg, loss.png and on the page; what is not known yet is left
-  /// out.
+  /// out. Each evaluation tells how far it is below or above the least of the references.
   virtual LossCurve loss_curve() = 0;
   /// What a checkpoint keeps of the settings, and the model and the machine in a line: for the
   /// page.
@@ -119,6 +119,7 @@ class TrainingRun {
   void same_on_all();
   void say_communication();
   std::string stopped();
+  std::string beside_counting(double validation);
   void begin_page();
   void write_page(RunState state);
   void try_to_write_page(RunState state);

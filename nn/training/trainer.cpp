@@ -276,7 +276,8 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
   unmeasured_.reset();
   if (bar)
     bar->message(str("step ", step_, ": loss ", fixed(loss),
-                     validate ? ", validation " + fixed(valid) : std::string()));
+                     validate ? ", validation " + fixed(valid) : std::string(),
+                     validate && options.remark ? options.remark(valid) : std::string()));
   if (options.after_evaluation) options.after_evaluation();
 }
 

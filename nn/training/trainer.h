@@ -69,7 +69,8 @@ struct TrainerOptions {
   std::function<bool()> stop = {};  // asked before every step; true ends the run, which can go on
   std::function<void()> save = {};  // in place of save(checkpoint())
   std::function<void(const StepResult&)> after_step = {};
-  std::function<void()> after_evaluation = {};  // when its row is in the metrics
+  std::function<std::string(double validation)> remark = {};  // told behind a validation loss
+  std::function<void()> after_evaluation = {};                // when its row is in the metrics
 };
 
 /// Model and optimiser must outlive it. Of several processes, which all make the same calls, the

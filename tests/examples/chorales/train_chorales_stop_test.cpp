@@ -168,7 +168,7 @@ TEST_CASE("train_chorales stops where it cannot write its metrics", "[examples]"
   const TinyChorales tiny;
   const Ended ended =
       run(tiny.path, tiny.command({"--save-every", "5000", "--evaluate-every", "1"}),
-          {.largest_file = 300});
+          {.largest_file = 180});
   INFO(ended.err);
   CHECK(ended.status == 1);
   CHECK(ended.complaint() == "train_chorales: [MetricsCsv] cannot write '" +

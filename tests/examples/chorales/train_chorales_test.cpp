@@ -2,7 +2,9 @@
 
 #include "tests/examples/chorales/train_chorales.h"
 
+#include <cmath>
 #include <filesystem>
+#include <regex>
 
 #include "examples/chorales/chorale_training.h"
 
@@ -33,6 +35,21 @@ TEST_CASE("train_chorales makes music, pictures and metrics", "[examples]") {
     CHECK_THAT(ended.out, Containing(name));
 
   for (const char* name : {"loss", "attention", "generated", "primed"}) CHECK(tiny.drew(name));
+
+  // Each evaluation is beside what counting achieves.
+  const std::string all = ended.out + ended.err;
+  const std::regex told(
+      "validation ([0-9.]+), counting ([0-9.]+): ([0-9.]+) (below|above)(\n|\r|$)");
+  std::smatch bigram;
+  REQUIRE(std::regex_search(ended.out, bigram, std::regex("bigram per voice +([0-9.]+)")));
+  int evaluations = 0;
+  for (std::sregex_iterator at(all.begin(), all.end(), told), end; at != end; ++at, ++evaluations) {
+    const double validation = std::stod((*at)[1]), counting = std::stod((*at)[2]);
+    CHECK((*at)[2] == bigram[1]);
+    CHECK(std::stod((*at)[3]) == Approx(std::abs(validation - counting)).margin(2e-4));
+    CHECK((*at)[4] == (validation < counting ? "below" : "above"));
+  }
+  CHECK(evaluations == 20);
   for (const char* name : {"generated.mid", "primed.mid"})
     CHECK(read_file(tiny.out(name)).rfind("MThd", 0) == 0);
 
