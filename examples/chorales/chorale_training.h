@@ -48,7 +48,7 @@ inline constexpr const char* other_chorales =
     "chorales than those of --data (or of --seed without it)";
 
 /// A Music Transformer with the pieces it learns from.
-class ChoraleTraining : public ModelTraining<nn::LanguageModel, nn::AdamW, ChoraleSettings> {
+class ChoraleTraining final : public ModelTraining<nn::LanguageModel, nn::AdamW, ChoraleSettings> {
  public:
   ChoraleTraining(const ChoraleSettings& settings, std::vector<Chorale> pieces, Device device);
 

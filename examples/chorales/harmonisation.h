@@ -55,7 +55,8 @@ double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& p
                     int64_t length, int64_t stride, int64_t batch);
 
 /// An encoder and decoder with the pieces they learn from; see ChoraleTraining.
-class HarmonyTraining : public ModelTraining<nn::SequenceToSequence, nn::AdamW, HarmonySettings> {
+class HarmonyTraining final
+    : public ModelTraining<nn::SequenceToSequence, nn::AdamW, HarmonySettings> {
  public:
   HarmonyTraining(const HarmonySettings& settings, std::vector<Chorale> pieces, Device device);
   Tensor loss(int64_t step) override;

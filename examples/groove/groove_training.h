@@ -17,7 +17,7 @@ namespace stretto::examples {
 double groove_loss(nn::LanguageModel& model, const std::vector<GrooveSequence>& sequences,
                    int64_t batch, bool published_eos);
 
-class GrooveTraining : public ModelTraining<nn::LanguageModel, nn::AdamW, GrooveSettings> {
+class GrooveTraining final : public ModelTraining<nn::LanguageModel, nn::AdamW, GrooveSettings> {
  public:
   GrooveTraining(const GrooveSettings& settings, std::vector<GrooveSource> songs, Device device);
 

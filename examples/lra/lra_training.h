@@ -37,7 +37,7 @@ LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most = 0);
 
 /// A classifier with the examples it learns from, and their order.
-class LraTraining : public ModelTraining<nn::SequenceClassifier, nn::AdamW, LraSettings> {
+class LraTraining final : public ModelTraining<nn::SequenceClassifier, nn::AdamW, LraSettings> {
  public:
   LraTraining(const LraSettings& settings, LabelledSequences train, Device device);
 

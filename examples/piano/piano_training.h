@@ -22,7 +22,7 @@ std::vector<double> loss_by_position(nn::LanguageModel& model,
 double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last);
 
 /// A model with the pieces it learns from.
-class PianoTraining : public ModelTraining<nn::LanguageModel, nn::AdamW, PianoSettings> {
+class PianoTraining final : public ModelTraining<nn::LanguageModel, nn::AdamW, PianoSettings> {
  public:
   PianoTraining(const PianoSettings& settings, std::vector<PianoPiece> pieces, Device device);
 

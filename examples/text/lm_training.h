@@ -14,7 +14,7 @@
 namespace stretto::examples {
 
 /// A language model with its text, and the memory of what came before where it stands in it.
-class LmTraining : public ModelTraining<nn::TransformerXL, nn::Adam, LmSettings> {
+class LmTraining final : public ModelTraining<nn::TransformerXL, nn::Adam, LmSettings> {
  public:
   /// `train` is what the checkpoint's fingerprint is of. Throws UsageError, naming `data`, where a
   /// column of a batch would be shorter than a segment.
