@@ -7,9 +7,9 @@ CASEs: piano, piano-sine, piano-conv, groove, listops; in f32 and bf16, or with 
 them. Each is trained on the machine of tests/cuda/machine at its own width, for one step and for two, with
 one layer and two, in three short shapes of a batch. What the second step does is then a + b (tokens) +
 c (length), and that much more for every layer, for every counter of every kernel, for products and for
-memory, but launches, which only layers add to; at the published depth, length and batch predict.py makes times of it. Products of matrices are
-not kernels of the machine: rates that cuBLAS reaches on an H100 are assumed, below. Nobody has held this
-against hardware. A case takes ten minutes of one core.
+memory, but launches, which only layers add to; at the published depth, length and batch predict.py makes
+times of it. Products of matrices are not kernels of the machine: rates that cuBLAS reaches on an H100 are
+assumed, below. Nobody has held this against hardware. A case takes ten minutes of one core.
 """
 import csv
 import os

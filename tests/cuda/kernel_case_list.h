@@ -48,7 +48,7 @@ struct KernelCaseList {
   void linear_attentions();
   void attentions();
   void attention(const std::string& name, const cuda::AttentionCall& call, double forward,
-                 double backward);
+                 double backward, int64_t times = 0);
   void decoding();
   void published_attentions();
 };

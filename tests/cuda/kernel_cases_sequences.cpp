@@ -1,4 +1,6 @@
 // Kernels that mix positions: transforms, positional codes, attention.
+#include <span>
+
 #include "cuda/attention.h"
 #include "cuda/attention_decode.h"
 #include "cuda/elu_features.h"
@@ -103,9 +105,10 @@ void KernelCaseList::linear_attentions() {
   }
 }
 
-// Forward, and what backward does after it, with the least that these move.
+// Forward, and what backward does after it, with the least that these move. f32's tiles of three
+// parts fill shared memory with a block of four warps.
 void KernelCaseList::attention(const std::string& name, const cuda::AttentionCall& call,
-                               double forward, double backward) {
+                               double forward, double backward, int64_t times) {
   const Tensor out = empty_like(call.q), g = noise(call.q.shape());
   const Tensor sums = cuda::attention(call, out);
   add(name, 0, forward, straight, [=] { cuda::attention(call, out); });
@@ -115,6 +118,10 @@ void KernelCaseList::attention(const std::string& name, const cuda::AttentionCal
     if (call.position.defined()) into.position = empty_like(call.q);
     cuda::attention_backward(call, out, sums, g, call.rows.defined(), into);
   });
+  for (KernelCase& one : std::span(all).last(2)) {
+    one.times = times;
+    if (dtype == f32) one.loads(2.1).warps = 4;
+  }
 }
 
 // Heads of one block of queries and keys, so that every operand is read once by each kernel.
@@ -137,12 +144,10 @@ void KernelCaseList::attentions() {
               cutting(3) + (3 * n + extra) * read + n * item + 4 * lines,
               cutting(4) + 2 * n * item + (table ? 3 : 2) * (4 * n + extra) * read + 3 * n * item +
                   4 * lines * (table ? 7 : 5) + (table ? (2 * segments + 1) * parts : 0));
-    if (cut)  // a block of four warps, whose tiles of three parts fill shared memory
-      for (KernelCase* one = &all.back() - 1; one <= &all.back(); ++one) one->loads(2.1).warps = 4;
   }
   // Rows of values too, and queries for positions: blocks of 64, each of which reads both tables.
-  const int64_t few = 64;
-  const Shape short_ones{rows / few, heads, few, d};
+  const int64_t few = 64, entries = rows / few;
+  const Shape short_ones{entries, heads, few, d};
   const double lines_of = double(rows * heads), n_of = lines_of * double(d);
   const double both = 2 * double(heads * few * d);
   cuda::AttentionCall call{.q = noise(short_ones),
@@ -155,14 +160,12 @@ void KernelCaseList::attentions() {
                            .value_zero_row = few - 1,
                            .causal = true,
                            .scale = 0.125};
-  const double read = cut ? 6 : item, segments = std::min(8.0, double(rows / few));
+  const double read = cut ? 6 : item, segments = std::min(8.0, double(entries));
   const auto cutting = [&](double whole) { return cut ? 10 * (whole * n_of + both) : 0; };
   attention("attention with rows of values", call,
             cutting(4) + 6 * n_of * read + n_of * item + 4 * lines_of,
             cutting(5) + 2 * n_of * item + 3 * 7 * n_of * read + 4 * n_of * item +
                 7 * 4 * lines_of + (2 * segments + 1) * 4 * both);
-  if (cut)
-    for (KernelCase* one = &all.back() - 1; one <= &all.back(); ++one) one->loads(2.1).warps = 4;
 }
 
 // What the papers' models have: none, a table, and a table that queries of its own meet.
@@ -177,8 +180,7 @@ void KernelCaseList::published_attentions() {
     if (positions > 1) call.position = noise(shape);
     constexpr const char* names[] = {"", " with positions", " with position queries"};
     attention(std::string("attention of 2048") + names[positions], call, (4 + positions) * n * item,
-              (8 + 2 * positions) * n * item);
-    for (KernelCase* one = &all.back() - 1; one <= &all.back(); ++one) one->times = 16 * 8;
+              (8 + 2 * positions) * n * item, 16 * 8);
   }
 }
 
