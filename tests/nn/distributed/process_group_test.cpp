@@ -2,14 +2,7 @@
 #include "nn/distributed/process_group.h"
 
 #include <array>
-#include <condition_variable>
-#include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
 #include <mutex>
-#include <thread>
-#include <utility>
 
 #include "core/random.h"
 #include "nn/distributed/part_sums.h"
@@ -18,52 +11,13 @@
 #include "ops/matmul.h"
 #include "ops/reduce.h"
 #include "tests/support/catch.h"
+#include "tests/support/process_threads.h"
 
 using namespace stretto;
 using namespace stretto::nn;
+using namespace stretto::testing;
 
 namespace {
-
-// Letters from one thread to another.
-struct Post {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::map<std::pair<int, int>, std::deque<std::string>> letters;
-};
-
-class Threads final : public ProcessGroup {
- public:
-  Threads(Post& post, int rank, int size) : post_(post), rank_(rank), size_(size) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  int local_size() const override { return size_; }
-  void finish() override {}
-  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in, bool) override {
-    std::unique_lock lock(post_.mutex);
-    if (n_out > 0) post_.letters[{rank_, peer}].emplace_back(static_cast<const char*>(out), n_out);
-    post_.changed.notify_all();
-    if (n_in == 0) return;
-    auto& box = post_.letters[{peer, rank_}];
-    post_.changed.wait(lock, [&] { return !box.empty(); });
-    std::memcpy(in, box.front().data(), n_in);
-    box.pop_front();
-  }
-
- private:
-  Post& post_;
-  const int rank_, size_;
-};
-
-void each_of(int size, const std::function<void(ProcessGroup&)>& f) {
-  Post post;
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank)
-    threads.emplace_back([&, rank] {
-      Threads group(post, rank, size);
-      f(group);
-    });
-  for (std::thread& t : threads) t.join();
-}
 
 float number(int rank, int64_t i) {
   return 1e3f * (uniform_from_bits(random_bits({7, uint64_t(rank)}, uint64_t(i))) - 0.5f);

@@ -1,0 +1,26 @@
+// One long sequence held by several processes: process r of n has positions r·L/n … (r+1)·L/n − 1
+// of each, and attention, causal, is that of the whole.
+//
+// What acts on positions one by one needs at most its first position (sinusoids(first), SpeOptions'
+// `first`). Gradients of parameters are those of this process's positions: their sum over processes
+// is the gradient of the whole. All processes make the same calls, and differentiate them alike.
+#pragma once
+
+#include "nn/distributed/process_group.h"
+#include "ops/attention/linear_attention.h"
+
+namespace stretto::nn {
+
+/// The sum of x over all processes before this one, zeros on the first; of one shape and floating
+/// dtype on all, f32 or f64, on the CPU. Its gradient is the sum over all processes after.
+Tensor sum_of_earlier(const Tensor& x, ProcessGroup& group = process_group());
+
+/// linear_attention (ops/attention/linear_attention.h) of the whole sequence, of which q [B, H, M,
+/// F], k [B, G, M, F] and v [B, G, M, Dv] are this process's positions → [B, H, M, Dv]. Needs
+/// mask.causal. What is sent is Σ_j k_j [v_j, 1]ᵀ [B, G, F, Dv + 1], whatever the length; memory is
+/// O(M (F + Dv + chunk) + M/chunk · F Dv). Katharopoulos et al. 2020, eqs. 18–20, across processes.
+Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 LinearAttentionOptions options,
+                                 ProcessGroup& group = process_group());
+
+}  // namespace stretto::nn

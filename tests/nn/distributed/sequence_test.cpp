@@ -1,0 +1,146 @@
+// Sequences over processes, here threads: output, loss and all gradients are those of one process.
+#include "nn/distributed/sequence.h"
+
+#include "autograd/tape.h"
+#include "ops/attention/elu_features.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/indexing.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "ops/spe/spe.h"
+#include "ops/view.h"
+#include "tests/support/catch.h"
+#include "tests/support/process_threads.h"
+
+using namespace stretto;
+using namespace stretto::nn;
+using namespace stretto::testing;
+
+namespace {
+
+constexpr int64_t batch = 2, heads = 2, length = 24, width = 5;
+
+// From the rows [B, H, L, D] of a process, parameters that all have, and the first position.
+using Layer = std::function<Tensor(const Tensors& rows, const Tensors& parameters, int64_t first,
+                                   ProcessGroup& group)>;
+
+Tensor drawn(const Shape& shape, uint64_t stream, DType dtype) {
+  return randn(shape, RandomKey{5, stream}, {.dtype = f64, .device = cpu}).to(dtype) * 0.5;
+}
+
+// Output and gradients of rows, those of positions [first, …) of the whole, and of parameters.
+Tensors results(const Layer& layer, const Tensors& rows, const Tensors& parameters,
+                ProcessGroup& group) {
+  const int64_t share = length / group.size(), first = group.rank() * share;
+  const auto mine = [&](const Tensor& x) { return x.slice(2, first, first + share).contiguous(); };
+  Tensors inputs;
+  for (const Tensor& x : rows) inputs.push_back(mine(x).set_requires_grad());
+  for (const Tensor& x : parameters) inputs.push_back(x.clone().set_requires_grad());
+  const auto split = inputs.begin() + std::ptrdiff_t(rows.size());
+  const Tensor y = layer({inputs.begin(), split}, {split, inputs.end()}, first, group);
+  const Tensor wanted = drawn({batch, heads, length, width}, 99, y.dtype());
+  Tensors all{y};
+  sum(y * y * mine(wanted) / double(length)).backward();
+  for (const Tensor& x : inputs) all.push_back(x.grad().clone());
+  for (Tensor& x : all) x = x.detach().contiguous();
+  return all;
+}
+
+void check_close(const Tensor& got, const Tensor& expected, double tolerance) {
+  REQUIRE(got.shape() == expected.shape());
+  const auto a = got.to_vector<double>(), b = expected.to_vector<double>();
+  double most = 0, error = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    most = std::max(most, std::abs(b[i]));
+    error = std::max(error, std::abs(a[i] - b[i]));
+  }
+  CHECK(most > 1e-4);
+  CHECK(error <= tolerance * std::max(1.0, most));
+}
+
+void check_layer(const Layer& layer, size_t n_rows, const std::vector<Shape>& shapes) {
+  for (const DType dtype : {f32, f64}) {
+    Tensors rows, parameters;
+    for (size_t i = 0; i < n_rows; ++i)
+      rows.push_back(drawn({batch, heads, length, width}, i, dtype));
+    for (size_t i = 0; i < shapes.size(); ++i)
+      parameters.push_back(drawn(shapes[i], 50 + i, dtype));
+    Post post;
+    Threads one(post, 0, 1);
+    const Tensors alone = results(layer, rows, parameters, one);
+    for (const int size : {2, 4}) {
+      std::vector<Tensors> of_all(static_cast<size_t>(size));
+      each_of(size, [&](ProcessGroup& group) {
+        of_all[size_t(group.rank())] = results(layer, rows, parameters, group);
+      });
+      for (size_t i = 0; i < alone.size(); ++i) {
+        INFO(size << " processes, " << (dtype == f64 ? "f64" : "f32") << ", result " << i);
+        Tensors pieces;
+        for (const Tensors& got : of_all) pieces.push_back(got[i]);
+        Tensor together = pieces[0];
+        for (size_t r = 1; i > n_rows && r < pieces.size(); ++r) together = together + pieces[r];
+        check_close(i > n_rows ? together : cat(pieces, 2), alone[i], dtype == f64 ? 1e-12 : 1e-6);
+      }
+    }
+  }
+}
+
+// One process: the op itself, which is what the others must equal.
+Tensor linear(const Tensor& q, const Tensor& k, const Tensor& v, ProcessGroup& group) {
+  const LinearAttentionOptions options{.mask = {.causal = true}, .eps = 1e-6, .chunk = 4};
+  return group.size() == 1 ? linear_attention(q, k, v, options)
+                           : linear_attention_of_whole(q, k, v, options, group);
+}
+
+Tensor positive(const Tensor& x) { return elu_features(x); }
+
+// FAVOR+ (Choromanski et al. 2021, eq. 5): e^(wx − |x|²/2).
+Tensor favor(const Tensor& x, const Tensor& w) {
+  return exp(matmul(x, w) - sum(x * x, {-1}, true) * 0.5);
+}
+
+Tensor of_codes(const SpePair& x, const Tensor& v, ProcessGroup& group) {
+  return linear(positive(x.q), positive(x.k), v, group);
+}
+
+}  // namespace
+
+TEST_CASE("Linear attention over processes is that of one", "[distributed][sequence]") {
+  check_layer(
+      [](const Tensors& x, const Tensors&, int64_t, ProcessGroup& group) {
+        return linear(positive(x[0]), positive(x[1]), x[2], group);
+      },
+      3, {});
+  check_layer(
+      [](const Tensors& x, const Tensors& w, int64_t, ProcessGroup& group) {
+        return linear(favor(x[0], w[0]), favor(x[1], w[0]), x[2], group);
+      },
+      3, {{width, 7}});
+}
+
+TEST_CASE("SPE over processes needs their first position alone", "[distributed][sequence]") {
+  const SpeNoise noise(RandomKey{3, 1}, 6);
+  check_layer(
+      [&](const Tensors& x, const Tensors& w, int64_t first, ProcessGroup& group) {
+        return of_codes(spe(x[0], x[1], SpeCode::sine(w[0], w[1], w[2], noise),
+                            {.gate = SpeGate{w[3], SpeNoise(RandomKey{3, 2}, 6)}, .first = first}),
+                        x[2], group);
+      },
+      3, {{heads, width, 3}, {heads, width, 3}, {heads, width, 3}, {heads, width}});
+  // A filter that reaches over several processes.
+  check_layer(
+      [&](const Tensors& x, const Tensors& w, int64_t first, ProcessGroup& group) {
+        return of_codes(spe(x[0], x[1], SpeCode::conv(w[0], w[1], noise), {.first = first}), x[2],
+                        group);
+      },
+      3, {{heads, width, 9}, {heads, width, 9}});
+}
+
+TEST_CASE("What a sequence over processes cannot be is told", "[distributed][sequence]") {
+  Post post;
+  Threads one(post, 0, 1);
+  const Tensor x = ones({1, 1, 4, 2});
+  CHECK_THROWS_WITH(linear_attention_of_whole(x, x, x, {}, one),
+                    Containing("a sequence over processes is causal"));
+}
