@@ -30,6 +30,110 @@ Tensor sum_of_others(const Tensor& x, bool later, ProcessGroup& group) {
   return others;
 }
 
+// x goes to a process, or what has its shape comes from there.
+void send(const Tensor& x, int peer, ProcessGroup& group) {
+  const Tensor rows = x.detach().contiguous();
+  group.exchange(peer, rows.raw_data(), size_t(rows.numel() * item_size(rows.dtype())), nullptr, 0);
+}
+Tensor receive(const Tensor& like, int peer, ProcessGroup& group) {
+  const Tensor rows = empty(like.shape(), options_of(like));
+  group.exchange(peer, nullptr, 0, rows.raw_data(), size_t(rows.numel() * item_size(rows.dtype())));
+  return rows;
+}
+
+// Softmax attention's differentiable operands: q, k, v, position query, key, value and bias tables.
+constexpr size_t k_at = 1, v_at = 2;
+
+// Of this process's queries to keys that begin `back` positions before them.
+AttentionAndSums of_block(const Tensors& x, AttentionOptions o, int64_t back) {
+  const int64_t m = x[0].size(2);
+  o.mask.causal = back == 0;
+  o.position_query = x[3];
+  const auto moved = [&](RelativeTable& table, const Tensor& rows) {
+    table.rows = rows;
+    if (rows.defined() && back > 0)
+      table = {.rows = relative_rows(table, 1 - m - back, 2 * m - 1), .zero_row = m - 1};
+  };
+  moved(o.keys, x[4]);
+  moved(o.values, x[5]);
+  moved(o.lag_bias, x[6]);
+  return attention_and_sums(x[0], x[k_at], x[v_at], o);
+}
+
+// Two parts of the keys together: l = log(e^a + e^b), out = e^(a − l) out_a + e^(b − l) out_b.
+AttentionAndSums joined(const AttentionAndSums& a, const AttentionAndSums& b) {
+  const Tensor top = maximum(a.log_sum, b.log_sum);
+  const Tensor l = top + log(exp(a.log_sum - top) + exp(b.log_sum - top));
+  const auto share = [&](const AttentionAndSums& x) {
+    return x.out * exp(x.log_sum - l).unsqueeze(-1);
+  };
+  return {share(a) + share(b), l};
+}
+
+AttentionAndSums of_all_blocks(Tensors x, const AttentionOptions& o, ProcessGroup& group) {
+  const NoGrad guard;
+  const Tensor k = x[k_at], v = x[v_at];
+  AttentionAndSums all = of_block(x, o, 0);
+  for (int turn = 1; turn < group.size(); ++turn) {
+    const int peer = group.rank() ^ turn;
+    if (peer > group.rank()) {
+      send(k, peer, group), send(v, peer, group);
+    } else {
+      x[k_at] = receive(k, peer, group), x[v_at] = receive(v, peer, group);
+      all = joined(all, of_block(x, o, (group.rank() - peer) * k.size(2)));
+    }
+  }
+  return all;
+}
+
+// With w = e^(l_b − l), block b's share: the gradient of out_b is w g, that of l_b is
+// w (g·out_b − g·out).
+Tensors block_gradients(const Tensors& x, const AttentionOptions& o, int64_t back,
+                        const AttentionAndSums& whole, const Tensor& g) {
+  Tensors inputs, leaves;
+  for (const Tensor& t : x) {
+    inputs.push_back(t.defined() ? t.detach().set_requires_grad() : t);
+    if (t.defined()) leaves.push_back(inputs.back());
+  }
+  AttentionAndSums block;
+  {
+    const GradMode recorded(true);
+    block = of_block(inputs, o, back);
+  }
+  const NoGrad guard;
+  const Tensor out = block.out.detach(), w = exp(block.log_sum.detach() - whole.log_sum);
+  const Tensors found = grad({block.out, block.log_sum}, leaves,
+                             {g * w.unsqueeze(-1), w * sum(g * (out - whole.out), {-1})});
+  Tensors all;
+  for (size_t i = 0, next = 0; i < x.size(); ++i)
+    all.push_back(x[i].defined() ? found[next++] : Tensor());
+  return all;
+}
+
+Tensors gradients_of_all_blocks(Tensors x, const AttentionOptions& o, const AttentionAndSums& whole,
+                                const Tensor& g, ProcessGroup& group) {
+  const NoGrad guard;
+  const Tensor k = x[k_at], v = x[v_at];
+  Tensors all = block_gradients(x, o, 0, whole, g);
+  for (int turn = 1; turn < group.size(); ++turn) {
+    const int peer = group.rank() ^ turn;
+    if (peer > group.rank()) {
+      send(k, peer, group), send(v, peer, group);
+      for (const size_t i : {k_at, v_at}) all[i] = all[i] + receive(x[i], peer, group);
+      continue;
+    }
+    x[k_at] = receive(k, peer, group), x[v_at] = receive(v, peer, group);
+    const Tensors more = block_gradients(x, o, (group.rank() - peer) * k.size(2), whole, g);
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (i == k_at || i == v_at)
+        send(more[i], peer, group);
+      else if (more[i].defined())
+        all[i] = all[i].defined() ? all[i] + more[i] : more[i];
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 Tensor sum_of_earlier(const Tensor& x, ProcessGroup& group) {
@@ -61,6 +165,32 @@ Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor&
     y.push_back(linear_attention(rows(q), rows(k), rows(v), state, options));
   }
   return y.empty() ? linear_attention(q, k, v, options) : cat(y, 2);
+}
+
+Tensor attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions o,
+                          ProcessGroup& group) {
+  constexpr const char* op = "attention_of_whole";
+  check(o.mask.causal && o.mask.window == 0 && o.mask.block == 0 && !o.mask.key_padding.defined(),
+        op, "a sequence over processes is causal, without window, blocks or key_padding");
+  check(!o.bias.defined() && o.dropout == 0, op,
+        "a sequence over processes has no dense bias and no dropout of the weights");
+  check(q.size(2) == k.size(2), op, "q ", q, " and k ", k,
+        "; a process has as many queries as keys");
+  const int64_t past = q.size(2) * group.size() - 1;
+  for (const RelativeTable* t : {&o.keys, &o.values, &o.lag_bias})
+    check(!t->defined() || t->beyond != Beyond::error || t->zero_row >= past, op,
+          "a table reaches from ", -t->zero_row, ", but relative positions from ", -past, " occur");
+  const Tensors x{q, k, v, o.position_query, o.keys.rows, o.values.rows, o.lag_bias.rows};
+  const std::vector<Saved> saved(x.begin(), x.end());
+  const AttentionAndSums whole = of_all_blocks(x, o, group);
+  // Of the options the closure keeps what is no tensor.
+  o.position_query = o.keys.rows = o.values.rows = o.lag_bias.rows = {};
+  return record(
+      op, x, whole.out,
+      [saved, o, l = whole.log_sum, &group](Backward& b) {
+        return gradients_of_all_blocks(values_of(saved), o, {b.output(), l}, b.grad(), group);
+      },
+      Keep::outputs);
 }
 
 }  // namespace stretto::nn

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "nn/distributed/process_group.h"
+#include "ops/attention/attention.h"
 #include "ops/attention/linear_attention.h"
 
 namespace stretto::nn {
@@ -22,5 +23,16 @@ Tensor sum_of_earlier(const Tensor& x, ProcessGroup& group = process_group());
 Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v,
                                  LinearAttentionOptions options,
                                  ProcessGroup& group = process_group());
+
+/// attention (ops/attention/attention.h) of the whole sequence, of which q [B, H, M, D], k [B, G,
+/// M, D], v [B, G, M, Dv] and the position query are this process's positions → [B, H, M, Dv]. f32
+/// and f64 on the CPU, causal, with tables over relative positions; windows, blocks, padding, dense
+/// biases and dropout of the weights are refused.
+///
+/// Keys and values go from each process to all after it, one process's at a time, and again for
+/// the gradient, which comes back the same way; an earlier process's keys are met with the tables
+/// moved by its distance. Memory is O(M (D + Dv)) beside the tables.
+Tensor attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v,
+                          AttentionOptions options, ProcessGroup& group = process_group());
 
 }  // namespace stretto::nn

@@ -30,6 +30,16 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOpt
   return fused ? fused_attention(q, k, v, o) : composed_attention(q, k, v, o);
 }
 
+AttentionAndSums attention_and_sums(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    AttentionOptions o) {
+  if (o.dropout > 0 && !o.dropout_key) o.dropout_key = next_random_key();
+  check_attention(q, k, v, o);
+  check(q.device().is_cpu() && q.dtype() != bf16 && o.form != Form::composed, "attention_and_sums",
+        "q ", q, "; accepted: f32 and f64 on the CPU, in the fused form");
+  const Tensors both = fused_attention_and_sums(q, k, v, o);
+  return {both[0], both[1]};
+}
+
 Tensor attention_scores(const Tensor& q, const Tensor& k, AttentionOptions o) {
   o.values = {};
   check_attention(q, k, k, o);

@@ -21,6 +21,16 @@ namespace stretto {
 /// and score gradients too, as operands of products. A query with nothing to attend to gives zeros.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
 
+struct AttentionAndSums {
+  Tensor out;      // [B, H, M, Dv]
+  Tensor log_sum;  // log Σ_j e^score(i, j) [B, H, M]; −∞ where there is nothing to attend to
+};
+/// Attention to a part of the keys, and what puts parts together: with l = log Σ_b e^l_b, the
+/// attention to all is Σ_b e^(l_b − l) out_b. f32 and f64 on the CPU, fused; gradients go through
+/// both, and cannot be differentiated again.
+AttentionAndSums attention_and_sums(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    AttentionOptions options = {});
+
 /// The softmax weights [B, H, M, N] of the same attention, without dropout; for pictures and tests.
 Tensor attention_weights(const Tensor& q, const Tensor& k, AttentionOptions options = {});
 /// Its masked scores before softmax [B, H, M, N]: score(i, j), and −∞ for a key that is not seen.

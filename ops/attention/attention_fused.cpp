@@ -28,12 +28,14 @@
 #include "ops/attention/attention_fused.h"
 
 #include <cmath>
+#include <limits>
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
 #include "ops/attention/attention_composed.h"
 #include "ops/attention/attention_strips.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
 #include "ops/view.h"
 
 namespace stretto {
@@ -138,8 +140,9 @@ void forward(const Problem& p, const Operands& x, const Tensor& out, const Tenso
 // `into`: the gradients of tables per batch entry and head.
 template <class S>
 void backward(const Problem& p, const Operands& x, const Tensor& rescaling, const Tensor& grad,
-              const Operands& into) {
+              const Tensor& of_sums, const Operands& into) {
   using T = compute_t<S>;
+  const T* const sums = of_sums.defined() ? of_sums.data<T>() : nullptr;
   const auto g = heads_of<S>(grad);
   // Without a position query of its own, q's gradient has both parts.
   const bool own = into.position.defined();
@@ -160,8 +163,9 @@ void backward(const Problem& p, const Operands& x, const Tensor& rescaling, cons
       dv.clear(b, kh);
       for (int64_t h = kh * p.per_group(); h < (kh + 1) * p.per_group(); ++h) {
         each_strip(p, b, h, [&](const Strip& s) {
+          const int64_t row = (b * p.heads + h) * p.m + s.i0;
           work.scores(s);
-          work.differentiate(s, softmax + (b * p.heads + h) * p.m + s.i0, g);
+          work.differentiate(s, softmax + row, g, sums ? sums + row : nullptr);
           work.add_gradients(s, g, dq.rows(), dk.rows(), dv.rows());
           work.add_table_gradients(s, g, T(own ? 0 : 1), own ? dposition.rows() : dq.rows(),
                                    tables);
@@ -193,7 +197,7 @@ Tensor bias_gradient(const Problem& p, const Tensor& bias, const TensorOptions& 
 }
 
 Tensors gradients(const Problem& p, const Operands& x, const Tensor& rescaling, const Tensor& grad,
-                  bool of_bias) {
+                  bool of_bias, const Tensor& of_sums = {}) {
   const TensorOptions options{.dtype = compute_type(x.q), .device = cpu};
   Operands g{.q = heads_like(x.q), .k = heads_like(x.k), .v = heads_like(x.v)};
   if (x.position.defined()) g.position = heads_like(x.position);
@@ -210,7 +214,7 @@ Tensors gradients(const Problem& p, const Operands& x, const Tensor& rescaling, 
   if (of_bias) g.bias = bias_gradient(p, x.bias, options);
   const Operands from = x.for_kernels();
   const Tensor g_out = rows_contiguous(grad);
-  with_type(x.q, [&](auto t) { backward<decltype(t)>(p, from, rescaling, g_out, g); });
+  with_type(x.q, [&](auto t) { backward<decltype(t)>(p, from, rescaling, g_out, of_sums, g); });
   const auto total = [](const Tensor& all, const Tensor& like) {
     if (!all.defined()) return Tensor();
     return all.numel() == like.numel() ? all.reshape(like.shape()) : sum_to(all, like.shape());
@@ -223,30 +227,62 @@ Tensors gradients(const Problem& p, const Operands& x, const Tensor& rescaling, 
   return g.list();
 }
 
-}  // namespace
+struct Computed {
+  Problem p;
+  Operands x;
+  Tensor out, rescaling;  // RowWeights of each query
+};
 
-bool fused_attention_takes(DType type) { return type != bf16 || has_bf16_products(); }
-
-Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                       const AttentionOptions& o) {
+Computed computed(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
   Problem p = problem_of(q, k, v, o);
   const Operands x = operands_of(p, q, k, v, o), in = x.for_kernels();
   const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, q.dtype(), false);
   const Tensor rescaling =
       empty({p.batch, p.heads, p.m, 2}, {.dtype = compute_type(q), .device = cpu});
   with_type(q, [&](auto t) { forward<decltype(t)>(p, in, out, rescaling); });
+  return {p, x, out, rescaling};
+}
+
+}  // namespace
+
+bool fused_attention_takes(DType type) { return type != bf16 || has_bf16_products(); }
+
+Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                       const AttentionOptions& o) {
+  const auto [p, x, out, rescaling] = computed(q, k, v, o);
   const Tensors inputs = x.list();
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
   // Gradients: with O = P V and dS = P · (g Vᵀ − rowsum(g · O)): dq = scale · dS K, dk = scale ·
   // dSᵀ Q, dv = Pᵀ g; with dS and P sheared to relative positions dp = scale · dS R, dR = scale ·
   // dSᵀ p, dV = Pᵀ g, db = Σ dS.
-  return record("attention", inputs, out, [p, saved, rescaling](Backward& b) {
+  return record("attention", inputs, out, [p = p, saved, rescaling = rescaling](Backward& b) {
     const Tensors again = values_of(saved);
     if (grad_enabled())
       return composed_gradient(
           b, [&p](const Tensors& inner) { return composed(p, Operands::of(inner)); }, again);
     return gradients(p, Operands::of(again), rescaling, b.grad(), b.needs(Operands::bias_at));
   });
+}
+
+Tensors fused_attention_and_sums(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const AttentionOptions& o) {
+  const auto [p, x, out, rescaling] = computed(q, k, v, o);
+  Tensor log_sum;
+  {
+    const NoGrad guard;
+    const Tensor shift = rescaling.select(3, 0), scale = rescaling.select(3, 1);
+    log_sum =
+        masked_fill(shift - log(scale), eq(scale, 0), -std::numeric_limits<double>::infinity());
+  }
+  const Tensors inputs = x.list();
+  const std::vector<Saved> saved(inputs.begin(), inputs.end());
+  return record("attention_and_sums", inputs, {out, log_sum},
+                [p = p, saved, rescaling = rescaling](Backward& b) {
+                  check(!grad_enabled(), "attention_and_sums",
+                        "has no gradient of its gradient; use attention()");
+                  return gradients(p, Operands::of(values_of(saved)), rescaling, b.grad(0),
+                                   b.needs(Operands::bias_at), b.grad(1).contiguous());
+                });
 }
 
 }  // namespace stretto

@@ -15,4 +15,9 @@ bool fused_attention_takes(DType type);
 Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                        const AttentionOptions& options);
 
+/// The same, and log Σ_j e^score(i, j) of each query [B, H, M], in f64 for f64, else f32, −∞ where
+/// it sees no key: what parts of the keys need to be put together. Both have gradients, once.
+Tensors fused_attention_and_sums(const Tensor& q, const Tensor& k, const Tensor& v,
+                                 const AttentionOptions& options);
+
 }  // namespace stretto

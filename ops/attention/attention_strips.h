@@ -95,6 +95,11 @@ STRETTO_CLONES void softmax_gradient(const T* w, T* ds, int64_t n) {
   for (int64_t j = 0; j < n; ++j) ds[j] = w[j] * (ds[j] - dot);
 }
 
+template <class T>
+STRETTO_CLONES void add_scaled(T* s, const T* x, T factor, int64_t n) {
+  for (int64_t j = 0; j < n; ++j) s[j] += factor * x[j];
+}
+
 // Rows of a head or of its table, [rows, width] or turned over, as an operand of the products of
 // its strips: packed once where there are several.
 template <class S>
@@ -198,8 +203,10 @@ class Worker {
                                  out.row);
   }
 
-  // From scores to weights, and to the scores' gradient.
-  void differentiate(const Strip& s, const RowWeights<T>* softmax, const Heads<S>& grad) {
+  // From scores to weights, and to the scores' gradient. `of_sums`: what arrived for the logarithm
+  // of each row's sum, whose derivatives are the weights; null for nothing.
+  void differentiate(const Strip& s, const RowWeights<T>* softmax, const Heads<S>& grad,
+                     const T* of_sums) {
     T *w = weights(), *ds = gradient();
     v_turned_.of(s.b, key_head(s))
         .gemm(s.rows, s.keys, p_.dv, T(1), queries(grad, s), 0, s.j0, T(0), ds, s.keys);
@@ -211,6 +218,7 @@ class Worker {
       if (values_) add_band(s, i, band, values_.clip, ds);
       if (p_.dropout > 0) drop(s, i, ds);
       softmax_gradient(w + at, ds + at, n);
+      if (of_sums) add_scaled(ds + at, w + at, of_sums[i], n);
       clear_unseen(s, i, w);
       clear_unseen(s, i, ds);
       if (p_.dropout > 0) drop(s, i, w);

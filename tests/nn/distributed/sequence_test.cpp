@@ -137,10 +137,57 @@ TEST_CASE("SPE over processes needs their first position alone", "[distributed][
       3, {{heads, width, 9}, {heads, width, 9}});
 }
 
+TEST_CASE("Softmax attention over processes is that of one", "[distributed][sequence]") {
+  using Make = std::function<AttentionOptions(const Tensors& x, const Tensors& tables)>;
+  const auto check_softmax = [](size_t n_rows, const std::vector<Shape>& tables, const Make& make) {
+    check_layer(
+        [&](const Tensors& x, const Tensors& w, int64_t, ProcessGroup& group) {
+          AttentionOptions o = make(x, w);
+          o.mask.causal = true;
+          return group.size() == 1 ? attention(x[0], x[1], x[2], o)
+                                   : attention_of_whole(x[0], x[1], x[2], o, group);
+        },
+        n_rows, tables);
+  };
+  check_softmax(3, {}, [](const Tensors&, const Tensors&) { return AttentionOptions{}; });
+  // Shaw: keys and values, both sides, clipped.
+  check_softmax(3, {{1, 9, width}, {1, 9, width}}, [](const Tensors&, const Tensors& w) {
+    return AttentionOptions{.keys = {w[0], 4, Beyond::clip}, .values = {w[1], 4, Beyond::clip}};
+  });
+  // Music Transformer: a row for each distance there is, or for fewer.
+  for (const int64_t rows : {length, length / 2 + 1})
+    check_softmax(3, {{heads, rows, width}}, [&](const Tensors&, const Tensors& w) {
+      return AttentionOptions{
+          .keys = {w[0], rows - 1, rows == length ? Beyond::error : Beyond::zero}};
+    });
+  // Transformer-XL: q + u meets the keys, q + v the rows of positions.
+  check_layer(
+      [](const Tensors& x, const Tensors& w, int64_t, ProcessGroup& group) {
+        AttentionOptions o;
+        o.mask.causal = true;
+        o.position_query = x[0] + w[1];
+        o.keys = {w[2], length - 1, Beyond::error};
+        return group.size() == 1 ? attention(x[0] + w[0], x[1], x[2], o)
+                                 : attention_of_whole(x[0] + w[0], x[1], x[2], o, group);
+      },
+      3, {{heads, 1, width}, {heads, 1, width}, {heads, length, width}});
+  // T5 and others: a number per distance.
+  check_softmax(3, {{heads, length}}, [](const Tensors&, const Tensors& w) {
+    return AttentionOptions{.lag_bias = {w[0], length - 1, Beyond::error}};
+  });
+}
+
 TEST_CASE("What a sequence over processes cannot be is told", "[distributed][sequence]") {
   Post post;
   Threads one(post, 0, 1);
   const Tensor x = ones({1, 1, 4, 2});
   CHECK_THROWS_WITH(linear_attention_of_whole(x, x, x, {}, one),
                     Containing("a sequence over processes is causal"));
+  AttentionOptions o;
+  o.mask.causal = true;
+  o.mask.window = 2;
+  CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one), Containing("without window"));
+  o.mask.window = 0;
+  o.dropout = 0.5;
+  CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one), Containing("no dropout of the weights"));
 }
