@@ -276,6 +276,7 @@ Tensors fused_attention_and_sums(const Tensor& q, const Tensor& k, const Tensor&
   }
   const Tensors inputs = x.list();
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
+  // Gradients: those of attention, where dS = P · (g Vᵀ − rowsum(g · O) + dlog_sum).
   return record("attention_and_sums", inputs, {out, log_sum},
                 [p = p, saved, rescaling = rescaling](Backward& b) {
                   check(!grad_enabled(), "attention_and_sums",

@@ -1,7 +1,10 @@
 // Sequences over processes, here threads: output, loss and all gradients are those of one process.
 #include "nn/distributed/sequence.h"
 
+#include <cstring>
+
 #include "autograd/tape.h"
+#include "core/storage.h"
 #include "ops/attention/elu_features.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -175,6 +178,48 @@ TEST_CASE("Softmax attention over processes is that of one", "[distributed][sequ
   check_softmax(3, {{heads, length}}, [](const Tensors&, const Tensors& w) {
     return AttentionOptions{.lag_bias = {w[0], length - 1, Beyond::error}};
   });
+}
+
+TEST_CASE("A process needs the memory of its share of the sequence", "[distributed][sequence]") {
+  // The last of `size` processes, to whom the others send zeros.
+  class Last final : public ProcessGroup {
+   public:
+    explicit Last(int size) : size_(size) {}
+    int rank() const override { return size_ - 1; }
+    int size() const override { return size_; }
+    int local_size() const override { return size_; }
+    void exchange(int, const void*, size_t, void* in, size_t n_in, bool) override {
+      if (n_in > 0) std::memset(in, 0, n_in);
+    }
+    void finish() override {}
+
+   private:
+    const int size_;
+  };
+  const auto peak = [](int size, bool softmax) {
+    Last group(size);
+    const Shape shape{1, 2, 4096 / size, 16};
+    const auto row = [&](uint64_t i) { return drawn(shape, i, f32).set_requires_grad(); };
+    const Tensor q = row(1), k = row(2), v = row(3);
+    const MemoryStats before = memory_stats(cpu);
+    reset_peak_memory(cpu);
+    if (softmax) {
+      AttentionOptions o;
+      o.mask.causal = true;
+      sum(attention_of_whole(q, k, v, o, group)).backward();
+    } else {
+      sum(linear_attention_of_whole(positive(q), positive(k), v, {.mask = {.causal = true}}, group))
+          .backward();
+    }
+    return double(memory_stats(cpu).peak - before.live);
+  };
+  // From four on: with one process before it, softmax has no sums of several to keep.
+  for (const bool softmax : {false, true})
+    for (const int size : {8, 16}) {
+      INFO((softmax ? "softmax, " : "linear, ") << size << " processes: " << peak(size, softmax)
+                                                << " bytes, four: " << peak(4, softmax));
+      CHECK(peak(size, softmax) <= 1.05 * 4 / size * peak(4, softmax));
+    }
 }
 
 TEST_CASE("What a sequence over processes cannot be is told", "[distributed][sequence]") {
