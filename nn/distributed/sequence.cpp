@@ -36,7 +36,7 @@ void send(const Tensor& x, int peer, ProcessGroup& group) {
   group.exchange(peer, rows.raw_data(), size_t(rows.numel() * item_size(rows.dtype())), nullptr, 0);
 }
 Tensor receive(const Tensor& like, int peer, ProcessGroup& group) {
-  const Tensor rows = empty(like.shape(), options_of(like));
+  Tensor rows = empty(like.shape(), options_of(like));
   group.exchange(peer, nullptr, 0, rows.raw_data(), size_t(rows.numel() * item_size(rows.dtype())));
   return rows;
 }
