@@ -14,6 +14,8 @@
 namespace stretto::nn {
 namespace {
 
+void check_once(const char* op) { check(!grad_enabled(), op, "has no gradient of its gradient"); }
+
 // Of those before this process (or after it, with `later`). Each round exchanges the sums of blocks
 // of 1, 2, 4 … processes with the block beside.
 Tensor sum_of_others(const Tensor& x, bool later, ProcessGroup& group) {
@@ -139,9 +141,11 @@ Tensors gradients_of_all_blocks(Tensors x, const AttentionOptions& o, const Atte
 Tensor sum_of_earlier(const Tensor& x, ProcessGroup& group) {
   check(x.device().is_cpu() && (x.dtype() == f32 || x.dtype() == f64), "sum_of_earlier", "got ", x,
         "; accepted: f32 and f64 on the CPU");
-  return record(
-      "sum_of_earlier", {x}, sum_of_others(x.contiguous(), false, group),
-      [&group](Backward& b) { return Tensors{sum_of_others(b.grad().contiguous(), true, group)}; });
+  return record("sum_of_earlier", {x}, sum_of_others(x.contiguous(), false, group),
+                [&group](Backward& b) {
+                  check_once("sum_of_earlier");
+                  return Tensors{sum_of_others(b.grad().contiguous(), true, group)};
+                });
 }
 
 Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -188,6 +192,7 @@ Tensor attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v, Att
   return record(
       op, x, whole.out,
       [saved, o, l = whole.log_sum, &group](Backward& b) {
+        check_once("attention_of_whole");
         return gradients_of_all_blocks(values_of(saved), o, {b.output(), l}, b.grad(), group);
       },
       Keep::outputs);

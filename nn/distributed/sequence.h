@@ -3,7 +3,8 @@
 //
 // What acts on positions one by one needs at most its first position (sinusoids(first), SpeOptions'
 // `first`). Gradients of parameters are those of this process's positions: their sum over processes
-// is the gradient of the whole. All processes make the same calls, and differentiate them alike.
+// is the gradient of the whole. All processes make the same calls, and differentiate them alike,
+// once.
 #pragma once
 
 #include "nn/distributed/process_group.h"

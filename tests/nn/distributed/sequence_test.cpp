@@ -235,4 +235,11 @@ TEST_CASE("What a sequence over processes cannot be is told", "[distributed][seq
   o.mask.window = 0;
   o.dropout = 0.5;
   CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one), Containing("no dropout of the weights"));
+  o.dropout = 0;
+  const Tensor w = x.clone().set_requires_grad();
+  const BackwardOptions again{.create_graph = true};
+  CHECK_THROWS_WITH(grad({sum(attention_of_whole(w, x, x, o, one))}, {w}, {}, again),
+                    Containing("no gradient of its gradient"));
+  CHECK_THROWS_WITH(grad({sum(sum_of_earlier(w, one))}, {w}, {}, again),
+                    Containing("no gradient of its gradient"));
 }
