@@ -13,6 +13,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <string_view>
 
 #include "core/gemm/gemm.h"
 #include "core/version.h"
@@ -31,7 +32,7 @@ void open_standard_streams() {
       if (::open("/dev/null", O_RDWR) < 0) ::_exit(1);  // gets the lowest number, this one
 }
 
-int complain(const std::string& name, std::string message, int code) {
+int complain(std::string_view name, std::string message, int code) {
   // What all of mpirun's processes have to say is said once: mpirun ends them with the first.
   if (const int rank = nn::rank_of_mpirun(); rank > 0) {
     for (int i = 0; i < 100; ++i) {
@@ -78,9 +79,9 @@ void read_strictly(CLI::App& app) {
   }
 }
 
-int parse_and_run(int argc, char** argv, const std::string& name, const std::string& about,
+int parse_and_run(int argc, char** argv, std::string_view name, const std::string& about,
                   const std::function<void(CLI::App&)>& describe, const std::function<int()>& run) {
-  CLI::App app(about, name);
+  CLI::App app(about, std::string(name));
   app.get_formatter()->column_width(32);
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
@@ -104,8 +105,16 @@ int parse_and_run(int argc, char** argv, const std::string& name, const std::str
   return run();
 }
 
-const std::string* running = nullptr;  // its name
+const std::string* running = nullptr;  // the program's name in the tree
+std::string_view typed;                // and what its user calls it
 std::vector<std::string> given;        // its arguments, and where it lies in front
+
+// What its user calls it: installed, a program has another name than in the tree. Takes no memory.
+std::string_view called(int argc, char** argv, const std::string& name) {
+  std::string_view path = argc > 0 ? argv[0] : "";
+  path.remove_prefix(path.rfind('/') + 1);
+  return path.empty() ? std::string_view(name) : path;
+}
 
 std::string quoted(const std::string& word) {
   const auto plain = [](unsigned char c) {
@@ -122,7 +131,7 @@ std::string quoted(const std::string& word) {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
-    std::cerr << *running << ": out of memory" << std::endl;
+    std::cerr << typed << ": out of memory" << std::endl;
     ::_exit(1);
   } catch (...) {
   }
@@ -147,23 +156,24 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
   running = &name;
+  typed = called(argc, argv, name);
   std::set_terminate(end_without_memory);
   std::cout << std::unitbuf;  // a signal may end the program at any line
   const int rank = nn::rank_of_mpirun();
   if (rank > 0) std::cout.rdbuf(nullptr);  // the first of mpirun's processes speaks for all
   try {
-    const int code = parse_and_run(argc, argv, name, about, describe, run);
+    const int code = parse_and_run(argc, argv, typed, about, describe, run);
     if (nn::started_by_mpirun()) nn::process_group().finish();
     if (rank > 0) return code;
     if (std::cout.flush() || code != 0) return code;
-    return complain(name, "cannot write to standard output", 1);
+    return complain(typed, "cannot write to standard output", 1);
   } catch (const UsageError& e) {
-    return complain(name, e.what(), 2);
+    return complain(typed, e.what(), 2);
   } catch (const std::bad_alloc&) {
-    std::cerr << name << ": out of memory" << std::endl;  // takes none
+    std::cerr << typed << ": out of memory" << std::endl;  // takes none
     return 1;
   } catch (const std::exception& e) {
-    return complain(name, e.what(), 1);
+    return complain(typed, e.what(), 1);
   }
 }
 

@@ -16,8 +16,9 @@ namespace stretto::examples {
 /// Lets `describe` declare the options, parses the command line and calls `run`, whose result is
 /// the exit code. `--help` and `--version` print and end with 0. UsageError ends with 2; every
 /// other exception, and standard output that cannot be written, with 1. Messages are one line, with
-/// spaces for control characters. An option given twice has its last value. Values are read as
-/// read_text() does, in decimal and whole; an empty one, and one for a flag, is refused.
+/// spaces for control characters, and begin with what the user calls the program (argv[0]). An
+/// option given twice has its last value. Values are read as read_text() does, in decimal and
+/// whole; an empty one, and one for a flag, is refused.
 ///
 /// Before anything else, standard streams that are closed become /dev/null, so that no file gets
 /// their numbers, and SIGPIPE and SIGXFSZ are ignored, so that writing reports its failure.
