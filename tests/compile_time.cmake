@@ -17,3 +17,15 @@ add_test(NAME consumer
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake)
 
 set_tests_properties(headers_self_contained header_cost consumer PROPERTIES LABELS compile_time)
+
+# The Debian package, looked at and installed where nothing else is.
+if(STRETTO_SHARED AND STRETTO_EXAMPLES)
+  foreach(name contents bare_root)
+    add_test(NAME package_${name}
+             COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/package/${name}_test.sh ${PROJECT_BINARY_DIR})
+    set_tests_properties(package_${name} PROPERTIES
+      LABELS package
+      SKIP_RETURN_CODE 77
+      RUN_SERIAL ON)  # cpack asks the build whether it is complete
+  endforeach()
+endif()

@@ -14,5 +14,12 @@ int main() {
   sum(square(x)).backward();
   const double slope = x.grad()[2].item();
   std::printf("consumer: d(x·x)/dx at 3 is %g\n", slope);
+
+  try {  // what the library throws is caught by its type here too
+    matmul(x, zeros({2}));
+    return 1;
+  } catch (const Error& e) {
+    std::printf("consumer: refused, %s\n", e.what());
+  }
   return slope == 6.0 ? 0 : 1;
 }

@@ -1,0 +1,3 @@
+# Of programs that cpack has laid out; the libraries it strips itself.
+file(GLOB programs ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/usr/bin/stretto-*)
+execute_process(COMMAND strip ${programs} COMMAND_ERROR_IS_FATAL ANY)

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The Debian package on a machine that has nothing: installed by apt, used as its users would.
+#   STRETTO_BARE_ROOT=DIR tests/package/bare_root_test.sh BUILD
+# Makes a Debian 12 in DIR by debootstrap, or takes the one that is there, and removes the package
+# afterwards. Needs root and the network. Exit status 77, skipped: without them or without DIR.
+set -euo pipefail
+tests=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=$(cd "$1" && pwd)
+root=${STRETTO_BARE_ROOT:-}
+[[ -n $root ]] || { echo "skipped: STRETTO_BARE_ROOT names no folder for a Debian"; exit 77; }
+((EUID == 0)) || { echo "skipped: needs root"; exit 77; }
+command -v debootstrap >/dev/null || { echo "skipped: debootstrap is not there"; exit 77; }
+if readelf --dynamic "$build/libstretto.so" | grep -q libcudart; then
+  echo "skipped: this build needs CUDA's runtime, which no package brings (STRETTO_CUDA=OFF does not)"
+  exit 77
+fi
+
+if [[ ! -e $root/usr/bin/apt-get ]]; then
+  debootstrap --variant=minbase --include=ca-certificates bookworm "$root" http://deb.debian.org/debian >/dev/null
+fi
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+inside() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive "$@"; }
+unmount() { umount "$root/dev" "$root/proc"; }
+trap unmount EXIT
+mount -t proc none "$root/proc"
+mount --bind /dev "$root/dev"
+
+rm -rf "$root/work" && mkdir "$root/work"
+(cd "$root/work" && cpack --config "$build/CPackConfig.cmake" -B "$root/work/out" >/dev/null)
+cp -r "$tests/consumer" "$root/work"
+inside apt-get -qq update
+inside sh -c 'apt-get -qq install -y --no-install-recommends /work/out/*.deb' >/dev/null
+inside stretto-train-chorales --version
+inside stretto-train-chorales --steps 2 --out /work/chorales | tail -n 3
+[[ -s $root/work/chorales/report.html ]]
+
+inside apt-get -qq install -y --no-install-recommends g++ cmake make pkgconf man-db >/dev/null
+# shellcheck disable=SC2016  # expanded inside
+inside bash -euc '
+  cd /work
+  version=$(pkg-config --modversion stretto)
+  g++ -std=c++20 -D PACKAGE_VERSION="\"$version\"" consumer/main.cpp -o by_pkg_config $(pkg-config --cflags --libs stretto)
+  ./by_pkg_config
+  cmake -S consumer -B build >/dev/null && cmake --build build >/dev/null
+  build/consumer && build/consumer_shared
+  man -P cat stretto-train-lm | head -n 12'
+inside apt-get -qq purge -y stretto >/dev/null
+if inside sh -c 'ls -d /usr/include/stretto /usr/lib/libstretto* /usr/bin/stretto-*' 2>/dev/null; then
+  echo "these stay when the package is removed" >&2
+  exit 1
+fi

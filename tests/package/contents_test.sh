@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Is the Debian package complete, and does its shared library show namespace stretto alone?
+#   tests/package/contents_test.sh BUILD
+# Exit status 77, skipped: where Debian's tools are missing.
+set -euo pipefail
+build=$(cd "$1" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+for tool in cpack dpkg-deb dpkg-shlibdeps file help2man pkg-config; do
+  command -v "$tool" >/dev/null || { echo "skipped: $tool is not there"; exit 77; }
+done
+
+fail() { printf '%s\n' "$@" >&2; exit 1; }
+
+(cd "$scratch" && cpack --config "$build/CPackConfig.cmake" -D CPACK_DEBIAN_COMPRESSION_TYPE=none \
+  -B "$scratch/out" >log 2>&1) || { cat "$scratch/log"; fail "cpack fails"; }
+packages=("$scratch"/out/*.deb)
+((${#packages[@]} == 1)) || fail "not one package but ${#packages[@]}"
+deb=${packages[0]}
+root=$scratch/root
+dpkg-deb --extract "$deb" "$root"
+dpkg-deb --field "$deb"
+echo "installed: $(du -sk "$root" | cut -f 1) kB"
+
+version=$(dpkg-deb --field "$deb" Version)
+minor=${version%.*}
+for name in bin/stretto-{report,groove,harmonise,lra,train-chorales,train-lm,train-music} \
+  include/stretto/stretto.h include/stretto/nn/transformer.h share/doc/stretto/copyright \
+  lib/{libstretto.a,libstretto.so,"libstretto.so.$minor","libstretto.so.$version"} \
+  lib/cmake/stretto/strettoConfig.cmake lib/pkgconfig/stretto.pc; do
+  [[ -e $root/usr/$name ]] || fail "not in the package: $name"
+done
+while read -r name; do
+  fail "not below /usr, or of the tree's tests: $name"
+done < <(dpkg-deb --contents "$deb" | awk '$6 !~ /^\.\/(usr\/|$)/ || $6 ~ /test/ {print $6}')
+
+# Each option of a program stands in its manual page.
+for program in "$root"/usr/bin/stretto-*; do
+  page=$root/usr/share/man/man1/$(basename "$program").1
+  [[ -e $page || -e $page.gz ]] || fail "no $(basename "$page")"
+  [[ ! -e $page ]] || gzip -n "$page"
+  text=$(zcat "$page.gz" | sed 's/\\fB//g; s/\\fR//g; s/\\-/-/g')
+  options=0
+  for option in $("$program" --help | grep -oE '^ +(-[a-z],)?--[a-z-]+' | grep -oE -- '--[a-z-]+'); do
+    grep -qF -- "$option" <<<"$text" || fail "$(basename "$page") does not name $option"
+    options=$((options + 1))
+  done
+  ((options >= 2)) || fail "$(basename "$program") --help names $options options"
+done
+
+# What the shared library shows.
+library=$root/usr/lib/libstretto.so.$version
+name=$(readelf --dynamic "$library" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
+[[ $name == "libstretto.so.$minor" ]] || fail "its SONAME is $name"
+nm --dynamic --defined-only "$library" | awk '{print $3}' >"$scratch/symbols"
+grep -vE '^_Z(N|NK|ZN|ZNK|GVN|GVZN|GVZNK|T.N|T[hv][n0-9_]*_NK?)7stretto' "$scratch/symbols" | c++filt |
+  head >"$scratch/others" || true
+[[ ! -s $scratch/others ]] || fail "it shows what is not stretto's:" "$(<"$scratch/others")"
+(($(wc -l <"$scratch/symbols") > 500)) || fail "it shows $(wc -l <"$scratch/symbols") symbols alone"
+
+# A program by pkg-config, whose prefix is where the package lies.
+export PKG_CONFIG_PATH=$root/usr/lib/pkgconfig
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/consumer/main.cpp
+read -ra flags < <(pkg-config --cflags --libs stretto)
+"${CXX:-g++}" -std=c++20 -D PACKAGE_VERSION="\"$version\"" "$source" -o "$scratch/consumer" "${flags[@]}"
+LD_LIBRARY_PATH=$root/usr/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$scratch/consumer"
+ldd "$scratch/consumer" >/dev/null
+"$root/usr/bin/stretto-train-chorales" --version
