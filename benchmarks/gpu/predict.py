@@ -105,7 +105,7 @@ def main():
           " entries\nof 8 heads).\n")
     print("How a time is made of counters, and at which rates, says `benchmarks/gpu/predict.py`, with the commands"
           " that")
-    print("make this page again. The floor: what `tests/cuda/kernel_cases.cpp` calls the least that must move, at"
+    print("make this page again. The floor: what `tests/cuda/kernel_cases*.cpp` call the least that must move, at"
           f" {DRAM / 1e12:g} TB/s")
     print("(a table that stays in the second cache may take less, as in embedding).\n")
     print("Moved: 32-byte sectors of loads that the first cache does not hold, and of stores; sectors, in millions:"

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "examples/common/markup.h"
 #include "nn/training/tokenizer.h"
 
 namespace stretto::examples {
@@ -113,21 +114,6 @@ std::string paint(const Surface& surface, int width, int height,
   drawing(canvas);
   require(cairo_status(cairo.get()));
   return canvas.texts();
-}
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<')
-      safe += "&lt;";
-    else if (c == '>')
-      safe += "&gt;";
-    else if (c == '&')
-      safe += "&amp;";
-    else
-      safe += c;
-  }
-  return safe;
 }
 
 // Cairo counts surfaces from the start of the program: "surface7" becomes the first, "surface0".

@@ -2,6 +2,7 @@
 #include <string_view>
 
 #include "examples/common/file.h"
+#include "examples/common/markup.h"
 #include "examples/common/settings.h"
 #include "examples/report/page.h"
 
@@ -15,19 +16,6 @@ constexpr std::string_view data_begin = R"(<script type="application/json" id="d
 std::string without_tags(const std::string& json) {
   std::string safe;
   for (const char c : json) c == '<' ? safe += "\\u003c" : safe += c;
-  return safe;
-}
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<')
-      safe += "&lt;";
-    else if (c == '&')
-      safe += "&amp;";
-    else
-      safe += c;
-  }
   return safe;
 }
 
