@@ -1,5 +1,6 @@
 #include "nn/dropout.h"
 
+#include "nn/distributed/shared_sequence.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 
@@ -11,6 +12,14 @@ Dropout::Options checked(Dropout::Options o) {
   return o;
 }
 
+// Each process that shares a sequence has draws of its own, though all draw in step.
+RandomKey next_key() {
+  RandomKey key = next_random_key();
+  if (const ProcessGroup* group = ShareSequence::group())
+    key.seed ^= uint64_t(group->rank()) * 0x9e3779b97f4a7c15;
+  return key;
+}
+
 }  // namespace
 
 Dropout::Dropout(Options o) : options(checked(o)) {}
@@ -19,11 +28,12 @@ Dropout::Dropout(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)), options(checked(o)) {}
 
 Tensor Dropout::operator()(const Tensor& x) const {
-  return training() && options.p > 0 ? dropout(x, options.p) : x;
+  return training() && options.p > 0 ? dropout(x, options.p, next_key()) : x;
 }
 
 Tensor Dropout::onto(const Tensor& residual, const Tensor& x) const {
-  return training() && options.p > 0 ? dropout_add(x, residual, options.p) : residual + x;
+  return training() && options.p > 0 ? dropout_add(x, residual, options.p, next_key())
+                                     : residual + x;
 }
 
 std::string Dropout::label() const { return str("Dropout(", options.p, ")"); }

@@ -65,6 +65,7 @@ void describe(CLI::App& app, PianoOptions& o) {
   app.add_flag("--pedal", s.pedal, "performance: notes last while the sustain pedal is down");
   app.add_option("--preset", o.preset, "small, or published: for options that are not given");
   describe(app, o.run);
+  describe_sequence_parallel(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
   describe_model(app, s);

@@ -48,6 +48,7 @@ void describe(CLI::App& app, Options& o) {
                  "enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano or small; options that are "
                  "given count more");
   describe(app, o.run);
+  describe_sequence_parallel(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
   describe_model(app, s);
@@ -167,6 +168,9 @@ class Run : public ModelRun<LmTraining> {
     const Device device =
         use_device(settings().steps, settings().least_memory(n_tokens),
                    "--layers, --d-model, --d-hidden, --length, --batch or the vocabulary");
+    check_sequence_parallel(settings().length, settings().weights());
+    require(run_.sequence_parallel == 1 || settings().memory == 0,
+            "--sequence-parallel: needs --memory 0");
     require(corpus.valid.size() >= 2, (o_.validation.empty() ? name() : o_.validation) +
                                           ": 1 token to judge by is too few; 2 are needed");
     valid_ = std::move(corpus.valid);

@@ -35,6 +35,7 @@ class Run : public ModelRun<PianoTraining> {
     const PianoTokens& language = settings().language();
     const Device device = use_device(settings().steps, settings().least_memory(),
                                      "--layers, --d-model, --d-hidden, --length or --batch");
+    check_sequence_parallel(settings().length, settings().weights());
     library_ = o_.data.empty() ? generated_library(settings().seed, language)
                                : read_library({.folder = o_.data,
                                                .split = o_.split,

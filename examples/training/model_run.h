@@ -32,6 +32,7 @@ class ModelRun : public TrainingRun {
       training_.emplace(std::forward<Arguments>(arguments)...);
       training_->cut_batches(run_.parts);
       training_->trainer.options.shard_optimizer = run_.shard_optimizer;
+      training_->trainer.options.sequence_parallel = run_.sequence_parallel;
       if (!run_.resume.empty()) training_->load(run_.resume);
     });
   }

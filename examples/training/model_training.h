@@ -66,6 +66,7 @@ class ModelTraining {
       weights.add(values.raw_data(), values.numel() * item_size(values.dtype()));
     }
     all.emplace_back("--parts", std::to_string(trainer.parts()));
+    all.emplace_back("--sequence-parallel", std::to_string(trainer.options.sequence_parallel));
     all.emplace_back("the step", std::to_string(step()));
     all.emplace_back("the data", data_.fingerprint.get());
     all.emplace_back("the weights", weights.text());

@@ -120,6 +120,13 @@ void describe(CLI::App& app, RunOptions& o) {
                "Print the number of trainable parameters, last, and stop");
 }
 
+void describe_sequence_parallel(CLI::App& app, RunOptions& o) {
+  app.add_option(
+      "--sequence-parallel", o.sequence_parallel,
+      "So many of mpirun's processes share each sequence: memory falls with their number "
+      "(f32 on a CPU)");
+}
+
 void describe_steps_and_seed(CLI::App& app, int64_t& steps, uint64_t& seed) {
   app.add_option("--steps", steps,
                  "Train this many steps instead: repeatable to the last bit (0: not set)");
@@ -164,6 +171,18 @@ Device TrainingRun::use_device(int64_t steps, double least_bytes, const std::str
       find_name(precisions(), "--matmul-precision", run_.matmul_precision));
   set_anomaly_detection(run_.anomaly);
   return device_;
+}
+
+void TrainingRun::check_sequence_parallel(int64_t length, DType weights) const {
+  const int64_t n = run_.sequence_parallel, all = nn::process_group().size();
+  const std::string given = "--sequence-parallel " + as_text(n);
+  require(n >= 1 && (n & (n - 1)) == 0 && all % n == 0,
+          given + ": must be a power of two that divides the number of processes, " + as_text(all) +
+              " (mpirun -n)");
+  if (n == 1) return;
+  require(device_.is_cpu() && weights == f32, given + ": needs f32 and --device cpu");
+  require(length % n == 0, given + ": sequences of " + as_text(length) +
+                               " positions cannot be cut into pieces of one length");
 }
 
 // From the start, where the folder is there, so that nothing is done in vain.

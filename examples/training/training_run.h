@@ -31,6 +31,7 @@ struct RunOptions {
   int64_t threads = 0;
   int64_t parts = 0;
   bool shard_optimizer = false;
+  int64_t sequence_parallel = 1;
   std::string device = "cpu";
   bool cuda_graph = false;
   std::string matmul_precision = "highest";  // Float32MatmulPrecision
@@ -43,6 +44,8 @@ struct RunOptions {
 };
 
 void describe(CLI::App& app, RunOptions& options);
+/// --sequence-parallel, of programs whose models take pieces of sequences.
+void describe_sequence_parallel(CLI::App& app, RunOptions& options);
 /// --steps and --seed, which checkpoints keep.
 void describe_steps_and_seed(CLI::App& app, int64_t& steps, uint64_t& seed);
 
@@ -92,6 +95,9 @@ class TrainingRun {
 
   /// Checks the options here, sets threads, the precision of products and anomaly detection, and
   /// returns the device.
+  /// Throws UsageError where --sequence-parallel cannot cut sequences of so many positions, of
+  /// weights of this dtype.
+  void check_sequence_parallel(int64_t length, DType weights) const;
   Device use_device(int64_t steps, double least_bytes, const std::string& smaller);
   std::string path(const std::string& name) const;
   std::string checkpoint() const { return path("checkpoint.safetensors"); }

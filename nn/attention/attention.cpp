@@ -4,11 +4,17 @@
 
 #include "autograd/replay.h"
 #include "core/all_or_nothing.h"
+#include "nn/distributed/sequence.h"
+#include "nn/distributed/shared_sequence.h"
 
 namespace stretto::nn {
 namespace {
 
 constexpr const char* op = "MultiHeadAttention";
+
+void check_whole(const char* what) {
+  check(!ShareSequence::group(), op, what, " of a sequence that processes share (ShareSequence)");
+}
 
 // [B, H, M, Dv] → [B, M, H·Dv].
 Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
@@ -22,6 +28,7 @@ Tensor AttentionKernel::weights(const AttentionCall& call) const {
 Tensor SoftmaxKernel::operator()(const AttentionCall& call) const {
   AttentionOptions options = call.options;
   options.form = form;
+  if (call.group) return attention_of_whole(call.q, call.k, call.v, options, *call.group);
   return attention(call.q, call.k, call.v, options);
 }
 
@@ -99,6 +106,10 @@ AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context
   c.options.mask = seen(mask);
   c.options.scale = options.scale;
   c.options.dropout = training() ? options.dropout : 0;
+  c.group = ShareSequence::group();
+  c.first = ShareSequence::first_position(c.n_keys());
+  check(!c.group || kernel_->takes_pieces(), op, kernel_->label(),
+        " takes no pieces of a sequence that processes share");
   return c;
 }
 
@@ -156,7 +167,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
   check(!cache || cache->limit == 0 || mask.block == 0, op,
         "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
         "limit");
-  if (cache) check_not_replayed(op, "a cache");
+  if (cache) check_not_replayed(op, "a cache"), check_whole("a cache");
   const bool encodes = kernel_->keeps_state() || (position_ && position_->encodes_keys());
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     AttentionCall call = project(x, x, mask);
@@ -186,12 +197,14 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
 }
 
 Tensor MultiHeadAttention::weights(const Tensor& x, const AttentionMask& mask) const {
+  check_whole("weights");
   AttentionCall c = project(x, x, mask);
   apply_position(c);
   return kernel_->weights(c);
 }
 
 Tensor MultiHeadAttention::scores(const Tensor& x, const AttentionMask& mask) const {
+  check_whole("scores");
   AttentionCall c = project(x, x, mask);
   apply_position(c);
   return attention_scores(c.q, c.k, c.options);

@@ -20,6 +20,8 @@ class AttentionKernel : public Module {
   /// What the call's values are weighted with, [B, H, M, N]: the softmax weights unless a kernel
   /// has others.
   virtual Tensor weights(const AttentionCall& call) const;
+  /// Whether a call of this process's piece of a sequence (AttentionCall::group) can be answered.
+  virtual bool takes_pieces() const { return false; }
   /// Whether the past can be a state of fixed size in the place of keys and values. Calls with a
   /// cache then bring the new positions alone, and AttentionCall::state.
   virtual bool keeps_state() const { return false; }
@@ -32,6 +34,7 @@ class SoftmaxKernel : public AttentionKernel {
  public:
   SoftmaxKernel(Module& parent, HeadShape, Form form_) : AttentionKernel(parent), form(form_) {}
   Tensor operator()(const AttentionCall& call) const override;
+  bool takes_pieces() const override { return true; }
   std::string label() const override { return "SoftmaxKernel"; }
 
   const Form form;

@@ -1,5 +1,6 @@
 #include "nn/attention/linear_attention.h"
 
+#include "nn/distributed/sequence.h"
 #include "ops/create.h"
 
 namespace stretto::nn {
@@ -49,8 +50,10 @@ LinearAttentionOptions LinearKernel::settings(const AttentionCall& call) const {
 Tensor LinearKernel::operator()(const AttentionCall& call) const {
   const bool begins = !call.state || call.state->length == 0;
   const Features f = mapped(call, begins ? map_->next_call() : Tensor());
-  const Tensor y = call.state ? linear_attention(f.q, f.k, f.v, *call.state, settings(call))
-                              : linear_attention(f.q, f.k, f.v, settings(call));
+  const LinearAttentionOptions o = settings(call);
+  const Tensor y = call.group   ? linear_attention_of_whole(f.q, f.k, f.v, o, *call.group)
+                   : call.state ? linear_attention(f.q, f.k, f.v, *call.state, o)
+                                : linear_attention(f.q, f.k, f.v, o);
   return y.to(call.q.dtype());
 }
 

@@ -35,6 +35,7 @@ class LinearKernel : public AttentionKernel {
   /// Each key's share q_i·k_j / (Σ_j q_i·k_j + eps).
   Tensor weights(const AttentionCall& call) const override;
   bool keeps_state() const override { return true; }
+  bool takes_pieces() const override { return true; }
   std::string label() const override { return "LinearKernel"; }
   const FeatureMap& feature_map() const { return *map_; }
 

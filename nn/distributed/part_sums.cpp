@@ -52,10 +52,12 @@ struct PartSums::State {
     size_t filled = 0;
   };
 
-  State(ProcessGroup& g, int64_t all) : group(g), parts(all), count(all / g.size()) {}
+  State(ProcessGroup& g, int64_t all, int64_t n)
+      : group(g), pieces(n), count(all * n / g.size()), waits(n > 1) {}
 
   ProcessGroup& group;
-  const int64_t parts, count;
+  const int64_t pieces, count;
+  bool waits;  // to send, for finish()
   std::vector<Slot> slots;
   std::vector<Bucket> buckets;
   bool open = false;  // a part's backward runs
@@ -138,6 +140,7 @@ void PartSums::State::complete(Slot& slot, const Tensor& sum) {
 
 // All buckets that are full, but none before the one in front of it.
 void PartSums::State::post() {
+  if (waits) return;
   const std::lock_guard lock(mutex);
   while (posted < buckets.size() && buckets[posted].filled == buckets[posted].slots.size())
     ++posted;
@@ -172,11 +175,13 @@ void PartSums::State::send() {
   }
 }
 
-PartSums::PartSums(Tensors parameters, int64_t parts, ProcessGroup& group)
-    : state_(std::make_shared<State>(group, parts)) {
-  check(parts > 0 && (parts & (parts - 1)) == 0 && parts % group.size() == 0, "parts", parts,
-        " of a batch cannot be shared out to ", group.size(),
-        " processes: their number must be a power of two, and a multiple of that of processes");
+PartSums::PartSums(Tensors parameters, int64_t parts, ProcessGroup& group, int64_t pieces)
+    : state_(std::make_shared<State>(group, parts, pieces)) {
+  check(parts > 0 && (parts & (parts - 1)) == 0 && parts * pieces % group.size() == 0, "parts",
+        parts, " of a batch cannot be shared out to ", group.size(), " processes",
+        pieces > 1 ? str(", ", pieces, " to a sequence") : "",
+        ": their number must be a power of two, and a multiple of that of processes",
+        pieces > 1 ? str(" / ", pieces) : "");
   size_t levels = 1;
   for (int64_t n = state_->count; n > 1; n >>= 1) ++levels;
   for (Tensor& parameter : parameters)
@@ -202,7 +207,7 @@ PartSums::~PartSums() {
   state_->sender.join();
 }
 
-int64_t PartSums::first() const { return state_->group.rank() * state_->count; }
+int64_t PartSums::first() const { return state_->group.rank() / state_->pieces * state_->count; }
 int64_t PartSums::count() const { return state_->count; }
 
 void PartSums::begin_part() {
@@ -239,6 +244,8 @@ void PartSums::finish() {
   if (s.group.size() == 1) return;
   const NoGrad guard;
   const double begin = now();
+  if (std::exchange(s.waits, false)) s.post();
+  s.waits = s.pieces > 1;
   std::unique_lock lock(s.mutex);
   s.changed.wait(lock, [&] { return s.failure || s.summed == s.buckets.size(); });
   s.told.waited_seconds += now() - begin;

@@ -29,8 +29,10 @@ struct Communication {
 class PartSums {
  public:
   /// `parts` is a multiple of the group's size; the group must outlive this, and its other messages
-  /// wait for finish().
-  PartSums(Tensors parameters, int64_t parts, ProcessGroup& group);
+  /// wait for finish(). With `pieces` each part is cut among so many neighbouring processes, whose
+  /// gradients add up to the part's, and which send each other messages while they compute: then
+  /// nothing is sent before finish(). parts · pieces is a multiple of the group's size.
+  PartSums(Tensors parameters, int64_t parts, ProcessGroup& group, int64_t pieces = 1);
   ~PartSums();
 
   int64_t first() const;

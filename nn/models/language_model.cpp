@@ -5,6 +5,7 @@
 #include "autograd/tape.h"
 #include "core/all_or_nothing.h"
 #include "nn/attention/linear_attention.h"
+#include "nn/distributed/shared_sequence.h"
 #include "nn/init.h"
 #include "nn/positions/relative_table.h"
 #include "nn/positions/rotary.h"
@@ -68,7 +69,8 @@ std::string LanguageModel::label() const {
 
 Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache) const {
   return all_or_nothing(cache, [&](Cache* after) {
-    Tensor x = embedding(tokens, after ? after->position : 0);
+    const int64_t here = ShareSequence::first_position(tokens.dim() == 2 ? tokens.size(1) : 0);
+    Tensor x = embedding(tokens, after ? after->position : here);
     if (after) {
       after->layers.resize(size_t(options.n_layers));
       after->position += tokens.size(1);

@@ -5,6 +5,7 @@
 
 #include "autograd/replay.h"
 #include "core/all_or_nothing.h"
+#include "nn/distributed/shared_sequence.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -112,7 +113,8 @@ AttentionMask TransformerXL::visible() const {
 
 Tensor TransformerXL::embed(const Tensor& tokens) const {
   const Tensor x = embedding(tokens);
-  return positions(options.input.scale ? x * std::sqrt(double(options.layer.d_model)) : x);
+  return positions(options.input.scale ? x * std::sqrt(double(options.layer.d_model)) : x,
+                   ShareSequence::first_position(tokens.size(1)));
 }
 
 Tensor TransformerXL::rows(int64_t n_keys, const AttentionMask& visible) const {
@@ -157,6 +159,9 @@ Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory) const {
 }
 
 Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember) const {
+  const ProcessGroup* const group = ShareSequence::group();
+  check(!group || !remember, op,
+        "a Memory with a sequence that processes share (ShareSequence); accepted: without");
   check_memory(tokens, seen);
   const int64_t batch = tokens.size(0), again = seen.context.defined() ? seen.context.size(1) : 0;
   if (remember && seen.layers.empty()) {
@@ -170,7 +175,7 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember)
   const int64_t end = m + n - kept_as_tokens, begin = std::max<int64_t>(end - lengths.memory, 0);
 
   const AttentionMask sight = visible();
-  const Tensor position_rows = rows(m + n, sight);
+  const Tensor position_rows = rows((m + n) * (group ? group->size() : 1), sight);
   Tensor x = embed(fed);
   for (int64_t i = 0; i < options.n_layers; ++i) {
     Tensor memory_of_layer;

@@ -42,7 +42,7 @@ Tensor Disentangled::table(HeadShape shape) {
 // What the projected rows say of each relative position r in the call: row δ of distance sign · r.
 RelativeTable Disentangled::per_lag(const Linear& projection, const AttentionCall& call,
                                     int64_t sign) const {
-  const int64_t m = call.n_queries(), n = call.n_keys(), count = rows.size(0);
+  const int64_t m = call.n_queries(), n = call.n_keys_of_all(), count = rows.size(0);
   const int64_t last = call.options.mask.causal ? 0 : std::max<int64_t>(m - 1, 0);
   const auto make = [&] {
     std::vector<int64_t> index;

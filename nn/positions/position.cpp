@@ -1,5 +1,6 @@
 #include "nn/positions/position.h"
 
+#include "nn/distributed/process_group.h"
 #include "ops/elementwise.h"
 
 namespace stretto::nn {
@@ -19,6 +20,8 @@ class SharedPosition : public Position {
 };
 
 }  // namespace
+
+int64_t AttentionCall::n_keys_of_all() const { return n_keys() * (group ? group->size() : 1); }
 
 void add_bias(AttentionCall& call, const Tensor& bias) {
   Tensor& sum = call.options.bias;

@@ -24,6 +24,8 @@ struct LinearState;  // ops/attention/linear_attention.h
 
 namespace stretto::nn {
 
+class ProcessGroup;  // nn/distributed/process_group.h
+
 /// What a Position remembers of one cache or state, from call to call. Never changed: a call puts
 /// another in its place.
 struct PositionMemory {
@@ -43,8 +45,13 @@ struct AttentionCall {
   std::shared_ptr<const PositionMemory>* memory = nullptr;
   int64_t first = 0;       // position of the first key
   bool continued = false;  // goes on where an earlier call left a cache
+  /// The processes that hold the sequence (nn/distributed/shared_sequence.h), of which queries and
+  /// keys are this one's piece; null where they are all.
+  ProcessGroup* group = nullptr;
   int64_t n_queries() const { return q.size(2); }
   int64_t n_keys() const { return k.size(2); }
+  /// Keys of all processes: lags to n_keys_of_all() − 1 occur.
+  int64_t n_keys_of_all() const;
 };
 
 /// Adds what broadcasts to [B, H, M, N] to the call's dense bias, whether there is one or not.

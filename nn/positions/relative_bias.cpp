@@ -133,7 +133,7 @@ T5Bias::T5Bias(Module& parent, HeadShape shape, Options o)
     : Position(parent), options(o), table(parameter("table", t5_table(shape, o))) {}
 
 void T5Bias::apply(AttentionCall& call) const {
-  call.options.lag_bias = t5_bias(table, queries_with_future(call), call.n_keys(),
+  call.options.lag_bias = t5_bias(table, queries_with_future(call), call.n_keys_of_all(),
                                   options.max_distance, !call.options.mask.is_causal());
 }
 
@@ -187,7 +187,7 @@ Alibi::Alibi(Module& parent, HeadShape shape, Options o)
 
 void Alibi::apply(AttentionCall& call) const {
   call.options.lag_bias =
-      alibi_bias(slopes, queries_with_future(call), call.n_keys(), options_of(call.q));
+      alibi_bias(slopes, queries_with_future(call), call.n_keys_of_all(), options_of(call.q));
 }
 
 std::string Alibi::label() const {
@@ -234,8 +234,9 @@ Kerple::Kerple(Module& parent, HeadShape shape, Options o)
 void Kerple::apply(AttentionCall& call) const {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const double most = options.kind == Kind::power ? 2 : infinity;
-  call.options.lag_bias = kerple_bias(clamp(p, least, most), clamp(a, least, infinity),
-                                      queries_with_future(call), call.n_keys(), options.kind);
+  call.options.lag_bias =
+      kerple_bias(clamp(p, least, most), clamp(a, least, infinity), queries_with_future(call),
+                  call.n_keys_of_all(), options.kind);
 }
 
 std::string Kerple::label() const {

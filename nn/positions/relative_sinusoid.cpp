@@ -65,7 +65,7 @@ void RelativeSinusoid::apply(AttentionCall& call) const {
       const int64_t lag = std::max<int64_t>(n - 1, 0);
       return options.clamp > 0 ? std::min(lag, options.clamp) : lag;
     };
-    past = clamped(call.n_keys());
+    past = clamped(call.n_keys_of_all());
     rows = sinusoids_(past, causal ? 0 : clamped(call.n_queries()), shape.d_model,
                       options_of(r.weight));
   }

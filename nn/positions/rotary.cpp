@@ -16,7 +16,8 @@ void Rotary::apply(AttentionCall& call) const {
         "xPos with a kernel that keeps a state: features of queries and keys depend on where "
         "its factors are counted from; use Rotary without xpos");
   // Only differences matter, but keys in a cache are turned for good.
-  const int64_t first = options.xpos ? -(n / 2) : call.first;
+  const int64_t first =
+      options.xpos ? (call.group ? call.first : 0) - call.n_keys_of_all() / 2 : call.first;
   call.k = rotate(call.k, first, options, Side::key);
   call.q = rotate(call.q, first + n - m, options, Side::query);
 }

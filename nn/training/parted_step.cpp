@@ -2,6 +2,7 @@
 
 #include "autograd/tape.h"
 #include "core/error.h"
+#include "nn/distributed/shared_sequence.h"
 #include "nn/training/batch.h"
 #include "ops/elementwise.h"
 #include "ops/view.h"
@@ -19,8 +20,13 @@ int64_t count_scored(const Tensor& targets) {
 
 }  // namespace
 
-PartedStep::PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group)
-    : model_(model), parts_(parts), group_(group), sums_(std::move(parameters), parts, group) {}
+PartedStep::PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group,
+                       int64_t pieces)
+    : model_(model),
+      parts_(parts),
+      group_(group),
+      sequence_(neighbours(group, int(pieces))),
+      sums_(std::move(parameters), parts, group, pieces) {}
 
 double PartedStep::operator()(const std::function<Tensor()>& loss) {
   struct Ended {
@@ -38,6 +44,7 @@ double PartedStep::operator()(const std::function<Tensor()>& loss) {
   std::vector<double> losses;
   {
     const Ended ended{*this};
+    const ShareSequence shared(*sequence_);
     for (int64_t i = 0; i < count(); ++i) {
       part_ = first() + i;
       weight_ = -1;
@@ -48,7 +55,7 @@ double PartedStep::operator()(const std::function<Tensor()>& loss) {
       Tensor value = loss();
       check(weight_ >= 0, "train",
             "a batch that is cut into parts must come from Trainer::fed or fed_batch");
-      if (weight_ > 0) {
+      if (weight_ > 0 || pieces() > 1) {  // others wait for this one's backward pass
         value = value * weight_;
         losses.push_back(value.item());
         value.backward();
@@ -85,12 +92,21 @@ Tensors PartedStep::cut(int64_t batch, const std::function<Tensors(int64_t)>& ma
   const int64_t size = n / parts_;
   for (const Tensor& x : whole_) {
     check(x.size(0) == n, "train", "of a batch that is cut, ", x, " has not ", n, " rows");
-    rows.push_back(x.slice(0, part_ * size, (part_ + 1) * size).contiguous());
+    rows.push_back(piece(x.slice(0, part_ * size, (part_ + 1) * size)).contiguous());
   }
-  weight_ = scored < 0 ? 1.0 / double(parts_)
+  weight_ = scored < 0 ? 1.0 / double(parts_ * pieces())
                        : double(count_scored(rows[size_t(scored)])) /
                              double(count_scored(whole_[size_t(scored)]));
   return rows;
+}
+
+Tensor PartedStep::piece(const Tensor& rows) const {
+  if (pieces() == 1) return rows;
+  const int64_t n = rows.dim() > 1 ? rows.size(1) : 1;
+  check(n % pieces() == 0, "train", "sequences of ", n, " positions cannot be cut into ", pieces(),
+        " pieces of one length");
+  const int64_t first = sequence_->rank() * (n / pieces());
+  return rows.slice(1, first, first + n / pieces());
 }
 
 }  // namespace stretto::nn

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "core/random.h"
@@ -16,7 +17,11 @@ namespace stretto::nn {
 /// buffers that the step began with; the first part's are kept.
 class PartedStep {
  public:
-  PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group);
+  /// With `pieces`, so many neighbouring processes have the same parts and share their sequences
+  /// (nn/distributed/shared_sequence.h): the second dimension of what is cut, of which each has its
+  /// piece.
+  PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group,
+             int64_t pieces = 1);
 
   /// Leaves the gradient, of the mean over the whole batch, in the parameters, and returns that
   /// mean. `loss` takes its batch from cut().
@@ -30,14 +35,18 @@ class PartedStep {
   /// The part whose loss is computed.
   int64_t part() const { return part_; }
   int64_t parts() const { return parts_; }
+  int64_t pieces() const { return sequence_->size(); }
   int64_t first() const { return sums_.first(); }
   int64_t count() const { return sums_.count(); }
   Communication communication() const { return sums_.communication(); }
 
  private:
+  Tensor piece(const Tensor& rows) const;
+
   const Module& model_;
   const int64_t parts_;
   ProcessGroup& group_;
+  const std::unique_ptr<ProcessGroup> sequence_;  // those that share this process's sequences
   PartSums sums_;
   RandomState begin_;  // of the step
   int64_t part_ = -1;

@@ -88,7 +88,9 @@ int64_t Trainer::parts() const {
   if (options.parts > 0) return options.parts;
   return started_by_mpirun() ? 8 : 1;
 }
-bool Trainer::cuts() const { return parts() > 1 || process_group().size() > 1; }
+bool Trainer::cuts() const {
+  return parts() > 1 || options.sequence_parallel > 1 || process_group().size() > 1;
+}
 int64_t Trainer::first_part() const { return cuts() ? parted().first() : 0; }
 int64_t Trainer::part_count() const { return cuts() ? parted().count() : 1; }
 int64_t Trainer::part() const { return parted_ && parted_->running() ? parted_->part() : 0; }
@@ -99,9 +101,10 @@ Communication Trainer::communication() const {
 PartedStep& Trainer::parted() const {
   check(options.micro_batches == 1 && !options.cuda_graph, "Trainer",
         "a batch that is cut into parts goes neither with micro_batches nor with cuda_graph");
-  if (!parted_ || parted_->parts() != parts())
-    parted_ =
-        std::make_unique<PartedStep>(model_, optimizer_.parameters(), parts(), process_group());
+  const int64_t pieces = options.sequence_parallel;
+  if (!parted_ || parted_->parts() != parts() || parted_->pieces() != pieces)
+    parted_ = std::make_unique<PartedStep>(model_, optimizer_.parameters(), parts(),
+                                           process_group(), pieces);
   return *parted_;
 }
 

@@ -53,6 +53,12 @@ struct TrainerOptions {
   /// fed() or fed_batch(). 0: the checkpoint's of a run that goes on, else 8 under mpirun and else
   /// 1. Not with micro_batches nor cuda_graph.
   int64_t parts = 0;
+  /// So many neighbouring processes share the sequences of their parts, each with a piece of every
+  /// one and what its layers keep of it (nn/distributed/shared_sequence.h): a power of two that
+  /// divides their number, and the length. Losses and gradients are those of one process within
+  /// rounding. The loss must be one of a causal model, of f32 or f64 on the CPU. Evaluations have
+  /// sequences whole.
+  int64_t sequence_parallel = 1;
   bool shard_optimizer = false;  // each process keeps its share of the optimiser's state
   int64_t evaluate_every = 0;    // steps between evaluations; 0: twenty in all
   int64_t save_every = 0;        // steps between checkpoints; 0: at the end alone

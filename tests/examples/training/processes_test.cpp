@@ -7,28 +7,13 @@
 #include <iterator>
 #include <thread>
 
-#include "tests/examples/program.h"
+#include "tests/examples/training/mpirun.h"
 #include "tests/support/catch.h"
 
 using namespace stretto::examples::testing;
 using std::string, std::vector;
 
 namespace {
-
-// The command as the user types it, but for what lets it run as root and on fewer cores.
-vector<string> mpirun(const vector<string>& settings, const vector<string>& command) {
-  vector<string> all{"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                     "STRETTO_NUM_THREADS=1"};
-  all.insert(all.end(), settings.begin(), settings.end());
-  all.insert(all.end(), {"mpirun", "--oversubscribe"});
-  all.insert(all.end(), command.begin(), command.end());
-  return all;
-}
-
-const string env = "/usr/bin/env";
-
-bool has_mpirun() { return run(env, {"mpirun", "--version"}).status == 0; }
-constexpr const char* no_mpirun = "there is no mpirun here (Debian: openmpi-bin)";
 
 struct Case {
   const char* program;

@@ -1,0 +1,193 @@
+// Models whose sequences are held by several processes, here threads: losses and gradients are
+// those of one process.
+#include "nn/distributed/shared_sequence.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "nn/attention/linear_attention.h"
+#include "nn/distributed/part_sums.h"
+#include "nn/models/language_model.h"
+#include "nn/models/transformer_xl.h"
+#include "nn/positions/relative_bias.h"
+#include "nn/positions/relative_sinusoid.h"
+#include "nn/positions/relative_table.h"
+#include "nn/positions/rotary.h"
+#include "nn/positions/spe.h"
+#include "nn/training/batch.h"
+#include "nn/training/parted_step.h"
+#include "ops/create.h"
+#include "ops/loss.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+#include "tests/support/process_threads.h"
+
+using namespace stretto;
+using namespace stretto::nn;
+using namespace stretto::testing;
+
+namespace {
+
+constexpr int64_t rows = 4, length = 16, vocabulary = 7;
+
+LayerOptions layer(MakePosition position, MakeKernel kernel = {}) {
+  return {.d_model = 8,
+          .n_heads = 2,
+          .d_hidden = 12,
+          .position = std::move(position),
+          .kernel = std::move(kernel)};
+}
+
+LanguageModel::Options language(LayerOptions o, InputOptions input = {}) {
+  return {.vocabulary = vocabulary, .n_layers = 2, .layer = std::move(o), .input = input};
+}
+
+Tensor tokens(int64_t first) {
+  std::vector<int64_t> all;
+  for (int64_t i = first; i < first + rows * length; ++i) all.push_back(i * i * 3 % vocabulary);
+  return tensor(all, {rows, length});
+}
+
+// The second half of a row is not scored: a piece has nothing to predict.
+Tensor targets() {
+  Tensor all = tokens(1);
+  all[1].slice(0, length / 2).fill_(double(not_scored));
+  return all;
+}
+
+Tensor mean_nll(const LanguageModel& model, const Tensor& in, const Tensor& wanted) {
+  return cross_entropy(model(in), wanted, {.ignore_index = not_scored});
+}
+Tensor mean_nll(const TransformerXL& model, const Tensor& in, const Tensor& wanted) {
+  return mean(model.nll(in, wanted));
+}
+
+// The loss, then the gradient of each parameter.
+template <class Model>
+std::vector<std::vector<double>> step_of(Model& model, ProcessGroup& group, int64_t parts,
+                                         int64_t pieces, const Tensor& wanted) {
+  PartedStep step(model, model.parameters(), parts, group, pieces);
+  std::vector<std::vector<double>> all;
+  all.push_back({step([&] {
+    const Tensors cut = step.cut(
+        0,
+        [&](int64_t) {
+          return Tensors{tokens(0), wanted};
+        },
+        1);
+    return mean_nll(model, cut[0], cut[1]);
+  })});
+  for (const Tensor& p : model.parameters()) all.push_back(p.grad().to_vector<double>());
+  return all;
+}
+
+template <class Model>
+void check_model(const typename Model::Options& options, const Tensor& wanted = tokens(1)) {
+  manual_seed(3);
+  Model model(options);
+  model.to(f64);
+  model.eval();
+  Post post;
+  Threads one(post, 0, 1);
+  const auto expected = step_of(model, one, 2, 1, wanted);
+  struct Run {
+    int processes;
+    int64_t pieces;
+  };
+  for (const Run run : {Run{2, 2}, Run{4, 2}, Run{4, 4}}) {
+    std::vector<std::unique_ptr<Model>> models;
+    for (int i = 0; i < run.processes; ++i) models.push_back(clone(model));
+    std::vector<std::vector<std::vector<double>>> got(size_t(run.processes));
+    // Threads have one random state between them, which evaluation does not use.
+    each_of(run.processes, [&](ProcessGroup& group) {
+      const auto rank = size_t(group.rank());
+      got[rank] = step_of(*models[rank], group, 2, run.pieces, wanted);
+    });
+    for (const auto& of_one : got) {
+      REQUIRE(of_one.size() == expected.size());
+      double most = 0, error = 0;
+      for (size_t i = 0; i < expected.size(); ++i)
+        for (size_t k = 0; k < expected[i].size(); ++k) {
+          most = std::max(most, std::abs(expected[i][k]));
+          error = std::max(error, std::abs(expected[i][k] - of_one[i][k]));
+        }
+      INFO(run.processes << " processes, " << run.pieces << " to a sequence");
+      CHECK(most > 0.01);
+      CHECK(error < 1e-12);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("Language models over processes: softmax attention", "[distributed][sequence]") {
+  const auto check = [](MakePosition position, InputOptions input = {}) {
+    check_model<LanguageModel>(language(layer(std::move(position)), input));
+  };
+  check({}, {.sinusoid = Sinusoid::interleaved});
+  check({}, {.learned_length = length});
+  check(music_relative({.length = length}));
+  check(shaw_relative({.clip = 3}));
+  check(relative_sinusoid({.clamp = 9}));
+  check(rotary());
+  check(rotary({.xpos = true}));
+  check(alibi());
+  check(kerple());
+  check(t5_bias(T5Bias::Options{.buckets = 8, .max_distance = 12}));
+}
+
+TEST_CASE("Language models over processes: linear attention", "[distributed][sequence]") {
+  for (const SpeShare shared : {SpeShare::nothing, SpeShare::draws}) {
+    check_model<LanguageModel>(language(
+        layer(sine_spe({.realizations = 6, .sines = 3, .shared = shared}), linear_kernel())));
+    check_model<LanguageModel>(language(
+        layer(conv_spe({.realizations = 6, .taps = {5}, .shared = shared}), linear_kernel())));
+  }
+  check_model<LanguageModel>(language(layer(rotary(), linear_kernel(favor({.features = 8})))));
+}
+
+TEST_CASE("Transformer-XL without memory over processes", "[distributed][sequence]") {
+  TransformerXL::Options o{.vocabulary = vocabulary, .n_layers = 2, .layer = layer({})};
+  check_model<TransformerXL>(o);
+  o.input.learned_length = length;
+  check_model<TransformerXL>(o);
+}
+
+TEST_CASE("A piece without anything to predict", "[distributed][sequence]") {
+  check_model<LanguageModel>(language(layer(music_relative({.length = length}))), targets());
+}
+
+TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
+  manual_seed(3);
+  LanguageModel model(language(layer({})));
+  TransformerXL xl({.vocabulary = vocabulary, .layer = layer({}), .lengths = {.memory = 4}});
+  each_of(2, [&](ProcessGroup& group) {
+    if (group.rank() > 0) return;
+    const ShareSequence shared(group);
+    LanguageModel::Cache cache;
+    CHECK_THROWS_WITH(model(tokens(0), &cache), Containing("a cache"));
+    CHECK_THROWS_WITH(model.attention_weights(tokens(0)), Containing("weights"));
+    TransformerXL::Memory memory;
+    CHECK_THROWS_WITH(xl.nll(tokens(0), tokens(1), &memory), Containing("a Memory"));
+    CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 8})(zeros({1, 4, 8})), Containing("causal"));
+    CHECK_THROWS_WITH(neighbours(group, 4), Containing("divides theirs"));
+  });
+  CHECK(ShareSequence::group() == nullptr);
+  Post post;
+  Threads eight(post, 0, 8);
+  CHECK_THROWS_WITH(PartSums({}, 2, eight, 2), Containing("2 to a sequence"));
+}
+
+TEST_CASE("Dropout of processes that share a sequence differs", "[distributed][sequence]") {
+  std::vector<std::vector<float>> kept(2);
+  Post post;
+  for (int rank = 0; rank < 2; ++rank) {
+    Threads group(post, rank, 2);
+    const ShareSequence shared(group);
+    manual_seed(5);
+    kept[size_t(rank)] = Dropout({0.5})(ones({64})).to_vector<float>();
+  }
+  CHECK(kept[0] != kept[1]);
+  manual_seed(5);
+  CHECK(Dropout({0.5})(ones({64})).to_vector<float>() == kept[0]);
+}
