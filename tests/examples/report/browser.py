@@ -132,19 +132,41 @@ class Browser:
             raise RuntimeError(f"{script}: {details.get('exception', {}).get('description', details['text'])}")
         return result["result"].get("value")
 
+    def point_of(self, selector, share=0.5):
+        """Where an element is, at this share of its width, once it is in view and stands still there."""
+        return self.run(f"""new Promise(done => {{
+          const e = document.querySelector({json.dumps(selector)});
+          e.scrollIntoView({{block: 'center', behavior: 'instant'}});
+          let before = '', same = 0;
+          const look = () => {{
+            const b = e.getBoundingClientRect(), at = [b.x + b.width * {share}, b.y + b.height / 2];
+            const hit = document.elementFromPoint(...at);
+            same = String(at) === before && hit && e.contains(hit) ? same + 1 : 0;
+            before = String(at);
+            if (same > 2) done(at); else requestAnimationFrame(look);
+          }};
+          look();
+        }})""")
+
     def click(self, selector):
-        x, y = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
-            " const b = e.getBoundingClientRect(); return [b.x + b.width / 2, b.y + b.height / 2]; })()")
-        for kind in ["mousePressed", "mouseReleased"]:
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        x, y = self.point_of(selector)
+        for kind in ["mouseMoved", "mousePressed", "mouseReleased"]:
+            button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
 
     def move_to(self, selector, share):
         """The pointer, to this share of the element's width."""
-        x, y = self.run(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
-            f" const b = e.getBoundingClientRect(); return [b.x + b.width * {share}, b.y + b.height / 2]; }})()")
+        x, y = self.point_of(selector, share)
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def becomes_true(self, expression, seconds=20):
+        """Whether an expression of the page is true at last."""
+        deadline = time.monotonic() + seconds
+        while not self.run(expression):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
 
     def press(self, key):
         for kind in ["keyDown", "keyUp"]:
