@@ -29,3 +29,10 @@ if(STRETTO_SHARED AND STRETTO_EXAMPLES)
       RUN_SERIAL ON)  # cpack asks the build whether it is complete
   endforeach()
 endif()
+
+# The programs on two hosts: network namespaces, where the tests may make them.
+if(STRETTO_EXAMPLES)
+  add_test(NAME two_hosts
+           COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/hosts/two_hosts_test.sh ${PROJECT_BINARY_DIR})
+  set_tests_properties(two_hosts PROPERTIES SKIP_RETURN_CODE 77)
+endif()

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Do the programs train over two hosts as on one?  tests/hosts/two_hosts_test.sh BUILD
+# The hosts are network namespaces of this machine with a TCP link between them, over which 2 and 4
+# processes send their gradients: the checkpoint is that of one process, byte for byte.
+# STRETTO_ALL_PROGRAMS=1: of each program and for 30 steps, not of one for 10. Exit status 77,
+# skipped: where namespaces cannot be made, or without Open MPI.
+set -euo pipefail
+programs=$(cd "$1/examples" && pwd)
+skip() { echo "skipped: $1"; exit 77; }
+for tool in ip unshare mpirun; do command -v "$tool" >/dev/null || skip "$tool is not there"; done
+
+scratch=$(mktemp -d)
+hosts=("stretto-a-$$" "stretto-b-$$")
+clean() {
+  for host in "${hosts[@]}"; do ip netns delete "$host" 2>/dev/null || true; done
+  rm -rf "$scratch"
+}
+trap clean EXIT
+for host in "${hosts[@]}"; do
+  ip netns add "$host" 2>"$scratch/error" || skip "no network namespaces: $(<"$scratch/error")"
+done
+ip link add link0 netns "${hosts[0]}" type veth peer name link0 netns "${hosts[1]}" \
+  2>"$scratch/error" || skip "no link between namespaces: $(<"$scratch/error")"
+for i in 0 1; do
+  ip -n "${hosts[i]}" address add "10.213.7.$((i + 1))/24" dev link0
+  ip -n "${hosts[i]}" link set link0 up
+  ip -n "${hosts[i]}" link set lo up
+done
+
+# Open MPI starts its part on a host by this, where it would else use ssh.
+agent=$scratch/agent
+cat >"$agent" <<'END'
+#!/usr/bin/env bash
+host=$1
+shift
+exec ip netns exec "$host" unshare --uts bash -c "hostname $host; $*"
+END
+chmod +x "$agent"
+
+on_two_hosts() {  # PROCESSES COMMAND...
+  local n=$1 each=$(($1 / 2))
+  shift
+  STRETTO_NUM_THREADS=1 "$agent" "${hosts[0]}" mpirun --allow-run-as-root --oversubscribe -n "$n" \
+    --host "${hosts[0]}:$each,${hosts[1]}:$each" --map-by "ppr:$each:node" \
+    --mca plm_rsh_agent "$agent" --mca btl tcp,self --mca btl_tcp_if_include link0 \
+    --mca oob_tcp_if_include link0 "$@" >"$scratch/log" 2>&1
+}
+received() { ip netns exec "${hosts[1]}" cat /sys/class/net/link0/statistics/rx_bytes; }
+
+tiny=(--layers 1 --d-model 32 --heads 2 --d-hidden 64 --batch 8 --evaluate-every 5)
+arguments_of() {  # PROGRAM
+  case $1 in
+    train_lm) words=(--position xl --length 32 --memory 32 --dropout 0.1) ;;
+    train_chorales) words=(--length 32 --dropout 0.1) ;;
+    harmonise) words=(--length 16) ;;
+    groove) words=(--attention performer --position sine) ;;
+    train_music) words=(--length 64 --attention performer-hyperbolic) ;;
+    lra) words=(--max-length 120 --min-expression 20 --max-expression 100 --expressions 64
+      --held-out-expressions 16 --attention linear-elu --position conv) ;;
+  esac
+}
+all=(train_lm) steps=10
+if [[ ${STRETTO_ALL_PROGRAMS:-} ]]; then
+  all=(train_lm train_chorales harmonise groove train_music lra) steps=30
+fi
+for program in "${all[@]}"; do
+  arguments_of "$program"
+  command=("$programs/$program" "${tiny[@]}" "${words[@]}" --steps "$steps")
+  STRETTO_NUM_THREADS=1 "${command[@]}" --parts 8 --out "$scratch/one" >"$scratch/log" 2>&1 || {
+    cat "$scratch/log" >&2
+    exit 1
+  }
+  for n in 2 4; do
+    for more in "" --shard-optimizer; do
+      before=$(received)
+      on_two_hosts "$n" "${command[@]}" $more --out "$scratch/two" || { cat "$scratch/log" >&2; exit 1; }
+      bytes=$(($(received) - before))
+      sent=$(awk '/each sent/ {print int($7 * 1e6)}' "$scratch/log")
+      echo "$program, $n processes on two hosts $more: $bytes bytes over the link, $steps steps of $sent"
+      cmp "$scratch/one/checkpoint.safetensors" "$scratch/two/checkpoint.safetensors"
+      # Of 2(n − 1)/n of the gradients, pairs on two hosts send at least an n-th part across.
+      ((sent > 0 && bytes > steps * sent / n)) || { echo "too few bytes for gradients" >&2; exit 1; }
+      rm -rf "$scratch/two"
+    done
+  done
+  rm -rf "$scratch/one"
+done
