@@ -1,12 +1,15 @@
 // Learns a text character by character and writes on, with a small LLaMA.
 //
 //     character_model [FILE] [--device cuda] [--dtype bf16]
+//     mpirun -n 4 character_model [FILE]
 //
-// Without a file it learns a rhyme that grows verse by verse; the last tenth is held out.
+// Without a file it learns a rhyme that grows verse by verse; the last tenth is held out. The
+// checkpoint comes into out/character_model, the same for any number of processes.
 #include <stretto.h>
 
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <string>
 using namespace stretto;
@@ -29,7 +32,7 @@ std::string rhyme() {
 }
 
 int main(int argc, char** argv) {
-  const nn::Place place = nn::take_place(argc, argv);
+  const nn::Place place = nn::take_place(argc, argv, nn::Processes::several);
   std::string text = rhyme();
   if (argc > 1) {
     std::ifstream file(argv[1], std::ios::binary);
@@ -54,13 +57,15 @@ int main(int argc, char** argv) {
   nn::LanguageModel model(options);
   model.to(place.device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {});
-  nn::Trainer trainer(
-      model, optimizer,
-      {.steps = 300, .schedule = nn::WarmupCosine{.peak = 3e-3, .warmup = 20}, .clip = 1});
+  nn::Trainer trainer(model, optimizer,
+                      {.steps = 300,
+                       .schedule = nn::WarmupCosine{.peak = 3e-3, .warmup = 20},
+                       .clip = 1,
+                       .folder = "out/character_model"});
   trainer.run(
-      [&](int64_t step) {
-        const nn::Batch batch = crops(step).to(place.device);
-        return cross_entropy(model(batch.inputs), batch.targets);
+      [&](int64_t step) {  // of a process's share of the batch
+        const auto [inputs, targets] = trainer.fed_batch(step, std::ref(crops));
+        return cross_entropy(model(inputs), targets);
       },
       [&] { return nn::mean_loss(model, validation); });
   std::printf("held out %.3f nats per character\n", nn::mean_loss(model, validation));
@@ -74,4 +79,5 @@ int main(int argc, char** argv) {
                     {.max_tokens = 300, .sampling = {.temperature = 0.7}}))
     tokens.push_back(token);
   std::printf("\n%s\n", tokenizer.decode(tokens).c_str());
+  nn::process_group().finish();
 }

@@ -114,6 +114,11 @@ int rank_of_mpirun() {
   return text ? std::atoi(text) : 0;
 }
 
+int size_of_mpirun() {
+  const char* const text = std::getenv("OMPI_COMM_WORLD_SIZE");
+  return text ? std::atoi(text) : 1;
+}
+
 ProcessGroup& process_group() {
   static const std::unique_ptr<ProcessGroup> group = [] {
     std::unique_ptr<ProcessGroup> made;

@@ -75,6 +75,7 @@ ProcessGroup& process_group();
 /// Of this run, before the processes have met.
 bool started_by_mpirun();
 int rank_of_mpirun();
+int size_of_mpirun();  // 1 without it
 
 /// The share of a process in work that is done batch by batch: batch i is process i mod size's
 /// while a ShareBatches lives, else everybody's own. Whoever asks for total() gets the sum over all

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "nn/distributed/process_group.h"
+
 namespace stretto::nn {
 namespace {
 
@@ -13,9 +15,21 @@ DType dtype_named(const std::string& name) {
   fail("--dtype", "\"", name, "\"; accepted: f32, bf16");
 }
 
+// Of those that are not wanted the first says so, and ends all; the others have nothing to say.
+void take_processes(const char* program, Processes processes) {
+  const int n = size_of_mpirun(), rank = rank_of_mpirun();
+  if (processes == Processes::one && n > 1) {
+    if (rank > 0) std::exit(0);
+    std::fprintf(stderr, "%s: trains in one process, and mpirun has started %d\n", program, n);
+    std::exit(2);
+  }
+  if (rank > 0 && !std::freopen("/dev/null", "w", stdout)) std::exit(1);
+}
+
 }  // namespace
 
-Place take_place(int& argc, char** argv) {
+Place take_place(int& argc, char** argv, Processes processes) {
+  take_processes(argv[0], processes);
   Place place;
   int kept = 1;
   try {

@@ -15,9 +15,13 @@ struct Place {
   DType dtype = f32;
 };
 
+/// How many of mpirun's processes a program can be. Of `several` the first alone has a standard
+/// output, and each ends by process_group().finish().
+enum class Processes { one, several };
+
 /// Takes "--device cpu|cuda|cuda:N" and "--dtype f32|bf16" out of the arguments; the others move
-/// up. Where an option has no or another value, or the device cannot be used, the program ends with
-/// status 2 after a line on standard error.
-Place take_place(int& argc, char** argv);
+/// up. Where an option has no or another value, the device cannot be used, or mpirun has started
+/// more processes than the program can be, it ends with status 2 after a line on standard error.
+Place take_place(int& argc, char** argv, Processes processes = Processes::one);
 
 }  // namespace stretto::nn

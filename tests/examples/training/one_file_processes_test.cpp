@@ -1,0 +1,44 @@
+// The examples of one file under mpirun: they train together, or say that they do not.
+#include <fstream>
+#include <iterator>
+
+#include "tests/examples/training/mpirun.h"
+#include "tests/support/catch.h"
+
+using namespace stretto::examples::testing;
+using std::string, std::vector;
+
+TEST_CASE("character_model leaves the same bytes of 1, 2 and 4 processes", "[processes]") {
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  string one, said;
+  for (const char* n : {"1", "2", "4"}) {
+    const TempDir dir;
+    const Ended ended =
+        run(env, mpirun({"-C", dir.file("")}, {"-n", n, find_program("character_model")}));
+    INFO(n << " processes: " << ended.err);
+    REQUIRE(ended.status == 0);
+    std::ifstream file(dir.file("out/character_model/checkpoint.safetensors"), std::ios::binary);
+    const string bytes(std::istreambuf_iterator<char>(file), {});
+    REQUIRE(bytes.size() > 100'000);
+    if (one.empty()) one = bytes, said = ended.out;
+    CHECK(bytes == one);
+    CHECK(ended.out == said);  // once
+    CHECK(said.find("held out 0.") == 0);
+  }
+}
+
+TEST_CASE("An example that trains alone says so to mpirun", "[processes]") {
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  for (const string name : {"melody", "chorales", "classifier", "fine_tuning", "translation"}) {
+    const TempDir dir;
+    const Ended ended = run(env, mpirun({"-C", dir.file("")}, {"-n", "2", find_program(name)}));
+    INFO(name << ": " << ended.err);
+    CHECK(ended.status != 0);
+    CHECK(ended.out.empty());
+    const string line = "/" + name + ": trains in one process, and mpirun has started 2\n";
+    const size_t at = ended.err.find(line);
+    CHECK(at != string::npos);
+    CHECK(ended.err.find(line, at + 1) == string::npos);
+    CHECK(contents(dir.file("")).empty());
+  }
+}
