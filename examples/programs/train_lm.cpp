@@ -226,7 +226,10 @@ class Run : public ModelRun<LmTraining> {
     const int64_t scored_all = valid_.size() - 1;  // all but the first
     const int64_t most = o_.validation_tokens > 0 ? o_.validation_tokens : scored_all;
     const nn::TokenStream part = valid_.first(1 + std::min(most, scored_all));
-    return scored(part, {.rule = {s.length, s.memory, s.length}, .batch = s.batch}).all.mean();
+    return scored(part, {.rule = {s.length, s.memory, s.length},
+                         .batch = s.batch,
+                         .groups = trainer().parts()})
+        .all.mean();
   }
 
   LossCurve loss_curve() override {

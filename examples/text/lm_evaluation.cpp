@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "examples/common/interrupt.h"
+#include "nn/distributed/process_group.h"
 #include "nn/models/generation.h"
 #include "ops/create.h"
 
@@ -45,12 +47,22 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
                                  .same_length = same ? nn::TransformerXL::SameLength::original
                                                      : nn::TransformerXL::SameLength::off});
   const Device device = model.device();
-  Evaluation result{.rule = o.rule, .at = std::vector<nn::LossSum>(size_t(o.rule.length))};
+  const size_t length = size_t(o.rule.length);
   const double begin = now();
   nn::TransformerXL::Memory memory;
-  double context = 0;
-  nn::scoring_segments(tokens, o.rule, o.batch, [&](const nn::Batch& s) {
+  nn::BatchSums sums(2 * length + 1);
+  std::vector<double> here;  // losses by position, how many, and what was seen; empty: another's
+  const auto close = [&] {
+    if (!here.empty()) sums.add(std::exchange(here, {}));
+  };
+  const auto score = [&](const nn::Batch& s, bool begins) {
     check_interrupt();
+    if (begins) {
+      close();
+      memory = {};
+      if (sums.next()) here.resize(2 * length + 1);
+    }
+    if (here.empty()) return;
     std::vector<int64_t> targets = s.targets.to_vector<int64_t>();
     const std::vector<int64_t> wanted = targets;
     std::replace(targets.begin(), targets.end(), nn::not_scored, int64_t(0));
@@ -62,16 +74,22 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
             .to_vector<double>();
     for (size_t i = 0; i < losses.size(); ++i) {
       if (wanted[i] == nn::not_scored) continue;
-      const int64_t position = int64_t(i) % n;
-      for (nn::LossSum* sum : {&result.all, &result.at[size_t(position)]}) {
-        sum->loss += losses[i];
-        ++sum->tokens;
-      }
-      const int64_t visible = seen + position + 1;
-      context += double(same ? std::min(visible, kept) : visible);
+      const int64_t position = int64_t(i) % n, visible = seen + position + 1;
+      here[size_t(position)] += losses[i];
+      here[length + size_t(position)] += 1;
+      here.back() += double(same ? std::min(visible, kept) : visible);
     }
-  });
-  result.context = context / double(result.all.tokens);
+  };
+  nn::scoring_segments(tokens, o.rule, o.batch, score, o.groups);
+  close();
+  const std::vector<double> total = sums.total();
+  Evaluation result{.rule = o.rule};
+  for (size_t i = 0; i < length; ++i) {
+    result.at.push_back({total[i], int64_t(total[length + i])});
+    result.all.loss += result.at[i].loss;
+    result.all.tokens += result.at[i].tokens;
+  }
+  result.context = total.back() / double(result.all.tokens);
   result.seconds = now() - begin;
   return result;
 }

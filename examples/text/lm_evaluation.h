@@ -25,10 +25,12 @@ struct EvaluationOptions {
   int64_t batch = 8;
   int64_t clamp = 0;  // TransformerXL::Lengths, as the next
   bool same_length = false;
+  int64_t groups = 1;  // that the columns of a memory are cut into
 };
 
-/// Scores every token but the very first exactly once (nn::scoring_segments). The model's lengths
-/// are as before afterwards. Throws Interrupted when the user stops the program.
+/// Scores every token but the very first exactly once (nn::scoring_segments). Processes share out
+/// the batches, or with memory the groups of columns (nn::BatchSums). The model's lengths are as
+/// before afterwards. Throws Interrupted when the user stops the program.
 Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
                     const EvaluationOptions& options);
 

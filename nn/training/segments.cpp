@@ -46,18 +46,22 @@ Batch OrderedSegments::operator()(int64_t step) const {
 }
 
 void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
-                      const std::function<void(const Batch&)>& f) {
+                      const std::function<void(const Batch&, bool)>& f, int64_t groups) {
   const int64_t scored = tokens.size() - 1, length = rule.length;
   if (scored < 1) return;
   std::vector<Row> rows;
   if (rule.memory > 0) {
     const int64_t columns = std::clamp<int64_t>(scored / length, 1, batch);
     const int64_t column = (scored + columns - 1) / columns;
-    for (int64_t first = 0; first < column; first += length) {
-      rows.clear();
-      const int64_t n = std::min(length, column - first);
-      for (int64_t b = 0; b < columns; ++b) rows.push_back({b * column + first, n, 0});
-      f(make(tokens, rows, n));
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t begin = group * columns / groups, end = (group + 1) * columns / groups;
+      if (begin == end) continue;
+      for (int64_t first = 0; first < column; first += length) {
+        rows.clear();
+        const int64_t n = std::min(length, column - first);
+        for (int64_t b = begin; b < end; ++b) rows.push_back({b * column + first, n, 0});
+        f(make(tokens, rows, n), first == 0);
+      }
     }
     return;
   }
@@ -67,7 +71,7 @@ void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_
     rows.push_back({end - all, all, done});
     done = end;
     if (int64_t(rows.size()) == batch || done == scored) {
-      f(make(tokens, rows, all));
+      f(make(tokens, rows, all), true);
       rows.clear();
     }
   }

@@ -36,7 +36,10 @@ struct ScoringRule {
 /// column. With memory, row b continues row b of the segment before, in `batch` columns, or fewer
 /// where those would be shorter than a segment; without, rows are independent, and all but the
 /// first are scored on their last `stride` positions only (the last row: on what is left).
+///
+/// With memory the columns are cut into `groups`, one scored after the other, or into fewer where
+/// there are fewer columns. `begins` is true of a segment that continues none.
 void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
-                      const std::function<void(const Batch&)>& f);
+                      const std::function<void(const Batch&, bool begins)>& f, int64_t groups = 1);
 
 }  // namespace stretto::nn

@@ -46,8 +46,10 @@ LmTraining training(const LmSettings& s) {
   return {s, std::move(t), std::move(tokens), cpu, "the text"};
 }
 
-double loss(LmTraining& t, nn::ScoringRule rule, int64_t batch = 4) {
-  return evaluate(t.model, t.tokenizer().encode(text()), {.rule = rule, .batch = batch}).all.mean();
+double loss(LmTraining& t, nn::ScoringRule rule, int64_t batch = 4, int64_t groups = 1) {
+  return evaluate(t.model, t.tokenizer().encode(text()),
+                  {.rule = rule, .batch = batch, .groups = groups})
+      .all.mean();
 }
 
 }  // namespace
@@ -173,6 +175,10 @@ TEST_CASE("scores do not depend on how segments are batched", "[examples]") {
   // A memory as long as the text, in segments, is one pass over it.
   CHECK(loss(t, {12, 600, 12}, 1) == Approx(whole).epsilon(1e-5));
   CHECK(loss(t, {7, 600, 7}, 1) == Approx(whole).epsilon(1e-5));
+  // Nor on how columns with a memory are grouped, also where some groups have none.
+  const double columns = loss(t, {12, 12, 12}, 7);
+  for (const int64_t groups : {2, 3, 7, 8})
+    CHECK(loss(t, {12, 12, 12}, 7, groups) == Approx(columns).epsilon(1e-5));
   CHECK(t.model.training());  // as before
   CHECK(t.model.lengths.memory == 12);
 }

@@ -28,6 +28,7 @@ const vector<string> tiny{"--layers",   "1",  "--d-model", "32", "--heads",     
 vector<Case> cases() {
   return {
       {"train_lm", {"--position", "xl", "--length", "32", "--memory", "32", "--dropout", "0.1"}},
+      {"train_lm", {"--position", "alibi", "--length", "32", "--memory", "0"}},
       {"train_chorales", {"--length", "32", "--dropout", "0.1"}},
       {"harmonise", {"--length", "16"}},
       {"groove", {"--attention", "performer", "--position", "sine"}},
@@ -52,6 +53,18 @@ string bytes_of(const string& folder) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// As they stand in metrics.csv, a line for each evaluation.
+string validation_losses(const string& folder) {
+  std::ifstream file(folder + "/metrics.csv");
+  string line, losses;
+  for (std::getline(file, line); std::getline(file, line);) {
+    size_t at = 0;
+    for (int column = 0; column < 3; ++column) at = line.find(',', at) + 1;
+    losses += line.substr(at, line.find(',', at) - at) + "\n";
+  }
+  return losses;
+}
+
 int64_t lines_with(const string& text, const string& part) {
   int64_t n = 0;
   for (size_t at = text.find(part); at != string::npos; at = text.find(part, at + 1)) ++n;
@@ -64,12 +77,16 @@ TEST_CASE("1, 2 and 4 processes make the same checkpoint", "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   for (const Case& c : cases()) {
     const TempDir dir;
+    string losses;  // of evaluations, which are shared out too
     const auto checkpoint = [&](int n, const vector<string>& more) {
       const string out = dir.file(std::to_string(n) + std::to_string(more.size()));
       const Ended ended = run(env, mpirun({}, arguments(c, n, out, 12, more)));
       INFO(c.program << ", " << n << " processes: " << ended.err);
       REQUIRE(ended.status == 0);
       if (n > 1) CHECK(lines_with(ended.out, " processes; of gradients each sent ") == 1);
+      if (n == 1) losses = validation_losses(out);
+      CHECK(lines_with(losses, "\n") == 2);
+      CHECK(validation_losses(out) == losses);
       return bytes_of(out);
     };
     const string one = checkpoint(1, {});

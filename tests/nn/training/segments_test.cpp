@@ -67,12 +67,19 @@ TEST_CASE("every held-out token but the first is scored once", "[segments]") {
                                        {1, 4, 1},
                                        {200, 8, 200}}) {
       for (const int64_t batch : {1, 3, 64}) {
+        const int64_t groups = 1 + (batch + n) % 4;
         INFO(n << " tokens, length " << rule.length << ", memory " << rule.memory << ", stride "
-               << rule.stride << ", batch " << batch);
+               << rule.stride << ", batch " << batch << ", groups " << groups);
         std::map<int64_t, int> scored;
         std::vector<int64_t> last(size_t(batch), -1);  // the newest input of each column
         bool first_row = true;
-        nn::scoring_segments(counting(n), rule, batch, [&](const nn::Batch& s) {
+        int64_t began = 0, rows = 0;
+        const auto see = [&](const nn::Batch& s, bool begins) {
+          began += begins;
+          if (begins) {
+            rows += s.inputs.size(0);
+            std::fill(last.begin(), last.end(), -1);
+          }
           REQUIRE(s.inputs.size(0) <= batch);
           const int64_t length = s.inputs.size(1);
           REQUIRE(length <= rule.length);
@@ -92,7 +99,12 @@ TEST_CASE("every held-out token but the first is scored once", "[segments]") {
             }
           }
           first_row = false;
-        });
+        };
+        nn::scoring_segments(counting(n), rule, batch, see, groups);
+        if (rule.memory > 0) {
+          CHECK(rows == std::clamp<int64_t>((n - 1) / rule.length, 1, batch));
+          CHECK(began == std::min(rows, groups));
+        }
         CHECK(scored.size() == size_t(n - 1));
         CHECK(scored.begin()->first == 1);
         CHECK(std::all_of(scored.begin(), scored.end(), [](auto& s) { return s.second == 1; }));
