@@ -126,7 +126,11 @@ Pipe Decoder::pipe_of(const Statement& s) {
   if (op == "cvt") return Pipe::convert;
   if (is({"ex2", "lg2", "sin", "cos", "rcp", "sqrt", "rsqrt", "tanh"})) return Pipe::special;
   const Type t = s.type();
-  if (t.kind == 'f' && op == "neg") return Pipe::sign;
+  const auto in_register = [](const Operand& o) { return o.kind == Operand::in_register; };
+  if (t.kind == 'f' && op == "neg") return Pipe::folded;
+  if (op == "mov" && t.kind != 'p' &&
+      std::all_of(s.operands.begin(), s.operands.end(), in_register))
+    return Pipe::folded;
   if (t.kind == 'f' && op != "mov") return t.bits == 64 ? Pipe::f64 : Pipe::floating;
   return t.kind == 'h' || t.kind == 'w' ? Pipe::floating : Pipe::integer;
 }

@@ -401,6 +401,12 @@ void Block::run_warp(Warp& w, u64 steps) {
   }
 }
 
+void count_lines(const Kernel& k) {
+  for (size_t i = 0; i < k.code.size(); ++i)
+    if (const Statement* s = k.code[i].source; s && k.executed[i] > 0)
+      k.counters->lines[(s->where ? *s->where : "?") + '\t' + s->name()] += k.executed[i];
+}
+
 void run(const Launch& l) {
   before_launch(l);
   const auto start = std::chrono::steady_clock::now();
@@ -414,6 +420,7 @@ void run(const Launch& l) {
   auto finish = [&] {
     for (size_t i = 0; i < k.code.size(); ++i)
       k.counters->instructions[int(k.code[i].pipe)] += k.executed[i];
+    if (counting_lines()) count_lines(k);
     k.counters->microseconds +=
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
   };

@@ -386,6 +386,12 @@ bool Statement::has(std::string_view modifier) const {
   return false;
 }
 
+std::string Statement::name() const {
+  std::string all;
+  for (const std::string& part : op) all += (all.empty() ? "" : ".") + part;
+  return all;
+}
+
 Type Statement::type(int from_last) const {
   for (size_t i = op.size(); i-- > 1;)
     if (const Type t = type_named(op[i]); t.kind && from_last-- == 0) return t;

@@ -59,6 +59,7 @@ struct Statement {
   const std::string* where = nullptr;  // in the source, see Parser::locate; null: not known
 
   bool has(std::string_view modifier) const;
+  std::string name() const;  // with all modifiers
   /// The i-th type among the modifiers, counted from the last (0).
   Type type(int from_last = 0) const;
 };

@@ -122,12 +122,6 @@ const Statement* removable(const Instruction& i, Kind& kind) {
   return s;
 }
 
-std::string joined(const std::vector<std::string>& op) {
-  std::string text;
-  for (const std::string& part : op) text += (text.empty() ? "" : ".") + part;
-  return text;
-}
-
 const std::vector<Place>& places_of(const Kernel& k) {
   Trial& s = *trial();
   const auto [it, fresh] = s.places.try_emplace(&k);
@@ -136,7 +130,7 @@ const std::vector<Place>& places_of(const Kernel& k) {
     Kind kind;
     const Statement* at = removable(k.code[pc], kind);
     if (!at || (s.barriers_only && kind != Kind::barrier)) continue;
-    Site& site = s.sites[{k.name.substr(0, k.name.find('<')), *at->where, joined(at->op)}];
+    Site& site = s.sites[{k.name.substr(0, k.name.find('<')), *at->where, at->name()}];
     site.kind = kind;
     it->second.push_back({int(pc), &site});
   }

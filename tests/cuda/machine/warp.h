@@ -32,7 +32,7 @@ enum class Pipe : u8 {
   matrix,
   warp,
   control,
-  sign  // none: ptxas makes the sign of an operand of it
+  folded  // none on hardware: a negation, or a register's copy, which ptxas gives the same place
 };
 inline constexpr int pipes = 11;
 

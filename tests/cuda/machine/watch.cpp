@@ -26,7 +26,7 @@ void* reserve(u64 bytes, int protection) {
 
 std::string counters_text() {
   constexpr const char* names[] = {"integer", "floating", "f64",  "convert", "special", "memory",
-                                   "shared",  "matrix",   "warp", "control", "sign"};
+                                   "shared",  "matrix",   "warp", "control", "folded"};
   std::string text = "kernel\tlaunches\tblocks\tregisters\tthreads\tshared_bytes";
   auto cell = [&](const std::string& s) { text += '\t' + s; };
   for (const char* pipe : names) cell(pipe);
@@ -68,14 +68,31 @@ std::string counters_text() {
   return text + '\n';
 }
 
+std::string lines_text() {
+  std::string text = "kernel\tline\tinstruction\tcount\n";
+  for (const auto& [kernel, c] : counters()) {
+    std::vector<std::pair<u64, std::string>> most;
+    for (const auto& [line, count] : c.lines) most.emplace_back(count, line);
+    std::sort(most.rbegin(), most.rend());
+    for (const auto& [count, line] : most)
+      text += kernel + '\t' + line + '\t' + std::to_string(count) + '\n';
+  }
+  return text;
+}
+
+void write_to_file_of(const char* variable, std::string (*text)()) {
+  const char* const name = std::getenv(variable);
+  if (FILE* f = name ? std::fopen(name, "w") : nullptr) {
+    std::fputs(text().c_str(), f);
+    std::fclose(f);
+  }
+}
+
 struct AtExit {
   ~AtExit() {
     write_removals();
-    if (const char* name = std::getenv("MACHINE_COUNTERS"))
-      if (FILE* f = std::fopen(name, "w")) {
-        std::fputs(counters_text().c_str(), f);
-        std::fclose(f);
-      }
+    write_to_file_of("MACHINE_COUNTERS", counters_text);
+    write_to_file_of("MACHINE_LINES", lines_text);
     if (verdicts == 0) return;
     std::fflush(nullptr);
     _exit(verdict_status);
@@ -99,6 +116,10 @@ std::string hex(u64 x) {
 std::map<std::string, Counters>& counters() {
   static auto* all = new std::map<std::string, Counters>;
   return *all;
+}
+bool counting_lines() {
+  static const bool on = std::getenv("MACHINE_LINES") != nullptr;
+  return on;
 }
 bool& counting() {
   static bool on = std::getenv("MACHINE_COUNTERS") != nullptr;

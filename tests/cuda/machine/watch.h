@@ -95,9 +95,12 @@ struct Counters {
   u64 copied_sectors = 0;  // of those loaded: by cp.async, on their way to shared memory
   u64 shared_requests = 0, shared_wavefronts = 0, shared_ideal = 0;
   u64 local_requests = 0, atomics = 0;
-  double microseconds = 0;  // of the machine itself
+  double microseconds = 0;           // of the machine itself
+  std::map<std::string, u64> lines;  // instructions of a warp, by line of the source and opcode
 };
 std::map<std::string, Counters>& counters();
+/// Whether lines are counted: MACHINE_LINES is set.
+bool counting_lines();
 /// Whether anybody will look: MACHINE_COUNTERS is set, or they were reset. Else load_missed is 0.
 bool& counting();
 
