@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(threads, 2)
   const int64_t end = min(share.tiles, (int64_t(blockIdx.z) + 1) * share.per);
 #pragma unroll 1
   for (int64_t tile = blockIdx.z * share.per; tile < end; ++tile) {
-    const int64_t row = p.row + tile / p.tiles_across;
-    const int64_t column = p.column + tile % p.tiles_across * width;
+    const int across = int(tile) % p.tiles_across, down = int(tile) / p.tiles_across;
+    const int64_t row = p.row + down, column = p.column + int64_t(across) * width;
     __syncthreads();  // what was there has been read
     draw(z, p, key, index, row + p.lines - 1 - line, column + u0, c0, columns);
 #pragma unroll 1

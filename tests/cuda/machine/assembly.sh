@@ -19,7 +19,8 @@ cat >"$folder/allowed" <<'END'
 div_rn_noftz_f32_slowpath|rcp_rn_f32_slowpath|sqrt_rn_f32_slowpath	.	exact f32, for operands near the ends of the range alone
 .	<double|, double|double>|Entry<double>	f64
 div_s64	extreme_rows|sort_runs	from an item to its row, once for each
-div_rn_f64_full|dsqrt_rn_f64_mediumpath	make_roots|make_chirp|update|loss	tables and scalars in f64
+div_rn_f64_full|dsqrt_rn_f64_mediumpath	make_roots|make_chirp|make_tables|update|loss	tables and scalars in f64
+div_rn_f64_full|dsqrt_rn_f64_mediumpath	orthogonal_matrices	projections are drawn in f64
 END
 
 for object in "$build"/CMakeFiles/stretto.dir/cuda/*.cu.o; do
