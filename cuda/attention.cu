@@ -149,19 +149,20 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
               for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][N + c][e];
         }
-      } else if (biased) {
+      }
+      if constexpr (Every) a.add_dense<Parts, false>(s, b, h, iw, j0);
+      tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned);
+      if (!Table && biased) {
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
           for (int n = 0; n < N; ++n)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-              s[sl][n][e] =
+              s[sl][n][e] +=
                   sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
                         (S::ring - 1)];
       }
-      if constexpr (Every) a.add_dense<Parts, false>(s, b, h, iw, j0);
-      tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned);
       if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n || first_last > j0 || a.padding)
         a.hide_keys<N>(s, b, j0, pw, -INFINITY);
 #pragma unroll

@@ -379,14 +379,18 @@ __device__ inline void store_sums(float* const (&rows)[2], const float (&d)[2][2
 template <int Threads, class T, int Width>
 __device__ inline void copy_rows(const Tile<T, Width>& to, const T* x, int64_t apart, int first,
                                  int rows, int width, const uint8_t* hidden = nullptr) {
-  constexpr int V = pack_size<T>, pieces = Tile<T, Width>::pieces;
-  int thread = int(threadIdx.x);
+  constexpr int V = pack_size<T>, pieces = Tile<T, Width>::pieces, each = Threads / pieces;
+  unsigned thread = threadIdx.x;
   asm volatile("" : "+r"(thread));  // addresses are not kept over a loop: there are too many
+  const unsigned column = thread % pieces * V;
+  unsigned r = thread / pieces;
+  int row = first + int(r);
+  const unsigned most = column < unsigned(width) ? unsigned(rows) : 0;
+  const T* from = x + (row * apart + column);
 #pragma unroll 4
-  for (int i = 0; i < 64 * pieces / Threads; ++i) {
-    const int c = i * Threads + thread, r = c / pieces, column = c % pieces * V, row = first + r;
-    const bool there = row >= 0 && row < rows && column < width && !(hidden && hidden[row]);
-    ptx::copy16(ptx::shared_address(to.at(r, column)), there ? x + row * apart + column : x, there);
+  for (int i = 0; i < 64 / each; ++i, r += each, row += each, from += each * apart) {
+    const bool there = unsigned(row) < most && !(hidden && hidden[row]);
+    ptx::copy16(ptx::shared_address(to.at(r, column)), from, there);
   }
 }
 

@@ -26,7 +26,7 @@ struct Forward {
 };
 
 template <class T, int JF, int ND>
-using ForwardPlan = Plan<T, JF, ND, 2, 1, 0>;
+using ForwardPlan = Plan<T, JF, ND, 2, 1, T, 0>;
 
 /// grid: [B H or B G, segments]
 template <class T, int JF, int ND>
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
   const bool outputs = a.q.data, keys = a.k.data;
   const uint8_t* const hidden = a.hidden ? a.hidden + int64_t(b) * size.n : nullptr;
   const WideTile<T, 64 * ND> shared_state(memory + Here::state_at, 64 * JF);
-  float* const z = reinterpret_cast<float*>(memory + Here::z_at);
+  const auto z = Here::line(memory);
 
   const auto tile = [&](int stage, int at) { return memory + stage * Here::stage + at; };
   const auto load = [&](int c, int stage) {
@@ -75,19 +75,11 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
     const Tile<T, 64 * JF> q{tile(stage, 0)}, k{tile(stage, Here::wide)};
     const Tile<T, 64 * ND> v{tile(stage, 2 * Here::wide)};
     if (outputs) {
-      float products[4][2][4] = {}, out[ND][2][2][4] = {}, total[2] = {};
+      float products[4][2][4] = {}, out[ND][2][2][4] = {};
+      typename Here::Z::Sums totals;
 #pragma unroll(steps_at_once <T, JF * ND>)
       for (int x = 0; x < 4 * JF; ++x) {
         const Left<T> mine = left(q, 16 * p.slab, 16 * x);
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const float2 sum = *reinterpret_cast<const float2*>(z + 16 * x + 8 * j + p.column);
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const float2 one = mine.values(i, j);
-            total[i] += one.x * sum.x + one.y * sum.y;
-          }
-        }
         if (keys)
 #pragma unroll
           for (int y = 0; y < 4; ++y)
@@ -95,7 +87,9 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
 #pragma unroll
         for (int y = 0; y < 2 * ND; ++y)
           shared_state.multiply_by(out[y / 2][y % 2], mine, 16 * x, Part::column(p, y));
+        z.multiply(totals, mine, 16 * x);
       }
+      float total[2] = {totals.part(0), totals.part(1)};
       if (keys)
 #pragma unroll
         for (int x = 0; x < 4; ++x)

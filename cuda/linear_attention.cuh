@@ -54,6 +54,85 @@ struct Place {
 template <class T, int blocks>
 constexpr int steps_at_once = sizeof(T) == 2 && blocks <= 2 ? 2 : 1;
 
+/// Sums of an operand's rows l / 4 + 8h, the same in all lanes of a row.
+template <class T>
+struct RowSums;
+template <>
+struct RowSums<BFloat16> {
+  float d[4] = {};
+  __device__ void add(const Left<BFloat16>& a) {
+    constexpr uint32_t ones = 0x3f803f80;
+    ptx::mma(d, a.r, ones, ones);
+  }
+  __device__ float get(int h) const { return d[2 * h]; }
+};
+template <>
+struct RowSums<float> {
+  float d[2] = {};
+  __device__ void add(int h, float x) { d[h] += x; }
+  __device__ void add(const Left<float>& a) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = a.values(i / 2, i % 2);
+      add(i / 2, two.x + two.y);
+    }
+  }
+  __device__ float get(int h) const { return row_sum(d[h]); }
+};
+
+/// z in shared memory, Width numbers, for products with rows of left operands. bf16 has four for
+/// each that add up to it, a pitch apart, as columns of a right operand.
+template <class T, int Width>
+struct Line;
+template <int Width>
+struct Line<float, Width> {
+  static constexpr int bytes = Width * 4;
+  struct Sums {
+    float d[2] = {};
+    __device__ float part(int h) const { return d[h]; }
+  };
+  float* data;
+
+  __device__ void set(int i, float x) const { data[i] = x; }
+  __device__ void multiply(Sums& sums, const Left<float>& a, int column) const {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float2 x =
+          *reinterpret_cast<const float2*>(data + column + 8 * j + lane_index() % 4 * 2);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float2 one = a.values(h, j);
+        sums.d[h] += one.x * x.x + one.y * x.y;
+      }
+    }
+  }
+};
+template <int Width>
+struct Line<BFloat16, Width> {
+  static constexpr int pitch = Width * 2 + 16, bytes = 4 * pitch;  // of other banks
+  struct Sums {
+    float d[4] = {};
+    /// This lane's part of the sum of row l / 4 + 8h.
+    __device__ float part(int h) const {
+      return lane_index() % 4 < 2 ? d[2 * h] + d[2 * h + 1] : 0;
+    }
+  };
+  char* data;
+
+  __device__ void set(int i, float x) const {
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      const uint32_t most = ptx::cvt_pack(x, 0);
+      *reinterpret_cast<uint16_t*>(data + part * pitch + i * 2) = uint16_t(most);
+      x -= __uint_as_float(most << 16);
+    }
+  }
+  __device__ void multiply(Sums& sums, const Left<BFloat16>& a, int column) const {
+    const char* const from = data + lane_index() / 4 % 4 * pitch + lane_index() % 4 * 4;
+    ptx::mma(sums.d, a.r, *reinterpret_cast<const uint32_t*>(from + column * 2),
+             *reinterpret_cast<const uint32_t*>(from + column * 2 + 16));
+  }
+};
 /// A warp's part of the state, features up to 64 JF, columns up to 64 ND.
 template <class T, int JF, int ND>
 struct State {
@@ -88,8 +167,9 @@ struct State {
   __device__ static bool owns_sums(const Place& p) { return p.side == 0 && p.column == 0; }
 
   /// From memory, or 0 where `from` is null; into shared memory, too, where something reads it.
+  template <class Sums>
   __device__ void begin(const Place& p, const float* from, int f, int dv, const Tile64& tile,
-                        float* sums, bool shares) {
+                        const Sums& sums, bool shares) {
 #pragma unroll
     for (int j = 0; j < JF; ++j)
 #pragma unroll
@@ -109,11 +189,12 @@ struct State {
       if constexpr (!in_tile)
         z[j][h] = x;
       else if (owns_sums(p))
-        sums[row] = x;
+        sums.set(row, x);
     });
     if (shares) share(p, tile, sums);
   }
-  __device__ void store(const Place& p, const Tile64& tile, const float* sums, float* to, int f,
+  template <class Sums>
+  __device__ void store(const Place& p, const Tile64& tile, const Sums& sums, float* to, int f,
                         int dv) const {
 #pragma unroll
     for (int j = 0; j < JF; ++j)
@@ -131,42 +212,41 @@ struct State {
     each_sum(p, [&](int j, int h, int row) {
       if (row >= f || !owns_sums(p)) return;
       if constexpr (in_tile)
-        to[row * (dv + 1) + dv] = sums[row];
+        to[row * (dv + 1) + dv] = sums.data[row];
       else
         to[row * (dv + 1) + dv] = z[j][h];
     });
   }
   /// Puts it into shared memory, where it is not anyway.
-  __device__ void share(const Place& p, const Tile64& tile, float* sums) const {
+  template <class Sums>
+  __device__ void share(const Place& p, const Tile64& tile, const Sums& sums) const {
     if constexpr (!in_tile) {
 #pragma unroll
       for (int j = 0; j < JF; ++j)
 #pragma unroll
         for (int c = 0; c < 2 * ND; ++c) tile.write(feature(p, j), column(p, c), s[j][c]);
       each_sum(p, [&](int j, int h, int row) {
-        if (owns_sums(p)) sums[row] = z[j][h];
+        if (owns_sums(p)) sums.set(row, z[j][h]);
       });
     }
   }
-  /// Adds what a chunk brings: left(j, x) gives the operand of features j and positions 16 x …,
-  /// whose right operands are rows of `values`; its numbers of row h go into z by way of
-  /// part(h, x, …), as Left::values has them. In the tile: when all have read it.
-  template <class F, class G>
+  /// Adds what a chunk brings: left(j, x, more) gives the operand of features j and positions
+  /// 16 x …, whose right operands are rows of `values`, and adds what it brings to z to More, if
+  /// that is asked for. In the tile: when all have read it.
+  template <class More, class Sums, class F>
   __device__ void add(const Place& p, const Tile<T, 64 * ND>& values, const Tile64& tile,
-                      float* sums, F left, G part) {
+                      const Sums& sums, F left) {
     constexpr int steps = steps_at_once<T, JF * ND>, together = steps == 2 ? 2 * ND : 1;
     if constexpr (in_tile) __syncthreads();
 #pragma unroll
     for (int j = 0; j < JF; ++j)
 #pragma unroll
       for (int c0 = 0; c0 < 2 * ND; c0 += together) {
-        float sum[together][2][4] = {}, more[2] = {};
+        float sum[together][2][4] = {};
+        More more;
 #pragma unroll(steps == 2 ? 4 : 1)
         for (int x = 0; x < 4; ++x) {
-          const auto a = left(j, x);
-          if (c0 == 0)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) more[i / 2] += part(a, x, i / 2, i % 2);
+          const auto a = left(j, x, c0 == 0 ? &more : nullptr);
 #pragma unroll
           for (int c = 0; c < together; ++c)
             multiply(sum[c], a, right(values, 16 * x, column(p, c0 + c)));
@@ -181,24 +261,23 @@ struct State {
         if (c0 == 0)
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            const float x = row_sum(more[h]);
+            const float x = more.get(h);
             if constexpr (!in_tile)
               z[j][h] += x;
             else if (owns_sums(p))
-              sums[feature(p, j) + p.row + 8 * h] += x;
+              sums.data[feature(p, j) + p.row + 8 * h] += x;
           }
       }
   }
   /// The same of keys.
+  template <class Sums>
   __device__ void add_keys(const Place& p, const Tile<T, 64 * JF>& keys,
-                           const Tile<T, 64 * ND>& values, const Tile64& tile, float* sums) {
-    add(
-        p, values, tile, sums,
-        [&](int j, int x) { return left_turned(keys, 16 * x, feature(p, j)); },
-        [](const Left<T>& a, int, int h, int i) {
-          const float2 two = a.values(h, i);
-          return two.x + two.y;
-        });
+                           const Tile<T, 64 * ND>& values, const Tile64& tile, const Sums& sums) {
+    add<RowSums<T>>(p, values, tile, sums, [&](int j, int x, RowSums<T>* more) {
+      const Left<T> a = left_turned(keys, 16 * x, feature(p, j));
+      if (more) more->add(a);
+      return a;
+    });
   }
 };
 
@@ -207,22 +286,32 @@ struct State {
 template <bool turned>
 __device__ inline void mask_diagonal(const Place& p, float (&d)[2][4]) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const int row = p.row + i % 4 / 2 * 8, column = i / 4 * 8 + p.column + i % 2;
-    if (turned ? column < row : column > row) d[i / 4][i % 4] = 0;
-  }
+  for (int h = 0; h < 2; ++h)
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {  // 8 x 8 numbers are beside the diagonal, or on it
+        const int ahead = j == h ? p.column + e - p.row : j - h;
+        if (turned ? ahead < 0 : ahead > 0) d[j][2 * h + e] = 0;
+      }
 }
 
-/// Shared memory of a kernel with `qs` tiles of width F and `vs` of width Dv, in one or two stages.
-template <class T, int JF, int ND, int qs, int vs, int more>
+/// Shared memory of a kernel with `qs` tiles of width F and `vs` of width Dv, in one or two stages,
+/// and z as a line of Of.
+template <class T, int JF, int ND, int qs, int vs, class Of, int more>
 struct Plan {
+  using Z = Line<Of, 64 * JF>;
   static constexpr int wide = chunk * 64 * JF * int(sizeof(T)),
                        narrow = chunk * 64 * ND * int(sizeof(T)), stage = qs * wide + vs * narrow,
-                       state = 64 * JF * 64 * ND * 4, z = 64 * JF * 4;
+                       state = 64 * JF * 64 * ND * 4, z = Z::bytes;
   static constexpr int stages = 2 * stage + state + z + more <= 227 * 1024 ? 2 : 1;
   static constexpr int state_at = stages * stage, z_at = state_at + state, more_at = z_at + z,
                        bytes = more_at + more;
   static_assert(bytes <= 227 * 1024);
+
+  __device__ static Z line(char* memory) {
+    return {reinterpret_cast<decltype(Z::data)>(memory + z_at)};
+  }
 };
 
 /// Turns sums of segments [units, segments, F (Dv + 1)] into the states before them; the state

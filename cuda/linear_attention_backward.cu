@@ -29,7 +29,7 @@ struct Backward {
 };
 
 template <class T, int JF, int ND>
-using BackwardPlan = Plan<T, JF, ND, 2, 2, 4 * chunk * 4>;
+using BackwardPlan = Plan<T, JF, ND, 2, 2, float, 4 * chunk * 4>;
 
 /// The tiles of a stage.
 template <class T, int JF, int ND>
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
   const int64_t first_query = int64_t(blockIdx.x) * size.m;
   const uint8_t* const hidden = a.hidden ? a.hidden + int64_t(b) * size.n : nullptr;
   const WideTile<T, 64 * ND> shared_state(memory + Here::state_at, 64 * JF);
-  float* const z = reinterpret_cast<float*>(memory + Here::z_at);
+  const auto z = Here::line(memory);
   float* const dots = reinterpret_cast<float*>(memory + Here::more_at);  // [2, 64]
   const auto column = [&](int c) { return 32 * JF * p.side + 16 * c; };  // of dq
 
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 
     for (int y = 0; y < 2 * JF; ++y)
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const float2 sum = *reinterpret_cast<const float2*>(z + column(y) + 8 * j + p.column);
+        const float2 sum = *reinterpret_cast<const float2*>(z.data + column(y) + 8 * j + p.column);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           d[y / 2][y % 2][j][2 * i] -= slope[i] * sum.x;
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(threads, 1)
             steps = (min(size.chunks, begin + size.per_segment) - begin) * heads;
   const uint8_t* const hidden = a.hidden ? a.hidden + int64_t(b) * size.n : nullptr;
   const WideTile<T, 64 * ND> shared_state(memory + Here::state_at, 64 * JF);
-  float* const z = reinterpret_cast<float*>(memory + Here::z_at);
+  const auto z = Here::line(memory);
   float* const stats = reinterpret_cast<float*>(memory + Here::more_at);  // [2][r, e][64]
   const auto column = [&](int c) { return 32 * JF * p.side + 16 * c; };   // of dk
   const auto first_of = [&](int step) {
@@ -323,7 +323,8 @@ __global__ void __launch_bounds__(threads, 1)
         for (int y = 0; y < 2 * JF; ++y)
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
-            const float2 sum = *reinterpret_cast<const float2*>(z + column(y) + 8 * j + p.column);
+            const float2 sum =
+                *reinterpret_cast<const float2*>(z.data + column(y) + 8 * j + p.column);
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
               dkey[y / 2][y % 2][j][2 * i] = sum.x;
@@ -374,21 +375,20 @@ __global__ void __launch_bounds__(threads, 1)
       }
     }
     if (queries)
-      state.add(
-          p, in.g, shared_state, z,
-          [&](int j, int x) {
+      state.template add<RowSums<float>>(
+          p, in.g, shared_state, z, [&](int j, int x, RowSums<float>* sums) {
             const Left<T> mine = left_turned(in.q, 16 * x, Part::feature(p, j));
             Wide<T> scaled;
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-              const float2 by = of_queries(r, x, i % 2), two = mine.values(i / 2, i % 2);
-              scaled.set(i / 2, i % 2, {two.x * by.x, two.y * by.y});
+              const float2 by = of_queries(r, x, i % 2), two = mine.values(i / 2, i % 2),
+                           both = {two.x * by.x, two.y * by.y};
+              scaled.set(i / 2, i % 2, both);
+              if (!sums) continue;
+              const float2 e = of_queries(r + chunk, x, i % 2);
+              sums->add(i / 2, -(both.x * e.x + both.y * e.y));
             }
             return scaled;
-          },
-          [&](const Wide<T>& a, int x, int h, int i) {
-            const float2 e = of_queries(r + chunk, x, i), two = a.values(h, i);
-            return -(two.x * e.x + two.y * e.y);
           });
     if (!more) break;
     keep_stat(step + 1, next_stat);
