@@ -148,20 +148,6 @@ STRETTO_CLONES double sum_of_squares(const T* x, int64_t n) {
   });
 }
 
-// total + Σ x².
-double with_squares_cpu(const Tensor& x, double total) {
-  std::vector<double> sums(size_t((x.numel() + grain - 1) / grain));
-  dispatch_floating(x.dtype(), "l2_norm", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const T* values = x.data<T>();
-    parallel_for(x.numel(), grain, [&](int64_t begin, int64_t end) {
-      sums[size_t(begin / grain)] = sum_of_squares(values + begin, end - begin);
-    });
-  });
-  for (double sum : sums) total += sum;
-  return total;
-}
-
 // The same on a GPU, without waiting: sums of the tensors' pieces.
 Tensor squares_cuda(const Tensors& tensors) {
   Tensors sums;
@@ -192,13 +178,26 @@ void adam_steps(std::span<const AdamTask> tasks) {
   run(tasks, adam_cpu, cuda::adam_steps);
 }
 
+std::vector<double> stretch_squares(const Tensor& x) {
+  std::vector<double> sums(size_t((x.numel() + norm_stretch - 1) / norm_stretch));
+  dispatch_floating(x.dtype(), "l2_norm", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* values = x.data<T>();
+    parallel_for(x.numel(), norm_stretch, [&](int64_t begin, int64_t end) {
+      sums[size_t(begin / norm_stretch)] = sum_of_squares(values + begin, end - begin);
+    });
+  });
+  return sums;
+}
+
 Tensor l2_norm(const Tensors& tensors) {
   NoGrad guard;
   Tensors plain;
   for (const Tensor& x : tensors) plain.push_back(x.detach().contiguous());
   if (!plain.empty() && plain[0].device().is_cuda()) return sqrt(squares_cuda(plain));
   double total = 0;
-  for (const Tensor& x : plain) total = with_squares_cpu(x.to(cpu), total);
+  for (const Tensor& x : plain)
+    for (const double squares : stretch_squares(x.to(cpu))) total += squares;
   return scalar(std::sqrt(total), {.dtype = f64, .device = cpu});
 }
 

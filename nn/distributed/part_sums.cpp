@@ -1,9 +1,11 @@
 #include "nn/distributed/part_sums.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -29,7 +31,7 @@ Tensor gather_rows(const Tensor& mine, ProcessGroup& group) {
   const Tensor rows = mine.detach().to(Device()).contiguous();
   Shape shape = rows.shape();
   shape[0] *= group.size();
-  const Tensor all = empty(shape, {.dtype = rows.dtype(), .device = Device()});
+  Tensor all = empty(shape, {.dtype = rows.dtype(), .device = Device()});
   group.all_gather(rows.raw_data(), size_t(rows.numel() * item_size(rows.dtype())), all.raw_data());
   return all;
 }
@@ -50,13 +52,15 @@ struct PartSums::State {
     Tensor numbers;  // of one dtype, on the CPU
     std::vector<size_t> slots;
     size_t filled = 0;
+    std::vector<int64_t> ends;  // of the processes' pieces
   };
 
-  State(ProcessGroup& g, int64_t all, int64_t n)
-      : group(g), pieces(n), count(all * n / g.size()), waits(n > 1) {}
+  State(ProcessGroup& g, int64_t all, int64_t n, bool s)
+      : group(g), pieces(n), count(all * n / g.size()), scatter(s), waits(n > 1) {}
 
   ProcessGroup& group;
   const int64_t pieces, count;
+  const bool scatter;
   bool waits;  // to send, for finish()
   std::vector<Slot> slots;
   std::vector<Bucket> buckets;
@@ -73,6 +77,11 @@ struct PartSums::State {
   Communication told;
 
   void cut_into_buckets();
+  void cut_into_pieces(Bucket& bucket) const;
+  Stretch stretch(const Slot& slot, int rank) const;
+  Tensor numbers_of(const Slot& slot, Stretch s) const;
+  template <class T>
+  void sum(Bucket& bucket);
   void arrive(size_t i);
   void add(size_t i, Tensor g);
   void complete(Slot& slot, const Tensor& sum);
@@ -85,7 +94,10 @@ void PartSums::State::cut_into_buckets() {
   int64_t room = 0, n = 0;
   DType dtype = f32;
   const auto close = [&] {
-    if (n > 0) buckets.back().numbers = empty({n}, {.dtype = dtype, .device = Device()});
+    if (n > 0) {
+      buckets.back().numbers = empty({n}, {.dtype = dtype, .device = Device()});
+      cut_into_pieces(buckets.back());
+    }
     n = 0;
   };
   for (size_t i = slots.size(); i-- > 0;) {
@@ -104,6 +116,37 @@ void PartSums::State::cut_into_buckets() {
     n += size;
   }
   close();
+}
+
+// At what is nearest to equal pieces: where parameters begin, and whole norm_stretches after that.
+void PartSums::State::cut_into_pieces(Bucket& bucket) const {
+  const int64_t n = bucket.numbers.numel(), size = group.size();
+  std::vector<int64_t> cuts;
+  for (const size_t i : bucket.slots)
+    for (int64_t at = 0; at < slots[i].parameter.numel(); at += norm_stretch)
+      cuts.push_back(slots[i].offset + at);
+  cuts.push_back(n);
+  for (int64_t piece = 1; piece < size; ++piece) {
+    const int64_t wanted = n * piece / size;
+    const auto above = std::lower_bound(cuts.begin(), cuts.end(), wanted);
+    const auto below = above == cuts.begin() ? above : above - 1;
+    bucket.ends.push_back(wanted - *below < *above - wanted ? *below : *above);
+  }
+  bucket.ends.push_back(n);
+}
+
+Stretch PartSums::State::stretch(const Slot& slot, int rank) const {
+  if (group.size() == 1) return {0, slot.parameter.numel()};
+  const std::vector<int64_t>& cut = buckets[slot.bucket].ends;
+  const size_t piece = size_t(group.piece_of(rank));
+  const auto within = [&](int64_t at) {
+    return std::clamp<int64_t>(at - slot.offset, 0, slot.parameter.numel());
+  };
+  return {within(piece == 0 ? 0 : cut[piece - 1]), within(cut[piece])};
+}
+
+Tensor PartSums::State::numbers_of(const Slot& slot, Stretch s) const {
+  return buckets[slot.bucket].numbers.slice(0, slot.offset + s.begin, slot.offset + s.end);
 }
 
 void PartSums::State::arrive(size_t i) {
@@ -133,8 +176,7 @@ void PartSums::State::add(size_t i, Tensor g) {
 void PartSums::State::complete(Slot& slot, const Tensor& sum) {
   if (group.size() == 1) return slot.parameter.set_grad(sum.to(slot.parameter.dtype()));
   Bucket& bucket = buckets[slot.bucket];
-  bucket.numbers.slice(0, slot.offset, slot.offset + slot.parameter.numel())
-      .copy_(sum.reshape({sum.numel()}));
+  numbers_of(slot, {0, sum.numel()}).copy_(sum.reshape({sum.numel()}));
   if (++bucket.filled == bucket.slots.size()) post();
 }
 
@@ -147,22 +189,24 @@ void PartSums::State::post() {
   changed.notify_all();
 }
 
+template <class T>
+void PartSums::State::sum(Bucket& bucket) {
+  T* const numbers = bucket.numbers.data<T>();
+  scatter ? group.sum_pieces(numbers, bucket.ends) : group.sum(numbers, bucket.numbers.numel());
+}
+
 void PartSums::State::send() {
   std::unique_lock lock(mutex);
   while (true) {
     changed.wait(lock, [&] { return ends || (!failure && summed < posted); });
     if (ends) return;
-    Tensor& numbers = buckets[summed].numbers;
+    Bucket& bucket = buckets[summed];
     lock.unlock();
     const double begin = now();
     const int64_t before = group.bytes_of_sums();
     std::exception_ptr thrown;
     try {
-      if (numbers.dtype() == f64) {
-        group.sum(numbers.data<double>(), numbers.numel());
-      } else {
-        group.sum(numbers.data<float>(), numbers.numel());
-      }
+      bucket.numbers.dtype() == f64 ? sum<double>(bucket) : sum<float>(bucket);
     } catch (...) {
       thrown = std::current_exception();
     }
@@ -175,8 +219,9 @@ void PartSums::State::send() {
   }
 }
 
-PartSums::PartSums(Tensors parameters, int64_t parts, ProcessGroup& group, int64_t pieces)
-    : state_(std::make_shared<State>(group, parts, pieces)) {
+PartSums::PartSums(Tensors parameters, int64_t parts, ProcessGroup& group, int64_t pieces,
+                   bool scatter)
+    : state_(std::make_shared<State>(group, parts, pieces, scatter)) {
   check(parts > 0 && (parts & (parts - 1)) == 0 && parts * pieces % group.size() == 0, "parts",
         parts, " of a batch cannot be shared out to ", group.size(), " processes",
         pieces > 1 ? str(", ", pieces, " to a sequence") : "",
@@ -254,11 +299,57 @@ void PartSums::finish() {
     for (const size_t i : bucket.slots) {
       const State::Slot& slot = s.slots[i];
       const Tensor& parameter = slot.parameter;
+      const Stretch all{0, parameter.numel()},
+          own = s.scatter ? s.stretch(slot, s.group.rank()) : all;
+      if (own.begin == own.end && all.end > 0) continue;
+      Tensor sums = s.numbers_of(slot, all);
+      for (const Stretch& other : {Stretch{0, own.begin}, Stretch{own.end, all.end}})
+        sums.slice(0, other.begin, other.end).zero_();
       Tensor g = empty_like(parameter);
-      g.copy_(bucket.numbers.slice(0, slot.offset, slot.offset + parameter.numel())
-                  .reshape(parameter.shape()));
+      g.copy_(sums.reshape(parameter.shape()));
       parameter.set_grad(g);
     }
+}
+
+bool PartSums::scatters() const { return state_->scatter && state_->group.size() > 1; }
+
+std::vector<Stretch> PartSums::stretches(int rank) const {
+  std::vector<Stretch> all;
+  for (const State::Slot& slot : state_->slots) all.push_back(state_->stretch(slot, rank));
+  return all;
+}
+
+void PartSums::share_parameters() {
+  State& s = *state_;
+  if (s.group.size() == 1) return;
+  const NoGrad guard;
+  const double begin = now();
+  const int64_t before = s.group.bytes_of_sums();
+  for (const State::Bucket& bucket : s.buckets) {
+    const auto each = [&](const std::function<void(const Tensor&, const Tensor&, Stretch)>& f) {
+      for (const size_t i : bucket.slots) {
+        const State::Slot& slot = s.slots[i];
+        const Tensor& parameter = slot.parameter;
+        const Stretch all{0, parameter.numel()};
+        f(parameter, s.numbers_of(slot, all).reshape(parameter.shape()),
+          s.stretch(slot, s.group.rank()));
+      }
+    };
+    each([](const Tensor& parameter, const Tensor& values, Stretch own) {
+      if (own.begin < own.end) values.copy_(parameter.detach());
+    });
+    std::vector<int64_t> in_bytes;
+    for (const int64_t end : bucket.ends)
+      in_bytes.push_back(end * item_size(bucket.numbers.dtype()));
+    s.group.share_pieces(bucket.numbers.raw_data(), in_bytes);
+    each([](const Tensor& parameter, const Tensor& values, Stretch own) {
+      if (own.end - own.begin < parameter.numel()) parameter.copy_(values);
+    });
+  }
+  const std::lock_guard lock(s.mutex);
+  s.told.seconds += now() - begin;
+  s.told.waited_seconds += now() - begin;
+  s.told.bytes += s.group.bytes_of_sums() - before;
 }
 
 Communication PartSums::communication() const {

@@ -5,6 +5,7 @@
 
 #include "core/tensor.h"
 #include "nn/distributed/process_group.h"
+#include "ops/optim.h"
 
 namespace stretto::nn {
 
@@ -31,8 +32,10 @@ class PartSums {
   /// `parts` is a multiple of the group's size; the group must outlive this, and its other messages
   /// wait for finish(). With `pieces` each part is cut among so many neighbouring processes, whose
   /// gradients add up to the part's, and which send each other messages while they compute: then
-  /// nothing is sent before finish(). parts · pieces is a multiple of the group's size.
-  PartSums(Tensors parameters, int64_t parts, ProcessGroup& group, int64_t pieces = 1);
+  /// nothing is sent before finish(). parts · pieces is a multiple of the group's size. With
+  /// `scatter` each process gets the sums of its own stretches alone, for half of what is sent.
+  PartSums(Tensors parameters, int64_t parts, ProcessGroup& group, int64_t pieces = 1,
+           bool scatter = false);
   ~PartSums();
 
   int64_t first() const;
@@ -41,8 +44,16 @@ class PartSums {
   /// Gradients that arrive belong to this process's next part; those that are there are dropped.
   void begin_part();
   void end_part();
-  /// After the last part: every parameter's grad() is the sum over all parts.
+  /// After the last part: every parameter's grad() is the sum over all parts. With `scatter` it is
+  /// zero outside of this process's stretch, and where that is empty there is none.
   void finish();
+
+  bool scatters() const;
+  /// Which elements of each parameter are a process's: about as many as another's, and cut where
+  /// l2_norm cuts its sums (norm_stretch).
+  std::vector<Stretch> stretches(int rank) const;
+  /// The parameters take the values that each process has of its stretches.
+  void share_parameters();
 
   Communication communication() const;
 

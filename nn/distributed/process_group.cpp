@@ -26,44 +26,58 @@ class Alone final : public ProcessGroup {
 
 }  // namespace
 
-// Halves are exchanged first with the neighbour, then with the pair beside, and so on; what this
-// process then holds whole it hands back the same way.
+// Half of the pieces is exchanged with the neighbour, then a quarter with the pair beside, and so
+// on: the last bit of a rank says in which half of the numbers its piece lies.
+template <class T>
+void ProcessGroup::sum_pieces(T* numbers, const std::vector<int64_t>& ends) {
+  const auto begin_of = [&](int piece) { return piece == 0 ? 0 : ends[size_t(piece) - 1]; };
+  std::vector<T> theirs;
+  int first = 0, count = size();
+  for (int bit = 1; bit < size(); bit <<= 1) {
+    count /= 2;
+    const int other = rank() & bit ? first : first + count;
+    if (rank() & bit) first += count;
+    const int64_t begin = begin_of(first), n = begin_of(first + count) - begin;
+    const int64_t n_out = begin_of(other + count) - begin_of(other);
+    theirs.resize(size_t(n));
+    exchange(rank() ^ bit, numbers + begin_of(other), size_t(n_out) * sizeof(T), theirs.data(),
+             size_t(n) * sizeof(T));
+    bytes_of_sums_ += n_out * int64_t(sizeof(T));
+    for (int64_t i = 0; i < n; ++i) numbers[begin + i] += theirs[size_t(i)];
+  }
+}
+
+void ProcessGroup::share_pieces(void* bytes, const std::vector<int64_t>& ends) {
+  char* const at = static_cast<char*>(bytes);
+  const auto begin_of = [&](int piece) { return piece == 0 ? 0 : ends[size_t(piece) - 1]; };
+  for (int bit = size() >> 1, count = 1; bit >= 1; bit >>= 1, count *= 2) {
+    const int mine = piece_of(rank()) / count * count, theirs = mine ^ count;
+    const int64_t n_out = begin_of(mine + count) - begin_of(mine);
+    exchange(rank() ^ bit, at + begin_of(mine), size_t(n_out), at + begin_of(theirs),
+             size_t(begin_of(theirs + count) - begin_of(theirs)));
+    bytes_of_sums_ += n_out;
+  }
+}
+
+int ProcessGroup::piece_of(int rank) const {
+  int piece = 0;
+  for (int bit = 1; bit < size(); bit <<= 1) piece = 2 * piece + (rank & bit ? 1 : 0);
+  return piece;
+}
+
 template <class T>
 void ProcessGroup::sum(T* numbers, int64_t n) {
-  struct Cut {
-    int64_t begin, middle, end;
-  };
-  std::vector<Cut> cuts;
-  std::vector<T> theirs(size_t(size() > 1 ? (n + 1) / 2 : 0));
-  const int me = rank();
-  int64_t begin = 0, end = n;
-  for (int bit = 1; bit < size(); bit <<= 1) {
-    const Cut cut{begin, begin + (end - begin) / 2, end};
-    cuts.push_back(cut);
-    const bool upper = me & bit;
-    (upper ? begin : end) = cut.middle;
-    const T* const out = numbers + (upper ? cut.begin : cut.middle);
-    const int64_t n_out = upper ? cut.middle - cut.begin : cut.end - cut.middle;
-    exchange(me ^ bit, out, size_t(n_out) * sizeof(T), theirs.data(),
-             size_t(end - begin) * sizeof(T));
-    bytes_of_sums_ += n_out * int64_t(sizeof(T));
-    for (int64_t i = begin; i < end; ++i) numbers[i] += theirs[size_t(i - begin)];
-  }
-  for (int bit = size() >> 1; bit >= 1; bit >>= 1) {
-    const Cut cut = cuts.back();
-    cuts.pop_back();
-    const bool upper = me & bit;
-    const auto half = [&](bool high) { return numbers + (high ? cut.middle : cut.begin); };
-    const auto count = [&](bool high) {
-      return size_t(high ? cut.end - cut.middle : cut.middle - cut.begin) * sizeof(T);
-    };
-    exchange(me ^ bit, half(upper), count(upper), half(!upper), count(!upper));
-    bytes_of_sums_ += int64_t(count(upper));
-  }
+  std::vector<int64_t> ends;
+  for (int i = 1; i <= size(); ++i) ends.push_back(n * i / size());
+  sum_pieces(numbers, ends);
+  for (int64_t& end : ends) end *= int64_t(sizeof(T));
+  share_pieces(numbers, ends);
 }
 
 template void ProcessGroup::sum(float*, int64_t);
 template void ProcessGroup::sum(double*, int64_t);
+template void ProcessGroup::sum_pieces(float*, const std::vector<int64_t>&);
+template void ProcessGroup::sum_pieces(double*, const std::vector<int64_t>&);
 
 void ProcessGroup::all_gather(const void* mine, size_t bytes, void* all) {
   std::memcpy(static_cast<char*>(all) + size_t(rank()) * bytes, mine, bytes);

@@ -45,6 +45,13 @@ class ProcessGroup {
   /// whatever their number. 2 (size − 1) / size of the numbers are sent by each.
   template <class T>
   void sum(T* numbers, int64_t n);
+  /// The two halves of sum(), each (size − 1) / size: first a process has the sums of the piece
+  /// that is its own, piece_of(rank) of those that end at `ends`, then all have all pieces, of
+  /// which `ends` count bytes.
+  template <class T>
+  void sum_pieces(T* numbers, const std::vector<int64_t>& ends);
+  void share_pieces(void* bytes, const std::vector<int64_t>& ends);
+  int piece_of(int rank) const;
   /// `bytes` of each process, in their order.
   void all_gather(const void* mine, size_t bytes, void* all);
   /// The piece of each process, which ends at ends[rank] of the bytes, for all to have.
@@ -55,7 +62,7 @@ class ProcessGroup {
   /// Returns when all have called it.
   void barrier(bool patient = false);
 
-  /// Bytes that this process has sent by sum().
+  /// Bytes that this process has sent by sum() and its halves.
   int64_t bytes_of_sums() const { return bytes_of_sums_; }
 
  protected:
@@ -67,6 +74,8 @@ class ProcessGroup {
 
 extern template void ProcessGroup::sum(float*, int64_t);
 extern template void ProcessGroup::sum(double*, int64_t);
+extern template void ProcessGroup::sum_pieces(float*, const std::vector<int64_t>&);
+extern template void ProcessGroup::sum_pieces(double*, const std::vector<int64_t>&);
 
 /// The processes of this run, or this one alone. The first call meets the others. Throws Error
 /// where mpirun has started this process and its library cannot be opened, and where the number of

@@ -8,7 +8,7 @@
 
 #include "autograd/tape.h"
 #include "core/gpu_runtime.h"
-#include "ops/optim.h"
+#include "ops/view.h"
 
 namespace stretto::nn {
 namespace {
@@ -67,7 +67,7 @@ void Optimizer::zero_grad() {
 // A parameter that takes a step, with all the memory it needs beside its Update.
 struct Optimizer::Prepared {
   size_t i;
-  Tensor parameter, weight;
+  Tensor parameter, whole;
   std::vector<NamedTensor>
       first;  // the state where it is new here: before the first step, or moved
 };
@@ -81,7 +81,7 @@ void Optimizer::step() {
   for (const ParameterGroup& group : groups_) {
     for (const Tensor& parameter : group.parameters) {
       const size_t i = index++;
-      if (!parameter.grad().defined()) continue;
+      if (!parameter.grad().defined() || skips(i, parameter)) continue;
       updates.emplace_back();
       steps.push_back(prepared(i, parameter, group, updates.back()));
     }
@@ -91,7 +91,7 @@ void Optimizer::step() {
     ParameterState& state = state_[step.i];
     if (!step.first.empty()) state.tensors = std::move(step.first);
     ++state.steps;
-    if (!step.weight.same(step.parameter)) step.parameter.copy_(step.weight);
+    if (!step.whole.same(step.parameter)) step.parameter.copy_(step.whole);
   }
   if (updates.empty() || !captured(updates[0].weight)) return;
   // The first replay does what was captured; each of the others is one more step.
@@ -113,7 +113,8 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
   const Tensor gradient = parameter.grad();
   check(gradient.dtype() == parameter.dtype(), name(), "gradient ", gradient, " of a parameter ",
         parameter);
-  const Tensor weight = parameter.is_contiguous() ? parameter : parameter.detach().contiguous();
+  const Tensor whole = parameter.is_contiguous() ? parameter : parameter.detach().contiguous();
+  const Tensor weight = kept_of(i, whole);
 
   const auto& [steps, kept] = state_[i];
   const std::vector<std::string> names = state_names(i);
@@ -136,7 +137,7 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
   check(fits, name(), "a parameter has become ", parameter,
         " since its first step; convert a module before it is trained");
 
-  Tensor slope = gradient.detach().to(weight.device()).contiguous();
+  Tensor slope = kept_of(i, gradient.detach().contiguous()).to(weight.device());
   if (may_overlap(weight, slope)) slope = slope.clone();  // update() reads it while it writes
   u = {.weight = weight,
        .gradient = slope,
@@ -148,7 +149,36 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
        .weight_decay = group.weight_decay.value_or(weight_decay_)};
   for (const NamedTensor& n : state)
     (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
-  return {i, parameter, weight, std::move(first)};
+  return {i, parameter, whole, std::move(first)};
+}
+
+bool Optimizer::skips(size_t i, const Tensor& parameter) const {
+  return !stretches_.empty() && stretches_[i].begin == stretches_[i].end && parameter.numel() > 0;
+}
+
+Tensor Optimizer::kept_of(size_t i, const Tensor& whole) const {
+  if (stretches_.empty() || whole.numel() == 0) return whole;
+  return whole.detach().reshape({whole.numel()}).slice(0, stretches_[i].begin, stretches_[i].end);
+}
+
+void Optimizer::keep_stretches(std::vector<Stretch> stretches) {
+  check(stretches.empty() || stretches.size() == state_.size(), "Optimizer", stretches.size(),
+        " stretches of ", state_.size(), " parameters");
+  if (stretches == stretches_) return;
+  const bool whole = stretches_.empty();
+  stretches_ = std::move(stretches);
+  if (whole) return drop_others();
+  for (ParameterState& state : state_) state = {};
+}
+
+void Optimizer::drop_others() {
+  if (stretches_.empty()) return;
+  NoGrad guard;
+  const Tensors all = parameters();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (skips(i, all[i])) state_[i] = {};
+    for (NamedTensor& n : state_[i].tensors) n.tensor = kept_of(i, n.tensor).clone();
+  }
 }
 
 std::vector<std::string> Optimizer::state_names(size_t i) const {
@@ -194,6 +224,7 @@ void Optimizer::load_state(const std::vector<ParameterState>& state) {
     for (NamedTensor& n : copy[i].tensors)
       n.tensor = n.tensor.detach().to(all[i].device()).contiguous().clone();
   state_ = std::move(copy);
+  drop_others();
 }
 
 // SGD

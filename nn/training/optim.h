@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "nn/module.h"
+#include "ops/optim.h"
 
 namespace stretto::nn {
 
@@ -55,6 +56,10 @@ class Optimizer {
   /// All parameters, group by group; `state` has their order.
   Tensors parameters() const;
 
+  /// From now on steps change these elements alone, one stretch of each parameter, and the state is
+  /// that of them, in one dimension; without stretches, of everything, for which load_state() must
+  /// follow. load_state() always takes the state of everything.
+  void keep_stretches(std::vector<Stretch> stretches);
   /// Handles to the state, not copies: clone what has to outlive the next step.
   const std::vector<ParameterState>& state() const { return state_; }
   /// Throws, naming `op`, unless `load_state` would take this.
@@ -84,12 +89,16 @@ class Optimizer {
   virtual void update(const std::vector<Update>& all) const = 0;
 
  private:
+  bool skips(size_t i, const Tensor& parameter) const;
+  Tensor kept_of(size_t i, const Tensor& whole) const;
+  void drop_others();
   struct Prepared;
   Prepared prepared(size_t i, const Tensor& parameter, const ParameterGroup& group,
                     Update& update) const;
 
   std::vector<ParameterGroup> groups_;
   std::vector<ParameterState> state_;
+  std::vector<Stretch> stretches_;  // of each parameter, or none: of everything
   double lr_, weight_decay_;
 };
 

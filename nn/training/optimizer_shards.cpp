@@ -1,97 +1,98 @@
 #include "nn/training/optimizer_shards.h"
 
-#include <algorithm>
-#include <cstring>
+#include <cmath>
 
 #include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/view.h"
 
 namespace stretto::nn {
 namespace {
 
 size_t bytes_of(const Tensor& x) { return size_t(x.numel() * item_size(x.dtype())); }
 
-}  // namespace
-
-OptimizerShards::OptimizerShards(Optimizer& optimizer, ProcessGroup& group)
-    : optimizer_(optimizer), group_(group) {
-  const Tensors all = optimizer.parameters();
-  int64_t total = 0, before = 0;
-  for (const Tensor& p : all) total += p.numel();
-  size_t i = 0;
-  for (int rank = 0; rank < group.size(); ++rank) {
-    // A parameter is with the process in whose share its middle lies.
-    while (i < all.size() && (2 * before + all[i].numel()) * group.size() < 2 * total * (rank + 1))
-      before += all[i++].numel();
-    ends_.push_back(rank + 1 == group.size() ? all.size() : i);
-  }
+Tensor flat(const Tensor& x, Stretch s) {
+  return x.detach().reshape({x.numel()}).slice(0, s.begin, s.end);
 }
 
-int OptimizerShards::owner(size_t i) const {
-  return int(std::upper_bound(ends_.begin(), ends_.end(), i) - ends_.begin());
+}  // namespace
+
+OptimizerShards::OptimizerShards(Optimizer& optimizer, PartSums& sums, ProcessGroup& group)
+    : optimizer_(optimizer), sums_(sums), group_(group) {
+  keep_own();
+}
+
+// Pieces are cut where the norm's sums are: each process has some of these sums whole, and they are
+// added in the one order.
+double OptimizerShards::clip(double max_norm) {
+  const NoGrad guard;
+  const Tensors all = optimizer_.parameters();
+  const std::vector<Stretch> own = sums_.stretches(group_.rank());
+  std::vector<double> squares;
+  Tensors gradients;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const int64_t n = all[i].numel();
+    const size_t before = squares.size();
+    squares.resize(before + size_t((n + norm_stretch - 1) / norm_stretch));
+    if (own[i].begin == own[i].end) continue;
+    gradients.push_back(flat(all[i].grad(), own[i]));
+    size_t at = before + size_t(own[i].begin / norm_stretch);
+    for (const double sum : stretch_squares(gradients.back())) squares[at++] = sum;
+  }
+  group_.sum(squares.data(), int64_t(squares.size()));  // of each, all but one have 0
+  double total = 0;
+  for (const double sum : squares) total += sum;
+  const double norm = std::sqrt(total);
+  if (!gradients.empty())
+    clip_to_norm(gradients, scalar(norm, {.dtype = f64, .device = cpu}), max_norm);
+  return norm;
 }
 
 void OptimizerShards::step() {
-  const Tensors all = optimizer_.parameters();
-  for (size_t i = 0; i < all.size(); ++i)
-    if (owner(i) != group_.rank()) all[i].set_grad({});
   optimizer_.step();
-  tell_values();
+  sums_.share_parameters();
 }
 
-void OptimizerShards::tell_values() {
-  const NoGrad guard;
-  const Tensors all = optimizer_.parameters();
-  std::vector<size_t> places{0}, ends;
-  for (const Tensor& p : all) places.push_back(places.back() + bytes_of(p));
-  for (const size_t end : ends_) ends.push_back(places[end]);
-  const Tensor values = empty({int64_t(places.back())}, {.dtype = u8, .device = Device()});
-  char* const bytes = static_cast<char*>(values.raw_data());
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (owner(i) != group_.rank()) continue;
-    const Tensor own = all[i].detach().to(Device()).contiguous();
-    std::memcpy(bytes + places[i], own.raw_data(), bytes_of(own));
-  }
-  group_.all_gather_pieces(bytes, ends);
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (owner(i) == group_.rank()) continue;
-    const Tensor theirs = empty(all[i].shape(), {.dtype = all[i].dtype(), .device = Device()});
-    std::memcpy(theirs.raw_data(), bytes + places[i], bytes_of(theirs));
-    all[i].copy_(theirs);
-  }
+void OptimizerShards::to_first(int from, void* bytes, size_t n) {
+  if (from == 0) return;
+  group_.leads() ? group_.exchange(from, nullptr, 0, bytes, n)
+                 : group_.exchange(0, bytes, n, nullptr, 0);
 }
 
 void OptimizerShards::gather() {
+  const NoGrad guard;
   const Tensors all = optimizer_.parameters();
-  std::vector<ParameterState> states = optimizer_.state();
-  for (size_t i = ends_[0]; i < all.size(); ++i) {
-    ParameterState& state = states[i];
-    const int from = owner(i);
-    if (group_.rank() == from) {
-      group_.exchange(0, &state.steps, sizeof state.steps, nullptr, 0);
-      for (const NamedTensor& kept : state.tensors) {
-        const Tensor own = kept.tensor.to(Device()).contiguous();
-        group_.exchange(0, own.raw_data(), bytes_of(own), nullptr, 0);
-      }
-    } else if (group_.leads()) {
-      group_.exchange(from, nullptr, 0, &state.steps, sizeof state.steps);
-      state.tensors.clear();
-      if (state.steps == 0) continue;
-      for (const std::string& name : optimizer_.state_names(i)) {
-        const DType dtype = all[i].dtype() == f64 ? f64 : f32;
-        Tensor theirs = empty(all[i].shape(), {.dtype = dtype, .device = Device()});
-        group_.exchange(from, nullptr, 0, theirs.raw_data(), bytes_of(theirs));
-        state.tensors.push_back({name, theirs});
+  std::vector<ParameterState> whole(all.size());
+  for (int from = 0; from < group_.size(); ++from) {
+    const std::vector<Stretch> stretches = sums_.stretches(from);
+    const bool gives = group_.rank() == from;
+    if (!gives && !group_.leads()) continue;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const ParameterState& own = optimizer_.state()[i];
+      const Stretch s = stretches[i];
+      if (all[i].numel() == 0) whole[i] = own;
+      if (s.begin == s.end) continue;
+      int64_t& steps = whole[i].steps;
+      if (gives) steps = own.steps;
+      to_first(from, &steps, sizeof steps);
+      if (steps == 0) continue;
+      const std::vector<std::string> names = optimizer_.state_names(i);
+      const TensorOptions kind{.dtype = all[i].dtype() == f64 ? f64 : f32, .device = Device()};
+      for (size_t k = 0; k < names.size(); ++k) {
+        if (k == whole[i].tensors.size() && group_.leads())
+          whole[i].tensors.push_back({names[k], empty(all[i].shape(), kind)});
+        const Tensor values = gives ? own.tensors[k].tensor.to(Device()).contiguous()
+                                    : empty({s.end - s.begin}, kind);
+        to_first(from, values.raw_data(), bytes_of(values));
+        if (group_.leads()) flat(whole[i].tensors[k].tensor, s).copy_(values);
       }
     }
   }
-  if (group_.leads()) optimizer_.load_state(states);
+  if (!group_.leads()) return;
+  optimizer_.keep_stretches({});
+  optimizer_.load_state(whole);
 }
 
-void OptimizerShards::keep_own() {
-  std::vector<ParameterState> states = optimizer_.state();
-  for (size_t i = 0; i < states.size(); ++i)
-    if (owner(i) != group_.rank()) states[i] = {};
-  optimizer_.load_state(states);
-}
+void OptimizerShards::keep_own() { optimizer_.keep_stretches(sums_.stretches(group_.rank())); }
 
 }  // namespace stretto::nn

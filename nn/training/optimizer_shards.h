@@ -1,21 +1,24 @@
-// What an optimiser keeps, shared out to processes (ZeRO stage 1: Rajbhandari et al., "ZeRO: memory
-// optimizations toward training trillion parameter models", SC 2020).
+// What an optimiser keeps, shared out to processes (ZeRO stages 1 and 2: Rajbhandari et al., "ZeRO:
+// memory optimizations toward training trillion parameter models", SC 2020).
 #pragma once
 
 #include <vector>
 
-#include "nn/distributed/process_group.h"
+#include "nn/distributed/part_sums.h"
 #include "nn/training/optim.h"
 
 namespace stretto::nn {
 
-/// Each process keeps the state, and makes the update, of the parameters of one stretch, about as
-/// many numbers as the others, and tells the others the new values. The bits are those of every
-/// process making all updates. All processes make the same calls.
+/// Each process keeps the state, and makes the update, of its stretches (PartSums::stretches), and
+/// tells the others the new values. The bits are those of every process making all updates. All
+/// processes make the same calls.
 class OptimizerShards {
  public:
-  OptimizerShards(Optimizer& optimizer, ProcessGroup& group);
+  /// `sums` are those of the optimiser's parameters; both must outlive this.
+  OptimizerShards(Optimizer& optimizer, PartSums& sums, ProcessGroup& group);
 
+  /// clip_grad_norm of gradients of which each process has its stretches, which alone it scales.
+  double clip(double max_norm);
   /// Optimizer::step, of all parameters.
   void step();
   /// Makes the first process's state that of all parameters, for a checkpoint.
@@ -24,12 +27,11 @@ class OptimizerShards {
   void keep_own();
 
  private:
-  int owner(size_t i) const;
-  void tell_values();
+  void to_first(int from, void* bytes, size_t n);
 
   Optimizer& optimizer_;
+  PartSums& sums_;
   ProcessGroup& group_;
-  std::vector<size_t> ends_;  // of each process's stretch of parameters
 };
 
 }  // namespace stretto::nn

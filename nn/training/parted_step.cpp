@@ -21,12 +21,12 @@ int64_t count_scored(const Tensor& targets) {
 }  // namespace
 
 PartedStep::PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group,
-                       int64_t pieces)
+                       int64_t pieces, bool scatter)
     : model_(model),
       parts_(parts),
       group_(group),
       sequence_(neighbours(group, int(pieces))),
-      sums_(std::move(parameters), parts, group, pieces) {}
+      sums_(std::move(parameters), parts, group, pieces, scatter) {}
 
 double PartedStep::operator()(const std::function<Tensor()>& loss) {
   struct Ended {

@@ -19,9 +19,9 @@ class PartedStep {
  public:
   /// With `pieces`, so many neighbouring processes have the same parts and share their sequences
   /// (nn/distributed/shared_sequence.h): the second dimension of what is cut, of which each has its
-  /// piece.
+  /// piece. `scatter`: each process gets the gradients of its stretches (PartSums).
   PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group,
-             int64_t pieces = 1);
+             int64_t pieces = 1, bool scatter = false);
 
   /// Leaves the gradient, of the mean over the whole batch, in the parameters, and returns that
   /// mean. `loss` takes its batch from cut().
@@ -38,7 +38,7 @@ class PartedStep {
   int64_t pieces() const { return sequence_->size(); }
   int64_t first() const { return sums_.first(); }
   int64_t count() const { return sums_.count(); }
-  Communication communication() const { return sums_.communication(); }
+  PartSums& sums() { return sums_; }
 
  private:
   Tensor piece(const Tensor& rows) const;

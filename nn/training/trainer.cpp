@@ -95,23 +95,33 @@ int64_t Trainer::first_part() const { return cuts() ? parted().first() : 0; }
 int64_t Trainer::part_count() const { return cuts() ? parted().count() : 1; }
 int64_t Trainer::part() const { return parted_ && parted_->running() ? parted_->part() : 0; }
 Communication Trainer::communication() const {
-  return parted_ ? parted_->communication() : Communication();
+  return parted_ ? parted_->sums().communication() : Communication();
 }
 
 PartedStep& Trainer::parted() const {
   check(options.micro_batches == 1 && !options.cuda_graph, "Trainer",
         "a batch that is cut into parts goes neither with micro_batches nor with cuda_graph");
   const int64_t pieces = options.sequence_parallel;
-  if (!parted_ || parted_->parts() != parts() || parted_->pieces() != pieces)
+  if (!parted_ || parted_->parts() != parts() || parted_->pieces() != pieces) {
+    // The norm of gradients on a GPU is summed there, of all of them.
+    const bool scatter = options.shard_optimizer && model_.device().is_cpu();
+    shards_.reset();
     parted_ = std::make_unique<PartedStep>(model_, optimizer_.parameters(), parts(),
-                                           process_group(), pieces);
+                                           process_group(), pieces, scatter);
+  }
   return *parted_;
 }
 
 OptimizerShards* Trainer::shards() const {
   if (!options.shard_optimizer || process_group().size() == 1) return nullptr;
-  if (!shards_) shards_ = std::make_unique<OptimizerShards>(optimizer_, process_group());
+  PartSums& sums = parted().sums();
+  if (!shards_) shards_ = std::make_unique<OptimizerShards>(optimizer_, sums, process_group());
   return shards_.get();
+}
+
+double Trainer::clip() const {
+  if (cuts() && parted().sums().scatters()) return shards()->clip(options.clip);
+  return clip_grad_norm(optimizer_.parameters(), options.clip).item();
 }
 
 StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
@@ -142,9 +152,7 @@ StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
         at_step(number, [&] { value.backward(); });
       }
     }
-    at_step(number, [&] {
-      result.gradient_norm = clip_grad_norm(optimizer_.parameters(), options.clip).item();
-    });
+    at_step(number, [&] { result.gradient_norm = clip(); });
     check_number(number, "norm of the gradient", result.gradient_norm);
     shards() ? shards()->step() : optimizer_.step();
   }
@@ -359,7 +367,7 @@ TrainingState Trainer::load(const std::string& path) {
         options.parts, "; it can only go on with the same");
   state.tensors = load_checkpoint(path, model_, &optimizer_).tensors;
   options.parts = int64_t(parts);
-  if (shards()) shards()->keep_own();
+  shards();  // which forgets what is others'
   step_ = state.step;
   earlier_seconds_ = seconds;
   loss_sum_ = sum;

@@ -59,11 +59,13 @@ struct TrainerOptions {
   /// rounding. The loss must be one of a causal model, of f32 or f64 on the CPU. Evaluations have
   /// sequences whole.
   int64_t sequence_parallel = 1;
-  bool shard_optimizer = false;  // each process keeps its share of the optimiser's state
-  int64_t evaluate_every = 0;    // steps between evaluations; 0: twenty in all
-  int64_t save_every = 0;        // steps between checkpoints; 0: at the end alone
-  std::string folder = {};  // for metrics.csv and checkpoint.safetensors; "": neither is written
-  Metadata notes = {};      // settings that checkpoints keep; a run goes on with equal ones alone
+  /// Each process keeps its share of the optimiser's state, and on a CPU of the gradients: after a
+  /// step the others are zero, or not there.
+  bool shard_optimizer = false;
+  int64_t evaluate_every = 0;  // steps between evaluations; 0: twenty in all
+  int64_t save_every = 0;      // steps between checkpoints; 0: at the end alone
+  std::string folder = {};     // for metrics.csv and checkpoint.safetensors; "": neither is written
+  Metadata notes = {};  // settings that checkpoints keep; a run goes on with equal ones alone
   /// Steps on a GPU are captured and replayed (nn/training/captured_step.h): the loss must take its
   /// batches from fed(). What is not finite is noticed after the step, not before.
   bool cuda_graph = false;
@@ -152,6 +154,7 @@ class Trainer {
   bool cuts() const;
   PartedStep& parted() const;
   OptimizerShards* shards() const;
+  double clip() const;
   struct Agreed {
     double progress;
     bool stop;

@@ -53,6 +53,27 @@ TEST_CASE("Sums of processes are one tree, and each sends no more than it must",
     }
 }
 
+TEST_CASE("The halves of a sum leave each process its piece, of any length", "[distributed]") {
+  const int size = 4;
+  const std::vector<int64_t> ends{0, 70, 71, 100}, bytes{0, 280, 284, 400};
+  each_of(size, [&](ProcessGroup& group) {
+    std::vector<float> mine;
+    for (int64_t i = 0; i < 100; ++i) mine.push_back(number(group.rank(), i));
+    group.sum_pieces(mine.data(), ends);
+    const size_t piece = size_t(group.piece_of(group.rank()));
+    bool right = true;
+    for (int64_t i = piece == 0 ? 0 : ends[piece - 1]; i < ends[piece]; ++i)
+      right &= mine[size_t(i)] == tree(0, size, i);
+    group.share_pieces(mine.data(), bytes);
+    bool all = true;
+    for (int64_t i = 0; i < 100; ++i) all &= mine[size_t(i)] == tree(0, size, i);
+    static std::mutex one;  // of the test framework's own
+    const std::lock_guard lock(one);
+    CHECK(right);
+    CHECK(all);
+  });
+}
+
 TEST_CASE("What processes gather has their order", "[distributed]") {
   for (const int size : {1, 2, 8})
     each_of(size, [&](ProcessGroup& group) {
