@@ -216,7 +216,7 @@ void clip_to_norm(const Tensors& tensors, const Tensor& norm, double most) {
     }
     const double is = norm.item();
     if (is > most && std::isfinite(is))
-      for (Tensor x : some) x.mul_(most / is);
+      for (const Tensor& x : some) x.mul_(most / is);
   });
 }
 

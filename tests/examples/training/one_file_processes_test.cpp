@@ -6,7 +6,7 @@
 #include "tests/support/catch.h"
 
 using namespace stretto::examples::testing;
-using std::string, std::vector;
+using std::string;
 
 TEST_CASE("character_model leaves the same bytes of 1, 2 and 4 processes", "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
