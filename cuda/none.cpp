@@ -1,5 +1,6 @@
 // A build without the CUDA Toolkit: every function of the headers below, and the GPU's runtime,
 // says so. A new header of kernels is one more line.
+#include "core/gpu_channel.h"
 #include "core/gpu_runtime.h"
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -28,6 +29,10 @@ void replay(Graph*) { none("cuda"); }
 bool capturing(int) { return false; }
 void before_replay(int, std::function<void()>) { none("cuda"); }  // NOLINT: keeps it elsewhere
 void destroy(Graph*) noexcept {}
+
+std::string channel_missing() { return reason; }
+std::string channel_id() { none("cuda"); }
+std::unique_ptr<Channel> open_channel(const std::string&, int, int, int) { none("cuda"); }
 
 }  // namespace stretto::cuda
 

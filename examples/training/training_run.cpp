@@ -25,6 +25,7 @@
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "nn/distributed/process_group.h"
+#include "nn/training/place.h"
 #include "nn/files/digest.h"
 
 namespace stretto::examples {
@@ -155,11 +156,7 @@ std::string TrainingRun::path(const std::string& name) const {
 
 Device TrainingRun::use_device(int64_t steps, double least_bytes, const std::string& smaller) {
   check(run_, steps);
-  device_ = as_usage([&] {
-    const Device d(run_.device);
-    check_device("--device", d);
-    return d;
-  });
+  device_ = as_usage([&] { return nn::take_device("--device", run_.device); });
   if (device_.is_cpu()) check_memory(least_bytes, smaller);
   const int others = nn::process_group().local_size();
   if (run_.threads > 0) {

@@ -43,8 +43,9 @@ class Mpi final : public ProcessGroup {
     check(given >= serialized, "processes", "this Open MPI is built without threads");
     need(get_rank(world_, &rank_), "MPI_Comm_rank");
     need(get_size(world_, &size_), "MPI_Comm_size");
-    local_size_ = number("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
-    patience_ = std::max(1, number("STRETTO_PROCESS_TIMEOUT", 45));
+    const char* const local = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+    local_size_ = std::max(1, local ? std::atoi(local) : 1);
+    patience_ = process_patience();
   }
 
   int rank() const override { return rank_; }
@@ -84,10 +85,6 @@ class Mpi final : public ProcessGroup {
   template <class F>
   void load(F& f, const char* name) {
     f = symbol<F>(name);
-  }
-  static int number(const char* name, int otherwise) {
-    const char* const text = std::getenv(name);
-    return text && std::atoi(text) > 0 ? std::atoi(text) : otherwise;
   }
   static void need(int code, const char* call) {
     check(code == 0, "processes", call, " failed with code ", code);

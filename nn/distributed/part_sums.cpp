@@ -11,6 +11,7 @@
 
 #include "autograd/tape.h"
 #include "core/error.h"
+#include "nn/distributed/device_sums.h"
 #include "ops/view.h"
 
 namespace stretto::nn {
@@ -49,7 +50,7 @@ struct PartSums::State {
     int64_t offset = 0;
   };
   struct Bucket {
-    Tensor numbers;  // of one dtype, on the CPU
+    Tensor numbers;  // of one dtype, where they are summed
     std::vector<size_t> slots;
     size_t filled = 0;
     std::vector<int64_t> ends;  // of the processes' pieces
@@ -64,8 +65,9 @@ struct PartSums::State {
   bool waits;  // to send, for finish()
   std::vector<Slot> slots;
   std::vector<Bucket> buckets;
-  bool open = false;  // a part's backward runs
-  int64_t part = -1;  // of this process
+  std::unique_ptr<DeviceSums> on_device;  // sums there, or the sender below by the group
+  bool open = false;                      // a part's backward runs
+  int64_t part = -1;                      // of this process
 
   // The thread that sums buckets, in their order, as many as are posted.
   std::thread sender;
@@ -76,10 +78,13 @@ struct PartSums::State {
   std::exception_ptr failure;
   Communication told;
 
+  void open_device();
   void cut_into_buckets();
   void cut_into_pieces(Bucket& bucket) const;
   Stretch stretch(const Slot& slot, int rank) const;
   Tensor numbers_of(const Slot& slot, Stretch s) const;
+  void sum_there(const Bucket& bucket);
+  void finish_there();
   template <class T>
   void sum(Bucket& bucket);
   void arrive(size_t i);
@@ -89,13 +94,23 @@ struct PartSums::State {
   void send();
 };
 
+// Where all parameters are on one GPU, and NCCL serves it.
+void PartSums::State::open_device() {
+  const Device device = slots.empty() ? Device() : slots[0].parameter.device();
+  if (!device.is_cuda()) return;
+  for (const Slot& slot : slots)
+    if (slot.parameter.device() != device) return;
+  on_device = DeviceSums::open(group, device);
+}
+
 // Gradients arrive in about the reverse order of declaration.
 void PartSums::State::cut_into_buckets() {
   int64_t room = 0, n = 0;
   DType dtype = f32;
+  const Device device = on_device ? slots[0].parameter.device() : Device();
   const auto close = [&] {
     if (n > 0) {
-      buckets.back().numbers = empty({n}, {.dtype = dtype, .device = Device()});
+      buckets.back().numbers = empty({n}, {.dtype = dtype, .device = device});
       cut_into_pieces(buckets.back());
     }
     n = 0;
@@ -184,9 +199,20 @@ void PartSums::State::complete(Slot& slot, const Tensor& sum) {
 void PartSums::State::post() {
   if (waits) return;
   const std::lock_guard lock(mutex);
-  while (posted < buckets.size() && buckets[posted].filled == buckets[posted].slots.size())
-    ++posted;
+  for (; posted < buckets.size() && buckets[posted].filled == buckets[posted].slots.size();
+       ++posted)
+    if (on_device) sum_there(buckets[posted]);
   changed.notify_all();
+}
+
+void PartSums::State::sum_there(const Bucket& bucket) {
+  on_device->sum_pieces(bucket.numbers, bucket.ends);
+  if (!scatter) on_device->share_pieces(bucket.numbers, bucket.ends);
+}
+
+void PartSums::State::finish_there() {
+  on_device->finish();
+  told.seconds = on_device->seconds(), told.bytes = on_device->bytes();
 }
 
 template <class T>
@@ -232,8 +258,9 @@ PartSums::PartSums(Tensors parameters, int64_t parts, ProcessGroup& group, int64
   for (Tensor& parameter : parameters)
     state_->slots.push_back({.parameter = std::move(parameter), .waiting = Tensors(levels)});
   if (group.size() > 1) {
+    state_->open_device();
     state_->cut_into_buckets();
-    state_->sender = std::thread([state = state_.get()] { state->send(); });
+    if (!state_->on_device) state_->sender = std::thread([state = state_.get()] { state->send(); });
   }
   for (size_t i = 0; i < state_->slots.size(); ++i)
     state_->slots[i].parameter.register_post_accumulate_grad_hook(
@@ -292,7 +319,11 @@ void PartSums::finish() {
   if (std::exchange(s.waits, false)) s.post();
   s.waits = s.pieces > 1;
   std::unique_lock lock(s.mutex);
-  s.changed.wait(lock, [&] { return s.failure || s.summed == s.buckets.size(); });
+  if (s.on_device) {
+    s.finish_there();
+  } else {
+    s.changed.wait(lock, [&] { return s.failure || s.summed == s.buckets.size(); });
+  }
   s.told.waited_seconds += now() - begin;
   if (s.failure) std::rethrow_exception(s.failure);
   for (const State::Bucket& bucket : s.buckets)
@@ -338,17 +369,23 @@ void PartSums::share_parameters() {
     each([](const Tensor& parameter, const Tensor& values, Stretch own) {
       if (own.begin < own.end) values.copy_(parameter.detach());
     });
-    std::vector<int64_t> in_bytes;
-    for (const int64_t end : bucket.ends)
-      in_bytes.push_back(end * item_size(bucket.numbers.dtype()));
-    s.group.share_pieces(bucket.numbers.raw_data(), in_bytes);
+    if (s.on_device) {
+      s.on_device->share_pieces(bucket.numbers, bucket.ends);
+      s.finish_there();
+    } else {
+      std::vector<int64_t> in_bytes;
+      for (const int64_t end : bucket.ends)
+        in_bytes.push_back(end * item_size(bucket.numbers.dtype()));
+      s.group.share_pieces(bucket.numbers.raw_data(), in_bytes);
+    }
     each([](const Tensor& parameter, const Tensor& values, Stretch own) {
       if (own.end - own.begin < parameter.numel()) parameter.copy_(values);
     });
   }
   const std::lock_guard lock(s.mutex);
-  s.told.seconds += now() - begin;
   s.told.waited_seconds += now() - begin;
+  if (s.on_device) return;
+  s.told.seconds += now() - begin;
   s.told.bytes += s.group.bytes_of_sums() - before;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "core/error.h"
+#include "nn/distributed/halves.h"
 #include "nn/distributed/mpi.h"
 
 namespace stretto::nn {
@@ -14,6 +15,11 @@ namespace {
 constexpr uint64_t streams_of_a_batch = uint64_t(1) << 24;
 
 ShareBatches* sharing = nullptr;
+
+int number_of(const char* name, int otherwise) {
+  const char* const text = std::getenv(name);
+  return text && std::atoi(text) > 0 ? std::atoi(text) : otherwise;
+}
 
 class Alone final : public ProcessGroup {
  public:
@@ -26,44 +32,29 @@ class Alone final : public ProcessGroup {
 
 }  // namespace
 
-// Half of the pieces is exchanged with the neighbour, then a quarter with the pair beside, and so
-// on: the last bit of a rank says in which half of the numbers its piece lies.
 template <class T>
 void ProcessGroup::sum_pieces(T* numbers, const std::vector<int64_t>& ends) {
-  const auto begin_of = [&](int piece) { return piece == 0 ? 0 : ends[size_t(piece) - 1]; };
   std::vector<T> theirs;
-  int first = 0, count = size();
-  for (int bit = 1; bit < size(); bit <<= 1) {
-    count /= 2;
-    const int other = rank() & bit ? first : first + count;
-    if (rank() & bit) first += count;
-    const int64_t begin = begin_of(first), n = begin_of(first + count) - begin;
-    const int64_t n_out = begin_of(other + count) - begin_of(other);
-    theirs.resize(size_t(n));
-    exchange(rank() ^ bit, numbers + begin_of(other), size_t(n_out) * sizeof(T), theirs.data(),
-             size_t(n) * sizeof(T));
-    bytes_of_sums_ += n_out * int64_t(sizeof(T));
-    for (int64_t i = 0; i < n; ++i) numbers[begin + i] += theirs[size_t(i)];
-  }
+  sum_by_halves(rank(), size(), ends,
+                [&](int peer, int64_t out, int64_t n_out, int64_t begin, int64_t n) {
+                  theirs.resize(size_t(n));
+                  exchange(peer, numbers + out, size_t(n_out) * sizeof(T), theirs.data(),
+                           size_t(n) * sizeof(T));
+                  bytes_of_sums_ += n_out * int64_t(sizeof(T));
+                  for (int64_t i = 0; i < n; ++i) numbers[begin + i] += theirs[size_t(i)];
+                });
 }
 
 void ProcessGroup::share_pieces(void* bytes, const std::vector<int64_t>& ends) {
   char* const at = static_cast<char*>(bytes);
-  const auto begin_of = [&](int piece) { return piece == 0 ? 0 : ends[size_t(piece) - 1]; };
-  for (int bit = size() >> 1, count = 1; bit >= 1; bit >>= 1, count *= 2) {
-    const int mine = piece_of(rank()) / count * count, theirs = mine ^ count;
-    const int64_t n_out = begin_of(mine + count) - begin_of(mine);
-    exchange(rank() ^ bit, at + begin_of(mine), size_t(n_out), at + begin_of(theirs),
-             size_t(begin_of(theirs + count) - begin_of(theirs)));
-    bytes_of_sums_ += n_out;
-  }
+  share_by_halves(rank(), size(), ends,
+                  [&](int peer, int64_t out, int64_t n_out, int64_t begin, int64_t n) {
+                    exchange(peer, at + out, size_t(n_out), at + begin, size_t(n));
+                    bytes_of_sums_ += n_out;
+                  });
 }
 
-int ProcessGroup::piece_of(int rank) const {
-  int piece = 0;
-  for (int bit = 1; bit < size(); bit <<= 1) piece = 2 * piece + (rank & bit ? 1 : 0);
-  return piece;
-}
+int ProcessGroup::piece_of(int rank) const { return nn::piece_of(rank, size()); }
 
 template <class T>
 void ProcessGroup::sum(T* numbers, int64_t n) {
@@ -123,15 +114,10 @@ void ProcessGroup::barrier(bool patient) {
 
 bool started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
-int rank_of_mpirun() {
-  const char* const text = std::getenv("OMPI_COMM_WORLD_RANK");
-  return text ? std::atoi(text) : 0;
-}
-
-int size_of_mpirun() {
-  const char* const text = std::getenv("OMPI_COMM_WORLD_SIZE");
-  return text ? std::atoi(text) : 1;
-}
+int rank_of_mpirun() { return number_of("OMPI_COMM_WORLD_RANK", 0); }
+int local_rank_of_mpirun() { return number_of("OMPI_COMM_WORLD_LOCAL_RANK", 0); }
+int process_patience() { return std::max(1, number_of("STRETTO_PROCESS_TIMEOUT", 45)); }
+int size_of_mpirun() { return number_of("OMPI_COMM_WORLD_SIZE", 1); }
 
 ProcessGroup& process_group() {
   static const std::unique_ptr<ProcessGroup> group = [] {

@@ -84,6 +84,9 @@ ProcessGroup& process_group();
 /// Of this run, before the processes have met.
 bool started_by_mpirun();
 int rank_of_mpirun();
+int local_rank_of_mpirun();  // among those of this host
+/// Seconds that a process waits for another: STRETTO_PROCESS_TIMEOUT, or 45.
+int process_patience();
 int size_of_mpirun();  // 1 without it
 
 /// The share of a process in work that is done batch by batch: batch i is process i mod size's

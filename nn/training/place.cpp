@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "core/gpu_runtime.h"
 #include "nn/distributed/process_group.h"
 
 namespace stretto::nn {
@@ -28,6 +29,14 @@ void take_processes(const char* program, Processes processes) {
 
 }  // namespace
 
+Device take_device(const char* op, const std::string& text) {
+  Device device(text);
+  if (text == "cuda" && cuda::device_count() > 0)
+    device.index = local_rank_of_mpirun() % cuda::device_count();
+  check_device(op, device);
+  return device;
+}
+
 Place take_place(int& argc, char** argv, Processes processes) {
   take_processes(argv[0], processes);
   Place place;
@@ -44,8 +53,7 @@ Place take_place(int& argc, char** argv, Processes processes) {
       if (option == "--dtype") {
         place.dtype = dtype_named(value);
       } else {
-        place.device = Device(value);
-        check_device("--device", place.device);
+        place.device = take_device("--device", value);
       }
     }
   } catch (const Error& error) {

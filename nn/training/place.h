@@ -5,6 +5,8 @@
 //       model.to(place.device).to(place.dtype);
 #pragma once
 
+#include <string>
+
 #include "core/device.h"
 #include "core/dtype.h"
 
@@ -14,6 +16,10 @@ struct Place {
   Device device;
   DType dtype = f32;
 };
+
+/// The device that "cpu", "cuda" or "cuda:N" names, as `op`; "cuda" gives each of mpirun's
+/// processes on a host a GPU of its own, as far as they go. Throws Error where it cannot be used.
+Device take_device(const char* op, const std::string& text);
 
 /// How many of mpirun's processes a program can be. Of `several` the first alone has a standard
 /// output, and each ends by process_group().finish().

@@ -57,7 +57,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t e, unsigned) {
   return result(lost());
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void* data) {
-  return result(submit(s, "a function of the host", [=] { f(data); }));
+  return result(submit(s, "a function of the host", [=] {
+    open_all_pinned();
+    f(data);
+    close_all_pinned();
+  }));
 }
 
 // ---- events

@@ -45,6 +45,11 @@ foreach(name cublas cublasLt)
   add_dependencies(stretto_tests machine_${name})
 endforeach()
 
+# NCCL for processes of one host, which goes by that runtime, or by a GPU's.
+stretto_stand_in(nccl 2 ${PROJECT_SOURCE_DIR}/tests/nccl/nccl.cpp)
+target_link_libraries(machine_nccl PRIVATE machine_cudart rt)
+add_dependencies(stretto_tests machine_nccl)
+
 # The CUDA tests of the normal binary, and the op table's, in three orders of warps and blocks.
 file(GLOB machine_tests RELATIVE ${machine}/.. CONFIGURE_DEPENDS ${machine}/../*_test.cpp)
 list(REMOVE_ITEM machine_tests budgets_test.cpp)
@@ -94,7 +99,7 @@ set(machine_programs cuda_machine_models cuda_machine_conformance_f64 cuda_machi
 if(STRETTO_EXAMPLES)
   add_test(NAME cuda_machine_melody COMMAND melody --device cuda)
   add_test(NAME cuda_machine_programs
-    COMMAND stretto_tests "programs train on a GPU as on the CPU,programs' steps on a GPU*")
+    COMMAND stretto_tests "programs train on a GPU as on the CPU,programs' steps on a GPU*,several GPUs*")
   list(APPEND machine_programs cuda_machine_melody cuda_machine_programs)
 endif()
 set_tests_properties(${machine_programs} PROPERTIES LABELS "cuda;machine" TIMEOUT 900

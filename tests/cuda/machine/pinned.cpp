@@ -102,6 +102,14 @@ void hold_pinned(const void* p, u64 bytes, bool writes) {
   ++pending_count;
   protect(u64(p), bytes, writes ? PROT_NONE : PROT_READ);
 }
+void open_all_pinned() {
+  for (int i = 0; i < pending_count; ++i)
+    protect(pending[i].at, pending[i].bytes, PROT_READ | PROT_WRITE);
+}
+void close_all_pinned() {
+  for (int i = 0; i < pending_count; ++i)
+    protect(pending[i].at, pending[i].bytes, pending[i].writes ? PROT_NONE : PROT_READ);
+}
 void open_pinned(const void* p, u64 bytes) { protect(u64(p), bytes, PROT_READ | PROT_WRITE); }
 void release_pinned(const void* p, u64 bytes) {
   for (int i = 0; i < pending_count; ++i)
@@ -111,8 +119,7 @@ void release_pinned(const void* p, u64 bytes) {
       break;
     }
   protect(u64(p), std::max<u64>(bytes, 1), PROT_READ | PROT_WRITE);
-  for (int i = 0; i < pending_count; ++i)  // others on the same pages
-    protect(pending[i].at, pending[i].bytes, pending[i].writes ? PROT_NONE : PROT_READ);
+  close_all_pinned();  // others on the same pages
 }
 
 }  // namespace machine

@@ -73,6 +73,8 @@ bool free_pinned(void*);
 bool is_pinned(const void*, u64 bytes);
 void hold_pinned(const void*, u64 bytes, bool writes);
 void open_pinned(const void*, u64 bytes);  // for the copy itself
+void open_all_pinned();                    // for a function of the host, which has its place
+void close_all_pinned();                   // in a stream as copies have
 void release_pinned(const void*, u64 bytes);
 
 }  // namespace machine

@@ -1,0 +1,29 @@
+// Of NCCL 2 the types and functions that are used, as nccl.h has them (tests/nccl compares).
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+namespace stretto::cuda::nccl {
+
+using Comm = struct ncclComm*;
+struct UniqueId {
+  char internal[128];
+};
+constexpr int success = 0, in_progress = 7;
+constexpr int int8 = 0;  // ncclDataType_t
+
+using GetVersion = int (*)(int*);
+using GetUniqueId = int (*)(UniqueId*);
+using CommInitRank = int (*)(Comm*, int size, UniqueId, int rank);
+using CommAbort = int (*)(Comm);
+using CommGetAsyncError = int (*)(Comm, int*);
+using GetErrorString = const char* (*)(int);
+using GetLastError = const char* (*)(Comm);
+using Send = int (*)(const void*, size_t, int type, int peer, Comm, cudaStream_t);
+using Recv = int (*)(void*, size_t, int type, int peer, Comm, cudaStream_t);
+using GroupStart = int (*)();
+using GroupEnd = int (*)();
+
+}  // namespace stretto::cuda::nccl

@@ -1,0 +1,71 @@
+// Programs on the GPUs of several processes, whose gradients go by NCCL: here by tests/nccl, on
+// tests/cuda/machine, of which each process has one.
+#include <fstream>
+#include <iterator>
+
+#include "tests/cuda/kernel_counts.h"
+#include "tests/examples/training/mpirun.h"
+#include "tests/support/catch.h"
+#include "tests/support/gpu.h"
+
+using namespace stretto;
+using namespace stretto::examples::testing;
+using namespace stretto::testing;
+using std::string, std::vector;
+
+namespace {
+
+const string through_host = "gradients go through the host";
+
+vector<string> command(int processes, const string& out, const vector<string>& more = {}) {
+  vector<string> all{"-n", std::to_string(processes), find_program("train_lm")};
+  all.insert(all.end(),
+             {"--device",   "cuda", "--layers", "1", "--d-model",        "32", "--heads",  "2",
+              "--d-hidden", "64",   "--batch",  "8", "--length",         "32", "--memory", "32",
+              "--dropout",  "0.1",  "--steps",  "4", "--evaluate-every", "4",  "--out",    out});
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+string bytes_of(const string& folder) {
+  std::ifstream file(folder + "/checkpoint.safetensors", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("several GPUs: the same checkpoint by NCCL and through the host", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("NCCL wants a GPU for each process; tests/nccl does not");
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const TempDir dir;
+  int runs = 0;
+  const auto checkpoint = [&](int n, const vector<string>& settings, bool by_nccl,
+                              const vector<string>& more = {}) {
+    const string out = dir.file(std::to_string(runs++));
+    const Ended ended = run(env, mpirun(settings, command(n, out, more)));
+    INFO(n << " processes: " << ended.err);
+    REQUIRE(ended.status == 0);
+    CHECK((ended.err.find(through_host) == string::npos) == by_nccl);
+    return bytes_of(out);
+  };
+  const string one = checkpoint(1, {}, true);
+  REQUIRE(one.size() > 1000);
+  CHECK(checkpoint(4, {"MACHINE_STREAMS=lazy"}, true, {"--shard-optimizer"}) == one);
+  CHECK(checkpoint(2, {"STRETTO_NCCL=/nowhere/libnccl.so"}, false) == one);
+  CHECK(checkpoint(2, {"NCCL_STAND_IN_FAILS=init:1"}, false) == one);
+}
+
+TEST_CASE("several GPUs: what NCCL complains of is one line", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("NCCL wants a GPU for each process; tests/nccl does not");
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const TempDir dir;
+  const Ended ended =
+      run(env, mpirun({"NCCL_STAND_IN_FAILS=send:1"}, command(2, dir.file("failed"))));
+  INFO(ended.err);
+  CHECK(ended.status != 0);
+  const string line = "[NCCL] ncclSend: unhandled system error; the stand-in was told to fail";
+  CHECK(ended.err.find(line) != string::npos);
+  CHECK(ended.err.find(line) == ended.err.rfind(line));
+}

@@ -1,0 +1,268 @@
+// A stand-in for NCCL: of its interface what cuda/nccl.cu uses, over shared memory of one host. Its
+// messages are copies and functions of the host on the stream that they are given, so that it runs
+// on tests/cuda/machine, and with a CUDA runtime. It finds what NCCL would hang on or not tell:
+// sizes that differ, and two processes of one rank.
+//
+// NCCL_STAND_IN_FAILS=init:1 or send:0: that call of that rank fails.
+#include <cuda_runtime_api.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <new>
+#include <string>
+#include <vector>
+
+namespace {
+
+enum Result {
+  success = 0,
+  unhandled_cuda = 1,
+  system_error = 2,
+  invalid_argument = 4,
+  invalid_usage = 5,
+  remote_error = 6
+};
+constexpr int most_ranks = 8;
+constexpr size_t room = size_t(64) << 10;
+
+/// What one process has for another: a piece of a message, until it is taken.
+struct Mailbox {
+  std::atomic<int> full;
+  size_t bytes, total;  // of the piece; of the message
+  char data[room];
+};
+struct Segment {
+  std::atomic<int> claimed[most_ranks], came, left, broken;
+  Mailbox boxes[most_ranks][most_ranks];  // from, to
+};
+
+thread_local std::string last;
+Result tell(Result result, const std::string& text) {
+  last = text;
+  return result;
+}
+
+struct Message {
+  bool sends;
+  int peer;
+  char* device;
+  size_t bytes, done;
+  char* pinned;
+};
+
+}  // namespace
+
+struct ncclComm {
+  Segment* segment;
+  std::string name;
+  int rank, size;
+  std::atomic<int> state{success};
+  std::string why;
+  std::vector<Message> group;
+  cudaStream_t stream = nullptr;
+  struct Batch {
+    ncclComm* comm;
+    std::vector<Message> messages;
+  };
+  std::deque<Batch> batches;  // which functions on the stream point to
+
+  bool fails(const char* call) const {
+    const char* const text = std::getenv("NCCL_STAND_IN_FAILS");
+    return text && text == std::string(call) + ":" + std::to_string(rank);
+  }
+  void lose(const std::string& text) {
+    why = text;
+    state = remote_error;
+    segment->broken = 1;
+  }
+  /// Moves a piece, if there is one to move and a place for it.
+  void move(Message& m) {
+    Mailbox& box = m.sends ? segment->boxes[rank][m.peer] : segment->boxes[m.peer][rank];
+    if (box.full.load(std::memory_order_acquire) == int(m.sends)) return;
+    if (m.sends) {
+      box.total = m.bytes;
+      box.bytes = std::min(room, m.bytes - m.done);
+      std::memcpy(box.data, m.pinned + m.done, box.bytes);
+    } else if (box.total != m.bytes) {
+      return lose("rank " + std::to_string(m.peer) + " sends " + std::to_string(box.total) +
+                  " bytes to rank " + std::to_string(rank) + ", which expects " +
+                  std::to_string(m.bytes));
+    } else {
+      std::memcpy(m.pinned + m.done, box.data, box.bytes);
+    }
+    m.done += box.bytes;
+    box.full.store(m.sends ? 1 : 0, std::memory_order_release);
+  }
+  void run(std::vector<Message>& messages) {
+    bool open = true;
+    while (open && state == success && !segment->broken) {
+      open = false;
+      for (Message& m : messages) {
+        if (m.done < m.bytes) move(m);
+        open = open || m.done < m.bytes;
+      }
+      if (open) ::sched_yield();
+    }
+    if (open && state == success) lose("another rank has failed");
+  }
+};
+
+namespace {
+
+void exchange(void* data) {
+  auto* const batch = static_cast<ncclComm::Batch*>(data);
+  batch->comm->run(batch->messages);
+}
+
+Result queue(ncclComm* comm) {
+  comm->batches.push_back({comm, std::move(comm->group)});
+  comm->group.clear();
+  ncclComm::Batch& batch = comm->batches.back();
+  bool good = true;
+  for (Message& m : batch.messages) {
+    good = good && cudaMallocHost(reinterpret_cast<void**>(&m.pinned), m.bytes) == cudaSuccess;
+    if (good && m.sends)
+      good = cudaMemcpyAsync(m.pinned, m.device, m.bytes, cudaMemcpyDeviceToHost, comm->stream) ==
+             cudaSuccess;
+  }
+  good = good && cudaLaunchHostFunc(comm->stream, exchange, &batch) == cudaSuccess;
+  for (const Message& m : batch.messages)
+    if (good && !m.sends)
+      good = cudaMemcpyAsync(m.device, m.pinned, m.bytes, cudaMemcpyHostToDevice, comm->stream) ==
+             cudaSuccess;
+  return good ? success : tell(unhandled_cuda, "a copy to or from the host");
+}
+
+int depth = 0;
+std::vector<ncclComm*> open_groups;
+
+int add(ncclComm* comm, Message m, cudaStream_t stream, const char* call) {
+  if (m.peer < 0 || m.peer >= comm->size || m.peer == comm->rank)
+    return tell(invalid_argument, "rank " + std::to_string(m.peer) + " of " +
+                                      std::to_string(comm->size) + " is no peer");
+  if (comm->fails(call)) return tell(system_error, "the stand-in was told to fail");
+  comm->stream = stream;
+  comm->group.push_back(m);
+  if (depth == 0) return queue(comm);
+  if (open_groups.empty() || open_groups.back() != comm) open_groups.push_back(comm);
+  return success;
+}
+
+}  // namespace
+
+extern "C" {
+
+struct ncclUniqueId {
+  char internal[128];
+};
+
+int ncclGetVersion(int* version) {
+  *version = 22800;
+  return success;
+}
+
+int ncclGetUniqueId(ncclUniqueId* id) {
+  std::memset(id, 0, sizeof *id);
+  static int count = 0;
+  std::snprintf(id->internal, sizeof id->internal, "/stretto-nccl-%d-%d", int(::getpid()), count++);
+  const int file = ::shm_open(id->internal, O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (file < 0 || ::ftruncate(file, sizeof(Segment)) != 0)
+    return tell(system_error, "no shared memory");
+  ::close(file);  // zeros: nobody has come
+  return success;
+}
+
+int ncclCommInitRank(ncclComm** made, int size, ncclUniqueId id, int rank) {
+  if (size < 1 || size > most_ranks || rank < 0 || rank >= size)
+    return tell(invalid_argument, "rank " + std::to_string(rank) + " of " + std::to_string(size));
+  const int file = ::shm_open(id.internal, O_RDWR, 0600);
+  void* const at =
+      file < 0 ? MAP_FAILED
+               : ::mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (file >= 0) ::close(file);
+  if (at == MAP_FAILED) return tell(system_error, "no such id");
+  auto* const segment = static_cast<Segment*>(at);
+  auto comm = new ncclComm;
+  comm->segment = segment, comm->name = id.internal, comm->rank = rank, comm->size = size;
+  const bool twice = segment->claimed[rank].exchange(1) != 0, fails = comm->fails("init");
+  if (twice || fails) segment->broken = 1;
+  ++segment->came;
+  const auto begin = std::chrono::steady_clock::now();
+  while (segment->came < size && !segment->broken &&
+         std::chrono::steady_clock::now() - begin < std::chrono::seconds(30))
+    ::usleep(100);
+  const bool complete = segment->came >= size && !segment->broken;
+  if (!complete || rank == 0) ::shm_unlink(id.internal);
+  if (!complete) {
+    delete comm;
+    ::munmap(at, sizeof(Segment));
+    if (twice) return tell(invalid_usage, "two processes are rank " + std::to_string(rank));
+    return fails ? tell(system_error, "the stand-in was told to fail")
+                 : tell(remote_error, "not all ranks came");
+  }
+  *made = comm;
+  return success;
+}
+
+int ncclCommAbort(ncclComm* comm) {
+  comm->state = remote_error;  // what waits on the stream goes no further
+  cudaStreamSynchronize(comm->stream);
+  for (const auto& batch : comm->batches)
+    for (const Message& m : batch.messages) cudaFreeHost(m.pinned);
+  ::munmap(comm->segment, sizeof(Segment));
+  delete comm;
+  return success;
+}
+
+int ncclCommGetAsyncError(ncclComm* comm, int* state) {
+  *state = comm->state;
+  if (*state != success) last = comm->why;
+  return success;
+}
+const char* ncclGetErrorString(int result) {
+  switch (result) {
+    case success:
+      return "no error";
+    case unhandled_cuda:
+      return "unhandled cuda error";
+    case system_error:
+      return "unhandled system error";
+    case invalid_argument:
+      return "invalid argument";
+    case invalid_usage:
+      return "invalid usage";
+    default:
+      return "remote process exited or there was a network error";
+  }
+}
+const char* ncclGetLastError(ncclComm*) { return last.c_str(); }
+
+int ncclSend(const void* from, size_t n, int, int peer, ncclComm* comm, cudaStream_t stream) {
+  char* const device = const_cast<char*>(static_cast<const char*>(from));
+  return add(comm, {true, peer, device, n, 0, nullptr}, stream, "send");
+}
+int ncclRecv(void* to, size_t n, int, int peer, ncclComm* comm, cudaStream_t stream) {
+  return add(comm, {false, peer, static_cast<char*>(to), n, 0, nullptr}, stream, "recv");
+}
+int ncclGroupStart() {
+  ++depth;
+  return success;
+}
+int ncclGroupEnd() {
+  if (--depth > 0) return success;
+  int result = success;
+  for (ncclComm* comm : open_groups)
+    if (const int one = queue(comm); one != success) result = one;
+  open_groups.clear();
+  return result;
+}
+
+}  // extern "C"
