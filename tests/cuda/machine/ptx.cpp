@@ -398,7 +398,7 @@ Type Statement::type(int from_last) const {
   return {};
 }
 
-Module::Module(std::string text) : text_(without_comments(text)) {
+Module::Module(const std::string& text) : text_(without_comments(text)) {
   const std::string_view all = text_;
   size_t from = 0;
   for (size_t i = 0; i < all.size(); ++i) {

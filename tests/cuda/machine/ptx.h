@@ -91,7 +91,7 @@ struct Function {
 
 class Module {
  public:
-  explicit Module(std::string text);
+  explicit Module(const std::string& text);
   /// Parsed at the first call; throws Unknown when there is none of that name.
   const Function& function(const std::string& name);
   const std::vector<Variable>& variables() const { return variables_; }

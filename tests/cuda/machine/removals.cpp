@@ -42,7 +42,7 @@ struct Site {
 };
 struct Key {
   std::string kernel, where, op;
-  auto operator<=>(const Key&) const = default;
+  auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 struct Place {
   int pc;
