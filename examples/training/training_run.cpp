@@ -25,8 +25,8 @@
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "nn/distributed/process_group.h"
-#include "nn/training/place.h"
 #include "nn/files/digest.h"
+#include "nn/training/place.h"
 
 namespace stretto::examples {
 namespace {

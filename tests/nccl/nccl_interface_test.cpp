@@ -1,8 +1,8 @@
 // What cuda/nccl_interface.h says of NCCL, against nccl.h where it is.
 #if __has_include("cuda_runtime_api.h") && __has_include("nccl.h")
-#include <nccl.h>
-
 #include "cuda/nccl_interface.h"
+
+#include <nccl.h>
 #define STRETTO_HAS_NCCL_H
 #endif
 
