@@ -135,6 +135,7 @@ function chart(spec) {
     say(index);
   }
   function leave() {
+    if (!svg) return;  // not drawn yet: the pointer can be there before
     at = -1;
     readout.hidden = true;
     svg.querySelector('.pointer').replaceChildren();

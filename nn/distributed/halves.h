@@ -1,6 +1,7 @@
 // A sum over processes by halves: who sends what to whom.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -15,7 +16,7 @@ inline int piece_of(int rank, int size) {
 
 /// Where a piece begins of those that end at `ends`.
 inline int64_t begin_of(const std::vector<int64_t>& ends, int piece) {
-  return piece == 0 ? 0 : ends[size_t(piece) - 1];
+  return piece == 0 ? 0 : ends[std::size_t(piece) - 1];
 }
 
 /// Half of the pieces is exchanged with the neighbour, then a quarter with the pair beside, and so
