@@ -1,6 +1,8 @@
 // Our programs as processes of mpirun.
 #pragma once
 
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,32 @@ inline std::vector<std::string> mpirun(const std::vector<std::string>& settings,
   all.insert(all.end(), {"mpirun", "--oversubscribe"});
   all.insert(all.end(), command.begin(), command.end());
   return all;
+}
+
+/// A program and what it is given beside what all cases of a test are given.
+struct Case {
+  const char* program;
+  std::vector<std::string> settings;
+};
+
+/// Signals the process of mpirun's whose number this is, of those whose command has `part`: 0, 1, …
+inline void signal_process(const Program& mpirun, const std::string& signal,
+                           const std::string& part, int number) {
+  run("/bin/sh",
+      {"-c", "kill -" + signal + " $(pgrep -f '" + part + "' -P " + std::to_string(mpirun.pid()) +
+                 " | sed -n " + std::to_string(number + 1) + "p)"});
+}
+
+/// The checkpoint in a folder; empty where there is none.
+inline std::string checkpoint_bytes(const std::string& folder) {
+  std::ifstream file(folder + "/checkpoint.safetensors", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline int64_t lines_with(const std::string& text, const std::string& part) {
+  int64_t n = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+  return n;
 }
 
 inline bool has_mpirun() { return run(env, {"mpirun", "--version"}).status == 0; }

@@ -1,8 +1,5 @@
 // Programs on the GPUs of several processes, whose gradients go by NCCL: here by tests/nccl, on
 // tests/cuda/machine, of which each process has one.
-#include <fstream>
-#include <iterator>
-
 #include "tests/cuda/kernel_counts.h"
 #include "tests/examples/training/mpirun.h"
 #include "tests/support/catch.h"
@@ -17,19 +14,15 @@ namespace {
 
 const string through_host = "gradients go through the host";
 
-vector<string> command(int processes, const string& out, const vector<string>& more = {}) {
+vector<string> command(int processes, const string& out, const vector<string>& more = {},
+                       const char* steps = "4") {
   vector<string> all{"-n", std::to_string(processes), find_program("train_lm")};
   all.insert(all.end(),
-             {"--device",   "cuda", "--layers", "1", "--d-model",        "32", "--heads",  "2",
-              "--d-hidden", "64",   "--batch",  "8", "--length",         "32", "--memory", "32",
-              "--dropout",  "0.1",  "--steps",  "4", "--evaluate-every", "4",  "--out",    out});
+             {"--device",   "cuda", "--layers", "1",   "--d-model",        "32", "--heads",  "2",
+              "--d-hidden", "64",   "--batch",  "8",   "--length",         "32", "--memory", "32",
+              "--dropout",  "0.1",  "--steps",  steps, "--evaluate-every", "4",  "--out",    out});
   all.insert(all.end(), more.begin(), more.end());
   return all;
-}
-
-string bytes_of(const string& folder) {
-  std::ifstream file(folder + "/checkpoint.safetensors", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace
@@ -47,7 +40,7 @@ TEST_CASE("several GPUs: the same checkpoint by NCCL and through the host", "[cu
     INFO(n << " processes: " << ended.err);
     REQUIRE(ended.status == 0);
     CHECK((ended.err.find(through_host) == string::npos) == by_nccl);
-    return bytes_of(out);
+    return checkpoint_bytes(out);
   };
   const string one = checkpoint(1, {}, true);
   REQUIRE(one.size() > 1000);
@@ -68,4 +61,20 @@ TEST_CASE("several GPUs: what NCCL complains of is one line", "[cuda]") {
   const string line = "[NCCL] ncclSend: unhandled system error; the stand-in was told to fail";
   CHECK(ended.err.find(line) != string::npos);
   CHECK(ended.err.find(line) == ended.err.rfind(line));
+}
+
+TEST_CASE("several GPUs: a process that hangs ends the run", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("NCCL wants a GPU for each process; tests/nccl does not");
+  if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
+  const TempDir dir;
+  const string out = dir.file("hangs");
+  Program program(env, mpirun({"STRETTO_PROCESS_TIMEOUT=3", "MACHINE_STREAMS=lazy"},
+                              command(2, out, {}, "100000")));
+  REQUIRE(program.wait_for("step"));
+  signal_process(program, "STOP", "train_lm.*" + out, 1);
+  const Ended ended = program.wait();
+  INFO(ended.err);
+  CHECK(ended.status != 0);
+  CHECK(lines_with(ended.err, "has not answered") == 1);
 }

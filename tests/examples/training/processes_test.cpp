@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <thread>
 
 #include "tests/examples/training/mpirun.h"
@@ -16,11 +15,6 @@ using namespace stretto::examples::testing;
 using std::string, std::vector;
 
 namespace {
-
-struct Case {
-  const char* program;
-  vector<string> settings;
-};
 
 const vector<string> tiny{"--layers",   "1",  "--d-model", "32", "--heads",          "2",
                           "--d-hidden", "64", "--batch",   "8",  "--evaluate-every", "5"};
@@ -48,11 +42,6 @@ vector<string> arguments(const Case& c, int processes, const string& out, int st
   return all;
 }
 
-string bytes_of(const string& folder) {
-  std::ifstream file(folder + "/checkpoint.safetensors", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // As they stand in metrics.csv, a line for each evaluation.
 string validation_losses(const string& folder) {
   std::ifstream file(folder + "/metrics.csv");
@@ -63,12 +52,6 @@ string validation_losses(const string& folder) {
     losses += line.substr(at, line.find(',', at) - at) + "\n";
   }
   return losses;
-}
-
-int64_t lines_with(const string& text, const string& part) {
-  int64_t n = 0;
-  for (size_t at = text.find(part); at != string::npos; at = text.find(part, at + 1)) ++n;
-  return n;
 }
 
 }  // namespace
@@ -87,7 +70,7 @@ TEST_CASE("1, 2 and 4 processes make the same checkpoint", "[processes]") {
       if (n == 1) losses = validation_losses(out);
       CHECK(lines_with(losses, "\n") == 2);
       CHECK(validation_losses(out) == losses);
-      return bytes_of(out);
+      return checkpoint_bytes(out);
     };
     const string one = checkpoint(1, {});
     INFO(c.program);
@@ -108,7 +91,7 @@ TEST_CASE("A run of parts needs no mpirun", "[processes]") {
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const string out = dir.file("two");
   REQUIRE(run(env, mpirun({}, arguments(c, 2, out, 6))).status == 0);
-  CHECK(bytes_of(out) == bytes_of(dir.file("alone")));
+  CHECK(checkpoint_bytes(out) == checkpoint_bytes(dir.file("alone")));
 }
 
 TEST_CASE("A process that is killed ends the run, which goes on with another number",
@@ -131,16 +114,14 @@ TEST_CASE("A process that is killed ends the run, which goes on with another num
       REQUIRE(program.wait_for("step"));
       std::this_thread::sleep_for(std::chrono::milliseconds(turn * 397 % 900));
       // Of the four, one by its number.
-      run("/bin/sh", {"-c", "kill -KILL $(pgrep -f 'train_lm.*" + cut + "' -P " +
-                                std::to_string(program.pid()) + " | sed -n " +
-                                std::to_string(turn * 3 % 4 + 1) + "p)"});
+      signal_process(program, "KILL", "train_lm.*" + cut, turn * 3 % 4);
       const Ended ended = program.wait();
       INFO(ended.err);
       if (ended.status != 0) CHECK(ended.err.find("Killed") != string::npos);
       killed += ended.status != 0;
     }
     vector<string> more{"--save-every", "20"};
-    if (!bytes_of(cut).empty()) {
+    if (!checkpoint_bytes(cut).empty()) {
       more.insert(more.end(), {"--resume", cut + "/checkpoint.safetensors"});
     } else {
       more.emplace_back("--overwrite");
@@ -148,7 +129,7 @@ TEST_CASE("A process that is killed ends the run, which goes on with another num
     const Ended again = run(env, mpirun({}, arguments(c, turn % 2 == 1 ? 1 : 2, cut, steps, more)));
     INFO(again.err);
     REQUIRE(again.status == 0);
-    CHECK(bytes_of(cut) == bytes_of(whole));
+    CHECK(checkpoint_bytes(cut) == checkpoint_bytes(whole));
   }
   CHECK(killed > 0);
   if (kills) std::cout << killed << " of " << turns << " runs were killed before their end\n";
@@ -196,8 +177,7 @@ TEST_CASE("A process that hangs ends the run", "[processes]") {
   const string out = dir.file("out");
   Program program(env, mpirun({"STRETTO_PROCESS_TIMEOUT=3"}, arguments(c, 2, out, 5'000'000)));
   REQUIRE(program.wait_for("step"));
-  run("/bin/sh", {"-c", "kill -STOP $(pgrep -f 'train_lm.*" + out + "' -P " +
-                            std::to_string(program.pid()) + " | sed -n 2p)"});
+  signal_process(program, "STOP", "train_lm.*" + out, 1);
   const Ended ended = program.wait();
   INFO(ended.err);
   CHECK(ended.status != 0);

@@ -12,11 +12,6 @@ using std::string, std::vector;
 
 namespace {
 
-struct Case {
-  const char* program;
-  vector<string> settings;
-};
-
 const vector<string> tiny{"--layers",         "2",   "--d-model", "32", "--heads", "2",
                           "--d-hidden",       "64",  "--batch",   "2",  "--parts", "2",
                           "--length",         "256", "--dropout", "0",  "--steps", "6",
