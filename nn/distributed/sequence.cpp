@@ -1,6 +1,7 @@
 #include "nn/distributed/sequence.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "autograd/tape.h"
 #include "core/error.h"
@@ -136,6 +137,89 @@ Tensors gradients_of_all_blocks(Tensors x, const AttentionOptions& o, const Atte
   return all;
 }
 
+// What goes along a chain of processes, each giving to one neighbour and taking from the other:
+// those of odd rank take first, so that nobody waits for more than a neighbour.
+template <class Give, class Take>
+void along_chain(const ProcessGroup& group, Give give, Take take) {
+  const bool odd = group.rank() % 2 != 0;
+  if (odd) take();
+  give();
+  if (!odd) take();
+}
+
+// How the last n positions before a piece of m get to it: whole pieces in turns 1, 2, …, each the
+// one that the neighbour has got in the turn before, and of the last turn's no more than needed.
+struct EarlierRows {
+  int64_t m, n;
+  ProcessGroup& group;
+
+  int turns() const {
+    return n == 0 ? 0 : int(std::min<int64_t>((n + m - 1) / m, group.size() - 1));
+  }
+  /// The first of the rows that a turn brings, of a piece.
+  int64_t begin(int turn) const { return std::max<int64_t>(0, m * turn - n); }
+  bool takes(int turn) const { return group.rank() >= turn; }
+  bool gives(int turn) const { return group.rank() >= turn - 1 && group.rank() + 1 < group.size(); }
+};
+
+// x [B, G, M, D] after those rows: as many as there are.
+Tensor with_earlier_rows(const Tensor& x, const EarlierRows& all) {
+  const NoGrad guard;
+  Tensors pieces{x.detach()};
+  for (int turn = 1; turn <= all.turns(); ++turn) {
+    const Tensor newest = pieces.back();
+    const auto rows = [&](const Tensor& piece) { return piece.slice(2, all.begin(turn), all.m); };
+    along_chain(
+        all.group,
+        [&] {
+          if (all.gives(turn)) send(rows(newest), all.group.rank() + 1, all.group);
+        },
+        [&] {
+          if (all.takes(turn)) pieces.push_back(receive(rows(x), all.group.rank() - 1, all.group));
+        });
+  }
+  std::reverse(pieces.begin(), pieces.end());
+  return cat(pieces, 2);
+}
+
+// The way back: a piece's gradient goes to whom it came from, and is added there.
+Tensor earlier_rows_gradient(const Tensor& g, const EarlierRows& all) {
+  const NoGrad guard;
+  int64_t end = g.size(2);
+  Tensors pieces;
+  for (int turn = 0; turn <= all.turns() && all.takes(turn); ++turn) {
+    const int64_t begin = end - (turn == 0 ? all.m : all.m - all.begin(turn));
+    pieces.push_back(g.slice(2, begin, end).clone());
+    end = begin;
+  }
+  for (int turn = all.turns(); turn >= 1; --turn)
+    along_chain(
+        all.group,
+        [&] {
+          if (all.takes(turn)) send(pieces[size_t(turn)], all.group.rank() - 1, all.group);
+        },
+        [&] {
+          if (!all.gives(turn)) return;
+          const Tensor& piece = pieces[size_t(turn) - 1];
+          const Tensor rows = piece.slice(2, all.begin(turn), all.m);
+          rows.copy_(rows + receive(rows, all.group.rank() + 1, all.group));
+        });
+  return pieces[0];
+}
+
+// With a window or blocks: how many keys before a process's m positions these see, the most of all
+// processes and this one's. They begin where a block does.
+std::pair<int64_t, int64_t> earlier_keys(int64_t m, const AttentionMask& mask,
+                                         const ProcessGroup& group) {
+  const auto of = [&](int rank) {
+    const int64_t first = rank * m;
+    return std::min(first, mask.block > 0 ? first % mask.block + mask.block : mask.window - 1);
+  };
+  int64_t most = 0;
+  for (int rank = 0; rank < group.size(); ++rank) most = std::max(most, of(rank));
+  return {most, of(group.rank())};
+}
+
 }  // namespace
 
 Tensor sum_of_earlier(const Tensor& x, ProcessGroup& group) {
@@ -146,6 +230,18 @@ Tensor sum_of_earlier(const Tensor& x, ProcessGroup& group) {
                   check_once("sum_of_earlier");
                   return Tensors{sum_of_others(b.grad().contiguous(), true, group)};
                 });
+}
+
+Tensor after_earlier_rows(const Tensor& x, int64_t n, ProcessGroup& group) {
+  constexpr const char* op = "after_earlier_rows";
+  check(x.dim() == 4 && x.device().is_cpu() && (x.dtype() == f32 || x.dtype() == f64), op, "got ",
+        x, "; accepted: [B, G, M, D] in f32 and f64 on the CPU");
+  check(n >= 0, op, n, " rows");
+  const EarlierRows all{x.size(2), x.size(2) > 0 ? n : 0, group};
+  return record(op, {x}, with_earlier_rows(x, all), [all](Backward& b) {
+    check_once("after_earlier_rows");
+    return Tensors{earlier_rows_gradient(b.grad(), all)};
+  });
 }
 
 Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -174,12 +270,20 @@ Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor&
 Tensor attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions o,
                           ProcessGroup& group) {
   constexpr const char* op = "attention_of_whole";
-  check(o.mask.causal && o.mask.window == 0 && o.mask.block == 0 && !o.mask.key_padding.defined(),
-        op, "a sequence over processes is causal, without window, blocks or key_padding");
+  check(o.mask.is_causal() && !o.mask.key_padding.defined(), op,
+        "a sequence over processes is causal, without key_padding");
   check(!o.bias.defined() && o.dropout == 0, op,
         "a sequence over processes has no dense bias and no dropout of the weights");
   check(q.size(2) == k.size(2), op, "q ", q, " and k ", k,
         "; a process has as many queries as keys");
+  if (o.mask.window > 0 || o.mask.block > 0) {
+    const auto [most, mine] = earlier_keys(q.size(2), o.mask, group);
+    const auto rows = [&, most = most, mine = mine](const Tensor& x) {
+      const Tensor all = after_earlier_rows(x, most, group);
+      return all.slice(2, all.size(2) - mine - x.size(2), all.size(2));
+    };
+    return attention(q, rows(k), rows(v), o);
+  }
   const int64_t past = q.size(2) * group.size() - 1;
   for (const RelativeTable* t : {&o.keys, &o.values, &o.lag_bias})
     check(!t->defined() || t->beyond != Beyond::error || t->zero_row >= past, op,

@@ -17,6 +17,11 @@ namespace stretto::nn {
 /// dtype on all, f32 or f64, on the CPU. Its gradient is the sum over all processes after.
 Tensor sum_of_earlier(const Tensor& x, ProcessGroup& group = process_group());
 
+/// The last n positions before this process's, as far as there are, and then its own: x [B, G, M,
+/// D] → [B, G, min(n, r M) + M, D] on process r; f32 or f64, on the CPU. Its gradient goes back to
+/// whose rows they are.
+Tensor after_earlier_rows(const Tensor& x, int64_t n, ProcessGroup& group = process_group());
+
 /// linear_attention (ops/attention/linear_attention.h) of the whole sequence, of which q [B, H, M,
 /// F], k [B, G, M, F] and v [B, G, M, Dv] are this process's positions → [B, H, M, Dv]. Needs
 /// mask.causal. What is sent is Σ_j k_j [v_j, 1]ᵀ [B, G, F, Dv + 1], whatever the length; memory is
@@ -27,12 +32,14 @@ Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor&
 
 /// attention (ops/attention/attention.h) of the whole sequence, of which q [B, H, M, D], k [B, G,
 /// M, D], v [B, G, M, Dv] and the position query are this process's positions → [B, H, M, Dv]. f32
-/// and f64 on the CPU, causal, with tables over relative positions; windows, blocks, padding, dense
-/// biases and dropout of the weights are refused.
+/// and f64 on the CPU, causal, with tables over relative positions; padding, dense biases and
+/// dropout of the weights are refused.
 ///
-/// Keys and values go from each process to all after it, one process's at a time, and again for
-/// the gradient, which comes back the same way; an earlier process's keys are met with the tables
-/// moved by its distance. Memory is O(M (D + Dv)) beside the tables.
+/// With a window or blocks a process is sent the keys and values that its own positions see and no
+/// others, of so many processes before as they lie on; memory is O((M + window) (D + Dv)). Without,
+/// keys and values go from each process to all after it, one process's at a time, and again for the
+/// gradient, which comes back the same way; an earlier process's keys are met with the tables moved
+/// by its distance. Memory is O(M (D + Dv)) beside the tables.
 Tensor attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v,
                           AttentionOptions options, ProcessGroup& group = process_group());
 

@@ -53,6 +53,7 @@ TEST_CASE("Processes that share sequences learn as one does, in less memory", "[
   if (!has_mpirun()) STRETTO_SKIP(no_mpirun);
   const vector<Case> cases{
       {"train_music", with(music, {"--attention", "softmax", "--position", "music"})},
+      {"train_music", with(music, {"--attention", "softmax", "--position", "music-local"})},
       {"train_music", with(music, {"--attention", "performer", "--position", "sine"})},
       {"train_lm", {"--position", "xl", "--memory", "0"}}};
   for (const Case& c : cases) {
@@ -105,6 +106,6 @@ TEST_CASE("What --sequence-parallel does not take is one clear line", "[processe
   told(c, 2, {"--sequence-parallel", "4"}, "--sequence-parallel 4" + number + "2");
   told(c, 2, with(two, {"--length", "33"}), "sequences of 33 positions cannot be cut");
   told(c, 2, with(two, {"--dtype", "bf16"}), "needs f32");
-  told(c, 2, with(two, {"--attention", "softmax", "--position", "music-local"}), "without window");
+  told(c, 2, with(two, {"--attention", "softmax", "--position", "fire"}), "no dense bias");
   told(lm, 2, with(two, {"--memory", "32"}), "needs --memory 0");
 }

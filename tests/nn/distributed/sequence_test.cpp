@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "autograd/tape.h"
+#include "core/parallel.h"
 #include "core/storage.h"
 #include "ops/attention/elu_features.h"
 #include "ops/create.h"
@@ -180,6 +181,30 @@ TEST_CASE("Softmax attention over processes is that of one", "[distributed][sequ
   });
 }
 
+TEST_CASE("Windows and blocks over processes are those of one", "[distributed][sequence]") {
+  struct Case {
+    int64_t window, block, rows;
+  };
+  // Of 24 positions a process has 12 or 6: windows that end at the neighbour's last, on
+  // several neighbours, and beyond the beginning; blocks of a process's positions, of fewer and
+  // more, and such as begin anywhere on a process.
+  const Case cases[]{{2, 0, 2}, {7, 0, 7},  {9, 0, 9},  {20, 0, 24}, {40, 0, 24},
+                     {0, 2, 4}, {0, 6, 12}, {0, 5, 10}, {0, 8, 16},  {0, 12, 24}};
+  for (const Case& c : cases) {
+    INFO("window " << c.window << ", block " << c.block);
+    check_layer(
+        [&](const Tensors& x, const Tensors& w, int64_t, ProcessGroup& group) {
+          AttentionOptions o;
+          o.mask = {.causal = c.block == 0, .window = c.window, .block = c.block};
+          o.keys = {w[0], c.rows - 1, Beyond::error};
+          o.lag_bias = {w[1], c.rows - 1, Beyond::zero};
+          return group.size() == 1 ? attention(x[0], x[1], x[2], o)
+                                   : attention_of_whole(x[0], x[1], x[2], o, group);
+        },
+        3, {{heads, c.rows, width}, {heads, c.rows}});
+  }
+}
+
 TEST_CASE("A process needs the memory of its share of the sequence", "[distributed][sequence]") {
   // The last of `size` processes, to whom the others send zeros.
   class Last final : public ProcessGroup {
@@ -213,6 +238,8 @@ TEST_CASE("A process needs the memory of its share of the sequence", "[distribut
     }
     return double(memory_stats(cpu).peak - before.live);
   };
+  const int threads = num_threads();
+  set_num_threads(1);  // how much room threads take at one time is chance
   // From four on: with one process before it, softmax has no sums of several to keep.
   for (const bool softmax : {false, true})
     for (const int size : {8, 16}) {
@@ -220,6 +247,7 @@ TEST_CASE("A process needs the memory of its share of the sequence", "[distribut
                                                 << " bytes, four: " << peak(4, softmax));
       CHECK(peak(size, softmax) <= 1.05 * 4 / size * peak(4, softmax));
     }
+  set_num_threads(threads);
 }
 
 TEST_CASE("What a sequence over processes cannot be is told", "[distributed][sequence]") {
@@ -230,9 +258,6 @@ TEST_CASE("What a sequence over processes cannot be is told", "[distributed][seq
                     Containing("a sequence over processes is causal"));
   AttentionOptions o;
   o.mask.causal = true;
-  o.mask.window = 2;
-  CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one), Containing("without window"));
-  o.mask.window = 0;
   o.dropout = 0.5;
   CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one), Containing("no dropout of the weights"));
   o.dropout = 0;
@@ -242,4 +267,7 @@ TEST_CASE("What a sequence over processes cannot be is told", "[distributed][seq
                     Containing("no gradient of its gradient"));
   CHECK_THROWS_WITH(grad({sum(sum_of_earlier(w, one))}, {w}, {}, again),
                     Containing("no gradient of its gradient"));
+  CHECK_THROWS_WITH(grad({sum(after_earlier_rows(w, 2, one))}, {w}, {}, again),
+                    Containing("no gradient of its gradient"));
+  CHECK_THROWS_WITH(after_earlier_rows(x, -1, one), Containing("-1 rows"));
 }
