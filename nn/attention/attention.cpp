@@ -1,6 +1,8 @@
 #include "nn/attention/attention.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "autograd/replay.h"
 #include "core/all_or_nothing.h"
@@ -14,6 +16,13 @@ constexpr const char* op = "MultiHeadAttention";
 
 void check_whole(const char* what) {
   check(!ShareSequence::group(), op, what, " of a sequence that processes share (ShareSequence)");
+}
+
+// Of a sequence that processes share: the keys and values before this one's stand before its own.
+void bring_all_keys(AttentionCall& call) {
+  std::tie(call.k, call.v) =
+      keys_and_values_of_whole(call.k, call.v, call.options, *std::exchange(call.group, nullptr));
+  call.first = 0;
 }
 
 // [B, H, M, Dv] → [B, M, H·Dv].
@@ -172,6 +181,7 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     AttentionCall call = project(x, x, mask);
     if (after) continue_from(call, *after, encodes);
+    if (call.group && position_ && position_->needs_all_keys()) bring_all_keys(call);
     if (encodes) apply_position(call);
     if (after) append_to_cache(call, *after);
     if (!encodes) apply_position(call);

@@ -15,6 +15,11 @@
 namespace stretto::nn {
 namespace {
 
+void check_of_whole(const char* op, const AttentionOptions& o) {
+  check(o.mask.is_causal() && !o.mask.key_padding.defined() && o.dropout == 0, op,
+        "a sequence over processes is causal, without key_padding and dropout of the weights");
+}
+
 void check_once(const char* op) { check(!grad_enabled(), op, "has no gradient of its gradient"); }
 
 // Of those before this process (or after it, with `later`). Each round exchanges the sums of blocks
@@ -244,6 +249,15 @@ Tensor after_earlier_rows(const Tensor& x, int64_t n, ProcessGroup& group) {
   });
 }
 
+std::pair<Tensor, Tensor> keys_and_values_of_whole(const Tensor& k, const Tensor& v,
+                                                   const AttentionOptions& o, ProcessGroup& group) {
+  check_of_whole("keys_and_values_of_whole", o);
+  const int64_t n = (group.size() - 1) * k.size(2);
+  // One after the other on all processes, and so backward.
+  Tensor keys = after_earlier_rows(k, n, group);
+  return {std::move(keys), after_earlier_rows(v, n, group)};
+}
+
 Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v,
                                  LinearAttentionOptions options, ProcessGroup& group) {
   constexpr const char* op = "linear_attention_of_whole";
@@ -270,10 +284,10 @@ Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor&
 Tensor attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions o,
                           ProcessGroup& group) {
   constexpr const char* op = "attention_of_whole";
-  check(o.mask.is_causal() && !o.mask.key_padding.defined(), op,
-        "a sequence over processes is causal, without key_padding");
-  check(!o.bias.defined() && o.dropout == 0, op,
-        "a sequence over processes has no dense bias and no dropout of the weights");
+  check_of_whole(op, o);
+  check(!o.bias.defined(), op,
+        "a dense bias, of which each key has a column: keys_and_values_of_whole brings the keys "
+        "(Position::needs_all_keys)");
   check(q.size(2) == k.size(2), op, "q ", q, " and k ", k,
         "; a process has as many queries as keys");
   if (o.mask.window > 0 || o.mask.block > 0) {

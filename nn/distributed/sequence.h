@@ -7,6 +7,8 @@
 // once.
 #pragma once
 
+#include <utility>
+
 #include "nn/distributed/process_group.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/linear_attention.h"
@@ -21,6 +23,14 @@ Tensor sum_of_earlier(const Tensor& x, ProcessGroup& group = process_group());
 /// D] → [B, G, min(n, r M) + M, D] on process r; f32 or f64, on the CPU. Its gradient goes back to
 /// whose rows they are.
 Tensor after_earlier_rows(const Tensor& x, int64_t n, ProcessGroup& group = process_group());
+
+/// The keys and values of all processes before, and then this one's: k [B, G, M, D], v [B, G, M,
+/// Dv] → N = (r + 1) M of each on process r. attention() of them and of this process's queries is
+/// that of the whole, whatever its bias is made of, in memory O(M N) where that is dense. Options
+/// as for attention_of_whole, but with a dense bias.
+std::pair<Tensor, Tensor> keys_and_values_of_whole(const Tensor& k, const Tensor& v,
+                                                   const AttentionOptions& options,
+                                                   ProcessGroup& group = process_group());
 
 /// linear_attention (ops/attention/linear_attention.h) of the whole sequence, of which q [B, H, M,
 /// F], k [B, G, M, F] and v [B, G, M, Dv] are this process's positions → [B, H, M, Dv]. Needs

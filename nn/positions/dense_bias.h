@@ -25,6 +25,7 @@ class Fire : public Position {
   using Options = FireOptions;
   Fire(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
+  bool needs_all_keys() const override { return true; }
   std::string label() const override;
 
   const Options options;

@@ -42,6 +42,7 @@ class Disentangled : public Position {
   using Options = DisentangledOptions;
   Disentangled(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
+  bool needs_all_keys() const override { return q.has_value(); }
   std::string label() const override;
 
   const Options options;

@@ -76,6 +76,9 @@ class Position : public Module {
   /// call.first + its row. A cache then keeps what it was made into, and later calls bring the new
   /// keys alone, with `continued`.
   virtual bool encodes_keys() const { return false; }
+  /// Whether what apply() adds is made of the keys, or has a column for each of them. Of a sequence
+  /// that processes share the call then brings all keys before its own, and has no `group`.
+  virtual bool needs_all_keys() const { return false; }
 };
 
 using MakePosition = std::function<std::unique_ptr<Position>(Module& parent, HeadShape shape)>;

@@ -79,6 +79,7 @@ class BertRelative : public Position {
   using Options = BertRelativeOptions;
   BertRelative(Module& parent, HeadShape shape, Options options);
   void apply(AttentionCall& call) const override;
+  bool needs_all_keys() const override { return options.keys_too; }
   std::string label() const override;
 
   const Options options;

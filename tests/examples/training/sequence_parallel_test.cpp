@@ -106,6 +106,5 @@ TEST_CASE("What --sequence-parallel does not take is one clear line", "[processe
   told(c, 2, {"--sequence-parallel", "4"}, "--sequence-parallel 4" + number + "2");
   told(c, 2, with(two, {"--length", "33"}), "sequences of 33 positions cannot be cut");
   told(c, 2, with(two, {"--dtype", "bf16"}), "needs f32");
-  told(c, 2, with(two, {"--attention", "softmax", "--position", "fire"}), "no dense bias");
   told(lm, 2, with(two, {"--memory", "32"}), "needs --memory 0");
 }

@@ -259,8 +259,13 @@ TEST_CASE("What a sequence over processes cannot be is told", "[distributed][seq
   AttentionOptions o;
   o.mask.causal = true;
   o.dropout = 0.5;
-  CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one), Containing("no dropout of the weights"));
+  CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one),
+                    Containing("without key_padding and dropout"));
+  CHECK_THROWS_WITH(keys_and_values_of_whole(x, x, o, one), Containing("without key_padding and"));
   o.dropout = 0;
+  o.bias = zeros({4, 4});
+  CHECK_THROWS_WITH(attention_of_whole(x, x, x, o, one), Containing("keys_and_values_of_whole"));
+  o.bias = {};
   const Tensor w = x.clone().set_requires_grad();
   const BackwardOptions again{.create_graph = true};
   CHECK_THROWS_WITH(grad({sum(attention_of_whole(w, x, x, o, one))}, {w}, {}, again),

@@ -9,6 +9,8 @@
 #include "nn/distributed/part_sums.h"
 #include "nn/models/language_model.h"
 #include "nn/models/transformer_xl.h"
+#include "nn/positions/dense_bias.h"
+#include "nn/positions/disentangled.h"
 #include "nn/positions/relative_bias.h"
 #include "nn/positions/relative_sinusoid.h"
 #include "nn/positions/relative_table.h"
@@ -134,6 +136,10 @@ TEST_CASE("Language models over processes: softmax attention", "[distributed][se
   check(alibi());
   check(kerple());
   check(t5_bias(T5Bias::Options{.buckets = 8, .max_distance = 12}));
+  check(music_relative({.length = 8, .block = 4}));
+  check(fire({.hidden = 4, .length = 5}));
+  check(bert_relative({.length = length}));
+  check(disentangled({.max_distance = 12, .buckets = 4}));
 }
 
 TEST_CASE("Language models over processes: linear attention", "[distributed][sequence]") {
@@ -169,7 +175,9 @@ TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
     CHECK_THROWS_WITH(model.attention_weights(tokens(0)), Containing("weights"));
     TransformerXL::Memory memory;
     CHECK_THROWS_WITH(xl.nll(tokens(0), tokens(1), &memory), Containing("a Memory"));
-    CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 8})(zeros({1, 4, 8})), Containing("causal"));
+    for (const MakePosition& position : {MakePosition{}, fire()})
+      CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 8, .position = position})(zeros({1, 4, 8})),
+                        Containing("causal"));
     CHECK_THROWS_WITH(neighbours(group, 4), Containing("divides theirs"));
   });
   CHECK(ShareSequence::group() == nullptr);
