@@ -119,6 +119,7 @@ AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context
   c.first = ShareSequence::first_position(c.n_keys());
   check(!c.group || kernel_->takes_pieces(), op, kernel_->label(),
         " takes no pieces of a sequence that processes share");
+  if (c.group && position_ && position_->needs_all_keys()) bring_all_keys(c);
   return c;
 }
 
@@ -181,7 +182,6 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     AttentionCall call = project(x, x, mask);
     if (after) continue_from(call, *after, encodes);
-    if (call.group && position_ && position_->needs_all_keys()) bring_all_keys(call);
     if (encodes) apply_position(call);
     if (after) append_to_cache(call, *after);
     if (!encodes) apply_position(call);

@@ -55,7 +55,8 @@ TEST_CASE("Processes that share sequences learn as one does, in less memory", "[
       {"train_music", with(music, {"--attention", "softmax", "--position", "music"})},
       {"train_music", with(music, {"--attention", "softmax", "--position", "music-local"})},
       {"train_music", with(music, {"--attention", "performer", "--position", "sine"})},
-      {"train_lm", {"--position", "xl", "--memory", "0"}}};
+      {"train_lm", {"--position", "xl", "--memory", "0"}},
+      {"train_lm", {"--position", "deberta", "--memory", "0"}}};
   for (const Case& c : cases) {
     const TempDir dir;
     struct Run {

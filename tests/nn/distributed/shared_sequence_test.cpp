@@ -157,6 +157,8 @@ TEST_CASE("Transformer-XL without memory over processes", "[distributed][sequenc
   check_model<TransformerXL>(o);
   o.input.learned_length = length;
   check_model<TransformerXL>(o);
+  o.layer.position = fire({.hidden = 4, .length = 5});
+  check_model<TransformerXL>(o);
 }
 
 TEST_CASE("A piece without anything to predict", "[distributed][sequence]") {
