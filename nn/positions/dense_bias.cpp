@@ -57,7 +57,7 @@ void check_cells(const char* op, const AttentionCall& call, int64_t height, int6
 
 Tensor window_table(HeadShape shape, const WindowBias::Options& o) {
   check_grid("WindowBias", o.height, o.width);
-  const Tensor table = empty({(2 * o.height - 1) * (2 * o.width - 1), shape.n_heads});
+  Tensor table = empty({(2 * o.height - 1) * (2 * o.width - 1), shape.n_heads});
   trunc_normal_(table, 0, 0.02);
   return table;
 }
@@ -68,7 +68,7 @@ const GridRelative::Options& checked(const GridRelative::Options& o) {
 }
 
 Tensor axis_table(HeadShape shape, int64_t length) {
-  const Tensor table = empty({shape.n_heads, 2 * length - 1, shape.d_key});
+  Tensor table = empty({shape.n_heads, 2 * length - 1, shape.d_key});
   normal_(table, 0, 1 / std::sqrt(double(shape.d_key)));
   return table;
 }

@@ -1,5 +1,7 @@
 #include "nn/positions/position.h"
 
+#include <utility>
+
 #include "nn/distributed/process_group.h"
 #include "ops/elementwise.h"
 
@@ -31,7 +33,8 @@ void add_bias(AttentionCall& call, const Tensor& bias) {
 MakePosition shared_by_layers(MakePosition make) {
   if (!make) return {};
   const auto owners = std::make_shared<PerModel<const Position*>>();
-  return [=](Module& parent, HeadShape shape) -> std::unique_ptr<Position> {
+  return [owners, make = std::move(make)](Module& parent,
+                                          HeadShape shape) -> std::unique_ptr<Position> {
     const Position*& owner = (*owners)(parent);
     if (owner) return std::make_unique<SharedPosition>(parent, *owner);
     std::unique_ptr<Position> made = make(parent, shape);

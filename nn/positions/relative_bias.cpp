@@ -122,7 +122,7 @@ namespace {
 
 Tensor t5_table(HeadShape shape, const T5Bias::Options& o) {
   t5_bucket(0, o.buckets, o.max_distance, false);  // checks the options
-  const Tensor table = empty({o.buckets, shape.n_heads});
+  Tensor table = empty({o.buckets, shape.n_heads});
   normal_(table, 0, 1 / std::sqrt(double(shape.d_model)));
   return table;
 }

@@ -15,21 +15,21 @@ namespace {
 Tensor music_table(HeadShape shape, const MusicRelative::Options& o) {
   check(o.length >= 1, "MusicRelative", "length ", o.length, "; needs at least 1");
   const int64_t rows = o.two_sided ? 2 * o.length - 1 : o.length;
-  const Tensor table = empty({o.shared_by_heads ? 1 : shape.n_heads, rows, shape.d_key});
+  Tensor table = empty({o.shared_by_heads ? 1 : shape.n_heads, rows, shape.d_key});
   normal_(table, 0, 1 / std::sqrt(double(shape.d_key)));
   return table;
 }
 
 Tensor shaw_table(HeadShape shape, int64_t width, const ShawRelative::Options& o) {
   check(o.clip >= 0, "ShawRelative", "clip ", o.clip, "; must not be negative");
-  const Tensor table = empty({o.shared_by_heads ? 1 : shape.n_heads, 2 * o.clip + 1, width});
+  Tensor table = empty({o.shared_by_heads ? 1 : shape.n_heads, 2 * o.clip + 1, width});
   for (int64_t h = 0; h < table.size(0); ++h) xavier_uniform_(table[h]);
   return table;
 }
 
 Tensor bert_table(HeadShape shape, const BertRelative::Options& o) {
   check(o.length >= 1, "BertRelative", "length ", o.length, "; needs at least 1");
-  const Tensor table = empty({1, 2 * o.length - 1, shape.d_key});
+  Tensor table = empty({1, 2 * o.length - 1, shape.d_key});
   normal_(table, 0, 0.02);
   return table;
 }
