@@ -15,6 +15,7 @@ class SharedPosition : public Position {
   void apply(AttentionCall& call) const override { of_.apply(call); }
   int64_t key_width(HeadShape shape) const override { return of_.key_width(shape); }
   bool encodes_keys() const override { return of_.encodes_keys(); }
+  bool needs_all_keys() const override { return of_.needs_all_keys(); }
   std::string label() const override { return "shared " + of_.label(); }
 
  private:

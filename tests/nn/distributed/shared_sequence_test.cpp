@@ -140,6 +140,7 @@ TEST_CASE("Language models over processes: softmax attention", "[distributed][se
   check(fire({.hidden = 4, .length = 5}));
   check(bert_relative({.length = length}));
   check(disentangled({.max_distance = 12, .buckets = 4}));
+  check(shared_by_layers(fire({.hidden = 4, .length = 5})));
 }
 
 TEST_CASE("Language models over processes: linear attention", "[distributed][sequence]") {
