@@ -25,19 +25,19 @@ trap unmount EXIT
 mount -t proc none "$root/proc"
 mount --bind /dev "$root/dev"
 
-rm -rf "$root/work" && mkdir "$root/work"
-(cd "$root/work" && cpack --config "$build/CPackConfig.cmake" -B "$root/work/out" >/dev/null)
-cp -r "$tests/consumer" "$root/work"
+rm -rf "$root/trial" && mkdir "$root/trial"
+(cd "$root/trial" && cpack --config "$build/CPackConfig.cmake" -B "$root/trial/out" >/dev/null)
+cp -r "$tests/consumer" "$root/trial"
 inside apt-get -qq update
-inside sh -c 'apt-get -qq install -y --no-install-recommends /work/out/*.deb' >/dev/null
+inside sh -c 'apt-get -qq install -y --no-install-recommends /trial/out/*.deb' >/dev/null
 inside stretto-train-chorales --version
-inside stretto-train-chorales --steps 2 --out /work/chorales | tail -n 3
-[[ -s $root/work/chorales/report.html ]]
+inside stretto-train-chorales --steps 2 --out /trial/chorales | tail -n 3
+[[ -s $root/trial/chorales/report.html ]]
 
 inside apt-get -qq install -y --no-install-recommends g++ cmake make pkgconf man-db >/dev/null
 # shellcheck disable=SC2016  # expanded inside
 inside bash -euc '
-  cd /work
+  cd /trial
   version=$(pkg-config --modversion stretto)
   g++ -std=c++20 -D PACKAGE_VERSION="\"$version\"" consumer/main.cpp -o by_pkg_config $(pkg-config --cflags --libs stretto)
   ./by_pkg_config
