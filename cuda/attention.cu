@@ -2,7 +2,8 @@
 // ours).
 //
 // A block of warps has 64 or 128 queries, a warp 16 or 32 of them, and walks the keys that any of
-// them sees in tiles of BK; what none of a warp's queries sees at the end, the warp leaves out.
+// them sees in tiles of BK; what none of a warp's queries sees at the end, the warp leaves out, of
+// tiles of 64 by halves.
 // Scores, weights and the sum of the output stay in registers. What a tile of keys says of
 // relative positions is a strip: the product of the queries with the rows of BK + 16 lags, of
 // which 16 are carried from the step before, sheared by shuffles. Rows of the table lie in a ring,
@@ -48,18 +49,21 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const uint32_t base = ptx::shared_address(smem);
   const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
-  const int b = blockIdx.x / a.heads, h = blockIdx.x % a.heads, kh = h / a.per_group;
+  const int unit = int(blockIdx.x);
   const int i0 = int(gridDim.y - 1 - blockIdx.y) * S::BQ, p0 = i0 + a.shift;
   const int iw = i0 + 16 * Slabs * warp, pw = iw + a.shift;
   const int begin = a.first_key(p0) / BK * BK;
-  const int tiles = a.tiles_of(begin, i0, S::BQ, BK), mine = a.tiles_of(begin, iw, 16 * Slabs, BK);
+  const int last = a.end_of(i0, S::BQ), end = a.end_of(iw, 16 * Slabs);  // of the block, the warp
   const bool biased = a.width > 0;
-  tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.q.source(b, h), i0, a.m);
-  if constexpr (Apart)
-    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.p.source(b, h), i0, a.m);
-  if (tiles > 0) {
-    load_keys<S, BK>(a, base, b, kh, begin, 0);
-    load_lags<S, S::BQ + BK>(a, base, h, begin - (p0 + S::BQ - 1), biased);
+  {
+    const auto [b, h, kh] = a.place(unit);
+    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.q.source(b, h), i0, a.m);
+    if constexpr (Apart)
+      tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.p.source(b, h), i0, a.m);
+  }
+  if (last > begin) {
+    load_keys<S, BK>(a, base, unit, begin);
+    load_lags<S, S::BQ + BK>(a, base, unit, begin - (p0 + S::BQ - 1), biased);
   }
   ptx::commit();
   ptx::wait<0>();
@@ -92,10 +96,9 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     }
   };
   auto strip = [&]<int Count>(std::integral_constant<int, Count>, int lag, int place, int from) {
-    tile::add_to_strip<D, S::ring, Count, Parts>(w, place, from, of_p, base + S::r, turn, lag,
-                                                 sbias, biased, shear);
+    tile::add_to_strip<D, S::ring, Count, Parts, Apart ? 1 : D / 16>(
+        w, place, from, of_p, base + S::r, turn, lag, sbias, biased, shear);
   };
-  constexpr int together = Apart ? 4 : 2;  // octets of lags that share an operand
   [[maybe_unused]] tile::Back<Parts> back[Slabs];
   // Weights of 16 keys, or of none, meet the rows of values from lag `lag` on.
   auto spread = [&](const Operand(&weights)[Slabs], int lag) {
@@ -106,127 +109,136 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   };
   const bool lagged = Table && (!Every || a.lagged());
   if constexpr (Table)
-    if (mine > 0 && lagged) {
+    if (end > begin && lagged) {
 #pragma unroll
       for (int s = Slabs - 1; s >= 0; --s)
         strip(std::integral_constant<int, 2>(), begin - pw - 15 - 16 * s, -2 * s, s);
     }
-  const int first_last = a.first_key(pw + 16 * Slabs - 1);
-#pragma unroll 1
-  for (int step = 0; step < tiles; ++step) {
-    const int j0 = begin + step * BK, now = step & 1;
-    if (step + 1 < tiles) {
-      load_keys<S, BK>(a, base, b, kh, j0 + BK, now ^ 1);
-      load_lags<S, BK>(a, base, h, j0 + BK - p0 + 1, biased);
+  // The next 8 K keys, the first of a tile.
+  auto walk = [&]<int K>(std::integral_constant<int, K>, int j0) {
+    uint32_t keep_bits[Slabs];
+    const bool drop = Drop && a.drop_below > 0;
+    if (drop) {
+      const RandomKey key = key_now(a.key);
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl)
+        keep_bits[sl] = kept_of_queries<K>(a, key, int64_t(unit) * a.m, iw + 16 * sl, j0);
     }
-    ptx::commit();
-    if (step < mine) {
-      uint32_t keep_bits[Slabs];
-      const bool drop = Drop && a.drop_below > 0;
-      if (drop) {
-        const RandomKey key = key_now(a.key);
+    const uint32_t tk = base + S::k + (j0 / BK & 1) * S::tile, tv = tk + (S::v - S::k);
+    float s[Slabs][K][4] = {};
+    if constexpr (Table) {
+      constexpr int together = Apart ? K : 2;  // octets of lags that share an operand
+      if (lagged) {
 #pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl)
-          keep_bits[sl] = kept_of_queries<N>(a, key, int64_t(blockIdx.x) * a.m, iw + 16 * sl, j0);
-      }
-      const uint32_t tk = base + S::k + now * S::tile, tv = base + S::v + now * S::tile;
-      float s[Slabs][N][4] = {};
-      if constexpr (Table) {
-        if (lagged) {
-#pragma unroll
-          for (int n = 0; n < N; n += together) {
-            strip(std::integral_constant<int, together>(), j0 - pw + 1 + 8 * n, n + 2, 0);
-#pragma unroll
-            for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-              for (int o = n; o < n + together; ++o)
-                shear.scores(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
-          }
+        for (int n = 0; n < K; n += together) {
+          strip(std::integral_constant<int, together>(), j0 - pw + 1 + 8 * n, n + 2, 0);
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-            for (int c = 0; c < 2 + 2 * sl; ++c)
-#pragma unroll
-              for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][N + c][e];
+            for (int o = n; o < n + together; ++o)
+              shear.scores(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
         }
-      }
-      if constexpr (Every) a.add_dense<Parts, false>(s, b, h, iw, j0);
-      tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned);
-      if (!Table && biased) {
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-          for (int n = 0; n < N; ++n)
+          for (int c = 0; c < 2 + 2 * sl; ++c)
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-              s[sl][n][e] +=
-                  sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
-                        (S::ring - 1)];
+            for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][K + c][e];
       }
-      if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n || first_last > j0 || a.padding)
-        a.hide_keys<N>(s, b, j0, pw, -INFINITY);
+    }
+    if constexpr (Every) {
+      const auto [b, h, kh] = a.place(unit);
+      a.add_dense<Parts, false>(s, b, h, iw, j0);
+    }
+    tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned);
+    if (!Table && biased) {
 #pragma unroll
-      for (int sl = 0; sl < Slabs; ++sl) {
-        float most[2];
+      for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+        for (int n = 0; n < K; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e)
+            s[sl][n][e] += sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
+                                 (S::ring - 1)];
+    }
+    if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n ||
+        a.begins_after(j0, pw + 16 * Slabs - 1) || a.padding)
+      a.hide_keys<K>(s, a.place(unit).b, j0, pw, -INFINITY);
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl) {
+      float most[2];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        most[half] = -1e30f;
+#pragma unroll
+        for (int n = 0; n < K; ++n)
+          most[half] = fmaxf(most[half], fmaxf(s[sl][n][2 * half], s[sl][n][2 * half + 1]));
+      }
+      const auto grown = [&](int half) { return most[half] * a.scale2 > top[sl][half] + 8; };
+      if (__any_sync(all, grown(0) || grown(1))) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          most[half] = -1e30f;
-#pragma unroll
-          for (int n = 0; n < N; ++n)
-            most[half] = fmaxf(most[half], fmaxf(s[sl][n][2 * half], s[sl][n][2 * half + 1]));
           most[half] = fmaxf(most[half], __shfl_xor_sync(all, most[half], 1));
           most[half] = fmaxf(most[half], __shfl_xor_sync(all, most[half], 2));
-        }
-        const bool grown[2] = {most[0] * a.scale2 > top[sl][0] + 8,
-                               most[1] * a.scale2 > top[sl][1] + 8};
-        if (__any_sync(all, grown[0] || grown[1])) {
+          const float to = Every ? ceilf(most[half] * a.scale2) : most[half] * a.scale2;
+          const float keep = grown(half) ? ptx::ex2(top[sl][half] - to) : 1.f;
+          if (grown(half)) top[sl][half] = to;
+          total[sl][half] *= keep;
 #pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const float to = Every ? ceilf(most[half] * a.scale2) : most[half] * a.scale2;
-            const float keep = grown[half] ? ptx::ex2(top[sl][half] - to) : 1.f;
-            if (grown[half]) top[sl][half] = to;
-            total[sl][half] *= keep;
-#pragma unroll
-            for (int x = 0; x < D / 8; ++x) {
-              acc[sl][x][2 * half] *= keep;
-              acc[sl][x][2 * half + 1] *= keep;
-            }
-            if constexpr (Every) back[sl].scale(half, keep);
+          for (int x = 0; x < D / 8; ++x) {
+            acc[sl][x][2 * half] *= keep;
+            acc[sl][x][2 * half + 1] *= keep;
           }
-        }
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float at = top[sl][half];
-#pragma unroll
-          for (int n = 0; n < N; ++n)
-#pragma unroll
-            for (int e = 2 * half; e < 2 * half + 2; ++e) {
-              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, at, 9);
-              total[sl][half] += s[sl][n][e];
-            }
-        }
-        if (drop) {
-#pragma unroll
-          for (int x = 0; x < 4 * N; ++x)
-            if (!(keep_bits[sl] >> x & 1)) s[sl][x / 4][x % 4] = 0;
+          if constexpr (Every) back[sl].scale(half, keep);
         }
       }
 #pragma unroll
-      for (int x = 0; x < N / 2; ++x) {
-        Operand left[Slabs];
+      for (int half = 0; half < 2; ++half) {
+        const float at = top[sl][half];
 #pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl) tile::pack(left[sl], s[sl][2 * x], s[sl][2 * x + 1]);
-        tile::multiply<D, BK, Parts>(acc, left, tv + sixteen + x * 16 * P);
-        if constexpr (Every) spread(left, j0 - pw - 15 + 16 * x);
+        for (int n = 0; n < K; ++n)
+#pragma unroll
+          for (int e = 2 * half; e < 2 * half + 2; ++e) {
+            s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, at, 9);
+            total[sl][half] += s[sl][n][e];
+          }
       }
+      if (drop) {
+#pragma unroll
+        for (int x = 0; x < 4 * K; ++x)
+          if (!(keep_bits[sl] >> x & 1)) s[sl][x / 4][x % 4] = 0;
+      }
+    }
+#pragma unroll
+    for (int x = 0; x < K / 2; ++x) {
+      Operand left[Slabs];
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl) tile::pack(left[sl], s[sl][2 * x], s[sl][2 * x + 1]);
+      tile::multiply<D, BK, Parts>(acc, left, tv + sixteen + x * 16 * P);
+      if constexpr (Every) spread(left, j0 - pw - 15 + 16 * x);
+    }
+  };
+#pragma unroll 1
+  for (int j0 = begin; j0 < last; j0 += BK) {
+    if (j0 + BK < last) {
+      load_keys<S, BK>(a, base, unit, j0 + BK);
+      load_lags<S, BK>(a, base, unit, j0 + BK - p0 + 1, biased);
+    }
+    ptx::commit();
+    if (j0 < end) {
+      if (BK > 32 && end - j0 <= BK / 2)
+        walk(std::integral_constant<int, N / 2>(), j0);
+      else
+        walk(std::integral_constant<int, N>(), j0);
     }
     ptx::wait<0>();
     __syncthreads();  // the next tile is there, and this one's place is free
   }
   if constexpr (Every) {
     const Operand none[Slabs] = {};  // what the last step left
-    if (mine > 0) spread(none, begin + mine * BK - pw - 15);
+    if (end > begin) spread(none, (end + BK - 1) / BK * BK - pw - 15);
   }
+  const auto [b, h, kh] = a.place(unit);
   // Out through the warp's own rows of q's place, so that a row leaves in pieces of 16 bytes.
 #pragma unroll
   for (int sl = 0; sl < Slabs; ++sl)
@@ -242,8 +254,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         put<Parts>(smem + S::q + Rows<D>::at(r, x) + 4 * t, a.out, b, h, i0 + r, a.m, x,
                    acc[sl][x][2 * half] * factor, acc[sl][x][2 * half + 1] * factor);
       if (t == 0 && i0 + r < a.m)
-        a.sums[int64_t(blockIdx.x) * a.m + i0 + r] =
-            sum == 0 ? INFINITY : top[sl][half] + log2f(sum);
+        a.sums[int64_t(unit) * a.m + i0 + r] = sum == 0 ? INFINITY : top[sl][half] + log2f(sum);
     }
   if (Parts > 1) return;
   __syncwarp();

@@ -7,6 +7,7 @@
 
 #include "cuda/attention.h"
 #include "cuda/capture.h"
+#include "cuda/index.h"
 #include "cuda/tile.cuh"
 
 namespace stretto::cuda {
@@ -62,7 +63,8 @@ struct AttentionArgs {
   float *sums, *delta;     // [B, H, M]; the delta is negative
   float *dtable, *dbias;   // [segments, H, rows, D], [segments, H, width]
   int64_t bias_head;
-  int parts;  // 1: bf16; 3: f32
+  Divider by_heads, by_group;  // heads, per_group
+  int parts;                   // 1: bf16; 3: f32
   int batch, heads, per_group, m, n, shift;
   int rows, zero_row, first, width;
   int causal, window, block;
@@ -80,11 +82,24 @@ struct AttentionArgs {
   float over_scale;
   int first_unit, unit_step;  // of entries and heads that attention_queries goes through
 
+  /// Entry, head and key head of one of the batch's heads; not kept in registers.
+  struct Place {
+    int b, h, kh;
+  };
+  __device__ Place place(int unit) const {
+    const uint32_t u = uint32_t(tile::fresh(unit)), b = by_heads.quotient(u),
+                   h = u - b * uint32_t(heads);
+    return {int(b), int(h), int(by_group.quotient(h))};
+  }
   /// Keys first_key … end_key − 1 are what a query sees but for padding.
   __device__ int first_key(int position) const {
     if (window > 0) return max(0, position - window + 1);
     if (block > 0) return max(0, (position / block - 1) * block);
     return 0;
+  }
+  /// Whether a query may not see key j, as it is too far before its position.
+  __device__ bool begins_after(int j, int position) const {
+    return window > 0 ? j <= position - window : block > 0 && j < position - block;
   }
   __device__ int end_key(int position) const { return causal ? min(position + 1, n) : n; }
   /// Positions from here on see no key up to `key`.
@@ -93,10 +108,9 @@ struct AttentionArgs {
     if (block > 0) return min(n, (last_key / block + 2) * block);
     return n;
   }
-  /// Steps of `step` keys from `begin` on to what the queries i … i + count − 1 see.
-  __device__ int tiles_of(int begin, int i, int count, int step) const {
-    const int keys = i < m ? end_key(min(i + count, m) - 1 + shift) - begin : 0;
-    return keys > 0 ? (keys + step - 1) / step : 0;
+  /// The end of the keys that the queries i … i + count − 1 see; 0 where none of them is there.
+  __device__ int end_of(int i, int count) const {
+    return i < m ? end_key(min(i + count, m) - 1 + shift) : 0;
   }
   __device__ bool hidden(int b, int j) const {
     return j < 0 || j >= n || (padding && padding[int64_t(b) * n + j]);
@@ -173,8 +187,9 @@ struct AttentionShape {
 /// Begins to copy what lags `lag` … lag + Count − 1 have into the rings of shape S: rows, rows of
 /// values and biases.
 template <class S, int Count>
-__device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int h, int lag,
+__device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int unit, int lag,
                                  bool biased) {
+  const int h = a.place(unit).h;
   if constexpr (S::Table) {
     tile::load_rows<S::numbers, S::threads, Count, S::parts, S::ring>(
         base + S::r, a.table.source(0, h), lag + a.zero_row, a.rows, lag & (S::ring - 1));
@@ -189,24 +204,24 @@ __device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int h, i
                                                 a.width, lag & (S::ring - 1));
 }
 
-/// Begins to copy Count keys and their values to their first or second place.
+/// Begins to copy Count keys and their values to the first or second place, in turns;
+/// j: a multiple of Count.
 template <class S, int Count>
-__device__ inline void load_keys(const AttentionArgs& a, uint32_t base, int b, int kh, int j,
-                                 int half) {
-  b = tile::fresh(b), kh = tile::fresh(kh);
-  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::k + half * S::tile,
-                                                           a.k.source(b, kh), j, a.n);
-  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::v + half * S::tile,
-                                                           a.v.source(b, kh), j, a.n);
+__device__ inline void load_keys(const AttentionArgs& a, uint32_t base, int unit, int j) {
+  const auto [b, h, kh] = a.place(unit);
+  base += (j / Count & 1) * S::tile;
+  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::k, a.k.source(b, kh), j, a.n);
+  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::v, a.v.source(b, kh), j, a.n);
 }
 
 /// The same of S::BQ queries, with their outputs' gradients, sums and deltas.
 template <class S>
-__device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int b, int h, int i,
+__device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int unit, int i,
                                     int half) {
-  const int64_t line = int64_t(b * a.heads + h) * a.m;
+  const auto [b, h, kh] = a.place(unit);
+  const int64_t line = int64_t(unit) * a.m;
   const uint32_t to = base + half * S::tile, numbers = base + S::stats + half * 2 * S::BQ * 4;
-  const auto rows = [&](int area, const HeadRows<const BFloat16>& from) {
+  const auto rows = [&, b = b, h = h](int area, const HeadRows<const BFloat16>& from) {
     tile::load_rows<S::numbers, S::threads, S::BQ, S::parts>(to + area, from.source(b, h), i, a.m);
   };
   rows(S::q, a.q);
@@ -293,7 +308,7 @@ AttentionArgs attention_args(const AttentionCall& call, Tensors& kept, bool cut 
 void launch_attention_keys(const AttentionArgs& a, int d, int device);
 void launch_attention_queries(const AttentionArgs& a, int d, int device);
 void launch_attention_lags(const AttentionArgs& a, int d, int device);
-/// Lags that a block of the last one serves.
+/// About how many lags a block of the last one serves: 64 to 192.
 constexpr int lags_per_block = 128;
 
 template <class T>

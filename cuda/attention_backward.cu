@@ -45,11 +45,12 @@ void launch_delta(const AttentionArgs& a, const Tensor& out, const Tensor& grad,
          256, a.delta, head_rows<const T>(out), head_rows<const T>(grad), a.heads, a.m, lanes);
 }
 
-/// Parts of tables' gradients: enough blocks for a large GPU, but at most 8 parts.
+/// Parts of tables' gradients: blocks, of unequal length, for several turns of a large GPU, but at
+/// most 8 parts.
 void choose_segments(AttentionArgs& a) {
   const int64_t blocks = a.heads * ceil_div(a.high_lag + 1 - a.low_lag, lags_per_block);
   const int64_t longest = ceil_div(a.m, 256);  // a part has at least 256 of an entry's queries
-  a.segments = int(std::min({ceil_div(528, blocks), a.batch * longest, int64_t(8)}));
+  a.segments = int(std::min({ceil_div(1056, blocks), a.batch * longest, int64_t(8)}));
   a.pieces = int(ceil_div(a.segments, a.batch));
 }
 

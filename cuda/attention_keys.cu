@@ -42,25 +42,26 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
   const bool biased = a.width > 0;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
-  const int groups = a.heads / a.per_group;
-  const int b = blockIdx.x / groups, kh = blockIdx.x % groups;
+  const int first_unit = int(blockIdx.x) * a.per_group;
   const int j0 = blockIdx.y * S::rows, jw = j0 + warp * Slabs * 16;
   const int first = a.causal ? max(0, j0 - a.shift) : 0;
   const int end = min(a.m, a.end_position(min(j0 + S::rows, a.n) - 1) - a.shift);
   const int tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
-  tile::load_rows<D, Threads, S::rows, Parts>(base + S::k, a.k.source(b, kh), j0, a.n);
-  tile::load_rows<D, Threads, S::rows, Parts>(base + S::v, a.v.source(b, kh), j0, a.n);
+  {
+    const auto [b, h, kh] = a.place(first_unit);
+    tile::load_rows<D, Threads, S::rows, Parts>(base + S::k, a.k.source(b, kh), j0, a.n);
+    tile::load_rows<D, Threads, S::rows, Parts>(base + S::v, a.v.source(b, kh), j0, a.n);
+  }
 
   float dk[Slabs][D / 8][4] = {}, dv[Slabs][D / 8][4] = {};
   const uint32_t sixteen = Rows<D>::sixteen(lane), turned = Rows<D>::turned(lane);
   const uint32_t own = base + warp * Slabs * 16 * P + sixteen;
   const tile::RowShear shear(lane, 7, -1);
 #pragma unroll 1
-  for (int h = kh * a.per_group; h < (kh + 1) * a.per_group; ++h) {
-    const int bh = b * a.heads + h;
+  for (int unit = first_unit; unit < first_unit + a.per_group; ++unit) {
     if (tiles > 0) {
-      load_queries<S>(a, base, b, h, first, 0);
-      load_lags<S, S::rows + BQ>(a, base, h, j0 - (first + a.shift) - (BQ - 1), biased);
+      load_queries<S>(a, base, unit, first, 0);
+      load_lags<S, S::rows + BQ>(a, base, unit, j0 - (first + a.shift) - (BQ - 1), biased);
     }
     ptx::commit();
     ptx::wait<0>();
@@ -70,8 +71,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     for (int step = 0; step < tiles; ++step) {
       const int i0 = first + step * BQ, now = step & 1;
       if (step + 1 < tiles) {
-        load_queries<S>(a, base, b, h, i0 + BQ, now ^ 1);
-        load_lags<S, BQ>(a, base, h, j0 - (i0 + BQ + a.shift) - (BQ - 1), biased);
+        load_queries<S>(a, base, unit, i0 + BQ, now ^ 1);
+        load_lags<S, BQ>(a, base, unit, j0 - (i0 + BQ + a.shift) - (BQ - 1), biased);
       }
       ptx::commit();
       if (!a.causal || i0 + a.shift + BQ > jw) {
@@ -79,14 +80,29 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         const uint32_t tp = base + S::p + now * S::tile;
         const float* const st = stats + now * 2 * BQ + 2 * t;
         float s[Slabs][N][4] = {};
+        auto of_k = [&](int sl, int x) {
+          Operand f;
+          tile::load(f, (own + S::k + sl * 16 * P) ^ (x << 5), S::rows * P);
+          return f;
+        };
+        constexpr bool joined = Table && !Apart && Parts == 1;
         const int low = jw - (i0 + a.shift) - (BQ - 1);  // the lag of strip row 0
         if constexpr (Table) {
           if (!Every || a.lagged())
             tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
                 base + S::r, low, tp + turned, shear,
                 [&](int o) { return biased ? sbias[(low + 8 * o + gr) & (S::ring - 1)] : 0.f; },
-                [](int, int, const Operand&) {},
-                [&](float x, int sl, int n, int e) { s[sl][n][e] = x; });
+                [&](int x, const auto& f) {
+                  if constexpr (joined) {
+#pragma unroll
+                    for (int sl = 0; sl < Slabs; ++sl) {
+                      const Operand left = of_k(sl, x);
+#pragma unroll
+                      for (int n = 0; n < N; ++n) tile::multiply(s[sl][n], left, f[n / 2], n % 2);
+                    }
+                  }
+                },
+                [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
         } else if (biased) {
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
@@ -98,13 +114,11 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
                                      2 * t - (e & 1)) &
                                     (S::ring - 1)];
         }
-        if constexpr (Every) a.add_dense<Parts, true>(s, b, h, i0, jw);
+        if constexpr (Every) {
+          const auto [b, h, kh] = a.place(unit);
+          a.add_dense<Parts, true>(s, b, h, i0, jw);
+        }
         uint32_t keep_bits = 0;  // 16 for each slab
-        auto of_k = [&](int sl, int x) {
-          Operand f;
-          tile::load(f, (own + S::k + sl * 16 * P) ^ (x << 5), S::rows * P);
-          return f;
-        };
         auto of_v = [&](int sl, int x) {
           Operand f;
           tile::load(f, (own + S::v + sl * 16 * P) ^ (x << 5), S::rows * P);
@@ -124,8 +138,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             tile::multiply<D, BQ, Parts>(d, l, right + sixteen + y * 16 * P);
           }
         };
-        if constexpr (Table && !Apart) __syncwarp();  // else ptxas keeps the queries: too many
-        tile::multiply_turned<D, BQ, Parts>(s, of_k, tq + turned);
+        if constexpr (!joined) tile::multiply_turned<D, BQ, Parts>(s, of_k, tq + turned);
 #pragma unroll
         for (int n = 0; n < N; ++n) {
           const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
@@ -136,7 +149,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
               s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x, 0);
         }
         const int p0 = i0 + a.shift;
-        if ((a.causal && jw + 16 * Slabs - 1 > p0) || a.first_key(p0 + BQ - 1) > jw ||
+        if ((a.causal && jw + 16 * Slabs - 1 > p0) || a.begins_after(jw, p0 + BQ - 1) ||
             i0 + BQ > a.m) {
 #pragma unroll
           for (int c = 0; c < BQ / 4; ++c) {
@@ -153,7 +166,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           const RandomKey key = key_now(a.key);
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
-            keep_bits |= kept_of_keys<N>(a, key, int64_t(bh) * a.m, i0, jw + 16 * sl, 0)
+            keep_bits |= kept_of_keys<N>(a, key, int64_t(unit) * a.m, i0, jw + 16 * sl, 0)
                          << (16 * sl);
         }
         gather(dv, s, tg, drop);
@@ -172,8 +185,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           if (a.value_rows > 0)
             tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
                 base + S::values, low, tg + turned, shear, [](int) { return 0.f; },
-                [](int, int, const Operand&) {},
-                [&](float x, int sl, int n, int e) { ds[sl][n][e] += x; });
+                [](int, const auto&) {}, [&](float x, int sl, int n, int e) { ds[sl][n][e] += x; });
         }
         tile::multiply_turned<D, BQ, Parts>(ds, of_v, tg + turned);
         if (drop) {
@@ -218,10 +230,11 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           sum += __shfl_xor_sync(0xffffffffu, sum, 1);
           sum += __shfl_xor_sync(0xffffffffu, sum, 2);
           if (a.dkeys && t == 0 && j < a.n)
-            a.dkeys[int64_t(bh) * a.n + j] = a.hidden(b, j) ? 0 : sum;
+            a.dkeys[int64_t(unit) * a.n + j] = a.hidden(a.place(unit).b, j) ? 0 : sum;
         }
     }
   }
+  const auto [b, h, kh] = a.place(first_unit);
   // Out through the warp's own rows of the keys' and values' places. What nobody sees has no
   // gradient.
 #pragma unroll

@@ -1,10 +1,10 @@
 // Fused attention, backward: gradients of the rows of relative positions and of the lags' bias.
 //
-// A block owns 128 lags of a head, a warp 16 or 32 of them, and walks the queries that see a key
-// that far away, 32 at a time. All is turned over, lags × queries: what queries make with keys and
-// values comes as keys × queries, of which column c moves up by c rows, so that dSᵀ is at once the
-// left operand of dR = scale · dSᵀ P, and the bias' gradient the sum of a row; rows of values have
-// Pᵀ g. Keys and values lie in rings, as each step needs 32 new ones.
+// A block owns 64 to 192 lags of a head, a warp 16 to 48 of them, and walks the queries that see a
+// key that far away, 32 at a time. All is turned over, lags × queries: what queries make with keys
+// and values comes as keys × queries, of which column c moves up by c rows, so that dSᵀ is at once
+// the left operand of dR = scale · dSᵀ P, and the bias' gradient the sum of a row; rows of values
+// have Pᵀ g. Keys and values lie in rings, as each step needs 32 new ones.
 //
 // The batch, and each entry's queries, are cut into as many segments as fill the GPU; their parts
 // are added in order by a second launch.
@@ -21,7 +21,8 @@ struct LagsShape : AttentionShape<D, Parts, Warps, Of> {
   using Base = AttentionShape<D, Parts, Warps, Of>;
   using Base::Apart, Base::Every, Base::Table, Base::row;
   static constexpr int BQ = Every && D > 64 ? 16 : 32;
-  static constexpr int rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
+  static constexpr int rows = 16 * Slabs * Warps, area = tile::ring_of(rows),
+                       ring = tile::ring_of(rows + 2 * BQ);
   static constexpr int tile = BQ * row;
   static constexpr int r = 0, values = r + (Table ? rows * row : 0);
   static constexpr int q = values + (Every ? rows * row : 0), g = q + 2 * tile;
@@ -31,8 +32,8 @@ struct LagsShape : AttentionShape<D, Parts, Warps, Of> {
 };
 
 /// dtable and dvalues [segments, H, R, D] and dbias [segments, H, W] from q, k, v, g, sums and
-/// delta [B, H, M] Keep: fragments of the table stay in registers.
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Keep, bool Drop, Positions Of>
+/// delta [B, H, M]
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_lags(const __grid_constant__ AttentionArgs a) {
   using S = LagsShape<D, Parts, Slabs, Warps, Of>;
@@ -44,24 +45,25 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const float* const stats =
       reinterpret_cast<const float*>(smem + S::stats);  // [2][sums, delta][BQ]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
-  const int h = blockIdx.x % a.heads, segment = blockIdx.x / a.heads, kh = h / a.per_group;
+  const int h = blockIdx.x % a.heads, segment = blockIdx.x / a.heads;
   const int lag0 = a.high_lag + 1 - int(blockIdx.y + 1) * S::rows, lw = lag0 + warp * Slabs * 16;
   const int first = max(0, -(lag0 + S::rows - 1) - a.shift);
   const int end = min(a.m, a.n - lag0 - a.shift);
   const int all_tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
   if constexpr (Table) {
-    tile::load_rows<D, Threads, S::rows, Parts>(base + S::r, a.table.source(0, h),
-                                                lag0 + a.zero_row, a.rows);
+    tile::load_rows<D, Threads, S::rows, Parts, S::area>(base + S::r, a.table.source(0, h),
+                                                         lag0 + a.zero_row, a.rows);
   }
   if constexpr (Every) {
-    tile::load_rows<D, Threads, S::rows, Parts>(base + S::values, a.values.source(0, h),
-                                                lag0 + a.value_zero_row, a.value_rows);
+    tile::load_rows<D, Threads, S::rows, Parts, S::area>(base + S::values, a.values.source(0, h),
+                                                         lag0 + a.value_zero_row, a.value_rows);
   }
   float dr[Table ? Slabs : 1][D / 8][4] = {}, db[Slabs][2] = {};
   float dvalues[Slabs][D / 8][4] = {};
   const bool biased = a.width > 0;
   if (biased)
-    tile::load_line<Threads, S::rows>(base + S::bias, a.bias_of(h), lag0 - a.first, a.width);
+    tile::load_line<Threads, S::rows, S::area>(base + S::bias, a.bias_of(h), lag0 - a.first,
+                                               a.width);
   ptx::commit();
   ptx::wait<0>();
   __syncthreads();
@@ -69,11 +71,13 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const uint32_t sixteen = Rows<D>::sixteen(lane), turned = Rows<D>::turned(lane);
   auto own = [&](int area, int sl, int x) {
     Operand f;
-    tile::load(f, (base + area + (warp * Slabs + sl) * 16 * P + sixteen) ^ (x << 5), S::rows * P);
+    tile::load(f, (base + area + (warp * Slabs + sl) * 16 * P + sixteen) ^ (x << 5), S::area * P);
     return f;
   };
-  // Whether the queries' fragments serve both products.
-  constexpr bool kept = Keep && Table, joined = Table && !Apart && Parts == 1;
+  // Whether the queries' fragments serve both products, and the table's stay in registers. Where
+  // sums take most of these, products are loops.
+  constexpr bool joined = Table && !Apart && Parts == 1, kept = Table && D <= 32;
+  constexpr int unrolled = Parts > 1 || Slabs > 2 ? 1 : D / 16;
   Operand rows[kept ? Slabs : 1][D / 16];
   if constexpr (kept) {
 #pragma unroll
@@ -88,22 +92,22 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       return own(S::r, sl, x);
   };
   const tile::RowShear shear(lane, 0, 1);
-  const int units = a.batch * a.pieces;
-  const int unit_end = units * (segment + 1) / a.segments;
+  const int parts = a.batch * a.pieces, end_part = parts * (segment + 1) / a.segments;
 #pragma unroll 1
-  for (int unit = units * segment / a.segments; unit < unit_end; ++unit) {
-    const int b = unit / a.pieces, piece = unit % a.pieces, bh = b * a.heads + h;
+  for (int part = parts * segment / a.segments; part < end_part; ++part) {
+    const int piece = part % a.pieces, unit = part / a.pieces * a.heads + h;
     const int tile0 = all_tiles * piece / a.pieces, tile1 = all_tiles * (piece + 1) / a.pieces;
     auto load_keys = [&]<int Count>(std::integral_constant<int, Count>, int j) {
-      const int to = j & (S::ring - 1), bn = tile::fresh(b), hn = tile::fresh(kh);
-      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::k, a.k.source(bn, hn), j, a.n,
+      const int to = j & (S::ring - 1);
+      const auto [b, head, kh] = a.place(unit);
+      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::k, a.k.source(b, kh), j, a.n,
                                                          to);
-      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::v, a.v.source(bn, hn), j, a.n,
+      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::v, a.v.source(b, kh), j, a.n,
                                                          to);
     };
     if (tile1 > tile0) {
       const int i0 = first + tile0 * BQ;
-      load_queries<S>(a, base, tile::fresh(b), tile::fresh(h), i0, 0);
+      load_queries<S>(a, base, unit, i0, 0);
       load_keys(std::integral_constant<int, S::rows + BQ>(), lag0 + i0 + a.shift);
     }
     ptx::commit();
@@ -113,7 +117,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     for (int step = tile0; step < tile1; ++step) {
       const int i0 = first + step * BQ, now = (step - tile0) & 1;
       if (step + 1 < tile1) {
-        load_queries<S>(a, base, tile::fresh(b), tile::fresh(h), i0 + BQ, now ^ 1);
+        load_queries<S>(a, base, unit, i0 + BQ, now ^ 1);
         load_keys(std::integral_constant<int, BQ>(), lag0 + i0 + BQ + a.shift + S::rows);
       }
       ptx::commit();
@@ -123,25 +127,26 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         const uint32_t tp = base + S::p + now * S::tile;
         const float* const st = stats + now * 2 * BQ + 2 * t;
         const auto none = [](int) { return 0.f; };
-        const auto nothing = [](int, int, const Operand&) {};
+        const auto nothing = [](int, const auto&) {};
         float s[Slabs][N][4] = {};
-        tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false>(
+        tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false, unrolled>(
             base + S::k, low, tq + turned, shear, none,
-            [&](int x, int y, const Operand& f) {
+            [&](int x, const auto& f) {
               if constexpr (joined) {
 #pragma unroll
                 for (int sl = 0; sl < Slabs; ++sl) {
                   const Operand left = of_rows(sl, x);
-                  tile::multiply(s[sl][2 * y], left, f, 0);
-                  tile::multiply(s[sl][2 * y + 1], left, f, 1);
+#pragma unroll
+                  for (int n = 0; n < N; ++n) tile::multiply(s[sl][n], left, f[n / 2], n % 2);
                 }
               }
             },
             [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
         if constexpr (Table && !joined) {
-          if (!Every || a.rows > 0) tile::multiply_turned<D, BQ, Parts>(s, of_rows, tp + turned);
+          if (!Every || a.rows > 0)
+            tile::multiply_turned<D, BQ, Parts, kept ? D / 16 : unrolled>(s, of_rows, tp + turned);
         }
-        if constexpr (Every) a.add_dense<Parts, true, 1>(s, b, h, i0, low);
+        if constexpr (Every) a.add_dense<Parts, true, 1>(s, a.place(unit).b, h, i0, low);
         if (biased) {
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
@@ -165,6 +170,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
               s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x, 0);
         }
         if (low < 0 || low + 16 * Slabs + BQ - 1 > a.n || i0 + BQ > a.m || a.block || a.padding) {
+          const int b = a.place(unit).b;
 #pragma unroll
           for (int c = 0; c < BQ / 4; ++c) {
             const int column = 8 * (c / 2) + 2 * t + c % 2;
@@ -184,7 +190,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int sl = 0; sl < Slabs; ++sl)
             bits[sl] = Every && a.drop_below == 0
                            ? ~0u
-                           : kept_of_keys<N>(a, key, int64_t(bh) * a.m, i0, low + 16 * sl, 1);
+                           : kept_of_keys<N>(a, key, int64_t(unit) * a.m, i0, low + 16 * sl, 1);
         }
         float of_values[Slabs][N][4] = {};  // what weights' gradients have of rows of values
         if constexpr (Every) {
@@ -204,22 +210,15 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           }
         }
         // From weights to the scores' gradients.
-        if constexpr (Drop) {
-          tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false>(
-              base + S::v, low, tg + turned, shear, none, nothing,
-              [&](float x, int sl, int n, int e) {
-                if constexpr (Every) x += of_values[sl][n][e];
-                s[sl][n][e] *=
-                    (bits[sl] >> (4 * n + e) & 1 ? x * a.keep_scale : 0) + st[BQ + n * 8 + e % 2];
-              });
-        } else {
-          tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false>(
-              base + S::v, low, tg + turned, shear, none, nothing,
-              [&](float x, int sl, int n, int e) {
-                if constexpr (Every) x += of_values[sl][n][e];
-                s[sl][n][e] *= x + st[BQ + n * 8 + e % 2];
-              });
-        }
+        float2 delta;  // of a tile's two queries
+        tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false, unrolled>(
+            base + S::v, low, tg + turned, shear, none, nothing,
+            [&](float x, int sl, int n, int e) {
+              if (sl == 0 && e == 0) delta = *reinterpret_cast<const float2*>(st + BQ + n * 8);
+              if constexpr (Every) x += of_values[sl][n][e];
+              if constexpr (Drop) x = bits[sl] >> (4 * n + e) & 1 ? x * a.keep_scale : 0;
+              s[sl][n][e] *= x + (e % 2 ? delta.y : delta.x);
+            });
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
@@ -269,11 +268,11 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     }
 }
 
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Keep, bool Drop, Positions Of>
+template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
 void launch_lags(const AttentionArgs& a, int device) {
   using S = LagsShape<D, Parts, Slabs, Warps, Of>;
   launch_with_shared(
-      "attention", device, attention_lags<D, Parts, Slabs, Warps, PerSM, Keep, Drop, Of>,
+      "attention", device, attention_lags<D, Parts, Slabs, Warps, PerSM, Drop, Of>,
       dim3(unsigned(a.heads * a.segments), unsigned(ceil_div(a.high_lag + 1 - a.low_lag, S::rows))),
       dim3(Warps * 32), S::bytes, a);
 }
@@ -283,16 +282,16 @@ void launch_lags(const AttentionArgs& a, int device) {
 void launch_attention_lags(const AttentionArgs& a, int d, int device) {
   const auto choose = [&]<Positions Of, bool Drop>(At<Of>, std::bool_constant<Drop>) {
     if (a.parts > 1)
-      launch_lags<64, 3, 1, 4, 1, false, Drop, Of>(a, device);
+      launch_lags<64, 3, 1, 4, 1, Drop, Of>(a, device);
     else if constexpr (Of == Positions::every)
-      d <= 64 ? launch_lags<64, 1, 1, 4, 2, false, Drop, Of>(a, device)
-              : launch_lags<128, 1, 1, 4, 1, false, Drop, Of>(a, device);
+      d <= 64 ? launch_lags<64, 1, 1, 4, 2, Drop, Of>(a, device)
+              : launch_lags<128, 1, 1, 4, 1, Drop, Of>(a, device);
     else if (d <= 32)
-      launch_lags<32, 1, 2, 4, 2, true, Drop, Of>(a, device);
+      launch_lags<32, 1, 2, 4, 2, Drop, Of>(a, device);
     else if (d <= 64)
-      launch_lags<64, 1, 2, 4, 2, !Drop, Drop, Of>(a, device);
+      launch_lags<64, 1, Drop ? 2 : 3, 4, 2, Drop, Of>(a, device);
     else
-      launch_lags<128, 1, 1, 8, 1, false, Drop, Of>(a, device);
+      launch_lags<128, 1, 1, 8, 1, Drop, Of>(a, device);
   };
   with_positions(a, [&]<Positions Of>(At<Of> of) {
     if constexpr (Of == Positions::every)

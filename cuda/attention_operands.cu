@@ -64,6 +64,8 @@ AttentionArgs attention_args(const AttentionCall& c, Tensors& kept, bool cut) {
   a.batch = int(c.q.size(0));
   a.heads = int(c.q.size(1));
   a.per_group = int(c.q.size(1) / c.k.size(1));
+  a.by_heads = Divider(a.heads);
+  a.by_group = Divider(a.per_group);
   a.m = int(c.q.size(2));
   a.n = int(c.k.size(2));
   a.shift = a.n - a.m;

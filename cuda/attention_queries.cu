@@ -30,18 +30,17 @@ struct QueriesShape : AttentionShape<D, Parts, Warps, Of> {
   static constexpr int bytes = stats + (Table && Slabs > 1 ? 2 * BQ * 4 : 0);
 };
 
-/// What of its queries' rows a warp keeps in registers.
-enum class Keep { none, q, all };
-
-/// dq and dp [B, H, M, D] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M].
-template <int D, int Parts, int BK, int Slabs, int Warps, Keep kept, bool Drop, Positions Of>
+/// dq and dp [B, H, M, D] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M]. Of its rows of q
+/// and g a warp keeps 16 · Q (none or all) and 16 · G columns in registers.
+template <int D, int Parts, int BK, int Slabs, int Warps, int Q, int G, bool Drop, Positions Of>
 __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     attention_queries(const __grid_constant__ AttentionArgs a) {
   using S = QueriesShape<D, Parts, BK, Slabs, Warps, Of>;
   constexpr bool Table = S::Table, Apart = S::Apart, Every = S::Every;
   constexpr int Threads = Warps * 32, P = 2 * D, N = BK / 8;
-  constexpr bool far = Table && Slabs > 1;  // too many registers
-  constexpr bool keep_q = kept != Keep::none, keep_g = kept == Keep::all, keep_p = keep_g && Apart;
+  constexpr bool far = Table && Slabs > 1;             // too many registers
+  constexpr int unrolled = far && Apart ? 1 : D / 16;  // where they are loaded, products are loops
+  constexpr bool keep_q = Q > 0, keep_p = G == D / 16 && Apart;
   using Operand = tile::Fragment<Parts>;
   extern __shared__ __align__(256) char smem[];
   const uint32_t base = ptx::shared_address(smem);
@@ -49,23 +48,25 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
   const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
   const int unit = Every ? a.first_unit + int(blockIdx.x) * a.unit_step : int(blockIdx.x);
-  const int b = unit / a.heads, h = unit % a.heads, kh = h / a.per_group;
   const int i0 = int(gridDim.y - 1 - blockIdx.y) * S::BQ, p0 = i0 + a.shift;
   const int iw = i0 + 16 * Slabs * warp, pw = iw + a.shift;
   const int begin = a.first_key(p0) / BK * BK;
-  const int tiles = a.tiles_of(begin, i0, S::BQ, BK), mine = a.tiles_of(begin, iw, 16 * Slabs, BK);
-  const int64_t line = int64_t(unit) * a.m;
+  const int last = a.end_of(i0, S::BQ), end = a.end_of(iw, 16 * Slabs);  // of the block, the warp
+  const auto line = [&] { return int64_t(unit) * a.m; };                 // of sums; not kept
 
-  tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.q.source(b, h), i0, a.m);
-  tile::load_rows<D, Threads, S::BQ, Parts>(base + S::g, a.g.source(b, h), i0, a.m);
-  if constexpr (Apart)
-    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.p.source(b, h), i0, a.m);
-  if (tiles > 0) {
-    load_keys<S, BK>(a, base, b, kh, begin, 0);
-    load_lags<S, S::BQ + BK>(a, base, h, begin - (p0 + S::BQ - 1), biased);
+  {
+    const auto [b, h, kh] = a.place(unit);
+    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.q.source(b, h), i0, a.m);
+    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::g, a.g.source(b, h), i0, a.m);
+    if constexpr (Apart)
+      tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.p.source(b, h), i0, a.m);
+  }
+  if (last > begin) {
+    load_keys<S, BK>(a, base, unit, begin);
+    load_lags<S, S::BQ + BK>(a, base, unit, begin - (p0 + S::BQ - 1), biased);
     if constexpr (far) {
-      tile::load_line<Threads, S::BQ>(base + S::stats, a.sums + line, i0, a.m);
-      tile::load_line<Threads, S::BQ>(base + S::stats + 4 * S::BQ, a.delta + line, i0, a.m);
+      tile::load_line<Threads, S::BQ>(base + S::stats, a.sums + line(), i0, a.m);
+      tile::load_line<Threads, S::BQ>(base + S::stats + 4 * S::BQ, a.delta + line(), i0, a.m);
     }
   }
   ptx::commit();
@@ -81,13 +82,13 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     return f;
   };
   Operand fq[keep_q ? Slabs : 1][D / 16], fp[keep_p ? Slabs : 1][D / 16],
-      fg[keep_g ? Slabs : 1][D / 16];
+      fg[G > 0 ? Slabs : 1][D / 16];
 #pragma unroll
   for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
     for (int x = 0; x < D / 16; ++x) {
       if constexpr (keep_q) fq[sl][x] = rows(S::q, sl, x);
-      if constexpr (keep_g) fg[sl][x] = rows(S::g, sl, x);
+      if (x < G) fg[sl][x] = rows(S::g, sl, x);
       if constexpr (keep_p) fp[sl][x] = rows(S::p, sl, x);
     }
   auto of_q = [&](int sl, int x) {
@@ -96,12 +97,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     else
       return rows(S::q, sl, x);
   };
-  auto of_g = [&](int sl, int x) {
-    if constexpr (keep_g)
-      return fg[sl][x];
-    else
-      return rows(S::g, sl, x);
-  };
+  auto of_g = [&](int sl, int x) { return rows(S::g, sl, x); };
   auto of_p = [&](int sl, int x) {
     if constexpr (keep_p)
       return fp[sl][x];
@@ -118,14 +114,14 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int i = iw + 16 * sl + gr + 8 * half;
-        near[0][sl][half] = i < a.m ? a.sums[line + i] : INFINITY;
-        near[1][sl][half] = i < a.m ? a.delta[line + i] : 0.f;
+        near[0][sl][half] = i < a.m ? a.sums[line() + i] : INFINITY;
+        near[1][sl][half] = i < a.m ? a.delta[line() + i] : 0.f;
       }
   }
-  const float* const stats = reinterpret_cast<const float*>(smem + S::stats) + (iw - i0 + gr);
   auto number = [&](int which, int sl, int half) {
     if constexpr (far)
-      return stats[which * S::BQ + 16 * sl + 8 * half];
+      return reinterpret_cast<const float*>(
+          smem + S::stats)[which * S::BQ + 16 * sl + 8 * half + warp * 16 * Slabs + gr];
     else
       return near[which][sl][half];
   };
@@ -140,14 +136,14 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
                         << 4;
   constexpr int together = keep_p || (keep_q && !Apart) ? 2 : N;
   auto strip = [&]<int Count>(std::integral_constant<int, Count>, int lag, int place, int from) {
-    tile::add_to_strip<D, S::ring, Count, Parts>(w, place, from, of_p, base + S::r, turn, lag,
-                                                 sbias, biased, shear);
+    tile::add_to_strip<D, S::ring, Count, Parts, unrolled>(w, place, from, of_p, base + S::r, turn,
+                                                           lag, sbias, biased, shear);
   };
   // What weights' gradients have of rows of values: a strip of the outputs' gradients.
   float wv[1][Every ? N + 2 : 1][4];
   auto value_strip = [&]<int Count>(std::integral_constant<int, Count>, int lag, int place) {
-    tile::add_to_strip<D, S::ring, Count, Parts>(wv, place, 0, of_g, base + S::values, turn, lag,
-                                                 sbias, false, shear);
+    tile::add_to_strip<D, S::ring, Count, Parts, unrolled>(wv, place, 0, of_g, base + S::values,
+                                                           turn, lag, sbias, false, shear);
   };
   // The position queries' gradient from the scores' of 16 keys, the strip's first lag `lag`.
   auto spread_rows = [&](const Operand(&left)[Slabs], int lag) {
@@ -171,7 +167,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
   const bool lagged = Table && (!Every || a.lagged()), tabled = Table && (!Every || a.rows > 0);
   const bool valued = Every && a.value_rows > 0;
   if constexpr (Table)
-    if (mine > 0) {
+    if (end > begin) {
 #pragma unroll
       for (int s = Slabs - 1; s >= 0; --s)
         strip(std::integral_constant<int, 2>(), begin - pw - 15 - 16 * s, -2 * s, s);
@@ -179,17 +175,15 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
         if (valued) value_strip(std::integral_constant<int, 2>(), begin - pw - 15, 0);
       }
     }
-  const int first_last = a.first_key(pw + 16 * Slabs - 1);
 #pragma unroll 1
-  for (int step = 0; step < tiles; ++step) {
-    const int j0 = begin + step * BK, now = step & 1;
-    if (step + 1 < tiles) {
-      load_keys<S, BK>(a, base, b, kh, j0 + BK, now ^ 1);
-      load_lags<S, BK>(a, base, h, j0 + BK - p0 + 1, biased);
+  for (int j0 = begin; j0 < last; j0 += BK) {
+    if (j0 + BK < last) {
+      load_keys<S, BK>(a, base, unit, j0 + BK);
+      load_lags<S, BK>(a, base, unit, j0 + BK - p0 + 1, biased);
     }
     ptx::commit();
-    if (step < mine) {
-      const uint32_t tk = base + S::k + now * S::tile, tv = base + S::v + now * S::tile;
+    if (j0 < end) {
+      const uint32_t tk = base + S::k + (j0 / BK & 1) * S::tile, tv = tk + (S::v - S::k);
       float s[Slabs][N][4] = {};
       if constexpr (Table) {
         if (lagged) {
@@ -220,8 +214,11 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
                   sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
                         (S::ring - 1)];
       }
-      if constexpr (Every) a.add_dense<Parts, false>(s, b, h, iw, j0);
-      tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned);
+      if constexpr (Every) {
+        const auto [b, h, kh] = a.place(unit);
+        a.add_dense<Parts, false>(s, b, h, iw, j0);
+      }
+      tile::multiply_turned<D, BK, Parts, unrolled>(s, of_q, tk + turned);
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {
         const float sums[2] = {number(0, sl, 0), number(0, sl, 1)};
@@ -231,8 +228,9 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
           for (int e = 0; e < 4; ++e)
             s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, sums[e >> 1], 0);
       }
-      if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n || first_last > j0 || a.padding)
-        a.hide_keys<N>(s, b, j0, pw, 0.f);
+      if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n ||
+          a.begins_after(j0, pw + 16 * Slabs - 1) || a.padding)
+        a.hide_keys<N>(s, a.place(unit).b, j0, pw, 0.f);
       float ds[Slabs][N][4];
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {
@@ -258,12 +256,14 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
             for (int e = 0; e < 4; ++e) wv[0][c][e] = wv[0][N + c][e];
         }
       }
-      tile::multiply_turned<D, BK, Parts>(ds, of_g, tv + turned);
+      tile::multiply_turned<D, BK, Parts, D / 16, 0, G>(
+          ds, [&](int sl, int x) { return fg[sl][x]; }, tv + turned);
+      tile::multiply_turned<D, BK, Parts, far ? 1 : D / 16, G>(ds, of_g, tv + turned);
       if (drop) {
         const RandomKey key = key_now(a.key);
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl) {
-          const uint32_t bits = kept_of_queries<N>(a, key, line, iw + 16 * sl, j0);
+          const uint32_t bits = kept_of_queries<N>(a, key, line(), iw + 16 * sl, j0);
 #pragma unroll
           for (int x = 0; x < 4 * N; ++x) {
             float& d = ds[sl][x / 4][x % 4];
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
           for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
       if constexpr (Every) {
         if (a.ddense.data) {
-          float* const to = a.ddense.of<float>(b, h);
+          float* const to = a.ddense.of<float>(a.place(unit).b, a.place(unit).h);
           each_score<false>(ds, iw, j0, [&](int query, int key, float x) {
             if (query < a.m && key < a.n) to[query * a.ddense.query + key * a.ddense.key] += x;
           });
@@ -300,10 +300,10 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     __syncthreads();  // the next tile is there, and this one's place is free
   }
   if constexpr (Table)
-    if (mine > 0) {  // what the last step left, and what waits
+    if (end > begin) {  // what the last step left, and what waits
       const Operand none[Slabs] = {};
 #pragma unroll
-      for (int s = 0; s < Slabs; ++s) spread(none, begin + mine * BK - pw - 15 + 16 * s);
+      for (int s = 0; s < Slabs; ++s) spread(none, (end + BK - 1) / BK * BK - pw - 15 + 16 * s);
     }
   const bool one = Every && !a.dp.data;  // queries that meet both keys and rows
   if (one) {
@@ -312,6 +312,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
       for (int e = 0; e < 4; ++e) dq[0][x][e] += dp[0][x][e];
   }
+  const auto [b, h, kh] = a.place(unit);
   // Out through the warp's own rows of the places of q and g or p.
   constexpr int other = Apart ? S::p : S::q;
 #pragma unroll
@@ -346,7 +347,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
   }
 }
 
-template <int D, int Parts, int BK, int Slabs, int Warps, Keep kept, bool Drop, Positions Of>
+template <int D, int Parts, int BK, int Slabs, int Warps, int Q, int G, bool Drop, Positions Of>
 void launch_queries(AttentionArgs a, int device) {
   using S = QueriesShape<D, Parts, BK, Slabs, Warps, Of>;
   // Entries and heads at a time.
@@ -357,7 +358,7 @@ void launch_queries(AttentionArgs a, int device) {
     for (int h = 0; h < a.heads; h += heads) {
       a.first_unit = b * a.heads + h;
       launch_with_shared("attention", device,
-                         attention_queries<D, Parts, BK, Slabs, Warps, kept, Drop, Of>,
+                         attention_queries<D, Parts, BK, Slabs, Warps, Q, G, Drop, Of>,
                          dim3(unsigned(batch * heads), unsigned(ceil_div(a.m, S::BQ))),
                          dim3(Warps * 32), S::bytes, a);
     }
@@ -368,23 +369,23 @@ void launch_queries(AttentionArgs a, int device) {
 void launch_attention_queries(const AttentionArgs& a, int d, int device) {
   with_positions(a, [&]<Positions Of>(At<Of>) {
     if (a.parts > 1) {
-      launch_queries<64, 3, 32, 1, 4, Keep::none, true, Of>(a, device);
+      launch_queries<64, 3, 32, 1, 4, 0, 0, true, Of>(a, device);
     } else if constexpr (Of == Positions::every) {
-      d <= 64 ? launch_queries<64, 1, 32, 1, 4, Keep::none, true, Of>(a, device)
-              : launch_queries<128, 1, 32, 1, 4, Keep::none, true, Of>(a, device);
+      d <= 64 ? launch_queries<64, 1, 32, 1, 4, 0, 0, true, Of>(a, device)
+              : launch_queries<128, 1, 32, 1, 4, 0, 0, true, Of>(a, device);
     } else if (d <= 32) {
-      launch_queries<32, 1, 64, 1, 8, Keep::all, true, Of>(a, device);
+      launch_queries<32, 1, 64, 1, 8, 2, 2, true, Of>(a, device);
     } else if (d <= 64 && a.drop_below > 0) {
-      launch_queries<64, 1, 64, 1, 8, Keep::none, true, Of>(a, device);
+      launch_queries<64, 1, 64, 1, 8, 0, 0, true, Of>(a, device);
     } else if (d <= 64) {
       if constexpr (Of == Positions::none)
-        launch_queries<64, 1, 32, 2, 4, Keep::all, false, Of>(a, device);
+        launch_queries<64, 1, 32, 2, 4, 4, 4, false, Of>(a, device);
       else if constexpr (Of == Positions::shared)
-        launch_queries<64, 1, 32, 2, 4, Keep::q, false, Of>(a, device);
+        launch_queries<64, 1, 32, 2, 4, 4, 2, false, Of>(a, device);
       else
-        launch_queries<64, 1, 64, 1, 8, Keep::all, false, Of>(a, device);
+        launch_queries<64, 1, 32, 2, 4, 0, 0, false, Of>(a, device);
     } else {
-      launch_queries<128, 1, 32, 1, 8, Keep::none, true, Of>(a, device);
+      launch_queries<128, 1, 32, 1, 8, 0, 0, true, Of>(a, device);
     }
   });
 }

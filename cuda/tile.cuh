@@ -73,6 +73,7 @@ __device__ inline void load_rows(uint32_t area, const Source& from, int first, i
 template <int Threads, int Count, int Area = Count>
 __device__ inline void load_line(uint32_t area, const float* from, int first, int limit,
                                  int to = 0) {
+  static_assert((Area & (Area - 1)) == 0);
 #pragma unroll 1
   for (int c = threadIdx.x; c < Count; c += Threads)
     ptx::copy4(area + 4 * ((to + c) & (Area - 1)), from + (first + c),
@@ -129,12 +130,14 @@ __device__ inline void pack(Fragment<Parts>& a, const float (&x)[4], const float
 }
 
 /// d += left · rightᵀ for Slabs · 16 rows of a left operand and Tiles · 8 rows of an area of Count
-/// at `right`, where the lane adds turned(lane); left(slab, x): its columns 16 x ….
-template <int D, int Count, int Parts, int Slabs, int Tiles, class Left>
+/// at `right`, where the lane adds turned(lane); left(slab, x): its columns 16 x …, from x = From
+/// to To, of which Unrolled are taken at a time: less than all take fewer registers.
+template <int D, int Count, int Parts, int Unrolled = D / 16, int From = 0, int To = D / 16,
+          int Slabs, int Tiles, class Left>
 __device__ inline void multiply_turned(float (&d)[Slabs][Tiles][4], const Left& left,
                                        uint32_t right) {
-#pragma unroll
-  for (int x = 0; x < D / 16; ++x) {
+#pragma unroll Unrolled
+  for (int x = From; x < To; ++x) {
     Fragment<Parts> l[Slabs];
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl) l[sl] = left(sl, x);
@@ -268,7 +271,7 @@ struct Back {
 /// Count tiles of the strips of slabs from `from` on, of slab s at `place` + 2 s: products of
 /// left(slab, x), columns 16 x … of the queries' rows, with rows `lag` … of a ring, plus the bias
 /// of the lag where biased, which lies in a ring too. turn: what the lane's chunk is in its row.
-template <int D, int Ring, int Count, int Parts, int Slabs, int Tiles, class Left>
+template <int D, int Ring, int Count, int Parts, int Unrolled, int Slabs, int Tiles, class Left>
 __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from,
                                     const Left& left, uint32_t ring, uint32_t turn, int lag,
                                     const float* bias, bool biased, const Shear& shear) {
@@ -289,7 +292,7 @@ __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int 
       d[1] = d[3] = b1;
     }
   }
-#pragma unroll
+#pragma unroll Unrolled
   for (int x = 0; x < D / 16; ++x) {
     Fragment<Parts> l[Slabs];
 #pragma unroll
@@ -346,14 +349,14 @@ struct RowShear {
 /// use(number, slab, tile, element) for products of rows `row` … of a ring with the 8 Tiles rows at
 /// `right`, where the lane adds turned(lane), and Count are, sheared so that 16 Slabs rows are
 /// left. Tiles 2 y and 2 y + 1 begin at octet 2 y of the ring's rows or, down, at Tiles − 2 − 2 y;
-/// sums of octet o begin as first(o). also(x, y, f): for what else columns 16 x … of tiles 2 y and
-/// 2 y + 1 serve. Together: tiles for which rows are loaded once.
-template <int D, int Ring, int Count, int Parts, int Slabs, int Tiles, bool Down, class First,
-          class Also, class Use>
+/// sums of octet o begin as first(o). also(x, f): for what else columns 16 x … of all tiles serve,
+/// where they are loaded at once. Together: tiles for which rows are loaded once. What is used
+/// comes tile by tile.
+template <int D, int Ring, int Count, int Parts, int Slabs, int Tiles, bool Down,
+          int Unrolled = (Parts > 1 ? 1 : D / 16), class First, class Also, class Use>
 __device__ inline void turned_strip(uint32_t ring, int row, uint32_t right, const RowShear& shear,
                                     const First& first, const Also& also, const Use& use) {
   constexpr int P = Rows<D>::pitch, Together = Parts > 1 ? 2 : Tiles;
-  constexpr int unrolled = Parts > 1 ? 1 : D / 16;
   const int lane = threadIdx.x % 32;
   row += lane % 16;
   const uint32_t turn = ((lane / 16) ^ Rows<D>::swizzle(row)) << 4;
@@ -376,14 +379,14 @@ __device__ inline void turned_strip(uint32_t ring, int row, uint32_t right, cons
           w[n][at / 2][at % 2 * 2] = w[n][at / 2][at % 2 * 2 + 1] = x;
       }
     }
-#pragma unroll unrolled
+#pragma unroll Unrolled
     for (int x = 0; x < D / 16; ++x) {
       Fragment<Parts> f[Together / 2];
 #pragma unroll
       for (int y = 0; y < Together / 2; ++y) {
         load(f[y], (right + (n0 / 2 + y) * 16 * P) ^ (x << 5), Count * P);
-        also(x, n0 / 2 + y, f[y]);
       }
+      also(x, f);
 #pragma unroll
       for (int o = 0; o < octets; o += 2) {
         Fragment<Parts> left;

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "removals.h"
 #include "streams.h"
@@ -432,12 +433,17 @@ void run(const Launch& l) {
     const Schedule& s = schedule();
     std::vector<u32> order;
     if (s.order == Order::random && n <= (u64(1) << 24)) order = order_of(u32(n));
+    u64 done = 0;  // instructions
     for (u64 b = 0; b < n; ++b) {
       const u64 at = !order.empty() ? order[b] : s.order == Order::backwards ? n - 1 - b : b;
       if (counting()) block.caches.choose(at);
       block.start(u32(at % l.grid.x), u32(at / l.grid.x % l.grid.y),
                   u32(at / (u64(l.grid.x) * l.grid.y)));
       block.run();
+      if (!counting()) continue;
+      const u64 before =
+          std::exchange(done, std::accumulate(k.executed.begin(), k.executed.end(), u64(0)));
+      k.counters->work[at * std::min(Counters::shares, n) / n] += done - before;
     }
   } catch (...) {
     finish();

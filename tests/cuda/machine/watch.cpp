@@ -36,6 +36,7 @@ std::string counters_text() {
         "store_sectors", "store_unique", "shared_requests", "wavefronts", "wavefronts_ideal",
         "local", "atomics", "us"})
     cell(column);
+  for (u64 i = 0; i < Counters::shares; ++i) cell("work_" + std::to_string(i));
   for (const auto& [kernel, c] : counters()) {
     text += '\n' + kernel;
     cell(std::to_string(c.launches));
@@ -50,6 +51,7 @@ std::string counters_text() {
           c.store.bytes, c.store.sectors, c.store.unique_bytes, c.shared_requests,
           c.shared_wavefronts, c.shared_ideal, c.local_requests, c.atomics, u64(c.microseconds)})
       cell(std::to_string(x));
+    for (u64 x : c.work) cell(std::to_string(x));
   }
   for (const auto& [type, p] : products()) {
     text += "\nproducts of " + type;

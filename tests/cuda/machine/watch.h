@@ -86,7 +86,11 @@ struct Counters {
   u64 registers = 0;                  // of a thread, by ptxas; 0: there is only PTX
   u64 threads = 0, shared_bytes = 0;  // of a block, at most
   u64 instructions[11] = {};          // of a warp, by Pipe
-  u64 diverged = 0;                   // branches that split a warp
+  // The same by sixteenth of the grid, in the order in which blocks begin; of fewer blocks, by
+  // block.
+  static constexpr u64 shares = 16;
+  u64 work[shares] = {};
+  u64 diverged = 0;  // branches that split a warp
   u64 barriers = 0, warp_synchronisations = 0;
   struct Global {
     u64 requests = 0, bytes = 0, sectors = 0, unique_bytes = 0;
