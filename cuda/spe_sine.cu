@@ -25,10 +25,11 @@ __global__ void make_waves(float* waves, const float* f, int64_t count) {
   }
 }
 
-/// Numbers of a row from `row` on, `left` of them there, zeros beyond.
-__device__ inline Pack<float, 4> four(const float* row, int left, bool packs) {
+/// Four numbers of a row from `row` on, `left` of them there (Packs: all or none), zeros beyond.
+template <bool Packs>
+__device__ inline Pack<float, 4> four(const float* row, int left) {
   Pack<float, 4> v = {};
-  if (packs) {
+  if constexpr (Packs) {
     if (left > 0) v = *reinterpret_cast<const Pack<float, 4>*>(row);
   } else {
 #pragma unroll
@@ -62,18 +63,24 @@ struct Stage {
 
   /// Dimensions d0 … d0 + count − 1, columns from c0 on.
   __device__ void load(const Sines& p, int head, int d0, int count, int c0) const {
-    const int64_t first = int64_t(head) * p.d + d0;
+    if (p.r % 4 == 0)
+      load<true>(p, head * p.d + d0, d0, count, c0);
+    else
+      load<false>(p, head * p.d + d0, d0, count, c0);
+  }
+  template <bool Packs>
+  __device__ void load(const Sines& p, int first, int d0, int count, int c0) const {
     constexpr int across = columns / 4, down = threads / across;
     const unsigned t = threadIdx.x;
     const int c = int(t % across) * 4, left = p.r - c0 - c;
-    const bool packs = p.r % 4 == 0;
     const int here = int(t / across), n = count * p.k;
-    const float* from = p.w + (first * p.k + here) * 2 * p.r + c0 + c;
+    const int64_t step = 2 * down * int64_t(p.r);
+    const float* from = p.w + (int64_t(first) * p.k + here) * 2 * p.r + c0 + c;
     float* to = records + here * record + c;
-    const Pack<float, 2>* middle = middles + d0 * p.k + here;
+    const Pack<float, 2>*middle = middles + d0 * p.k + here, *const end = middle - here + n;
 #pragma unroll 1
-    for (int i = here; i < n; i += down) {
-      const Pack<float, 4> a = four(from, left, packs), b = four(from + p.r, left, packs);
+    for (; middle < end; middle += down, from += step, to += down * record) {
+      const Pack<float, 4> a = four<Packs>(from, left), b = four<Packs>(from + p.r, left);
       const auto [cosine, sine] = middle->v;
       Pack<float, 4> to_a, to_b;
 #pragma unroll
@@ -83,43 +90,52 @@ struct Stage {
       }
       reinterpret_cast<Pack<float, 4>*>(to)[0] = to_a;
       reinterpret_cast<Pack<float, 4>*>(to)[across] = to_b;
-      from += 2 * down * p.r;
-      to += down * record;
-      middle += down;
     }
     constexpr int parts = wave_size / 4, each = threads / parts;
     const int which = int(t / parts), part = int(t % parts);
     const auto* wave =
-        reinterpret_cast<const Pack<float, 4>*>(p.waves + first * p.k * wave_size) + t;
+        reinterpret_cast<const Pack<float, 4>*>(p.waves + int64_t(first) * p.k * wave_size) + t;
     to = records + which * record + 2 * columns + 4 * part;
 #pragma unroll 1
     for (int i = which; i < n; i += each, wave += threads, to += each * record)
       *reinterpret_cast<Pack<float, 4>*>(to) = *wave;
     if (here < count) {
       Pack<float, 4> e = {};
-      if (p.e) e = four(p.e + (first + here) * p.r + c0 + c, left, packs);
+      if (p.e) e = four<Packs>(p.e + int64_t(first + here) * p.r + c0 + c, left);
       reinterpret_cast<Pack<float, 4>*>(shared)[t] = e;
     }
   }
 
-  /// The code of dimension d there: [places of the thread, 2], the later ones first.
-  __device__ void make(const Sines& p, int d, float (&code)[2 * pairs][2]) const {
+  /// What the thread reads of the dimension whose code is made next.
+  struct Next {
+    const Pack<float, 2>* e;
+    const float *w, *wave;
+  };
+  __device__ Next first() const {
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-    const auto e = reinterpret_cast<const Pack<float, 2>*>(shared)[d * 32 + lane];
+    return {reinterpret_cast<const Pack<float, 2>*>(shared) + lane, records + 2 * lane,
+            records + 2 * columns + 2 * pairs * warp};
+  }
+
+  /// The code of that dimension: [places of the thread, 2], the later ones first. K: the sinusoids,
+  /// or 0, which is any number.
+  template <int K>
+  __device__ static void make(const Sines& p, Next& next, float (&code)[2 * pairs][2]) {
+    constexpr int unrolled = K > 0 ? K : 4;
+    const int count = K > 0 ? K : p.k;
+    const Pack<float, 2> e = *next.e;
+    next.e += columns / 2;
     float odd[pairs][2];
 #pragma unroll
     for (int j = 0; j < pairs; ++j)
 #pragma unroll
       for (int i = 0; i < 2; ++i) code[j][i] = e.v[i], odd[j][i] = 0;
-    const float* w = records + d * p.k * record;
-    const float* wave = w + 2 * columns + 2 * pairs * warp;
-    w += 2 * lane;
-#pragma unroll 2
-    for (int k = 0; k < p.k; ++k, w += record, wave += record) {
-      const auto a = *reinterpret_cast<const Pack<float, 2>*>(w);
-      const auto b = *reinterpret_cast<const Pack<float, 2>*>(w + columns);
-      const auto c = *reinterpret_cast<const Pack<float, 4>*>(wave);
-      const auto s = *reinterpret_cast<const Pack<float, 4>*>(wave + pairs);
+#pragma unroll unrolled
+    for (int k = 0; k < count; ++k, next.w += record, next.wave += record) {
+      const auto a = *reinterpret_cast<const Pack<float, 2>*>(next.w);
+      const auto b = *reinterpret_cast<const Pack<float, 2>*>(next.w + columns);
+      const auto c = *reinterpret_cast<const Pack<float, 4>*>(next.wave);
+      const auto s = *reinterpret_cast<const Pack<float, 4>*>(next.wave + pairs);
 #pragma unroll
       for (int j = 0; j < pairs; ++j)
 #pragma unroll
@@ -160,7 +176,7 @@ struct Where {
 };
 
 /// y = Σ_d x_d (C_d + e_d)
-template <class S>
+template <int K, class S>
 __global__ void __launch_bounds__(threads, 4)
     apply_sines(const Rows<S> y, const Rows<const S> x, const Sines p) {
   extern __shared__ float memory[];
@@ -177,14 +193,15 @@ __global__ void __launch_bounds__(threads, 4)
       load_tile<tile_dims / quad>(memory, x, p, where.b0, where.head, where.row, d0);
     stage.load(p, where.head, d0, count, where.c0);
     __syncthreads();
+    // So many dimensions, 8 or fewer, are all swapped or none is.
+    const float* const numbers = memory + d0 % tile_dims * x_pitch;
+    const float* late = numbers + swapped(d0, places / 2 + pairs * warp);
+    const float* early = numbers + swapped(d0, places / 2 - pairs - pairs * warp);
+    Stage::Next next = stage.first();
 #pragma unroll 1
-    for (int d = 0; d < count; ++d) {
+    for (int d = 0; d < count; ++d, late += x_pitch, early += x_pitch) {
       float code[2 * pairs][2];
-      stage.make(p, d, code);
-      const int of = (d0 + d) % tile_dims;
-      const float* const numbers = memory + of * x_pitch;
-      const float* const late = numbers + swapped(of, places / 2 + pairs * warp);
-      const float* const early = numbers + swapped(of, places / 2 - pairs - pairs * warp);
+      Stage::make<K>(p, next, code);
 #pragma unroll
       for (int b = 0; b < batch; ++b) {
         const auto after = *reinterpret_cast<const Pack<float, 4>*>(late + b * places);
@@ -222,7 +239,7 @@ __global__ void __launch_bounds__(threads, 4)
 }
 
 /// dx = Σ_r g (C + e); of several tiles of columns each writes a part.
-template <class S, class Out>
+template <int K, class S, class Out>
 __global__ void __launch_bounds__(threads, 4)
     sine_gradients(const Rows<Out> dx, int64_t part, const Rows<const S> g, const Sines p) {
   extern __shared__ float memory[];
@@ -256,10 +273,11 @@ __global__ void __launch_bounds__(threads, 4)
     const int count = min(p.dims, p.d - d0);
     stage.load(p, where.head, d0, count, where.c0);
     __syncthreads();
+    Stage::Next next = stage.first();
 #pragma unroll 1
     for (int d = 0; d < count; ++d) {
       float code[2 * pairs][2];
-      stage.make(p, d, code);
+      Stage::make<K>(p, next, code);
       float v[32];
 #pragma unroll
       for (int b = 0; b < batch; ++b)
@@ -304,6 +322,24 @@ int stage_dims(int64_t d, int64_t k) {
   while (dims > 1 && 4 * Stage::size(dims, int(k), int(d)) > stage_bytes) dims /= 2;
   return dims;
 }
+
+/// f(integral_constant<K>) for the sinusoids that models are published with, f of 0 for others.
+template <class F>
+void with_sines(int k, const F& f) {
+  switch (k) {
+    case 1:
+      return f(std::integral_constant<int, 1>());
+    case 5:
+      return f(std::integral_constant<int, 5>());
+    case 8:
+      return f(std::integral_constant<int, 8>());
+    case 10:
+      return f(std::integral_constant<int, 10>());
+    default:
+      return f(std::integral_constant<int, 0>());
+  }
+}
+
 }  // namespace
 
 SineLaunch launch_of(const SineCode& code, const Tensor& x, int64_t at) {
@@ -347,10 +383,12 @@ void apply_sine_code(const SineCode& code, const Tensor& x, int64_t at, const Te
   const int64_t bytes = 4 * (tile_dims * x_pitch + Stage::size(l.p.dims, l.p.k, l.p.d));
   with_type(x, [&](auto tag) {
     using S = typename decltype(tag)::type;
-    launch_with_shared(
-        "spe", x.device().index, apply_sines<S>,
-        dim3(unsigned(l.blocks), unsigned(l.p.heads * l.p.tiles), unsigned(ceil_div(l.p.b, batch))),
-        threads, bytes, rows_of<S>(y, 2), rows_of<const S>(x, quad), l.p);
+    with_sines(l.p.k, [&]<int K>(std::integral_constant<int, K>) {
+      launch_with_shared("spe", x.device().index, apply_sines<K, S>,
+                         dim3(unsigned(l.blocks), unsigned(l.p.heads * l.p.tiles),
+                              unsigned(ceil_div(l.p.b, batch))),
+                         threads, bytes, rows_of<S>(y, 2), rows_of<const S>(x, quad), l.p);
+    });
   });
 }
 
@@ -366,8 +404,10 @@ void sine_code_dx(const SineCode& code, const Tensor& g, int64_t at, const Tenso
     using S = typename decltype(tag)::type;
     const auto run = [&](const auto& rows, int64_t part) {
       using Out = std::remove_pointer_t<decltype(rows.data)>;
-      launch_with_shared("spe", device.index, sine_gradients<S, Out>, grid, threads, bytes, rows,
-                         part, rows_of<const S>(g, 2), l.p);
+      with_sines(l.p.k, [&]<int K>(std::integral_constant<int, K>) {
+        launch_with_shared("spe", device.index, sine_gradients<K, S, Out>, grid, threads, bytes,
+                           rows, part, rows_of<const S>(g, 2), l.p);
+      });
     };
     if (l.p.tiles == 1) return run(rows_of<S>(dx, quad), 0);
     const Tensor parts = empty({l.p.tiles, dx.size(0), dx.size(1), dx.size(2), dx.size(3)},

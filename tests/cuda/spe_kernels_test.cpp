@@ -139,9 +139,11 @@ const std::vector<Sizes> sine_sizes = {
     {2, 2, 0, 6, 3, 4, 2},
     {0, 2, 6, 6, 3, 4, 2},
     {5, 2, 6, 6, 4, 4, 1},
-    {1, 1, 300, 330, 5, 21, 2, 7},            // several blocks, no packs
-    {1, 1, 10, 10, 41, 70, 2},                // two tiles of columns, three of dimensions
-    {2, 1, 70, 100, 32, 64, 5},               // packs
+    {1, 1, 300, 330, 5, 21, 2, 7},  // several blocks, no packs
+    {1, 1, 10, 10, 41, 70, 2},      // two tiles of columns, three of dimensions
+    {2, 1, 70, 100, 32, 64, 5},     // packs
+    {4, 1, 40, 50, 18, 66, 8},      // each number of sinusoids that kernels know
+    {3, 2, 35, 40, 9, 12, 10},
     {6, 2, 33, 33, 20, 8, 12, 31},            // dimensions by fours
     {1, 1, 5, 40, 3, 65, 40},                 // and one by one
     {1, 1, 1100, 9, 64, 4, 1, 1091, false}};  // sums in parts
