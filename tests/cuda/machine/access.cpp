@@ -57,12 +57,18 @@ void count_wavefronts(Counters& c, const Access& a) {
     return;
   }
   for (int from = 0; from < 32; from += lanes) {
+    const u32 part = a.mask & (lanes == 32 ? all_lanes : ((1u << lanes) - 1) << from);
+    if (!part) continue;
+    ++c.shared_ideal;
+    u32 banks = 0;
+    for_lanes(part, [&](int l) { banks |= ((1u << words) - 1) << (a.at[l] / 4 % 32); });
+    if (__builtin_popcount(banks) == __builtin_popcount(part) * words) {  // each has its own
+      ++c.shared_wavefronts;
+      continue;
+    }
     u32 seen[32][32];
     u8 many[32] = {};
-    bool any = false;
-    const u32 part = a.mask & (lanes == 32 ? all_lanes : ((1u << lanes) - 1) << from);
     for_lanes(part, [&](int l) {
-      any = true;
       for (int k = 0; k < words; ++k) {
         const u32 word = u32(a.at[l] / 4) + u32(k), bank = word % 32;
         u8 i = 0;
@@ -71,7 +77,6 @@ void count_wavefronts(Counters& c, const Access& a) {
       }
     });
     c.shared_wavefronts += *std::max_element(many, many + 32);
-    c.shared_ideal += any;
   }
 }
 
@@ -98,6 +103,37 @@ u64 with_reader(u64 before, u64 now) {
   if (same_warp_epoch(before, now))
     now |= (before & many_lanes) | (same_thread(before, now) ? 0 : many_lanes);
   return now;
+}
+
+/// conflict and with_reader of four words at a time, without a branch.
+using Tags = u64 __attribute__((vector_size(32)));
+struct Meeting {
+  Meeting(const u64* words, Tags now) {
+    Tags before;
+    std::memcpy(&before, words, sizeof before);
+    const Tags differ = before ^ now;
+    const Tags epoch = Tags(differ >> 34 == 0), here = Tags(differ >> 12 == 0);
+    const Tags warps = epoch & Tags(((differ >> 7 & 31) | (before & many_warps)) != 0);
+    const Tags lanes = here & Tags(((differ >> 2 & 1023) | (before & many_lanes)) != 0);
+    conflict = warps | lanes;
+    readers = now | (warps & many_warps) | (lanes & many_lanes);
+  }
+  Tags conflict, readers;
+};
+
+/// Notes that words of shared memory are touched; false where that is a race, and nothing noted.
+bool touch_four(u64* writer, u64* reader, Tags now, bool writes) {
+  const Meeting written(writer, now), read(reader, now);
+  Tags bad = written.conflict;
+  if (writes) bad |= read.conflict;
+  if (bad[0] | bad[1] | bad[2] | bad[3]) return false;
+  std::memcpy(writes ? writer : reader, writes ? &now : &read.readers, sizeof now);
+  return true;
+}
+bool touch_word(u64& writer, u64& reader, u64 now, bool writes) {
+  if (conflict(writer, now) || (writes && conflict(reader, now))) return false;
+  (writes ? writer : reader) = writes ? now : with_reader(reader, now);
+  return true;
 }
 
 /// Two blocks of a launch may read the same bytes, or one of them has them for its own.
@@ -236,20 +272,53 @@ Access resolve(const Instruction& i, Warp& w, Space space, const u64 (&addresses
 
 namespace {
 
+constexpr u64 tops = 0x8080808080808080u, ones = 0x0101010101010101u;
+
+/// Whether eight states are at least `least`: a byte's top bit stays where its own is.
+u64 enough(u64 states, State least) { return (tops | states) - u64(least) * ones; }
+
+template <class Word>  // of a lane's access, whole or in parts
+bool enough_in_words(const Access& a, u32 lanes, State least) {
+  constexpr u64 beyond = sizeof(Word) < 8 ? u64(written) * ones << 8 * sizeof(Word) % 64 : 0;
+  u64 all = tops;
+  for_lanes(lanes, [&](int l) {
+    for (u32 k = 0; k < a.size; k += u32(sizeof(Word))) {
+      Word word;
+      std::memcpy(&word, a.state + a.at[l] + k, sizeof word);
+      all &= enough(word | beyond, least);
+    }
+  });
+  return (all & tops) == tops;
+}
+
+bool enough_in_lanes(const Access& a, u32 lanes, State least) {
+  switch (a.size) {
+    case 1:
+      return enough_in_words<u8>(a, lanes, least);
+    case 2:
+      return enough_in_words<u16>(a, lanes, least);
+    case 4:
+      return enough_in_words<u32>(a, lanes, least);
+    default:
+      return enough_in_words<u64>(a, lanes, least);
+  }
+}
+
 /// All bytes of all lanes in a state of at least `least`, or the lane where not.
 void check_state(const Instruction& i, Warp& w, const Access& a, State least) {
   if (a.contiguous) {
     const u8* s = a.state + a.at[0];
-    constexpr u64 tops = 0x8080808080808080u, ones = 0x0101010101010101u;
-    u64 enough = tops;  // a byte's top bit stays where its state is at least `least`
+    u64 all = tops;
     for (u32 k = 0; k < 32 * a.size; k += 32) {
       u64 word[4];
       std::memcpy(word, s + k, 32);
-      for (u64 x : word) enough &= (tops | x) - u64(least) * ones;
+      for (u64 x : word) all &= enough(x, least);
     }
-    if ((enough & tops) == tops) return;
+    if ((all & tops) == tops) return;
   }
-  for_lanes(a.uniform ? a.mask & -a.mask : a.mask, [&](int l) {
+  const u32 lanes = a.uniform ? a.mask & -a.mask : a.mask;
+  if (enough_in_lanes(a, lanes, least)) return;
+  for_lanes(lanes, [&](int l) {
     for (u32 k = 0; k < a.size; ++k) {
       const u8 s = a.state[a.at[l] + k];
       if (s >= least) continue;
@@ -279,65 +348,83 @@ void count(Warp& w, const Access& a, bool writes) {
 
 }  // namespace
 
-void touch_shared(const Instruction& i, Warp& w, int lane, u64 at, u32 n, bool writes) {
+namespace {
+
+[[noreturn]] void race(const Instruction& i, Warp& w, int lane, u64 word, u64 at, bool writes) {
+  Block& b = *w.block;
+  const u64 me = tag(w, lane), writer = b.shared_writer[word];
+  const bool wrote = conflict(writer, me);
+  const u64 other = wrote ? writer : b.shared_reader[word];
+  const bool warps = other & many_warps;
+  b.fail(i, w, lane,
+         "race: a " + std::string(writes ? "store" : "load") + " of shared memory that " +
+             (warps ? "other warps" : "thread " + std::to_string(other >> 2 & 1023)) +
+             (wrote ? " wrote" : " read") +
+             (same_warp(other, me) && !warps ? " with no __syncwarp between, "
+                                             : " with no barrier between, ") +
+             place(b, Space::shared, at));
+}
+
+}  // namespace
+
+void touch_shared(const Instruction& i, Warp& w, u32 mask, const u64* at, u32 n, bool writes) {
   Block& b = *w.block;
   const int granule = b.kernel.shared_granule;
-  const u64 me = tag(w, lane);
-  for (u64 g = at >> granule; g <= (at + n - 1) >> granule; ++g) {
-    u64 &writer = b.shared_writer[g], &reader = b.shared_reader[g];
-    if (conflict(writer, me) || (writes && conflict(reader, me))) {
-      const u64 other = conflict(writer, me) ? writer : reader;
-      b.fail(
-          i, w, lane,
-          "race: a " + std::string(writes ? "store" : "load") + " of shared memory that " +
-              (other & many_warps ? "other warps" : "thread " + std::to_string(other >> 2 & 1023)) +
-              (other == writer ? " wrote" : " read") +
-              (same_warp(other, me) && !(other & many_warps) ? " with no __syncwarp between, "
-                                                             : " with no barrier between, ") +
-              place(b, Space::shared, at));
-    }
-    if (writes) {
-      writer = me;
-    } else {
-      reader = with_reader(reader, me);
-    }
-  }
+  const u64 lane0 = tag(w, 0);
+  for_lanes(mask, [&](int l) {
+    const u64 me = lane0 + (u64(l) << 2), first = at[l] >> granule,
+              last = (at[l] + n - 1) >> granule;
+    if (last - first == 3 &&
+        touch_four(&b.shared_writer[first], &b.shared_reader[first], Tags{me, me, me, me}, writes))
+      return;
+    for (u64 g = first; g <= last; ++g)
+      if (!touch_word(b.shared_writer[g], b.shared_reader[g], me, writes))
+        race(i, w, l, g, at[l], writes);
+  });
 }
 
 namespace {
 
-/// Lane by lane, unless all lanes are next to each other and nobody else is near.
-void touch_shared(const Instruction& i, Warp& w, const Access& a, bool writes) {
+/// The same for lanes next to each other; false, and perhaps not all noted, where it is a race.
+bool touch_row(Warp& w, u64 at, u32 size, bool writes) {
   Block& b = *w.block;
   const int granule = b.kernel.shared_granule;
+  const u32 each = std::max(size >> granule, 1u), shift = u32(__builtin_ctz(each));
+  u64* writer = &b.shared_writer[at >> granule];
+  u64* reader = &b.shared_reader[at >> granule];
+  const u64 lane0 = tag(w, 0), now = lane0 >> 34;
+  u64 near = 0;  // somebody's of this epoch
+#pragma GCC ivdep
+  for (u32 k = 0; k < 32 * each; ++k) {
+    const u64 me = lane0 + (u64(k >> shift) << 2);
+    near |= u64(writer[k] >> 34 == now) & u64((writer[k] ^ me) << 52 >> 54 != 0);
+    near |= u64(reader[k] >> 34 == now) & u64((reader[k] ^ me) << 52 >> 52 != 0);
+  }
+  if (near) {
+    for (u32 k = 0; k < 32 * each; k += 4) {
+      Tags me;
+      for (u32 j = 0; j < 4; ++j) me[j] = lane0 + (u64((k + j) >> shift) << 2);
+      if (!touch_four(writer + k, reader + k, me, writes)) return false;
+    }
+    return true;
+  }
+  u64* to = writes ? writer : reader;
+#pragma GCC ivdep
+  for (u32 k = 0; k < 32 * each; ++k) to[k] = lane0 + (u64(k >> shift) << 2);
+  return true;
+}
+
+void touch_shared(const Instruction& i, Warp& w, const Access& a, bool writes) {
   if (a.uniform && !writes) {
-    const int first = __builtin_ctz(a.mask);
-    touch_shared(i, w, first, a.at[first], a.size, false);
+    Block& b = *w.block;
+    const int granule = b.kernel.shared_granule, first = __builtin_ctz(a.mask);
+    touch_shared(i, w, 1u << first, a.at, a.size, false);
     if (a.mask & (a.mask - 1))
       for (u64 g = a.at[first] >> granule; g <= (a.at[first] + a.size - 1) >> granule; ++g)
         b.shared_reader[g] |= many_lanes;
-    return;
+  } else if (!a.contiguous || !touch_row(w, a.at[0], a.size, writes)) {
+    touch_shared(i, w, a.mask, a.at, a.size, writes);
   }
-  if (a.contiguous) {
-    const u32 each = std::max(a.size >> granule, 1u), shift = u32(__builtin_ctz(each));
-    u64* writer = &b.shared_writer[a.at[0] >> granule];
-    u64* reader = &b.shared_reader[a.at[0] >> granule];
-    const u64 lane0 = tag(w, 0), now = lane0 >> 34;
-    u64 near = 0;  // somebody else's of this epoch
-#pragma GCC ivdep
-    for (u32 k = 0; k < 32 * each; ++k) {
-      const u64 me = lane0 + (u64(k >> shift) << 2);
-      near |= u64(writer[k] >> 34 == now) & u64((writer[k] ^ me) << 52 >> 54 != 0);
-      near |= u64(reader[k] >> 34 == now) & u64((reader[k] ^ me) << 52 >> 52 != 0);
-    }
-    if (!near) {
-      u64* to = writes ? writer : reader;
-#pragma GCC ivdep
-      for (u32 k = 0; k < 32 * each; ++k) to[k] = lane0 + (u64(k >> shift) << 2);
-      return;
-    }
-  }
-  for_lanes(a.mask, [&](int l) { touch_shared(i, w, l, a.at[l], a.size, writes); });
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ void check_read(const Instruction &, Warp &, const Access &);
 void check_write(const Instruction &, Warp &, const Access &);
 void check_atomic(const Instruction &, Warp &, const Access &);
 
-/// A lane touches n bytes of shared memory: races (copies and matrices come here directly).
-void touch_shared(const Instruction &, Warp &, int lane, u64 at, u32 n, bool writes);
+/// Lanes touch n bytes of shared memory each: races (what cp.async copied comes here directly).
+void touch_shared(const Instruction &, Warp &, u32 mask, const u64 *at, u32 n, bool writes);
 
 }  // namespace machine

@@ -1,9 +1,9 @@
-// What the lanes of a warp do together: shuffles, votes, matrices, asynchronous copies. Layouts are
-// those of the PTX manual, where lane l is in group g = l / 4 and has place t = l % 4 in it.
+// What the lanes of a warp do together: shuffles, votes, loads of matrices, asynchronous copies.
+// Layouts are those of the PTX manual, where lane l is in group g = l / 4 and has place t = l % 4
+// in it.
 #include <bit>
 
 #include "access.h"
-#include "floats.h"
 
 namespace machine {
 namespace {
@@ -125,75 +125,7 @@ Handler warp_handler(const Statement& s) {
   return nullptr;
 }
 
-// ---- matrices. i.list: the registers of d, then a, b, c.
-
-void multiply(const float (&a)[16][16], const float (&b)[16][8], int depth, const Instruction& i,
-              Warp& w, int first_c) {
-  float d[16][8];
-  for (int l = 0; l < 32; ++l)
-    for (int k = 0; k < 4; ++k)
-      d[l / 4 + (k >> 1) * 8][l % 4 * 2 + (k & 1)] = w.lane<float>(i.list[first_c + k])[l];
-  for (int r = 0; r < 16; ++r) {
-    float sum[8] = {};
-    for (int k = 0; k < depth; ++k)
-      for (int c = 0; c < 8; ++c) sum[c] += a[r][k] * b[k][c];
-    for (int c = 0; c < 8; ++c) d[r][c] += sum[c];
-  }
-  for (int k = 0; k < 4; ++k) {
-    float* to = w.lane<float>(i.list[k]);
-    for (int l = 0; l < 32; ++l) to[l] = d[l / 4 + (k >> 1) * 8][l % 4 * 2 + (k & 1)];
-  }
-}
-
-template <int depth>  // m16n8k16 and m16n8k8
-void mma_bf16(const Instruction& i, Warp& w, u32) {
-  float a[16][16], b[16][8];
-  constexpr int na = depth / 4, nb = depth / 8;
-  for (int k = 0; k < na; ++k) {
-    const u32* from = w.lane<u32>(i.list[4 + k]);
-    for (int l = 0; l < 32; ++l) {
-      float* to = &a[l / 4 + (k & 1) * 8][l % 4 * 2 + (k >> 1) * 8];
-      to[0] = from_bf16(u16(from[l]));
-      to[1] = from_bf16(u16(from[l] >> 16));
-    }
-  }
-  for (int k = 0; k < nb; ++k) {
-    const u32* from = w.lane<u32>(i.list[4 + na + k]);
-    for (int l = 0; l < 32; ++l) {
-      b[l % 4 * 2 + k * 8][l / 4] = from_bf16(u16(from[l]));
-      b[l % 4 * 2 + k * 8 + 1][l / 4] = from_bf16(u16(from[l] >> 16));
-    }
-  }
-  multiply(a, b, depth, i, w, 4 + na + nb);
-}
-
-template <int depth>  // m16n8k8 and m16n8k4
-void mma_tf32(const Instruction& i, Warp& w, u32) {
-  float a[16][16], b[16][8];
-  constexpr int na = depth / 2, nb = depth / 4;
-  for (int k = 0; k < na; ++k) {
-    const u32* from = w.lane<u32>(i.list[4 + k]);
-    for (int l = 0; l < 32; ++l)
-      a[l / 4 + (k & 1) * 8][l % 4 + (k >> 1) * 4] = truncated_tf32(from[l]);
-  }
-  for (int k = 0; k < nb; ++k) {
-    const u32* from = w.lane<u32>(i.list[4 + na + k]);
-    for (int l = 0; l < 32; ++l) b[l % 4 + k * 4][l / 4] = truncated_tf32(from[l]);
-  }
-  multiply(a, b, depth, i, w, 4 + na + nb);
-}
-
-Handler matrix_product(const Statement& s) {
-  if (s.operands.size() != 4 || !s.has("row") || !s.has("col")) return nullptr;
-  const bool f32s = s.type(0) == Type{'f', 32} && s.type(3) == Type{'f', 32};
-  if (!f32s || !(s.type(1) == s.type(2))) return nullptr;
-  const char kind = s.type(1).kind;
-  if (kind == 'h' && s.has("m16n8k16")) return mma_bf16<16>;
-  if (kind == 'h' && s.has("m16n8k8")) return mma_bf16<8>;
-  if (kind == 't' && s.has("m16n8k8")) return mma_tf32<8>;
-  if (kind == 't' && s.has("m16n8k4")) return mma_tf32<4>;
-  return nullptr;
-}
+// ---- matrices
 
 // ldmatrix: lanes 8m … 8m + 7 give the rows of matrix m, 16 bytes each.
 template <bool transposed>
@@ -243,7 +175,8 @@ void copy_async(const Instruction& i, Warp& w, u32 mask) {
     from[l] = w.lane<u64>(i.s[1])[l] + u64(i.offset >> 32);
     to[l] += u64(s32(i.offset));
   }
-  Copy copy{&i, mask, i.bytes, 0, {}, {}};
+  w.open.push_back({&i, mask, i.bytes, {}, {}});
+  Copy& copy = w.open.back();
   const u32* n = w.lane<u32>(i.s[2]);  // bytes to read, the rest becomes zeros
   Instruction reading = i;
   reading.writes = false;
@@ -262,14 +195,11 @@ void copy_async(const Instruction& i, Warp& w, u32 mask) {
               mask, i.bytes);
   check_write(i, w, target);
   for_lanes(mask, [&](int l) {
-    copy.to[size_t(l)] = u32(target.at[l]);
-    auto& data = copy.data[size_t(l)];
-    data.fill(0);
-    if (n[l]) std::memcpy(data.data(), source.bytes + source.at[l], std::min<u32>(n[l], i.bytes));
+    copy.to[l] = target.at[l];
+    if (n[l]) std::memcpy(copy.data[l], source.bytes + source.at[l], std::min<u32>(n[l], i.bytes));
     std::memset(target.bytes + target.at[l], 0xff, i.bytes);
     std::memset(target.state + target.at[l], unwritten, i.bytes);
   });
-  w.open.push_back(copy);
 }
 void commit_copies(const Instruction&, Warp& w, u32) {
   w.copies.push_back(std::move(w.open));
@@ -277,11 +207,10 @@ void commit_copies(const Instruction&, Warp& w, u32) {
 }
 void finish(Warp& w, const Copy& c) {
   Block& b = *w.block;
+  touch_shared(*c.by, w, c.mask, c.to, c.bytes, true);
   for_lanes(c.mask, [&](int l) {
-    const u64 at = c.to[size_t(l)];
-    touch_shared(*c.by, w, l, at, c.bytes, true);
-    std::memcpy(&b.shared[at], c.data[size_t(l)].data(), c.bytes);
-    std::memset(&b.shared_state[at], written, c.bytes);
+    std::memcpy(&b.shared[c.to[l]], c.data[l], c.bytes);
+    std::memset(&b.shared_state[c.to[l]], written, c.bytes);
   });
 }
 void wait_copies(const Instruction& i, Warp& w, u32) {

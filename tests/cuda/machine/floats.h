@@ -16,8 +16,6 @@ inline u16 to_bf16(float x) {
   const u16 rounded = u16((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   return (u & 0x7fffffffu) > 0x7f800000u ? u16(0x7fff) : rounded;
 }
-/// A tf32 operand of mma: the low 13 bits are not read.
-inline float truncated_tf32(u32 bits) { return std::bit_cast<float>(bits & 0xffffe000u); }
 
 template <class T>
 inline T flushed(T x) {

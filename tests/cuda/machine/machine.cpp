@@ -39,6 +39,23 @@ u64 cache_share(const Counters& c, u64 blocks) {
   return memory / std::max<u64>(together, 1) - shared;
 }
 
+/// A register's value in all lanes; one of no bytes is a predicate.
+void fill(Warp& w, u32 offset, int bytes, u64 value) {
+  switch (bytes) {
+    case 0:
+      w.mask(offset) = value ? all_lanes : 0;
+      break;
+    case 1:
+      return void(std::fill_n(w.lane<u8>(offset), 32, u8(value)));
+    case 2:
+      return void(std::fill_n(w.lane<u16>(offset), 32, u16(value)));
+    case 4:
+      return void(std::fill_n(w.lane<u32>(offset), 32, u32(value)));
+    default:
+      std::fill_n(w.lane<u64>(offset), 32, value);
+  }
+}
+
 std::string triple(const u32 (&v)[3]) {
   return "(" + std::to_string(v[0]) + ", " + std::to_string(v[1]) + ", " + std::to_string(v[2]) +
          ")";
@@ -87,11 +104,7 @@ Block::Block(const Launch& l)
     w.valid = valid.data() + n * kernel.valid.size();
     const u32 left = threads - u32(n) * 32;
     w.lanes = left >= 32 ? all_lanes : (1u << left) - 1;
-    for (const auto& [offset, bytes, value] : kernel.numbers)
-      for (int lane = 0; lane < (bytes == 0 ? 1 : 32); ++lane) {
-        const u64 bits = bytes == 0 ? (value ? all_lanes : 0) : value;
-        std::memcpy(w.registers + offset + lane * bytes, &bits, bytes == 0 ? 4 : size_t(bytes));
-      }
+    for (const auto& [offset, bytes, value] : kernel.numbers) fill(w, offset, bytes, value);
   }
   shared_bytes = kernel.dynamic_shared > kernel.shared_bytes || l.dynamic_shared
                      ? kernel.dynamic_shared + l.dynamic_shared

@@ -64,9 +64,9 @@ struct Instruction {
 struct Copy {
   const Instruction* by;
   u32 mask;
-  u32 bytes, filled;
-  std::array<u32, 32> to;
-  std::array<std::array<u8, 16>, 32> data;
+  u32 bytes;
+  u64 to[32];
+  u8 data[32][16];
 };
 
 struct Group {  // lanes that stand at one instruction
@@ -142,11 +142,12 @@ inline void for_lanes(u32 mask, F&& f) {
 }
 
 // Who runs a statement: each returns nullptr when it is none of its own. arithmetic.cpp,
-// convert.cpp, memory.cpp, collective.cpp.
+// convert.cpp, memory.cpp, collective.cpp, mma.cpp.
 Handler arithmetic_handler(const Statement&);
 Handler integer_handler(const Statement&);
 Handler convert_handler(const Statement&, int to_register_bytes, int from_register_bytes);
 Handler memory_handler(const Statement&, Instruction&);
 Handler collective_handler(const Statement&, Instruction&);
+Handler matrix_product(const Statement&);
 
 }  // namespace machine
