@@ -150,7 +150,10 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       const auto [b, h, kh] = a.place(unit);
       a.add_dense<Parts, false>(s, b, h, iw, j0);
     }
-    tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned);
+    // The first slab sees nothing of the last 16 keys that the second sees up to the diagonal.
+    const bool corner = !Table && Slabs == 2 && a.causal && pw + 16 <= j0 + 8 * K - 16;
+    tile::multiply_turned<D, BK, Parts>(
+        s, of_q, tk + turned, [&](int sl, int n) { return sl > 0 || n < K - 2 || !corner; });
     if (!Table && biased) {
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl)
@@ -164,25 +167,32 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n ||
         a.begins_after(j0, pw + 16 * Slabs - 1) || a.padding)
       a.hide_keys<K>(s, a.place(unit).b, j0, pw, -INFINITY);
+    const auto grown = [&](float most, float from) { return most * a.scale2 > from + 8; };
+    float most[Slabs][2];
+    bool any = false;
 #pragma unroll
-    for (int sl = 0; sl < Slabs; ++sl) {
-      float most[2];
+    for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        most[half] = -1e30f;
+        most[sl][half] = -1e30f;
 #pragma unroll
         for (int n = 0; n < K; ++n)
-          most[half] = fmaxf(most[half], fmaxf(s[sl][n][2 * half], s[sl][n][2 * half + 1]));
+          most[sl][half] = fmaxf(most[sl][half], fmaxf(s[sl][n][2 * half], s[sl][n][2 * half + 1]));
+        any |= grown(most[sl][half], top[sl][half]);
       }
-      const auto grown = [&](int half) { return most[half] * a.scale2 > top[sl][half] + 8; };
-      if (__any_sync(all, grown(0) || grown(1))) {
+    if (__any_sync(all, any)) {
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          most[half] = fmaxf(most[half], __shfl_xor_sync(all, most[half], 1));
-          most[half] = fmaxf(most[half], __shfl_xor_sync(all, most[half], 2));
-          const float to = Every ? ceilf(most[half] * a.scale2) : most[half] * a.scale2;
-          const float keep = grown(half) ? ptx::ex2(top[sl][half] - to) : 1.f;
-          if (grown(half)) top[sl][half] = to;
+          float& m = most[sl][half];
+          m = fmaxf(m, __shfl_xor_sync(all, m, 1));
+          m = fmaxf(m, __shfl_xor_sync(all, m, 2));
+          const float to = Every ? ceilf(m * a.scale2) : m * a.scale2;
+          float& from = top[sl][half];
+          const bool moves = grown(m, from);
+          const float keep = moves ? ptx::ex2(from - to) : 1.f;
+          if (moves) from = to;
           total[sl][half] *= keep;
 #pragma unroll
           for (int x = 0; x < D / 8; ++x) {
@@ -191,7 +201,9 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           }
           if constexpr (Every) back[sl].scale(half, keep);
         }
-      }
+    }
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float at = top[sl][half];
@@ -214,7 +226,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       Operand left[Slabs];
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) tile::pack(left[sl], s[sl][2 * x], s[sl][2 * x + 1]);
-      tile::multiply<D, BK, Parts>(acc, left, tv + sixteen + x * 16 * P);
+      tile::multiply<D, BK, Parts>(acc, left, tv + sixteen + x * 16 * P,
+                                   [&](int sl) { return sl > 0 || x < K / 2 - 1 || !corner; });
       if constexpr (Every) spread(left, j0 - pw - 15 + 16 * x);
     }
   };
@@ -239,7 +252,6 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     if (end > begin) spread(none, (end + BK - 1) / BK * BK - pw - 15);
   }
   const auto [b, h, kh] = a.place(unit);
-  // Out through the warp's own rows of q's place, so that a row leaves in pieces of 16 bytes.
 #pragma unroll
   for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
@@ -248,23 +260,12 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       sum += __shfl_xor_sync(all, sum, 1);
       sum += __shfl_xor_sync(all, sum, 2);
       const float factor = sum == 0 ? 0.f : a.keep_scale / sum;
-      const int r = (warp * Slabs + sl) * 16 + gr + 8 * half;
-#pragma unroll
-      for (int x = 0; x < D / 8; ++x)
-        put<Parts>(smem + S::q + Rows<D>::at(r, x) + 4 * t, a.out, b, h, i0 + r, a.m, x,
-                   acc[sl][x][2 * half] * factor, acc[sl][x][2 * half + 1] * factor);
-      if (t == 0 && i0 + r < a.m)
-        a.sums[int64_t(unit) * a.m + i0 + r] = sum == 0 ? INFINITY : top[sl][half] + log2f(sum);
+      const int i = iw + 16 * sl + gr + 8 * half;
+      put_row<D, Parts>(a.out, b, h, i, a.m,
+                        [&](int x, int e) { return acc[sl][x][2 * half + e] * factor; });
+      if (t == 0 && i < a.m)
+        a.sums[int64_t(unit) * a.m + i] = sum == 0 ? INFINITY : top[sl][half] + log2f(sum);
     }
-  if (Parts > 1) return;
-  __syncwarp();
-#pragma unroll
-  for (int c = lane; c < 16 * Slabs * (D / 8); c += 32) {
-    const int r = warp * Slabs * 16 + c / (D / 8), x = c % (D / 8);
-    if (i0 + r < a.m && x < a.out.chunks)
-      *reinterpret_cast<uint4*>(a.out.at(b, h, i0 + r) + x * 8) =
-          *reinterpret_cast<const uint4*>(smem + S::q + Rows<D>::at(r, x));
-  }
 }
 
 template <int D, int Parts, int BK, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>

@@ -57,7 +57,8 @@ __device__ inline void each_score(float (&s)[Slabs][Tiles][4], int i, int j, con
 
 struct AttentionArgs {
   HeadRows<const BFloat16> q, k, v, p, table, g;  // table: [H or 1, R, D] as one batch entry
-  HeadRows<BFloat16> out, dq, dk, dv, dp;         // or f32, where there are three parts
+  HeadRows<BFloat16> out, dq, dk, dv, dp;         // or f32, where there are three parts;
+  HeadRows<const BFloat16> whole_out, whole_g;    // so are these
   const float* bias;       // [H or 1, width], over the scale; none where the width is 0
   const uint8_t* padding;  // [B, N]; null: none
   float *sums, *delta;     // [B, H, M]; the delta is negative
@@ -231,6 +232,33 @@ __device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int u
   tile::load_line<S::threads, S::BQ>(numbers + S::BQ * 4, a.delta + line, i, a.m);
 }
 
+/// Delta of a warp's Count queries from i on, −Σ o ∘ g: to where keys and lags look for it, and to
+/// `own`.
+template <int D, int Parts, int Count>
+__device__ inline void make_delta(const AttentionArgs& a, int unit, int i, float* own) {
+  using T = std::conditional_t<Parts == 1, BFloat16, float>;
+  constexpr int V = pack_size<T>, lanes = D / V;
+  const auto [b, h, kh] = a.place(unit);
+  const int x = int(threadIdx.x) % lanes;
+#pragma unroll 4
+  for (int r = int(threadIdx.x) % 32 / lanes; r < Count; r += 32 / lanes) {
+    float sum = 0;
+    if (i + r < a.m && x * V < a.whole_g.chunks * 8) {
+      using Numbers = Pack<T, V>;
+      const auto o =
+          *reinterpret_cast<const Numbers*>(a.whole_out.at<const T>(b, h, i + r) + V * x);
+      const auto g = *reinterpret_cast<const Numbers*>(a.whole_g.at<const T>(b, h, i + r) + V * x);
+#pragma unroll
+      for (int e = 0; e < V; ++e) sum += cast<float>(o.v[e]) * cast<float>(g.v[e]);
+    }
+#pragma unroll
+    for (int lane = lanes / 2; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
+    if (x != 0) continue;
+    own[r] = -sum;
+    if (i + r < a.m) a.delta[int64_t(unit) * a.m + i + r] = -sum;
+  }
+}
+
 /// 2^(score · scale2 − less). With a dense bias, which may be as good as −∞ for all keys, no more
 /// than 2^most: what is left of such scores is the rounding of what is taken off.
 template <bool Every>
@@ -282,17 +310,28 @@ __device__ inline uint32_t kept_of_keys(const AttentionArgs& a, const RandomKey&
   return bits;
 }
 
-/// Two neighbouring numbers of a result's row: bf16 to their place in shared memory, from where
-/// the row leaves in pieces of 16 bytes; f32 to row i < limit itself.
-template <int Parts>
-__device__ inline void put(void* place, const HeadRows<BFloat16>& to, int b, int h, int i,
-                           int limit, int chunk, float x, float y) {
-  if constexpr (Parts == 1) {
-    *static_cast<uint32_t*>(place) = ptx::cvt_pack(x, y);
-  } else {
-    if (i < limit && chunk < to.chunks)
-      *reinterpret_cast<float2*>(to.at<float>(b, h, i) + chunk * 8 + 2 * (threadIdx.x % 4)) = {x,
-                                                                                               y};
+/// Row i of a result, if below the limit, as a quad of lanes has it in tiles of a product:
+/// number(x, e), of tile x the lane's first or second. bf16 leaves in pieces of 16 bytes.
+template <int D, int Parts, class Number>
+__device__ inline void put_row(const HeadRows<BFloat16>& to, int b, int h, int i, int limit,
+                               const Number& number) {
+  const int t = tile::fresh(threadIdx.x) % 4;
+#pragma unroll
+  for (int x = 0; x < D / 8; x += 4) {
+    if constexpr (Parts == 1) {
+      uint32_t r[4];
+#pragma unroll
+      for (int y = 0; y < 4; ++y) r[y] = ptx::cvt_pack(number(x + y, 0), number(x + y, 1));
+      tile::turn_quad(r, t);
+      if (i < limit && x + t < to.chunks)
+        *reinterpret_cast<uint4*>(to.at(b, h, i) + (x + t) * 8) = {r[0], r[1], r[2], r[3]};
+    } else {
+#pragma unroll
+      for (int y = x; y < x + 4; ++y)
+        if (i < limit && y < to.chunks)
+          *reinterpret_cast<float2*>(to.at<float>(b, h, i) + y * 8 + 2 * t) = {number(y, 0),
+                                                                               number(y, 1)};
+    }
   }
 }
 

@@ -1,49 +1,15 @@
 // Fused attention, backward: what its three kernels need before, and their order.
 //
 // With P the weights and dP = g Vᵀ: dS = P ∘ (dP − δ), δ = rowsum(g ∘ O). The kernels make P again
-// from the sums that forward kept: one owns keys (attention_keys.cu), one queries
-// (attention_queries.cu), one lags (attention_lags.cu), so that every sum has one owner and one
-// order. A dense bias has its gradient from the second, or, where queries share it, the first.
+// from the sums that forward kept: one owns queries (attention_queries.cu) and makes δ for all, one
+// lags (attention_lags.cu), one keys (attention_keys.cu), so that every sum has one owner and one
+// order. A dense bias has its gradient from the first, or, where queries share it, the last.
 // Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 #include "cuda/reduce.h"
 
 namespace stretto::cuda {
 namespace {
-
-/// delta [B, H, M] = −Σ o ∘ g, of `lanes` neighbouring threads each, which is a power of two.
-template <class T>
-__global__ void __launch_bounds__(256, 1)
-    attention_delta(float* delta, HeadRows<const T> o, HeadRows<const T> g, int heads, int m,
-                    int lanes) {
-  constexpr int V = pack_size<T>;
-  const int b = int(blockIdx.x) / heads, h = int(blockIdx.x) % heads;
-  const int x = int(threadIdx.x) % lanes, per_block = 256 / lanes;
-#pragma unroll 1
-  for (int first = int(blockIdx.y) * per_block; first < m; first += int(gridDim.y) * per_block) {
-    const int i = first + int(threadIdx.x) / lanes;
-    float sum = 0;
-    if (i < m && x * V < g.chunks * 8) {
-      const auto left = *reinterpret_cast<const Pack<T, V>*>(o.at(b, h, i) + V * x);
-      const auto right = *reinterpret_cast<const Pack<T, V>*>(g.at(b, h, i) + V * x);
-#pragma unroll
-      for (int e = 0; e < V; ++e) sum += cast<float>(left.v[e]) * cast<float>(right.v[e]);
-    }
-#pragma unroll 1
-    for (int lane = lanes / 2; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
-    if (x == 0 && i < m) delta[int64_t(blockIdx.x) * m + i] = -sum;
-  }
-}
-
-template <class T>
-void launch_delta(const AttentionArgs& a, const Tensor& out, const Tensor& grad, int device) {
-  int lanes = 1;
-  while (lanes * pack_size<T> < grad.size(3)) lanes *= 2;
-  launch("attention", device, attention_delta<T>,
-         dim3(unsigned(a.batch * a.heads),
-              unsigned(std::min<int64_t>(ceil_div(a.m, 256 / lanes), 1024))),
-         256, a.delta, head_rows<const T>(out), head_rows<const T>(grad), a.heads, a.m, lanes);
-}
 
 /// Parts of tables' gradients: blocks, of unequal length, for several turns of a large GPU, but at
 /// most 8 parts.
@@ -76,12 +42,23 @@ void attention_backward(const AttentionCall& call, const Tensor& out, const Tens
   a.sums = sums.data<float>();
   a.delta = delta.data<float>();
   a.g = attention_operand(grad, kept);
+  a.whole_out = head_rows<const BFloat16>(out);
+  a.whole_g = head_rows<const BFloat16>(grad);
   a.dq = head_rows<BFloat16>(into.q);
   a.dk = head_rows<BFloat16>(into.k);
   a.dv = head_rows<BFloat16>(into.v);
   a.dp = head_rows<BFloat16>(into.position);
-  a.parts > 1 ? launch_delta<float>(a, out, grad, device.index)
-              : launch_delta<BFloat16>(a, out, grad, device.index);
+  Tensor of_keys;
+  // What all keys share changes no weight: its gradient is 0.
+  if (into.bias.defined() && into.bias.size(3) == n) {
+    if (into.bias.size(2) == 1) {
+      of_keys = empty({batch, heads, 1, n}, wide);
+      a.dkeys = of_keys.data<float>();
+    } else {
+      a.ddense = scores_of(into.bias);
+    }
+  }
+  launch_attention_queries(a, int(d), device.index);
   a.low_lag = INT_MAX, a.high_lag = INT_MIN;
   const auto reaches = [&](const Tensor& x, int first, int count) {
     if (!table(x)) return;
@@ -109,18 +86,7 @@ void attention_backward(const AttentionCall& call, const Tensor& out, const Tens
     if (lag_bias.defined()) into.lag_bias = add_parts(lag_bias, call.lag_bias);
     if (value_rows.defined()) into.value_rows = add_parts(value_rows, call.value_rows);
   }
-  Tensor of_keys;
-  // What all keys share changes no weight: its gradient is 0.
-  if (into.bias.defined() && into.bias.size(3) == n) {
-    if (into.bias.size(2) == 1) {
-      of_keys = empty({batch, heads, 1, n}, wide);
-      a.dkeys = of_keys.data<float>();
-    } else {
-      a.ddense = scores_of(into.bias);
-    }
-  }
   launch_attention_keys(a, int(d), device.index);
-  launch_attention_queries(a, int(d), device.index);
   if (of_keys.defined()) {
     Shape shared;
     for (const int i : {0, 1})

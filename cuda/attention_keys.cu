@@ -235,39 +235,21 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     }
   }
   const auto [b, h, kh] = a.place(first_unit);
-  // Out through the warp's own rows of the keys' and values' places. What nobody sees has no
-  // gradient.
+  // What nobody sees has no gradient.
+  const auto leave = [&, b = b, kh = kh](const HeadRows<BFloat16>& to, const auto& d,
+                                         float factor) {
 #pragma unroll
-  for (int sl = 0; sl < Slabs; ++sl)
+    for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int r = (warp * Slabs + sl) * 16 + gr + 8 * half;
-      const bool seen = !a.hidden(b, j0 + r);
-#pragma unroll
-      for (int x = 0; x < D / 8; ++x) {
-        const uint32_t at = Rows<D>::at(r, x) + 4 * t;
-        put<Parts>(smem + S::k + at, a.dk, b, kh, j0 + r, a.n, x,
-                   seen ? dk[sl][x][2 * half] * a.scale : 0,
-                   seen ? dk[sl][x][2 * half + 1] * a.scale : 0);
-        put<Parts>(smem + S::v + at, a.dv, b, kh, j0 + r, a.n, x,
-                   seen ? dv[sl][x][2 * half] * a.keep_scale : 0,
-                   seen ? dv[sl][x][2 * half + 1] * a.keep_scale : 0);
+      for (int half = 0; half < 2; ++half) {
+        const int j = tile::fresh(jw) + sl * 16 + gr + 8 * half;
+        const bool seen = !a.hidden(b, j);
+        put_row<D, Parts>(to, b, kh, j, a.n,
+                          [&](int x, int e) { return seen ? d[sl][x][2 * half + e] * factor : 0; });
       }
-    }
-  if (Parts > 1) return;
-  __syncwarp();
-#pragma unroll 1
-  for (int c = lane; c < 16 * Slabs * (D / 8); c += 32) {
-    const int r = warp * Slabs * 16 + c / (D / 8), x = c % (D / 8), j = j0 + r;
-    if (j >= a.n) continue;
-    const uint32_t at = Rows<D>::at(r, x);
-    if (x < a.dk.chunks)
-      *reinterpret_cast<uint4*>(a.dk.at(b, kh, j) + x * 8) =
-          *reinterpret_cast<const uint4*>(smem + S::k + at);
-    if (x < a.dv.chunks)
-      *reinterpret_cast<uint4*>(a.dv.at(b, kh, j) + x * 8) =
-          *reinterpret_cast<const uint4*>(smem + S::v + at);
-  }
+  };
+  leave(a.dk, dk, a.scale);
+  leave(a.dv, dv, a.keep_scale);
 }
 
 template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>

@@ -27,11 +27,11 @@ struct QueriesShape : AttentionShape<D, Parts, Warps, Of> {
   static constexpr int k = (Apart ? p : g) + BQ * row, v = k + 2 * tile, r = v + 2 * tile;
   static constexpr int values = r + (Table ? ring * row : 0);
   static constexpr int bias = values + (Every ? ring * row : 0), stats = bias + ring * 4;
-  static constexpr int bytes = stats + (Table && Slabs > 1 ? 2 * BQ * 4 : 0);
+  static constexpr int delta = stats + (Table && Slabs > 1 ? BQ * 4 : 0), bytes = delta + BQ * 4;
 };
 
-/// dq and dp [B, H, M, D] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M]. Of its rows of q
-/// and g a warp keeps 16 · Q (none or all) and 16 · G columns in registers.
+/// dq and dp [B, H, M, D] and delta [B, H, M] from q, k, v, g and out [B, H, M, Dv] and sums [B, H,
+/// M]. Of its rows of q and g a warp keeps 16 · Q (none or all) and 16 · G columns in registers.
 template <int D, int Parts, int BK, int Slabs, int Warps, int Q, int G, bool Drop, Positions Of>
 __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     attention_queries(const __grid_constant__ AttentionArgs a) {
@@ -64,12 +64,11 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
   if (last > begin) {
     load_keys<S, BK>(a, base, unit, begin);
     load_lags<S, S::BQ + BK>(a, base, unit, begin - (p0 + S::BQ - 1), biased);
-    if constexpr (far) {
-      tile::load_line<Threads, S::BQ>(base + S::stats, a.sums + line(), i0, a.m);
-      tile::load_line<Threads, S::BQ>(base + S::stats + 4 * S::BQ, a.delta + line(), i0, a.m);
-    }
+    if constexpr (far) tile::load_line<Threads, S::BQ>(base + S::stats, a.sums + line(), i0, a.m);
   }
   ptx::commit();
+  float* const deltas = reinterpret_cast<float*>(smem + S::delta) + warp * 16 * Slabs;
+  make_delta<D, Parts, 16 * Slabs>(a, unit, iw, deltas);
   ptx::wait<0>();
   __syncthreads();
 
@@ -115,7 +114,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
       for (int half = 0; half < 2; ++half) {
         const int i = iw + 16 * sl + gr + 8 * half;
         near[0][sl][half] = i < a.m ? a.sums[line() + i] : INFINITY;
-        near[1][sl][half] = i < a.m ? a.delta[line() + i] : 0.f;
+        near[1][sl][half] = deltas[16 * sl + 8 * half + gr];
       }
   }
   auto number = [&](int which, int sl, int half) {
@@ -313,38 +312,19 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
       for (int e = 0; e < 4; ++e) dq[0][x][e] += dp[0][x][e];
   }
   const auto [b, h, kh] = a.place(unit);
-  // Out through the warp's own rows of the places of q and g or p.
-  constexpr int other = Apart ? S::p : S::q;
 #pragma unroll
   for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int r = (warp * Slabs + sl) * 16 + gr + 8 * half;
-#pragma unroll
-      for (int x = 0; x < D / 8; ++x) {
-        const uint32_t at = Rows<D>::at(r, x) + 4 * t;
-        put<Parts>(smem + S::q + at, a.dq, b, h, i0 + r, a.m, x, dq[sl][x][2 * half] * a.scale,
-                   dq[sl][x][2 * half + 1] * a.scale);
-        if constexpr (Apart) {
-          if (!one)
-            put<Parts>(smem + other + at, a.dp, b, h, i0 + r, a.m, x, dp[sl][x][2 * half] * a.scale,
-                       dp[sl][x][2 * half + 1] * a.scale);
-        }
+      const int i = iw + 16 * sl + gr + 8 * half;
+      put_row<D, Parts>(a.dq, b, h, i, a.m,
+                        [&](int x, int e) { return dq[sl][x][2 * half + e] * a.scale; });
+      if constexpr (Apart) {
+        if (!one)
+          put_row<D, Parts>(a.dp, b, h, i, a.m,
+                            [&](int x, int e) { return dp[sl][x][2 * half + e] * a.scale; });
       }
     }
-  if (Parts > 1) return;
-  __syncwarp();
-#pragma unroll 1
-  for (int c = lane; c < 16 * Slabs * (D / 8); c += 32) {
-    const int r = warp * 16 * Slabs + c / (D / 8), x = c % (D / 8);
-    if (i0 + r >= a.m || x >= a.dq.chunks) continue;
-    const uint32_t at = Rows<D>::at(r, x);
-    *reinterpret_cast<uint4*>(a.dq.at(b, h, i0 + r) + x * 8) =
-        *reinterpret_cast<const uint4*>(smem + S::q + at);
-    if (Apart && !one)
-      *reinterpret_cast<uint4*>(a.dp.at(b, h, i0 + r) + x * 8) =
-          *reinterpret_cast<const uint4*>(smem + other + at);
-  }
 }
 
 template <int D, int Parts, int BK, int Slabs, int Warps, int Q, int G, bool Drop, Positions Of>

@@ -129,13 +129,21 @@ __device__ inline void pack(Fragment<Parts>& a, const float (&x)[4], const float
     for (int r = 0; r < 4; ++r) a.r[i][r] = pack_pair(rest[2 * r], rest[2 * r + 1]);
 }
 
+struct Always {
+  template <class... T>
+  __device__ constexpr bool operator()(T...) const {
+    return true;
+  }
+};
+
 /// d += left · rightᵀ for Slabs · 16 rows of a left operand and Tiles · 8 rows of an area of Count
 /// at `right`, where the lane adds turned(lane); left(slab, x): its columns 16 x …, from x = From
-/// to To, of which Unrolled are taken at a time: less than all take fewer registers.
+/// to To, of which Unrolled are taken at a time: less than all take fewer registers. Of tiles
+/// n and n + 1 those of slabs that are wanted(slab, n).
 template <int D, int Count, int Parts, int Unrolled = D / 16, int From = 0, int To = D / 16,
-          int Slabs, int Tiles, class Left>
+          int Slabs, int Tiles, class Left, class Wanted = Always>
 __device__ inline void multiply_turned(float (&d)[Slabs][Tiles][4], const Left& left,
-                                       uint32_t right) {
+                                       uint32_t right, const Wanted& wanted = {}) {
 #pragma unroll Unrolled
   for (int x = From; x < To; ++x) {
     Fragment<Parts> l[Slabs];
@@ -147,6 +155,7 @@ __device__ inline void multiply_turned(float (&d)[Slabs][Tiles][4], const Left& 
       load(f, (right + n * 8 * Rows<D>::pitch) ^ (x << 5), Count * Rows<D>::pitch);
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {
+        if (!wanted(sl, n)) continue;
         multiply(d[sl][n], l[sl], f, 0);
         multiply(d[sl][n + 1], l[sl], f, 1);
       }
@@ -155,15 +164,16 @@ __device__ inline void multiply_turned(float (&d)[Slabs][Tiles][4], const Left& 
 }
 /// d += left · right for Slabs · 16 rows of 16 columns and 16 rows of an area of Count at `right`,
 /// where the lane adds sixteen(lane).
-template <int D, int Count, int Parts, int Slabs>
+template <int D, int Count, int Parts, int Slabs, class Wanted = Always>
 __device__ inline void multiply(float (&d)[Slabs][D / 8][4], const Fragment<Parts> (&left)[Slabs],
-                                uint32_t right) {
+                                uint32_t right, const Wanted& wanted = {}) {
 #pragma unroll
   for (int n = 0; n < D / 16; ++n) {
     Fragment<Parts> f;
     load_trans(f, right ^ (n << 5), Count * Rows<D>::pitch);
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl) {
+      if (!wanted(sl)) continue;
       multiply(d[sl][2 * n], left[sl], f, 0);
       multiply(d[sl][2 * n + 1], left[sl], f, 1);
     }
@@ -179,6 +189,22 @@ __device__ inline void multiply_ring(float (&d)[Slabs][D / 8][4],
   multiply<D, Ring, Parts>(
       d, left,
       ring + (row & (Ring - 1)) * Rows<D>::pitch + (((lane / 16) ^ Rows<D>::swizzle(row)) << 4));
+}
+
+/// Turns four registers of a quad of lanes over: lane t has then what were registers t of lanes
+/// 0 … 3.
+__device__ inline void turn_quad(uint32_t (&r)[4], int t) {
+#pragma unroll
+  for (int by = 1; by <= 2; by *= 2) {
+    const bool upper = t & by;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & by) continue;
+      uint32_t &low = r[i], &high = r[i + by];
+      const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? low : high, by);
+      (upper ? low : high) = got;
+    }
+  }
 }
 
 /// Zeroes those of its numbers whose bit is not set: two in each register, then the next.

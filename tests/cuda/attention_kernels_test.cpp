@@ -338,7 +338,7 @@ TEST_CASE("attention kernels: shared memory without conflicts, rows of values an
       CHECK(k["local"] == 0);
       CHECK(k["atomics"] == 0);
     }
-    CHECK(seen >= 5);  // forward, deltas, and those of keys, queries and lags
+    CHECK(seen >= 4);  // forward, and those of queries, lags and keys
   }
 }
 
