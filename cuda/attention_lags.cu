@@ -252,8 +252,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
       if (t == 0 && a.dbias && at >= 0 && at < a.width) a.dbias[part * a.width + at] = sum;
       // A row of `count` of them, of 8 · chunks numbers.
-      auto put_row = [&](float* to, int r, int count, int chunks, const float(&x)[D / 8][4],
-                         float factor) {
+      auto put_part = [&](float* to, int r, int count, int chunks, const float(&x)[D / 8][4],
+                          float factor) {
         if (!to || r < 0 || r >= count) return;
 #pragma unroll
         for (int c = 0; c < D / 8; ++c)
@@ -261,10 +261,10 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             *reinterpret_cast<float2*>(to + (part * count + r) * (8 * chunks) + c * 8 + 2 * t) = {
                 x[c][2 * half] * factor, x[c][2 * half + 1] * factor};
       };
-      if constexpr (Table) put_row(a.dtable, row, a.rows, a.table.chunks, dr[sl], a.scale);
+      if constexpr (Table) put_part(a.dtable, row, a.rows, a.table.chunks, dr[sl], a.scale);
       if constexpr (Every)
-        put_row(a.dvalues, lag + a.value_zero_row, a.value_rows, a.values.chunks, dvalues[sl],
-                a.keep_scale);
+        put_part(a.dvalues, lag + a.value_zero_row, a.value_rows, a.values.chunks, dvalues[sl],
+                 a.keep_scale);
     }
 }
 

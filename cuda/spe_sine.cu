@@ -39,9 +39,16 @@ __device__ inline Pack<float, 4> four(const float* row, int left) {
   return v;
 }
 
+/// Which two of a block's columns a thread has: halves of a warp take turns, as threads that load
+/// four columns leave them in two places next to their neighbours'.
+__device__ inline int column_of() {
+  const int lane = int(threadIdx.x) % 32;
+  return lane % 16 * 4 + lane / 16 * 2;
+}
+
 /// What a block needs of a code, in shared memory behind x: the gate's rows [most_dims, columns];
-/// for each dimension and sinusoid weights of cos and of sin [2, columns] and waves; and the phases
-/// of the middle [D, K].
+/// for each dimension and sinusoid weights of cos and of sin [columns / 2, 2, 2] and waves, columns
+/// in the order of the lanes that have them; and the phases of the middle [D, K].
 struct Stage {
   static constexpr int most_dims = 8, record = 2 * columns + wave_size;
   float *shared, *records;
@@ -82,14 +89,14 @@ struct Stage {
     for (; middle < end; middle += down, from += step, to += down * record) {
       const Pack<float, 4> a = four<Packs>(from, left), b = four<Packs>(from + p.r, left);
       const auto [cosine, sine] = middle->v;
-      Pack<float, 4> to_a, to_b;
+      Pack<float, 4> turned[2];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        to_a.v[j] = cosine * a.v[j] + sine * b.v[j];
-        to_b.v[j] = cosine * b.v[j] - sine * a.v[j];
+        turned[j / 2].v[j % 2] = cosine * a.v[j] + sine * b.v[j];
+        turned[j / 2].v[j % 2 + 2] = cosine * b.v[j] - sine * a.v[j];
       }
-      reinterpret_cast<Pack<float, 4>*>(to)[0] = to_a;
-      reinterpret_cast<Pack<float, 4>*>(to)[across] = to_b;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) reinterpret_cast<Pack<float, 4>*>(to)[i * across] = turned[i];
     }
     constexpr int parts = wave_size / 4, each = threads / parts;
     const int which = int(t / parts), part = int(t % parts);
@@ -102,7 +109,9 @@ struct Stage {
     if (here < count) {
       Pack<float, 4> e = {};
       if (p.e) e = four<Packs>(p.e + int64_t(first + here) * p.r + c0 + c, left);
-      reinterpret_cast<Pack<float, 4>*>(shared)[t] = e;
+      auto* const gate = reinterpret_cast<Pack<float, 2>*>(shared + here * columns + c / 2);
+      gate[0] = {e.v[0], e.v[1]};
+      gate[across] = {e.v[2], e.v[3]};
     }
   }
 
@@ -113,7 +122,7 @@ struct Stage {
   };
   __device__ Next first() const {
     const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
-    return {reinterpret_cast<const Pack<float, 2>*>(shared) + lane, records + 2 * lane,
+    return {reinterpret_cast<const Pack<float, 2>*>(shared) + lane, records + 4 * lane,
             records + 2 * columns + 2 * pairs * warp};
   }
 
@@ -132,16 +141,15 @@ struct Stage {
       for (int i = 0; i < 2; ++i) code[j][i] = e.v[i], odd[j][i] = 0;
 #pragma unroll unrolled
     for (int k = 0; k < count; ++k, next.w += record, next.wave += record) {
-      const auto a = *reinterpret_cast<const Pack<float, 2>*>(next.w);
-      const auto b = *reinterpret_cast<const Pack<float, 2>*>(next.w + columns);
+      const auto w = *reinterpret_cast<const Pack<float, 4>*>(next.w);
       const auto c = *reinterpret_cast<const Pack<float, 4>*>(next.wave);
       const auto s = *reinterpret_cast<const Pack<float, 4>*>(next.wave + pairs);
 #pragma unroll
       for (int j = 0; j < pairs; ++j)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          code[j][i] += c.v[j] * a.v[i];
-          odd[j][i] += s.v[j] * b.v[i];
+          code[j][i] += c.v[j] * w.v[i];
+          odd[j][i] += s.v[j] * w.v[2 + i];
         }
     }
 #pragma unroll
@@ -184,7 +192,7 @@ __global__ void __launch_bounds__(threads, 4)
   const Stage stage(memory + tile_dims * x_pitch, p);
   stage.find_middles(p, where.head, where.middle);
   __syncthreads();
-  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32;
+  const int warp = int(threadIdx.x) / 32;
   float sums[batch][2 * pairs][2] = {};
 #pragma unroll 1
   for (int d0 = 0; d0 < p.d; d0 += p.dims) {
@@ -199,7 +207,8 @@ __global__ void __launch_bounds__(threads, 4)
     const float* early = numbers + swapped(d0, places / 2 - pairs - pairs * warp);
     Stage::Next next = stage.first();
 #pragma unroll 1
-    for (int d = 0; d < count; ++d, late += x_pitch, early += x_pitch) {
+    for (const float* const end = late + count * x_pitch; late < end;
+         late += x_pitch, early += x_pitch) {
       float code[2 * pairs][2];
       Stage::make<K>(p, next, code);
 #pragma unroll
@@ -217,7 +226,7 @@ __global__ void __launch_bounds__(threads, 4)
     }
     __syncthreads();  // before the next dimensions
   }
-  const int c = where.c0 + 2 * lane;
+  const int c = where.c0 + column_of();
 #pragma unroll
   for (int b = 0; b < batch; ++b) {
     if (where.b0 + b >= p.b) break;
@@ -246,7 +255,7 @@ __global__ void __launch_bounds__(threads, 4)
   const Where where(p);
   const Stage stage(memory + tile_dims * dx_pitch, p);
   stage.find_middles(p, where.head, where.middle);
-  const int lane = int(threadIdx.x) % 32, c = where.c0 + 2 * lane;
+  const int lane = int(threadIdx.x) % 32, c = where.c0 + column_of();
   float grads[batch][2 * pairs][2];
 #pragma unroll
   for (int b = 0; b < batch; ++b) {
