@@ -112,6 +112,11 @@ add_test(NAME cuda_machine_barriers COMMAND ${CMAKE_COMMAND} -E env KIND=barrier
   bash ${machine}/removals.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_machine_barriers PROPERTIES LABELS "cuda;machine" TIMEOUT 900)
 
+# What takes minutes begins first, so that no core waits at the end.
+set_tests_properties(cuda_machine_barriers cuda_machine_forwards cuda_machine_backwards
+  cuda_machine_random cuda_machine_models cuda_machine_all_ops_attention cuda_machine_budgets
+  PROPERTIES COST 1000)
+
 # What ptxas made of the kernels, where there is a disassembler.
 add_test(NAME cuda_machine_assembly COMMAND bash ${machine}/assembly.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_machine_assembly PROPERTIES LABELS "cuda;machine" TIMEOUT 900
