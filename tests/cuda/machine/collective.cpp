@@ -14,7 +14,7 @@ enum Shuffle { up, down, bfly, idx };
 template <Shuffle mode>
 void shuffle(const Instruction& i, Warp& w, u32 mask) {
   const u32 *a = w.lane<u32>(i.s[0]), *b = w.lane<u32>(i.s[1]), *c = w.lane<u32>(i.s[2]);
-  u32 value[32];
+  u32 value[32] = {};
   u32 inside = 0;
   if (mask == all_lanes && mode == bfly && c[0] == 31 && b[0] < 32) {  // one loop: all reductions
     const u32 x = b[0];
