@@ -8,8 +8,9 @@
     benchmarks/gpu/predict.py counts.tsv 8192 all.tsv > benchmarks/results/cuda-predicted-DATE.md
 
 A kernel takes as long as the pipe that it keeps busy longest, at the rates below, times what blocks
-leave idle at its end, each begun in its order where one before has ended, and a launch. Nobody has held this against hardware: it says which
-pipe binds and which of two forms is better, and 40 % off would not be a surprise.
+leave idle at its end, each begun in its order where one before has ended, and a launch. Nobody has
+held this against hardware: it says which pipe binds and which of two forms is better, and 40 % off
+would not be a surprise.
 """
 import csv
 import heapq
