@@ -117,14 +117,13 @@ class NcclChannel final : public Channel {
   }
 
   bool done() override {
-    int code = nccl::success;
-    need(library().async_error(comm_, &code), "ncclCommGetAsyncError", comm_);
-    need(code, "a message", comm_);
     use(device_);
     const cudaError_t state = cudaStreamQuery(stream_);
-    if (state == cudaErrorNotReady) return false;
-    check_call(state, "NCCL");
-    return true;
+    if (state != cudaErrorNotReady) check_call(state, "NCCL");
+    int code = nccl::success;  // asked last: what has ended may have ended for it
+    need(library().async_error(comm_, &code), "ncclCommGetAsyncError", comm_);
+    need(code, "a message", comm_);
+    return state == cudaSuccess;
   }
 
  private:

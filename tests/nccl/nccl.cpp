@@ -1,9 +1,11 @@
 // A stand-in for NCCL: of its interface what cuda/nccl.cu uses, over shared memory of one host. Its
 // messages are copies and functions of the host on the stream that they are given, so that it runs
 // on tests/cuda/machine, and with a CUDA runtime. It finds what NCCL would hang on or not tell:
-// sizes that differ, and two processes of one rank.
+// sizes that differ, two processes of one rank, and one that does not come for the seconds of
+// STRETTO_PROCESS_TIMEOUT (30).
 //
-// NCCL_STAND_IN_FAILS=init:1 or send:0: that call of that rank fails.
+// NCCL_STAND_IN_FAILS=init:1 or send:0: that call of that rank fails; stop:1: it stops, as by
+// SIGSTOP, between its first messages and the next.
 #include <cuda_runtime_api.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -12,6 +14,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +35,11 @@ enum Result {
 };
 constexpr int most_ranks = 8;
 constexpr size_t room = size_t(64) << 10;
+using Clock = std::chrono::steady_clock;
+std::chrono::seconds patience() {
+  const char* const text = std::getenv("STRETTO_PROCESS_TIMEOUT");
+  return std::chrono::seconds(text ? std::atoi(text) : 30);
+}
 
 /// What one process has for another: a piece of a message, until it is taken.
 struct Mailbox {
@@ -63,7 +71,7 @@ struct Message {
 struct ncclComm {
   Segment* segment;
   std::string name;
-  int rank, size;
+  int rank, size, runs = 0;
   std::atomic<int> state{success};
   std::string why;
   std::vector<Message> group;
@@ -102,12 +110,23 @@ struct ncclComm {
     box.full.store(m.sends ? 1 : 0, std::memory_order_release);
   }
   void run(std::vector<Message>& messages) {
+    if (++runs == 2 && fails("stop")) ::raise(SIGSTOP);
     bool open = true;
+    size_t moved = 0;
+    auto last_moved = Clock::now();
     while (open && state == success && !segment->broken) {
       open = false;
+      size_t done = 0;
       for (Message& m : messages) {
         if (m.done < m.bytes) move(m);
         open = open || m.done < m.bytes;
+        done += m.done;
+      }
+      if (done != moved) {
+        moved = done;
+        last_moved = Clock::now();
+      } else if (open && state == success && Clock::now() - last_moved > patience()) {
+        lose("a peer of rank " + std::to_string(rank) + " does not come");
       }
       if (open) ::sched_yield();
     }
@@ -195,9 +214,8 @@ int ncclCommInitRank(ncclComm** made, int size, ncclUniqueId id, int rank) {
   const bool twice = segment->claimed[rank].exchange(1) != 0, fails = comm->fails("init");
   if (twice || fails) segment->broken = 1;
   ++segment->came;
-  const auto begin = std::chrono::steady_clock::now();
-  while (segment->came < size && !segment->broken &&
-         std::chrono::steady_clock::now() - begin < std::chrono::seconds(30))
+  const auto begin = Clock::now();
+  while (segment->came < size && !segment->broken && Clock::now() - begin < patience())
     ::usleep(100);
   const bool complete = segment->came >= size && !segment->broken;
   if (!complete || rank == 0) ::shm_unlink(id.internal);

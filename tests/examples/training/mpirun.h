@@ -13,13 +13,13 @@ namespace stretto::examples::testing {
 inline const std::string env = "/usr/bin/env";
 
 /// Arguments of `env`, `settings` first: the command as the user types it, but for what lets it run
-/// as root and on fewer cores.
+/// as root and on fewer cores, and ends a run that hangs, so that the test says which.
 inline std::vector<std::string> mpirun(const std::vector<std::string>& settings,
                                        const std::vector<std::string>& command) {
   std::vector<std::string> all = settings;
   all.insert(all.end(), {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
                          "STRETTO_NUM_THREADS=1"});
-  all.insert(all.end(), {"mpirun", "--oversubscribe"});
+  all.insert(all.end(), {"mpirun", "--oversubscribe", "--timeout", "300"});
   all.insert(all.end(), command.begin(), command.end());
   return all;
 }
