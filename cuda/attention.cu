@@ -3,7 +3,8 @@
 //
 // A block of warps has 64 or 128 queries, a warp 16 or 32 of them, and walks the keys that any of
 // them sees in tiles of BK; what none of a warp's queries sees at the end, the warp leaves out, of
-// tiles of 64 by halves.
+// tiles of 64 by halves. The square on the diagonal has nothing of lags beyond 0, and nothing for
+// the first 16 of 32 queries in its second half.
 // Scores, weights and the sum of the output stay in registers. What a tile of keys says of
 // relative positions is a strip: the product of the queries with the rows of BK + 16 lags, of
 // which 16 are carried from the step before, sheared by shuffles. Rows of the table lie in a ring,
@@ -114,8 +115,11 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       for (int s = Slabs - 1; s >= 0; --s)
         strip(std::integral_constant<int, 2>(), begin - pw - 15 - 16 * s, -2 * s, s);
     }
-  // The next 8 K keys, the first of a tile.
-  auto walk = [&]<int K>(std::integral_constant<int, K>, int j0) {
+  // The next 8 K keys. Diagonal: queries are causal, and the first stands at the first key or
+  // before.
+  auto walk = [&]<int K, bool Diagonal>(std::integral_constant<int, K>,
+                                        std::bool_constant<Diagonal>, int j0) {
+    constexpr int first = Diagonal && Slabs == 2 ? K / 2 : K;  // octets that slab 0 sees
     uint32_t keep_bits[Slabs];
     const bool drop = Drop && a.drop_below > 0;
     if (drop) {
@@ -124,36 +128,42 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       for (int sl = 0; sl < Slabs; ++sl)
         keep_bits[sl] = kept_of_queries<K>(a, key, int64_t(unit) * a.m, iw + 16 * sl, j0);
     }
-    const uint32_t tk = base + S::k + (j0 / BK & 1) * S::tile, tv = tk + (S::v - S::k);
+    const uint32_t tk = base + S::k + (j0 / BK & 1) * S::tile + j0 % BK * P,
+                   tv = tk + (S::v - S::k);
     float s[Slabs][K][4] = {};
     if constexpr (Table) {
       constexpr int together = Apart ? K : 2;  // octets of lags that share an operand
+      const float none[4] = {};
+      const auto strip_at = [&](int sl, int o) -> const float(&)[4] {
+        return Diagonal && o >= 2 + 2 * sl ? none : std::as_const(w[sl][o]);
+      };
       if (lagged) {
 #pragma unroll
         for (int n = 0; n < K; n += together) {
-          strip(std::integral_constant<int, together>(), j0 - pw + 1 + 8 * n, n + 2, 0);
+          if constexpr (!Diagonal)
+            strip(std::integral_constant<int, together>(), j0 - pw + 1 + 8 * n, n + 2, 0);
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-            for (int o = n; o < n + together; ++o)
-              shear.scores(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
+            for (int o = n; o < n + together && o < (sl == 0 ? first : K); ++o)
+              shear.scores(s[sl][o], strip_at(sl, o), strip_at(sl, o + 1), strip_at(sl, o + 2));
         }
+        if constexpr (!Diagonal) {
 #pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl)
+          for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
-          for (int c = 0; c < 2 + 2 * sl; ++c)
+            for (int c = 0; c < 2 + 2 * sl; ++c)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][K + c][e];
+              for (int e = 0; e < 4; ++e) w[sl][c][e] = w[sl][K + c][e];
+        }
       }
     }
     if constexpr (Every) {
       const auto [b, h, kh] = a.place(unit);
       a.add_dense<Parts, false>(s, b, h, iw, j0);
     }
-    // The first slab sees nothing of the last 16 keys that the second sees up to the diagonal.
-    const bool corner = !Table && Slabs == 2 && a.causal && pw + 16 <= j0 + 8 * K - 16;
-    tile::multiply_turned<D, BK, Parts>(
-        s, of_q, tk + turned, [&](int sl, int n) { return sl > 0 || n < K - 2 || !corner; });
+    tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned,
+                                        [](int sl, int n) { return sl > 0 || n < first; });
     if (!Table && biased) {
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl)
@@ -164,7 +174,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             s[sl][n][e] += sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
                                  (S::ring - 1)];
     }
-    if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n ||
+    if (Diagonal || (a.causal && j0 + 8 * K - 1 > pw) || j0 + 8 * K > a.n ||
         a.begins_after(j0, pw + 16 * Slabs - 1) || a.padding)
       a.hide_keys<K>(s, a.place(unit).b, j0, pw, -INFINITY);
     const auto grown = [&](float most, float from) { return most * a.scale2 > from + 8; };
@@ -227,22 +237,34 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) tile::pack(left[sl], s[sl][2 * x], s[sl][2 * x + 1]);
       tile::multiply<D, BK, Parts>(acc, left, tv + sixteen + x * 16 * P,
-                                   [&](int sl) { return sl > 0 || x < K / 2 - 1 || !corner; });
+                                   [x](int sl) { return sl > 0 || 2 * x < first; });
       if constexpr (Every) spread(left, j0 - pw - 15 + 16 * x);
     }
   };
+  // The last lag that is met: beyond 0 only where the diagonal begins in the midst of 32 keys.
+  const int last_lag = Table && Slabs == 2 && a.causal ? (a.shift % 32 == 0 ? 0 : 31) : INT_MAX;
 #pragma unroll 1
   for (int j0 = begin; j0 < last; j0 += BK) {
     if (j0 + BK < last) {
       load_keys<S, BK>(a, base, unit, j0 + BK);
-      load_lags<S, BK>(a, base, unit, j0 + BK - p0 + 1, biased);
+      const int lag = j0 + BK - p0 + 1;
+      if (lag <= last_lag) load_lags<S, BK>(a, base, unit, lag, biased);
     }
     ptx::commit();
     if (j0 < end) {
-      if (BK > 32 && end - j0 <= BK / 2)
-        walk(std::integral_constant<int, N / 2>(), j0);
-      else
-        walk(std::integral_constant<int, N>(), j0);
+      constexpr int half = BK > 32 ? BK / 2 : BK;
+      constexpr std::integral_constant<int, half / 8> narrow;
+      const bool to_diagonal = Slabs == 2 && a.causal && j0 + BK > pw;
+      if (BK > half && end - j0 > half && !to_diagonal) {
+        walk(std::integral_constant<int, N>(), std::false_type(), j0);
+      } else {
+#pragma unroll 1
+        for (int j = j0; j < min(j0 + BK, end); j += half)
+          if (to_diagonal && j >= pw)
+            walk(narrow, std::true_type(), j);
+          else
+            walk(narrow, std::false_type(), j);
+      }
     }
     ptx::wait<0>();
     __syncthreads();  // the next tile is there, and this one's place is free
