@@ -6,6 +6,7 @@
 // thread has two columns at eight positions: what it makes of a code it uses for the batch at once.
 // For f32 and bf16, any D and R; middles of all dimensions must fit in shared memory. Tested
 // against the CPU.
+#include "cuda/ptx.cuh"
 #include "cuda/reduce.h"
 #include "cuda/spe_sine.cuh"
 
@@ -104,7 +105,7 @@ struct Stage {
         reinterpret_cast<const Pack<float, 4>*>(p.waves + int64_t(first) * p.k * wave_size) + t;
     to = records + which * record + 2 * columns + 4 * part;
 #pragma unroll 1
-    for (int i = which; i < n; i += each, wave += threads, to += each * record)
+    for (int more = n - which; more > 0; more -= each, wave += threads, to += each * record)
       *reinterpret_cast<Pack<float, 4>*>(to) = *wave;
     if (here < count) {
       Pack<float, 4> e = {};
@@ -227,24 +228,30 @@ __global__ void __launch_bounds__(threads, 4)
     __syncthreads();  // before the next dimensions
   }
   const int c = where.c0 + column_of();
-#pragma unroll
-  for (int b = 0; b < batch; ++b) {
-    if (where.b0 + b >= p.b) break;
-    S* const rows = y.data + (where.b0 + b) * y.batch + where.head * y.head + c;
+  if (c >= p.r) return;
+  const auto leave = [&](const auto& put) {
 #pragma unroll
     for (int j = 0; j < 2 * pairs; ++j) {
       const int l = where.row + place_of(j);
       if (unsigned(l) >= unsigned(p.n)) continue;
-      S* const to = rows + int64_t(l) * y.row;
-      const Pack<S, 2> v = {cast<S>(sums[b][j][0]), cast<S>(sums[b][j][1])};
-      if (y.packs) {
-        if (c < p.r) *reinterpret_cast<Pack<S, 2>*>(to) = v;
-      } else {
-        if (c < p.r) to[0] = v.v[0];
-        if (c + 1 < p.r) to[1] = v.v[1];
-      }
+      S* to = y.data + where.b0 * y.batch + where.head * y.head + int64_t(l) * y.row + c;
+#pragma unroll
+      for (int b = 0; b < batch; ++b, to += y.batch)
+        if (where.b0 + b < p.b) put(to, sums[b][j][0], sums[b][j][1]);
     }
-  }
+  };
+  if (y.packs)
+    leave([](S* to, float first, float second) {
+      if constexpr (std::is_same_v<S, BFloat16>)
+        *reinterpret_cast<uint32_t*>(to) = ptx::cvt_pack(first, second);
+      else
+        *reinterpret_cast<Pack<S, 2>*>(to) = {first, second};
+    });
+  else
+    leave([&](S* to, float first, float second) {
+      to[0] = cast<S>(first);
+      if (c + 1 < p.r) to[1] = cast<S>(second);
+    });
 }
 
 /// dx = Σ_r g (C + e); of several tiles of columns each writes a part.
