@@ -101,6 +101,7 @@ if(STRETTO_EXAMPLES)
   add_test(NAME cuda_machine_programs
     COMMAND stretto_tests "programs train on a GPU as on the CPU,programs' steps on a GPU*,several GPUs*")
   list(APPEND machine_programs cuda_machine_melody cuda_machine_programs)
+  set(machine_long cuda_machine_programs)
 endif()
 set_tests_properties(${machine_programs} PROPERTIES LABELS "cuda;machine" TIMEOUT 900
   ENVIRONMENT "${machine_environment}")
@@ -115,7 +116,7 @@ set_tests_properties(cuda_machine_barriers PROPERTIES LABELS "cuda;machine" TIME
 # What takes minutes begins first, so that no core waits at the end.
 set_tests_properties(cuda_machine_barriers cuda_machine_forwards cuda_machine_backwards
   cuda_machine_random cuda_machine_models cuda_machine_all_ops_attention cuda_machine_budgets
-  PROPERTIES COST 1000)
+  ${machine_long} PROPERTIES COST 1000)
 
 # What ptxas made of the kernels, where there is a disassembler.
 add_test(NAME cuda_machine_assembly COMMAND bash ${machine}/assembly.sh ${PROJECT_BINARY_DIR})
