@@ -26,10 +26,12 @@ enum class Kind { barrier, compare, limit };
 constexpr const char* ways[3][2] = {
     {"removed", ""}, {"always false", "always true"}, {"first operand", "second operand"}};
 
-/// A launch that a removal would change, the first of its test case.
+/// A launch that a removal would change: of those of its test case the one where warps come by most
+/// often.
 struct Try {
   u64 launch;
   std::string test;
+  double times;  // that a warp comes by
 };
 struct Removal {
   std::vector<Try> tries;
@@ -266,7 +268,8 @@ void watch_kernel(Kernel& k) {
   }
 }
 
-// The plan: a line for each site and way, with the launches that it would change.
+// The plan: a line for each site and way, with the launches that it would change: of the quickest
+// test cases, and of those where warps come by most often.
 void write_plan() {
   Trial& s = *trial();
   std::ofstream out(s.plan);
@@ -276,6 +279,9 @@ void write_plan() {
       std::stable_sort(tries.begin(), tries.end(), [&](const Try& a, const Try& b) {
         return s.seconds[a.test] < s.seconds[b.test];
       });
+      if (tries.size() > most_tries)
+        std::stable_sort(tries.begin() + most_tries / 2, tries.end(),
+                         [](const Try& a, const Try& b) { return a.times > b.times; });
       for (size_t t = 0; t < std::min(tries.size(), most_tries); ++t)
         out << key.kernel << '\t' << key.where << '\t' << key.op << '\t' << way << '\t'
             << tries[t].launch << '\n';
@@ -289,7 +295,7 @@ void read_plan() {
          std::getline(in, op, '\t') && std::getline(in, way, '\t') && std::getline(in, launch)) {
     Site& site = s.sites.at({kernel, where, op});
     const u64 at = std::strtoull(launch.c_str(), nullptr, 10);
-    site.ways[way == "1"].tries.push_back({at, ""});
+    site.ways[way == "1"].tries.push_back({at, "", 0});
     s.at[at].emplace_back(&site, way == "1");
   }
 }
@@ -354,13 +360,19 @@ void after_launch(const Launch& l) {
   if (!s) return;
   if (s->own) set_timer(seconds_of_test);
   if (!s->plans) return;
+  const double warps = double(l.grid.count() * ((l.block.count() + 31) / 32));
   for (const Place& p : places_of(l.kernel)) {
     u8 changes = s->changes[size_t(p.pc)];
-    if (p.site->kind == Kind::barrier) changes = l.kernel.executed[size_t(p.pc)] > 0;
+    const u64 executed = l.kernel.executed[size_t(p.pc)];
+    if (p.site->kind == Kind::barrier) changes = executed > 0;
     for (int way = 0; way < 2; ++way) {
+      if (!(changes >> way & 1)) continue;
       std::vector<Try>& tries = p.site->ways[way].tries;
-      if ((changes >> way & 1) && (tries.empty() || tries.back().test != s->test))
-        tries.push_back({s->launches, s->test});
+      const Try now{s->launches, s->test, double(executed) / warps};
+      if (tries.empty() || tries.back().test != s->test)
+        tries.push_back(now);
+      else if (now.times > tries.back().times)
+        tries.back() = now;
     }
   }
 }
