@@ -25,9 +25,13 @@ void launch_with_shared(const char* op, int device, void (*kernel)(Params...), d
   config.blockDim = block;
   config.dynamicSmemBytes = size_t(shared);
   config.stream = stream(device);
-  if (shared > 48 << 10)  // more than a kernel has without being asked for
+  if (shared > 48 << 10) {  // more than a kernel has without being asked for
+    check(shared <= shared_memory(device), op, "its kernel takes ", shared,
+          " bytes of shared memory for a block, of which cuda:", device, " has ",
+          shared_memory(device));
     check_call(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)), op);
+  }
   check_call(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), op);
   queued(op, device);
 }

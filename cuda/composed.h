@@ -1,13 +1,15 @@
-// Which fused kernels the user has switched off.
+// Which fused kernels the user has switched off, or the GPU cannot run.
 #pragma once
 
+#include "core/device.h"
 #include "cuda/kernel.h"
 
 namespace stretto::cuda {
 
-/// Whether STRETTO_CUDA_COMPOSED, a list with commas, names this op (attention, linear_attention,
-/// random_features, elu_features, spe, fft_conv): its composed form is taken in the place of its
-/// kernels, as where they do not serve. Read at each call.
-STRETTO_KERNEL(bool composed(const char* name));
+/// Whether an op's composed form is taken in the place of its kernels, as where they do not serve:
+/// STRETTO_CUDA_COMPOSED, a list with commas, names it (attention, linear_attention,
+/// random_features, elu_features, spe, fft_conv), or a block of this GPU has less than 227 KB of
+/// shared memory, for which all of these but elu_features are made. Looked up at each call.
+STRETTO_KERNEL(bool composed(const char* name, Device device));
 
 }  // namespace stretto::cuda

@@ -68,4 +68,10 @@ int device_count() { return devices().count; }
 
 std::string description() { return devices().text; }
 
+int64_t shared_memory(int device) {
+  int bytes = 0;
+  STRETTO_CUDA(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes;
+}
+
 }  // namespace stretto::cuda

@@ -21,7 +21,6 @@ constexpr int block_threads = 512;
 constexpr int small_block = 256;
 template <class T>
 constexpr int small_room = 8192 / int(sizeof(T));  // of the rows that share a block
-constexpr int64_t shared_bytes = 227 << 10;        // that a block may have
 
 enum class Rows { complex, to_bins, from_bins };
 
@@ -367,7 +366,7 @@ void run(const Tensor& input, const Tensor& y, int64_t n, bool inverse, double e
     run<Rows::complex, T>(filter, spectrum, steps.room, false, 1, 1, 1);
   }
   const FftSteps gapped = with_gaps(steps);
-  const bool fits = int64_t(gapped.plane) * 4 * int64_t(sizeof(T)) <= shared_bytes;
+  const bool fits = int64_t(gapped.plane) * 4 * int64_t(sizeof(T)) <= shared_memory(device.index);
   if (fits) steps = gapped;
   const bool small = steps.room <= small_room<T>;
   const int most = small ? small_block : block_threads;

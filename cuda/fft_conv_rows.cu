@@ -14,7 +14,6 @@ namespace {
 constexpr int least_log = 8, most_log = 14;
 template <class T>
 constexpr int row_log = most_log - (sizeof(T) == 8 ? 3 : 0);  // of the longest row
-constexpr int64_t shared_bytes = 227 << 10;                   // that a block may have
 constexpr int small_block = 128, processors = 132;
 
 /// A launch: item (group, chunk) is `per` uses of a group, of `uses` each. The layouts' operands
@@ -39,13 +38,13 @@ struct RowRoom {
   static constexpr int room = points + points / 16, spectra = (summed ? 2 : 1) * points;
   static constexpr int tables = Tables{log}.size();
   static constexpr int64_t number = 2 * int64_t(sizeof(T));
-  static constexpr bool fits = ((room + spectra) * slots + tables) * number <= shared_bytes;
+  static constexpr bool fits = ((room + spectra) * slots + tables) * number <= most_shared_memory;
   static constexpr int pitch = room + (fits ? spectra : 0);
   static constexpr int64_t bytes = (pitch * slots + (fits ? tables : 0)) * number;
   static constexpr int threads = slots * points / held;
   /// At a time, of a multiprocessor.
   static constexpr int blocks =
-      int(std::min<int64_t>(std::max(1, 512 / threads), shared_bytes / bytes));
+      int(std::min<int64_t>(std::max(1, 512 / threads), most_shared_memory / bytes));
 };
 
 /// y [groups, uses, length], or summed over the uses of a chunk

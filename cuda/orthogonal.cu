@@ -58,6 +58,11 @@ __global__ void __launch_bounds__(threads) orthogonal_matrices(double* x, int n,
 
 }  // namespace
 
+bool orthogonal_rows_fit(int64_t n, int64_t m, Device device) {
+  const int64_t most = shared_memory(device.index);
+  return n < most && m < most && 8 * n * (m + 1) <= most;
+}
+
 void orthogonal_rows(const Tensor& x) {
   const int n = int(x.size(-2)), m = int(x.size(-1));
   const int64_t matrices = x.numel() / (int64_t(n) * m);

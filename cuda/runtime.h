@@ -20,6 +20,11 @@ inline void check_call(cudaError_t error, const char* call) {
 }
 #define STRETTO_CUDA(call) ::stretto::cuda::check_call(call, #call)
 
+/// Bytes of shared memory that a block may have: 227 KB on GPUs of compute capability 9 and 10,
+/// 99 KB on those of 12.
+int64_t shared_memory(int device);
+constexpr int64_t most_shared_memory = 227 << 10;  // that any kernel takes
+
 /// Makes the device the calling thread's current one.
 inline void use(int device) { STRETTO_CUDA(cudaSetDevice(device)); }
 

@@ -39,7 +39,6 @@ __global__ void normal_rows(T* out, DrawKey given, int64_t count, int64_t rows, 
 }
 
 constexpr int places = 32, pitch_there = places + 1;
-constexpr int64_t shared_bytes = 227 << 10;
 
 /// out [count, R, rows, n]: a block draws `places` columns of a row, of all R, and turns them in
 /// shared memory.
@@ -97,7 +96,7 @@ void fill_normal_columns(const Tensor& out, RandomKey key, int64_t apart, int64_
   const int64_t r = out.size(1), rows = out.size(2), n = out.size(3);
   const int64_t bytes = 4 * r * pitch_there, tiles = ceil_div(n, places);
   const int device = out.device().index;
-  if (bytes > shared_bytes) {
+  if (bytes > shared_memory(device)) {
     const Tensor by_row = empty({out.size(0), rows, n * r}, options_of(out));
     fill_normal_rows(by_row, key, apart, first, pitch);
     Tensor all = out;

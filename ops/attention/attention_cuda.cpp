@@ -110,7 +110,7 @@ std::optional<Tensor> cuda_attention(const Tensor& q, const Tensor& k, const Ten
                            .scale = score_scale(q, o),
                            .dropout = o.dropout,
                            .dropout_key = o.dropout_key};
-  if (!cuda::attention_takes(call) || cuda::composed("attention")) return {};
+  if (!cuda::attention_takes(call) || cuda::composed("attention", q.device())) return {};
   // Six products for one: where scores are few, f32 of one product is worth their memory.
   if (q.dtype() == f32 && o.form == Form::automatic && k.size(2) < 256) return {};
   if (o.mask.key_padding.defined()) call.padding = o.mask.key_padding.to(u8).contiguous();

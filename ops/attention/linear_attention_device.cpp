@@ -21,7 +21,7 @@ bool is_token(const Tensor& q, const Tensor& k, const Tensor& v, const LinearSta
 
 bool has_device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const LinearState* state) {
-  if (!q.device().is_cuda() || cuda::composed("linear_attention")) return false;
+  if (!q.device().is_cuda() || cuda::composed("linear_attention", q.device())) return false;
   return cuda::serves_linear_attention(q, k, v) ||
          (is_token(q, k, v, state) && !recording({q, k, v, state->sums}));
 }

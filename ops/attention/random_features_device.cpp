@@ -12,7 +12,7 @@ using Kind = RandomFeatureKind;
 bool has_device_random_features(const Tensor& x, const Tensor& projection,
                                 const RandomFeatureOptions& o) {
   return x.device().is_cuda() && (o.kind == Kind::positive || o.kind == Kind::hyperbolic) &&
-         !recording({projection}) && !cuda::composed("random_features") &&
+         !recording({projection}) && !cuda::composed("random_features", x.device()) &&
          cuda::serves_random_features(x, projection);
 }
 

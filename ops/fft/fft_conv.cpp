@@ -340,7 +340,7 @@ bool in_one_kernel(const Tensor& x, const Tensor& w, const Axis& a, ConvForm for
   if (!x.device().is_cuda() || form == ConvForm::direct || x.size(-2) != 1 || w.size(-2) != 1)
     return false;
   if (a.first == a.last || (form == ConvForm::automatic && a.taps <= 32)) return false;
-  return cuda::convolves_rows(of_rows(a), x.dtype()) && !cuda::composed("fft_conv");
+  return cuda::convolves_rows(of_rows(a), x.dtype()) && !cuda::composed("fft_conv", x.device());
 }
 
 // On CUDA, for y of this shape: sums of products, rows in one kernel, or the transforms of

@@ -76,7 +76,7 @@ struct ConvSource : SpeSource {
 
   bool on_cuda(DType dtype) const override {
     return parameter.device().is_cuda() && dtype != f64 && !given.defined() &&
-           !cuda::composed("spe");
+           !cuda::composed("spe", parameter.device());
   }
   bool keeps(int64_t positions) const override {
     return SpeSource::keeps(positions) || positions <= std::min<int64_t>(64, plane.taps);

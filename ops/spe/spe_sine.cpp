@@ -234,7 +234,7 @@ struct SineSource : SpeSource {
 
   bool on_cuda(DType dtype) const override {
     return parameter.device().is_cuda() && dtype != f64 && cuda::makes_sine_codes(d, sines()) &&
-           !cuda::composed("spe");
+           !cuda::composed("spe", parameter.device());
   }
   // The gate's factors of a code are taken into its weights.
   cuda::SineCode code_of(const Tensors& inputs, const SpeCall& call, Side side) const {

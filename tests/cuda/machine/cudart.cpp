@@ -15,7 +15,12 @@ namespace {
 
 struct Limits {
   static constexpr u64 threads = 1024, block_z = 64, grid_x = 0x7fffffff, grid_yz = 65535;
-  static constexpr u64 registers = 65536, shared = 48 << 10, shared_opt_in = 227 << 10;
+  static constexpr u64 registers = 65536, shared = 48 << 10;
+  /// 227 KB, or as many as MACHINE_SHARED says.
+  static u64 shared_opt_in() {
+    const char* const kb = std::getenv("MACHINE_SHARED");
+    return (kb ? std::strtoull(kb, nullptr, 10) : 227) << 10;
+  }
 };
 
 thread_local Dim3 pushed_grid, pushed_block;
@@ -47,7 +52,7 @@ std::string refused(const Kernel& k, const void* function, Dim3 grid, Dim3 block
   if (warps * 32 * registers > Limits::registers)
     return std::to_string(registers) + " registers of each of " + std::to_string(block.count()) +
            " threads";
-  if (fixed + shared > std::max(most, fixed) || fixed + shared > Limits::shared_opt_in)
+  if (fixed + shared > std::max(most, fixed) || fixed + shared > Limits::shared_opt_in())
     return std::to_string(fixed + shared) + " bytes of shared memory, of " + std::to_string(most);
   return {};
 }
@@ -194,7 +199,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* c, const void* functio
 }
 cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
   if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
-    if (u64(value) > Limits::shared_opt_in) return result(invalid_value);
+    if (u64(value) > Limits::shared_opt_in()) return result(invalid_value);
     opted_in()[function] = u64(value);
   }
   return cudaSuccess;
@@ -291,7 +296,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int d) {
   p->warpSize = 32;
   p->maxThreadsPerBlock = int(Limits::threads);
   p->sharedMemPerBlock = Limits::shared;
-  p->sharedMemPerBlockOptin = Limits::shared_opt_in;
+  p->sharedMemPerBlockOptin = Limits::shared_opt_in();
   p->sharedMemPerMultiprocessor = 228 << 10;
   p->regsPerBlock = p->regsPerMultiprocessor = 65536;
   p->maxThreadsPerMultiProcessor = 2048;
@@ -304,7 +309,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int d) 
     case cudaDevAttrMultiProcessorCount:
       return *value = 4, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      return *value = int(Limits::shared_opt_in), cudaSuccess;
+      return *value = int(Limits::shared_opt_in()), cudaSuccess;
     case cudaDevAttrMaxThreadsPerBlock:
       return *value = int(Limits::threads), cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:

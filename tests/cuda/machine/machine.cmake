@@ -106,6 +106,11 @@ endif()
 set_tests_properties(${machine_programs} PROPERTIES LABELS "cuda;machine" TIMEOUT 900
   ENVIRONMENT "${machine_environment}")
 
+# The models where blocks have less shared memory than fused kernels take.
+add_test(NAME cuda_machine_little_shared COMMAND stretto_tests --filenames-as-tags "[#registry_test]")
+set_tests_properties(cuda_machine_little_shared PROPERTIES LABELS "cuda;machine" TIMEOUT 900
+  ENVIRONMENT "${machine_environment};MACHINE_SHARED=99")
+
 # Each barrier taken away (removals.h), and told by one file of tests; for the tests of bounds and
 # alignment all files are needed: tests/cuda/machine/removals.sh, by hand.
 add_test(NAME cuda_machine_barriers COMMAND ${CMAKE_COMMAND} -E env KIND=barriers

@@ -1,0 +1,153 @@
+// A GPU whose blocks have less shared memory than those that the kernels are made for, as those of
+// compute capability 12: what does not fit is composed, or goes another way.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+
+#include "autograd/tape.h"
+#include "cuda/composed.h"
+#include "cuda/orthogonal.h"
+#include "ops/attention/attention.h"
+#include "ops/attention/linear_attention.h"
+#include "ops/attention/random_features.h"
+#include "ops/elementwise.h"
+#include "ops/fft/fft.h"
+#include "ops/fft/fft_conv.h"
+#include "ops/orthogonal.h"
+#include "ops/reduce.h"
+#include "ops/spe/spe.h"
+#include "tests/cuda/kernel_counts.h"
+#include "tests/support/error_of.h"
+#include "tests/support/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+constexpr int64_t little = 99 << 10;
+
+// For as long as it lives, on tests/cuda/machine.
+struct Little {
+  Little() { ::setenv("MACHINE_SHARED", "99", 1); }
+  ~Little() { ::unsetenv("MACHINE_SHARED"); }
+};
+
+// A function of one tensor that is on the device of its operand.
+struct Case {
+  const char* name;
+  Tensor x;
+  std::function<Tensor(const Tensor&)> f;
+  double bound;
+};
+
+std::vector<Case> cases() {
+  const auto rows = [](const Shape& shape, DType t = f32) { return noise(shape, 5, t); };
+  const auto like = [](const Shape& shape, uint64_t stream, const Tensor& x) {
+    return noise(shape, stream, x.dtype()).to(x.device());
+  };
+  const SpeNoise draws(RandomKey{5, 8}, 20);
+  return {
+      {"attention f32", rows({1, 2, 300, 64}),
+       [](const Tensor& x) { return attention(x, x, x, {.mask = {.causal = true}}); }, 1e-5},
+      {"attention bf16", rows({1, 2, 130, 64}, bf16),
+       [&, like](const Tensor& x) {
+         AttentionOptions options{.mask = {.causal = true}};
+         options.keys.rows = like({2, 130, 64}, 6, x);
+         return attention(x, x, x, options);
+       },
+       0.02},
+      {"linear attention", rows({1, 2, 200, 64}),
+       [](const Tensor& x) {
+         const Tensor f = square(x);
+         return linear_attention(f, f, x, {.mask = {.causal = true}});
+       },
+       1e-5},
+      {"random features", rows({1, 2, 70, 128}),
+       [like](const Tensor& x) {
+         return random_features(x, like({256, 128}, 7, x) * 0.1);
+       },
+       1e-5},
+      {"sineSPE", rows({1, 1, 40, 16}),
+       [=](const Tensor& x) {
+         const Tensor f = like({1, 16, 3}, 8, x);
+         return spe(x, x, SpeCode::sine(f, f, f, draws)).q;
+       },
+       1e-4},
+      {"convSPE", rows({1, 1, 40, 16}),
+       [=](const Tensor& x) {
+         const Tensor w = like({1, 16, 5}, 8, x);
+         return spe(x, x, SpeCode::conv(w, w, draws)).q;
+       },
+       1e-5},
+      {"fft_conv", rows({2, 8192}),
+       [like](const Tensor& x) {
+         return fft_conv(x, like({2, 8192}, 9, x));
+       },
+       1e-5},
+      {"rfft", rows({2, 8192}, f64), [](const Tensor& x) { return rfft(x); }, 1e-12},
+      {"orthogonal_rows", rows({1, 120, 120}, f64),
+       [](const Tensor& x) { return orthogonal_rows(x.detach()); }, 1e-8},
+  };
+}
+
+double off(const Tensor& exact, const Tensor& got) {
+  const auto norm = [](const Tensor& x) {
+    return std::sqrt(sum(square(x.to(cpu).to(f64))).item());
+  };
+  return norm(got.to(cpu).to(f64) - exact.to(cpu).to(f64)) / norm(exact);
+}
+
+}  // namespace
+
+TEST_CASE("less shared memory than kernels are made for", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("only tests/cuda/machine has as much as it is told");
+  double most = 0;
+  for (const Case& c : cases()) {
+    CAPTURE(c.name);
+    // The result, and where it has one the gradient.
+    const auto run = [&](Device device) {
+      const Tensor x = c.x.to(device).detach().set_requires_grad();
+      const Tensor y = c.f(x);
+      if (!y.requires_grad()) return Tensors{y};
+      return Tensors{y.detach(), grad({sum(square(y.to(f32)))}, {x})[0]};
+    };
+    const auto largest = [&](Tensors& results) {
+      double bytes = 0;
+      for (const KernelCounts& k : counts_of([&] { results = run(gpu); }))
+        bytes = std::max(bytes, k["shared_bytes"]);
+      return bytes;
+    };
+    Tensors all, less;
+    most = std::max(most, largest(all));
+    {
+      const Little there;
+      CHECK(largest(less) <= double(little));
+    }
+    const Tensors exact = run(cpu);
+    REQUIRE(less.size() == exact.size());
+    for (size_t i = 0; i < exact.size(); ++i) {
+      CAPTURE(i);
+      CHECK(less[i].device() == gpu);
+      CHECK(off(exact[i], less[i]) <= c.bound);
+      CHECK(off(exact[i], all[i]) <= c.bound);
+    }
+  }
+  CHECK(most > double(little));
+}
+
+TEST_CASE("less shared memory than kernels are made for: what is said of it", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("only tests/cuda/machine has as much as it is told");
+  CHECK_FALSE(cuda::composed("attention", gpu));
+  const Little there;
+  CHECK(cuda::composed("attention", gpu));
+  CHECK_FALSE(cuda::composed("elu_features", gpu));
+  CHECK_FALSE(cuda::orthogonal_rows_fit(120, 120, gpu));
+  const Tensor x = noise({120, 120}, 5, f64).to(gpu);
+  CHECK(error_of<Error>([&] { cuda::orthogonal_rows(x); }) ==
+        "[orthogonal_rows] its kernel takes 116160 bytes of shared memory for a block, of which "
+        "cuda:0 has 101376");
+}
