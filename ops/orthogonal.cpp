@@ -38,7 +38,7 @@ Tensor orthogonal_rows(const Tensor& x) {
   const int64_t n = x.size(-2), m = x.size(-1);
   if (x.device().is_cuda() && !cuda::orthogonal_rows_fit(n, m, x.device()))
     return orthogonal_rows(x.to(cpu)).to(x.device());
-  const Tensor y = x.clone();
+  Tensor y = x.clone();
   if (y.numel() == 0) return y;
   if (y.device().is_cuda()) {
     cuda::orthogonal_rows(y);

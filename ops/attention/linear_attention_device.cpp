@@ -44,7 +44,7 @@ Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v
   };
   const TensorOptions wide{.dtype = f32, .device = q.device()};
   const auto in = inputs_of(q, k, v, sums);
-  const Tensor y = heads_beside(q, q.size(1), q.size(2), v.size(3));
+  Tensor y = heads_beside(q, q.size(1), q.size(2), v.size(3));
   const Tensor after =
       state ? empty({k.size(0), k.size(1), k.size(3), v.size(3) + 1}, wide) : Tensor();
   Tensors inputs{q, k, v};

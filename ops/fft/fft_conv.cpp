@@ -477,7 +477,7 @@ Tensor fft_conv(const Tensor& x, const Tensor& w, const FftConvOptions& options)
                  : options.padding == Padding::valid ? Span{taps - 1, n - taps + 1}
                                                      : Span{0, n + taps - 1};
   }
-  const Tensor y = convolve(x, w, spans, options.form);
+  Tensor y = convolve(x, w, spans, options.form);
   if (options.padding != Padding::circular) return y;
   return folded(folded(y, -1, x.size(-1)), -2, x.size(-2));
 }

@@ -249,7 +249,7 @@ struct SineSource : SpeSource {
   }
   void backward_on_cuda(const Tensors& inputs, const SpeCall& call,
                         const Tensors& gradients) const override {
-    const auto add = [](Tensor to, const Tensor& x) { to.copy_(to + x); };
+    const auto add = [](const Tensor& to, const Tensor& x) { to.copy_(to + x); };
     for (const Side side : both_sides) {
       const SpeOperand& o = call.sides[int(side)];
       const cuda::SineCode code = code_of(inputs, call, side);

@@ -192,8 +192,8 @@ TEST_CASE("attention kernels: a dense bias may forbid keys", "[cuda]") {
     s.bias = "MN";
     s.values = values;
     AttentionInputs in = make_inputs(s, f32);
-    for (int64_t i = 0; i < 70; ++i) in.options.bias[i].slice(0, i / 2).fill_(-INFINITY);
-    in.options.bias[0].fill_(-INFINITY);  // the first query sees nothing
+    for (int64_t i = 0; i < 70; ++i) in.options.bias[i].slice(0, i / 2).fill_(-inf);
+    in.options.bias[0].fill_(-inf);  // the first query sees nothing
     const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
     const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
     for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i], want[i]).size < 3e-6);

@@ -169,6 +169,7 @@ extern "C" {
 
 // ---- launches
 
+// NOLINTBEGIN(bugprone-reserved-identifier): what nvcc calls
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void* stream) {
   pushed_grid = dims(grid), pushed_block = dims(block);
   pushed_shared = shared, pushed_stream = stream;
@@ -189,6 +190,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void*
                                size_t shared, cudaStream_t stream) {
   return result(launch(kernel, dims(grid), dims(block), args, shared, stream));
 }
+// NOLINTEND(bugprone-reserved-identifier)
 cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** args,
                              size_t shared, cudaStream_t stream) {
   return result(launch(function, dims(grid), dims(block), args, shared, stream));

@@ -360,7 +360,7 @@ void after_launch(const Launch& l) {
   if (!s) return;
   if (s->own) set_timer(seconds_of_test);
   if (!s->plans) return;
-  const double warps = double(l.grid.count() * ((l.block.count() + 31) / 32));
+  const u64 warps = l.grid.count() * ((l.block.count() + 31) / 32);
   for (const Place& p : places_of(l.kernel)) {
     u8 changes = s->changes[size_t(p.pc)];
     const u64 executed = l.kernel.executed[size_t(p.pc)];
@@ -368,7 +368,7 @@ void after_launch(const Launch& l) {
     for (int way = 0; way < 2; ++way) {
       if (!(changes >> way & 1)) continue;
       std::vector<Try>& tries = p.site->ways[way].tries;
-      const Try now{s->launches, s->test, double(executed) / warps};
+      const Try now{s->launches, s->test, double(executed) / double(warps)};
       if (tries.empty() || tries.back().test != s->test)
         tries.push_back(now);
       else if (now.times > tries.back().times)
