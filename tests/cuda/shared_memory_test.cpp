@@ -52,7 +52,7 @@ std::vector<Case> cases() {
       {"attention f32", rows({1, 2, 300, 64}),
        [](const Tensor& x) { return attention(x, x, x, {.mask = {.causal = true}}); }, 1e-5},
       {"attention bf16", rows({1, 2, 130, 64}, bf16),
-       [&, like](const Tensor& x) {
+       [like](const Tensor& x) {
          AttentionOptions options{.mask = {.causal = true}};
          options.keys.rows = like({2, 130, 64}, 6, x);
          return attention(x, x, x, options);
