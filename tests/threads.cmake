@@ -14,7 +14,7 @@ add_executable(stretto_threads support/main.cpp autograd/replay_test.cpp core/pa
   nn/threads_test.cpp ${sources} ${PROJECT_SOURCE_DIR}/cuda/none.cpp)
 stretto_flags(stretto_threads)
 target_include_directories(stretto_threads PRIVATE ${PROJECT_SOURCE_DIR})
-target_compile_options(stretto_threads PRIVATE -O1 -g1 -fsanitize=thread)
+target_compile_options(stretto_threads PRIVATE -O0 -g1 -fsanitize=thread)
 target_link_options(stretto_threads PRIVATE -fsanitize=thread)
 target_link_libraries(stretto_threads PRIVATE
   Threads::Threads ${CMAKE_DL_LIBS} nlohmann_json::nlohmann_json Catch2::Catch2)

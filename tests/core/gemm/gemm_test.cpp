@@ -201,7 +201,7 @@ TEMPLATE_TEST_CASE("gemm has the same bits for any number of threads and of rows
   for (const Size& s :
        {Size{0, 5, 3}, Size{5, 7, 0}, Size{1, 1, 1}, Size{33, 127, 65}, Size{600, 70, 90},
         Size{70, 600, 90}, Size{1, 3000, 700}, Size{300, 1, 700}, Size{257, 263, 251},
-        Size{100, 40, 3000}, Size{250, 2100, 270}, Size{8, 96, 512}, Size{12, 1100, 517}})
+        Size{100, 40, 3000}, Size{130, 2100, 270}, Size{8, 96, 512}, Size{12, 1100, 517}})
     for (bool ta : {false, true})
       for (bool tb : {false, true}) {
         const Operands<T> o(s, ta, tb);
@@ -211,10 +211,12 @@ TEMPLATE_TEST_CASE("gemm has the same bits for any number of threads and of rows
           const IsaCap cap(isa);
           INFO(s.m << " x " << s.n << " x " << s.k << ", transposed " << ta << tb << ", "
                    << cpu_description());
+          const bool large = s.m * s.n * s.k >= 20'000'000;
           const std::vector<T> one = o.parallel(1);
-          for (int threads : {2, 3, 4}) CHECK(same_bits(one, o.parallel(threads)));
+          for (int threads : {2, 3, 4})
+            if (!large || threads == 3) CHECK(same_bits(one, o.parallel(threads)));
           CHECK(same_bits(one, o.rows(s.m + 1)));
-          if (s.m * s.n * s.k < 20'000'000) CHECK(same_bits(one, o.rows(1)));
+          if (!large) CHECK(same_bits(one, o.rows(1)));
           CHECK(same_bits(one, o.rows(7)));
           const double u = sizeof(T) == 4 ? 0x1p-24 : 0x1p-53;
           int64_t wrong = 0;
