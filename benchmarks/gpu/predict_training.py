@@ -3,13 +3,14 @@
 
     benchmarks/gpu/predict_training.py BUILD [CASE...] > benchmarks/results/cuda-training-predicted-DATE.md
 
-CASEs: piano, piano-sine, piano-conv, groove, listops; in f32 and bf16, or with ":f32", ":bf16" in one of
-them. Each is trained on the machine of tests/cuda/machine at its own width, for one step and for two, with
-one layer and two, in three short shapes of a batch. What the second step does is then a + b (tokens) +
-c (length), and that much more for every layer, for every counter of every kernel, for products and for
-memory, but launches, which only layers add to; at the published depth, length and batch predict.py makes
-times of it. Products of matrices are not kernels of the machine: rates that cuBLAS reaches on an H100 are
-assumed, below. Nobody has held this against hardware. A case takes ten minutes of one core.
+CASEs: piano, piano-sine, piano-conv, groove, listops, text, retrieval, image; in f32 and bf16, or with
+":f32", ":bf16" in one of them. Each is trained on the machine of tests/cuda/machine at its own width, for
+one step and for two, with one layer and two, in three short shapes of a batch (an image, of one length and
+with one layer, in two). What the second step does is then a + b (tokens) + c (length), and that much more
+for every layer, for every counter of every kernel, for products and for memory, but launches, which only
+layers add to; at the published depth, length and batch predict.py makes times of it. Products of matrices
+are not kernels of the machine: rates that cuBLAS reaches on an H100 are assumed, below. Nobody has held
+this against hardware. A case takes ten minutes of one core, piano-conv forty.
 """
 import csv
 import os
@@ -25,7 +26,8 @@ FACTOR = 1.3  # what such models were off by
 OF_A_BLOCK = ("registers", "threads", "shared_bytes")
 
 PIANO = "train_music --preset published --validation-windows 1 --eval-windows 1 --eval-length 16 --generate 0"
-CASES = {  # command, option of the length, batch, published length, layers and steps
+ARENA = "lra --position sine --held-out 0.02"
+CASES = {  # command, option of the length ("": it cannot be another), batch, published length, layers and steps
     "piano": (f"{PIANO} --position sinusoid", "--length", 4, 2048, 24, 62_880),
     "piano-sine": (f"{PIANO} --position sine", "--length", 4, 2048, 24, 55_020),
     "piano-conv": (f"{PIANO} --position conv", "--length", 4, 2048, 24, 55_020),
@@ -33,7 +35,11 @@ CASES = {  # command, option of the length, batch, published length, layers and 
                " --d-model 512 --heads 8 --d-hidden 2048 --continuations 0", "--length", 10, 512, 24, 13_272),
     "listops": ("lra --expressions 60 --held-out-expressions 2 --min-expression 8 --max-expression 24"
                 " --attention performer --position sine", "--max-length", 32, 2000, 6, 10_000),
+    "text": (f"{ARENA} --task text --attention performer", "--max-length", 32, 1000, 4, 30_000),
+    "retrieval": (f"{ARENA} --task retrieval --attention performer", "--max-length", 32, 4000, 4, 15_000),
+    "image": (f"{ARENA} --task image", "", 96, 1024, 1, 93_600),
 }
+DATA = pathlib.Path(__file__).resolve().parents[2] / "tests/cuda/machine/arena_data.sh"
 # Sequences, length: chunks are of 64, tiles of SPE have 4 sequences, sums of columns of 512 rows are cut.
 SHAPES = ((8, 64), (16, 64), (8, 128))
 
@@ -69,14 +75,15 @@ def second_step(build, words, folder):
     return step
 
 
-def extended(corners, layers, batch, length):
-    """From {(layers, shape): counters} of one and two layers and three shapes, to those asked for."""
-    short, long = SHAPES[0][1], SHAPES[2][1]
-    unit = short * SHAPES[0][0]  # tokens by which the second shape has more than the first, and the third too
-    by_length = (length - short) / (long - short)
+def extended(corners, shapes, layers, batch, length):
+    """From {(layers, shape): counters} of one and two layers and three shapes (two: of this length), to those
+    asked for."""
+    short = shapes[0][1]
+    unit = short * shapes[0][0]  # tokens by which the second shape has more than the first, and the third too
+    by_length = (length - short) / (shapes[2][1] - short) if len(shapes) == 3 else 0
     by_tokens = (batch * length - unit) / unit - by_length
     of_shape = (1 - by_tokens - by_length, by_tokens, by_length)
-    weight = {(l, i): of_shape[i] * (2 - layers if l == 1 else layers - 1) for l in (1, 2) for i in range(3)}
+    weight = {(l, i): of_shape[i] * (2 - layers if l == 1 else layers - 1) for l, i in corners}
     result = {}
     for kernel in set().union(*corners.values()):
         columns = set().union(*(c.get(kernel, {}) for c in corners.values()))
@@ -84,8 +91,8 @@ def extended(corners, layers, batch, length):
         for column in columns:
             found = {at: c.get(kernel, {}).get(column, 0) for at, c in corners.items()}
             if column == "launches":
-                one, two = (max(found[l, i] for i in range(3)) for l in (1, 2))
-                result[kernel][column] = max(0, one + (layers - 1) * (two - one))
+                one, two = (max([x for (l, i), x in found.items() if l == n], default=0) for n in (1, 2))
+                result[kernel][column] = max(0, one + (layers - 1) * (two - one)) if layers > 1 else one
             else:
                 result[kernel][column] = (max(found.values()) if column in OF_A_BLOCK else
                                           max(0, sum(weight[at] * x for at, x in found.items())))
@@ -124,14 +131,21 @@ def main():
         command, option, batch, length, layers, steps = CASES[name]
         for dtype in [only] if only else ["f32", "bf16"]:
             corners = {}
+            shapes = SHAPES if option else ((4, length), (8, length))
             with tempfile.TemporaryDirectory() as folder:
-                for l in (1, 2):
-                    for at, (sequences, short) in enumerate(SHAPES):
-                        words = [*command.split(), "--layers", str(l), option, str(short), "--batch", str(sequences),
-                                 "--device", "cuda", "--dtype", dtype, "--evaluate-every", "1000", "--save-every",
-                                 "1000"]
-                        corners[l, at] = second_step(build, words, pathlib.Path(folder))
-            counters = extended(corners, layers, batch, length)
+                folder = pathlib.Path(folder)
+                words = [*command.split(), "--device", "cuda", "--dtype", dtype, "--evaluate-every", "1000",
+                         "--save-every", "1000"]
+                if command.startswith(ARENA):
+                    data = folder / "data"
+                    data.write_bytes(subprocess.run([DATA, name], stdout=subprocess.PIPE, check=True).stdout)
+                    words += ["--data", str(data)]
+                for l in range(1, 1 + min(layers, 2)):
+                    for at, (sequences, short) in enumerate(shapes):
+                        of_shape = [option, str(short)] if option else []
+                        corners[l, at] = second_step(
+                            build, [*words, "--layers", str(l), *of_shape, "--batch", str(sequences)], folder)
+            counters = extended(corners, shapes, layers, batch, length)
             kernels, products, launches, of_kernel = prediction(counters)
             step = FACTOR * (kernels + products)
             memory = counters["memory"]["memory"] / 1e9

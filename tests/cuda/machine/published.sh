@@ -2,10 +2,11 @@
 # Do the published models train on the machine as on the CPU?  tests/cuda/machine/published.sh [BUILD [CASE...]]
 # Ten steps of each published configuration, at its own width and depth, on short sequences and small
 # batches: losses while training and on data held out, every second step, within 1e-5. Takes an hour of one
-# core and 8 GB of memory for all CASEs: piano, piano-sine, piano-conv, groove, listops.
+# core and 8 GB of memory for all CASEs: piano, piano-sine, piano-conv, groove, listops, text, retrieval, image.
+# An image keeps its 1,024 pixels, and exact attention, as in the published runs.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
-build=$(cd "${1:-$root/build/release}" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+build=$(cd "${1:-$here/../../../build/release}" && pwd)
 shift || true
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -22,13 +23,17 @@ command_of() {  # CASE
       --sines 8 --layers 24 --d-model 512 --heads 8 --d-hidden 2048 --length 24 --batch 1 --continuations 0) ;;
     listops) words=(lra --expressions 60 --held-out-expressions 10 --min-expression 8 --max-expression 24
       --max-length 24 --batch 2 --attention performer --position sine) ;;
+    text | retrieval | image)
+      "$here/arena_data.sh" "$1" >"$scratch/data"
+      words=(lra --task "$1" --data "$scratch/data" --batch 2 --position sine)
+      if [[ $1 != image ]]; then words+=(--max-length 24 --attention performer); fi ;;
     *) echo "no case $1" >&2; exit 2 ;;
   esac
 }
 losses() { awk -F, 'NR > 1 {print $3, $4}' "$1/metrics.csv"; }  # train_loss, valid_loss
 
 status=0
-if (($# == 0)); then set -- piano piano-sine piano-conv groove listops; fi
+if (($# == 0)); then set -- piano piano-sine piano-conv groove listops text retrieval image; fi
 for name in "$@"; do
   command_of "$name"
   for device in cpu cuda; do
