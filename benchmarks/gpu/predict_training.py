@@ -34,9 +34,9 @@ CASES = {  # command, option of the length ("": it cannot be another), batch, pu
     "groove": ("groove --published-model --published-eos --attention performer-hyperbolic --position sine --sines 8"
                " --d-model 512 --heads 8 --d-hidden 2048 --continuations 0", "--length", 10, 512, 24, 13_272),
     "listops": ("lra --expressions 60 --held-out-expressions 2 --min-expression 8 --max-expression 24"
-                " --attention performer --position sine", "--max-length", 32, 2000, 6, 10_000),
-    "text": (f"{ARENA} --task text --attention performer", "--max-length", 32, 1000, 4, 30_000),
-    "retrieval": (f"{ARENA} --task retrieval --attention performer", "--max-length", 32, 4000, 4, 15_000),
+                " --attention performer --position sine", "--max-length", 8, 2000, 6, 10_000),
+    "text": (f"{ARENA} --task text --attention performer", "--max-length", 8, 1000, 4, 30_000),
+    "retrieval": (f"{ARENA} --task retrieval --attention performer", "--max-length", 8, 4000, 4, 15_000),
     "image": (f"{ARENA} --task image", "", 96, 1024, 1, 93_600),
 }
 DATA = pathlib.Path(__file__).resolve().parents[2] / "tests/cuda/machine/arena_data.sh"
