@@ -3,10 +3,12 @@
 #pragma once
 
 #include "autograd/profile.h"
+#include "autograd/replay.h"
 #include "autograd/tape.h"
 #include "core/all_or_nothing.h"
 #include "core/available_memory.h"
 #include "core/device.h"
+#include "core/gemm/precision.h"
 #include "core/parallel.h"
 #include "core/random.h"
 #include "core/tensor.h"
@@ -16,7 +18,10 @@
 #include "nn/attention/feature_map.h"
 #include "nn/attention/key_value_cache.h"
 #include "nn/attention/linear_attention.h"
+#include "nn/distributed/part_sums.h"
 #include "nn/distributed/process_group.h"
+#include "nn/distributed/sequence.h"
+#include "nn/distributed/shared_sequence.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/feed_forward.h"

@@ -7,7 +7,7 @@ if(NOT STRETTO_CUDA)
 endif()
 
 find_program(STRETTO_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
-find_package(CUDAToolkit QUIET)
+find_package(CUDAToolkit 13 QUIET)
 set(missing "")
 if(NOT STRETTO_NVCC AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   list(APPEND missing nvcc)
@@ -20,11 +20,11 @@ endforeach()
 if(missing)
   list(JOIN missing ", " missing)
   if(STRETTO_CUDA STREQUAL "AUTO")
-    message(STATUS "CUDA: off (not found: ${missing})")
+    message(STATUS "CUDA: off (not found in a CUDA Toolkit of version 13: ${missing})")
     return()
   endif()
-  message(FATAL_ERROR "STRETTO_CUDA=ON, but not found: ${missing}. Put nvcc on PATH, set CUDA_HOME, "
-                      "or build without CUDA: -DSTRETTO_CUDA=OFF")
+  message(FATAL_ERROR "STRETTO_CUDA=ON, but not found in a CUDA Toolkit of version 13: ${missing}. Put its "
+                      "nvcc on PATH, set CUDA_HOME, or build without CUDA: -DSTRETTO_CUDA=OFF")
 endif()
 
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})

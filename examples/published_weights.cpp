@@ -11,7 +11,8 @@ struct Tagger : nn::Module {
   nn::Linear out{*this, "out", {.in = 16, .out = 5}};
 };
 
-int main() {
+int main(int argc, char** argv) {
+  const nn::Place place = nn::take_place(argc, argv);
   nn::NameMap names;
   names.rename("[model.]embed_tokens.weight", "words.weight")
       .split("[model.]attn.qkv.weight",  // 4 heads of queries, 2 of keys, 2 of values
@@ -26,6 +27,7 @@ int main() {
   // Somebody's file: here our own start under their names, with a buffer and without our last
   // layer.
   Tagger theirs, model;
+  for (Tagger* tagger : {&theirs, &model}) tagger->to(place.device).to(place.dtype);
   nn::save_weights("theirs.safetensors", theirs, names);
   nn::Safetensors file = nn::load_safetensors("theirs.safetensors");
   std::erase_if(file.tensors, [](const auto& n) { return n.name.starts_with("out."); });

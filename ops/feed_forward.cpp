@@ -168,6 +168,8 @@ Tensor fused(const Tensors& in, const Settings& s) {
     hidden = cuda::linear(rows, plain(in[1]), plain(in[2]), before);
     y = cuda::linear(hidden, plain(in[3]), b2, {});
   }
+  // Gradients: of x, w1, b1, w2, b2, with h = x w1ᵀ + b1 and d = f′(h) · (g w2): d w1, dᵀ x, Σ d,
+  // gᵀ f(h), Σ g.
   return record("feed_forward", in, y.reshape(shape),
                 [x = Saved(in[0]), w1 = Saved(in[1]), b1 = Saved(in[2]), w2 = Saved(in[3]),
                  b2 = Saved(in[4]), before, hidden, on_cpu, s](Backward& b) {

@@ -209,21 +209,23 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
     return bias.defined() ? y + bias : y;
   }
   check(is_floating(x.dtype()), "linear", "got ", x, "; needs a floating dtype");
-  const auto gradient = [x = Saved(x), w = Saved(weight), n, in, out](Backward& g) {
-    const Tensor rows = g.grad().reshape({n, out});
-    return Tensors{g.needs(0) ? matmul(rows, w()).reshape(x().shape()) : Tensor(),
-                   g.needs(1) ? matmul(rows.transpose(0, 1), x().reshape({n, in})) : Tensor(),
-                   g.needs(2) ? sum(rows, {0}) : Tensor()};
-  };
+  const Tensor bias_values = bias.defined() ? bias.detach() : Tensor();
+  Tensor y;
   if (on_gpu) {
     const Tensor rows = x.detach().reshape({n, in}).contiguous();
-    const Tensor y =
-        cuda::linear(rows, weight.detach().contiguous(), bias.detach().contiguous(), {});
-    return record("linear", {x, weight, bias}, y.reshape(shape), gradient);
+    y = cuda::linear(rows, weight.detach().contiguous(), bias_values.contiguous(), {})
+            .reshape(shape);
+  } else {
+    y = linear_product(x.detach(), weight.detach(), bias_values, shape);
   }
-  const Tensor y =
-      linear_product(x.detach(), weight.detach(), bias.defined() ? bias.detach() : Tensor(), shape);
-  return record("linear", {x, weight, bias}, y, gradient);
+  return record("linear", {x, weight, bias}, y,
+                [x = Saved(x), w = Saved(weight), n, in, out](Backward& b) {
+                  const Tensor g = b.grad().reshape({n, out});
+                  return Tensors{
+                      b.needs(0) ? matmul(g, w()).reshape(x().shape()) : Tensor(),
+                      b.needs(1) ? matmul(g.transpose(0, 1), x().reshape({n, in})) : Tensor(),
+                      b.needs(2) ? sum(g, {0}) : Tensor()};
+                });
 }
 
 }  // namespace stretto

@@ -32,7 +32,7 @@ CASES = {  # command, option of the length ("": it cannot be another), batch, pu
     "piano-sine": (f"{PIANO} --position sine", "--length", 4, 2048, 24, 55_020),
     "piano-conv": (f"{PIANO} --position conv", "--length", 4, 2048, 24, 55_020),
     "groove": ("groove --published-model --published-eos --attention performer-hyperbolic --position sine --sines 8"
-               " --d-model 512 --heads 8 --d-hidden 2048 --continuations 0", "--length", 10, 512, 24, 13_272),
+               " --features 128 --d-model 512 --heads 8 --d-hidden 2048 --continuations 0", "--length", 10, 512, 24, 13_272),
     "listops": ("lra --expressions 60 --held-out-expressions 2 --min-expression 8 --max-expression 24"
                 " --attention performer --position sine", "--max-length", 8, 2000, 6, 10_000),
     "text": (f"{ARENA} --task text --attention performer", "--max-length", 8, 1000, 4, 30_000),

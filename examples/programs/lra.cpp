@@ -17,7 +17,7 @@ namespace stretto::examples {
 namespace {
 
 struct Options {
-  LraSettings settings;
+  LraSettings settings = lra_settings("listops", false);  // what --help shows
   RunOptions run{.out = "out/lra"};
   LraFiles files;
   bool small = false;
@@ -29,7 +29,8 @@ void describe(CLI::App& app, Options& o) {
   LraSettings& s = o.settings;
   app.add_option("--task", s.task, joined(lra_tasks()));
   app.add_flag("--small", o.small,
-               "A configuration that learns on two cores in minutes, in place of the published");
+               "A configuration that learns on two cores in minutes, in place of the published, "
+               "which --help shows as it is of listops");
   app.add_option("--data", o.files.data,
                  "Examples to learn from; without it listops generates them")
       ->option_text("FILE");

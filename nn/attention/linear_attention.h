@@ -25,8 +25,8 @@ struct LinearKernelOptions {
 /// here, and is an error. Positions that act on q and k work: SPE (nn/positions/spe.h), and RoPE
 /// (nn/positions/rotary.h), which turns them before they are mapped, so that features of the
 /// softmax kernel (Favor) depend on differences of positions, in the mean, and others on the
-/// positions too. bf16 stays bf16 on the CPU, features included, with sums in f32; composed, and
-/// elsewhere, it is computed in f32.
+/// positions too. bf16 stays bf16, features included, with sums in f32; composed, it is computed in
+/// f32.
 class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;

@@ -26,4 +26,5 @@ TEST_CASE("The page of derivatives has ops of all kinds", "[house][derivatives]"
     INFO(row);
     CHECK(page.find(row) != std::string::npos);
   }
+  CHECK(page.find("|  |") == std::string::npos);  // a gradient that the sources say nowhere
 }

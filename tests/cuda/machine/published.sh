@@ -20,7 +20,7 @@ command_of() {  # CASE
     piano-sine) words=("${piano[@]}" --position sine) ;;
     piano-conv) words=("${piano[@]}" --position conv) ;;
     groove) words=(groove --published-model --published-eos --attention performer-hyperbolic --position sine
-      --sines 8 --layers 24 --d-model 512 --heads 8 --d-hidden 2048 --length 24 --batch 1 --continuations 0) ;;
+      --sines 8 --features 128 --layers 24 --d-model 512 --heads 8 --d-hidden 2048 --length 24 --batch 1 --continuations 0) ;;
     listops) words=(lra --expressions 60 --held-out-expressions 10 --min-expression 8 --max-expression 24
       --max-length 24 --batch 2 --attention performer --position sine) ;;
     text | retrieval | image)
