@@ -50,14 +50,15 @@ set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime per program, the one cuBLA
 set(STRETTO_WITH_CUDA ON)
 message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
 
-# Registers that do not suffice and arrays that are indexed end up in local memory: an error, except
-# in elementwise_sines.cu, which says why. What must have the CPU's bits has no fused products and
+# Registers that do not suffice and arrays that are indexed end up in local memory: an error on the
+# architecture that kernels are made for, except in elementwise_sines.cu, which says why. What must have the CPU's bits has no fused products and
 # sums.
 function(stretto_kernel_flags)
   foreach(source ${ARGN})
     cmake_path(GET source FILENAME name)
     set(options "")
-    if(name MATCHES "\\.cu$" AND NOT name STREQUAL "elementwise_sines.cu")
+    if(name MATCHES "\\.cu$" AND NOT name STREQUAL "elementwise_sines.cu"
+       AND CMAKE_CUDA_ARCHITECTURES STREQUAL "90")
       list(APPEND options -Xptxas=-warn-spills,-warn-lmem-usage,-Werror)
     endif()
     if(name MATCHES "^(create|random|spe|spe_conv|spe_conv_sums)\\.cu$")

@@ -12,7 +12,8 @@
 namespace stretto::cuda {
 
 /// A queue of messages beside a device's stream. Nothing here waits for another process but the
-/// opening; where NCCL complains, Error has its words.
+/// opening and, as NCCL connects two processes when they first meet, the first message to or from
+/// each; where NCCL complains, Error has its words.
 class Channel {
  public:
   virtual ~Channel() = default;

@@ -167,7 +167,9 @@ class Allocator {
   }
 
   // A block is forgotten before it is freed: a device that a fault has taken away refuses that.
+  // Inside a capture nothing is: it would wait for the device.
   void release_unlocked() {
+    if (device_.is_cuda() && cuda::capturing(device_.index)) return;
     if (device_.is_cuda() && stats_.cached > 0) cuda::synchronize(device_.index);
     for (auto it = sizes_.begin(); it != sizes_.end();) {
       auto& [bytes, blocks] = *it;

@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(warps * 32, 2)
           int row = j - (a.n - 1) + a.zero_row;
           if (s.clip) row = min(max(row, 0), a.rows - 1);
           const bool there = j < end + a.m - 1 && row >= 0 && row < a.rows;
-#pragma unroll
+#pragma unroll(P::parts == 1 ? pieces : 1)
           for (int c = 0; c < pieces; ++c) {
             Fragment f;
             P::right(f, piece<T>(a.table, 0, h, row, 4 * V * c + V * t, there));
@@ -294,7 +294,7 @@ __global__ void __launch_bounds__(warps * 32, 2)
       for (int n = 0; n < tiles; ++n) {
         Fragment f;
         P::column(f, rows[x][n / V], n % V);
-        tile::multiply(acc[n], left, f, 0);
+        tile::accumulate(acc[n], left, f, 0);
       }
     }
   }

@@ -20,7 +20,7 @@ template <int D, int Parts, int Slabs, int Warps, Positions Of>
 struct LagsShape : AttentionShape<D, Parts, Warps, Of> {
   using Base = AttentionShape<D, Parts, Warps, Of>;
   using Base::Apart, Base::Every, Base::Table, Base::row;
-  static constexpr int BQ = Every && D > 64 ? 16 : 32;
+  static constexpr int BQ = Every && (D > 64 || Parts > 1) ? 16 : 32;
   static constexpr int rows = 16 * Slabs * Warps, area = tile::ring_of(rows),
                        ring = tile::ring_of(rows + 2 * BQ);
   static constexpr int tile = BQ * row;

@@ -1,6 +1,6 @@
 // Fused attention: what its kernels get. Operands of f32 are cut into three of bf16, which add up
-// to them: products of these on tensor cores, six of the nine, are those of f32 but for its
-// rounding.
+// to them: products of these on tensor cores, six of the nine, are those of f32 to a few of its
+// roundings, if their sums are short (tile::accumulate).
 // Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 

@@ -122,13 +122,18 @@ __device__ inline void multiply(float (&d)[2][4], const Left<float>& a, const Ri
     ptx::mma_tf32(sum, bits, __float_as_uint(y[0]), __float_as_uint(y[1]));
   };
 #pragma unroll
-  for (int j = 0; j < 2; ++j)
+  for (int n = 0; n < 2; ++n) {
+    float sum[4] = {};  // tensor cores cut sums off toward zero, which adds up over many
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      product(d[n], a.low[j], b.high[n][j]);
-      product(d[n], a.high[j], b.low[n][j]);
-      product(d[n], a.high[j], b.high[n][j]);
+    for (int j = 0; j < 2; ++j) {
+      product(sum, a.low[j], b.high[n][j]);
+      product(sum, a.high[j], b.low[n][j]);
     }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) product(sum, a.high[j], b.high[n][j]);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) d[n][e] += sum[e];
+  }
 }
 
 /// Where a lane reads from for blocks of a tile whose rows are the operand's, or, turned, its

@@ -1,12 +1,15 @@
 #include "cuda/capture.h"
 
+#include <array>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "core/gpu_runtime.h"
 #include "core/storage.h"
+#include "cuda/reports.h"
 
 namespace stretto::cuda {
 
@@ -18,14 +21,17 @@ struct Graph {
   };
 
   explicit Graph(int d)
-      : device(d), block(block_bytes, Device(DeviceType::cuda, d)), host(size_t(block_bytes)) {}
+      : device(d),
+        on(stream(d)),
+        block(block_bytes, Device(DeviceType::cuda, d)),
+        host(size_t(block_bytes)) {}
 
   const int device;
+  const cudaStream_t on;
   Storage block;           // what the kernels read anew
   std::vector<char> host;  // and how it is now
   int64_t used = 0;
   std::vector<std::function<void()>> before;
-  std::vector<void*> freed;  // while it was captured
   std::vector<Value> values;
   RandomState first;     // when the capture began
   uint64_t streams = 0;  // given away in it
@@ -37,8 +43,27 @@ namespace {
 
 thread_local Graph* active = nullptr;
 
-void free_all(Graph& graph) {
-  for (void* block : std::exchange(graph.freed, {})) cudaFree(block);
+// What any thread frees while a step is captured on the device: cudaFree would break the capture.
+struct Freed {
+  std::mutex mutex;
+  bool under_way = false;
+  std::vector<void*> blocks;
+};
+Freed& freed(int device) {
+  static auto* all = new std::array<Freed, 16>;  // never destroyed, as the streams
+  return all->at(size_t(device));
+}
+
+void begin_alone(int device) {
+  own_stream(device);
+  const std::lock_guard lock(freed(device).mutex);
+  freed(device).under_way = true;
+}
+void end_alone(int device) noexcept {
+  share_stream(device);
+  const std::lock_guard lock(freed(device).mutex);
+  freed(device).under_way = false;
+  for (void* block : std::exchange(freed(device).blocks, {})) cudaFree(block);
 }
 
 }  // namespace
@@ -48,7 +73,11 @@ Graph* begin_capture(int device) {
   auto graph = std::make_unique<Graph>(device);
   // Relaxed: the allocator may take memory. What a replay could not repeat we refuse ourselves.
   graph->first = random_state();
-  STRETTO_CUDA(cudaStreamBeginCapture(stream(device), cudaStreamCaptureModeRelaxed));
+  ready_reports(device);
+  begin_alone(device);
+  const cudaError_t begun = cudaStreamBeginCapture(graph->on, cudaStreamCaptureModeRelaxed);
+  if (begun != cudaSuccess) end_alone(device);
+  check_call(begun, "cudaStreamBeginCapture");
   active = graph.get();
   return graph.release();
 }
@@ -56,8 +85,8 @@ Graph* begin_capture(int device) {
 void end_capture(Graph* graph) {
   active = nullptr;
   cudaGraph_t made = nullptr;
-  const cudaError_t ended = cudaStreamEndCapture(stream(graph->device), &made);
-  free_all(*graph);
+  const cudaError_t ended = cudaStreamEndCapture(graph->on, &made);
+  end_alone(graph->device);
   check_call(ended, "cudaStreamEndCapture");
   const cudaError_t error = cudaGraphInstantiate(&graph->exec, made, 0);
   cudaGraphDestroy(made);
@@ -81,10 +110,10 @@ void destroy(Graph* graph) noexcept {
   if (active == graph) {  // the step that was captured has thrown
     active = nullptr;
     cudaGraph_t made = nullptr;
-    cudaStreamEndCapture(stream(graph->device), &made);
+    cudaStreamEndCapture(graph->on, &made);
+    end_alone(graph->device);
     if (made) cudaGraphDestroy(made);
     cudaGetLastError();
-    free_all(*graph);
     set_random_state(graph->first);
   }
   if (graph->exec) cudaGraphExecDestroy(graph->exec);
@@ -120,7 +149,11 @@ DrawKey draw_key(RandomKey key, int device) {
   return {key, graph->later};
 }
 
-void free_later(void* block) { active->freed.push_back(block); }
+bool free_later(void* block, int device) {
+  const std::lock_guard lock(freed(device).mutex);
+  if (freed(device).under_way) freed(device).blocks.push_back(block);
+  return freed(device).under_way;
+}
 
 void refuse_in_capture(const char* what, int device) {
   check(!capturing(device), "graph", what, " in a captured step; a replay could not repeat it");

@@ -29,8 +29,9 @@ __device__ inline RandomKey key_now(const DrawKey& k) {
 }
 #endif
 
-/// Inside a capture: frees the block when it has ended.
-void free_later(void* block);
+/// While any thread captures a step on the device: true, and the block is freed when that has
+/// ended.
+bool free_later(void* block, int device);
 
 /// Throws, naming `what`, inside a capture: for what a replay could not repeat.
 void refuse_in_capture(const char* what, int device);

@@ -25,13 +25,8 @@ void launch_with_shared(const char* op, int device, void (*kernel)(Params...), d
   config.blockDim = block;
   config.dynamicSmemBytes = size_t(shared);
   config.stream = stream(device);
-  if (shared > 48 << 10) {  // more than a kernel has without being asked for
-    check(shared <= shared_memory(device), op, "its kernel takes ", shared,
-          " bytes of shared memory for a block, of which cuda:", device, " has ",
-          shared_memory(device));
-    check_call(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)), op);
-  }
+  if (shared > 48 << 10)  // more than a kernel has without being asked for
+    allow_shared_memory(op, device, reinterpret_cast<const void*>(kernel), shared);
   check_call(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), op);
   queued(op, device);
 }
@@ -130,9 +125,9 @@ __device__ inline C combine(C value, Op op) {
   return value;
 }
 
-/// V numbers that are moved by one instruction, 16 bytes of them in most kernels.
+/// V numbers that are moved by one instruction where they are at most 16 bytes, as they mostly are.
 template <class T, int V>
-struct alignas(sizeof(T) * V) Pack {
+struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) Pack {
   T v[V];
 };
 template <class T>

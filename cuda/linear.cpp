@@ -8,11 +8,15 @@
 
 #include <array>
 #include <map>
+#include <optional>
+#include <tuple>
 
 #include "cuda/blas.cuh"
 
 namespace stretto::cuda {
 namespace {
+
+constexpr uintptr_t alignment = 16;  // bytes, of what cuBLASLt gets
 
 struct Description {
   cublasLtMatmulDesc_t handle = nullptr;
@@ -42,10 +46,20 @@ struct Layout {
 
 struct Preference {
   cublasLtMatmulPreference_t handle = nullptr;
-  explicit Preference(uint64_t workspace) {
+  Preference() {
     STRETTO_CUBLAS(cublasLtMatmulPreferenceCreate(&handle));
-    STRETTO_CUBLAS(cublasLtMatmulPreferenceSetAttribute(
-        handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(Blas::workspace_bytes));
+    // No partial sums in bf16.
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+        uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    for (const auto which :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      set(which, uint32_t(alignment));
+  }
+  template <class T>
+  void set(cublasLtMatmulPreferenceAttributes_t what, const T& value) const {
+    STRETTO_CUBLAS(cublasLtMatmulPreferenceSetAttribute(handle, what, &value, sizeof value));
   }
   ~Preference() { cublasLtMatmulPreferenceDestroy(handle); }
   Preference(const Preference&) = delete;
@@ -61,48 +75,95 @@ struct Call {
   Tensor bias, aux;  // undefined: none
 };
 
-using Product = std::array<int64_t, 6>;  // N, M, K, dtype, epilogue, whether w is transposed
-
-void run(const char* op, const Call& c) {
-  const int device = c.x.device().index;
-  const int64_t n = c.out.size(0), m = c.out.size(1), k = c.x.size(1);
-  const cudaDataType type = c.x.dtype() == bf16 ? CUDA_R_16BF : CUDA_R_32F;
-  const Blas blas(device);
-  const auto handle = reinterpret_cast<cublasLtHandle_t>(cublasHandle_t(blas));  // as documented
-
-  const Description d(CUBLAS_COMPUTE_32F);
-  const cublasOperation_t turned = CUBLAS_OP_T;
-  if (c.transposed) d.set(CUBLASLT_MATMUL_DESC_TRANSA, turned);
-  d.set(CUBLASLT_MATMUL_DESC_EPILOGUE, c.epilogue);
-  if (c.bias.defined()) d.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, c.bias.raw_data());
-  if (c.aux.defined()) {
-    d.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, c.aux.raw_data());
-    d.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, m);
+// What an algorithm is chosen by.
+struct Product {
+  int64_t n, m, k;
+  DType dtype;
+  cublasLtEpilogue_t epilogue;
+  bool transposed;  // w
+  bool operator<(const Product& o) const {
+    return std::tie(n, m, k, dtype, epilogue, transposed) <
+           std::tie(o.n, o.m, o.k, o.dtype, o.epilogue, o.transposed);
   }
-  const Layout w(type, c.transposed ? k : m, c.transposed ? m : k), x(type, k, n), out(type, m, n);
+};
 
-  static std::array<std::map<Product, cublasLtMatmulAlgo_t>, Blas::most_devices> of_devices;
-  auto& chosen = of_devices[size_t(device)];  // under the lock of `blas`
-  const Product key{n, m, k, int64_t(c.x.dtype()), int64_t(c.epilogue), c.transposed};
-  auto at = chosen.find(key);
+// The product as cuBLASLt has it, and its algorithm.
+struct Plan {
+  Plan(const Product& p, const void* bias, const void* aux)
+      : type(p.dtype == bf16 ? CUDA_R_16BF : CUDA_R_32F),
+        w(type, p.transposed ? p.k : p.m, p.transposed ? p.m : p.k),
+        x(type, p.k, p.n),
+        out(type, p.m, p.n) {
+    if (p.transposed) d.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    d.set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
+    if (bias) d.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    if (aux) {
+      d.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
+      d.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.m);
+    }
+  }
+  cudaDataType type;
+  Description d{CUBLAS_COMPUTE_32F};
+  Layout w, x, out;
+};
+
+cublasLtHandle_t lt(const Blas& blas) {  // as documented
+  return reinterpret_cast<cublasLtHandle_t>(cublasHandle_t(blas));
+}
+
+// Null: cuBLASLt has none.
+const cublasLtMatmulAlgo_t* algorithm(const Blas& blas, int device, const Product& p,
+                                      const Plan& plan) {
+  using Chosen = std::map<Product, std::optional<cublasLtMatmulAlgo_t>>;
+  static std::array<Chosen, Blas::most_devices> of_devices;
+  Chosen& chosen = of_devices[size_t(device)];  // under the lock of `blas`
+  auto at = chosen.find(p);
   if (at == chosen.end()) {
-    const Preference preference{uint64_t(Blas::workspace_bytes)};
+    const Preference preference;
     cublasLtMatmulHeuristicResult_t best{};
     int found = 0;
-    STRETTO_CUBLAS(cublasLtMatmulAlgoGetHeuristic(handle, d.handle, w.handle, x.handle, out.handle,
-                                                  out.handle, preference.handle, 1, &best, &found));
-    check(found == 1, op, "cuBLASLt has no product of ", c.x, " and ", c.w);
-    at = chosen.emplace(key, best.algo).first;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        lt(blas), plan.d.handle, plan.w.handle, plan.x.handle, plan.out.handle, plan.out.handle,
+        preference.handle, 1, &best, &found);
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED) STRETTO_CUBLAS(status);
+    at = chosen.emplace(p, std::nullopt).first;
+    if (found == 1) at->second = best.algo;
   }
+  return at->second ? &*at->second : nullptr;
+}
+
+void run(const char* op, const Call& c) {
+  const auto whole = [](const Tensor& t) {
+    return t.defined() && reinterpret_cast<uintptr_t>(t.raw_data()) % alignment ? t.clone() : t;
+  };
+  const Tensor x = whole(c.x), w = whole(c.w), bias = whole(c.bias);
+  const int device = x.device().index;
+  const Product p{c.out.size(0), c.out.size(1), x.size(1), x.dtype(), c.epilogue, c.transposed};
+  const Blas blas(device);
+  const auto data = [](const Tensor& t) { return t.defined() ? t.raw_data() : nullptr; };
+  const Plan plan(p, data(bias), data(c.aux));
+  const cublasLtMatmulAlgo_t* const chosen = algorithm(blas, device, p, plan);
+  check(chosen, op, "cuBLASLt has no product of ", x, " and ", w);
   const float one = 1, zero = 0;
-  STRETTO_CUBLAS(cublasLtMatmul(handle, d.handle, &one, c.w.raw_data(), w.handle, c.x.raw_data(),
-                                x.handle, &zero, c.out.raw_data(), out.handle, c.out.raw_data(),
-                                out.handle, &at->second, blas.workspace(),
-                                size_t(Blas::workspace_bytes), stream(device)));
+  STRETTO_CUBLAS(cublasLtMatmul(lt(blas), plan.d.handle, &one, w.raw_data(), plan.w.handle,
+                                x.raw_data(), plan.x.handle, &zero, c.out.raw_data(),
+                                plan.out.handle, c.out.raw_data(), plan.out.handle, chosen,
+                                blas.workspace(), size_t(Blas::workspace_bytes), stream(device)));
   queued(op, device);
 }
 
 }  // namespace
+
+bool serves_gelu(int64_t n, int64_t in, int64_t hidden, int64_t out, DType dtype, int device) {
+  const auto has = [&](const Product& p) {
+    const Blas blas(device);
+    const void* const any = blas.workspace();  // aligned as all that is given
+    return algorithm(blas, device, p, Plan(p, any, any)) != nullptr;
+  };
+  return (dtype == f32 || dtype == bf16) && hidden % 8 == 0 &&
+         has({n, hidden, in, dtype, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, true}) &&
+         has({n, hidden, out, dtype, CUBLASLT_EPILOGUE_DGELU_BGRAD, false});
+}
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& before) {
   Tensor out = empty_like(x, {x.size(0), weight.size(0)});

@@ -11,6 +11,10 @@ namespace stretto::cuda {
 /// x · weightᵀ + bias, as one rounding.
 STRETTO_KERNEL(Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias,
                              const Tensor& before));
+/// Whether cuBLASLt has linear with `before`, of N rows of `in` numbers, and the gelu_gradient of a
+/// layer above it with `out`.
+STRETTO_KERNEL(bool serves_gelu(int64_t n, int64_t in, int64_t hidden, int64_t out, DType dtype,
+                                int device));
 /// Back through gelu_tanh and the layer above it: (g · weight) ∘ gelu_tanh′(before), where g is
 /// [N, out], weight [out, hidden] and `before` [N, hidden]; its sum over the rows goes to `bias`
 /// [hidden].

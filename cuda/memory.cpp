@@ -105,7 +105,7 @@ void* allocate(int64_t bytes, int device) {
 }
 
 void free(void* block, int device) {
-  if (capturing(device)) return free_later(block);
+  if (free_later(block, device)) return;
   use(device);
   STRETTO_CUDA(cudaFree(block));
 }

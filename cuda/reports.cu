@@ -71,12 +71,28 @@ struct OfDevice {
   std::vector<Pending> captured;  // these for good: a replay finds what they look for
 };
 
+// Under its mutex.
+void make_place(OfDevice& own, int device) {
+  use(device);
+  if (own.report) return;
+  STRETTO_CUDA(cudaMallocHost(reinterpret_cast<void**>(&own.fetched), sizeof(Report)));
+  *own.fetched = {};
+  STRETTO_CUDA(cudaMalloc(reinterpret_cast<void**>(&own.report), sizeof(Report)));
+  STRETTO_CUDA(cudaMemsetAsync(own.report, 0, sizeof(Report), stream(device)));
+}
+
 OfDevice& of_device(int device) {
   static auto* all = new std::array<OfDevice, 16>;  // never destroyed, as the streams
   return all->at(size_t(device));
 }
 
 }  // namespace
+
+void ready_reports(int device) {
+  OfDevice& own = of_device(device);
+  const std::lock_guard lock(own.mutex);
+  make_place(own, device);
+}
 
 Tensor checked_indices(const char* op, const Tensor& ids, int64_t size, int64_t ignored,
                        IndexText text) {
@@ -91,13 +107,7 @@ Tensor checked_indices(const char* op, const Tensor& ids, int64_t size, int64_t 
     synchronize(device);
     lock.lock();
   }
-  use(device);
-  if (!own.report) {
-    STRETTO_CUDA(cudaMallocHost(reinterpret_cast<void**>(&own.fetched), sizeof(Report)));
-    *own.fetched = {};
-    STRETTO_CUDA(cudaMalloc(reinterpret_cast<void**>(&own.report), sizeof(Report)));
-    STRETTO_CUDA(cudaMemsetAsync(own.report, 0, sizeof(Report), stream(device)));
-  }
+  make_place(own, device);
   (capturing(device) ? own.captured : own.pending).push_back({++own.checks, op, std::move(text)});
   launch(op, device, find_outside, 1, threads, ids.data<int64_t>(), n, size, ignored, own.checks,
          own.report);

@@ -18,6 +18,9 @@ using IndexText = std::function<std::string(int64_t position, int64_t value)>;
 STRETTO_KERNEL(Tensor checked_indices(const char* op, const Tensor& ids, int64_t size,
                                       int64_t ignored, IndexText text));
 
+/// Makes the place of the first such error on the device, which is not to become part of a capture.
+void ready_reports(int device);
+
 /// Around each wait for the device: brings what has been found to the host, and throws it.
 STRETTO_KERNEL(void fetch_reports(int device));
 STRETTO_KERNEL(void raise_reports(int device));

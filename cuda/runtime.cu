@@ -1,8 +1,10 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "core/device.h"
 #include "cuda/runtime.h"
@@ -78,6 +80,16 @@ bool wait_for_each() {
   return on;
 }
 
+// Of each device the thread that has its stream for itself, by the address of something of its own.
+std::atomic<const void*>& owner(int device) {
+  static auto* all = new std::array<std::atomic<const void*>, most_devices>{};
+  return all->at(size_t(device));
+}
+const void* this_thread() {
+  static thread_local const char mine = 0;
+  return &mine;
+}
+
 }  // namespace
 
 void fail_call(const char* call, cudaError_t error) {
@@ -94,11 +106,36 @@ void fail_call(const char* call, cudaError_t error) {
        more);
 }
 
+void allow_shared_memory(const char* op, int device, const void* kernel, int64_t bytes) {
+  check(bytes <= shared_memory(device), op, "its kernel takes ", bytes,
+        " bytes of shared memory for a block, of which cuda:", device, " has ",
+        shared_memory(device));
+  static std::mutex mutex;
+  static auto* allowed = new std::map<std::pair<const void*, int>, int64_t>;
+  const std::lock_guard lock(mutex);
+  int64_t& now = (*allowed)[{kernel, device}];
+  if (bytes <= now) return;
+  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
+             op);
+  now = bytes;
+}
+
+void own_stream(int device) {
+  const void* nobody = nullptr;
+  check(owner(device).compare_exchange_strong(nobody, this_thread()), "graph",
+        "another thread captures a step on cuda:", device);
+}
+void share_stream(int device) noexcept { owner(device) = nullptr; }
+
 cudaStream_t stream(int device) {
   // Never destroyed: CUDA may not be called after main. The driver frees them with the process.
   static std::mutex mutex;
   static auto* streams = new std::array<std::atomic<cudaStream_t>, most_devices>{};
   use(device);
+  const void* const alone = owner(device);
+  check(!alone || alone == this_thread(), "graph",
+        "another thread captures a step on cuda:", device,
+        "; until it has, no other may use the device");
   std::atomic<cudaStream_t>& of_device = streams->at(size_t(device));
   if (cudaStream_t made = of_device) return made;
   const std::lock_guard lock(mutex);

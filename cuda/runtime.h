@@ -24,12 +24,19 @@ inline void check_call(cudaError_t error, const char* call) {
 /// 99 KB on those of 12.
 int64_t shared_memory(int device);
 constexpr int64_t most_shared_memory = 227 << 10;  // that any kernel takes
+/// Lets the kernel have so many bytes of dynamic shared memory on the device, and not fewer than
+/// before: other threads may be about to launch it.
+void allow_shared_memory(const char* op, int device, const void* kernel, int64_t bytes);
 
 /// Makes the device the calling thread's current one.
 inline void use(int device) { STRETTO_CUDA(cudaSetDevice(device)); }
 
-/// The device's stream, made at its first use and kept. Makes the device current.
+/// The device's stream, made at its first use and kept. Makes the device current. Throws while
+/// another thread captures a step there, of which this one's work would become a part.
 cudaStream_t stream(int device);
+/// Gives the stream to this thread alone, and back to all.
+void own_stream(int device);
+void share_stream(int device) noexcept;
 
 /// Keeps the name of an op, a literal, that has been queued on the device's stream. With
 /// STRETTO_CUDA_SYNC=1 in the environment it waits for it, so that a fault names its op.

@@ -64,10 +64,10 @@ __global__ void __launch_bounds__(threads, 4)
       const bool whole = row >= 0 && row + places <= p.n && b0 + batch <= p.b;
 #pragma unroll
       for (int b = 0; b < batch; ++b) {
-        const S* const rows = g.data + (b0 + b) * g.batch + head * g.head + c;
+        const S* const rows =
+            g.data + (b0 + b) * g.batch + head * g.head + c + int64_t(row + places / 2) * g.row;
         const int step = int(g.row);
-        int late = (row + places / 2 + own * half) * step,
-            early = late - (2 * own * half + 1) * step;
+        int late = own * half * step, early = late - (2 * own * half + 1) * step;
         if (whole && c < p.r) {
 #pragma unroll
           for (int j = 0; j < own; ++j, late += step, early -= step) {

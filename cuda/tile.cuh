@@ -111,6 +111,20 @@ __device__ inline void multiply(float (&d)[4], const Fragment<Parts>& left,
     for (int j = Parts - 1 - i; j >= 0; --j)
       ptx::mma(d, left.r[i], right.r[j][2 * y], right.r[j][2 * y + 1]);
 }
+/// The same for a sum of many such products: those of f32 begin at zero, as tensor cores cut sums
+/// off toward zero, which would add up.
+template <int Parts>
+__device__ inline void accumulate(float (&d)[4], const Fragment<Parts>& left,
+                                  const Fragment<Parts>& right, int y) {
+  if constexpr (Parts == 1) {
+    multiply(d, left, right, y);
+  } else {
+    float sum[4] = {};
+    multiply(sum, left, right, y);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) d[e] += sum[e];
+  }
+}
 
 /// Two numbers as bf16; what that leaves of them.
 __device__ inline uint32_t pack_pair(float& x, float& y) {
@@ -174,8 +188,8 @@ __device__ inline void multiply(float (&d)[Slabs][D / 8][4], const Fragment<Part
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl) {
       if (!wanted(sl)) continue;
-      multiply(d[sl][2 * n], left[sl], f, 0);
-      multiply(d[sl][2 * n + 1], left[sl], f, 1);
+      accumulate(d[sl][2 * n], left[sl], f, 0);
+      accumulate(d[sl][2 * n + 1], left[sl], f, 1);
     }
   }
 }

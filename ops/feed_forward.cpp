@@ -119,7 +119,7 @@ Tensor hidden_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, con
 // Back through dropout and F: (g · weight) · F′(before).
 Tensor gradient_cpu(const Tensor& g, const Tensor& weight, const Tensor& before,
                     const Settings& s) {
-  const Tensor d = empty_like(before);
+  Tensor d = empty_like(before);
   const int64_t width = weight.size(1);
   const Dropping dropping(s.p, s.key);
   dispatch_floating(g.dtype(), "feed_forward", [&](auto tag) {
@@ -147,8 +147,10 @@ bool fits(const Tensors& in, const Settings& s) {
     if (x.defined() && (x.dtype() != in[0].dtype() || x.numel() == 0)) return false;
   const int64_t width = in[1].size(0);
   if (in[0].device().is_cpu()) return is_floating(in[0].dtype()) && (s.p == 0 || width % 4 == 0);
+  const int64_t inside = in[1].size(1);
   return s.f == Activation::gelu_tanh && s.p == 0 && in[2].defined() && in[4].defined() &&
-         (in[0].dtype() == f32 || in[0].dtype() == bf16) && width % 8 == 0;
+         cuda::serves_gelu(in[0].numel() / inside, inside, width, in[3].size(0), in[0].dtype(),
+                           in[0].device().index);
 }
 
 Tensor fused(const Tensors& in, const Settings& s) {

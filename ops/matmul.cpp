@@ -218,14 +218,13 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   } else {
     y = linear_product(x.detach(), weight.detach(), bias_values, shape);
   }
-  return record("linear", {x, weight, bias}, y,
-                [x = Saved(x), w = Saved(weight), n, in, out](Backward& b) {
-                  const Tensor g = b.grad().reshape({n, out});
-                  return Tensors{
-                      b.needs(0) ? matmul(g, w()).reshape(x().shape()) : Tensor(),
-                      b.needs(1) ? matmul(g.transpose(0, 1), x().reshape({n, in})) : Tensor(),
-                      b.needs(2) ? sum(g, {0}) : Tensor()};
-                });
+  return record(
+      "linear", {x, weight, bias}, y, [x = Saved(x), w = Saved(weight), n, in, out](Backward& b) {
+        const Tensor g = b.grad().reshape({n, out});
+        return Tensors{b.needs(0) ? matmul(g, w()).reshape(x().shape()) : Tensor(),
+                       b.needs(1) ? matmul(g.transpose(0, 1), x().reshape({n, in})) : Tensor(),
+                       b.needs(2) ? sum(g, {0}) : Tensor()};
+      });
 }
 
 }  // namespace stretto

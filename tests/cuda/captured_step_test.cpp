@@ -1,6 +1,9 @@
 // A training step on the GPU as one launch, against the same step as it is.
 #include "nn/training/captured_step.h"
 
+#include <string>
+#include <thread>
+
 #include "autograd/tape.h"
 #include "nn/training/optim.h"
 #include "ops/dropout.h"
@@ -76,6 +79,35 @@ TEST_CASE("what a replay could not repeat is refused", "[cuda]") {
   refused([&] { return x * sum(x).item(); }, "a copy to the host in a captured step");
   refused([&] { return x + host.to(gpu); }, "a copy from the host in a captured step");
   refused([&] { return synchronize(gpu), x; }, "waiting for the device in a captured step");
+}
+
+TEST_CASE("another thread's work does not become part of a captured step", "[cuda]") {
+  NEEDS_GPU();
+  const Tensor x = noise({4}, 1305).to(gpu);
+  bool captures = false;
+  std::string error;
+  const auto elsewhere = [&] {
+    try {
+      x + x;
+    } catch (const Error& e) {
+      error = e.what();
+    }
+  };
+  nn::CapturedStep step(
+      gpu,
+      [&] {
+        if (captures) std::thread(elsewhere).join();
+        return x * x;
+      },
+      1);
+  step();
+  captures = true;
+  check_equal(noise({4}, 1305) * noise({4}, 1305), step());
+  CHECK_THAT(error, Containing("[graph] another thread captures a step on cuda:0"));
+  captures = false;
+  error.clear();
+  std::thread(elsewhere).join();
+  CHECK(error.empty());
 }
 
 TEST_CASE("a captured step's memory goes with it", "[cuda]") {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "products.h"
@@ -20,6 +21,9 @@ struct Description {
   void* aux = nullptr;
   s64 aux_leading = 0, aux_stride = 0, bias_stride = 0;
   s32 bias_type = -1, aux_type = -1;
+};
+struct Preference {
+  u32 alignment[4] = {256, 256, 256, 256};  // of A, B, C and D, as the manual has it
 };
 struct Layout {
   cudaDataType type;
@@ -165,27 +169,32 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
   return CUBLAS_STATUS_NOT_SUPPORTED;
 }
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* p) {
-  *p = reinterpret_cast<cublasLtMatmulPreference_t>(new char);
+  *p = reinterpret_cast<cublasLtMatmulPreference_t>(new Preference);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p) {
-  delete reinterpret_cast<char*>(p);
+  delete reinterpret_cast<Preference*>(p);
   return CUBLAS_STATUS_SUCCESS;
 }
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                    cublasLtMatmulPreferenceAttributes_t,
-                                                    const void*, size_t) {
-  return CUBLAS_STATUS_SUCCESS;
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p,
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void* from, size_t n) {
+  const int which = int(what) - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+  if (which < 0 || which > 3) return CUBLAS_STATUS_SUCCESS;
+  return set(reinterpret_cast<Preference*>(p)->alignment[which], from, n);
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t d,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
-                                              cublasLtMatmulPreference_t, int wanted,
+                                              cublasLtMatmulPreference_t p, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int* found) {
-  *found = wanted > 0 && served(of(d).epilogue) ? 1 : 0;
+  const bool refused = std::getenv("MACHINE_NO_EPILOGUES") && of(d).epilogue > 4;
+  *found = wanted > 0 && served(of(d).epilogue) && !refused ? 1 : 0;
   if (*found) {
     std::memset(&results[0], 0, sizeof results[0]);
+    for (int i = 0; i < 4; ++i)  // an algorithm for what lies so
+      results[0].algo.data[i] = reinterpret_cast<const Preference*>(p)->alignment[i];
     results[0].state = CUBLAS_STATUS_SUCCESS;
     results[0].wavesCount = 1;
   }
@@ -196,8 +205,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               const void* a, cublasLtMatrixLayout_t la, const void* b,
                               cublasLtMatrixLayout_t lb, const void* beta, const void* c,
                               cublasLtMatrixLayout_t lc, void* to, cublasLtMatrixLayout_t ld,
-                              const cublasLtMatmulAlgo_t*, void*, size_t, cudaStream_t stream) {
+                              const cublasLtMatmulAlgo_t* algo, void*, size_t,
+                              cudaStream_t stream) {
   const Description d = of(desc);
+  const void* const operands[] = {a, b, c, to};
+  for (int i = 0; i < 4; ++i)
+    if (algo && reinterpret_cast<u64>(operands[i]) % algo->data[i])
+      return CUBLAS_STATUS_EXECUTION_FAILED;
+  if (reinterpret_cast<u64>(d.bias) % 16 || reinterpret_cast<u64>(d.aux) % 16)
+    return CUBLAS_STATUS_EXECUTION_FAILED;
   const Layout x = of(la), y = of(lb), z = of(lc), out = of(ld);
   const bool ta = d.transpose_a != CUBLAS_OP_N, tb = d.transpose_b != CUBLAS_OP_N;
   const u64 m = ta ? x.columns : x.rows, k = ta ? x.rows : x.columns;

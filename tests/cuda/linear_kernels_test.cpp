@@ -1,0 +1,70 @@
+// Products with an epilogue by cuBLASLt [cuda/linear.h]: where operands may lie, and what happens
+// where it has none.
+#include <cstdlib>
+
+#include "autograd/tape.h"
+#include "ops/elementwise.h"
+#include "ops/feed_forward.h"
+#include "ops/indexing.h"
+#include "ops/matmul.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+#include "tests/cuda/kernel_counts.h"
+#include "tests/support/gpu.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+// On the GPU, `offset` elements after a multiple of 256 bytes.
+Tensor begins_at(int64_t offset, const Tensor& x) {
+  const Tensor all = cat({zeros({offset}, options_of(x)), x.contiguous().view({-1})}, 0).to(gpu);
+  return make_view(all, offset, x.shape(), contiguous_strides(x.shape()));
+}
+
+// Outputs and gradients of a feed-forward network of 8, 16 and 24 numbers.
+Tensors feed_forward_results(DType t, int64_t rows, int64_t offset) {
+  Tensors in;
+  uint64_t stream = 300;
+  for (const Shape& shape : {Shape{rows, 8}, Shape{16, 8}, Shape{16}, Shape{24, 16}, Shape{24}})
+    in.push_back(begins_at(offset, noise(shape, ++stream, t)).set_requires_grad());
+  const Tensor y = feed_forward(in[0], in[1], in[2], in[3], in[4], Activation::gelu_tanh);
+  Tensors all = grad({y}, in, {noise(y.shape(), ++stream, t).to(gpu)});
+  all.push_back(y);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("operands of linear layers may begin anywhere", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : {f32, bf16})
+    for (const int64_t offset : {1, 2, 3, 4, 8}) {
+      CAPTURE(name(t), offset);
+      const auto product = [&](int64_t at) {
+        return linear(begins_at(at, noise({6, 40}, 290, t)), begins_at(at, noise({9, 40}, 291, t)),
+                      begins_at(at, noise({9}, 292, t)));
+      };
+      CHECK(same_values(product(0), product(offset)));
+      const Tensors expected = feed_forward_results(t, 5, 0),
+                    got = feed_forward_results(t, 5, offset);
+      for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(expected[i], got[i]));
+    }
+}
+
+TEST_CASE("feed-forward networks are composed where cuBLASLt has no such epilogue", "[cuda]") {
+  NEEDS_GPU();
+  if (!has_counters()) STRETTO_SKIP("a GPU's cuBLASLt has what it has");
+  const auto products = [](int64_t rows, bool refused) {
+    if (refused) ::setenv("MACHINE_NO_EPILOGUES", "1", 1);
+    Tensors all = feed_forward_results(f32, rows, 0);
+    ::unsetenv("MACHINE_NO_EPILOGUES");
+    return all;
+  };
+  const Tensors expected = products(5, false), got = products(7, true);  // asked for once a shape
+  // The first rows of a larger batch are the same.
+  const auto want = expected.back().to_vector<double>(), have = got.back().to_vector<double>();
+  for (size_t i = 0; i < want.size(); ++i)
+    CHECK(have[i] == Approx(want[i]).epsilon(1e-5).margin(1e-5));
+}
