@@ -349,7 +349,7 @@ void launch_queries(AttentionArgs a, int device) {
 void launch_attention_queries(const AttentionArgs& a, int d, int device) {
   with_positions(a, [&]<Positions Of>(At<Of>) {
     if (a.parts > 1) {
-      launch_queries<64, 3, 16, 1, 4, 0, 0, true, Of>(a, device);
+      launch_queries<64, 3, Of == Positions::none ? 32 : 16, 1, 4, 0, 0, true, Of>(a, device);
     } else if constexpr (Of == Positions::every) {
       d <= 64 ? launch_queries<64, 1, 32, 1, 4, 0, 0, true, Of>(a, device)
               : launch_queries<128, 1, 32, 1, 4, 0, 0, true, Of>(a, device);
