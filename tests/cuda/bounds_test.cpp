@@ -25,12 +25,6 @@ using namespace stretto::testing;
 
 namespace {
 
-// Tensors on the GPU that begin `offset` elements after a multiple of 16 bytes.
-Tensor begins_at(int64_t offset, const Tensor& x) {
-  const Tensor all = cat({zeros({offset}, options_of(x)), x.contiguous().view({-1})}, 0).to(gpu);
-  return make_view(all, offset, x.shape(), contiguous_strides(x.shape()));
-}
-
 // f of many rows on the GPU: all repeats of the first eight must have the bits of those alone.
 void check_rows(const char* what, const Tensor& x, int64_t repeats,
                 const std::function<Tensor(const Tensor&)>& f) {

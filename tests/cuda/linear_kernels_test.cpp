@@ -17,12 +17,6 @@ using namespace stretto::testing;
 
 namespace {
 
-// On the GPU, `offset` elements after a multiple of 256 bytes.
-Tensor begins_at(int64_t offset, const Tensor& x) {
-  const Tensor all = cat({zeros({offset}, options_of(x)), x.contiguous().view({-1})}, 0).to(gpu);
-  return make_view(all, offset, x.shape(), contiguous_strides(x.shape()));
-}
-
 // Outputs and gradients of a feed-forward network of 8, 16 and 24 numbers.
 Tensors feed_forward_results(DType t, int64_t rows, int64_t offset) {
   Tensors in;

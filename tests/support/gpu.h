@@ -12,6 +12,7 @@
 #include "core/gpu_runtime.h"
 #include "core/storage.h"
 #include "ops/create.h"
+#include "ops/indexing.h"
 #include "ops/matmul.h"
 #include "ops/view.h"
 #include "tests/support/catch.h"
@@ -45,6 +46,12 @@ inline int64_t live_bytes() {
 
 inline Tensor noise(const Shape& shape, uint64_t stream, DType dtype = f32) {
   return randn(shape, RandomKey{11, stream}).to(dtype);
+}
+
+// The values of x on the GPU, from `offset` elements after a multiple of 256 bytes on.
+inline Tensor begins_at(int64_t offset, const Tensor& x) {
+  const Tensor all = cat({zeros({offset}, options_of(x)), x.contiguous().view({-1})}, 0).to(gpu);
+  return make_view(all, offset, x.shape(), contiguous_strides(x.shape()));
 }
 
 // The values of x on the GPU, in the same layout: strides and gaps included.
