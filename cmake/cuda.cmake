@@ -20,11 +20,11 @@ endforeach()
 if(missing)
   list(JOIN missing ", " missing)
   if(STRETTO_CUDA STREQUAL "AUTO")
-    message(STATUS "CUDA: off (not found in a CUDA Toolkit of version 13: ${missing})")
+    message(STATUS "CUDA: off (not found in a CUDA Toolkit of version 13 or newer: ${missing})")
     return()
   endif()
-  message(FATAL_ERROR "STRETTO_CUDA=ON, but not found in a CUDA Toolkit of version 13: ${missing}. Put its "
-                      "nvcc on PATH, set CUDA_HOME, or build without CUDA: -DSTRETTO_CUDA=OFF")
+  message(FATAL_ERROR "STRETTO_CUDA=ON, but not found in a CUDA Toolkit of version 13 or newer: "
+                      "${missing}. Put its nvcc on PATH, set CUDA_HOME, or build without CUDA: -DSTRETTO_CUDA=OFF")
 endif()
 
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
@@ -51,8 +51,8 @@ set(STRETTO_WITH_CUDA ON)
 message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
 
 # Registers that do not suffice and arrays that are indexed end up in local memory: an error on the
-# architecture that kernels are made for, except in elementwise_sines.cu, which says why. What must have the CPU's bits has no fused products and
-# sums.
+# architecture that kernels are made for, except in elementwise_sines.cu, which says why. What must
+# have the CPU's bits has no fused products and sums.
 function(stretto_kernel_flags)
   foreach(source ${ARGN})
     cmake_path(GET source FILENAME name)

@@ -24,10 +24,10 @@ void synchronize(int device);
 /// Work on a device that was queued once, kept, and is queued again as one launch.
 struct Graph;
 
-/// From here to end_capture() this thread's work on the device is kept, not done, and other
-/// threads' is refused. What a replay could not repeat throws: copies from and to the host,
-/// waiting. The memory must come from a pool
-/// (core/storage.h) that lives as long as the graph.
+/// From here to end_capture() this thread's work on the device is kept, not done, and that of
+/// other threads is refused. What a replay could not repeat throws: copies from and to the
+/// host, waiting. The memory must come from a pool (core/storage.h) that lives as long as
+/// the graph.
 Graph* begin_capture(int device);
 void end_capture(Graph* graph);
 /// Queues it, with the random numbers that the program would draw now.

@@ -1,6 +1,8 @@
 // Products with an epilogue by cuBLASLt [cuda/linear.h]: where operands may lie, and what happens
 // where it has none.
+#include <algorithm>
 #include <cstdlib>
+#include <string>
 
 #include "autograd/tape.h"
 #include "ops/elementwise.h"
@@ -50,13 +52,18 @@ TEST_CASE("operands of linear layers may begin anywhere", "[cuda]") {
 TEST_CASE("feed-forward networks are composed where cuBLASLt has no such epilogue", "[cuda]") {
   NEEDS_GPU();
   if (!has_counters()) STRETTO_SKIP("a GPU's cuBLASLt has what it has");
-  const auto products = [](int64_t rows, bool refused) {
-    if (refused) ::setenv("MACHINE_NO_EPILOGUES", "1", 1);
-    Tensors all = feed_forward_results(f32, rows, 0);
+  const auto results = [](int64_t rows, bool composed) {  // asked for once a shape
+    if (composed) ::setenv("MACHINE_NO_EPILOGUES", "1", 1);
+    Tensors all;
+    const auto kernels = counts_of([&] { all = feed_forward_results(f32, rows, 0); });
     ::unsetenv("MACHINE_NO_EPILOGUES");
+    const bool apart = std::any_of(kernels.begin(), kernels.end(), [](const KernelCounts& k) {
+      return k["launches"] > 0 && k.kernel.find("Gelu") != std::string::npos;
+    });
+    CHECK(apart == composed);
     return all;
   };
-  const Tensors expected = products(5, false), got = products(7, true);  // asked for once a shape
+  const Tensors expected = results(5, false), got = results(7, true);
   // The first rows of a larger batch are the same.
   const auto want = expected.back().to_vector<double>(), have = got.back().to_vector<double>();
   for (size_t i = 0; i < want.size(); ++i)
