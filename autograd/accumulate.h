@@ -1,7 +1,7 @@
 // What the engine asks of ops/ where gradients meet (ops/elementwise.cpp). Internal to both.
 #pragma once
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "autograd/tape.h"
+#include "tape.h"
 
 namespace stretto {
 

@@ -22,8 +22,8 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/tape.h"
-#include "core/random.h"
+#include "../core/random.h"
+#include "tape.h"
 
 namespace stretto {
 

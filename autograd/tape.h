@@ -23,8 +23,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/tensor.h"
-#include "core/thread_state.h"
+#include "../core/tensor.h"
+#include "../core/thread_state.h"
 
 namespace stretto {
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/tensor.h"
+#include "tensor.h"
 
 namespace stretto {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "core/dtype.h"
+#include "dtype.h"
 
 namespace stretto::cuda {
 

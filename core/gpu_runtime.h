@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "core/device.h"
+#include "device.h"
 
 namespace stretto::cuda {
 

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "core/math.h"
+#include "math.h"
 
 namespace stretto {
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/error.h"
+#include "error.h"
 
 namespace stretto {
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/device.h"
-#include "core/thread_state.h"
+#include "device.h"
+#include "thread_state.h"
 
 namespace stretto {
 

@@ -12,9 +12,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/shape.h"
-#include "core/storage.h"
+#include "dtype.h"
+#include "shape.h"
+#include "storage.h"
 
 namespace stretto {
 

@@ -5,8 +5,8 @@
 
 #include <optional>
 
-#include "core/random.h"
-#include "cuda/kernel.h"
+#include "../core/random.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -2,7 +2,7 @@
 // and f32, no gradients.
 #pragma once
 
-#include "cuda/attention.h"
+#include "attention.h"
 
 namespace stretto::cuda {
 

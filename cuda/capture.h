@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "core/random.h"
-#include "cuda/runtime.h"
+#include "../core/random.h"
+#include "runtime.h"
 
 namespace stretto::cuda {
 

@@ -1,8 +1,8 @@
 // Which fused kernels the user has switched off, or the GPU cannot run.
 #pragma once
 
-#include "core/device.h"
-#include "cuda/kernel.h"
+#include "../core/device.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -1,7 +1,7 @@
 // New tensors on the device whose values follow from their indices.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

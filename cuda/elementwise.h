@@ -3,8 +3,8 @@
 // analysis), also i64.
 #pragma once
 
-#include "cuda/kernel.h"
-#include "ops/elementwise_math.h"
+#include "../ops/elementwise_math.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -1,8 +1,8 @@
 // Comparisons and selection by mask on the device. Any strides, with broadcasting.
 #pragma once
 
-#include "cuda/kernel.h"
-#include "ops/elementwise_math.h"
+#include "../ops/elementwise_math.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

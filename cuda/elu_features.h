@@ -1,7 +1,7 @@
 // The feature map elu(x) + 1 on the device.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

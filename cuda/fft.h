@@ -2,7 +2,7 @@
 // contiguous, f32 or f64. Results are written to y, whose shape says the length.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -1,7 +1,7 @@
 // Convolution by sums of products on the device, as in ops/fft/fft_conv.cpp.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

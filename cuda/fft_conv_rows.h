@@ -1,7 +1,7 @@
 // Convolution of long rows by transforms in one kernel, for ops/fft/fft_conv.cpp.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <type_traits>
 
-#include "core/math.h"
-#include "core/shape.h"
+#include "../core/math.h"
+#include "../core/shape.h"
 
 namespace stretto::cuda {
 

@@ -1,7 +1,7 @@
 // Taking and adding by index on the device. Indices are i64, contiguous and in range.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -8,7 +8,7 @@
 // argument. Work is queued on the device's one stream; copies to the host wait for it.
 #pragma once
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 /// Declares a function; in a build without the CUDA Toolkit cuda/none.cpp makes this its body too.
 #ifndef STRETTO_KERNEL

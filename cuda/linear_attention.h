@@ -1,7 +1,7 @@
 // Linear attention on the device: forward, backward, and one token of generation.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -1,7 +1,7 @@
 // Matrix products on the device.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

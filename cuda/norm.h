@@ -1,7 +1,7 @@
 // Layer norm and RMS norm on the device; contiguous, f32, f64 or bf16.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -4,8 +4,8 @@
 
 #include <span>
 
-#include "cuda/kernel.h"
-#include "ops/optim_math.h"
+#include "../ops/optim_math.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -1,8 +1,8 @@
 // Rows made orthonormal on the device.
 #pragma once
 
-#include "core/device.h"
-#include "cuda/kernel.h"
+#include "../core/device.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

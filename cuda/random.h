@@ -2,8 +2,8 @@
 // come in pairs (2j, 2j+1).
 #pragma once
 
-#include "core/random.h"
-#include "cuda/kernel.h"
+#include "../core/random.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

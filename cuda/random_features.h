@@ -1,7 +1,7 @@
 // Positive random features on the device, of the kinds whose products estimate e^(q·k/√D).
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

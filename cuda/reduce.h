@@ -1,7 +1,7 @@
 // Sums and other reductions on the device.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

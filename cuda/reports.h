@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/error.h"
+#include "../core/error.h"
 
 namespace stretto::cuda {
 

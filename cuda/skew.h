@@ -1,7 +1,7 @@
 // The relative shift on the device, as in ops/attention/skew.h; contiguous, f32, f64 or bf16.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

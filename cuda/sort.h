@@ -1,7 +1,7 @@
 // Stable sorting of rows on the device.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

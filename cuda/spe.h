@@ -1,8 +1,8 @@
 // Parts of stochastic positional encoding on the device (ops/spe/).
 #pragma once
 
-#include "core/random.h"
-#include "cuda/kernel.h"
+#include "../core/random.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -2,8 +2,8 @@
 // and shared memory.
 #pragma once
 
-#include "core/random.h"
-#include "cuda/kernel.h"
+#include "../core/random.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

@@ -1,7 +1,7 @@
 // sineSPE on chip, for ops/spe/spe_sine.cpp: codes in tiles that stay in registers.
 #pragma once
 
-#include "cuda/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 

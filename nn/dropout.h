@@ -1,7 +1,7 @@
 // Dropout as a module: it follows the training mode.
 #pragma once
 
-#include "nn/module.h"
+#include "module.h"
 
 namespace stretto::nn {
 

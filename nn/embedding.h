@@ -1,7 +1,7 @@
 // A table of vectors, one per token.
 #pragma once
 
-#include "nn/module.h"
+#include "module.h"
 
 namespace stretto::nn {
 

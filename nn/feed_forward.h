@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "nn/dropout.h"
-#include "nn/linear.h"
-#include "ops/feed_forward.h"
+#include "../ops/feed_forward.h"
+#include "dropout.h"
+#include "linear.h"
 
 namespace stretto::nn {
 

@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "core/random.h"
-#include "core/tensor.h"
+#include "../core/random.h"
+#include "../core/tensor.h"
 
 namespace stretto::nn {
 

@@ -1,7 +1,7 @@
 // A linear layer.
 #pragma once
 
-#include "nn/module.h"
+#include "module.h"
 
 namespace stretto::nn {
 

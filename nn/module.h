@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/random.h"
-#include "core/tensor.h"
+#include "../core/random.h"
+#include "../core/tensor.h"
 
 namespace stretto::nn {
 

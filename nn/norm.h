@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "nn/module.h"
-#include "ops/create.h"
+#include "../ops/create.h"
+#include "module.h"
 
 namespace stretto::nn {
 

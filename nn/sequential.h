@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/module.h"
+#include "module.h"
 
 namespace stretto::nn {
 

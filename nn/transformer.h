@@ -1,10 +1,10 @@
 // Transformer layers: attention and a feed-forward network, each with a residual and a norm.
 #pragma once
 
-#include "nn/attention/attention.h"
-#include "nn/dropout.h"
-#include "nn/feed_forward.h"
-#include "nn/norm.h"
+#include "attention/attention.h"
+#include "dropout.h"
+#include "feed_forward.h"
+#include "norm.h"
 
 namespace stretto::nn {
 

@@ -4,8 +4,8 @@
 #include <initializer_list>
 #include <vector>
 
-#include "core/random.h"
-#include "core/tensor.h"
+#include "../core/random.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

@@ -1,8 +1,8 @@
 // Dropout (Srivastava et al., 2014), inverted: kept values are scaled by 1 / (1 − p).
 #pragma once
 
-#include "core/random.h"
-#include "core/tensor.h"
+#include "../core/random.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

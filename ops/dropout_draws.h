@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "core/random.h"
-#include "ops/loops.h"
+#include "../core/random.h"
+#include "loops.h"
 
 namespace stretto {
 

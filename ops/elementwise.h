@@ -11,7 +11,7 @@
 // at the bounds); maximum and minimum split it in halves on ties. NaN propagates everywhere.
 #pragma once
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "ops/loops.h"
+#include "loops.h"
 
 namespace stretto {
 

@@ -9,7 +9,7 @@
 // (cuda/elementwise.h).
 #pragma once
 
-#include "core/math.h"
+#include "../core/math.h"
 
 namespace stretto::elementwise {
 

@@ -1,8 +1,8 @@
 // Two linear layers with a function between them.
 #pragma once
 
-#include "core/random.h"
-#include "core/tensor.h"
+#include "../core/random.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

@@ -4,10 +4,10 @@
 
 #include <array>
 
-#include "core/math.h"
-#include "core/parallel.h"
-#include "core/tensor.h"
-#include "ops/on_device.h"
+#include "../core/math.h"
+#include "../core/parallel.h"
+#include "../core/tensor.h"
+#include "on_device.h"
 
 namespace stretto {
 

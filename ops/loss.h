@@ -3,7 +3,7 @@
 // In all of them `Reduction::mean` is over what counts, and 0 where nothing does.
 #pragma once
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

@@ -1,7 +1,7 @@
 // Normalisation over the last dimension. Statistics are in f32 (f64 for f64).
 #pragma once
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

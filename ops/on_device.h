@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
-#include "core/tensor.h"
-#include "ops/optim_math.h"
+#include "../core/tensor.h"
+#include "optim_math.h"
 
 namespace stretto {
 

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "core/math.h"
-#include "core/tensor.h"
+#include "../core/math.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

@@ -1,7 +1,7 @@
 // Rows made orthonormal: what random orthogonal matrices are made of.
 #pragma once
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

@@ -10,7 +10,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

@@ -8,8 +8,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "core/dtype.h"
-#include "core/math.h"
+#include "../core/dtype.h"
+#include "../core/math.h"
 
 namespace stretto::rows {
 

@@ -1,7 +1,7 @@
 // Softmax and its logarithm along one dimension, computed around the maximum.
 #pragma once
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

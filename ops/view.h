@@ -2,7 +2,7 @@
 // (core/tensor.h) are defined in view.cpp.
 #pragma once
 
-#include "core/tensor.h"
+#include "../core/tensor.h"
 
 namespace stretto {
 

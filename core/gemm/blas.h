@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/gemm/gemm.h"
+#include "gemm.h"
 
 namespace stretto {
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <new>
 
-#include "core/error.h"
-#include "core/parallel.h"
+#include "../error.h"
+#include "../parallel.h"
 
 namespace stretto::kernels {
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/dtype.h"
-#include "core/gemm/precision.h"
+#include "../dtype.h"
+#include "precision.h"
 
 namespace stretto {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/dtype.h"
+#include "../dtype.h"
 
 namespace stretto::kernels {
 

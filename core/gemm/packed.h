@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/gemm/gemm.h"
+#include "gemm.h"
 
 namespace stretto {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/gemm/kernels.h"
+#include "kernels.h"
 
 #ifndef STRETTO_GEMM_TARGET
 #define STRETTO_GEMM_TARGET

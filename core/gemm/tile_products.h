@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/gemm/tiles.h"
+#include "tiles.h"
 
 namespace stretto::kernels {
 namespace {

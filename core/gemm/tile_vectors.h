@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/dtype.h"
-#include "core/gemm/transpose_avx512.h"
+#include "../dtype.h"
+#include "transpose_avx512.h"
 
 #define STRETTO_BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define STRETTO_BF16_INLINE STRETTO_BF16_TARGET __attribute__((always_inline)) static inline

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
-#include "core/dtype.h"
-#include "core/gemm/gemm.h"
+#include "../dtype.h"
+#include "gemm.h"
 
 namespace stretto::kernels {
 

@@ -3,12 +3,12 @@
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
 
-#include "nn/attention/key_value_cache.h"
-#include "nn/linear.h"
-#include "nn/module.h"
-#include "nn/norm.h"
-#include "nn/positions/position.h"
-#include "ops/attention/mask.h"
+#include "../../ops/attention/mask.h"
+#include "../linear.h"
+#include "../module.h"
+#include "../norm.h"
+#include "../positions/position.h"
+#include "key_value_cache.h"
 
 namespace stretto::nn {
 

@@ -12,10 +12,10 @@
 
 #include <mutex>
 
-#include "core/random.h"
-#include "nn/positions/position.h"
-#include "ops/attention/random_features.h"
-#include "ops/attention/side.h"
+#include "../../core/random.h"
+#include "../../ops/attention/random_features.h"
+#include "../../ops/attention/side.h"
+#include "../positions/position.h"
 
 namespace stretto::nn {
 

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "nn/positions/position.h"
-#include "ops/attention/linear_attention.h"
+#include "../../ops/attention/linear_attention.h"
+#include "../positions/position.h"
 
 namespace stretto::nn {
 

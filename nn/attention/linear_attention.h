@@ -10,8 +10,8 @@
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
 
-#include "nn/attention/attention.h"
-#include "nn/attention/feature_map.h"
+#include "attention.h"
+#include "feature_map.h"
 
 namespace stretto::nn {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/tensor.h"
-#include "nn/distributed/process_group.h"
+#include "../../core/tensor.h"
+#include "process_group.h"
 
 namespace stretto::cuda {
 class Channel;

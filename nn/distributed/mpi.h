@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "nn/distributed/process_group.h"
+#include "process_group.h"
 
 namespace stretto::nn {
 

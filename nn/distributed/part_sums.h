@@ -3,9 +3,9 @@
 
 #include <memory>
 
-#include "core/tensor.h"
-#include "nn/distributed/process_group.h"
-#include "ops/optim.h"
+#include "../../core/tensor.h"
+#include "../../ops/optim.h"
+#include "process_group.h"
 
 namespace stretto::nn {
 

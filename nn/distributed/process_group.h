@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/random.h"
+#include "../../core/random.h"
 
 namespace stretto::nn {
 

@@ -9,9 +9,9 @@
 
 #include <utility>
 
-#include "nn/distributed/process_group.h"
-#include "ops/attention/attention.h"
-#include "ops/attention/linear_attention.h"
+#include "../../ops/attention/attention.h"
+#include "../../ops/attention/linear_attention.h"
+#include "process_group.h"
 
 namespace stretto::nn {
 

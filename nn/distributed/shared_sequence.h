@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "nn/distributed/process_group.h"
+#include "process_group.h"
 
 namespace stretto::nn {
 

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "nn/files/safetensors.h"
+#include "safetensors.h"
 
 namespace stretto::nn::files {
 

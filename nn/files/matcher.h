@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "nn/module.h"
+#include "../module.h"
 
 namespace stretto::nn::files {
 

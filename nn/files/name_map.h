@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "nn/files/name_pattern.h"
-#include "nn/module.h"
+#include "../module.h"
+#include "name_pattern.h"
 
 namespace stretto::nn {
 

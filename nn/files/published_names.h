@@ -9,10 +9,10 @@
 // before it.
 #pragma once
 
-#include "nn/files/name_map.h"
-#include "nn/models/language_model.h"
-#include "nn/models/sequence_to_sequence.h"
-#include "nn/models/transformer_xl.h"
+#include "../models/language_model.h"
+#include "../models/sequence_to_sequence.h"
+#include "../models/transformer_xl.h"
+#include "name_map.h"
 
 namespace stretto::nn {
 

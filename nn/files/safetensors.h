@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/module.h"
+#include "../module.h"
 
 namespace stretto::nn {
 

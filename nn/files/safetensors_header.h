@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/shape.h"
-#include "nn/files/one_line.h"
-#include "nn/files/safetensors.h"
+#include "../../core/dtype.h"
+#include "../../core/shape.h"
+#include "one_line.h"
+#include "safetensors.h"
 
 namespace stretto::nn::files {
 

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "nn/files/name_map.h"
-#include "nn/files/safetensors.h"
-#include "nn/module.h"
+#include "../module.h"
+#include "name_map.h"
+#include "safetensors.h"
 
 namespace stretto::nn {
 

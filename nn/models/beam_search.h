@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/tensor.h"
+#include "../../core/tensor.h"
 
 namespace stretto::nn {
 

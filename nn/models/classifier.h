@@ -6,8 +6,8 @@
 
 #include <optional>
 
-#include "nn/models/input_embedding.h"
-#include "nn/transformer.h"
+#include "../transformer.h"
+#include "input_embedding.h"
 
 namespace stretto::nn {
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <vector>
 
-#include "core/random.h"
-#include "core/tensor.h"
+#include "../../core/random.h"
+#include "../../core/tensor.h"
 
 namespace stretto::nn {
 

@@ -6,10 +6,10 @@
 
 #include <optional>
 
-#include "nn/dropout.h"
-#include "nn/module.h"
-#include "nn/norm.h"
-#include "nn/positions/sinusoid.h"
+#include "../dropout.h"
+#include "../module.h"
+#include "../norm.h"
+#include "../positions/sinusoid.h"
 
 namespace stretto::nn {
 

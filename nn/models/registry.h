@@ -14,10 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "nn/attention/feature_map.h"
-#include "nn/models/input_embedding.h"
-#include "nn/positions/spe.h"
-#include "nn/transformer.h"
+#include "../attention/feature_map.h"
+#include "../positions/spe.h"
+#include "../transformer.h"
+#include "input_embedding.h"
 
 namespace stretto::nn {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "nn/models/input_embedding.h"
-#include "nn/transformer.h"
+#include "../transformer.h"
+#include "input_embedding.h"
 
 namespace stretto::nn {
 

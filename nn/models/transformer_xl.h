@@ -13,10 +13,10 @@
 #include <optional>
 #include <vector>
 
-#include "nn/adaptive.h"
-#include "nn/models/input_embedding.h"
-#include "nn/models/transformer_xl_layer.h"
-#include "nn/positions/relative_sinusoid.h"
+#include "../adaptive.h"
+#include "../positions/relative_sinusoid.h"
+#include "input_embedding.h"
+#include "transformer_xl_layer.h"
 
 namespace stretto::nn {
 

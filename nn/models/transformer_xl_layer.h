@@ -3,7 +3,7 @@
 // Reference: tests/reference/transformer_xl.cpp, xl_layer()
 #pragma once
 
-#include "nn/transformer.h"
+#include "../transformer.h"
 
 namespace stretto::nn {
 

@@ -5,7 +5,7 @@
 // Reference: none (settings)
 #pragma once
 
-#include "nn/models/transformer_xl.h"
+#include "transformer_xl.h"
 
 namespace stretto::nn {
 

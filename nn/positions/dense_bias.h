@@ -4,8 +4,8 @@
 // Reference: tests/reference/dense_bias.cpp, fire_bias(), window_bias(), grid_logits()
 #pragma once
 
-#include "nn/linear.h"
-#include "nn/positions/position.h"
+#include "../linear.h"
+#include "position.h"
 
 namespace stretto::nn {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "nn/linear.h"
-#include "nn/positions/relative_table.h"
+#include "../linear.h"
+#include "relative_table.h"
 
 namespace stretto::nn {
 

@@ -15,8 +15,8 @@
 #include <map>
 #include <memory>
 
-#include "nn/module.h"
-#include "ops/attention/attention.h"
+#include "../../ops/attention/attention.h"
+#include "../module.h"
 
 namespace stretto {
 struct LinearState;  // ops/attention/linear_attention.h

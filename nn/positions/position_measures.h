@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "core/tensor.h"
+#include "../../core/tensor.h"
 
 namespace stretto::nn {
 

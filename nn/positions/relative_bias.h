@@ -10,7 +10,7 @@
 
 #include <vector>
 
-#include "nn/positions/position.h"
+#include "position.h"
 
 namespace stretto::nn {
 

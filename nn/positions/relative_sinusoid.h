@@ -6,8 +6,8 @@
 #include <mutex>
 #include <utility>
 
-#include "nn/linear.h"
-#include "nn/positions/position.h"
+#include "../linear.h"
+#include "position.h"
 
 namespace stretto::nn {
 

@@ -4,7 +4,7 @@
 // Reference: tests/reference/attention.cpp, relative_logits_by_gather()
 #pragma once
 
-#include "nn/positions/position.h"
+#include "position.h"
 
 namespace stretto::nn {
 

@@ -5,8 +5,8 @@
 
 #include <utility>
 
-#include "nn/positions/position.h"
-#include "ops/attention/rotary.h"
+#include "../../ops/attention/rotary.h"
+#include "position.h"
 
 namespace stretto::nn {
 

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "core/tensor.h"
+#include "../../core/tensor.h"
 
 namespace stretto::nn {
 

@@ -9,8 +9,8 @@
 // Reference: tests/reference/spe.cpp, sine_code(), conv_code(), gated_code()
 #pragma once
 
-#include "nn/positions/position.h"
-#include "ops/spe/spe.h"
+#include "../../ops/spe/spe.h"
+#include "position.h"
 
 namespace stretto::nn {
 

@@ -18,8 +18,8 @@
 #include <map>
 #include <memory>
 
-#include "core/storage.h"
-#include "core/tensor.h"
+#include "../../core/storage.h"
+#include "../../core/tensor.h"
 
 namespace stretto::nn {
 

@@ -14,11 +14,11 @@
 
 #include <string>
 
-#include "core/random.h"
-#include "nn/files/safetensors.h"
-#include "nn/files/weights.h"
-#include "nn/module.h"
-#include "nn/training/optim.h"
+#include "../../core/random.h"
+#include "../files/safetensors.h"
+#include "../files/weights.h"
+#include "../module.h"
+#include "optim.h"
 
 namespace stretto::nn {
 

@@ -1,8 +1,8 @@
 // Crops of token sequences, to learn from.
 #pragma once
 
-#include "nn/training/batch.h"
-#include "nn/training/token_stream.h"
+#include "batch.h"
+#include "token_stream.h"
 
 namespace stretto::nn {
 

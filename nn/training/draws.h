@@ -1,7 +1,7 @@
 // The random choices of one training step: a function of seed and step alone.
 #pragma once
 
-#include "core/random.h"
+#include "../../core/random.h"
 
 namespace stretto::nn {
 

@@ -4,9 +4,9 @@
 #include <functional>
 #include <vector>
 
-#include "autograd/tape.h"
-#include "nn/module.h"
-#include "nn/training/batch.h"
+#include "../../autograd/tape.h"
+#include "../module.h"
+#include "batch.h"
 
 namespace stretto::nn {
 

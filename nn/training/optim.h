@@ -18,8 +18,8 @@
 #include <optional>
 #include <vector>
 
-#include "nn/module.h"
-#include "ops/optim.h"
+#include "../../ops/optim.h"
+#include "../module.h"
 
 namespace stretto::nn {
 

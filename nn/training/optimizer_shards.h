@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "nn/distributed/part_sums.h"
-#include "nn/training/optim.h"
+#include "../distributed/part_sums.h"
+#include "optim.h"
 
 namespace stretto::nn {
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <optional>
 
-#include "core/random.h"
-#include "nn/distributed/part_sums.h"
-#include "nn/module.h"
+#include "../../core/random.h"
+#include "../distributed/part_sums.h"
+#include "../module.h"
 
 namespace stretto::nn {
 

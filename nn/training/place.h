@@ -7,8 +7,8 @@
 
 #include <string>
 
-#include "core/device.h"
-#include "core/dtype.h"
+#include "../../core/device.h"
+#include "../../core/dtype.h"
 
 namespace stretto::nn {
 

@@ -3,9 +3,9 @@
 
 #include <functional>
 
-#include "core/tensor.h"
-#include "nn/training/batch.h"
-#include "nn/training/token_stream.h"
+#include "../../core/tensor.h"
+#include "batch.h"
+#include "token_stream.h"
 
 namespace stretto::nn {
 

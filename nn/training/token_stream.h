@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/training/tokenizer.h"
+#include "tokenizer.h"
 
 namespace stretto::nn {
 

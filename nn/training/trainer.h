@@ -21,14 +21,14 @@
 #include <string>
 #include <vector>
 
-#include "nn/distributed/part_sums.h"
-#include "nn/module.h"
-#include "nn/training/batch.h"
-#include "nn/training/captured_step.h"
-#include "nn/training/checkpoint.h"
-#include "nn/training/metrics.h"
-#include "nn/training/optim.h"
-#include "nn/training/schedule.h"
+#include "../distributed/part_sums.h"
+#include "../module.h"
+#include "batch.h"
+#include "captured_step.h"
+#include "checkpoint.h"
+#include "metrics.h"
+#include "optim.h"
+#include "schedule.h"
 
 namespace stretto::nn {
 

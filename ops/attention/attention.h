@@ -11,7 +11,7 @@
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
 
-#include "ops/attention/attention_terms.h"
+#include "attention_terms.h"
 
 namespace stretto {
 

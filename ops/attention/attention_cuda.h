@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "ops/attention/attention_terms.h"
+#include "attention_terms.h"
 
 namespace stretto {
 

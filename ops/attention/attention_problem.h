@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "ops/attention/attention_terms.h"
-#include "ops/attention/heads.h"
-#include "ops/create.h"
-#include "ops/loops.h"
-#include "ops/view.h"
+#include "../create.h"
+#include "../loops.h"
+#include "../view.h"
+#include "attention_terms.h"
+#include "heads.h"
 
 namespace stretto::strips {
 namespace {

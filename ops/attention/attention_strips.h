@@ -14,12 +14,12 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/gemm/gemm.h"
-#include "core/gemm/packed.h"
-#include "ops/attention/attention_problem.h"
-#include "ops/create.h"
-#include "ops/loops.h"
-#include "ops/rows.h"
+#include "../../core/gemm/gemm.h"
+#include "../../core/gemm/packed.h"
+#include "../create.h"
+#include "../loops.h"
+#include "../rows.h"
+#include "attention_problem.h"
 
 namespace stretto::strips {
 namespace {

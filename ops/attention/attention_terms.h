@@ -5,10 +5,10 @@
 
 #include <optional>
 
-#include "core/random.h"
-#include "core/tensor.h"
-#include "ops/attention/mask.h"
-#include "ops/form.h"
+#include "../../core/random.h"
+#include "../../core/tensor.h"
+#include "../form.h"
+#include "mask.h"
 
 namespace stretto {
 

@@ -4,7 +4,7 @@
 // Reference: tests/reference/linear_attention.cpp, elu_plus_one()
 #pragma once
 
-#include "core/tensor.h"
+#include "../../core/tensor.h"
 
 namespace stretto {
 

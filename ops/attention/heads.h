@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "core/tensor.h"
-#include "ops/create.h"
+#include "../../core/tensor.h"
+#include "../create.h"
 
 namespace stretto {
 

@@ -4,7 +4,7 @@
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
 
-#include "ops/attention/linear_attention_terms.h"
+#include "linear_attention_terms.h"
 
 namespace stretto {
 

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/gemm/gemm.h"
-#include "ops/attention/heads.h"
-#include "ops/create.h"
-#include "ops/loops.h"
-#include "ops/rows.h"
+#include "../../core/gemm/gemm.h"
+#include "../create.h"
+#include "../loops.h"
+#include "../rows.h"
+#include "heads.h"
 
 namespace stretto::linear_pieces {
 namespace {

@@ -3,9 +3,9 @@
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
 
-#include "core/tensor.h"
-#include "ops/attention/mask.h"
-#include "ops/form.h"
+#include "../../core/tensor.h"
+#include "../form.h"
+#include "mask.h"
 
 namespace stretto {
 

@@ -3,7 +3,7 @@
 // Reference: tests/reference/attention.cpp, attention_weights()
 #pragma once
 
-#include "core/tensor.h"
+#include "../../core/tensor.h"
 
 namespace stretto {
 

@@ -6,8 +6,8 @@
 // Reference: tests/reference/random_features.cpp, positive_features(), hyperbolic_features()
 #pragma once
 
-#include "core/tensor.h"
-#include "ops/form.h"
+#include "../../core/tensor.h"
+#include "../form.h"
 
 namespace stretto {
 

@@ -5,7 +5,7 @@
 
 #include <functional>
 
-#include "ops/attention/random_features.h"
+#include "random_features.h"
 
 namespace stretto {
 

@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "core/tensor.h"
-#include "ops/attention/side.h"
+#include "../../core/tensor.h"
+#include "side.h"
 
 namespace stretto {
 

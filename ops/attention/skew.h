@@ -3,7 +3,7 @@
 // Reference: tests/reference/attention.cpp, skew(), skew_local(), skew_with_memory()
 #pragma once
 
-#include "core/tensor.h"
+#include "../../core/tensor.h"
 
 namespace stretto {
 

@@ -12,7 +12,7 @@
 // Reference: tests/reference/fft.cpp, dft(), real_dft(), inverse_real_dft()
 #pragma once
 
-#include "core/tensor.h"
+#include "../../core/tensor.h"
 
 namespace stretto {
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/math.h"
+#include "../../core/math.h"
 
 #define STRETTO_INLINE __attribute__((always_inline))
 

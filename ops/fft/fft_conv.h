@@ -3,7 +3,7 @@
 // Reference: tests/reference/fft.cpp, convolution()
 #pragma once
 
-#include "core/tensor.h"
+#include "../../core/tensor.h"
 
 namespace stretto {
 

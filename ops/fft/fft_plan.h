@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/math.h"
-#include "core/tensor.h"
+#include "../../core/math.h"
+#include "../../core/tensor.h"
 
 namespace stretto {
 

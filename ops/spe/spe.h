@@ -18,9 +18,9 @@
 #include <memory>
 #include <optional>
 
-#include "core/random.h"
-#include "core/tensor.h"
-#include "ops/form.h"
+#include "../../core/random.h"
+#include "../../core/tensor.h"
+#include "../form.h"
 
 namespace stretto {
 

@@ -3,9 +3,9 @@
 // Reference: tests/reference/spe.cpp, conv_code()
 #pragma once
 
-#include "cuda/composed.h"
-#include "cuda/spe_conv.h"
-#include "ops/spe/spe_source.h"
+#include "../../cuda/composed.h"
+#include "../../cuda/spe_conv.h"
+#include "spe_source.h"
 
 namespace stretto {
 

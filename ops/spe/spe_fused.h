@@ -3,7 +3,7 @@
 // Reference: tests/reference/spe.cpp, encoded()
 #pragma once
 
-#include "ops/spe/spe_source.h"
+#include "spe_source.h"
 
 namespace stretto {
 

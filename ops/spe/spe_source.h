@@ -10,9 +10,9 @@
 #include <variant>
 #include <vector>
 
-#include "ops/attention/heads.h"
-#include "ops/attention/side.h"
-#include "ops/spe/spe.h"
+#include "../attention/heads.h"
+#include "../attention/side.h"
+#include "spe.h"
 
 namespace stretto {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "ops/spe/spe_kernels.h"
+#include "spe_kernels.h"
 
 #ifndef STRETTO_SPE_TARGET
 #define STRETTO_SPE_TARGET

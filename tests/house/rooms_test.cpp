@@ -32,11 +32,12 @@ std::vector<Arrow> arrows() {
     for (const std::string& line : file.lines) {
       if (line.rfind("#include ", 0) != 0) continue;
       const std::string to = line.substr(10, line.size() - 11);
-      const std::string beside = fs::path(file.path).parent_path().generic_string() + "/" + to;
-      if (paths.count(to))
+      const std::string relative =
+          (fs::path(file.path).parent_path() / to).lexically_normal().generic_string();
+      if (paths.count(relative))
+        all.push_back({file.path, relative});
+      else if (paths.count(to))
         all.push_back({file.path, to});
-      else if (paths.count(beside))
-        all.push_back({file.path, beside});
     }
   return all;
 }
@@ -123,6 +124,27 @@ TEST_CASE("A build without CUDA has a body for every kernel", "[house]") {
     INFO(file);
     CHECK(with_body.count(file) == 1);
   }
+}
+
+// A quoted include is looked up next to its own file first, then in the include paths, among which
+// a project that uses the library may have folders of the same names.
+TEST_CASE("Public headers include each other by paths relative to themselves", "[house]") {
+  int found = 0;
+  for (const Source& file : sources()) {
+    const std::string folder = top_of(file.path);
+    if (fs::path(file.path).extension() != ".h" || folder == "examples" || folder == "tests" ||
+        folder == "benchmarks")
+      continue;
+    for (const std::string& line : file.lines) {
+      if (line.rfind("#include \"", 0) != 0) continue;
+      const std::string to = line.substr(10, line.size() - 11);
+      const fs::path relative = (fs::path(file.path).parent_path() / to).lexically_normal();
+      INFO(file.path << ": " << line);
+      CHECK(!stretto::testing::text_of(relative.generic_string()).empty());
+      ++found;
+    }
+  }
+  CHECK(found > 300);
 }
 
 TEST_CASE("No include runs in a circle through a room", "[house]") {
