@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "core/thread_state.h"
 
@@ -153,11 +154,15 @@ class Pool {
   std::exception_ptr error_;
 };
 
+constexpr int most_threads = 256;
+
 int default_threads() {
-  for (const char* name : {"STRETTO_NUM_THREADS", "OMP_NUM_THREADS"})
-    if (const char* text = std::getenv(name))
-      if (const int n = std::atoi(text); n >= 1) return std::min(n, 256);
-  return std::max(1, int(std::thread::hardware_concurrency()));
+  if (const int64_t n = environment_number("STRETTO_NUM_THREADS", 1, most_threads, 0))
+    return int(n);
+  // Not ours: "4,2" is one number for each level of OpenMP's loops.
+  const char* const text = std::getenv("OMP_NUM_THREADS");
+  const int asked = text ? std::atoi(text) : 0;
+  return std::clamp(asked >= 1 ? asked : int(std::thread::hardware_concurrency()), 1, most_threads);
 }
 
 std::atomic<int> chosen{0};
@@ -165,7 +170,8 @@ std::atomic<int> chosen{0};
 }  // namespace
 
 void set_num_threads(int n) {
-  check(n >= 1 && n <= 256, "set_num_threads", n, " threads; accepted: 1 to 256");
+  check(n >= 1 && n <= most_threads, "set_num_threads", n, " threads; accepted: 1 to ",
+        most_threads);
   chosen = n;
 }
 

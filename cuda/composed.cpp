@@ -1,20 +1,16 @@
 #include "cuda/composed.h"
 
-#include <cstdlib>
 #include <string_view>
 
+#include "core/environment.h"
 #include "cuda/runtime.h"
 
 namespace stretto::cuda {
 
 bool composed(const char* name, Device device) {
-  const char* const text = std::getenv("STRETTO_CUDA_COMPOSED");
-  std::string_view list = text ? text : "";
-  while (!list.empty()) {
-    const size_t end = list.find(',');
-    if (list.substr(0, end) == name) return true;
-    list = end == list.npos ? std::string_view() : list.substr(end + 1);
-  }
+  static constexpr const char* accepted[] = {
+      "attention", "linear_attention", "random_features", "elu_features", "spe", "fft_conv"};
+  if (environment_lists("STRETTO_CUDA_COMPOSED", name, accepted)) return true;
   return name != std::string_view("elu_features") &&
          shared_memory(device.index) < most_shared_memory;
 }

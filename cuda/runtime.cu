@@ -1,12 +1,12 @@
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include "core/device.h"
+#include "core/environment.h"
 #include "cuda/runtime.h"
 
 namespace stretto::cuda {
@@ -73,10 +73,7 @@ cudaStream_t make_stream(int device) {
 }
 
 bool wait_for_each() {
-  static const bool on = [] {
-    const char* text = std::getenv("STRETTO_CUDA_SYNC");
-    return text && std::string(text) == "1";
-  }();
+  static const bool on = environment_number("STRETTO_CUDA_SYNC", 0, 1, 0) == 1;
   return on;
 }
 

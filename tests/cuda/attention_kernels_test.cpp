@@ -362,10 +362,13 @@ TEST_CASE("attention kernels: what they do not serve, and what is switched off, 
     CHECK(fused(there(s, f32), Form::fused));
     CHECK_FALSE(fused(there(s, f32), Form::automatic));  // few scores
     CHECK_FALSE(fused(there(s, f64), Form::automatic));
-    setenv("STRETTO_CUDA_COMPOSED", "norm,attention", 1);
+    setenv("STRETTO_CUDA_COMPOSED", "spe,attention", 1);
     CHECK_FALSE(fused(there(s, bf16), Form::automatic));
-    setenv("STRETTO_CUDA_COMPOSED", "attentions", 1);
+    setenv("STRETTO_CUDA_COMPOSED", "spe,linear_attention", 1);
     CHECK(fused(there(s, bf16), Form::automatic));
+    setenv("STRETTO_CUDA_COMPOSED", "attentions", 1);
+    CHECK_THROWS_WITH(fused(there(s, bf16), Form::automatic),
+                      Containing("STRETTO_CUDA_COMPOSED names \"attentions\"; accepted"));
     unsetenv("STRETTO_CUDA_COMPOSED");
   }
   for (const int64_t other : {0, 1, 2}) {
