@@ -159,6 +159,8 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   typed = called(argc, argv, name);
   std::set_terminate(end_without_memory);
   std::cout << std::unitbuf;  // a signal may end the program at any line
+  if (const auto other = nn::other_launcher())
+    return other->rank == 0 ? complain(typed, other->refusal, 2) : 2;
   const int rank = nn::rank_of_mpirun();
   if (rank > 0) std::cout.rdbuf(nullptr);  // the first of mpirun's processes speaks for all
   try {

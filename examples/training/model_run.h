@@ -59,7 +59,7 @@ class ModelRun : public TrainingRun {
   nn::Trainer& trainer() override { return training_->trainer; }
   Tensor loss(int64_t step) override { return training_->loss(step); }
   void save() override { training_->save(checkpoint()); }
-  Identity identity() override { return training_->identity(); }
+  NamedTexts identity() override { return training_->identity(); }
   nn::Metadata notes() override { return settings_to_notes(training_->settings); }
   std::string about() override { return model_and_machine(); }
 

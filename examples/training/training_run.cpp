@@ -17,6 +17,7 @@
 
 #include "autograd/tape.h"
 #include "core/available_memory.h"
+#include "core/cpu.h"
 #include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "core/storage.h"
@@ -83,6 +84,11 @@ void check_writable(const std::filesystem::path& folder, const std::vector<std::
   }
 }
 
+// What may differ between hosts: paths, and the threads of each.
+bool is_of_the_host(const std::string& option) {
+  return option == "--out" || option == "--resume" || option == "--data" || option == "--threads";
+}
+
 std::string digest_of_file(const std::string& path) {
   nn::Digest digest;
   std::ifstream file(path, std::ios::binary);
@@ -92,10 +98,27 @@ std::string digest_of_file(const std::string& path) {
   return digest.text();
 }
 
+// The options, the executable, and whether matrix products are those of vector instructions, which
+// round otherwise than portable code.
+NamedTexts command_and_program(const RunOptions& o) {
+  NamedTexts all = o.all();
+  std::erase_if(all, [](const auto& entry) { return is_of_the_host(entry.first); });
+  all.emplace_back("the program", digest_of_file("/proc/self/exe"));
+  all.emplace_back("the instructions", isa() == Isa::portable ? "portable" : "of vectors");
+  return all;
+}
+
 }  // namespace
 
 void describe(CLI::App& app, RunOptions& o) {
   o.given = [&app](const std::string& option) { return app.count(option) > 0; };
+  o.all = [&app] {
+    NamedTexts all;
+    for (const CLI::Option* option : app.get_options())
+      all.emplace_back(option->get_name(),
+                       option->count() > 0 ? joined(option->results()) : option->get_default_str());
+    return all;
+  };
   app.add_option("--out", o.out, "Folder for everything that is made")->option_text("DIR");
   app.add_option("--resume", o.resume, "Continue from a checkpoint, with its settings")
       ->option_text("FILE");
@@ -222,8 +245,9 @@ int TrainingRun::operator()() {
   end_on_signal("Stopped before training.");
   const bool leads = nn::process_group().leads();
   if (leads) claim_folder();
+  if (nn::process_group().size() > 1) check_same_on_all(command_and_program(run_));
   prepare();
-  if (!run_.report_only) same_on_all();
+  if (!run_.report_only) check_same_on_all(identity());
   if (!leads) return follow();
   open_folder();
   try {
@@ -262,20 +286,20 @@ int TrainingRun::follow() {
   return done ? 0 : interrupted_exit_code();
 }
 
-// Settings, data, weights and the program itself, as the first process has them.
-void TrainingRun::same_on_all() {
+// Throws UsageError if a process has another text under a name than the first process.
+void TrainingRun::check_same_on_all(const NamedTexts& mine) {
   nn::ProcessGroup& group = nn::process_group();
   if (group.size() == 1) return;
-  Identity mine = identity();
-  mine.emplace_back("the program", digest_of_file("/proc/self/exe"));
   const std::vector<std::string> all = group.all_gather(nlohmann::json(mine).dump());
-  const Identity first = nlohmann::json::parse(all[0]);
+  const NamedTexts first = nlohmann::json::parse(all[0]);
   for (size_t i = 1; i < all.size(); ++i) {
-    const Identity theirs = nlohmann::json::parse(all[i]);
+    const NamedTexts theirs = nlohmann::json::parse(all[i]);
+    const auto shown = [](const std::string& text) { return text.empty() ? "none" : text; };
     for (size_t k = 0; k < first.size(); ++k)
       require(k < theirs.size() && theirs[k] == first[k],
               str("process ", int64_t(i), " does not agree with process 0: ", first[k].first, " ",
-                  k < theirs.size() ? theirs[k].second : "none", ", not ", first[k].second));
+                  k < theirs.size() ? shown(theirs[k].second) : "none", ", not ",
+                  shown(first[k].second)));
   }
 }
 

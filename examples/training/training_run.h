@@ -22,6 +22,9 @@ class App;
 
 namespace stretto::examples {
 
+/// Texts by name, in an order.
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;
+
 /// What a checkpoint does not keep and every program has.
 struct RunOptions {
   std::string out;
@@ -41,6 +44,7 @@ struct RunOptions {
   bool parameters = false;   // no training: the program prints how many its model has, and stops
   bool report_only = false;  // no training: prepare(), begin() and report()
   std::function<bool(const std::string&)> given;  // whether an option is on the command line
+  std::function<NamedTexts()> all;                // every option with its value or default
 };
 
 void describe(CLI::App& app, RunOptions& options);
@@ -80,9 +84,9 @@ class TrainingRun {
   virtual void report() = 0;
   /// Where there is training, after prepare().
   virtual nn::Trainer& trainer() = 0;
-  /// What all processes of a run must have the same of, by name.
-  using Identity = std::vector<std::pair<std::string, std::string>>;
-  virtual Identity identity() = 0;
+  /// Settings, data and weights by name: what all processes of a run must have the same of, besides
+  /// the command line.
+  virtual NamedTexts identity() = 0;
   /// How the loss is shown, in loss.svg, loss.png and on the page; what is not known yet is left
   /// out. Each evaluation tells how far it is below or above the least of the references.
   virtual LossCurve loss_curve() = 0;
@@ -122,7 +126,7 @@ class TrainingRun {
   void open_folder();
   bool train();
   int follow();
-  void same_on_all();
+  void check_same_on_all(const NamedTexts& mine);
   void say_communication();
   std::string stopped();
   std::string beside_counting(double validation);

@@ -7,18 +7,63 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <iostream>
+#include <mutex>
+#include <thread>
+#include <vector>
 
 #include "core/error.h"
 
 namespace stretto::nn {
 namespace {
 
-constexpr int serialized = 2;  // MPI_THREAD_SERIALIZED
-constexpr int tag = 1;
+using Clock = std::chrono::steady_clock;
+
+constexpr int serialized = 2;              // MPI_THREAD_SERIALIZED
 constexpr size_t piece = size_t(1) << 28;  // counts are int
+
+// Messages of different lengths have different tags, up to one pair of lengths in 32,767: where
+// processes differ in what they send, the wait times out and names a process. With one tag for all,
+// a message longer than its receiver expects is written past the receiver's buffer (Open MPI 4.1).
+constexpr int liveness_tag = 0;
+int tag_of(size_t bytes) { return 1 + int(uint32_t(bytes) * 2654435761u % 32767); }
+
+// A message of liveness_tag.
+constexpr char alive = 'a', finished = 'f';
+
+// MPI_Init waits for all processes without a limit; while this object lives there is one.
+class InitLimit {
+ public:
+  explicit InitLimit(int seconds)
+      : thread_([this, seconds] {
+          std::unique_lock lock(mutex_);
+          if (ended_.wait_for(lock, std::chrono::seconds(seconds), [this] { return done_; }))
+            return;
+          std::cerr << str("process ", rank_of_mpirun(), " of ", size_of_mpirun(),
+                           ": not all processes have called MPI_Init within ", seconds,
+                           " seconds (STRETTO_PROCESS_TIMEOUT sets them)\n")
+                    << std::flush;
+          ::_exit(1);
+        }) {}
+  ~InitLimit() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    ended_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = false;
+  std::thread thread_;
+};
 
 class Mpi final : public ProcessGroup {
  public:
@@ -39,42 +84,69 @@ class Mpi final : public ProcessGroup {
     load(get_rank, "MPI_Comm_rank");
     load(get_size, "MPI_Comm_size");
     int given = 0;
-    need(init_(nullptr, nullptr, serialized, &given), "MPI_Init_thread");
+    {
+      const InitLimit limit(patience_);
+      need(init_(nullptr, nullptr, serialized, &given), "MPI_Init_thread");
+    }
     check(given >= serialized, "processes", "this Open MPI is built without threads");
     need(get_rank(world_, &rank_), "MPI_Comm_rank");
     need(get_size(world_, &size_), "MPI_Comm_size");
     const char* const local = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     local_size_ = std::max(1, local ? std::atoi(local) : 1);
-    patience_ = process_patience();
+    for (int peer = rank_ == 0 ? 1 : 0; peer < (rank_ == 0 ? size_ : 1); ++peer)
+      peers_.push_back({.rank = peer});
+    for (Peer& peer : peers_) expect_message(peer);
+    if (size_ > 1) watcher_ = std::thread([this] { watch(); });
   }
+  ~Mpi() override { stop_watching(); }
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   int local_size() const override { return local_size_; }
 
-  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in,
-                bool patient) override {
+  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
     const char* from = static_cast<const char*>(out);
     char* to = static_cast<char*>(in);
     while (n_out > 0 || n_in > 0) {
       const size_t sent = std::min(n_out, piece), received = std::min(n_in, piece);
       void *sending = nullptr, *receiving = nullptr;
-      if (received > 0)
-        need(irecv_(to, int(received), byte_, peer, tag, world_, &receiving), "MPI_Irecv");
-      if (sent > 0) need(isend_(from, int(sent), byte_, peer, tag, world_, &sending), "MPI_Isend");
-      wait(peer, receiving, patient);
-      wait(peer, sending, patient);
+      if (received > 0) receiving = receive(peer, to, received, tag_of(received));
+      if (sent > 0) sending = send(peer, from, sent, tag_of(sent));
+      wait(peer, receiving);
+      wait(peer, sending);
       from += sent, to += received, n_out -= sent, n_in -= received;
     }
   }
 
+  // The first process may be at work alone for long, and in a program of one's own another one may
+  // be: the watcher of a process that works answers those that wait here.
   void finish() override {
-    barrier(true);
+    stop_watching();
+    if (rank_ == 0) {
+      hear_from_all([](const Peer& peer) { return peer.finished; }, true);
+      for (Peer& peer : peers_) {
+        peer.finished = false;
+        expect_message(peer);
+        tell(peer, finished);
+      }
+      hear_from_all([](const Peer& peer) { return peer.finished; }, false);  // all have read it
+    } else {
+      tell(peers_[0], finished);
+      hear_from_all([](const Peer& peer) { return peer.finished; }, false);
+      tell(peers_[0], finished);
+    }
     need(finalize_(), "MPI_Finalize");
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
+  // Of the first process all others, of these the first.
+  struct Peer {
+    int rank;
+    bool finished = false;  // it has called finish()
+    char message = 0;
+    void* receiving = nullptr;
+    Clock::time_point heard = Clock::now();
+  };
 
   template <class T>
   T symbol(const char* name) {
@@ -90,23 +162,103 @@ class Mpi final : public ProcessGroup {
     check(code == 0, "processes", call, " failed with code ", code);
   }
 
+  // MPI_THREAD_SERIALIZED: the watcher calls MPI too, so that calls take turns.
+  void* send(int peer, const void* from, size_t n, int tag) {
+    const std::lock_guard lock(calls_);
+    void* request = nullptr;
+    need(isend_(from, int(n), byte_, peer, tag, world_, &request), "MPI_Isend");
+    return request;
+  }
+  void* receive(int peer, void* to, size_t n, int tag) {
+    const std::lock_guard lock(calls_);
+    void* request = nullptr;
+    need(irecv_(to, int(n), byte_, peer, tag, world_, &request), "MPI_Irecv");
+    return request;
+  }
+  bool is_done(void*& request) {
+    const std::lock_guard lock(calls_);
+    int done = 0;
+    char status[64];
+    need(test_(&request, &done, status), "MPI_Test");
+    return done != 0;
+  }
+
+  static double seconds_since(Clock::time_point begin) {
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
   // Polled, first at once and then less often: other processes may need this core.
-  void wait(int peer, void* request, bool patient) {
+  void wait(int peer, void* request) {
     if (!request) return;
     const auto begin = Clock::now();
-    char status[64];
-    for (int64_t turn = 0;; ++turn) {
-      int done = 0;
-      need(test_(&request, &done, status), "MPI_Test");
-      if (done) return;
+    for (int64_t turn = 0; !is_done(request); ++turn) {
       if (turn < 64) {
         ::sched_yield();
         continue;
       }
-      const double waited = std::chrono::duration<double>(Clock::now() - begin).count();
-      if (!patient && waited > patience_) end_all(peer);
+      const double waited = seconds_since(begin);
+      if (waited > patience_) end_all(peer);
       ::usleep(waited < 0.01 ? 50 : 500);
     }
+  }
+
+  void tell(const Peer& peer, char message) {
+    wait(peer.rank, send(peer.rank, &message, 1, liveness_tag));
+  }
+  void expect_message(Peer& peer) {
+    peer.receiving = receive(peer.rank, &peer.message, 1, liveness_tag);
+  }
+  // At work, processes other than the first answer a message that asks whether they live.
+  void hear(Peer& peer) {
+    if (!peer.receiving || !is_done(peer.receiving)) return;
+    peer.heard = Clock::now();
+    peer.receiving = nullptr;
+    peer.finished = peer.message == finished;
+    if (peer.finished) return;
+    expect_message(peer);
+    if (rank_ > 0 && !stop_) tell(peer, alive);
+  }
+
+  // Returns when `enough` holds of all peers; `ask`: keeps them informed and asks whether they
+  // live.
+  template <class F>
+  void hear_from_all(F enough, bool ask) {
+    for (Peer& peer : peers_) peer.heard = Clock::now();
+    Clock::time_point asked{};
+    while (!std::all_of(peers_.begin(), peers_.end(), enough)) {
+      if (ask && seconds_since(asked) > beat_) {
+        for (const Peer& peer : peers_) tell(peer, alive);
+        asked = Clock::now();
+      }
+      for (Peer& peer : peers_) {
+        hear(peer);
+        if (!enough(peer) && seconds_since(peer.heard) > patience_) end_all(peer.rank);
+      }
+      ::usleep(1000);
+    }
+  }
+
+  // Until finish(): answers processes that wait there.
+  void watch() {
+    Clock::time_point answered{};
+    while (!stop_) {
+      for (Peer& peer : peers_) hear(peer);
+      if (rank_ == 0 && seconds_since(answered) > beat_) {
+        for (const Peer& peer : peers_)
+          if (peer.finished) tell(peer, alive);
+        answered = Clock::now();
+      }
+      std::unique_lock lock(stopping_);
+      wake_.wait_for(lock, std::chrono::milliseconds(100), [this] { return stop_.load(); });
+    }
+  }
+  void stop_watching() {
+    {
+      const std::lock_guard lock(stopping_);
+      stop_ = true;
+    }
+    wake_.notify_one();
+    if (watcher_.joinable()) watcher_.join();
   }
 
   [[noreturn]] void end_all(int silent) {
@@ -127,7 +279,16 @@ class Mpi final : public ProcessGroup {
   int (*test_)(void**, int*, void*) = nullptr;
   int (*abort_)(void*, int) = nullptr;
   int (*finalize_)() = nullptr;
-  int rank_ = 0, size_ = 1, local_size_ = 1, patience_ = 45;
+  int rank_ = 0, size_ = 1, local_size_ = 1;
+  const int patience_ = process_patience();
+  const double beat_ = std::min(1.0, patience_ / 8.0);  // seconds between signs of life
+
+  std::mutex calls_;
+  std::vector<Peer> peers_;  // of the watcher, then of finish()
+  std::thread watcher_;
+  std::mutex stopping_;
+  std::condition_variable wake_;
+  std::atomic<bool> stop_ = false;  // in finish()
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "core/environment.h"
 #include "core/error.h"
 #include "nn/distributed/halves.h"
 #include "nn/distributed/mpi.h"
@@ -16,17 +17,29 @@ constexpr uint64_t streams_of_a_batch = uint64_t(1) << 24;
 
 ShareBatches* sharing = nullptr;
 
+// What mpirun says of this process.
 int number_of(const char* name, int otherwise) {
-  const char* const text = std::getenv(name);
+  const char* const text = started_by_mpirun() ? std::getenv(name) : nullptr;
   return text && std::atoi(text) > 0 ? std::atoi(text) : otherwise;
 }
+
+// The number of processes and the rank of this one, as launchers other than Open MPI's say them.
+struct {
+  const char *size, *rank;
+} constexpr variables_of_others[] = {
+    {"PMI_SIZE", "PMI_RANK"},                        // MPICH, Intel MPI
+    {"MPI_LOCALNRANKS", "MPI_LOCALRANKID"},          // the same, on one host
+    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},        // srun
+    {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},  // MVAPICH
+    {"FLUX_JOB_SIZE", "FLUX_TASK_RANK"},
+    {"LOCAL_WORLD_SIZE", "LOCAL_RANK"}};  // torchrun
 
 class Alone final : public ProcessGroup {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
   int local_size() const override { return 1; }
-  void exchange(int, const void*, size_t, void*, size_t, bool) override {}
+  void exchange(int, const void*, size_t, void*, size_t) override {}
   void finish() override {}
 };
 
@@ -106,22 +119,40 @@ std::vector<std::string> ProcessGroup::all_gather(std::string_view mine) {
   return texts;
 }
 
-void ProcessGroup::barrier(bool patient) {
+void ProcessGroup::barrier() {
   const char here = 1;
   char there = 0;
-  for (int bit = 1; bit < size(); bit <<= 1) exchange(rank() ^ bit, &here, 1, &there, 1, patient);
+  for (int bit = 1; bit < size(); bit <<= 1) exchange(rank() ^ bit, &here, 1, &there, 1);
 }
 
 bool started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
 int rank_of_mpirun() { return number_of("OMPI_COMM_WORLD_RANK", 0); }
 int local_rank_of_mpirun() { return number_of("OMPI_COMM_WORLD_LOCAL_RANK", 0); }
-int process_patience() { return std::max(1, number_of("STRETTO_PROCESS_TIMEOUT", 45)); }
 int size_of_mpirun() { return number_of("OMPI_COMM_WORLD_SIZE", 1); }
+
+std::optional<OtherLauncher> other_launcher() {
+  if (started_by_mpirun()) return {};
+  for (const auto& [size, rank] : variables_of_others) {
+    const char* const text = std::getenv(size);
+    if (!text || std::atoi(text) <= 1) continue;
+    const char* const number = std::getenv(rank);
+    return OtherLauncher{number ? std::atoi(number) : 0,
+                         str(size, "=", text,
+                             ": this process is one of several, started by another launcher than "
+                             "Open MPI's; accepted: Open MPI's mpirun, or one process (without ",
+                             size, ")")};
+  }
+  return {};
+}
+
+int process_patience() { return int(environment_number("STRETTO_PROCESS_TIMEOUT", 1, 86'400, 45)); }
 
 ProcessGroup& process_group() {
   static const std::unique_ptr<ProcessGroup> group = [] {
     std::unique_ptr<ProcessGroup> made;
+    process_patience();  // reports a wrong value before there is anything to wait for
+    if (const auto other = other_launcher()) fail("processes", other->refusal);
     if (!started_by_mpirun()) {
       made = std::make_unique<Alone>();
     } else {
@@ -151,6 +182,13 @@ void BatchSums::add(const std::vector<double>& numbers) {
 std::vector<double> BatchSums::total() {
   const int64_t n = sharing ? process_group().size() : 1;
   if (n > 1) {
+    const std::vector<double> sizes =
+        process_group().all_gather(std::vector<double>{double(batches_), double(numbers_)});
+    for (int64_t i = 1; i < n; ++i)
+      check(sizes[size_t(2 * i)] == sizes[0] && sizes[size_t(2 * i + 1)] == sizes[1], "BatchSums",
+            "process ", i, " has ", int64_t(sizes[size_t(2 * i)]), " batches of ",
+            int64_t(sizes[size_t(2 * i + 1)]), " numbers; process 0 has ", int64_t(sizes[0]),
+            " of ", int64_t(sizes[1]));
     sums_.resize(size_t((batches_ + n - 1) / n) * numbers_);
     const size_t share = sums_.size();
     const std::vector<double> all = process_group().all_gather(sums_);

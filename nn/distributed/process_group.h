@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -32,12 +33,12 @@ class ProcessGroup {
   virtual int local_size() const = 0;
   bool leads() const { return rank() == 0; }
 
-  /// Sends to another process, and receives from it, which makes the same call the other way
-  /// round. Where no answer comes within STRETTO_PROCESS_TIMEOUT seconds (45), all processes end
-  /// with a line that names the silent one; `patient`: they wait.
-  virtual void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in,
-                        bool patient = false) = 0;
-  /// Ends the work together; the last call.
+  /// Sends n_out bytes to process `peer` and receives n_in from it, which makes the same call with
+  /// the two lengths exchanged. If it sends another number of bytes or nothing within
+  /// STRETTO_PROCESS_TIMEOUT seconds (45), all processes end with a line that names it.
+  virtual void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in) = 0;
+  /// Ends the work together; the last call. Waits for processes that are still at work, however
+  /// long that takes; one that shows no sign of life for STRETTO_PROCESS_TIMEOUT seconds ends all.
   virtual void finish() = 0;
 
   /// The sum of all processes' n numbers in place of them. Processes 2i and 2i + 1 are added first,
@@ -60,7 +61,7 @@ class ProcessGroup {
   /// Of several lengths; every process gets all.
   std::vector<std::string> all_gather(std::string_view mine);
   /// Returns when all have called it.
-  void barrier(bool patient = false);
+  void barrier();
 
   /// Bytes that this process has sent by sum() and its halves.
   int64_t bytes_of_sums() const { return bytes_of_sums_; }
@@ -77,17 +78,26 @@ extern template void ProcessGroup::sum(double*, int64_t);
 extern template void ProcessGroup::sum_pieces(float*, const std::vector<int64_t>&);
 extern template void ProcessGroup::sum_pieces(double*, const std::vector<int64_t>&);
 
-/// The processes of this run, or this one alone. The first call meets the others. Throws Error
-/// where mpirun has started this process and its library cannot be opened, and where the number of
-/// processes is not a power of two.
+/// The processes of this run, or this one alone. The first call meets the others; if not all
+/// processes make it within STRETTO_PROCESS_TIMEOUT seconds, those that do end with one line.
+/// Throws Error if mpirun has started this process and its library cannot be opened, if the number
+/// of processes is not a power of two, and if there is an other_launcher().
 ProcessGroup& process_group();
-/// Of this run, before the processes have met.
+/// Of this run, before the processes have met: from the environment that Open MPI's mpirun sets.
 bool started_by_mpirun();
-int rank_of_mpirun();
+int rank_of_mpirun();        // 0 without it
 int local_rank_of_mpirun();  // among those of this host
-/// Seconds that a process waits for another: STRETTO_PROCESS_TIMEOUT, or 45.
+int size_of_mpirun();        // 1 without it
+/// Set if a launcher other than Open MPI's mpirun (MPICH's mpiexec, srun, torchrun, …) has started
+/// this process as one of several: each of them would train the whole model by itself.
+struct OtherLauncher {
+  int rank;
+  std::string refusal;  ///< names the launcher's environment variable, and what is accepted
+};
+std::optional<OtherLauncher> other_launcher();
+/// Seconds that a process waits for another: STRETTO_PROCESS_TIMEOUT, or 45. Throws Error if the
+/// variable is no whole number from 1 to 86,400.
 int process_patience();
-int size_of_mpirun();  // 1 without it
 
 /// The share of a process in work that is done batch by batch: batch i is process i mod size's
 /// while a ShareBatches lives, else everybody's own. Whoever asks for total() gets the sum over all

@@ -13,9 +13,8 @@ class Neighbours final : public ProcessGroup {
   int rank() const override { return whole_.rank() % size_; }
   int size() const override { return size_; }
   int local_size() const override { return whole_.local_size(); }
-  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in,
-                bool patient) override {
-    whole_.exchange(whole_.rank() - rank() + peer, out, n_out, in, n_in, patient);
+  void exchange(int peer, const void* out, size_t n_out, void* in, size_t n_in) override {
+    whole_.exchange(whole_.rank() - rank() + peer, out, n_out, in, n_in);
   }
   void finish() override {}
 

@@ -16,8 +16,12 @@ DType dtype_named(const std::string& name) {
   fail("--dtype", "\"", name, "\"; accepted: f32, bf16");
 }
 
-// Of those that are not wanted the first says so, and ends all; the others have nothing to say.
+// If several processes are not wanted, the first one says so and ends all.
 void take_processes(const char* program, Processes processes) {
+  if (const auto other = other_launcher()) {
+    if (other->rank == 0) std::fprintf(stderr, "%s: %s\n", program, other->refusal.c_str());
+    std::exit(2);
+  }
   const int n = size_of_mpirun(), rank = rank_of_mpirun();
   if (processes == Processes::one && n > 1) {
     if (rank > 0) std::exit(0);

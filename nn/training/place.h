@@ -26,8 +26,9 @@ Device take_device(const char* op, const std::string& text);
 enum class Processes { one, several };
 
 /// Takes "--device cpu|cuda|cuda:N" and "--dtype f32|bf16" out of the arguments; the others move
-/// up. Where an option has no or another value, the device cannot be used, or mpirun has started
-/// more processes than the program can be, it ends with status 2 after a line on standard error.
+/// up. If an option has no or another value, the device cannot be used, or a launcher has started
+/// more processes than the program can be (launchers other than Open MPI's mpirun: more than one),
+/// it ends with status 2 after a line on standard error.
 Place take_place(int& argc, char** argv, Processes processes = Processes::one);
 
 }  // namespace stretto::nn

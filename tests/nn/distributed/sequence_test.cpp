@@ -213,7 +213,7 @@ TEST_CASE("A process needs the memory of its share of the sequence", "[distribut
     int rank() const override { return size_ - 1; }
     int size() const override { return size_; }
     int local_size() const override { return size_; }
-    void exchange(int, const void*, size_t, void* in, size_t n_in, bool) override {
+    void exchange(int, const void*, size_t, void* in, size_t n_in) override {
       if (n_in > 0) std::memset(in, 0, n_in);
     }
     void finish() override {}
