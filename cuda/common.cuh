@@ -1,6 +1,8 @@
 // What all kernels share: launches, conversions, reductions within a warp or block.
 //
-// Kernels walk grid-stride loops over 64-bit indices; no launch has an empty grid. No atomics.
+// Copies, gathers, sorts and random numbers are grid-stride loops over 64-bit indices. Elementwise
+// functions (map.cuh) have 32-bit indices and split large launches. Kernels of rows, tiles and
+// heads have a block for each, or for several in turn. No launch has an empty grid. No atomics.
 #pragma once
 
 #include <cuda_runtime.h>

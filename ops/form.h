@@ -4,8 +4,8 @@
 namespace stretto {
 
 /// `composed` is the formula in differentiable ops, on any device; `fused` is one kernel that keeps
-/// less in memory; `automatic` is fused wherever there is such a kernel for the arguments. All can
-/// be differentiated any number of times: a fused op is composed where its backward is recorded.
+/// less in memory; `automatic` is fused wherever there is such a kernel for the arguments. A fused
+/// op's gradient is composed where it is recorded; ops that cannot be differentiated again say so.
 enum class Form { automatic, composed, fused };
 
 }  // namespace stretto

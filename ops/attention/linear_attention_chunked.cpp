@@ -10,7 +10,7 @@
 //     R = tril(G Vᵀ + δ 1ᵀ)      δ from G·N = Σ_f Q (G Sᵀ) + Σ_j P (G Vᵀ)
 //     dQ = G Sᵀ + δ zᵀ + R K     S, z computed again, from the first piece to the last
 //     dK = V Tᵀ + 1 tᵀ + Rᵀ Q    T = Σ_i q_i g_iᵀ, t = Σ_i δ_i q_i, from the last piece to the
-//     first dV = K T + Pᵀ G
+//     dV = K T + Pᵀ G            first
 //
 // so no state is stored, and none is ever subtracted from. Pieces are taken in segments of about
 // 512 positions, whose own sums begin at zero: a state is the sum of whole segments before, one

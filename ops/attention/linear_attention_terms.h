@@ -1,4 +1,4 @@
-// TensorOptions and state of linear attention, and what both of its forms share.
+// Options and state of linear attention, and the checks that both of its forms share.
 //
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
