@@ -16,9 +16,11 @@
 #include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/parse_number.h"
 #include "examples/common/error.h"
 #include "nn/files/safetensors.h"
 
@@ -45,6 +47,11 @@ inline bool read_text(const std::string& text, std::string& value) {
 inline bool read_text(const std::string& text, bool& value) {
   value = text == "1";
   return value || text == "0";
+}
+inline bool read_text(const std::string& text, double& value) {
+  const std::optional<double> number = parse_double(text);
+  value = number.value_or(value);
+  return number.has_value();
 }
 template <class T>
 bool read_text(const std::string& text, T& value) {

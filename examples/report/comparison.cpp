@@ -1,12 +1,13 @@
 // Several runs in one page.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/report/page.h"
@@ -41,10 +42,9 @@ struct Metrics {
 json row_of(std::string_view line, size_t columns) {
   json row = json::array();
   for (const std::string_view cell : split(line, ',')) {
-    double value = 0;
-    const auto read = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-    if (read.ec != std::errc() || read.ptr != cell.data() + cell.size()) return nullptr;
-    row.push_back(std::isfinite(value) ? json(value) : json());
+    const std::optional<double> value = parse_double(cell);
+    if (!value) return nullptr;
+    row.push_back(std::isfinite(*value) ? json(*value) : json());
   }
   const bool whole = row.size() == columns && row[0].is_number();
   return whole && std::abs(row[0].get<double>()) < 0x1p53 ? row : json();

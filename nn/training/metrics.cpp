@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 #include "nn/files/atomic_file.h"
 
 namespace stretto::nn {
@@ -44,16 +45,14 @@ size_t columns_named(std::string_view line, const std::string& header) {
 std::optional<std::vector<double>> row_values(std::string_view line, size_t columns) {
   std::vector<double> values;
   for (size_t column = 0; column < columns; ++column) {
-    double value = 0;
-    const auto result = std::from_chars(line.data(), line.data() + line.size(), value);
-    if (result.ec != std::errc()) return std::nullopt;
-    line.remove_prefix(size_t(result.ptr - line.data()));
-    values.push_back(value);
-    if (column + 1 == columns) break;
-    if (line.empty() || line.front() != ',') return std::nullopt;
-    line.remove_prefix(1);
+    const bool last = column + 1 == columns;
+    const size_t end = last ? line.size() : line.find(',');
+    if (end == std::string_view::npos) return std::nullopt;
+    const std::optional<double> value = parse_double(line.substr(0, end));
+    if (!value) return std::nullopt;
+    values.push_back(*value);
+    line.remove_prefix(last ? end : end + 1);
   }
-  if (!line.empty()) return std::nullopt;
   return values;
 }
 

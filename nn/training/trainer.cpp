@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "autograd/tape.h"
+#include "core/parse_number.h"
 #include "core/storage.h"
 #include "nn/distributed/process_group.h"
 #include "nn/training/optimizer_shards.h"
@@ -64,9 +66,9 @@ struct Notes {
     const auto note = notes.find(name);
     if (note == notes.end() && !needed) return false;
     require(note != notes.end(), name);
-    const char *begin = note->second.data(), *end = begin + note->second.size();
-    const auto read = std::from_chars(begin, end, value);
-    require(read.ec == std::errc() && read.ptr == end && std::isfinite(value), name);
+    const std::optional<double> number = parse_double(note->second);
+    require(number && std::isfinite(*number), name);
+    value = *number;
     return true;
   }
 };
