@@ -1,5 +1,5 @@
-// Stretto: everything. A smaller part may be included by its own header, e.g.
-// "ops/attention/attention.h".
+// Stretto: everything, as <stretto/stretto.h>. A smaller part may be included by its own header,
+// e.g. <stretto/ops/attention/attention.h>.
 #pragma once
 
 #include "autograd/profile.h"

@@ -1,15 +1,20 @@
 # cmake --install: libraries and headers, the packages that find_package(stretto) and pkg-config find,
-# and where they were built the programs, as stretto-NAME, with their manual pages.
-# Headers lie under include/stretto as in the tree: <stretto.h>, "nn/transformer.h".
-# cpack: the same as a Debian package.
+# documentation with the one-file examples, and the programs, if they are built, as stretto-NAME with
+# their manual pages.
 
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/stretto)
 
-install(TARGETS stretto EXPORT strettoTargets
-        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-        FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stretto
-        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stretto)
+install(TARGETS stretto EXPORT strettoTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set(installed_headers ${umbrella} ${headers})
+if(NOT STRETTO_WITH_CUDA)  # without the kernels, whose headers spe_conv_source.h includes
+  list(FILTER installed_headers EXCLUDE REGEX "/cuda/[a-z_]+\\.h$|/ops/spe/spe_conv_source\\.h$")
+endif()
+foreach(header ${installed_headers})
+  cmake_path(RELATIVE_PATH header BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE name)
+  cmake_path(GET name PARENT_PATH folder)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/stretto/${folder})
+endforeach()
 if(STRETTO_SHARED)
   install(TARGETS stretto_shared EXPORT strettoTargets
           LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -23,16 +28,35 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/strettoConfigVersion.cmak
 install(FILES ${PROJECT_BINARY_DIR}/strettoConfig.cmake ${PROJECT_BINARY_DIR}/strettoConfigVersion.cmake
         DESTINATION ${package_dir})
 
-# The folder of what pkg-config finds, seen from which the rest lies, wherever that is moved.
-file(RELATIVE_PATH to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
-string(REGEX REPLACE "/$" "" to_prefix ${to_prefix})
+# For pkg-config directories are relative to its own, so that a prefix can be moved, unless absolute
+# ones were asked for.
+set(pc_prefix ${CMAKE_INSTALL_PREFIX})
+if(NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+  file(RELATIVE_PATH pc_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  string(REGEX REPLACE "/$" "" pc_prefix "\${pcfiledir}/${pc_prefix}")
+endif()
+foreach(dir INCLUDEDIR LIBDIR)
+  cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_${dir} BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE pc_${dir})
+endforeach()
 set(libs_private "-pthread -ldl")
 if(STRETTO_WITH_CUDA)
   string(APPEND libs_private " -L${CUDAToolkit_LIBRARY_DIR} -lcudart -lcublas -lcublasLt")
 endif()
 configure_file(cmake/stretto.pc.in ${PROJECT_BINARY_DIR}/stretto.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/stretto.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/stretto RENAME copyright)
+
+set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/stretto)
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${doc_dir})
+install(FILES LICENSE DESTINATION ${doc_dir} RENAME copyright)  # where Debian looks for it
+install(DIRECTORY docs DESTINATION ${doc_dir} FILES_MATCHING PATTERN *.md)
+file(GLOB examples CONFIGURE_DEPENDS examples/*.cpp)
+foreach(example ${examples})
+  file(STRINGS ${example} others REGEX "^#include \"examples/")  # headers that are not installed
+  if(NOT others)
+    install(FILES ${example} DESTINATION ${doc_dir}/examples)
+  endif()
+endforeach()
+install(FILES cmake/examples.cmake DESTINATION ${doc_dir}/examples RENAME CMakeLists.txt)
 
 if(STRETTO_EXAMPLES)
   find_program(STRETTO_HELP2MAN help2man)
@@ -60,21 +84,3 @@ if(STRETTO_EXAMPLES)
     install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
   endif()
 endif()
-
-set(CPACK_GENERATOR DEB)
-set(CPACK_PACKAGE_NAME stretto)
-set(CPACK_PACKAGE_CONTACT "Stretto maintainers <maintainers@users.noreply.a-seed-d2d8530e.example>")
-set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_STRIP_FILES ON)
-set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/strip.cmake)
-set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_PACKAGE_DEPENDS fonts-dejavu-core)
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libopenblas0-pthread, g++, cmake | pkgconf")
-set(CPACK_DEBIAN_PACKAGE_SUGGESTS openmpi-bin)
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Tensors, reverse-mode differentiation and complete Transformers whose
-attention knows relative position. The package holds the library, shared and static, its headers, and
-programs that train models of music, text and the tasks of the Long Range Arena.")
-include(CPack)

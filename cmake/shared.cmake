@@ -20,6 +20,9 @@ if(NOT STRETTO_SANITIZE)
   target_link_options(stretto_shared PRIVATE -Wl,--no-undefined)
 endif()
 target_compile_features(stretto_shared INTERFACE cxx_std_20)
-target_include_directories(stretto_shared INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/stretto>)
+stretto_include_dir(stretto_shared INTERFACE)
+# A parent may hide symbols by default; exports.map decides here.
+target_compile_options(stretto PRIVATE
+  $<$<COMPILE_LANGUAGE:CXX>:-fvisibility=default;-fno-visibility-inlines-hidden>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fvisibility=default,-fno-visibility-inlines-hidden>)
 target_link_libraries(stretto_shared PRIVATE ${libraries})

@@ -1,8 +1,12 @@
 # What every target of ours is compiled with.
 
-# Warnings and floating-point rules. No -ffast-math and no -march: the hot loops are cloned per
+# Includes, warnings, floating-point rules and, where a parent project has no build type, optimization. No -ffast-math and no -march: the hot loops are cloned per
 # instruction set in the source. Without contraction a result does not depend on the clone chosen.
 function(stretto_flags target)
+  target_include_directories(${target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR})  # a parent may have a core/ too
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD OFF                # unnamed namespaces of several sources have the same names
+    COMPILE_WARNING_AS_ERROR OFF)  # STRETTO_WERROR decides
   set(warnings -Wall -Wextra -Wshadow
       -Wno-missing-field-initializers)  # designated options leave the rest at their defaults
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -10,10 +14,15 @@ function(stretto_flags target)
   endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
     list(APPEND warnings -Wno-unknown-pragmas)  # GCC ivdep
+    if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 17 AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 22)
+      list(APPEND warnings -Wno-shadow)  # false alarms on captures of structured bindings (LLVM issue 68605)
+    endif()
   endif()
-  if(STRETTO_WERROR)
+  if(STRETTO_WERROR AND NOT STRETTO_SANITIZE)  # sanitizers bring false alarms
     list(APPEND warnings -Werror)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
+  else()
+    list(APPEND warnings -Wno-error)  # a parent's -Werror is for its own code
   endif()
   set(maths -fno-math-errno -fno-trapping-math)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
@@ -22,6 +31,12 @@ function(stretto_flags target)
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:${warnings};-Wpedantic;${maths};-ffp-contract=off>
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-Xcompiler=$<JOIN:${warnings};${maths},$<COMMA>>>)
+
+  get_property(multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+  get_property(options DIRECTORY PROPERTY COMPILE_OPTIONS)
+  if(NOT CMAKE_BUILD_TYPE AND NOT multi_config AND NOT "${CMAKE_CXX_FLAGS};${options}" MATCHES "-O")
+    target_compile_options(${target} PRIVATE -O3 -DNDEBUG)
+  endif()
 endfunction()
 
 # One executable per NAME.cpp of a folder in the calling one, linked to the libraries given.

@@ -5,7 +5,7 @@
 //
 // Without a file it learns a rhyme that grows verse by verse; the last tenth is held out. The
 // checkpoint comes into out/character_model, the same for any number of processes.
-#include <stretto.h>
+#include <stretto/stretto.h>
 
 #include <cstdio>
 #include <fstream>

@@ -1,7 +1,7 @@
 // Four voices: a Music Transformer learns chord progressions and writes one, as a MIDI file.
 //
 //     chorales [OUT.mid]
-#include <stretto.h>
+#include <stretto/stretto.h>
 
 #include <algorithm>
 #include <array>

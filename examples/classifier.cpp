@@ -1,5 +1,5 @@
 // Is a melody in major or in minor? A Transformer encoder hears whole melodies, in any key.
-#include <stretto.h>
+#include <stretto/stretto.h>
 
 #include <algorithm>
 #include <cstdio>

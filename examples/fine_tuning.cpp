@@ -4,7 +4,7 @@
 //
 // FILE is left by a first run, under the names of Hugging Face's GPT-2; any file with these names
 // and sizes will do.
-#include <stretto.h>
+#include <stretto/stretto.h>
 
 #include <algorithm>
 #include <cstdio>

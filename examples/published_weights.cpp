@@ -1,4 +1,4 @@
-#include <stretto.h>
+#include <stretto/stretto.h>
 
 #include <cstdio>
 using namespace stretto;

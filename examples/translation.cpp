@@ -1,7 +1,7 @@
 // Translates numbers from English to French: an encoder, a decoder, and beam search.
 //
 // Of the numbers below a thousand every eleventh is held out.
-#include <stretto.h>
+#include <stretto/stretto.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -17,15 +17,29 @@ add_test(NAME header_cost
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/header_cost.cmake)
 set_tests_properties(header_cost PROPERTIES RUN_SERIAL ON)
 
-add_test(NAME consumer
-         COMMAND ${CMAKE_COMMAND} -D BUILD=${PROJECT_BINARY_DIR} -D CONFIG=$<CONFIG>
-                 -D CXX=${CMAKE_CXX_COMPILER} -D "GENERATOR=${CMAKE_GENERATOR}"
-                 -P ${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake)
+if(STRETTO_INSTALL)
+  add_test(NAME consumer
+           COMMAND ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR} -D BUILD=${PROJECT_BINARY_DIR}
+                   -D CONFIG=$<CONFIG> -D CXX=${CMAKE_CXX_COMPILER} -D "GENERATOR=${CMAKE_GENERATOR}"
+                   -P ${CMAKE_CURRENT_SOURCE_DIR}/consumer/run.cmake)
+  set_tests_properties(consumer PROPERTIES LABELS compile_time)
+endif()
 
-set_tests_properties(headers_self_contained header_cost consumer PROPERTIES LABELS compile_time)
+set_tests_properties(headers_self_contained header_cost PROPERTIES LABELS compile_time)
+
+# In the tree of another project, and by the lines of docs/install.md.
+add_test(NAME package_subproject
+         COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/package/subproject_test.sh
+                 ${PROJECT_BINARY_DIR}/subproject ${CMAKE_CXX_COMPILER})
+add_test(NAME package_install_page
+         COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/package/install_page_test.sh
+                 ${PROJECT_BINARY_DIR}/install_page ${CMAKE_CXX_COMPILER})
+set_tests_properties(package_subproject package_install_page PROPERTIES
+  LABELS package
+  SKIP_RETURN_CODE 77)
 
 # The Debian package, looked at and installed where nothing else is.
-if(STRETTO_SHARED AND STRETTO_EXAMPLES)
+if(STRETTO_INSTALL AND STRETTO_SHARED AND STRETTO_EXAMPLES)
   foreach(name contents bare_root)
     add_test(NAME package_${name}
              COMMAND bash ${CMAKE_CURRENT_SOURCE_DIR}/package/${name}_test.sh ${PROJECT_BINARY_DIR})

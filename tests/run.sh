@@ -12,7 +12,8 @@ source cmake/setup.sh
 need_packages "${build_packages[@]}" "${example_packages[@]}" "${test_packages[@]}"
 need_cmake
 
-cmake --preset "$preset" -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON -D STRETTO_BENCHMARKS=ON
+cmake --preset "$preset" -D STRETTO_WERROR=ON -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON \
+  -D STRETTO_BENCHMARKS=ON
 cmake --build --preset "$preset" --parallel "$jobs"
 status=0
 ctest --preset "$preset" --parallel "$jobs" || status=$?

@@ -13,7 +13,6 @@ endif()
 add_executable(stretto_threads support/main.cpp autograd/replay_test.cpp core/parallel_test.cpp
   nn/threads_test.cpp ${sources} ${PROJECT_SOURCE_DIR}/cuda/none.cpp)
 stretto_flags(stretto_threads)
-target_include_directories(stretto_threads PRIVATE ${PROJECT_SOURCE_DIR})
 target_compile_options(stretto_threads PRIVATE -O0 -g1 -fsanitize=thread)
 target_link_options(stretto_threads PRIVATE -fsanitize=thread)
 target_link_libraries(stretto_threads PRIVATE

@@ -1,5 +1,5 @@
 // What a project outside sees: the version, and a gradient through the installed library.
-#include <stretto.h>
+#include <stretto/stretto.h>
 
 #include <cstdio>
 

@@ -1,5 +1,5 @@
 # Fails unless the README names every example of one file, each has at most 120 lines and includes
-# stretto.h, the standard library and what draws and plays alone, and programs that a page shows
+# stretto/stretto.h, the standard library and what draws and plays alone, and programs that a page shows
 # stand there word for word.
 file(READ ${ROOT}/README.md readme)
 file(GLOB pages ${ROOT}/README.md ${ROOT}/docs/*.md)
@@ -19,7 +19,7 @@ foreach(example IN LISTS examples)
   if(n GREATER 120)
     message(SEND_ERROR "${example} has ${n} lines; accepted: 120")
   endif()
-  string(REGEX REPLACE "#include (<[a-z_]+>|<stretto\\.h>|\"examples/(midi|plot)/[a-z_]+\\.h\")" "" rest "${code}")
+  string(REGEX REPLACE "#include (<[a-z_]+>|<stretto/stretto\\.h>|\"examples/(midi|plot)/[a-z_]+\\.h\")" "" rest "${code}")
   if(rest MATCHES "#include [^\n]*")
     message(SEND_ERROR "${example}: ${CMAKE_MATCH_0}")
   endif()

@@ -8,7 +8,7 @@
 // Guided by coverage, where clang with libFuzzer is, each target is a program of its own:
 //
 //   cmake -B build/fuzz -G Ninja -D CMAKE_CXX_COMPILER=clang++ -D CMAKE_BUILD_TYPE=RelWithDebInfo
-//         -D STRETTO_CUDA=OFF -D STRETTO_WERROR=OFF
+//         -D STRETTO_CUDA=OFF
 //         -D STRETTO_SANITIZE="address;undefined;fuzzer-no-link"
 //   cmake --build build/fuzz --target midi_fuzz safetensors_fuzz tsv_fuzz
 //   mkdir -p build/fuzz/midi build/fuzz/safetensors build/fuzz/tsv

@@ -31,7 +31,8 @@ std::vector<Arrow> arrows() {
   for (const Source& file : files)
     for (const std::string& line : file.lines) {
       if (line.rfind("#include ", 0) != 0) continue;
-      const std::string to = line.substr(10, line.size() - 11);
+      std::string to = line.substr(10, line.size() - 11);
+      if (to.rfind("stretto/", 0) == 0) to = to.substr(8);  // as users include
       const std::string relative =
           (fs::path(file.path).parent_path() / to).lexically_normal().generic_string();
       if (paths.count(relative))

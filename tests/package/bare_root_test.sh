@@ -39,7 +39,7 @@ inside apt-get -qq install -y --no-install-recommends g++ cmake make pkgconf man
 inside bash -euc '
   cd /trial
   version=$(pkg-config --modversion stretto)
-  g++ -std=c++20 -D PACKAGE_VERSION="\"$version\"" consumer/main.cpp -o by_pkg_config $(pkg-config --cflags --libs stretto)
+  g++ -std=c++20 -O2 -D PACKAGE_VERSION="\"$version\"" consumer/main.cpp -o by_pkg_config $(pkg-config --cflags --libs stretto)
   ./by_pkg_config
   cmake -S consumer -B build >/dev/null && cmake --build build >/dev/null
   build/consumer && build/consumer_shared

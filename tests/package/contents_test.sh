@@ -20,13 +20,17 @@ packages=("$scratch"/out/*.deb)
 deb=${packages[0]}
 root=$scratch/root
 dpkg-deb --extract "$deb" "$root"
-dpkg-deb --field "$deb"
+fields=$(dpkg-deb --field "$deb")
+echo "$fields"
+grep -q '^Depends:.*fonts-dejavu-core' <<<"$fields" || fail "the programs need a font"
+grep -q 'programs' <<<"$fields" || fail "its description names no programs"
 echo "installed: $(du -sk "$root" | cut -f 1) kB"
 
 version=$(dpkg-deb --field "$deb" Version)
 minor=${version%.*}
 for name in bin/stretto-{report,groove,harmonise,lra,train-chorales,train-lm,train-music} \
-  include/stretto/stretto.h include/stretto/nn/transformer.h share/doc/stretto/copyright \
+  include/stretto/stretto.h include/stretto/nn/transformer.h \
+  share/doc/stretto/{copyright,LICENSE,README.md,docs/install.md,examples/melody.cpp} \
   lib/{libstretto.a,libstretto.so,"libstretto.so.$minor","libstretto.so.$version"} \
   lib/cmake/stretto/strettoConfig.cmake lib/pkgconfig/stretto.pc; do
   [[ -e $root/usr/$name ]] || fail "not in the package: $name"
@@ -34,6 +38,19 @@ done
 while read -r name; do
   fail "not below /usr, or of the tree's tests: $name"
 done < <(dpkg-deb --contents "$deb" | awk '$6 !~ /^\.\/(usr\/|$)/ || $6 ~ /test/ {print $6}')
+
+# The headers that a header includes are there, as files beside it; those of CUDA kernels come with
+# the kernels.
+includes=0
+while IFS=: read -r header line; do
+  name=${line#*\"}
+  [[ -e $(dirname "$header")/${name%\"*} ]] || fail "$header: not in the package: $line"
+  includes=$((includes + 1))
+done < <(grep -r '^ *# *include "' "$root/usr/include/stretto")
+((includes > 200)) || fail "headers include $includes others"
+if ! readelf --dynamic "$root/usr/lib/libstretto.so" | grep -q libcudart; then
+  [[ ! -e $root/usr/include/stretto/cuda ]] || fail "headers of CUDA kernels without CUDA"
+fi
 
 # Each option of a program stands in its manual page.
 for program in "$root"/usr/bin/stretto-*; do

@@ -1,0 +1,17 @@
+# The include directory of users: <stretto/stretto.h>, <stretto/nn/transformer.h>, and nothing else of
+# this repository. In a build folder it holds links, below an installation prefix files.
+
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/include/stretto)
+foreach(name autograd core cuda nn ops stretto.h)
+  set(link ${PROJECT_BINARY_DIR}/include/stretto/${name})
+  if(name STREQUAL "cuda" AND NOT STRETTO_WITH_CUDA)
+    file(REMOVE ${link})
+  else()
+    file(CREATE_LINK ${PROJECT_SOURCE_DIR}/${name} ${link} SYMBOLIC)
+  endif()
+endforeach()
+
+function(stretto_include_dir target scope)
+  target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
+                                                $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+endfunction()

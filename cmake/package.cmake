@@ -1,0 +1,28 @@
+# cpack: what cmake --install lays out, as a Debian package.
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME stretto)
+set(CPACK_PACKAGE_CONTACT "Stretto maintainers <maintainers@users.noreply.a-seed-d2d8530e.example>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/strip.cmake)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libopenblas0-pthread, g++, cmake | pkgconf")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS openmpi-bin)
+set(contents "the static library")
+if(STRETTO_SHARED)
+  set(contents "the library (shared and static)")
+endif()
+if(STRETTO_EXAMPLES)
+  set(CPACK_DEBIAN_PACKAGE_DEPENDS fonts-dejavu-core)
+  string(APPEND contents ", its headers, and
+programs that train models of music, text and the tasks of the Long Range Arena")
+else()
+  string(APPEND contents " and its headers")
+endif()
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Tensors, reverse-mode differentiation and complete Transformers whose
+attention knows relative position. The package holds ${contents}.")
+include(CPack)
