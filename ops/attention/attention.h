@@ -19,6 +19,12 @@ namespace stretto {
 /// uses key head ⌊h·G/H⌋. All of one floating dtype; bf16 has sums and softmax in f32 and is
 /// rounded once, at the end, and where a processor multiplies bf16 the fused form rounds weights
 /// and score gradients too, as operands of products. A query with nothing to attend to gives zeros.
+///
+/// Keys and values that the mask hides from a query may hold anything, NaN and infinity too: they
+/// change neither its output nor any gradient through it. A query that sees an infinity or a NaN
+/// may give NaN as a whole. A bias of −∞ hides nothing in this sense. On a GPU this holds for
+/// key_padding; a NaN or an infinity in v that only causal, window or block hide reaches the
+/// queries whose tile of keys has it, and one in k their gradients.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
 
 struct AttentionAndSums {

@@ -52,9 +52,13 @@ Tensor composed_scores(const Tensor& q, const Tensor& k, const AttentionOptions&
 }
 
 Tensor composed_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                          const AttentionOptions& o) {
+                          const AttentionOptions& o, bool huge) {
   const int64_t m = q.size(2), n = k.size(2);
   Tensor weights = softmax(composed_scores(q, k, o), -1);
+  // The gradient of a hidden weight, infinite where a hidden value is huge, must not meet its 0.
+  if (const Tensor mask = huge ? attention_mask(m, n, o.mask, q.device()) : Tensor();
+      mask.defined())
+    weights = masked_fill(weights, mask, 0);
   if (o.dropout > 0) weights = dropout(weights, o.dropout, *o.dropout_key);
   Tensor out = matmul(weights, per_head(v, q.size(1)));
   if (o.values.defined() && n > 0) {

@@ -2,6 +2,7 @@
 
 #include "autograd/replay.h"
 #include "core/all_or_nothing.h"
+#include "ops/attention/hidden_keys.h"
 #include "ops/attention/linear_attention_chunked.h"
 #include "ops/attention/linear_attention_composed.h"
 #include "ops/attention/linear_attention_device.h"
@@ -29,14 +30,31 @@ auto fused_form(const Tensor& q, const Tensor& k, const Tensor& v, const LinearS
   return !fused ? nullptr : on_cpu ? chunked_linear_attention : device_linear_attention;
 }
 
+// Without or with a state, whose sums it replaces.
+Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* state,
+                const LinearAttentionOptions& o) {
+  if (const auto fused = fused_form(q, k, v, state, o)) return fused(q, k, v, state, o);
+  return composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), state, o).to(q.dtype());
+}
+
+// The same where a NaN or an infinity in a key or value reaches no query before it: the last query
+// sees all keys, so that each shows in the result.
+Tensor attended_safely(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* state,
+                       const LinearAttentionOptions& o) {
+  LinearState before = state ? *state : LinearState();
+  const Tensor y = attended(q, k, v, state, o);
+  if (!o.mask.causal || q.size(2) < 2 || !q.device().is_cpu() || all_finite(y)) return y;
+  const HiddenKeys hidden = hidden_keys(q.size(1), q.size(2), k, v, o.mask);
+  if (!hidden.defined()) return y;
+  return hidden.mark(attended(q, hidden.clean(k), hidden.clean(v), state ? &before : nullptr, o));
+}
+
 }  // namespace
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         LinearAttentionOptions options) {
   check_linear_attention(q, k, v, options);
-  if (const auto fused = fused_form(q, k, v, nullptr, options))
-    return fused(q, k, v, nullptr, options);
-  return composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), nullptr, options).to(q.dtype());
+  return attended_safely(q, k, v, nullptr, options);
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, LinearState& state,
@@ -53,12 +71,9 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, Linea
   // Queries without keys of their own stand behind all keys there are.
   if (k.size(2) == 0) options.mask.causal = false;
   return all_or_nothing(state, [&](LinearState& after) {
-    const auto fused = fused_form(q, k, v, &after, options);
-    const Tensor y =
-        fused ? fused(q, k, v, &after, options)
-              : composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), &after, options);
+    const Tensor y = attended_safely(q, k, v, &after, options);
     after.length += k.size(2);
-    return y.to(q.dtype());
+    return y;
   });
 }
 

@@ -22,9 +22,10 @@ namespace stretto {
 /// weights of backward alone.
 ///
 /// A query whose denominator is exactly 0 (no key to see, or none that has a feature in common)
-/// gives zeros and gets no gradient. A NaN in a feature reaches the queries that see it and no
-/// others; one in v also queries that a zero weight hides it from: those before it in its chunk,
-/// or, composed, all. Padded keys and their values may hold anything.
+/// gives zeros and gets no gradient. Keys and values that the mask hides from a query may hold
+/// anything: a NaN or an infinity reaches the queries that see it and no others. On a GPU this
+/// holds for key_padding and for k; one in v also reaches the queries before it in its chunk, or,
+/// composed, all.
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         LinearAttentionOptions options = {});
 
