@@ -60,7 +60,8 @@ Problem problem_of(const Tensor& q, const Tensor& k, const Tensor& v, const Atte
   p.keep_scale = o.dropout >= 1 ? 0 : 1 / (1 - o.dropout);
   const int64_t past = furthest_past(p.n, o.mask);
   p.first = -past;
-  p.width = past + (o.mask.is_causal() ? 1 : p.m);
+  // Relative position 0 even without queries: each table has a row for it.
+  p.width = past + (o.mask.is_causal() ? 1 : std::max<int64_t>(p.m, 1));
   return p;
 }
 

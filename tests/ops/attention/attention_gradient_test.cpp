@@ -166,6 +166,29 @@ TEST_CASE("attention gradients: the composed form can be differentiated twice") 
   testing::gradcheck(function(in, Form::composed), in.leaves());
 }
 
+TEST_CASE("attention gradients: without queries, differentiated twice") {
+  for (const Form form : testing::forms())
+    for (const Beyond beyond : {Beyond::zero, Beyond::clip})
+      for (const int64_t zero_row : {0, 1}) {
+        INFO(name(form) << ", row of 0 is " << zero_row);
+        AttentionInputs in = make_inputs({.batch = 1,
+                                          .queries = 3,
+                                          .d = 2,
+                                          .table = 2,
+                                          .beyond = beyond,
+                                          .lag_bias = true,
+                                          .values = true});
+        for (RelativeTable* table : {&in.options.keys, &in.options.values, &in.options.lag_bias})
+          table->zero_row = zero_row;
+        in.q = zeros({1, 2, 0, 2}, {.dtype = f64, .requires_grad = true});
+        const Tensor y = in(form);
+        const Tensors first =
+            grad({y}, {in.k, in.options.keys.rows}, {ones_like(y)}, {.create_graph = true});
+        for (const Tensor& g : first)
+          if (g.defined()) CHECK(max(abs(g)).item() == 0);
+      }
+}
+
 TEST_CASE("attention gradients: rows out of reach have exactly none, the others have some") {
   struct Reach {
     AttentionSetup setup;
