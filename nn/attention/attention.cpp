@@ -31,6 +31,8 @@ Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 }  // namespace
 
 Tensor AttentionKernel::weights(const AttentionCall& call) const {
+  check(!keeps_state(), "AttentionKernel", "weights of ", label(),
+        ", which keeps a state and has no softmax; accepted: a kernel that overrides weights()");
   return attention_weights(call.q, call.k, call.options);
 }
 

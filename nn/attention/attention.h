@@ -17,8 +17,8 @@ class AttentionKernel : public Module {
  public:
   explicit AttentionKernel(Module& parent) : Module(parent, "kernel") {}
   virtual Tensor operator()(const AttentionCall& call) const = 0;
-  /// What the call's values are weighted with, [B, H, M, N]: the softmax weights unless a kernel
-  /// has others.
+  /// The weights of the call's values, [B, H, M, N]: the softmax weights, unless a kernel overrides
+  /// this. A kernel with a state has no softmax: it is an error unless it does.
   virtual Tensor weights(const AttentionCall& call) const;
   /// Whether a call of this process's piece of a sequence (AttentionCall::group) can be answered.
   virtual bool takes_pieces() const { return false; }

@@ -278,6 +278,22 @@ TEST_CASE("a position and a kernel of one's own") {
   CHECK(worst_error((*first)(x), first->out(first->v(x.slice(1, 0, 1).expand({1, 4, 6})))) < 1e-14);
 }
 
+TEST_CASE("AttentionKernel::weights of a kernel with a state is an error unless overridden") {
+  struct Retention : nn::AttentionKernel {
+    using AttentionKernel::AttentionKernel;
+    Tensor operator()(const nn::AttentionCall& call) const override { return call.v; }
+    bool keeps_state() const override { return true; }
+    std::string label() const override { return "Retention"; }
+  };
+  const nn::MakeKernel make = [](nn::Module& parent, nn::HeadShape) {
+    return std::make_unique<Retention>(parent);
+  };
+  const MultiHeadAttention layer({.d_model = 4, .n_heads = 2, .kernel = make});
+  CHECK_THROWS_WITH(layer.weights(fixed_noise({1, 3, 4}, 1, f32)),
+                    "[AttentionKernel] weights of Retention, which keeps a state and has no "
+                    "softmax; accepted: a kernel that overrides weights()");
+}
+
 TEST_CASE("MultiHeadAttention: errors") {
   CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 10, .n_heads = 4}),
                     "[MultiHeadAttention] d_model 10 is not a multiple of n_heads 4; give d_key "
