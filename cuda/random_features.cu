@@ -119,10 +119,7 @@ __global__ void __launch_bounds__(threads, 1) feature_rows(const __grid_constant
           const int at_column = column(i / 4) + i / 2 % 2 * 8 + p.column + i % 2;
           const float one = u[i / 4][i / 2 % 2][2 * h + i % 2];
           if (at_column < a.w)
-            top[h].meet(a.pairs ? Top{fabsf(one), at_column,
-                                      one > 0   ? at_column
-                                      : one < 0 ? -1 - at_column
-                                                : none}
+            top[h].meet(a.pairs ? Top{fabsf(one), at_column, one < 0 ? -1 - at_column : at_column}
                                 : Top{one, at_column, at_column});
         }
 #pragma unroll

@@ -137,13 +137,37 @@ Tensor Favor::current(bool next) const {
   });
 }
 
+Tensor Favor::projection_of(const Tensor& drawn) const {
+  if (drawn.defined()) return drawn;
+  return options.redraw > 0 ? current(false) : Tensor(projection);
+}
+
+bool Favor::has_exponentials() const {
+  return options.kind == FavorKind::positive || options.kind == FavorKind::hyperbolic;
+}
+
+bool Favor::stabilises() const {
+  return has_exponentials() && options.stabiliser == Stabiliser::max;
+}
+
+Tensor Favor::logarithms(const Tensor& x, Side side, const Tensor& drawn) const {
+  if (!stabilises()) return {};
+  return log_random_features(x, projection_of(drawn), options.kind, side);
+}
+
+bool Favor::in_range(const Tensor& k, const Tensor& padding, const Tensor& drawn) const {
+  return random_features_in_range(k, projection_of(drawn), padding);
+}
+
+double Favor::key_divisor(DType type, const Tensor& drawn) const {
+  return log_random_feature_bound(projection_of(drawn), type);
+}
+
 Tensor Favor::operator()(const Tensor& x, Side side, const Tensor& drawn) const {
   const int64_t width = projection.size(1);
   check(x.dim() == 4 && is_floating(x.dtype()) && x.size(3) == width, "Favor", "x ", x,
         "; must be floating [B, H, L, ", width, "], as the projection is made for");
-  const Tensor own = drawn.defined()      ? drawn
-                     : options.redraw > 0 ? current(false)
-                                          : Tensor(projection);
+  const Tensor own = projection_of(drawn);
   const FeatureStabiliser by_side =
       side == Side::query ? FeatureStabiliser::own_max : FeatureStabiliser::bound;
   return random_features(

@@ -30,6 +30,23 @@ class FeatureMap : public Module {
   /// Comes before the queries and keys of a call, but not while a state is continued: maps with
   /// random numbers may draw new ones now (autograd/replay.h). What both need is returned.
   virtual Tensor next_call() const { return {}; }
+
+  /// Of maps whose features are exponentials with a stabiliser that cancels: the logarithms of the
+  /// features without it, f64 [B, H, L, F]; those of queries may lack a factor. Undefined: there
+  /// are none.
+  virtual Tensor logarithms(const Tensor&, Side, const Tensor& /*drawn*/ = {}) const { return {}; }
+  /// Of these maps: whether the features of keys [B, G, N, D] can be used as they are, whatever the
+  /// queries; padding [B, N] may be undefined. On the CPU.
+  virtual bool in_range(const Tensor& /*k*/, const Tensor& /*padding*/,
+                        const Tensor& /*drawn*/ = {}) const {
+    return true;
+  }
+  /// Of these maps: the logarithm of what features of keys in this dtype are divided by.
+  virtual double key_divisor(DType, const Tensor& /*drawn*/ = {}) const { return 0; }
+  /// Whether features are exponentials, which may all underflow to 0 and leave a head without
+  /// gradients; and whether they have such a stabiliser, and logarithms() therefore.
+  virtual bool has_exponentials() const { return false; }
+  virtual bool stabilises() const { return false; }
 };
 
 using MakeFeatureMap = std::function<std::unique_ptr<FeatureMap>(Module& parent, HeadShape shape)>;
@@ -75,7 +92,12 @@ enum class RowNorms { chi, sqrt_d };
 /// Against overflow of exponentials; where eps is 0 it cancels in the output, to rounding.
 /// max: each query is divided by its own largest feature; keys by a number that depends on the
 /// projection alone (FeatureStabiliser::own_max and bound). So nothing looks into the future, and a
-/// state may be continued.
+/// state may be continued. Where that leaves a query or a state with features that underflow,
+/// LinearKernel divides each feature by its largest value among the keys so far instead: on the
+/// CPU, where eps is 0, of positive and hyperbolic features. Elsewhere features of keys underflow
+/// where ½|k'|² is far beyond 80 in f32 and bf16 (k' = k·D^(−1/4)), and such keys are ignored.
+/// Trigonometric features have no stabiliser of keys: they overflow to NaN where ½|k'|² is beyond
+/// 88, 709 in f64.
 enum class Stabiliser { none, max };
 
 struct FavorOptions {
@@ -103,6 +125,11 @@ class Favor : public FeatureMap {
   /// The projection of the call; a copy where later calls may draw another. Calls of several
   /// threads take turns.
   Tensor next_call() const override;
+  Tensor logarithms(const Tensor& x, Side side, const Tensor& drawn = {}) const override;
+  bool in_range(const Tensor& k, const Tensor& padding, const Tensor& drawn = {}) const override;
+  double key_divisor(DType type, const Tensor& drawn = {}) const override;
+  bool has_exponentials() const override;
+  bool stabilises() const override;
   std::string label() const override;
 
   const Options options;
@@ -113,6 +140,7 @@ class Favor : public FeatureMap {
   Tensor draw(RandomKey key, uint64_t number) const;
   void advance(bool counts) const;
   Tensor current(bool next) const;
+  Tensor projection_of(const Tensor& drawn) const;
 
   mutable std::mutex mutex_;  // of the buffers
 };

@@ -1,12 +1,22 @@
 #include "nn/attention/linear_attention.h"
 
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+#include "autograd/tape.h"
+#include "core/all_or_nothing.h"
 #include "nn/distributed/sequence.h"
+#include "ops/attention/linear_attention_logarithms.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
 
 namespace stretto::nn {
 namespace {
 
 constexpr const char* op = "LinearKernel";
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // What a call has that needs scores; nullptr for nothing.
 const char* of_scores(const AttentionOptions& o) {
@@ -22,6 +32,32 @@ const char* of_scores(const AttentionOptions& o) {
   return nullptr;
 }
 
+void check_scores(const AttentionCall& call) {
+  if (const char* found = of_scores(call.options))
+    fail(op, "the call has ", found,
+         ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
+         "act on q and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
+         "softmax_kernel()");
+}
+
+// The smallest denominator [B, H, M] of a query that sees a key; infinite where there is none.
+double smallest_visible(const Tensor& denominators, const AttentionMask& mask, int64_t n) {
+  const Tensor from = denominators.to(f64).contiguous();
+  const Tensor padding =
+      mask.key_padding.defined() ? mask.key_padding.to(u8).contiguous() : Tensor();
+  const int64_t heads = from.size(1), m = from.size(2);
+  const double* x = from.data<double>();
+  double smallest = infinity;
+  for (int64_t b = 0; b < from.size(0); ++b) {
+    int64_t key = 0;  // the first that is no padding
+    while (padding.defined() && key < n && padding.data<uint8_t>()[b * n + key]) ++key;
+    const int64_t begin = key == n ? m : mask.causal ? std::max<int64_t>(0, key + m - n) : 0;
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t i = begin; i < m; ++i) smallest = std::min(smallest, x[(b * heads + h) * m + i]);
+  }
+  return smallest;
+}
+
 }  // namespace
 
 LinearKernel::LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap& map, Options o)
@@ -31,11 +67,6 @@ LinearKernel::LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap
 }
 
 LinearKernel::Features LinearKernel::mapped(const AttentionCall& call, const Tensor& drawn) const {
-  if (const char* found = of_scores(call.options))
-    fail(op, "the call has ", found,
-         ", but linear attention has no scores; accepted: causal, key_padding, and positions that "
-         "act on q and k, RoPE (nn/positions/rotary.h) and SPE (nn/positions/spe.h); or use "
-         "softmax_kernel()");
   const bool narrow = options.form != Form::composed;
   auto wide = [narrow](const Tensor& x) { return x.dtype() == bf16 && !narrow ? x.to(f32) : x; };
   return {(*map_)(wide(call.q), Side::query, drawn), (*map_)(wide(call.k), Side::key, drawn),
@@ -47,22 +78,80 @@ LinearAttentionOptions LinearKernel::settings(const AttentionCall& call) const {
       .mask = call.options.mask, .eps = options.eps, .chunk = options.chunk, .form = options.form};
 }
 
+Tensor LinearKernel::by_logarithms(const AttentionCall& call, const Tensor& drawn) const {
+  const Tensor q = map_->logarithms(call.q, Side::query, drawn);
+  Tensor keys = call.k, values = call.v.to(f64);
+  if (call.group)
+    std::tie(keys, values) =
+        keys_and_values_of_whole(call.k.to(f64), values, call.options, *call.group);
+  const Tensor k = map_->logarithms(keys, Side::key, drawn);
+  const DType type = call.q.dtype() == f64 ? f64 : f32;
+  const double divisor = call.state ? map_->key_divisor(call.k.dtype(), drawn) : 0;
+  const auto compute = [&](LinearState* state) {
+    LinearAttentionOptions o = settings(call);
+    // Queries without keys of their own stand behind all keys there are.
+    if (state && keys.size(2) == 0) o.mask.causal = false;
+    return linear_attention_of_logarithms(q, k, values, o, state, divisor, type);
+  };
+  return all_or_nothing(call.state, compute);
+}
+
+// Features of a whole head that are 0 for all queries have no gradient, now or later.
+void LinearKernel::check_alive(const AttentionCall& call, const Tensor& denominators) const {
+  if (!map_->has_exponentials() || denominators.numel() == 0 || !recording({call.q, call.k}))
+    return;
+  const Tensor most = max(max(denominators, 2), 0);
+  const std::vector<double> heads = most.to_vector<double>();
+  const double nothing = (zeros({1}, options_of(denominators)) + options.eps).item();
+  const bool has_keys =
+      smallest_visible(ones_like(denominators), call.options.mask, call.n_keys()) < infinity;
+  for (size_t h = 0; has_keys && h < heads.size(); ++h)
+    check(heads[h] != nothing, op, "in head ", h, " of ", heads.size(), " all products of ",
+          map_->label(), "'s features are 0, next to eps ", options.eps,
+          ", so that no gradient can change it; queries and keys must be shorter (qk_norm, a "
+          "smaller learning rate), or eps 0 with Stabiliser::max");
+}
+
+Tensor LinearKernel::attended(const AttentionCall& call, const Tensor& drawn) const {
+  const LinearAttentionOptions o = settings(call);
+  const Tensor& padding = call.options.mask.key_padding;
+  const bool on_cpu = call.q.device().is_cpu();
+  const bool stabilised =
+      on_cpu && options.eps == 0 && map_->has_exponentials() && map_->stabilises();
+  if (stabilised && (call.state || call.group)) {
+    bool in_range = map_->in_range(call.k, padding, drawn);
+    if (call.group) {
+      const std::vector<double> all = call.group->all_gather(std::vector<double>{double(in_range)});
+      in_range = *std::min_element(all.begin(), all.end()) > 0;
+    }
+    if (!in_range || (call.state && call.state->shift.defined())) return by_logarithms(call, drawn);
+  }
+  const Features f = mapped(call, drawn);
+  if (call.group) return linear_attention_of_whole(f.q, f.k, f.v, o, *call.group);
+  if (call.state) return linear_attention(f.q, f.k, f.v, *call.state, o);
+  if (!on_cpu) return linear_attention(f.q, f.k, f.v, o);
+  const auto [y, denominators] = linear_attention_and_denominators(f.q, f.k, f.v, o);
+  // Smaller ones have lost terms to underflow.
+  const double least = call.q.dtype() == f64 ? 1e-290 : 1e-25;
+  if (stabilised && smallest_visible(denominators, call.options.mask, call.n_keys()) < least)
+    return by_logarithms(call, drawn);
+  check_alive(call, denominators);
+  return y;
+}
+
 Tensor LinearKernel::operator()(const AttentionCall& call) const {
   const bool begins = !call.state || call.state->length == 0;
-  const Features f = mapped(call, begins ? map_->next_call() : Tensor());
-  const LinearAttentionOptions o = settings(call);
-  const Tensor y = call.group   ? linear_attention_of_whole(f.q, f.k, f.v, o, *call.group)
-                   : call.state ? linear_attention(f.q, f.k, f.v, *call.state, o)
-                                : linear_attention(f.q, f.k, f.v, o);
-  return y.to(call.q.dtype());
+  check_scores(call);
+  return attended(call, begins ? map_->next_call() : Tensor()).to(call.q.dtype());
 }
 
 Tensor LinearKernel::weights(const AttentionCall& call) const {
-  const Features f = mapped(call);
+  check_scores(call);
   const int64_t n = call.n_keys();
   // The values of unit vectors say where they come from.
-  const Tensor from = eye(n, options_of(f.v)).expand({f.k.size(0), f.k.size(1), n, n});
-  return linear_attention(f.q, f.k, from, settings(call)).to(call.q.dtype());
+  AttentionCall from = call;
+  from.v = eye(n, options_of(call.v)).expand({call.k.size(0), call.k.size(1), n, n});
+  return attended(from, {}).to(call.q.dtype());
 }
 
 MakeKernel linear_kernel(MakeFeatureMap map, LinearKernelOptions options) {

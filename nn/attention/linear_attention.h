@@ -27,6 +27,12 @@ struct LinearKernelOptions {
 /// softmax kernel (Favor) depend on differences of positions, in the mean, and others on the
 /// positions too. bf16 stays bf16, features included, with sums in f32; composed, it is computed in
 /// f32.
+///
+/// Where features that are exponentials (Favor's) underflow, because keys are long, the same ratio
+/// is computed from their logarithms in f64 (Stabiliser::max): slower, with the same result for one
+/// pass, a continued state and a sequence over processes. A call that is recorded and in which all
+/// features of a head underflow anyway, as with eps above 0, is an error, as such a head gets no
+/// gradient. Both on the CPU.
 class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;
@@ -46,6 +52,9 @@ class LinearKernel : public AttentionKernel {
     Tensor q, k, v;
   };
   Features mapped(const AttentionCall& call, const Tensor& drawn = {}) const;
+  Tensor attended(const AttentionCall& call, const Tensor& drawn) const;
+  Tensor by_logarithms(const AttentionCall& call, const Tensor& drawn) const;
+  void check_alive(const AttentionCall& call, const Tensor& denominators) const;
   LinearAttentionOptions settings(const AttentionCall& call) const;
 
   std::unique_ptr<FeatureMap> map_;

@@ -32,17 +32,19 @@ auto fused_form(const Tensor& q, const Tensor& k, const Tensor& v, const LinearS
 
 // Without or with a state, whose sums it replaces.
 Tensor attended(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* state,
-                const LinearAttentionOptions& o) {
-  if (const auto fused = fused_form(q, k, v, state, o)) return fused(q, k, v, state, o);
-  return composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), state, o).to(q.dtype());
+                const LinearAttentionOptions& o, Tensor* denominators = nullptr) {
+  if (const auto fused = fused_form(q, k, v, state, o))
+    return fused(q, k, v, state, o, denominators);
+  return composed_linear_attention(in_f32(q), in_f32(k), in_f32(v), state, o, denominators)
+      .to(q.dtype());
 }
 
 // The same where a NaN or an infinity in a key or value reaches no query before it: the last query
 // sees all keys, so that each shows in the result.
 Tensor attended_safely(const Tensor& q, const Tensor& k, const Tensor& v, LinearState* state,
-                       const LinearAttentionOptions& o) {
+                       const LinearAttentionOptions& o, Tensor* denominators = nullptr) {
   LinearState before = state ? *state : LinearState();
-  const Tensor y = attended(q, k, v, state, o);
+  const Tensor y = attended(q, k, v, state, o, denominators);
   if (!o.mask.causal || q.size(2) < 2 || !q.device().is_cpu() || all_finite(y)) return y;
   const HiddenKeys hidden = hidden_keys(q.size(1), q.size(2), k, v, o.mask);
   if (!hidden.defined()) return y;
@@ -55,6 +57,17 @@ Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         LinearAttentionOptions options) {
   check_linear_attention(q, k, v, options);
   return attended_safely(q, k, v, nullptr, options);
+}
+
+LinearAttentionAndDenominators linear_attention_and_denominators(const Tensor& q, const Tensor& k,
+                                                                 const Tensor& v,
+                                                                 LinearAttentionOptions options) {
+  check_linear_attention(q, k, v, options);
+  check(q.device().is_cpu(), "linear_attention_and_denominators", "q ", q,
+        "; accepted: on the CPU");
+  Tensor denominators;
+  Tensor y = attended_safely(q, k, v, nullptr, options, &denominators);
+  return {y, denominators};
 }
 
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v, LinearState& state,

@@ -29,6 +29,14 @@ namespace stretto {
 Tensor linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                         LinearAttentionOptions options = {});
 
+struct LinearAttentionAndDenominators {
+  Tensor out;           // [B, H, M, Dv]
+  Tensor denominators;  // Σ_j q_i·k_j + eps [B, H, M], f64 for f64, else f32; off the tape
+};
+/// The same with the denominators, to see whether features underflow; on the CPU.
+LinearAttentionAndDenominators linear_attention_and_denominators(
+    const Tensor& q, const Tensor& k, const Tensor& v, LinearAttentionOptions options = {});
+
 /// The same for positions that continue those in `state`: all queries also see all keys in it, and
 /// the new keys join it. One token at a time this is generation, in constant memory per token;
 /// with no keys it reads a state that a context has left there. Causal needs M ≤ N then, unless

@@ -269,7 +269,8 @@ void with_types(const Problem& p, DType type, F&& f) {
 }  // namespace
 
 Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                LinearState* state, const LinearAttentionOptions& o) {
+                                LinearState* state, const LinearAttentionOptions& o,
+                                Tensor* denominators) {
   const Problem p{.batch = q.size(0),
                   .heads = q.size(1),
                   .groups = k.size(1),
@@ -307,6 +308,7 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
   with_types(p, type, [&](auto s, auto operand) {
     forward<decltype(s), decltype(operand)>(p, in, before, after, out, totals);
   });
+  if (denominators) *denominators = totals;
   if (state) {
     state->sums = joined_state(p, after);
     return out;

@@ -18,7 +18,8 @@ Tensor guarded_ratio(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 Tensor composed_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                 LinearState* state, const LinearAttentionOptions& o) {
+                                 LinearState* state, const LinearAttentionOptions& o,
+                                 Tensor* denominators) {
   const int64_t batch = q.size(0), heads = q.size(1), groups = k.size(1), m = q.size(2),
                 n = k.size(2);
   Tensor keys = k, values = v;
@@ -43,6 +44,7 @@ Tensor composed_linear_attention(const Tensor& q, const Tensor& k, const Tensor&
     state->sums = state->sums.defined() ? state->sums + sums : sums;
   }
   if (o.eps > 0) denominator = denominator + o.eps;
+  if (denominators) *denominators = denominator.detach().reshape({batch, heads, m});
   return guarded_ratio(numerator, denominator).reshape({batch, heads, m, v.size(3)});
 }
 

@@ -9,8 +9,10 @@
 namespace stretto {
 
 /// Arguments are checked by linear_attention(). `state` may be null; else its sums come before all
-/// keys, and new ones with those keys take their place (its length is left alone).
+/// keys, and new ones with those keys take their place (its length is left alone). Puts
+/// Σ_j q_i·k_j + eps [B, H, M] into `denominators` unless it is null.
 Tensor composed_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                 LinearState* state, const LinearAttentionOptions& options);
+                                 LinearState* state, const LinearAttentionOptions& options,
+                                 Tensor* denominators = nullptr);
 
 }  // namespace stretto

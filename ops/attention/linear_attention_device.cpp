@@ -27,7 +27,7 @@ bool has_device_linear_attention(const Tensor& q, const Tensor& k, const Tensor&
 }
 
 Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                               LinearState* state, const LinearAttentionOptions& o) {
+                               LinearState* state, const LinearAttentionOptions& o, Tensor*) {
   const Tensor padding =
       o.mask.key_padding.defined() ? o.mask.key_padding.to(u8).contiguous() : Tensor();
   const Tensor sums = state ? state->sums : Tensor();

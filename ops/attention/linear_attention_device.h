@@ -12,8 +12,10 @@ namespace stretto {
 bool has_device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const LinearState* state);
 
-/// Like chunked_linear_attention(); gradients go through the state, too.
+/// Like chunked_linear_attention(); gradients go through the state, too, and
+/// `denominators` stays as it is.
 Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                               LinearState* state, const LinearAttentionOptions& options);
+                               LinearState* state, const LinearAttentionOptions& options,
+                               Tensor* denominators = nullptr);
 
 }  // namespace stretto

@@ -41,6 +41,7 @@ Tensor LinearState::z() const { return sums.select(3, -1); }
 
 void LinearState::reorder(const Tensor& rows) {
   if (sums.defined()) sums = index_select(sums, 0, rows);
+  if (shift.defined()) shift = index_select(shift, 0, rows);
 }
 
 }  // namespace stretto

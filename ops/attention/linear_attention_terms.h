@@ -24,6 +24,9 @@ struct LinearAttentionOptions {
 struct LinearState {
   Tensor sums;  // Σ_j k_j [v_j, 1]ᵀ [B, G, F, Dv + 1], f64 or f32; undefined before any key
   int64_t length = 0;  // positions it has seen, padding included
+  /// Logarithms of what each feature was divided by before it joined the sums, [B, G, F] in f64
+  /// (nn::LinearKernel); undefined: as it came.
+  Tensor shift = {};
 
   Tensor s() const;  // Σ_j k_j v_jᵀ [B, G, F, Dv], a view
   Tensor z() const;  // Σ_j k_j [B, G, F], a view

@@ -63,7 +63,9 @@ Tensor composed(const Tensor& x, const Tensor& projection, const RandomFeatureOp
     const Tensor waves = cat({cos(u), sin(u)}, 3) / std::sqrt(rows);
     return own_max ? waves : waves * exp(half());
   }
-  Tensor less = own_max ? max(pairs ? abs(u) : u, 3, true) : half();
+  // |u| with the slope of the first feature, that of +u, at 0.
+  auto size = [&] { return pairs ? where(lt(u, 0), -u, u) : u; };
+  Tensor less = own_max ? max(size(), 3, true) : half();
   if (o.stabiliser == Stabiliser::bound)
     less = less + log_bound(projection, x.dtype()).to(x.dtype());
   // Not part of `less`, where it would drown in large numbers.
@@ -83,7 +85,7 @@ struct Top {
   Index<T> place;
 };
 template <class T>
-constexpr Index<T> no_place = std::numeric_limits<Index<T>>::min();  // |u| = 0 has no slope
+constexpr Index<T> no_place = std::numeric_limits<Index<T>>::min();
 
 // max u, or max |u|; NaN where any u is.
 template <bool absolute, class T>
@@ -98,8 +100,7 @@ template <bool absolute, class T>
     const Index<T> here = at(i) == top ? Index<T>(i) : Index<T>(n - 1);
     first = here < first ? here : first;
   }
-  if (!absolute || u[first] > 0) return {top, first};
-  return {top, u[first] < 0 ? -1 - first : no_place<T>};
+  return {top, absolute && u[first] < 0 ? -1 - first : first};
 }
 
 // ½|x'|².
@@ -395,14 +396,15 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   if (x.size(2) == 1 && x.size(1) > 1)
     return fused(x.transpose(1, 2), projection, o).transpose(1, 2);
   const DType type = x.dtype(), wide = type == f64 ? f64 : f32;
-  const Setting s{
-      .kind = o.kind,
-      .stabiliser = o.stabiliser,
-      .epsilon = o.epsilon,
-      .scale = std::pow(double(x.size(3)), -0.25),
-      .log_bound = o.stabiliser == Stabiliser::bound ? log_bound(projection, type).item() : 0,
-      .d = x.size(3),
-      .w = projection.size(0)};
+  const Setting s{.kind = o.kind,
+                  .stabiliser = o.stabiliser,
+                  .epsilon = o.epsilon,
+                  .scale = std::pow(double(x.size(3)), -0.25),
+                  .log_bound = o.stabiliser == Stabiliser::bound
+                                   ? log_random_feature_bound(projection, type)
+                                   : 0,
+                  .d = x.size(3),
+                  .w = projection.size(0)};
   const Tensor w = projection.detach().contiguous(), rows = rows_contiguous(x);
   const Tensor y = empty({x.size(0), x.size(1), x.size(2), s.features()}, options_of(x));
   Tensor places;

@@ -8,6 +8,7 @@
 
 #include "../../core/tensor.h"
 #include "../form.h"
+#include "side.h"
 
 namespace stretto {
 
@@ -43,8 +44,22 @@ struct RandomFeatureOptions {
 
 /// x [B, H, L, D], projection [W, D] → [B, H, L, F], of the dtype of x. Any floating dtypes; f64 is
 /// computed in f64, others in f32. Each row is mapped by itself: a NaN stays in its row. The
-/// gradient through a largest feature goes to the first of equal ones, as that of max.
+/// gradient through a largest feature goes to the first row of the projection of equal ones, as
+/// that of max, and where both of its features are equal, at 0, to the + one.
 Tensor random_features(const Tensor& x, const Tensor& projection,
                        RandomFeatureOptions options = {});
+
+/// Logarithms of positive or hyperbolic features of queries or keys without a stabiliser, in f64
+/// [B, H, L, F]; those of queries lack the factor e^(−½|x'|²), which cancels in linear attention.
+Tensor log_random_features(const Tensor& x, const Tensor& projection, RandomFeatureKind kind,
+                           Side side);
+
+/// The logarithm of what FeatureStabiliser::bound divides features of this dtype by.
+double log_random_feature_bound(const Tensor& projection, DType type);
+
+/// Whether no key is so long that products of its features, with FeatureStabiliser::bound, and
+/// those of some query, with own_max, could all underflow: k [B, G, N, D] on the CPU, padding [B,
+/// N] bool or u8, or undefined.
+bool random_features_in_range(const Tensor& k, const Tensor& projection, const Tensor& padding);
 
 }  // namespace stretto

@@ -203,7 +203,7 @@ TEST_CASE("random_features: of equal largest numbers the first gets the gradient
   const RandomFeatureOptions options[] = {
       {.kind = Kind::positive, .stabiliser = Stabiliser::own_max},
       {.kind = Kind::hyperbolic, .stabiliser = Stabiliser::own_max}};
-  // u is the same along two axes, or the opposite; at 0 all are the same, and |u| has no slope.
+  // u is the same along two axes, or the opposite; at 0 all are the same.
   const Tensor x = tensor<double>({1, 1, 1, -1, -1, 1, -1, -1, 0, 0}, {1, 1, 5, 2});
   for (const Tensor& projection :
        {tensor<double>({0.5, 0, 1, 0, 0, 1}, {3, 2}), tensor<double>({0, 1, 1, 0, -1, 0}, {3, 2}),
@@ -220,6 +220,26 @@ TEST_CASE("random_features: of equal largest numbers the first gets the gradient
         CHECK(worst_error(gradient(a, w, with(o, Form::fused), g), want) <
               (dtype == f64 ? 1e-15 : 1e-6));
       }
+}
+
+TEST_CASE("random_features: at 0 the first of all features gets the gradient") {
+  // With y = 1/√F everywhere, du_w = (g_w − g_{W+w}) y, and the largest, u_0, gives −Σ g y.
+  const Tensor w = tensor<double>({0.5, 1, -1, 2, 1, 1, 0, 3, 2, 0, 1, 1, -1, 0, 0, 1}, {4, 4});
+  for (const auto& [form, dtype] : {std::pair{Form::composed, f64},
+                                    {Form::fused, f64},
+                                    {Form::composed, f32},
+                                    {Form::fused, f32}}) {
+    if (on_gpu() && form == Form::fused && dtype == f64) continue;
+    const RandomFeatureOptions o{
+        .kind = Kind::hyperbolic, .stabiliser = Stabiliser::own_max, .form = form};
+    const Tensor x = zeros({1, 1, 1, 4}, {.dtype = dtype}), g = fixed_noise({1, 1, 1, 8}, 3, dtype);
+    const double y = 1 / std::sqrt(8.0);
+    Tensor du = (g.slice(3, 0, 4) - g.slice(3, 4, 8)).to(f64) * y;
+    du = cat({du.slice(3, 0, 1) - sum(g.to(f64)) * y, du.slice(3, 1, 4)}, 3);
+    const Tensor want = matmul(du.reshape({1, 4}), w) / std::sqrt(2.0);
+    CHECK(worst_error(gradient(x, w.to(dtype), o, g).reshape({1, 4}), want) <
+          (dtype == f64 ? 1e-15 : 1e-6));
+  }
 }
 
 TEST_CASE("random_features: large numbers stay finite under their stabiliser") {
