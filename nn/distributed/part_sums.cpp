@@ -46,14 +46,17 @@ struct PartSums::State {
     Tensor parameter;
     std::vector<Tensor> waiting;  // sums of 1, 2, 4 … parts that wait for their neighbours
     bool arrived = false;         // in this part
+    bool trained = false;         // in this step: it required a gradient when that began
+    bool reached = false;         // in this step
+    bool watched = false;         // it has our hook
     size_t bucket = 0;
     int64_t offset = 0;
   };
   struct Bucket {
     Tensor numbers;  // of one dtype, where they are summed
     std::vector<size_t> slots;
-    size_t filled = 0;
-    std::vector<int64_t> ends;  // of the processes' pieces
+    size_t filled = 0, trained = 0;  // of the slots; nothing is sent where none is trained
+    std::vector<int64_t> ends;       // of the processes' pieces
   };
 
   State(ProcessGroup& g, int64_t all, int64_t n, bool s)
@@ -87,6 +90,7 @@ struct PartSums::State {
   void finish_there();
   template <class T>
   void sum(Bucket& bucket);
+  void begin_step();
   void arrive(size_t i);
   void add(size_t i, Tensor g);
   void complete(Slot& slot, const Tensor& sum);
@@ -110,7 +114,8 @@ void PartSums::State::cut_into_buckets() {
   const Device device = on_device ? slots[0].parameter.device() : Device();
   const auto close = [&] {
     if (n > 0) {
-      buckets.back().numbers = empty({n}, {.dtype = dtype, .device = device});
+      // What is not trained is sent with the rest of its bucket, and ignored.
+      buckets.back().numbers = empty({n}, {.dtype = dtype, .device = device}).zero_();
       cut_into_pieces(buckets.back());
     }
     n = 0;
@@ -165,11 +170,12 @@ Tensor PartSums::State::numbers_of(const Slot& slot, Stretch s) const {
 }
 
 void PartSums::State::arrive(size_t i) {
-  if (!open || slots[i].arrived) return;
-  slots[i].arrived = true;
+  Slot& slot = slots[i];
+  if (!open || slot.arrived || !slot.trained) return;
+  slot.arrived = slot.reached = true;
   const NoGrad guard;
-  Tensor g = slots[i].parameter.grad();
-  slots[i].parameter.set_grad({});
+  Tensor g = slot.parameter.grad();
+  slot.parameter.set_grad({});
   add(i, std::move(g));
 }
 
@@ -192,16 +198,15 @@ void PartSums::State::complete(Slot& slot, const Tensor& sum) {
   if (group.size() == 1) return slot.parameter.set_grad(sum.to(slot.parameter.dtype()));
   Bucket& bucket = buckets[slot.bucket];
   numbers_of(slot, {0, sum.numel()}).copy_(sum.reshape({sum.numel()}));
-  if (++bucket.filled == bucket.slots.size()) post();
+  if (++bucket.filled == bucket.trained) post();
 }
 
 // All buckets that are full, but none before the one in front of it.
 void PartSums::State::post() {
   if (waits) return;
   const std::lock_guard lock(mutex);
-  for (; posted < buckets.size() && buckets[posted].filled == buckets[posted].slots.size();
-       ++posted)
-    if (on_device) sum_there(buckets[posted]);
+  for (; posted < buckets.size() && buckets[posted].filled == buckets[posted].trained; ++posted)
+    if (on_device && buckets[posted].trained > 0) sum_there(buckets[posted]);
   changed.notify_all();
 }
 
@@ -217,6 +222,7 @@ void PartSums::State::finish_there() {
 
 template <class T>
 void PartSums::State::sum(Bucket& bucket) {
+  if (bucket.trained == 0) return;
   T* const numbers = bucket.numbers.data<T>();
   scatter ? group.sum_pieces(numbers, bucket.ends) : group.sum(numbers, bucket.numbers.numel());
 }
@@ -262,11 +268,6 @@ PartSums::PartSums(Tensors parameters, int64_t parts, ProcessGroup& group, int64
     state_->cut_into_buckets();
     if (!state_->on_device) state_->sender = std::thread([state = state_.get()] { state->send(); });
   }
-  for (size_t i = 0; i < state_->slots.size(); ++i)
-    state_->slots[i].parameter.register_post_accumulate_grad_hook(
-        [watched = std::weak_ptr<State>(state_), i] {
-          if (const auto state = watched.lock()) state->arrive(i);
-        });
 }
 
 PartSums::~PartSums() {
@@ -282,6 +283,22 @@ PartSums::~PartSums() {
 int64_t PartSums::first() const { return state_->group.rank() / state_->pieces * state_->count; }
 int64_t PartSums::count() const { return state_->count; }
 
+// Parameters may be frozen, and no longer be, between steps.
+void PartSums::State::begin_step() {
+  for (Slot& slot : slots) {
+    std::fill(slot.waiting.begin(), slot.waiting.end(), Tensor());
+    slot.trained = slot.parameter.requires_grad();
+    slot.reached = false;
+  }
+  const std::lock_guard lock(mutex);
+  posted = summed = 0;
+  for (Bucket& bucket : buckets) {
+    bucket.filled = 0;
+    bucket.trained = size_t(std::count_if(bucket.slots.begin(), bucket.slots.end(),
+                                          [&](size_t i) { return slots[i].trained; }));
+  }
+}
+
 void PartSums::begin_part() {
   State& s = *state_;
   // A part that was not ended has failed, and its step with it.
@@ -291,19 +308,22 @@ void PartSums::begin_part() {
   for (State::Slot& slot : s.slots) {
     slot.arrived = false;
     slot.parameter.set_grad({});
-    if (s.part == 0) std::fill(slot.waiting.begin(), slot.waiting.end(), Tensor());
   }
   if (s.part > 0) return;
-  const std::lock_guard lock(s.mutex);
-  s.posted = s.summed = 0;
-  for (State::Bucket& bucket : s.buckets) bucket.filled = 0;
+  s.begin_step();
+  for (size_t i = 0; i < s.slots.size(); ++i)
+    if (s.slots[i].trained && !std::exchange(s.slots[i].watched, true))
+      s.slots[i].parameter.register_post_accumulate_grad_hook(
+          [watched = std::weak_ptr<State>(state_), i] {
+            if (const auto state = watched.lock()) state->arrive(i);
+          });
 }
 
 void PartSums::end_part() {
   State& s = *state_;
   const NoGrad guard;
   for (size_t i = s.slots.size(); i-- > 0;)
-    if (!std::exchange(s.slots[i].arrived, true)) {
+    if (s.slots[i].trained && !std::exchange(s.slots[i].arrived, true)) {
       const Tensor& parameter = s.slots[i].parameter;
       s.add(i, empty_like(parameter).zero_());
     }
@@ -316,7 +336,8 @@ void PartSums::finish() {
   if (s.group.size() == 1) return;
   const NoGrad guard;
   const double begin = now();
-  if (std::exchange(s.waits, false)) s.post();
+  s.waits = false;
+  s.post();
   s.waits = s.pieces > 1;
   std::unique_lock lock(s.mutex);
   if (s.on_device) {
@@ -329,6 +350,7 @@ void PartSums::finish() {
   for (const State::Bucket& bucket : s.buckets)
     for (const size_t i : bucket.slots) {
       const State::Slot& slot = s.slots[i];
+      if (!slot.trained) continue;
       const Tensor& parameter = slot.parameter;
       const Stretch all{0, parameter.numel()},
           own = s.scatter ? s.stretch(slot, s.group.rank()) : all;
@@ -340,6 +362,12 @@ void PartSums::finish() {
       g.copy_(sums.reshape(parameter.shape()));
       parameter.set_grad(g);
     }
+}
+
+std::vector<bool> PartSums::reached() const {
+  std::vector<bool> all;
+  for (const State::Slot& slot : state_->slots) all.push_back(slot.reached);
+  return all;
 }
 
 bool PartSums::scatters() const { return state_->scatter && state_->group.size() > 1; }

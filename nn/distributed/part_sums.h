@@ -26,7 +26,8 @@ struct Communication {
 /// A parameter's gradients of two neighbouring parts are added first, then those of pairs, and so
 /// on, in f32 (f64 for f64): the sum has the same bits for any number of processes. A part without
 /// a gradient counts as zeros. What a process has summed goes out in buckets of parameters, in one
-/// order on all, as soon as a bucket is full.
+/// order on all, as soon as a bucket is full. A parameter that does not require a gradient when a
+/// step begins gets none, on all processes alike.
 class PartSums {
  public:
   /// `parts` is a multiple of the group's size; the group must outlive this, and its other messages
@@ -47,6 +48,8 @@ class PartSums {
   /// After the last part: every parameter's grad() is the sum over all parts. With `scatter` it is
   /// zero outside of this process's stretch, and where that is empty there is none.
   void finish();
+  /// Which parameters got a gradient in one of this process's parts of the last step.
+  std::vector<bool> reached() const;
 
   bool scatters() const;
   /// Which elements of each parameter are a process's: about as many as another's, and cut where

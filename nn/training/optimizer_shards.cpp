@@ -34,7 +34,7 @@ double OptimizerShards::clip(double max_norm) {
     const int64_t n = all[i].numel();
     const size_t before = squares.size();
     squares.resize(before + size_t((n + norm_stretch - 1) / norm_stretch));
-    if (own[i].begin == own[i].end) continue;
+    if (own[i].begin == own[i].end || !all[i].grad().defined()) continue;
     gradients.push_back(flat(all[i].grad(), own[i]));
     size_t at = before + size_t(own[i].begin / norm_stretch);
     for (const double sum : stretch_squares(gradients.back())) squares[at++] = sum;

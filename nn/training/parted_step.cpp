@@ -1,5 +1,9 @@
 #include "nn/training/parted_step.h"
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
 #include "autograd/tape.h"
 #include "core/error.h"
 #include "nn/distributed/shared_sequence.h"
@@ -23,6 +27,7 @@ int64_t count_scored(const Tensor& targets) {
 PartedStep::PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group,
                        int64_t pieces, bool scatter)
     : model_(model),
+      parameters_(parameters),
       parts_(parts),
       group_(group),
       sequence_(neighbours(group, int(pieces))),
@@ -55,12 +60,13 @@ double PartedStep::operator()(const std::function<Tensor()>& loss) {
       Tensor value = loss();
       check(weight_ >= 0, "train",
             "a batch that is cut into parts must come from Trainer::fed or fed_batch");
-      if (weight_ > 0 || pieces() > 1) {  // others wait for this one's backward pass
-        value = value * weight_;
-        losses.push_back(value.item());
-        value.backward();
+      value = value * weight_;
+      losses.push_back(value.item());
+      // The mean of nothing may be 0 / 0. Others wait for the backward pass of a piece.
+      if (weight_ == 0 && pieces() == 1 && !std::isfinite(losses.back())) {
+        losses.back() = 0;
       } else {
-        losses.push_back(0);
+        value.backward();
       }
       sums_.end_part();
       if (i == 0)
@@ -73,8 +79,29 @@ double PartedStep::operator()(const std::function<Tensor()>& loss) {
     take_first(buffers[b].tensor, group_);
   }
   set_random_state({begin_.seed, begin_.next_stream + uint64_t(parts_ + 1) * streams_of_a_part});
+  return finish(losses);
+}
+
+// The sum of the losses of all processes. Which parameters have been reached goes with them, 32 in
+// a number.
+double PartedStep::finish(const std::vector<double>& losses) {
+  const std::vector<bool> own = sums_.reached();
+  std::vector<double> message = losses;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (i % 32 == 0) message.push_back(0);
+    if (own[i]) message.back() += double(int64_t(1) << (i % 32));
+  }
+  const std::vector<double> all = group_.all_gather(message);
   double sum = 0;
-  for (const double part : group_.all_gather(losses)) sum += part;
+  std::vector<bool> reached(own.size());
+  for (auto at = all.begin(); at != all.end(); at += int64_t(message.size())) {
+    const auto flags = at + int64_t(losses.size());
+    sum = std::accumulate(at, flags, sum);
+    for (size_t i = 0; i < own.size(); ++i)
+      if (int64_t(flags[int64_t(i / 32)]) >> (i % 32) & 1) reached[i] = true;
+  }
+  for (size_t i = 0; i < own.size(); ++i)
+    if (!reached[i]) parameters_[i].set_grad({});
   return sum;
 }
 
@@ -94,9 +121,12 @@ Tensors PartedStep::cut(int64_t batch, const std::function<Tensors(int64_t)>& ma
     check(x.size(0) == n, "train", "of a batch that is cut, ", x, " has not ", n, " rows");
     rows.push_back(piece(x.slice(0, part_ * size, (part_ + 1) * size)).contiguous());
   }
-  weight_ = scored < 0 ? 1.0 / double(parts_ * pieces())
-                       : double(count_scored(rows[size_t(scored)])) /
-                             double(count_scored(whole_[size_t(scored)]));
+  if (scored >= 0) {
+    const int64_t all = count_scored(whole_.at(size_t(scored)));
+    weight_ = double(count_scored(rows[size_t(scored)])) / double(std::max<int64_t>(all, 1));
+  } else if (weight_ < 0) {
+    weight_ = 1.0 / double(parts_ * pieces());
+  }
   return rows;
 }
 

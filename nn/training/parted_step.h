@@ -13,7 +13,8 @@
 namespace stretto::nn {
 
 /// A part's rows stand one after the other in the batch; its loss is a mean, which counts by the
-/// share that it has of what is scored. Each part draws its own random numbers, and begins with the
+/// share that it has of what is scored, and not where nothing is. A parameter that no part of any
+/// process reaches has no gradient. Each part draws its own random numbers, and begins with the
 /// buffers that the step began with; the first part's are kept.
 class PartedStep {
  public:
@@ -43,7 +44,10 @@ class PartedStep {
  private:
   Tensor piece(const Tensor& rows) const;
 
+  double finish(const std::vector<double>& losses);
+
   const Module& model_;
+  const Tensors parameters_;
   const int64_t parts_;
   ProcessGroup& group_;
   const std::unique_ptr<ProcessGroup> sequence_;  // those that share this process's sequences
