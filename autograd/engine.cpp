@@ -7,12 +7,14 @@
 #include <mutex>
 
 #include "autograd/accumulate.h"
+#include "autograd/leaf_watch.h"
 #include "autograd/profile.h"
 
 namespace stretto {
 namespace {
 
 thread_local uint64_t passes_ended = 0;
+thread_local LeafWatch* leaf_watch = nullptr;
 
 // a + b on the tape. In place when nothing else can see a. Sums of bf16 are kept in f32; whoever
 // takes one away rounds it, once.
@@ -141,6 +143,9 @@ void Engine::arrive_at_leaf(const std::shared_ptr<TapeEntry>& entry, const Tenso
   it->second = accumulate(std::move(it->second), g, options.create_graph);
 }
 
+LeafWatch::LeafWatch() : outer_(leaf_watch) { leaf_watch = this; }
+LeafWatch::~LeafWatch() { leaf_watch = outer_; }
+
 void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
   g = g.to(entry.dtype);
   if (capture) {
@@ -149,6 +154,7 @@ void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
     return;
   }
   g = run_hooks(entry, std::move(g));
+  if (leaf_watch) leaf_watch->leaves_.push_back(&entry);
   {
     const std::lock_guard lock(mutex_of(entry));
     const std::shared_ptr<Tensor> kept = entry.grad.lock();

@@ -1,16 +1,14 @@
 #include "nn/module.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <optional>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "autograd/tape.h"
+#include "nn/leaf_owners.h"
 
 namespace stretto::nn {
 namespace {
@@ -39,8 +37,10 @@ Module::Module(Module& parent, std::string name) : parent_(&parent), training_(p
 }
 
 Module::~Module() {
-  for (Member& m : members_)
+  for (Member& m : members_) {
     if (m.child) m.child->parent_ = nullptr;
+    if (m.tensor.defined()) remove_owner(m.tensor, *this);
+  }
   if (parent_) std::erase_if(parent_->members_, [&](const Member& m) { return m.child == this; });
 }
 
@@ -60,6 +60,7 @@ void Module::add(const char* op, Member member) {
 Tensor Module::parameter(std::string name, const Tensor& value) {
   Tensor handle = value;
   add("parameter", {.name = std::move(name), .tensor = handle.set_requires_grad()});
+  add_owner(handle, *this, members_.back().name);
   return handle;
 }
 
@@ -197,15 +198,7 @@ Module& Module::to(DType dtype) {
   return *this;
 }
 
-std::string Module::label() const {
-  int status = 0;
-  char* readable = abi::__cxa_demangle(typeid(*this).name(), nullptr, nullptr, &status);
-  std::string name = status == 0 ? readable : "Module";
-  std::free(readable);
-  // Without namespaces, which end before the first template argument.
-  const size_t colon = name.rfind(':', name.find('<'));
-  return colon == std::string::npos ? name : name.substr(colon + 1);
-}
+std::string Module::label() const { return type_name(typeid(*this)); }
 
 std::string Module::describe() const {
   struct Line {

@@ -8,6 +8,7 @@
 
 #include "autograd/tape.h"
 #include "core/gpu_runtime.h"
+#include "nn/leaf_owners.h"
 #include "ops/view.h"
 
 namespace stretto::nn {
@@ -46,6 +47,12 @@ Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weigh
     }
   }
   state_.resize(seen.size());
+  for (const Tensor& p : parameters()) count_optimizers(p, 1);
+}
+
+Optimizer::~Optimizer() {
+  for (const ParameterGroup& group : groups_)
+    for (const Tensor& p : group.parameters) count_optimizers(p, -1);
 }
 
 Tensors Optimizer::parameters() const {
