@@ -1,6 +1,10 @@
 #include "nn/training/checkpoint.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <set>
+#include <sstream>
 #include <unordered_map>
 #include <utility>
 
@@ -17,6 +21,8 @@ namespace {
 constexpr const char* reserved = "stretto.";
 const std::string own_prefix = "state.";  // of the program's own tensors
 constexpr const char* optimizer_key = "stretto.optimizer";
+constexpr const char* rate_key = "stretto.learning_rate";
+constexpr const char* frozen_key = "stretto.frozen";  // names, a line each
 constexpr const char* step_key = "stretto.step";
 constexpr const char* seed_key = "stretto.random_seed";
 constexpr const char* stream_key = "stretto.random_stream";
@@ -54,6 +60,63 @@ std::vector<std::string> parameter_names(const Module& model, const Optimizer& o
     result.push_back(found != names.end() ? found->second : "#" + std::to_string(result.size()));
   }
   return result;
+}
+
+// The shortest text that reads back equal.
+std::string exact(double value) {
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+std::string frozen_names(const Module& model, const Optimizer& optimizer) {
+  const std::vector<std::string> names = parameter_names(model, optimizer);
+  const Tensors parameters = optimizer.parameters();
+  std::string all;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (!parameters[i].requires_grad()) all += (all.empty() ? "" : "\n") + names[i];
+  return all;
+}
+
+// "3 parameters (a, b, …)"
+std::string some_of(const std::vector<std::string>& names) {
+  std::string text =
+      str(int64_t(names.size()), names.size() == 1 ? " parameter (" : " parameters (");
+  for (size_t i = 0; i < std::min<size_t>(names.size(), 2); ++i)
+    text += (i == 0 ? "" : ", ") + names[i];
+  return text + (names.size() > 2 ? ", …)" : ")");
+}
+
+// Of the parameters that model and file have, those that are trained must be the same.
+void check_trained(const std::string& path, const Safetensors& file, const Module& model,
+                   const Optimizer& optimizer) {
+  std::set<std::string> in_file, saved, mine;
+  for (const NamedTensor& n : file.tensors) {
+    const std::string& name = n.name;
+    if (name.starts_with(model_prefix)) in_file.insert(name.substr(model_prefix.size()));
+    if (name.starts_with("optim.") && name.ends_with(".steps"))
+      saved.insert(name.substr(6, name.size() - 12));
+  }
+  if (const auto frozen = file.metadata.find(frozen_key); frozen != file.metadata.end()) {
+    std::istringstream lines(frozen->second);
+    for (std::string name; std::getline(lines, name);) saved.erase(name);
+  }
+  const std::vector<std::string> names = parameter_names(model, optimizer);
+  const Tensors parameters = optimizer.parameters();
+  for (size_t i = 0; i < names.size(); ++i)
+    if (parameters[i].requires_grad()) mine.insert(names[i]);
+  std::vector<std::string> theirs_alone, mine_alone;
+  for (const NamedTensor& p : model.named_parameters()) {
+    if (!in_file.contains(p.name) || saved.contains(p.name) == mine.contains(p.name)) continue;
+    (mine.contains(p.name) ? mine_alone : theirs_alone).push_back(p.name);
+  }
+  if (mine_alone.empty() && theirs_alone.empty()) return;
+  std::string text;
+  if (!theirs_alone.empty()) text = " trained " + some_of(theirs_alone) + " that this one does not";
+  if (!mine_alone.empty())
+    text += str(text.empty() ? "" : ", and", " did not train ", some_of(mine_alone),
+                " that this one trains");
+  fail("load", path, ": its run", text,
+       "; before loading freeze the same, and give the optimiser the same");
 }
 
 std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer& optimizer,
@@ -103,6 +166,9 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
   for (const NamedTensor& n : state_of(model)) tensors.push_back({model_prefix + n.name, n.tensor});
   if (optimizer) {
     metadata[optimizer_key] = optimizer->name();
+    metadata[rate_key] = exact(optimizer->learning_rate());
+    if (const std::string frozen = frozen_names(model, *optimizer); !frozen.empty())
+      metadata[frozen_key] = frozen;
     const std::vector<std::string> names = parameter_names(model, *optimizer);
     for (size_t i = 0; i < names.size(); ++i) {
       const std::string prefix = "optim." + names[i] + ".";
@@ -124,6 +190,7 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
     const std::string saved = found == file.metadata.end() ? "none" : found->second;
     check(saved == optimizer->name(), "load", path, ": holds the state of the optimiser ", saved,
           ", asked for is ", optimizer->name());
+    check_trained(path, file, model, *optimizer);
   }
 
   // The model's tensors go by their own names, the optimiser's keep their prefix.
@@ -140,9 +207,13 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
   const std::vector<Assignment> assignments = match_model(model, matcher, false);
   std::vector<ParameterState> states;
   if (optimizer) states = match_optimizer(model, *optimizer, matcher);
+  const bool has_rate = optimizer && file.metadata.contains(rate_key);  // not before 0.3
+  const double rate = has_rate ? number<double>(path, file.metadata, rate_key) : 0;
+  check(rate >= 0 && std::isfinite(rate), "load", path, ": its learning rate is ", rate);
   matcher.finish();
   if (optimizer) optimizer->load_state(states);  // checks the rest before it changes anything
   assign(assignments);
+  if (has_rate) optimizer->set_learning_rate(rate);
   set_random_state(state.random);
   return state;
 }

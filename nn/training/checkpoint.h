@@ -4,8 +4,8 @@
 //   optim.NAME.steps       updates this parameter has had, i64 []
 //   optim.NAME.SLOT        what the optimiser keeps of it ("m", "v", "momentum", "master", …)
 //   state.NAME             tensors of the program's own: a memory, a position in a stream
-//   metadata               the format and the version, the step, the random state, the program's
-//   own
+//   metadata               the format and the version, the step, the random state, the learning
+//                          rate, which of the optimiser's parameters are frozen, the program's own
 //                          notes, and a digest of all the rest, which reading verifies
 //                          (nn/files/safetensors.h)
 //
@@ -41,10 +41,12 @@ struct LoadOptions {
   bool allow_not_finite = false;
 };
 
-/// Restores model, optimiser (may be null: its state is then ignored) and the random state of the
-/// program. A checkpoint of another version is refused by name. All names, shapes and dtypes must
-/// agree; what does not is named, and nothing is changed then:
+/// Restores model, optimiser with its learning rate (may be null: its state is then ignored) and
+/// the random state of the program. A checkpoint of another version is refused by name. All names,
+/// shapes and dtypes must agree; what does not is named, and nothing is changed then:
 ///     [load] decoder.0.linear1.weight: file has f32 [512, 128], the model f32 [256, 128] (a.st)
+/// So must the parameters that the optimiser has and that are not frozen (Module::freeze): what a
+/// program freezes or trains from then on, it changes after loading.
 TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer* optimizer,
                               LoadOptions options = {});
 
