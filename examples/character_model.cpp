@@ -61,7 +61,9 @@ int main(int argc, char** argv) {
                       {.steps = 300,
                        .schedule = nn::WarmupCosine{.peak = 3e-3, .warmup = 20},
                        .clip = 1,
-                       .folder = "out/character_model"});
+                       .folder = "out/character_model",
+                       .stop = nn::stop_on_signals(),
+                       .overwrite = true});
   trainer.run(
       [&](int64_t step) {  // of a process's share of the batch
         const auto [inputs, targets] = trainer.fed_batch(step, std::ref(crops));

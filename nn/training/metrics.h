@@ -27,6 +27,9 @@ class MetricsCsv {
   /// equal (nan and inf in words).
   void row(const std::vector<double>& values);
 
+  /// To be called when the file was renamed to `path`.
+  void moved_to(const std::string& path) { path_ = path; }
+
   /// All rows of the file, those of earlier runs too.
   std::vector<std::vector<double>> rows() const;
   const std::vector<std::string>& columns() const { return columns_; }

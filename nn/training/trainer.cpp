@@ -4,16 +4,18 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <optional>
+#include <unordered_set>
 
+#include "autograd/leaf_watch.h"
 #include "autograd/tape.h"
-#include "core/parse_number.h"
 #include "core/storage.h"
 #include "nn/distributed/process_group.h"
+#include "nn/leaf_owners.h"
+#include "nn/training/micro_batches.h"
 #include "nn/training/optimizer_shards.h"
 #include "nn/training/parted_step.h"
 #include "nn/training/progress.h"
+#include "nn/training/weight_average.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 
@@ -32,7 +34,10 @@ void check_number(int64_t step, const char* what, double value) {
 // What fails in f is told with the step.
 template <class F>
 auto at_step(int64_t step, F&& f) {
-  const auto told = [&](const Error& e) { return str("[train] step ", step, ": ", e.what()); };
+  const auto told = [&](const Error& e) {
+    const std::string begin = str("[train] step ", step, ": "), text = e.what();
+    return text.starts_with(begin) ? text : begin + text;
+  };
   try {
     return f();
   } catch (const OutOfMemory& e) {
@@ -42,46 +47,22 @@ auto at_step(int64_t step, F&& f) {
   }
 }
 
-// The shortest text that reads back equal.
-std::string exact(double value) {
-  char text[40];
-  return {text, std::to_chars(text, text + sizeof text, value).ptr};
-}
-
 std::string fixed(double value) {
   char text[64];
   return {text, std::to_chars(text, text + sizeof text, value, std::chars_format::fixed, 4).ptr};
 }
-
-// The numbers among a checkpoint's notes.
-struct Notes {
-  const std::string& path;
-  const Metadata& notes;
-
-  void require(bool good, const char* name) const {
-    check(good, "load", path, ": its note \"", name, "\" is missing or malformed");
-  }
-  // False where there is none, which only `needed` forbids.
-  bool read(const char* name, double& value, bool needed = false) const {
-    const auto note = notes.find(name);
-    if (note == notes.end() && !needed) return false;
-    require(note != notes.end(), name);
-    const std::optional<double> number = parse_double(note->second);
-    require(number && std::isfinite(*number), name);
-    value = *number;
-    return true;
-  }
-};
 
 }  // namespace
 
 Trainer::Trainer(Module& model, Optimizer& optimizer, TrainerOptions o)
     : options(std::move(o)), model_(model), optimizer_(optimizer) {
   check(options.steps >= 0 && options.minutes >= 0 && options.micro_batches >= 1 &&
-            options.evaluate_every >= 0 && options.save_every >= 0 && options.parts >= 0,
+            options.evaluate_every >= 0 && options.save_every >= 0 && options.save_minutes >= 0 &&
+            options.parts >= 0,
         "Trainer", "steps ", options.steps, ", minutes ", options.minutes, ", micro_batches ",
         options.micro_batches, ", evaluate_every ", options.evaluate_every, ", save_every ",
-        options.save_every, "; micro_batches must be ≥ 1 and the others ≥ 0");
+        options.save_every, ", save_minutes ", options.save_minutes,
+        "; micro_batches must be ≥ 1 and the others ≥ 0");
 }
 
 Trainer::~Trainer() = default;
@@ -126,59 +107,114 @@ double Trainer::clip() const {
   return clip_grad_norm(optimizer_.parameters(), options.clip).item();
 }
 
+// While a step is taken.
+struct Trainer::InStep {
+  explicit InStep(Trainer& t) : trainer(t), micro(t.options.micro_batches) {
+    t.micro_ = &micro;
+    if (!t.leaves_checked_) t.watch_ = &watch.emplace();
+  }
+  ~InStep() {
+    trainer.micro_ = nullptr;
+    trainer.watch_ = nullptr;
+  }
+  InStep(const InStep&) = delete;
+  InStep& operator=(const InStep&) = delete;
+
+  Trainer& trainer;
+  MicroBatches micro;
+  std::optional<LeafWatch> watch;
+};
+
 StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
   const int64_t number = step_ + 1, n = options.micro_batches;
   if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(number, progress));
   StepResult result{};
-  if (const Device device = model_.device(); device.is_cuda() && !cuts()) {
-    loss_ = loss;
-    if (options.cuda_graph && !captured_)
-      captured_ = std::make_unique<CapturedStep>(device, [this] { return step_on_gpu(); });
-    Tensor both;
-    const int64_t kind = captured_ && options.step_kind ? options.step_kind(step_ * n) : 0;
-    at_step(number, [&] { both = captured_ ? (*captured_)(kind) : step_on_gpu(); });
-    const auto read = both.to_vector<double>();
-    check_number(number, "loss", result.loss = read[0]);
-    check_number(number, "norm of the gradient", result.gradient_norm = read[1]);
-    if (!captured_) at_step(number, [&] { optimizer_.step(); });
-  } else {
-    if (cuts()) {
-      at_step(number, [&] { result.loss = parted()(loss); });
-      check_number(number, "loss", result.loss);
+  {
+    const InStep scope(*this);
+    if (const Device device = model_.device(); device.is_cuda() && !cuts()) {
+      loss_ = loss;
+      if (captured_batches_ != n) captured_.reset();
+      if (options.cuda_graph && !captured_)
+        captured_ = std::make_unique<CapturedStep>(device, [this] { return step_on_gpu(); });
+      captured_batches_ = n;
+      Tensor both;
+      const int64_t kind = captured_ && options.step_kind ? options.step_kind(batches_) : 0;
+      at_step(number, [&] { both = captured_ ? (*captured_)(kind) : step_on_gpu(); });
+      const auto read = both.to_vector<double>();
+      check_number(number, "loss", result.loss = read[0]);
+      check_number(number, "norm of the gradient", result.gradient_norm = read[1]);
+      if (!captured_) at_step(number, [&] { optimizer_.step(); });
     } else {
-      optimizer_.zero_grad();
-      for (int64_t i = 0; i < n; ++i) {
-        Tensor value = at_step(number, loss);
-        if (n > 1) value = value / double(n);
-        check_number(number, "loss", result.loss += value.item());
-        at_step(number, [&] { value.backward(); });
+      if (cuts()) {
+        at_step(number, [&] { result.loss = parted()(loss); });
+        check_number(number, "loss", result.loss);
+      } else {
+        result.loss = gradient_on_host(loss);
       }
+      check_leaves();
+      at_step(number, [&] { result.gradient_norm = clip(); });
+      check_number(number, "norm of the gradient", result.gradient_norm);
+      shards() ? shards()->step() : optimizer_.step();
     }
-    at_step(number, [&] { result.gradient_norm = clip(); });
-    check_number(number, "norm of the gradient", result.gradient_norm);
-    shards() ? shards()->step() : optimizer_.step();
   }
   ++step_;
+  batches_ += n;
+  if (options.average) options.average->update();
   if (options.after_step) options.after_step(result);
   return result;
+}
+
+// Of all micro-batches; returns their mean loss.
+double Trainer::gradient_on_host(const std::function<Tensor()>& loss) {
+  const int64_t number = step_ + 1;
+  optimizer_.zero_grad();
+  for (int64_t i = 0; i < options.micro_batches; ++i) {
+    micro_->begin();
+    Tensor value = at_step(number, loss);
+    const double mean = value.item();
+    // The mean of nothing may be 0 / 0.
+    const bool nothing = micro_->scores_nothing() && !std::isfinite(mean);
+    if (!nothing) check_number(number, "loss", mean);
+    at_step(number, [&] {
+      value = micro_->weighted(value);
+      if (!nothing) value.backward();
+    });
+  }
+  return at_step(number, [&] { return micro_->finish(optimizer_.parameters()).item(); });
 }
 
 // The loss and the norm of the gradient, f64 [2], which are read together. A captured step has the
 // optimiser's in it, so that nothing is read before.
 Tensor Trainer::step_on_gpu() {
   optimizer_.zero_grad();
-  const int64_t n = options.micro_batches;
-  Tensor sum;
-  for (int64_t i = 0; i < n; ++i) {
-    Tensor value = loss_();
-    if (n > 1) value = value / double(n);
-    const Tensor part = value.detach().to(f64).reshape({1});
-    sum = sum.defined() ? sum + part : part;
-    value.backward();
+  for (int64_t i = 0; i < options.micro_batches; ++i) {
+    micro_->begin();
+    micro_->weighted(loss_()).backward();
   }
+  const Tensor loss = micro_->finish(optimizer_.parameters());
+  check_leaves();
   const Tensor norm = clip_grad_norm(optimizer_.parameters(), options.clip);
   if (captured_) optimizer_.step();
-  return cat({sum, norm.to(sum.device()).reshape({1})}, 0);
+  return cat({loss, norm.to(loss.device()).reshape({1})}, 0);
+}
+
+// In the first step: a module that its parent does not know computes, and would never be trained.
+// Parameters of other models have optimizers of their own.
+void Trainer::check_leaves() {
+  if (!watch_) return;
+  std::unordered_set<const TapeEntry*> own;
+  for (const Tensor& p : model_.root().parameters()) own.insert(p.tape().get());
+  for (const TapeEntry* leaf : watch_->leaves()) {
+    if (own.contains(leaf)) continue;
+    const std::optional<LeafOwner> owner = owner_of(leaf);
+    check(!owner || owner->updated, "train", "step ", step_ + 1, ": the ", owner->name, " ",
+          leaf->dtype, " ", leaf->shape, " of a ", owner->module,
+          " got a gradient, but is a parameter neither of ", model_.root().label(),
+          " nor of an optimizer; declare the module as a child, ", owner->module,
+          " name{*this, \"name\", …}, or freeze() what is not to be trained");
+  }
+  watch_ = nullptr;
+  leaves_checked_ = true;
 }
 
 Tensors Trainer::fed(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) const {
@@ -188,9 +224,10 @@ Tensors Trainer::fed(int64_t batch, const std::function<Tensors(int64_t)>& make,
       there.push_back(x.to(model_.device()));
     return there;
   }
-  const int64_t within = batch - step_ * options.micro_batches;
-  return nn::fed(model_.device(),
-                 [=, this] { return make(step_ * options.micro_batches + within); });
+  const int64_t within = batch - batches_;
+  const Tensors there = nn::fed(model_.device(), [=, this] { return make(batches_ + within); });
+  if (micro_) micro_->count(there, scored);
+  return there;
 }
 
 Batch Trainer::fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
@@ -222,11 +259,17 @@ bool Trainer::evaluation_is_due(double before, double after) const {
 Trainer::Agreed Trainer::agreed() const {
   const bool stop = options.stop && options.stop();
   ProcessGroup& group = process_group();
-  if (group.size() == 1) return {progress(), stop};
-  const std::vector<double> all = group.all_gather({progress(), stop ? 1.0 : 0.0});
-  Agreed result{all[0], false};
-  for (size_t i = 1; i < all.size(); i += 2) result.stop |= all[i] > 0;
+  if (group.size() == 1) return {progress(), stop, save_is_due()};
+  const std::vector<double> all =
+      group.all_gather({progress(), stop ? 1.0 : 0.0, save_is_due() ? 1.0 : 0.0});
+  Agreed result{all[0], false, all[2] > 0};
+  for (size_t i = 1; i < all.size(); i += 3) result.stop |= all[i] > 0;
   return result;
+}
+
+bool Trainer::save_is_due() const {
+  if (options.save_every > 0) return step_ % options.save_every == 0;
+  return options.save_minutes > 0 && now() - saved_at_ >= 60 * options.save_minutes;
 }
 
 bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
@@ -235,7 +278,9 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
         "neither steps nor minutes are set: the run would have no end");
   if (!started_) start_clock();
   const bool leads = process_group().leads();
+  check_folder();
   if (!options.folder.empty() && leads) metrics();
+  saved_at_ = now();
   std::optional<Progress> bar;
   if (!options.quiet && leads)
     bar.emplace(options.steps, ProgressOptions{.starting_fraction = progress()});
@@ -249,7 +294,7 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
       return false;
     }
     const double before = at.progress, begin = now();
-    int64_t batch = step_ * options.micro_batches;
+    int64_t batch = batches_;
     const StepResult result = step([&] { return loss(cuts() ? batch : batch++); }, before);
     const double per_second = options.tokens_per_step / (now() - begin);
     speed = speed == 0 ? per_second : 0.95 * speed + 0.05 * per_second;
@@ -263,7 +308,7 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
       unmeasured_ = {result.gradient_norm, learning_rate()};
       measure(validate, shown, speed);
     }
-    if (options.save_every > 0 && step_ % options.save_every == 0) save_checkpoint();
+    if (at.save) save_checkpoint();
   }
   if (shown) shown->finish();
   save_checkpoint();
@@ -275,18 +320,30 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
   const RandomState random = random_state();
   const int64_t peak = memory_stats(model_.device()).peak;
   double valid = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> own;
   try {
     const ShareBatches shared(cuts());
     if (validate) valid = validate();
+    for (const MetricColumn& column : options.columns) own.push_back(column.value());
   } catch (...) {
     set_random_state(random);
     throw;
   }
   const double loss = loss_sum_ / loss_weight_;
-  if (metrics_)
-    metrics_->row({double(step_), seconds(), loss, valid, unmeasured_->learning_rate,
-                   unmeasured_->gradient_norm, speed, double(peak)});
+  if (metrics_) {
+    std::vector<double> row{double(step_),
+                            seconds(),
+                            loss,
+                            valid,
+                            unmeasured_->learning_rate,
+                            unmeasured_->gradient_norm,
+                            speed,
+                            double(peak)};
+    row.insert(row.end(), own.begin(), own.end());
+    metrics_->row(row);
+  }
   unmeasured_.reset();
+  judge(loss, valid);
   if (bar)
     bar->message(str("step ", step_, ": loss ", fixed(loss),
                      validate ? ", validation " + fixed(valid) : std::string(),
@@ -294,102 +351,15 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
   if (options.after_evaluation) options.after_evaluation();
 }
 
-MetricsCsv& Trainer::metrics() {
-  if (metrics_) return *metrics_;
-  std::error_code error;
-  std::filesystem::create_directories(options.folder, error);
-  check(!error, "train", "cannot make the folder ", options.folder, ": ", error.message());
-  const std::string path = in_folder("metrics.csv");
-  const std::vector<std::string> columns{
-      "step",          "seconds",       "train_loss",        "valid_loss",
-      "learning_rate", "gradient_norm", "tokens_per_second", "peak_bytes"};
-  return metrics_.emplace(resumed_ ? MetricsCsv::resume(path, columns, step_)
-                                   : MetricsCsv(path, columns));
-}
-
-void Trainer::save_checkpoint() const {
-  if (options.save) return options.save();
-  if (!options.folder.empty()) save(checkpoint());
-}
-
-void Trainer::check_finite(const std::string& path) const {
-  for (const NamedTensor& p : model_.named_parameters())
-    for (const double value : p.tensor.to_vector<double>())
-      check(std::isfinite(value), "train", "step ", step_, ": ", p.name, " holds ", value,
-            "; not saved to ", path);
-}
-
-void Trainer::save(const std::string& path, TrainingState state) const {
-  check_finite(path);
-  state.step = step_;
-  state.random = random_state();
-  state.notes.insert(options.notes.begin(), options.notes.end());
-  const auto note = [&](const char* name, double value) { state.notes[name] = exact(value); };
-  if (options.steps == 0) note("seconds", seconds());
-  if (loss_weight_ > 0) {
-    note("train_loss.sum", loss_sum_);
-    note("train_loss.weight", loss_weight_);
-  }
-  if (unmeasured_) {
-    note("unmeasured.gradient_norm", unmeasured_->gradient_norm);
-    note("unmeasured.learning_rate", unmeasured_->learning_rate);
-  }
-  if (cuts()) state.notes["parts"] = std::to_string(parts());
-  if (shards()) shards()->gather();
-  if (process_group().leads()) nn::save_checkpoint(path, model_, &optimizer_, state);
-  if (shards()) shards()->keep_own();
-}
-
-TrainingState Trainer::load(const std::string& path) {
-  TrainingState state = load_training_state(path);
-  check(state.step >= 0, "load", path, ": malformed, its step is ", state.step);
-  for (const auto& [name, value] : options.notes) {
-    const auto saved = state.notes.find(name);
-    check(saved != state.notes.end() && saved->second == value, "load", path, ": has ", name, " ",
-          saved == state.notes.end() ? "none" : saved->second, ", this run ", value,
-          "; it can only go on with the same");
-  }
-  const Notes notes{path, state.notes};
-  double seconds = 0, sum = 0, weight = 0;
-  if (options.steps == 0) notes.read("seconds", seconds, true);
-  notes.require(seconds >= 0, "seconds");
-  if (notes.read("train_loss.weight", weight)) notes.read("train_loss.sum", sum, true);
-  notes.require(weight >= 0 && weight <= 1 + 1e-9, "train_loss.weight");
-  std::optional<Unmeasured> unmeasured;
-  if (Unmeasured u{}; notes.read("unmeasured.gradient_norm", u.gradient_norm)) {
-    notes.read("unmeasured.learning_rate", u.learning_rate, true);
-    notes.require(weight > 0, "train_loss.weight");
-    unmeasured = u;
-  }
-  double parts = 1;
-  notes.read("parts", parts);
-  notes.require(parts >= 1 && parts <= 1 << 20 && parts == std::floor(parts), "parts");
-  check(options.parts == 0 || double(options.parts) == parts, "load", path,
-        ": its batches are cut into ", int64_t(parts), " parts, those of this run into ",
-        options.parts, "; it can only go on with the same");
-  state.tensors = load_checkpoint(path, model_, &optimizer_).tensors;
-  options.parts = int64_t(parts);
-  shards();  // which forgets what is others'
-  step_ = state.step;
-  earlier_seconds_ = seconds;
-  loss_sum_ = sum;
-  loss_weight_ = weight;
-  unmeasured_ = unmeasured;
-  resumed_ = true;
-  metrics_.reset();
-  return state;
-}
-
-std::string Trainer::in_folder(const char* name) const {
-  return (std::filesystem::path(options.folder) / name).string();
-}
-
-std::string Trainer::checkpoint() const { return in_folder("checkpoint.safetensors"); }
-
-bool Trainer::resume() {
-  if (options.folder.empty() || !std::filesystem::exists(checkpoint())) return false;
-  load(checkpoint());
-  return true;
+// All processes keep the best of the first one's evaluations.
+void Trainer::judge(double loss, double validation) {
+  ProcessGroup& group = process_group();
+  const double first = group.size() > 1 ? group.all_gather({validation})[0] : validation;
+  const bool best = first < best_validation_;
+  evaluation_ = {step_, loss, validation, best};
+  if (!best) return;
+  best_validation_ = first;
+  if (options.keep_best && !options.folder.empty()) save(best_checkpoint());
 }
 
 }  // namespace stretto::nn

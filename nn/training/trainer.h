@@ -12,13 +12,15 @@
 //                 [&] { return nn::mean_loss(model, held_out); });
 //
 // A run goes on bit for bit where batch i is a function of i, or is drawn from the program's random
-// state, which checkpoints hold.
+// state, which checkpoints hold. A finished run goes on where a program gives it more steps.
 #pragma once
 
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../distributed/part_sums.h"
@@ -30,15 +32,35 @@
 #include "optim.h"
 #include "schedule.h"
 
+namespace stretto {
+class LeafWatch;
+}
+
 namespace stretto::nn {
 
+class MicroBatches;
 class Progress;
 class OptimizerShards;
 class PartedStep;
+class WeightAverage;
 
 struct StepResult {
-  double loss;           // mean of the micro-batches
-  double gradient_norm;  // before clipping
+  double loss;           ///< mean over all that the step's micro-batches score
+  double gradient_norm;  ///< before clipping
+};
+
+/// What an evaluation has found.
+struct Evaluation {
+  int64_t step;
+  double train_loss;  ///< smoothed, as in metrics.csv
+  double validation;  ///< what `validate` returned; NaN without it
+  bool best;          ///< the least validation of the run so far, the time before a checkpoint too
+};
+
+/// A column of one's own in metrics.csv; `value` is called after `validate`, at each evaluation.
+struct MetricColumn {
+  std::string name;
+  std::function<double()> value;
 };
 
 struct TrainerOptions {
@@ -46,7 +68,11 @@ struct TrainerOptions {
   double minutes = 0;                     // how long to train, where steps is 0
   std::optional<Schedule> schedule = {};  // unset: the optimiser's learning rate is left alone
   double clip = std::numeric_limits<double>::infinity();  // largest norm of the gradient
-  int64_t micro_batches = 1;  // batches of a step, one after the other: the gradient is their mean
+  /// Batches of a step, one after the other. The gradient is that of the mean over all targets that
+  /// they score together, where the loss is a mean over its batch's and takes the batch from fed()
+  /// or fed_batch(); a loss that takes it from elsewhere counts the same in each. A checkpoint
+  /// knows how many batches are done: a run may go on with another number.
+  int64_t micro_batches = 1;
   /// Parts that a batch is cut into, a power of two that divides its rows: they are computed one
   /// after the other, or shared out to the processes that mpirun has started, with the same bits
   /// for any number of processes (nn/distributed/part_sums.h). The loss must take its batches from
@@ -63,8 +89,10 @@ struct TrainerOptions {
   /// step the others are zero, or not there.
   bool shard_optimizer = false;
   int64_t evaluate_every = 0;  // steps between evaluations; 0: twenty in all
-  int64_t save_every = 0;      // steps between checkpoints; 0: at the end alone
-  std::string folder = {};     // for metrics.csv and checkpoint.safetensors; "": neither is written
+  int64_t save_every = 0;      ///< steps between checkpoints; 0: save_minutes decides
+  /// For metrics.csv and checkpoint.safetensors; "": neither is written. A folder that holds
+  /// another run, which was not resumed, is refused.
+  std::string folder = {};
   Metadata notes = {};  // settings that checkpoints keep; a run goes on with equal ones alone
   /// Steps on a GPU are captured and replayed (nn/training/captured_step.h): the loss must take its
   /// batches from fed(). What is not finite is noticed after the step, not before.
@@ -72,13 +100,23 @@ struct TrainerOptions {
   /// There: the kind of the step that begins with this batch (CapturedStep); unset: all are of one.
   /// Batches of other shapes are of another kind, what cannot be captured of a negative one.
   std::function<int64_t(int64_t batch)> step_kind = {};
-  double tokens_per_step = 0;       // for the speed that is shown; 0: it is not
-  bool quiet = false;               // no progress line
-  std::function<bool()> stop = {};  // asked before every step; true ends the run, which can go on
+  double tokens_per_step = 0;  // for the speed that is shown; 0: it is not
+  bool quiet = false;          // no progress line
+  /// Asked before every step; true ends the run with a checkpoint, from which it can go on.
+  /// stop_on_signals() (nn/training/stop_signals.h) is one that Ctrl-C and SIGTERM make true.
+  std::function<bool()> stop = {};
   std::function<void()> save = {};  // in place of save(checkpoint())
   std::function<void(const StepResult&)> after_step = {};
   std::function<std::string(double validation)> remark = {};  // told behind a validation loss
-  std::function<void()> after_evaluation = {};                // when its row is in the metrics
+  std::function<void()> after_evaluation = {};  // when its row is in the metrics; see evaluation()
+  /// Replaces another run in the folder. That stays whole until the first checkpoint of this one.
+  bool overwrite = false;
+  double save_minutes = 5;  ///< between checkpoints, where save_every is 0; 0: at the end only
+  /// Saves a checkpoint of the least validation so far as best.safetensors in the folder.
+  bool keep_best = false;
+  std::vector<MetricColumn> columns = {};  ///< of one's own, behind the others in metrics.csv
+  /// Updated after every step, and part of checkpoints (nn/training/weight_average.h).
+  WeightAverage* average = nullptr;
 };
 
 /// Model and optimiser must outlive it. Of several processes, which all make the same calls, the
@@ -89,23 +127,27 @@ class Trainer {
   ~Trainer();
 
   /// One update by the gradient of `loss`, a mean over a batch; with micro-batches it is called for
-  /// each. Throws Error "[train] step 7: …" where loss or gradient is not finite or an op fails;
-  /// parameters and optimiser are as before then. `progress` is for the schedule; the other form
-  /// takes the run's own.
+  /// each. A batch that scores nothing has loss 0 and a gradient of zeros. Throws Error
+  /// "[train] step 7: …" where loss or gradient is not finite or an op fails, and in the first step
+  /// where a gradient reaches a parameter that neither the model nor any optimizer has, by module
+  /// and shape; parameters and optimiser are as before then. `progress` is for the schedule; the
+  /// other form takes the run's own.
   StepResult step(const std::function<Tensor()>& loss, double progress);
   StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }
 
   /// Trains to the end, and saves. loss(i) is the loss of batch i, counted from 0 (of step i, where
   /// there are no micro-batches); `validate` gives the loss that is told as
   /// validation. False where options.stop ended it. Where `validate` throws, its evaluation is made
-  /// up for when the run goes on.
+  /// up for when the run goes on. Throws Error, and changes nothing, where the folder has another
+  /// run (options.overwrite).
   bool run(const std::function<Tensor(int64_t)>& loss,
            const std::function<double()>& validate = {});
 
   /// make(batch) on the model's device, for a loss of this batch: in a step that is replayed it is
   /// called with the numbers of its batches. Where batches are cut into parts, rows of it: the
   /// tensors have a row for each sequence, and `scored` says which of them is not_scored where
-  /// nothing is to be predicted (-1: none).
+  /// nothing is to be predicted (-1: none, and each row counts as one). With micro-batches the same
+  /// says how much each of them counts.
   Tensors fed(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored = -1) const;
   Batch fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const;
 
@@ -123,19 +165,30 @@ class Trainer {
   /// or writing fails. Where the steps are counted the clock is left out, so that equal runs give
   /// equal files.
   void save(const std::string& path, TrainingState state = {}) const;
-  /// Goes on from such a file. Throws Error, and changes nothing, for any other, and where one of
-  /// options.notes is another there.
+  /// Goes on from such a file, with its learning rate: another one, or a schedule, is set after it.
+  /// Throws Error, and changes nothing, for any other file, and where one of options.notes or the
+  /// set of trained parameters is another there.
   TrainingState load(const std::string& path);
   /// load(checkpoint()) where that file is there, which it tells.
   bool resume();
 
   std::string checkpoint() const;
+  /// Of options.keep_best.
+  std::string best_checkpoint() const;
   /// The metrics of options.folder: step, seconds, train_loss (smoothed), valid_loss,
   /// learning_rate, gradient_norm, tokens_per_second, peak_bytes (memory_stats of the model's
-  /// device, before the evaluation). run() opens them by itself.
+  /// device, before the evaluation), and options.columns. run() opens them by itself. Throws as
+  /// that does.
   MetricsCsv& metrics();
 
+  /// The last evaluation, for callbacks; none before the first of this program.
+  const std::optional<Evaluation>& evaluation() const { return evaluation_; }
+  /// The least validation of the run; infinity before the first.
+  double best_validation() const { return best_validation_; }
+
   int64_t steps_done() const { return step_; }
+  /// Batches that these steps took: the number of the next one.
+  int64_t batches_done() const { return batches_; }
   double learning_rate() const { return optimizer_.learning_rate(); }
   /// The share of the run that is done; from 1 on run() ends.
   double progress() const;
@@ -150,23 +203,37 @@ class Trainer {
   struct Unmeasured {
     double gradient_norm, learning_rate;
   };
+  double gradient_on_host(const std::function<Tensor()>& loss);
   Tensor step_on_gpu();
+  void check_leaves();
   bool cuts() const;
   PartedStep& parted() const;
   OptimizerShards* shards() const;
   double clip() const;
   struct Agreed {
     double progress;
-    bool stop;
+    bool stop, save;
   };
   Agreed agreed() const;
+  bool save_is_due() const;
   bool evaluation_is_due(double before, double after) const;
   void measure(const std::function<double()>& validate, Progress* bar, double speed);
-  void save_checkpoint() const;
+  void judge(double loss, double validation);
+  void save_checkpoint();
+  std::string other_run() const;
+  void check_folder() const;
+  void refuse(const std::string& other) const;
   std::string in_folder(const char* name) const;
   void check_finite(const std::string& path) const;
+  void save_average(TrainingState& state) const;
+  void load_average(TrainingState& state, int64_t updates);
 
-  std::function<Tensor()> loss_;  // of the step that is taken
+  struct InStep;
+  std::function<Tensor()> loss_;   // of the step that is taken
+  MicroBatches* micro_ = nullptr;  // of that step
+  LeafWatch* watch_ = nullptr;     // of the first step
+  bool leaves_checked_ = false;
+  int64_t captured_batches_ = 0;
   std::unique_ptr<CapturedStep> captured_;
   mutable std::unique_ptr<PartedStep> parted_;
   mutable std::unique_ptr<OptimizerShards> shards_;
@@ -174,12 +241,16 @@ class Trainer {
   Module& model_;
   Optimizer& optimizer_;
   std::optional<MetricsCsv> metrics_;
-  bool resumed_ = false;
-  int64_t step_ = 0;
+  bool metrics_wait_ = false;  // beside those of the run that is replaced
+  std::string resumed_;        // the file
+  int64_t step_ = 0, batches_ = 0;
   double earlier_seconds_ = 0;
   std::optional<double> started_;
+  double saved_at_ = 0;                    // on the clock
   double loss_sum_ = 0, loss_weight_ = 0;  // of the loss as it is shown, smoothed
   std::optional<Unmeasured> unmeasured_;   // of the last step: its evaluation is to come
+  std::optional<Evaluation> evaluation_;
+  double best_validation_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace stretto::nn

@@ -1,0 +1,243 @@
+// What a run leaves on disk, and goes on from.
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "core/parse_number.h"
+#include "nn/distributed/process_group.h"
+#include "nn/training/optimizer_shards.h"
+#include "nn/training/trainer.h"
+#include "nn/training/weight_average.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* waiting_metrics = "metrics.csv.new";
+constexpr const char* average_note = "average.updates";
+const std::string average_prefix = "average.";
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The shortest text that reads back equal.
+std::string exact(double value) {
+  char text[40];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
+}
+
+// The numbers among a checkpoint's notes.
+struct Notes {
+  const std::string& path;
+  const Metadata& notes;
+
+  void require(bool good, const char* name) const {
+    check(good, "load", path, ": its note \"", name, "\" is missing or malformed");
+  }
+  // False where there is none, which only `needed` forbids.
+  bool read(const char* name, double& value, bool needed = false) const {
+    const auto note = notes.find(name);
+    if (note == notes.end() && !needed) return false;
+    require(note != notes.end(), name);
+    const std::optional<double> number = parse_double(note->second);
+    require(number && std::isfinite(*number), name);
+    value = *number;
+    return true;
+  }
+};
+
+}  // namespace
+
+// What of another run the folder holds: a file, or "".
+std::string Trainer::other_run() const {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  const fs::path folder(options.folder);
+  if (!resumed_.empty()) {
+    const fs::path from = fs::path(resumed_).parent_path();
+    if (fs::equivalent(from.empty() ? "." : from, folder, none)) return "";
+  }
+  if (fs::exists(checkpoint(), none)) return checkpoint();
+  const std::string path = in_folder("metrics.csv");
+  std::ifstream file(path);
+  std::string line;
+  for (int lines = 0; std::getline(file, line);)
+    if (++lines > 1) return path;
+  return "";
+}
+
+void Trainer::check_folder() const {
+  ProcessGroup& group = process_group();
+  std::string other;
+  if (group.leads() && !metrics_ && !options.folder.empty()) other = other_run();
+  if (group.size() > 1) other = group.all_gather(other)[0];
+  refuse(other);
+}
+
+void Trainer::refuse(const std::string& other) const {
+  check(other.empty() || options.overwrite, "Trainer", other,
+        " is there, of another run; resume() goes on with one that has a checkpoint, and ",
+        ".overwrite = true replaces it");
+}
+
+MetricsCsv& Trainer::metrics() {
+  if (metrics_) return *metrics_;
+  const std::string other = other_run();
+  refuse(other);
+  std::error_code error;
+  std::filesystem::create_directories(options.folder, error);
+  check(!error, "train", "cannot make the folder ", options.folder, ": ", error.message());
+  std::vector<std::string> columns{
+      "step",          "seconds",       "train_loss",        "valid_loss",
+      "learning_rate", "gradient_norm", "tokens_per_second", "peak_bytes"};
+  for (const MetricColumn& column : options.columns) columns.push_back(column.name);
+  metrics_wait_ = !other.empty();
+  if (metrics_wait_) return metrics_.emplace(in_folder(waiting_metrics), columns);
+  const std::string path = in_folder("metrics.csv");
+  return metrics_.emplace(resumed_.empty() ? MetricsCsv(path, columns)
+                                           : MetricsCsv::resume(path, columns, step_));
+}
+
+// With the first checkpoint of a run its metrics take the place of those of the run it replaces.
+void Trainer::save_checkpoint() {
+  namespace fs = std::filesystem;
+  if (options.save) {
+    options.save();
+  } else if (!options.folder.empty()) {
+    save(checkpoint());
+  }
+  saved_at_ = now();
+  if (!std::exchange(metrics_wait_, false)) return;
+  std::error_code error;
+  fs::rename(in_folder(waiting_metrics), in_folder("metrics.csv"), error);
+  check(!error, "train", "cannot replace ", in_folder("metrics.csv"), ": ", error.message());
+  metrics_->moved_to(in_folder("metrics.csv"));
+  if (!options.keep_best) fs::remove(best_checkpoint(), error);
+}
+
+void Trainer::check_finite(const std::string& path) const {
+  for (const NamedTensor& p : model_.named_parameters())
+    for (const double value : p.tensor.to_vector<double>())
+      check(std::isfinite(value), "train", "step ", step_, ": ", p.name, " holds ", value,
+            "; not saved to ", path);
+}
+
+void Trainer::save(const std::string& path, TrainingState state) const {
+  check_finite(path);
+  state.step = step_;
+  state.random = random_state();
+  state.notes.insert(options.notes.begin(), options.notes.end());
+  const auto note = [&](const char* name, double value) { state.notes[name] = exact(value); };
+  if (options.steps == 0) note("seconds", seconds());
+  if (loss_weight_ > 0) {
+    note("train_loss.sum", loss_sum_);
+    note("train_loss.weight", loss_weight_);
+  }
+  if (batches_ != step_) state.notes["batches"] = std::to_string(batches_);
+  if (std::isfinite(best_validation_)) note("best_validation", best_validation_);
+  if (unmeasured_) {
+    note("unmeasured.gradient_norm", unmeasured_->gradient_norm);
+    note("unmeasured.learning_rate", unmeasured_->learning_rate);
+  }
+  if (cuts()) state.notes["parts"] = std::to_string(parts());
+  save_average(state);
+  if (shards()) shards()->gather();
+  if (process_group().leads()) nn::save_checkpoint(path, model_, &optimizer_, state);
+  if (shards()) shards()->keep_own();
+}
+
+void Trainer::save_average(TrainingState& state) const {
+  if (!options.average) return;
+  state.notes[average_note] = std::to_string(options.average->updates());
+  for (const NamedTensor& n : options.average->tensors())
+    state.tensors.push_back({average_prefix + n.name, n.tensor});
+}
+
+// Out of the tensors that a checkpoint has.
+void Trainer::load_average(TrainingState& state, int64_t updates) {
+  std::vector<NamedTensor> averages, others;
+  for (const NamedTensor& n : state.tensors) {
+    if (n.name.starts_with(average_prefix)) {
+      averages.push_back({n.name.substr(average_prefix.size()), n.tensor});
+    } else {
+      others.push_back(n);
+    }
+  }
+  options.average->load(averages, updates);
+  state.tensors = std::move(others);
+}
+
+TrainingState Trainer::load(const std::string& path) {
+  TrainingState state = load_training_state(path);
+  check(state.step >= 0, "load", path, ": malformed, its step is ", state.step);
+  for (const auto& [name, value] : options.notes) {
+    const auto saved = state.notes.find(name);
+    check(saved != state.notes.end() && saved->second == value, "load", path, ": has ", name, " ",
+          saved == state.notes.end() ? "none" : saved->second, ", this run ", value,
+          "; it can only go on with the same");
+  }
+  const Notes notes{path, state.notes};
+  double seconds = 0, sum = 0, weight = 0;
+  if (options.steps == 0) notes.read("seconds", seconds, true);
+  notes.require(seconds >= 0, "seconds");
+  if (notes.read("train_loss.weight", weight)) notes.read("train_loss.sum", sum, true);
+  notes.require(weight >= 0 && weight <= 1 + 1e-9, "train_loss.weight");
+  std::optional<Unmeasured> unmeasured;
+  if (Unmeasured u{}; notes.read("unmeasured.gradient_norm", u.gradient_norm)) {
+    notes.read("unmeasured.learning_rate", u.learning_rate, true);
+    notes.require(weight > 0, "train_loss.weight");
+    unmeasured = u;
+  }
+  double batches = double(state.step), best = std::numeric_limits<double>::infinity();
+  notes.read("batches", batches);
+  notes.require(
+      batches >= 0 && batches <= double(int64_t(1) << 53) && batches == std::floor(batches),
+      "batches");
+  notes.read("best_validation", best);
+  double parts = 1;
+  notes.read("parts", parts);
+  notes.require(parts >= 1 && parts <= 1 << 20 && parts == std::floor(parts), "parts");
+  check(options.parts == 0 || double(options.parts) == parts, "load", path,
+        ": its batches are cut into ", int64_t(parts), " parts, those of this run into ",
+        options.parts, "; it can only go on with the same");
+  const bool averaged = state.notes.contains(average_note);
+  check(averaged == (options.average != nullptr), "load", path,
+        averaged ? ": has a weight average, and this run none; options.average is to have one"
+                 : ": has no weight average; options.average can be set after it is loaded");
+  double updates = 0;
+  if (averaged) notes.read(average_note, updates);
+  state.tensors = load_checkpoint(path, model_, &optimizer_).tensors;
+  if (averaged) load_average(state, int64_t(updates));
+  options.parts = int64_t(parts);
+  shards();  // which forgets what is others'
+  step_ = state.step;
+  batches_ = int64_t(batches);
+  best_validation_ = best;
+  evaluation_.reset();
+  earlier_seconds_ = seconds;
+  loss_sum_ = sum;
+  loss_weight_ = weight;
+  unmeasured_ = unmeasured;
+  resumed_ = path;
+  metrics_.reset();
+  return state;
+}
+
+std::string Trainer::in_folder(const char* name) const {
+  return (std::filesystem::path(options.folder) / name).string();
+}
+
+std::string Trainer::checkpoint() const { return in_folder("checkpoint.safetensors"); }
+
+std::string Trainer::best_checkpoint() const { return in_folder("best.safetensors"); }
+
+bool Trainer::resume() {
+  if (options.folder.empty() || !std::filesystem::exists(checkpoint())) return false;
+  load(checkpoint());
+  return true;
+}
+
+}  // namespace stretto::nn

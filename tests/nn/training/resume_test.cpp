@@ -1,0 +1,255 @@
+// What a run leaves in its folder, and goes on from: nothing is lost, skipped, repeated or mixed.
+#include <cmath>
+#include <filesystem>
+
+#include "nn/dropout.h"
+#include "nn/linear.h"
+#include "nn/training/trainer.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "tests/support/catch.h"
+#include "tests/support/error_of.h"
+#include "tests/support/temp_dir.h"
+
+using namespace stretto;           // NOLINT
+using namespace stretto::testing;  // NOLINT
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Net : nn::Module {
+  nn::Linear first{*this, "first", {.in = 3, .out = 4}};
+  nn::Dropout dropout{*this, "dropout", {.p = 0.2}};
+  nn::Linear last{*this, "last", {.in = 4, .out = 1}};
+  Tensor operator()(const Tensor& x) const { return last(dropout(relu(first(x)))); }
+};
+
+struct Fit {
+  Net net = (manual_seed(3), Net());
+  nn::AdamW optimizer{net.parameters(), {.lr = 0.01}};
+  nn::Trainer trainer;
+  std::vector<int64_t> batches;  // in the order of their losses
+  double validation = 1;
+
+  explicit Fit(nn::TrainerOptions o) : trainer(net, optimizer, (o.quiet = true, o)) {}
+  Tensor loss(int64_t batch) {
+    batches.push_back(batch);
+    const Tensor x = full({2, 3}, double(batch % 5) - 2), error = net(x) - sum(x, {1}, true);
+    return mean(error * error);
+  }
+  bool run() {
+    return trainer.run([&](int64_t i) { return loss(i); }, [&] { return validation; });
+  }
+  std::vector<float> weights() const { return net.first.weight.to_vector<float>(); }
+};
+
+std::function<bool()> after(int64_t steps) {
+  return [steps, asked = int64_t(0)]() mutable { return ++asked > steps; };
+}
+
+}  // namespace
+
+TEST_CASE("A learning rate that the program sets goes on", "[trainer]") {
+  const TempDir dir;
+  const auto run = [&](const std::string& name, std::function<bool()> stop) {
+    Fit fit({.steps = 10, .folder = dir.file(name), .stop = std::move(stop)});
+    fit.trainer.options.after_step = [&](const nn::StepResult&) {
+      fit.optimizer.set_learning_rate(0.7 * fit.optimizer.learning_rate());
+    };
+    fit.trainer.resume();
+    fit.run();
+    return std::pair(fit.trainer.learning_rate(), fit.weights());
+  };
+  const auto whole = run("whole", {});
+  run("parts", after(5));
+  CHECK(run("parts", {}) == whole);
+  CHECK(whole.first == Approx(0.01 * std::pow(0.7, 10)));
+  CHECK(read_file(dir.file("parts/checkpoint.safetensors")) ==
+        read_file(dir.file("whole/checkpoint.safetensors")));
+}
+
+TEST_CASE("Another number of micro-batches goes on with the next batch", "[trainer]") {
+  const TempDir dir;
+  Fit fit({.steps = 3, .micro_batches = 2, .folder = dir.file("x")});
+  REQUIRE(fit.run());
+  CHECK(fit.batches == std::vector<int64_t>{0, 1, 2, 3, 4, 5});
+  Fit more({.steps = 5, .micro_batches = 3, .folder = dir.file("x")});
+  REQUIRE(more.trainer.resume());
+  CHECK(more.trainer.batches_done() == 6);
+  REQUIRE(more.run());
+  CHECK(more.batches == std::vector<int64_t>{6, 7, 8, 9, 10, 11});
+  // In one program too, between steps.
+  more.trainer.options.micro_batches = 1;
+  more.trainer.options.steps = 7;
+  std::vector<int64_t> fed;
+  more.trainer.run([&](int64_t i) {
+    more.trainer.fed(i, [&](int64_t at) {
+      fed.push_back(at);
+      return Tensors{zeros({1})};
+    });
+    return more.loss(i);
+  });
+  CHECK(fed == std::vector<int64_t>{12, 13});
+
+  nn::TrainingState state = nn::load_training_state(more.trainer.checkpoint());
+  CHECK(state.notes.at("batches") == "14");
+  state.notes["batches"] = "1.5";
+  const std::string path = dir.file("odd");
+  nn::save_checkpoint(path, more.net, &more.optimizer, state);
+  CHECK(error_of<Error>([&] { more.trainer.load(path); }) ==
+        "[load] " + path + ": its note \"batches\" is missing or malformed");
+}
+
+TEST_CASE("A finished run can be given more steps", "[trainer]") {
+  const TempDir dir;
+  const auto options = [&](int64_t steps, const char* name) {
+    return nn::TrainerOptions{.steps = steps, .evaluate_every = 2, .folder = dir.file(name)};
+  };
+  Fit whole(options(6, "whole"));
+  REQUIRE(whole.run());
+  Fit short_one(options(4, "more"));
+  REQUIRE(short_one.run());
+  Fit more(options(6, "more"));
+  REQUIRE(more.trainer.resume());
+  REQUIRE(more.run());
+  CHECK(more.weights() == whole.weights());
+  CHECK(more.trainer.metrics().rows().size() == 3);
+}
+
+TEST_CASE("Another set of trained parameters is named in words", "[trainer]") {
+  const TempDir dir;
+  const std::string path = dir.file("c");
+  Fit all({.steps = 2});
+  all.run();
+  all.trainer.save(path);
+  const std::string begin = "[load] " + path + ": its run",
+                    end = "; before loading freeze the same, and give the optimiser the same";
+
+  Fit frozen({.steps = 4});
+  frozen.net.first.freeze();
+  CHECK(error_of<Error>([&] { frozen.trainer.load(path); }) ==
+        begin + " trained 2 parameters (first.weight, first.bias) that this one does not" + end);
+  Net net;
+  nn::AdamW of_head(net.last.parameters(), {});
+  CHECK(error_of<Error>([&] { nn::Trainer(net, of_head, {.steps = 4}).load(path); }) ==
+        begin + " trained 2 parameters (first.weight, first.bias) that this one does not" + end);
+
+  frozen.run();
+  frozen.trainer.save(path);
+  CHECK(error_of<Error>([&] { all.trainer.load(path); }) ==
+        begin + " did not train 2 parameters (first.weight, first.bias) that this one trains" +
+            end);
+  Fit same({.steps = 4});
+  same.net.first.freeze();
+  same.trainer.load(path);
+  CHECK(same.trainer.steps_done() == 4);
+  same.net.first.unfreeze();  // from here on
+  same.trainer.options.steps = 5;
+  const std::vector<float> before = same.weights();
+  same.run();
+  CHECK(same.weights() != before);
+}
+
+TEST_CASE("A folder that holds another run is refused", "[trainer]") {
+  const TempDir dir;
+  const nn::TrainerOptions options{.steps = 2, .evaluate_every = 1, .folder = dir.file("x")};
+  Fit first(options);
+  REQUIRE(first.run());
+  const std::string checkpoint = first.trainer.checkpoint(), metrics = dir.file("x/metrics.csv");
+  const std::string weights = read_file(checkpoint), rows = read_file(metrics);
+  const auto refused = [&](const std::string& file) {
+    const std::string words = "[Trainer] " + file +
+                              " is there, of another run; resume() goes on with one that has a "
+                              "checkpoint, and .overwrite = true replaces it";
+    CHECK(error_of<Error>([&] { Fit(options).run(); }) == words);
+    CHECK(error_of<Error>([&] { Fit(options).trainer.metrics(); }) == words);
+    CHECK(read_file(metrics) == rows);
+  };
+  refused(checkpoint);
+  CHECK(read_file(checkpoint) == weights);
+
+  // A checkpoint from elsewhere is no reason to mix two runs.
+  Fit other({.steps = 2, .folder = dir.file("y")});
+  REQUIRE(other.run());
+  Fit from_there(options);
+  from_there.trainer.load(other.trainer.checkpoint());
+  CHECK_THROWS_AS(from_there.run(), Error);
+  Fit elsewhere({.steps = 3, .folder = dir.file("z")});
+  elsewhere.trainer.load(other.trainer.checkpoint());
+  CHECK(elsewhere.run());
+
+  // With overwrite the old run stays whole until the new one has a checkpoint.
+  nn::TrainerOptions over = options;
+  over.overwrite = true;
+  Fit broken(over);
+  CHECK_THROWS_AS(broken.trainer.run([&](int64_t i) { return broken.loss(i) / double(1 - i); }),
+                  Error);
+  CHECK(read_file(metrics) == rows);
+  CHECK(read_file(checkpoint) == weights);
+  over.steps = 3;
+  Fit again(over);
+  REQUIRE(again.run());
+  CHECK(again.trainer.metrics().rows().size() == 3);
+  CHECK(nn::load_training_state(checkpoint).step == 3);
+  CHECK(entries(dir.file("x")) == 2);
+
+  // Rows without a checkpoint are a run too, a header alone is none.
+  fs::remove(checkpoint);
+  const std::string three = read_file(metrics);
+  CHECK_THROWS_AS(Fit(options).run(), Error);
+  CHECK(read_file(metrics) == three);
+  write_file(metrics, three.substr(0, three.find('\n') + 1));
+  CHECK(Fit(options).run());
+}
+
+TEST_CASE("A run is saved by the clock too", "[trainer]") {
+  const TempDir dir;
+  Fit fit({.steps = 10, .folder = dir.file("x"), .save_minutes = 1e-12});
+  CHECK_THROWS_AS(fit.trainer.run([&](int64_t i) { return fit.loss(i) / double(7 - i); }), Error);
+  CHECK(nn::load_training_state(fit.trainer.checkpoint()).step == 7);
+  CHECK(nn::TrainerOptions().save_minutes > 0);
+  int64_t saved = 0;
+  Fit by_steps({.steps = 10, .save_every = 5, .save = [&] { ++saved; }, .save_minutes = 1e-12});
+  by_steps.run();
+  CHECK(saved == 3);  // 5, 10, and the end
+}
+
+TEST_CASE("Evaluations, columns of one's own and the best are there for callbacks", "[trainer]") {
+  const TempDir dir;
+  const std::vector<double> validations{3, 1, 2, NAN, 0.5};
+  const auto options = [&](std::function<bool()> stop) {
+    return nn::TrainerOptions{.steps = 5,
+                              .evaluate_every = 1,
+                              .folder = dir.file("x"),
+                              .stop = std::move(stop),
+                              .keep_best = true,
+                              .columns = {{"accuracy", [] { return 0.25; }}}};
+  };
+  std::vector<bool> best;
+  const auto run = [&](std::function<bool()> stop) {
+    Fit fit(options(std::move(stop)));
+    fit.trainer.resume();
+    fit.trainer.options.after_evaluation = [&] {
+      const nn::Evaluation& e = fit.trainer.evaluation().value();
+      CHECK(e.step == fit.trainer.steps_done());
+      CHECK((e.validation == fit.validation || std::isnan(fit.validation)));
+      best.push_back(e.best);
+      if (!e.best) return;
+      CHECK(fit.trainer.best_validation() == e.validation);
+      CHECK(nn::load_training_state(fit.trainer.best_checkpoint()).step == e.step);
+    };
+    fit.trainer.run([&](int64_t i) { return fit.loss(i); },
+                    [&] {
+                      fit.validation = validations.at(size_t(fit.trainer.steps_done()) - 1);
+                      return fit.validation;
+                    });
+    return fit.trainer.metrics().rows();
+  };
+  run(after(2));
+  const auto rows = run({});
+  CHECK(best == std::vector<bool>{true, true, false, false, true});
+  REQUIRE(rows.size() == 5);
+  CHECK(rows[4].size() == 9);
+  CHECK(rows[4].back() == 0.25);
+}
