@@ -136,7 +136,7 @@ struct Resolver {
       std::replace(name.begin(), name.end(), '-', '_');
       return o.run.given(option) || preset.settings.contains(name);
     };
-    LmSettings wanted = saved;
+    LmSettings wanted = with_steps(saved, o.settings, o.run);
     // Nothing is learned about what lies beyond a table, so an evaluation may choose.
     if (o.run.report_only && o.run.given("--beyond")) wanted.beyond = o.settings.beyond;
     check_same_settings(settings_to_notes(wanted), settings_to_notes(o.settings), asked, path);

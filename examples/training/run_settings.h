@@ -29,10 +29,24 @@ Settings saved_settings(const std::string& path, const std::string& program) {
   return settings_from_notes<Settings>(notes, path, program);
 }
 
-/// `settings` become the saved ones. UsageError where one that is on the command line, with `all`
-/// any of them, is another there.
+/// The saved settings, with the steps of the command line: a run may go on to more of them, or to
+/// fewer. UsageError where the run of run.resume has taken more already.
 template <class Settings>
-void take_saved(Settings& settings, const Settings& saved, RunOptions run, bool all = false) {
+Settings with_steps(Settings saved, const Settings& asked, const RunOptions& run) {
+  if (run.report_only || !run.given("--steps") || saved.steps == 0 || asked.steps == 0)
+    return saved;
+  const int64_t done = as_usage([&] { return nn::load_training_state(run.resume); }).step;
+  require(asked.steps >= done, "--steps " + as_text(asked.steps) + ": the run of " + run.resume +
+                                   " has taken " + as_text(done) + " already");
+  saved.steps = asked.steps;
+  return saved;
+}
+
+/// `settings` become the saved ones, but for --steps. UsageError where one that is on the command
+/// line, with `all` any of them, is another there.
+template <class Settings>
+void take_saved(Settings& settings, Settings saved, RunOptions run, bool all = false) {
+  saved = with_steps(saved, settings, run);
   if (all) run.given = [](const std::string&) { return true; };
   check_same_settings(settings_to_notes(saved), settings_to_notes(settings), run, run.resume);
   settings = saved;

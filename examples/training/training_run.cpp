@@ -153,7 +153,8 @@ void describe_sequence_parallel(CLI::App& app, RunOptions& o) {
 
 void describe_steps_and_seed(CLI::App& app, int64_t& steps, uint64_t& seed) {
   app.add_option("--steps", steps,
-                 "Train this many steps instead: repeatable to the last bit (0: not set)");
+                 "Train this many steps instead: repeatable to the last bit (0: not set); with "
+                 "--resume, more than before or fewer");
   app.add_option("--seed", seed, "Of everything that is drawn");
 }
 
@@ -230,6 +231,7 @@ void TrainingRun::open_folder() {
   claim_folder();
   if (run_.report_only) return;
   trainer().options.folder = run_.out;
+  trainer().options.overwrite = true;  // claim_folder() has asked
   as_usage([&] { trainer().metrics(); });
 }
 

@@ -223,8 +223,14 @@ TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
           {{"--steps", "3", "--resume", checkpoint, "--validation", file("text.txt")},
            checkpoint +
                ": was trained on other text than that of --data (or of --seed without it)"},
+          {{"--resume", checkpoint, "--steps", "2"},
+           "--steps 2: the run of " + checkpoint + " has taken 3 already"},
           {{"--resume", file("text.txt")},
            "[safetensors] " + file("text.txt") +
                ": header of 7593462736100813175 bytes; at most 100000000 allowed"},
       });
+  // But a finished run goes on to more steps.
+  REQUIRE(tiny.resume({"--steps", "5"}).status == 0);
+  CHECK(stretto::nn::load_training_state(checkpoint).step == 5);
+  CHECK(stretto::nn::load_training_state(checkpoint).notes.at("steps") == "5");
 }
