@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <optional>
 #include <unordered_set>
 
 #include "autograd/leaf_watch.h"
