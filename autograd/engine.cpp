@@ -21,10 +21,10 @@ thread_local LeafWatch* leaf_watch = nullptr;
 Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   if (!a.defined()) return b;
   if (create_graph) {
-    Tensor sum = a.detach().clone();
+    Tensor sum = a.dtype() == bf16 ? a.detach().to(f32) : a.detach().clone();
     sum.add_(b.detach());
-    return record("accumulate", {a, b}, sum, [](Backward& g) {
-      return Tensors{g.grad(), g.grad()};
+    return record("accumulate", {a, b}, sum, [a = a.dtype(), b = b.dtype()](Backward& g) {
+      return Tensors{g.grad().to(a), g.grad().to(b)};
     });
   }
   if (a.dtype() == bf16) {
@@ -52,6 +52,37 @@ Tensor run_hooks(const TapeEntry& entry, Tensor g) {
     g = std::move(replaced);
   }
   return g;
+}
+
+// What one pass has for a leaf, to what earlier ones had. The sum of bf16 gradients is kept beside
+// the gradient in f32: it would stop growing at 256 times what a pass adds.
+void add_pass(Gradient& gradient, Tensor g, bool create_graph) {
+  Tensor& value = gradient.value;
+  if (!value.defined()) {
+    // Others may hold g too; a gradient must be its owner's alone.
+    value = g.unique() && g.is_contiguous() ? std::move(g) : g.clone();
+    return;
+  }
+  // Handles that somebody holds stay the gradient.
+  const bool in_place = !create_graph && !value.requires_grad() && value.is_contiguous();
+  if (value.dtype() != bf16) {
+    if (in_place) {
+      value.add_(g);
+    } else {
+      value = accumulate(std::move(value), g, create_graph);
+    }
+    return;
+  }
+  const bool changed = !gradient.sum.defined() || value.storage().version != gradient.version;
+  Tensor sum = changed ? value : std::exchange(gradient.sum, {});
+  sum = accumulate(std::move(sum), g, create_graph);
+  if (in_place) {
+    value.copy_(sum);
+  } else {
+    value = sum.to(bf16);
+  }
+  gradient.sum = std::move(sum);
+  gradient.version = value.storage().version;
 }
 
 // Several threads may have passes that end in one leaf. They take turns.
@@ -157,17 +188,9 @@ void Engine::finish_leaf(TapeEntry& entry, Tensor g) {
   if (leaf_watch) leaf_watch->leaves_.push_back(&entry);
   {
     const std::lock_guard lock(mutex_of(entry));
-    const std::shared_ptr<Tensor> kept = entry.grad.lock();
+    const std::shared_ptr<Gradient> kept = entry.grad.lock();
     if (!kept) return;  // nobody is left who could ask for it
-    Tensor& sum = *kept;
-    if (!sum.defined()) {
-      // Others may hold g too; a gradient must be its owner's alone.
-      sum = g.unique() && g.is_contiguous() ? std::move(g) : g.clone();
-    } else if (!options.create_graph && !sum.requires_grad() && sum.is_contiguous()) {
-      sum.add_(g);  // handles that somebody holds stay the gradient
-    } else {
-      sum = accumulate(std::move(sum), g, options.create_graph).to(entry.dtype);
-    }
+    add_pass(*kept, std::move(g), options.create_graph);
   }
   for (size_t i = 0; i < entry.accumulated.size(); ++i) {
     const auto hook = entry.accumulated[i];

@@ -34,8 +34,8 @@ void delete_node(Node* node) {
 // Reading a tensor may take ops of its own, which are not checked again.
 thread_local bool checking_finite = false;
 
-Tensor& gradient_of(const Tensor& x) {
-  if (!x.gradient()) x.gradient() = std::make_shared<Tensor>();
+Gradient& gradient_of(const Tensor& x) {
+  if (!x.gradient()) x.gradient() = std::make_shared<Gradient>();
   return *x.gradient();
 }
 
@@ -234,12 +234,12 @@ void Tensor::register_post_accumulate_grad_hook(std::function<void()> hook) cons
   Engine::any_leaf_hooks = true;
 }
 
-Tensor Tensor::grad() const { return gradient() ? *gradient() : Tensor(); }
+Tensor Tensor::grad() const { return gradient() ? gradient()->value : Tensor(); }
 
 void Tensor::set_grad(const Tensor& gradient) const {
   check(!gradient.defined() || gradient.shape() == shape(), "set_grad", "gradient ", gradient,
         " of a tensor ", *this);
-  gradient_of(*this) = gradient;
+  gradient_of(*this) = {.value = gradient, .sum = {}};
 }
 
 void Tensor::set_data(const Tensor& other) const {

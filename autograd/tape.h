@@ -187,8 +187,18 @@ struct Node : std::enable_shared_from_this<Node> {
 struct TapeEntry {
   bool requires_grad = false;
   std::shared_ptr<Node> node;
+/// What a leaf has collected.
+struct Gradient {
+  Tensor value;  // in the leaf's dtype: grad()
+  /// Of a bf16 leaf from the second pass on: the f32 sum of which `value` is the rounding, as long
+  /// as nobody has changed `value` since (its storage's version).
+  Tensor sum;
+  uint32_t version = 0;
+};
+
   size_t index = 0;
-  std::weak_ptr<Tensor> grad;  // of a leaf: its handles own it, as the graph behind it may own this
+  // Of a leaf: its handles own it, as the graph behind it may own this.
+  std::weak_ptr<Gradient> grad;
   Shape shape;
   DType dtype = f32;
   using Hook = std::function<Tensor(const Tensor&)>;

@@ -19,6 +19,7 @@
 namespace stretto {
 
 struct TapeEntry;  // autograd/tape.h
+struct Gradient;   // autograd/tape.h
 
 /// dtype and device of a tensor to be made: `zeros({2, 3}, {.dtype = f64})`.
 struct TensorOptions {
@@ -106,8 +107,9 @@ class Tensor {
   /// Marks a leaf as wanting a gradient; floating dtypes only. Returns *this.
   Tensor set_requires_grad(bool value = true) const;
   bool is_leaf() const;
-  /// What backward() accumulated here; undefined when nothing has arrived. Later passes add to it
-  /// in place.
+  /// What backward() accumulated here, in this tensor's dtype; undefined when nothing has arrived.
+  /// Later passes add to it in place. For bf16 their sum is kept in f32 from the second pass on and
+  /// rounded to it after each; it begins anew with what was set_grad() or changed in place between.
   Tensor grad() const;
   void set_grad(const Tensor& gradient) const;
   /// The same data, off the tape.
@@ -148,7 +150,7 @@ class Tensor {
   Tensor(std::shared_ptr<Storage> storage, int64_t offset, const Shape& sizes, const Shape& strides,
          DType dtype);
   std::shared_ptr<TapeEntry>& tape() const { return get().tape; }
-  std::shared_ptr<Tensor>& gradient() const { return get().grad; }
+  std::shared_ptr<Gradient>& gradient() const { return get().grad; }
 
  private:
   struct Impl {
@@ -158,7 +160,7 @@ class Tensor {
     Shape sizes, strides;
     DType dtype = f32;
     std::shared_ptr<TapeEntry> tape;
-    std::shared_ptr<Tensor> grad;
+    std::shared_ptr<Gradient> grad;
   };
   Impl& get() const {
     if (!impl_) [[unlikely]]
