@@ -15,6 +15,10 @@ namespace stretto {
 void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn backward,
             Keep keep);
 
+/// Whether a gradient of x will be wanted: it requires one, or does so when the function whose
+/// first run by checkpoint() made it is run again.
+bool leads_back(const Tensor& x);
+
 /// Whether no floating tensor has NaN or infinity (anomaly detection).
 bool all_finite(const Tensors& tensors);
 

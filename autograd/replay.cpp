@@ -13,9 +13,7 @@ std::atomic<uint64_t> last_scope{0};
 
 }  // namespace
 
-bool backward_follows() {
-  return thread_state.recording || (thread_state.replay && !thread_state.replay->again());
-}
+bool backward_follows() { return thread_state.recording || thread_state.recorded_later; }
 
 bool running_again() { return thread_state.replay && thread_state.replay->again(); }
 
@@ -35,6 +33,8 @@ Replay::Replay(ReplayRecord& record, bool again)
   thread_state.random = this;
   thread_state.replay = this;
   thread_state.scope = ++last_scope;
+  thread_state.first_run = thread_state.recorded_later = !again;
+  if (!again) thread_state.recording = false;  // but not in replayed(), which runs as outside
 }
 
 Replay::~Replay() { thread_state = before_; }
@@ -67,7 +67,6 @@ void Replay::note_reads(const char* op, const Tensors& inputs) {
   if (again_) return;
   for (const Tensor& x : inputs) {
     if (!x.defined() || !from_outside(x)) continue;
-    record_.requires_grad = record_.requires_grad || x.requires_grad();
     if (record_.inputs.contains(&x.storage())) continue;
     check(!x.requires_grad() || x.is_leaf(), "checkpoint", "the function reads (", op,
           ") a tensor (", x,
@@ -99,18 +98,19 @@ Tensor checkpoint(std::function<Tensor(const Tensors&)> f, const Tensors& inputs
   const auto record = std::make_shared<ReplayRecord>();
   Tensors outputs(1);
   {
-    const Replay first(*record, false);
-    const NoGrad guard;  // not around replayed(): what that runs is as without checkpoint()
+    Replay first(*record, false);
     Tensors own;
     for (const Tensor& x : inputs) {
-      own.push_back(as_leaf(x, x.requires_grad()));
+      own.push_back(as_leaf(x, leads_back(x)));
       if (x.defined()) record->inputs.insert(&x.storage());
     }
     outputs[0] = f(own);
+    first.note_reads("return", outputs);
   }
   check(outputs[0].defined(), "checkpoint", "the function returned an undefined tensor");
+  const bool recorded = leads_back(outputs[0]);
   outputs[0] = outputs[0].detach();
-  if (!recording(inputs) && !record->requires_grad) return outputs[0];
+  if (!recorded) return outputs[0];
 
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
   attach(

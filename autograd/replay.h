@@ -52,7 +52,6 @@ struct ReplayRecord {
   std::vector<Taken> taken;
   std::set<const Storage*> inputs;   // which Saved watches over
   std::map<const void*, Read> read;  // tensors from outside, by their handles
-  bool requires_grad = false;        // one of them does
   /// Throws when one of them has changed since.
   void check_unchanged() const;
 };

@@ -39,6 +39,34 @@ Gradient& gradient_of(const Tensor& x) {
   return *x.gradient();
 }
 
+// An output's place on the tape is written: that of an input, a parameter or another output must
+// stay what it is.
+void check_outputs(const char* op, const Tensors& inputs, const Tensors& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Tensor& y = outputs[i];
+    if (!y.defined() || !is_floating(y.dtype())) continue;
+    const char* what = y.requires_grad() && y.is_leaf() ? "is a leaf with a gradient" : nullptr;
+    for (const Tensor& x : inputs)
+      if (y.same(x)) what = "is one of its inputs";
+    for (size_t j = 0; j < i; ++j)
+      if (y.same(outputs[j])) what = "is another of its outputs too";
+    if (what)
+      fail(op, "output ", int64_t(i), " (", y, ") ", what,
+           "; record() needs new tensors, as detach() makes one");
+  }
+}
+
+// In the first run of checkpoint(), in the place of attach().
+void mark_outputs(const char* op, const Tensors& inputs, Tensors& outputs) {
+  if (std::none_of(inputs.begin(), inputs.end(), leads_back)) return;
+  check_outputs(op, inputs, outputs);
+  for (Tensor& y : outputs) {
+    if (!y.defined() || !is_floating(y.dtype())) continue;
+    y.tape() = std::make_shared<TapeEntry>();
+    y.tape()->recorded_later = true;
+  }
+}
+
 std::shared_ptr<TapeEntry> output_entry(std::shared_ptr<Node> node, size_t index) {
   auto entry = std::make_shared<TapeEntry>();
   entry->requires_grad = true;
@@ -49,6 +77,10 @@ std::shared_ptr<TapeEntry> output_entry(std::shared_ptr<Node> node, size_t index
 }
 
 }  // namespace
+
+bool leads_back(const Tensor& x) {
+  return x.defined() && x.tape() && (x.tape()->requires_grad || x.tape()->recorded_later);
+}
 
 bool all_finite(const Tensors& tensors) {
   if (checking_finite) return true;
@@ -71,6 +103,7 @@ void attach(const char* op, const Tensors& inputs, Tensors& outputs, BackwardFn 
   node->number = next_number++;
   for (const Tensor& x : inputs)
     node->inputs.push_back(x.defined() && x.requires_grad() ? x.tape() : nullptr);
+  check_outputs(op, inputs, outputs);
   node->backward = std::move(backward);
   node->outputs.resize(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -185,7 +218,11 @@ Tensors record(const char* op, const Tensors& inputs, Tensors outputs, BackwardF
     check(all_finite(outputs) || !all_finite(inputs), op,
           "the result of this op is the first with NaN or infinity (anomaly detection)");
   }
-  if (recording(inputs)) attach(op, inputs, outputs, std::move(backward), keep);
+  if (recording(inputs)) {
+    attach(op, inputs, outputs, std::move(backward), keep);
+  } else if (thread_state.recorded_later) {
+    mark_outputs(op, inputs, outputs);
+  }
   return outputs;
 }
 
@@ -209,7 +246,7 @@ void check_in_place(const char* op, const Tensor& x) {
 
 bool Tensor::requires_grad() const { return defined() && tape() && tape()->requires_grad; }
 
-bool Tensor::is_leaf() const { return !tape() || !tape()->node; }
+bool Tensor::is_leaf() const { return !tape() || !(tape()->node || tape()->recorded_later); }
 
 Tensor Tensor::set_requires_grad(bool value) const {
   check(!value || is_floating(dtype()), "set_requires_grad",

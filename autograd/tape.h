@@ -35,15 +35,20 @@ inline bool grad_enabled() { return thread_state.recording; }
 /// Sets recording for a scope: `NoGrad guard;`.
 class GradMode {
  public:
-  explicit GradMode(bool enabled) : before_(thread_state.recording) {
+  explicit GradMode(bool enabled)
+      : before_(thread_state.recording), before_later_(thread_state.recorded_later) {
     thread_state.recording = enabled;
+    thread_state.recorded_later = enabled && thread_state.first_run;
   }
-  ~GradMode() { thread_state.recording = before_; }
+  ~GradMode() {
+    thread_state.recording = before_;
+    thread_state.recorded_later = before_later_;
+  }
   GradMode(const GradMode&) = delete;
   GradMode& operator=(const GradMode&) = delete;
 
  private:
-  bool before_;
+  bool before_, before_later_;
 };
 struct NoGrad : GradMode {
   NoGrad() : GradMode(false) {}
@@ -182,11 +187,6 @@ struct Node : std::enable_shared_from_this<Node> {
   std::vector<Output> outputs;
 };
 
-/// A tensor's place on the tape: a leaf (no node) that collects its gradient, or output `index`
-/// of a node.
-struct TapeEntry {
-  bool requires_grad = false;
-  std::shared_ptr<Node> node;
 /// What a leaf has collected.
 struct Gradient {
   Tensor value;  // in the leaf's dtype: grad()
@@ -196,6 +196,11 @@ struct Gradient {
   uint32_t version = 0;
 };
 
+/// A tensor's place on the tape: a leaf (no node) that collects its gradient, or output `index`
+/// of a node.
+struct TapeEntry {
+  bool requires_grad = false;
+  std::shared_ptr<Node> node;
   size_t index = 0;
   // Of a leaf: its handles own it, as the graph behind it may own this.
   std::weak_ptr<Gradient> grad;
@@ -205,6 +210,8 @@ struct Gradient {
   std::vector<std::shared_ptr<Hook>> hooks;
   std::vector<std::shared_ptr<const std::function<void()>>> accumulated;  // hooks of a leaf
   std::shared_ptr<const std::function<Tensor()>> again;                   // make_again
+  /// The result of an op in the first run of checkpoint() that the second run will record.
+  bool recorded_later = false;
 };
 
 template <class F>

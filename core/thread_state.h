@@ -16,6 +16,8 @@ class PoolBlocks;     // core/storage.h
 struct ThreadState {
   bool recording = true;              // ops are put on the tape (autograd/tape.h)
   bool in_body = false;               // inside parallel_for
+  bool first_run = false;             // of the function that checkpoint() runs here
+  bool recorded_later = false;        // in a first run: its second will put these ops on the tape
   const char* backward_op = nullptr;  // the op whose backward closure runs
   RandomSource* random = nullptr;     // where keys come from; null: the state of the program
   Replay* replay = nullptr;           // the function that checkpoint() runs here

@@ -274,4 +274,84 @@ TEST_CASE("backward_follows() is the same with and without checkpoint()", "[auto
   }
 }
 
+TEST_CASE("checkpoint() requires a gradient where the plain call does", "[autograd]") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4});
+  const Tensor c = tensor<double>({5, 6});
+  const auto silent = [](const Tensor& t) {
+    const NoGrad guard;
+    return t * 2.0;
+  };
+  const std::vector<Function> functions = {
+      [&](const Tensors& in) { return silent(in[0]); },
+      [&](const Tensors& in) { return silent(in[0] * w); },
+      [&](const Tensors& in) { return silent(in[0]) * w; },
+      [&](const Tensors& in) { return silent(in[0]) * c; },
+      [&](const Tensors& in) { return (in[0] * w).detach(); },
+      [&](const Tensors& in) { return in[0].detach() * 2.0; },
+      [&](const Tensors& in) { return in[0] * 2.0; },
+      [&](const Tensors& in) { return in[0]; },
+      [&](const Tensors&) { return w; },
+      [&](const Tensors&) { return c; },
+      [&](const Tensors&) { return c * c; },
+      [&](const Tensors& in) { return gt(in[0] * w, 3.0); },
+      [&](const Tensors& in) { return gt(in[0] * w, 3.0).to(f64) * 2.0; },
+      [&](const Tensors& in) {
+        const NoGrad guard;
+        const GradMode on(true);
+        return in[0] * w;
+      },
+      [&](const Tensors& in) {
+        const Tensor h = in[0] * w;
+        const NoGrad guard;
+        const GradMode on(true);
+        return h * c;
+      },
+      [&](const Tensors& in) {
+        return checkpoint([&](const Tensors& i) { return silent(i[0]); }, {in[0] * w});
+      },
+      [&](const Tensors& in) {
+        return checkpoint([&](const Tensors& i) { return i[0] * c; }, {in[0] * w});
+      },
+  };
+  for (size_t i = 0; i < functions.size(); ++i)
+    for (const Tensor& in : {x, c}) {
+      INFO("function " << i << (in.same(x) ? "" : " of a constant"));
+      const Tensor plain = functions[i]({in}), again = checkpoint(functions[i], {in});
+      CHECK(again.requires_grad() == plain.requires_grad());
+      CHECK(list(again.to(f64)) == list(plain.to(f64)));
+      if (!plain.requires_grad() || !again.requires_grad()) continue;
+      Tensors gradients;
+      for (const Tensor& y : {plain, again}) {
+        x.set_grad({}), w.set_grad({});
+        sum(y).backward();
+        for (const Tensor& l : {x, w})
+          gradients.push_back(l.grad().defined() ? l.grad() : zeros_like(l));
+      }
+      CHECK(list(gradients[0]) == list(gradients[2]));
+      CHECK(list(gradients[1]) == list(gradients[3]));
+    }
+  // What it reads by returning it must be a leaf, or an input, too.
+  const Tensor y = w * 2.0;
+  CHECK_THROWS_WITH(checkpoint([&](const Tensors&) { return y; }, {x}),
+                    Containing("that is the result of recorded ops outside of it"));
+}
+
+TEST_CASE("backward_follows() sees NoGrad under checkpoint()", "[autograd]") {
+  const Tensor x = leaf({1});
+  std::vector<bool> seen;
+  const Function f = [&](const Tensors& in) {
+    {
+      const NoGrad guard;
+      seen.push_back(backward_follows());
+      const GradMode on(true);
+      seen.push_back(backward_follows());
+    }
+    seen.push_back(backward_follows());
+    return in[0] * 1.0;
+  };
+  f({x});
+  checkpoint(f, {x});
+  CHECK(seen == std::vector<bool>{false, true, true, false, true, true});
+}
+
 }  // namespace stretto::testing

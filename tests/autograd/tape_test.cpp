@@ -382,4 +382,33 @@ TEST_CASE("bodies of parallel_for record when their caller does", "[autograd]") 
   set_num_threads(before);
 }
 
+TEST_CASE("record() takes new tensors alone as outputs", "[autograd]") {
+  const auto pass = [](Backward& b) { return Tensors{b.grad()}; };
+  const Tensor x = tensor<double>({1, 2}).set_requires_grad();
+  const Tensor y = x * 2.0;
+  CHECK_THROWS_WITH(record("op", {x}, x, pass),
+                    "[op] output 0 (f64 [2]) is one of its inputs; record() needs new tensors, as "
+                    "detach() makes one");
+  CHECK_THROWS_WITH(record("op", {y}, y, pass), Containing("is one of its inputs"));
+  const Tensor w = tensor<double>({1, 2}).set_requires_grad();
+  CHECK_THROWS_WITH(record("op", {x}, w, pass), Containing("is a leaf with a gradient"));
+  const Tensor twice = x.detach().clone();
+  CHECK_THROWS_WITH(record("op", {x}, Tensors{twice, twice}, pass),
+                    Containing("output 1 (f64 [2]) is another of its outputs too"));
+  // Nothing has been rewritten.
+  CHECK(x.is_leaf());
+  CHECK(!y.is_leaf());
+  sum(y).backward();
+  CHECK(x.grad().to_vector<double>() == std::vector<double>{2, 2});
+  // Views are new tensors, and so is the result of another op, which is forgotten.
+  CHECK(record("op", {x}, x.detach(), pass).requires_grad());
+  CHECK(record("op", {x}, x.clone(), pass).requires_grad());
+  checkpoint(
+      [&](const Tensors& in) {
+        CHECK_THROWS_WITH(record("op", {in[0]}, in[0], pass), Containing("is one of its inputs"));
+        return in[0] * 1.0;
+      },
+      {x});
+}
+
 }  // namespace stretto
