@@ -71,10 +71,13 @@ Tensor Module::shared_parameter(std::string name, const Tensor& value) {
   return value;
 }
 
-Tensor Module::buffer(std::string name, const Tensor& value) {
+Tensor Module::buffer(std::string name, const Tensor& value, BufferDtype dtype) {
   check(value.defined() && !value.requires_grad(), "buffer", "\"", name,
         "\" must be a tensor that requires no gradient; got ", value);
-  add("buffer", {.name = std::move(name), .tensor = value, .is_buffer = true});
+  add("buffer", {.name = std::move(name),
+                 .tensor = value,
+                 .is_buffer = true,
+                 .at_least_f32 = dtype == BufferDtype::at_least_f32});
   return value;
 }
 
@@ -112,14 +115,23 @@ std::vector<NamedTensor> Module::all_named(bool buffers) const {
   return all;
 }
 
-// Parameters and buffers, but for those that stay on the host.
-std::vector<NamedTensor> Module::movable() const {
+// Parameters and buffers, under all their names.
+std::vector<NamedTensor> Module::tensors_if(bool (*chosen)(const Member&)) const {
   std::vector<NamedTensor> all;
   auto collect = [&](const std::string& prefix, const Member& m) {
-    if (!m.child && !m.on_host) all.push_back({prefix + m.name, m.tensor});
+    if (!m.child && chosen(m)) all.push_back({prefix + m.name, m.tensor});
   };
   visit("", collect);
   return all;
+}
+
+// All but those that stay on the host.
+std::vector<NamedTensor> Module::movable() const {
+  return tensors_if([](const Member& m) { return !m.on_host; });
+}
+
+std::vector<NamedTensor> Module::named_tensors() const {
+  return tensors_if([](const Member&) { return true; });
 }
 
 std::vector<NamedTensor> Module::named_parameters() const { return all_named(false); }
@@ -191,10 +203,12 @@ Device Module::device() const {
 Module& Module::to(DType dtype) {
   check(is_floating(dtype), "Module::to", "got ", dtype, "; accepted: f32, f64, bf16");
   NoGrad guard;
-  for (const auto& list : {named_parameters(), named_buffers()})
-    for (const NamedTensor& n : list)
-      if (is_floating(n.tensor.dtype()) && n.tensor.dtype() != dtype)
-        n.tensor.set_data(n.tensor.to(dtype));
+  auto convert = [&](const std::string&, const Member& m) {
+    if (m.child || m.on_host || !is_floating(m.tensor.dtype())) return;
+    const DType wanted = m.at_least_f32 && dtype == bf16 ? f32 : dtype;
+    if (m.tensor.dtype() != wanted) m.tensor.set_data(m.tensor.to(wanted));
+  };
+  visit("", convert);
   return *this;
 }
 

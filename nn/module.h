@@ -27,6 +27,9 @@ struct NamedTensor {
   Tensor tensor;
 };
 
+/// What Module::to(DType) makes of a buffer: the module's dtype, or f32 where that is bf16.
+enum class BufferDtype { as_module, at_least_f32 };
+
 class Module {
  public:
   /// A module of its own.
@@ -46,6 +49,9 @@ class Module {
   Tensor get_parameter(const std::string& name) const;
   /// Tensors that are saved with the module but not trained.
   std::vector<NamedTensor> named_buffers() const;
+  /// Parameters and buffers in the order of declaration; one that is shared is listed under each of
+  /// its names.
+  std::vector<NamedTensor> named_tensors() const;
   /// Numbers in all parameters.
   int64_t parameter_count() const;
 
@@ -62,8 +68,8 @@ class Module {
   void unfreeze() { freeze(false); }
 
   /// Moves or converts all parameters and floating buffers (moves also the others, but for those
-  /// that the host reads), in place: handles stay valid, shared parameters stay shared. Gradients
-  /// are dropped. Returns the module.
+  /// that the host reads), in place: handles stay valid, shared
+  /// parameters stay shared. Gradients are dropped. Returns the module.
   Module& to(Device device);
   Module& to(DType dtype);
   /// Where its parameters and buffers are, those that the host reads apart: one device, else an
@@ -94,10 +100,11 @@ class Module {
   Tensor parameter(std::string name, const Tensor& value);
   /// Registers a parameter of another module once more, under a name here (weight tying).
   Tensor shared_parameter(std::string name, const Tensor& value);
-  /// Registers a tensor that is saved but not trained, and returns it.
-  Tensor buffer(std::string name, const Tensor& value);
-  /// The same for numbers that the host reads, as seeds and counts of calls: to(Device) leaves it
-  /// on the CPU.
+  /// Registers a tensor that is saved but not trained, and returns it. One that must not be rounded
+  /// to bf16 with the module, as numbers that are summed up or used in f32, is at_least_f32.
+  Tensor buffer(std::string name, const Tensor& value, BufferDtype dtype = BufferDtype::as_module);
+  /// The same for numbers that the host reads, as seeds and counts of calls: to() leaves it on the
+  /// CPU, in its dtype.
   Tensor host_buffer(std::string name, const Tensor& value);
   /// Takes over from `from`, a module of the same type, what can be set after construction and is
   /// neither parameter nor buffer: clone() calls it for the module and each below. A module that
@@ -115,11 +122,13 @@ class Module {
     Tensor tensor = {};
     bool is_buffer = false;
     bool on_host = false;
+    bool at_least_f32 = false;
   };
   void add(const char* op, Member member);
   template <class F>
   void visit(const std::string& prefix, F& f) const;
   std::vector<NamedTensor> all_named(bool buffers) const;
+  std::vector<NamedTensor> tensors_if(bool (*chosen)(const Member&)) const;
   std::vector<NamedTensor> movable() const;
   struct Pair {
     Tensor source, destination;

@@ -111,11 +111,11 @@ struct FavorOptions {
   Form form = Form::automatic;
 };
 
-/// bf16 is computed in f32 and rounded once. The projection [W, D] is a buffer, drawn when the map
-/// is made, shared by heads, saved in checkpoints and frozen outside of training. With `redraw` a
-/// second buffer, `schedule`, says how the draws go on: they depend on the map's own key and their
-/// number only. What counts as a call is a training call whose ops are recorded, by checkpoint()
-/// too.
+/// bf16 is computed in f32 and rounded once. The projection [W, D] is a buffer, f32 in bf16
+/// modules too: drawn when the map is made, shared by heads, saved in checkpoints and
+/// frozen outside of training. With `redraw` a second buffer, `schedule`, says how the draws go on:
+/// they depend on the map's own key and their number only. What counts as a call is a training call
+/// whose ops are recorded, by checkpoint() too.
 class Favor : public FeatureMap {
  public:
   using Options = FavorOptions;

@@ -342,3 +342,34 @@ TEST_CASE("Module::to returns the module; device says where it is") {
   CHECK(plain.linear.weight.dtype() == f32);
   CHECK(nn::Module().device() == cpu);
 }
+
+namespace {
+
+struct Buffers : nn::Module {
+  Tensor weight = parameter("weight", full({2}, 1.001));
+  Tensor converted = buffer("converted", full({2}, 1.001));
+  Tensor exact = buffer("exact", full({2}, 1.001), nn::BufferDtype::at_least_f32);
+  Tensor host = host_buffer("host", full({2}, 1.001, {.device = cpu}));
+  Tensor again = shared_parameter("again", weight);
+};
+
+}  // namespace
+
+TEST_CASE("buffers that stay f32 in a bf16 module") {
+  Buffers m;
+  const std::vector<float> before = m.exact.to_vector<float>();
+  m.to(bf16);
+  CHECK(m.weight.dtype() == bf16);
+  CHECK(m.converted.dtype() == bf16);
+  CHECK(m.exact.dtype() == f32);
+  CHECK(m.host.dtype() == f32);
+  m.to(f64);
+  CHECK(m.exact.dtype() == f64);
+  CHECK(m.host.dtype() == f32);
+  m.to(f32);
+  CHECK(m.exact.to_vector<float>() == before);
+  CHECK(m.host.to_vector<float>() == before);
+  CHECK(m.converted.to_vector<float>() != before);
+  CHECK(names(m.named_tensors()) ==
+        std::vector<std::string>{"weight", "converted", "exact", "host", "again"});
+}

@@ -447,3 +447,19 @@ TEST_CASE("elu_features: dtypes, layouts, nothing") {
   CHECK_THROWS_WITH(elu_features(arange(3)),
                     "[elu_features] got i64 [3]; accepted: f32, f64, bf16");
 }
+
+TEST_CASE("Favor: the projection stays f32 where the module is bf16") {
+  struct Plain : nn::Module {
+    Favor map{*this, {.n_heads = 2, .d_key = 6, .d_value = 6, .d_model = 12}, {.redraw = 2}};
+  } m;
+  const Tensor before = m.map.projection.clone();
+  m.to(bf16);
+  CHECK(m.map.projection.dtype() == f32);
+  CHECK(same_bits(m.map.projection, before));
+  const Tensor x = fixed_noise({1, 2, 3, 6}, 1).to(bf16);
+  CHECK(same_bits(m.map(x, Side::key), m.map(x.to(f32), Side::key).to(bf16)));
+  for (int i = 0; i < 3; ++i) m.map.next_call();  // with draws of its own
+  CHECK(m.map.projection.dtype() == f32);
+  m.to(f32);
+  CHECK(m.map.projection.dtype() == f32);
+}
