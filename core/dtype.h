@@ -23,7 +23,8 @@ inline constexpr DType i32 = DType::i32;
 inline constexpr DType u8 = DType::u8;
 inline constexpr DType boolean = DType::boolean;
 
-/// bfloat16: the upper half of an f32. Rounds to nearest even; every NaN stays a NaN.
+/// bfloat16: the upper half of an f32. Rounds to nearest even, once, from any type; every NaN stays
+/// a NaN.
 struct BFloat16 {
   uint16_t bits = 0;
   BFloat16() = default;
@@ -32,11 +33,34 @@ struct BFloat16 {
     const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
     bits = uint16_t((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
   }
-  explicit BFloat16(double value) : BFloat16(float(value)) {}
+  explicit BFloat16(double value) : BFloat16(to_odd(value)) {}
   template <class I>
   requires std::is_integral_v<I>
-  explicit BFloat16(I value) : BFloat16(float(value)) {}
+  explicit BFloat16(I value) : BFloat16(to_odd(double(to_odd(value)))) {}
   operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }
+
+ private:
+  // Rounded to nearest even twice, what lies just beside the middle between two results may reach
+  // the middle first. Rounded to odd first (toward 0, and the last bit set unless that is exact) it
+  // stays on its side (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+  static float to_odd(double value) {
+    const float near = float(value);
+    if (double(near) == value) return near;
+    uint32_t u = std::bit_cast<uint32_t>(near);
+    if ((near < 0 ? -double(near) : double(near)) > (value < 0 ? -value : value)) --u;
+    return std::bit_cast<float>(u | 1u);
+  }
+  // One that an f64 has, which is any below 2⁵³.
+  template <class I>
+  static I to_odd(I value) {
+    if constexpr (sizeof(I) < 8) {
+      return value;
+    } else {
+      const I high = value >> 53;
+      if (high == 0 || high == I(-1) || (value & I(0x7ff)) == 0) return value;
+      return I((value & ~I(0x7ff)) | I(0x400));
+    }
+  }
 };
 
 constexpr bool is_floating(DType t) { return t <= DType::bf16; }

@@ -49,6 +49,24 @@ inline unsigned blocks_for(int64_t items, int64_t per_block) {
 __device__ inline int64_t thread_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ inline int64_t thread_count() { return int64_t(gridDim.x) * blockDim.x; }
 
+/// As an f32: what that has not exactly is rounded to odd, from where a second rounding goes to the
+/// nearest (BFloat16 in core/dtype.h).
+template <class From>
+__device__ inline float to_odd(From from) {
+  if constexpr (std::is_same_v<From, double> || (std::is_integral_v<From> && sizeof(From) > 2)) {
+    float cut;
+    if constexpr (std::is_same_v<From, double>)
+      cut = __double2float_rz(from);
+    else if constexpr (sizeof(From) == 8)
+      cut = __ll2float_rz(from);
+    else
+      cut = __int2float_rz(from);
+    return From(cut) == from ? cut : __uint_as_float(__float_as_uint(cut) | 1u);
+  } else {
+    return float(from);
+  }
+}
+
 /// static_cast<To>(from), for every pair of element types, on the device. bf16 rounds to nearest
 /// even and keeps NaN, as BFloat16 does, but not which.
 template <class To, class From>
@@ -59,7 +77,7 @@ __device__ inline To cast(From from) {
     return cast<To>(__uint_as_float(uint32_t(from.bits) << 16));
   } else if constexpr (std::is_same_v<To, BFloat16>) {
     To to;
-    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(float(from)));
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(to_odd(from)));
     return to;
   } else {
     return static_cast<To>(from);

@@ -119,4 +119,56 @@ TEST_CASE("dispatch refuses what an op does not take", "[core]") {
   for (DType t : {u8, boolean}) CHECK_THROWS_AS(dispatch_index(t, "op", nothing), Error);
 }
 
+TEST_CASE("every type is rounded to bf16 once", "[bf16]") {
+  // The middle between two neighbours, and what lies beside it by less than an f32 can tell.
+  const double middle = 102.75;  // 102.5 and 103: the even one is 103
+  CHECK(float(BFloat16(middle)) == 103);
+  CHECK(float(BFloat16(102.74999999990655)) == 102.5f);
+  CHECK(float(BFloat16(-102.74999999990655)) == -102.5f);
+  CHECK(float(BFloat16(std::nextafter(middle, 0))) == 102.5f);
+  const double low = 102.25;  // 102 and 102.5: the even one is 102
+  CHECK(float(BFloat16(low)) == 102);
+  CHECK(float(BFloat16(std::nextafter(low, 200))) == 102.5f);
+  CHECK(float(BFloat16(-std::nextafter(low, 200))) == -102.5f);
+  // The smallest numbers, and the largest.
+  const double least = 0x1p-133;
+  CHECK(float(BFloat16(least / 2)) == 0);
+  CHECK(float(BFloat16(std::nextafter(least / 2, 1))) == float(least));
+  CHECK(float(BFloat16(5e-324)) == 0);
+  CHECK(BFloat16(-5e-324).bits == 0x8000);
+  CHECK(std::isinf(float(BFloat16(0x1.FFp127))));
+  CHECK(float(BFloat16(std::nextafter(0x1.FFp127, 0))) == 0x1.FEp127f);
+  // Whole numbers.
+  for (const int64_t sign : {1, -1}) {
+    const int64_t tie = (int64_t(257) << 30), next = int64_t(129) << 31, before = int64_t(1) << 38;
+    CHECK(float(BFloat16(sign * tie)) == float(sign * before));
+    CHECK(float(BFloat16(sign * (tie + 1))) == float(sign * next));
+    CHECK(float(BFloat16(sign * (tie - 1))) == float(sign * before));
+    const int64_t large = (int64_t(257) << 54) + 1;
+    CHECK(float(BFloat16(sign * large)) == float(sign * (int64_t(129) << 55)));
+    CHECK(float(BFloat16(int32_t(sign * ((257 << 22) + 1)))) == float(sign * (129 << 23)));
+  }
+  CHECK(float(BFloat16(INT64_MAX)) == 0x1p63f);
+  CHECK(float(BFloat16(INT64_MIN)) == -0x1p63f);
+
+  // Random ones against the nearest of the two around, the even one of a tie.
+  uint64_t state = 1;
+  int failures = 0;
+  for (int i = 0; i < 100'000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t upper = state >> 48, step = (state >> 20) % 5;
+    const float below = f32_from(uint32_t(upper) << 16),
+                above = f32_from(uint32_t(upper + 1) << 16);
+    if (!std::isfinite(below) || !std::isfinite(above) || (upper & 0x7fff) == 0x7fff) continue;
+    double x = (double(below) + double(above)) / 2;
+    for (uint64_t k = 0; k < step; ++k) x = std::nextafter(x, k % 2 ? 1e300 : step % 2 ? 0 : 1e300);
+    const double to_below = std::fabs(x - below), to_above = std::fabs(x - above);
+    const uint16_t want = to_below < to_above   ? uint16_t(upper)
+                          : to_above < to_below ? uint16_t(upper + 1)
+                                                : uint16_t(upper + (upper & 1));
+    failures += BFloat16(x).bits != want;
+  }
+  CHECK(failures == 0);
+}
+
 }  // namespace stretto

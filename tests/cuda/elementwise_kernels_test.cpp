@@ -31,6 +31,25 @@ TEST_CASE("tensors travel to the GPU and back unchanged", "[cuda]") {
   check_equal(x.select(0, 2).expand({3, 6, 5}), x.to(gpu).select(0, 2).expand({3, 6, 5}).clone());
 }
 
+TEST_CASE("every type is rounded to bf16 once on the GPU too", "[cuda]") {
+  NEEDS_GPU();
+  std::vector<double> middles;
+  for (int i = 0; i < 256; ++i)
+    for (const double beside : {-1e-10, 0.0, 1e-10})
+      middles.push_back((i % 2 ? -1 : 1) * (1 + (i + 0.5) / 128) * (1 + beside));
+  for (const double x :
+       {5e-324, 0x1p-134, 0x1p-134 + 0x1p-160, 0x1.FEFFFFFFFp127, 0x1.FFp127, 1e300})
+    middles.push_back(x);
+  const Tensor x = tensor(middles);
+  check_equal(x.to(bf16), x.to(gpu).to(bf16));
+  const Tensor whole =
+      tensor<int64_t>({257, (int64_t(257) << 30) + 1, (int64_t(257) << 30) - 1,
+                       -(int64_t(257) << 30) - 1, (int64_t(257) << 54) + 1, INT64_MAX, INT64_MIN});
+  check_equal(whole.to(bf16), whole.to(gpu).to(bf16));
+  const Tensor narrow = tensor<int32_t>({(257 << 22) + 1, (257 << 22) - 1, -(257 << 22) - 1});
+  check_equal(narrow.to(bf16), narrow.to(gpu).to(bf16));
+}
+
 TEST_CASE("rows become columns, in tiles of any fill", "[cuda]") {
   NEEDS_GPU();
   struct Order {
