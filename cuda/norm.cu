@@ -1,11 +1,11 @@
 // Layer norm and RMS norm.
 //
-// y = x̂ · w + b with x̂ = (x − shift) · scale, shift the row's mean or 0, scale = 1/√(mean (x −
-// shift)² + eps). dx = scale · (ĝ − mean ĝ − x̂ · mean ĝ·x̂) with ĝ = g · w, the second term for a
-// mean only. Contiguous [rows, width]; statistics in f32 (f64 for f64). A row that fits in
-// registers (cuda/rows.cuh) is read once. dw = Σ g·x̂ and db = Σ g: each block sums its rows, in
-// order, into a partial row of its own; the partial rows are added by cuda::sum. Tested against the
-// CPU's formula in f64.
+// y = x̂ · w + b with x̂ = ((x − shift) − rest) · scale, shift + rest the row's mean or 0 (rest is 0
+// unless the mean is far, cuda/norm.h), scale = 1/√(mean ((x − shift) − rest)² + eps). dx = scale ·
+// (ĝ − mean ĝ − x̂ · mean ĝ·x̂) with ĝ = g · w, the second term for a mean only. Contiguous [rows,
+// width]; statistics in f32 (f64 for f64). A row that fits in registers (cuda/rows.cuh) is read
+// once. dw = Σ g·x̂ and db = Σ g: each block sums its rows, in order, into a partial row of its own;
+// the partial rows are added by cuda::sum. Tested against the CPU's formula in f64.
 #include "cuda/norm.h"
 #include "cuda/reduce.h"
 #include "cuda/rows.cuh"
@@ -16,9 +16,9 @@ namespace {
 
 constexpr int partial_rows = 264;  // two blocks for each multiprocessor of an H100
 
-/// y [rows, width], shift (or null), scale [rows] = x [rows, width]; w, b [width] or null
+/// y [rows, width], means [2, rows] (or null), scale [rows] = x [rows, width]; w, b [width] or null
 template <class Shape, class T>
-__global__ void norm_rows(T* y, compute_t<T>* shift, compute_t<T>* scale, const T* x, const T* w,
+__global__ void norm_rows(T* y, compute_t<T>* means, compute_t<T>* scale, const T* x, const T* w,
                           const T* b, int64_t rows, int64_t width, compute_t<T> eps) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
@@ -30,42 +30,70 @@ __global__ void norm_rows(T* y, compute_t<T>* shift, compute_t<T>* scale, const 
 #pragma unroll 1
   for (int64_t row = first_row(); row < rows; row += row_step()) {
     const T* in = x + row * width;
-    C mean = 0, power = 0, factor;
+    C mean = 0, rest = 0, power = 0, variance, factor;
     auto square = [&](C v) {
-      const C d = v - mean;
+      const C d = (v - mean) - rest;
       power += d * d;
     };
+    auto is_far = [&] { return means && mean * mean > C(far_mean) * variance; };
+    // mean and rest are of a whole row: all threads that share it go one way.
+    const C first = means ? cast<C>(in[0]) : C(0);
+    auto from_first = [&](C v) { rest += (v - mean) - (first - mean); };
+    auto whole_rest = [&] { rest = (first - mean) + combine<Threads>(rest, Sum()) * share; };
+    auto whole_variance = [&] { variance = combine<Threads>(power, Sum()) * share + eps; };
     if constexpr (Shape::packs > 0) {
       RowInRegisters<Shape, T> v;
       v.load(in, int(width));
-      if (shift) {
+      if (means) {
         v.each(int(width), [&](int k) { mean += v.v[k]; });
         mean = combine<Threads>(mean, Sum()) * share;
       }
       v.each(int(width), [&](int k) { square(v.v[k]); });
-      factor = C(1) / math::sqrt(combine<Threads>(power, Sum()) * share + eps);
+      whole_variance();
+      if (is_far()) {
+        v.each(int(width), [&](int k) { from_first(v.v[k]); });
+        whole_rest();
+        power = 0;
+        v.each(int(width), [&](int k) { square(v.v[k]); });
+        whole_variance();
+      }
+      factor = C(1) / math::sqrt(variance);
       v.store(
           y + row * width, int(width),
-          [&](int k, C gain, C bias) { return scaled((v.v[k] - mean) * factor, gain, bias); }, w,
-          b);
+          [&](int k, C gain, C bias) {
+            return scaled(((v.v[k] - mean) - rest) * factor, gain, bias);
+          },
+          w, b);
     } else {
-      if (shift) {
+      if (means) {
         walk<Shape>(
             width, [&](int64_t, C v) { mean += v; }, in);
         mean = combine<Threads>(mean, Sum()) * share;
       }
-      walk<Shape>(
-          width, [&](int64_t, C v) { square(v); }, in);
-      factor = C(1) / math::sqrt(combine<Threads>(power, Sum()) * share + eps);
+      auto squares = [&] {
+        power = 0;
+        walk<Shape>(
+            width, [&](int64_t, C v) { square(v); }, in);
+        whole_variance();
+      };
+      squares();
+      if (is_far()) {
+        walk<Shape>(
+            width, [&](int64_t, C v) { from_first(v); }, in);
+        whole_rest();
+        squares();
+      }
+      factor = C(1) / math::sqrt(variance);
       map_row<Shape>(
           y + row * width, width,
           [&](int64_t i, C v) {
-            return scaled((v - mean) * factor, w ? cast<C>(w[i]) : C(0), b ? cast<C>(b[i]) : C(0));
+            return scaled(((v - mean) - rest) * factor, w ? cast<C>(w[i]) : C(0),
+                          b ? cast<C>(b[i]) : C(0));
           },
           in);
     }
     if (threadIdx.x == 0) {
-      if (shift) shift[row] = mean;
+      if (means) means[row] = mean, means[rows + row] = rest;
       scale[row] = factor;
     }
   }
@@ -123,7 +151,7 @@ __device__ inline void store_partial(C* partial, const C (&part)[Shape::packs * 
 template <class Shape, class T>
 __global__ void __launch_bounds__(256)
     norm_backward_rows(T* dx, compute_t<T>* dw, compute_t<T>* db, const T* x, const T* w,
-                       const T* g, const compute_t<T>* shift, const compute_t<T>* scale,
+                       const T* g, const compute_t<T>* means, const compute_t<T>* scale,
                        int64_t rows, int64_t width) {
   using C = compute_t<T>;
   constexpr int Threads = Shape::Threads;
@@ -136,12 +164,13 @@ __global__ void __launch_bounds__(256)
       RowInRegisters<Shape, T> unit, slope;
       unit.load(x + row * width, int(width));
       slope.load(g + row * width, int(width));
-      const C mean = shift ? shift[row] : C(0), factor = scale[row];
+      const C mean = means ? means[row] : C(0), rest = means ? means[rows + row] : C(0),
+              factor = scale[row];
       C mean_g = 0, mean_gx = 0;
       unit.each(
           int(width),
           [&](int k, C gain) {
-            unit.v[k] = (unit.v[k] - mean) * factor;
+            unit.v[k] = ((unit.v[k] - mean) - rest) * factor;
             sum_w[k] += slope.v[k] * unit.v[k];
             sum_b[k] += slope.v[k];
             if (w) slope.v[k] *= gain;
@@ -149,7 +178,7 @@ __global__ void __launch_bounds__(256)
             mean_gx += slope.v[k] * unit.v[k];
           },
           w);
-      mean_g = shift ? combine<Threads>(mean_g, Sum()) * share : C(0);
+      mean_g = means ? combine<Threads>(mean_g, Sum()) * share : C(0);
       mean_gx = combine<Threads>(mean_gx, Sum()) * share;
       unit.store(dx + row * width, int(width),
                  [&](int k) { return factor * (slope.v[k] - mean_g - unit.v[k] * mean_gx); });
@@ -163,13 +192,14 @@ __global__ void __launch_bounds__(256)
 #pragma unroll 1
     for (int64_t row = first_row(); row < rows; row += row_step()) {
       const T *in = x + row * width, *gradient = g + row * width;
-      const C mean = shift ? shift[row] : C(0), factor = scale[row];
+      const C mean = means ? means[row] : C(0), rest = means ? means[rows + row] : C(0),
+              factor = scale[row];
       const bool first = row == first_row();
       C mean_g = 0, mean_gx = 0;
       walk<Shape>(
           width,
           [&](int64_t i, C v, C slope) {
-            const C unit = (v - mean) * factor;
+            const C unit = ((v - mean) - rest) * factor;
             if (own_w) own_w[i] = first ? slope * unit : own_w[i] + slope * unit;
             if (own_b) own_b[i] = first ? slope : own_b[i] + slope;
             if (w) slope *= cast<C>(w[i]);
@@ -177,13 +207,13 @@ __global__ void __launch_bounds__(256)
             mean_gx += slope * unit;
           },
           in, gradient);
-      mean_g = shift ? combine<Threads>(mean_g, Sum()) * share : C(0);
+      mean_g = means ? combine<Threads>(mean_g, Sum()) * share : C(0);
       mean_gx = combine<Threads>(mean_gx, Sum()) * share;
       map_row<Shape>(
           dx + row * width, width,
           [&](int64_t i, C v, C slope) {
             if (w) slope *= cast<C>(w[i]);
-            return factor * (slope - mean_g - (v - mean) * factor * mean_gx);
+            return factor * (slope - mean_g - ((v - mean) - rest) * factor * mean_gx);
           },
           in, gradient);
     }
@@ -199,7 +229,7 @@ const T* data_or_null(const Tensor& x) {
 }  // namespace
 
 Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps,
-            const Tensor& shift, const Tensor& scale) {
+            const Tensor& means, const Tensor& scale) {
   const Tensor x = row_major(input), w = row_major_or_none(weight), b = row_major_or_none(bias);
   Tensor y = empty_like(x);
   if (x.numel() == 0) return y;
@@ -211,7 +241,7 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
       using Shape = decltype(shape);
       const dim3 block = row_block<Shape::Threads>();
       launch("norm", x.device().index, norm_rows<Shape, T>, blocks_for(rows, block.y), block,
-             y.data<T>(), shift.defined() ? shift.data<C>() : nullptr, scale.data<C>(),
+             y.data<T>(), means.defined() ? means.data<C>() : nullptr, scale.data<C>(),
              static_cast<const T*>(x.data<T>()), data_or_null<T>(w), data_or_null<T>(b), rows,
              width, C(eps));
     });
@@ -220,7 +250,7 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
 }
 
 Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gradient,
-                     const Tensor& shift, const Tensor& scale, bool want_dw, bool want_db,
+                     const Tensor& means, const Tensor& scale, bool want_dw, bool want_db,
                      Tensor& dw, Tensor& db) {
   const Tensor x = row_major(input), g = row_major(gradient), w = row_major_or_none(weight);
   Tensor dx = empty_like(x);
@@ -244,7 +274,7 @@ Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gr
       launch("norm_backward", x.device().index, norm_backward_rows<Shape, T>, unsigned(blocks),
              block, dx.data<T>(), want_dw ? parts_w.data<C>() : nullptr,
              want_db ? parts_b.data<C>() : nullptr, static_cast<const T*>(x.data<T>()),
-             data_or_null<T>(w), static_cast<const T*>(g.data<T>()), data_or_null<C>(shift),
+             data_or_null<T>(w), static_cast<const T*>(g.data<T>()), data_or_null<C>(means),
              static_cast<const C*>(scale.data<C>()), rows, width);
     });
   });

@@ -1,5 +1,7 @@
 #include "ops/norm.h"
 
+#include <array>
+
 #include "autograd/tape.h"
 #include "cuda/norm.h"
 #include "ops/create.h"
@@ -13,11 +15,21 @@ namespace stretto {
 namespace {
 
 // Layer norm subtracts the mean, RMS norm does not; otherwise they are one function.
-// Row statistics: x̂ = (x − shift) · scale.
+// Row statistics: x̂ = ((x − shift) − rest) · scale. The mean of a row is shift + rest. What the
+// rounding of shift takes from it, and of the sums behind it, is small beside the row's deviation
+// or √eps, and rest is 0; but for a row whose mean is far from 0, at most a constant one.
 template <class C>
 struct RowStats {
-  C shift, scale;
+  C shift, rest, scale;
 };
+
+// mean − shift, summed relative to the first element: exact where all are equal.
+template <class T>
+[[gnu::always_inline]] inline compute_t<T> rest_of_mean(const T* x, int64_t n, compute_t<T> shift) {
+  using C = compute_t<T>;
+  const C first = C(x[0]) - shift;
+  return first + rows::sum<C>(n, [&](int64_t i) { return (C(x[i]) - shift) - first; }) / C(n);
+}
 
 template <class T>
 STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, const T* b,
@@ -25,33 +37,47 @@ STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, cons
                                                     bool centre) {
   using C = compute_t<T>;
   const C shift = centre ? rows::sum<C>(n, [&](int64_t i) { return C(x[i]); }) / C(n) : C(0);
-  const C power = rows::sum<C>(n, [&](int64_t i) {
-    const C d = C(x[i]) - shift;
-    return d * d;
-  });
-  const C scale = C(1) / math::sqrt(power / C(n) + eps);
-  for (int64_t begin = 0, end; begin < n; begin = end) {
-    end = rows::fetch_next(n, begin, x + n);
-    if (w && b) {
-      for (int64_t i = begin; i < end; ++i) y[i] = T((C(x[i]) - shift) * scale * C(w[i]) + C(b[i]));
-    } else if (w) {
-      for (int64_t i = begin; i < end; ++i) y[i] = T((C(x[i]) - shift) * scale * C(w[i]));
-    } else {
-      for (int64_t i = begin; i < end; ++i)
-        y[i] = T((C(x[i]) - shift) * scale + (b ? C(b[i]) : C(0)));
+  const auto variance = [&](auto deviation) __attribute__((always_inline)) {
+    const auto square = [&](int64_t i) { return deviation(i) * deviation(i); };
+    return rows::sum<C>(n, square) / C(n) + eps;
+  };
+  const auto write = [&](C scale, auto deviation) __attribute__((always_inline)) {
+    for (int64_t begin = 0, end; begin < n; begin = end) {
+      end = rows::fetch_next(n, begin, x + n);
+      if (w && b) {
+        for (int64_t i = begin; i < end; ++i) y[i] = T(deviation(i) * scale * C(w[i]) + C(b[i]));
+      } else if (w) {
+        for (int64_t i = begin; i < end; ++i) y[i] = T(deviation(i) * scale * C(w[i]));
+      } else {
+        for (int64_t i = begin; i < end; ++i) y[i] = T(deviation(i) * scale + (b ? C(b[i]) : C(0)));
+      }
     }
+  };
+  const auto from_shift = [&](int64_t i) { return C(x[i]) - shift; };
+  const C near = variance(from_shift);
+  if (!(shift * shift > C(cuda::far_mean) * near)) {
+    const C scale = C(1) / math::sqrt(near);
+    write(scale, from_shift);
+    return {shift, C(0), scale};
   }
-  return {shift, scale};
+  const C rest = rest_of_mean(x, n, shift);
+  const auto from_mean = [&](int64_t i) { return (C(x[i]) - shift) - rest; };
+  const C scale = C(1) / math::sqrt(variance(from_mean));
+  write(scale, from_mean);
+  return {shift, rest, scale};
 }
 
 // dx = scale · (g' − mean g' − x̂ · mean(g' x̂)), g' = g·w; dw += g x̂ and db += g where wanted, which
 // is asked for at compile time: the loop then reads and writes each operand once. dx may be g.
-template <class T, bool with_w, bool with_b>
+template <class T, bool with_w, bool with_b, bool with_rest>
 STRETTO_CLONES void normalise_row_backward(const T* x, const T* w, const T* g, T* dx,
                                            compute_t<T>* __restrict dw, compute_t<T>* __restrict db,
                                            int64_t n, RowStats<compute_t<T>> s, bool centre) {
   using C = compute_t<T>;
-  const auto unit = [&](int64_t i) { return (C(x[i]) - s.shift) * s.scale; };
+  const auto unit = [&](int64_t i) {
+    const C deviation = C(x[i]) - s.shift;
+    return (with_rest ? deviation - s.rest : deviation) * s.scale;
+  };
   const auto slope = [&](int64_t i) { return C(g[i]) * C(w[i]); };
   const C mean_g = centre ? rows::sum<C>(n, slope) / C(n) : C(0);
   const C mean_gx = rows::sum<C>(n, [&](int64_t i) { return slope(i) * unit(i); }) / C(n);
@@ -67,17 +93,33 @@ STRETTO_CLONES void normalise_row_backward(const T* x, const T* w, const T* g, T
   }
 }
 
-// The same backward in differentiable ops, for gradients of gradients.
-Tensors composed_backward(Backward& b, const Tensor& x, const Tensor& w, double eps, bool centre) {
-  const Tensor& g = b.grad();
-  const Tensor d = centre ? x - mean(x, {-1}, true) : x;
+// Row(with_w, with_b)(with_rest).
+template <class T, bool with_w, bool with_b>
+constexpr auto backward_rows = std::array{normalise_row_backward<T, with_w, with_b, false>,
+                                          normalise_row_backward<T, with_w, with_b, true>};
+
+// x minus its rows' means, from those that the forward pass found.
+Tensor centred(const Tensor& x, const Tensor& means) {
+  Shape rows = x.shape();
+  rows.back() = 1;
+  const Tensor near = (x - means[0].reshape(rows)) - means[1].reshape(rows);
+  return near - mean(near, {-1}, true);
+}
+
+// The same backward in differentiable ops, for gradients of gradients; bf16 is computed in f32.
+Tensors composed_backward(Backward& b, const Tensor& given, const Tensor& weight, double eps,
+                          const Tensor& means) {
+  const bool centre = means.defined();
+  const DType dtype = given.dtype(), wide = dtype == f64 ? f64 : f32;
+  const Tensor x = given.to(wide), g = b.grad().to(wide);
+  const Tensor d = centre ? centred(x, means) : x;
   const Tensor scale = rsqrt(mean(square(d), {-1}, true) + eps);
-  const Tensor unit = d * scale, slope = w.defined() ? g * w : g;
+  const Tensor unit = d * scale, slope = weight.defined() ? g * weight.to(wide) : g;
   Tensor dx = slope - unit * mean(slope * unit, {-1}, true);
   if (centre) dx = dx - mean(slope, {-1}, true);
   const Shape last{x.size(-1)};
-  return {scale * dx, b.needs(1) ? sum_to(g * unit, last) : Tensor(),
-          b.needs(2) ? sum_to(g, last) : Tensor()};
+  return {(scale * dx).to(dtype), b.needs(1) ? sum_to(g * unit, last).to(dtype) : Tensor(),
+          b.needs(2) ? sum_to(g, last).to(dtype) : Tensor()};
 }
 
 // Sum over the chunks' partial rows [chunks, n], in order.
@@ -86,10 +128,10 @@ Tensor add_up(const Tensor& partial, const Tensor& like) {
 }
 
 // dx, in g's place where nothing else holds it; dw and db where wanted.
-Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& shift,
+Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Tensor& means,
                     const Tensor& scale, bool want_dw, bool want_db, Tensor& dw, Tensor& db) {
   const int64_t n = x.size(-1), count = scale.numel(), chunk = 64;
-  const bool centre = shift.defined();
+  const bool centre = means.defined();
   const Tensor weight = w.defined() ? w : ones({n}, options_of(x));
   Tensor dx = in_place_or_new(g), sums_w, sums_b;
   const TensorOptions wide = options_of(scale);
@@ -101,17 +143,20 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
     using C = compute_t<T>;
     const T *px = x.data<T>(), *pg = g.data<T>();
     const T* pw = weight.data<T>();
-    const C *mu = centre ? shift.data<C>() : nullptr, *s = scale.data<C>();
+    const C *mu = centre ? means.data<C>() : nullptr, *s = scale.data<C>();
     T* to = dx.data<T>();
     C *pdw = want_dw ? sums_w.data<C>() : nullptr, *pdb = want_db ? sums_b.data<C>() : nullptr;
-    const auto row = want_dw   ? want_db ? normalise_row_backward<T, true, true>
-                                         : normalise_row_backward<T, true, false>
-                       : want_db ? normalise_row_backward<T, false, true>
-                               : normalise_row_backward<T, false, false>;
+    const auto& row = want_dw
+                          ? want_db ? backward_rows<T, true, true> : backward_rows<T, true, false>
+                      : want_db ? backward_rows<T, false, true>
+                                : backward_rows<T, false, false>;
     parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin * chunk; r < std::min(count, end * chunk); ++r)
-        row(px + r * n, pw, pg + r * n, to + r * n, pdw ? pdw + r / chunk * n : nullptr,
-            pdb ? pdb + r / chunk * n : nullptr, n, {mu ? mu[r] : C(0), s[r]}, centre);
+      for (int64_t r = begin * chunk; r < std::min(count, end * chunk); ++r) {
+        const RowStats<C> stats{mu ? mu[r] : C(0), mu ? mu[count + r] : C(0), s[r]};
+        row[stats.rest != 0](px + r * n, pw, pg + r * n, to + r * n,
+                             pdw ? pdw + r / chunk * n : nullptr,
+                             pdb ? pdb + r / chunk * n : nullptr, n, stats, centre);
+      }
     });
   });
   if (want_dw) dw = add_up(sums_w, x);
@@ -119,34 +164,34 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
   return dx;
 }
 
-Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tensor& shift,
+Tensors fused_backward(Backward& b, const Tensor& x, const Tensor& w, const Tensor& means,
                        const Tensor& scale) {
   const auto run = x.device().is_cpu() ? backward_cpu : cuda::norm_backward;
   const Tensor g = b.take_grad();
   Tensor dw, db, copy;
   const Tensor dx = run(x.detach().contiguous(), w.defined() ? w.detach().contiguous() : Tensor(),
-                        contiguous(g, copy), shift, scale, b.needs(1), b.needs(2), dw, db);
+                        contiguous(g, copy), means, scale, b.needs(1), b.needs(2), dw, db);
   return {dx, dw, db};
 }
 
-// y; writes shift, where it is defined, and scale.
+// y; writes means [2, N], shift and rest, where it is defined, and scale [N].
 Tensor normalise_cpu(const Tensor& x, const Tensor& w, const Tensor& c, double eps,
-                     const Tensor& shift, const Tensor& scale) {
+                     const Tensor& means, const Tensor& scale) {
   Tensor y = empty_like(x);
-  const int64_t n = x.size(-1);
-  const bool centre = shift.defined();
+  const int64_t n = x.size(-1), count = scale.numel();
+  const bool centre = means.defined();
   dispatch_floating(x.dtype(), "norm", [&](auto tag) {
     using T = typename decltype(tag)::type;
     using C = compute_t<T>;
     const T* px = x.data<T>();
     const T *pw = w.defined() ? w.data<T>() : nullptr, *pb = c.defined() ? c.data<T>() : nullptr;
     T* to = y.data<T>();
-    C *mu = centre ? shift.data<C>() : nullptr, *s = scale.data<C>();
-    parallel_for(scale.numel(), rows_per_chunk(n), [&](int64_t begin, int64_t end) {
+    C *mu = centre ? means.data<C>() : nullptr, *s = scale.data<C>();
+    parallel_for(count, rows_per_chunk(n), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const RowStats<C> stats =
             normalise_row<T>(px + r * n, pw, pb, to + r * n, n, C(eps), centre);
-        if (centre) mu[r] = stats.shift;
+        if (centre) mu[r] = stats.shift, mu[count + r] = stats.rest;
         s[r] = stats.scale;
       }
     });
@@ -168,12 +213,12 @@ Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Te
   const Tensor c = bias.defined() ? bias.detach().contiguous() : Tensor();
   const int64_t n = x.size(-1), count = n == 0 ? 0 : x.numel() / n;
   const TensorOptions wide{.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
-  const Tensor shift = centre ? empty({count}, wide) : Tensor(), scale = empty({count}, wide);
-  Tensor y = on_device(from, normalise_cpu, cuda::norm, w, c, eps, shift, scale);
+  const Tensor means = centre ? empty({2, count}, wide) : Tensor(), scale = empty({count}, wide);
+  Tensor y = on_device(from, normalise_cpu, cuda::norm, w, c, eps, means, scale);
   // Gradients: scale · (ĝ − x̂ · mean(ĝ · x̂) [− mean(ĝ)]) with ĝ = g · weight, Σ g · x̂, Σ g.
   return record(op, {x, weight, bias}, y, [=, x = Saved(x), w = Saved(weight)](Backward& b) {
-    return grad_enabled() ? composed_backward(b, x(), w(), eps, centre)
-                          : fused_backward(b, x(), w(), shift, scale);
+    return grad_enabled() ? composed_backward(b, x(), w(), eps, means)
+                          : fused_backward(b, x(), w(), means, scale);
   });
 }
 

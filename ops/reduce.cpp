@@ -194,7 +194,9 @@ Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_floating("var", x);
   if (x.dtype() == bf16) return var(x.to(f32), dims, correction, keepdim).to(bf16);
   const double n = double(Plan("var", x, dims).count);
-  const Tensor deviation = x - mean(x, dims, true);
+  // The mean is rounded: of what is far from 0 and varies little a part of it is left.
+  const Tensor near = x - mean(x.detach(), dims, true);
+  const Tensor deviation = near - mean(near, dims, true);
   return sum(deviation * deviation, dims, keepdim) * (1.0 / std::max(0.0, n - correction));
 }
 

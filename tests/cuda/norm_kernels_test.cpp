@@ -77,3 +77,29 @@ TEST_CASE("more rows than a norm's grid has", "[cuda][large]") {
   compare_norm({40000, 12}, f32, true, true, 2000);
   compare_norm({270, 4100}, f32, true, true, 2010);
 }
+
+TEST_CASE("layer_norm of rows whose mean is far from 0", "[cuda]") {
+  NEEDS_GPU();
+  for (const DType t : floating)
+    for (const int64_t n : {31, 768, 8208})  // a warp, a block, and rows too long for registers
+      for (const double mean : {30000.37, -1e10, 1e20}) {
+        CAPTURE(name(t), n, mean);
+        const Tensor constant = full({3, n}, mean, {.dtype = t, .device = gpu});
+        CHECK(max(abs(layer_norm(constant))).item() == 0);
+        if (t != f32) continue;
+        // A few units about the mean: as on the CPU, x̂ and the gradients do not feel its size.
+        const Tensor x =
+            (noise({3, n}, 31).to(f64) * (3 * std::abs(mean) * 0x1p-23) + mean).to(f32);
+        const auto slopes = [&](Device device, DType type) {
+          const Tensor leaf = x.to(type).to(device).detach().set_requires_grad();
+          const Tensor y = layer_norm(leaf);
+          const Tensor g = noise({3, n}, 32).to(type).to(device);
+          return Tensors{y.detach(), grad({y}, {leaf}, {g})[0]};
+        };
+        const Tensors exact = slopes(cpu, f64), there = slopes(gpu, f32);
+        for (size_t k = 0; k < 2; ++k) {
+          const double size = max(abs(exact[k])).item();
+          check_close(exact[k], there[k].to(f64), [&](size_t) { return 1e-4 * size; });
+        }
+      }
+}
