@@ -48,6 +48,21 @@ STRETTO_HD inline T exp_negative(const T& x) {
   }
 }
 
+// sigmoid(x) and sigmoid(−x), which 1 − sigmoid(x) is only to within the rounding of 1.
+template <class T>
+struct SigmoidPair {
+  T plus, minus;
+};
+template <class T>
+STRETTO_HD inline SigmoidPair<T> sigmoids(const T& x) {
+  if constexpr (std::is_floating_point_v<T>) {
+    const T e = math::exp_negative(-math::abs(x)), large = T(1) / (T(1) + e), small = e * large;
+    return {x < 0 ? small : large, x < 0 ? large : small};
+  } else {
+    return {sigmoid(x), sigmoid(-x)};
+  }
+}
+
 struct Exp {
   static constexpr Needs needs = Needs::y;
   template <class T>
@@ -175,11 +190,10 @@ struct GeluTanh {
   }
   template <class T>
   STRETTO_HD static T derivative(const T& at, const T&) {
-    using math::sigmoid;
     const T x = clamp(at, -30, 30);  // beyond it is 0 or 1, but the powers would overflow
     const T z = x * x;
-    const T s = sigmoid(x * (k<T>(c1) + k<T>(c3) * z));
-    return s + s * (k<T>(1) - s) * (x * (k<T>(c1) + k<T>(3 * c3) * z));
+    const SigmoidPair<T> s = sigmoids(x * (k<T>(c1) + k<T>(c3) * z));
+    return s.plus + s.plus * s.minus * (x * (k<T>(c1) + k<T>(3 * c3) * z));
   }
 };
 
@@ -191,9 +205,8 @@ struct Silu {
   }
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
-    using math::sigmoid;
-    const T s = sigmoid(x);
-    return s * (k<T>(1) + x * (k<T>(1) - s));
+    const SigmoidPair<T> s = sigmoids(x);
+    return s.plus * (k<T>(1) + x * s.minus);
   }
 };
 
