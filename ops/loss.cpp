@@ -180,10 +180,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
                          ? b.grad().reshape({count, 1})
                          : scaled(b.grad()).reshape({1, 1}).expand({count, 1});
     if (grad_enabled()) {
-      const Tensor rows = x().reshape({count, classes});
+      // An ignored row may hold anything, NaN too.
+      const Tensor scored = ne(ids, double(ignored)).unsqueeze(1);
+      const Tensor given = x().reshape({count, classes});
+      const Tensor rows = where(scored, given, zeros_like(given.detach()));
       const Tensor want = wanted(ids, classes, options, rows);
-      return Tensors{(g.to(rows.dtype()) * (softmax(rows) * sum(want, {1}, true) - want))
-                         .reshape(x().shape())};
+      const Tensor dx = g.to(rows.dtype()) * (softmax(rows) * sum(want, {1}, true) - want);
+      return Tensors{where(scored, dx, zeros_like(given.detach())).reshape(x().shape())};
     }
     return Tensors{on_device(x().detach().contiguous(), gradient_cpu, cuda::cross_entropy_backward,
                              ids, ignored, epsilon, totals, g.to(wide.dtype).contiguous())};
@@ -219,6 +222,18 @@ Tensor bounded_log(const Tensor& x) {
   return record(
       "bounded_log", {x}, clamp(log(x.detach()), -100, infinity),
       [x = Saved(x)](Backward& b) { return Tensors{b.grad() / clamp(x(), 1e-12, infinity)}; });
+}
+
+// −t log x − (1 − t) log(1 − x). The slope is 0 at x = t = 0 and 1 too.
+Tensor cross_entropies(const Tensor& x, const Tensor& t) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const Tensor p = x.detach(), want = t.detach();
+  const Tensor y = -(want * bounded_log(p) + (1.0 - want) * bounded_log(1.0 - p));
+  return record("binary_cross_entropy", {x, t}, y, [x = Saved(x), t = Saved(t)](Backward& b) {
+    return Tensors{b.needs(0) ? b.grad() * ((x() - t()) / clamp(x() * (1.0 - x()), 1e-12, infinity))
+                              : Tensor(),
+                   b.needs(1) ? b.grad() * (bounded_log(1.0 - x()) - bounded_log(x())) : Tensor()};
+  });
 }
 
 }  // namespace
@@ -266,8 +281,7 @@ Tensor binary_cross_entropy(const Tensor& p, const Tensor& target, Reduction red
           "; must lie in [0, 1]", bce_hint);
   }
   const Tensor x = wide(p), t = wide(target);
-  return reduced(-(t * bounded_log(x) + (1.0 - t) * bounded_log(1.0 - x)), {p.numel(), {}},
-                 reduction, p.dtype());
+  return reduced(cross_entropies(x, t), {p.numel(), {}}, reduction, p.dtype());
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,

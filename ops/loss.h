@@ -33,8 +33,9 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, NllOptio
 Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean);
 
 /// −target · log p − (1 − target) · log(1 − p) for probabilities p in [0, 1] and targets in [0, 1],
-/// both floating and of one shape and dtype; logarithms end at −100, their slopes at 10¹², so that
-/// p = 0 and p = 1 have finite losses and gradients (as in PyTorch). Differentiable in both.
+/// both floating and of one shape and dtype. Logarithms end at −100 and the slope in p is
+/// (p − target) / max(p·(1 − p), 10⁻¹²), so that p = 0 and p = 1 have finite losses and gradients,
+/// 0 where the target is the same (as in PyTorch). Differentiable in both.
 Tensor binary_cross_entropy(const Tensor& p, const Tensor& target,
                             Reduction reduction = Reduction::mean);
 

@@ -65,7 +65,7 @@ TEST_CASE("binary_cross_entropy at 0 and 1 is finite, with its gradients") {
       CHECK(loss(scalar(target, {.dtype = dtype})).item() == 0);
       CHECK(loss(scalar(1 - target, {.dtype = dtype})).item() == 100);
       const double sign = target == 1 ? -1 : 1;
-      CHECK(slope_at(loss, target, dtype) == sign);
+      CHECK(slope_at(loss, target, dtype) == 0);
       CHECK(slope_at(loss, 1 - target, dtype) == Approx(sign * 1e12).epsilon(0.01));
     }
   for (const double p : {-0.1, 1.1})
@@ -110,4 +110,48 @@ TEST_CASE("losses have gradients in both arguments, for operands of any layout")
       };
       testing::gradcheck(transposed, {fixed_leaf({3, 4}, 1), fixed_leaf({3, 4}, 2)});
     }
+}
+
+TEST_CASE("ignored rows may hold anything, in recorded gradients too") {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const DType dtype : {f64, f32, bf16})
+    for (const double bad : {std::nan(""), infinity, -infinity})
+      for (const double smoothing : {0.0, 0.1})
+        for (const Reduction reduction : {Reduction::mean, Reduction::sum, Reduction::none}) {
+          INFO(str(dtype, " ", bad, " ", smoothing, " ", int(reduction)));
+          const Tensor x = testing::fixed_noise({3, 4}, 5).to(dtype);
+          x[1].fill_(bad);
+          const Tensor logits = x.set_requires_grad();
+          const auto loss = [&] {
+            return cross_entropy(logits, tensor<int64_t>({2, -100, 0}),
+                                 {.label_smoothing = smoothing, .reduction = reduction});
+          };
+          const Tensor g = ones(loss().shape(), {.dtype = dtype});
+          const Tensor plain = grad({loss()}, {logits}, {g})[0];
+          const Tensor recorded = grad({loss()}, {logits}, {g}, {.create_graph = true})[0];
+          const Tensor twice = grad({sum(square(recorded))}, {logits})[0];
+          for (const Tensor& t : {plain, recorded, twice}) {
+            for (const double v : t.to_vector<double>()) CHECK(std::isfinite(v));
+            CHECK(t[1].to_vector<double>() == std::vector<double>(4, 0));
+          }
+          const double least = dtype == bf16 ? 0x1p-7 : 1e-6;
+          CHECK(max(abs(recorded.detach() - plain)).item() <= least);
+        }
+}
+
+TEST_CASE("binary_cross_entropy has no slope where p is the target") {
+  const Tensor p = tensor<double>({0, 1, 0, 1, 0.25, 0.5}).set_requires_grad();
+  const Tensor t = tensor<double>({0, 1, 1, 0, 0.25, 1}).set_requires_grad();
+  const Tensor loss = binary_cross_entropy(p, t, Reduction::none);
+  CHECK(loss.to_vector<double>()[0] == 0);
+  CHECK(loss.to_vector<double>()[2] == 100);
+  for (const bool recorded : {false, true}) {
+    const Tensors g =
+        grad({sum(loss)}, {p, t}, {}, {.retain_graph = true, .create_graph = recorded});
+    CHECK(g[0].to_vector<double>() == std::vector<double>{0, 0, -1e12, 1e12, 0, -2});
+    // log(1 − p) − log p, within ±100
+    CHECK(g[1].to_vector<double>()[0] == 100);
+    CHECK(g[1].to_vector<double>()[1] == -100);
+    CHECK(g[1].to_vector<double>()[4] == Approx(std::log(3)));
+  }
 }
