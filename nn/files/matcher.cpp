@@ -62,6 +62,18 @@ std::vector<NamedTensor> state_of(const Module& model) {
   return all;
 }
 
+FirstNames::FirstNames(const Module& model) {
+  std::unordered_map<const void*, std::string> seen;
+  for (const NamedTensor& n : model.named_tensors())
+    if (const auto [it, fresh] = seen.emplace(n.tensor.id(), n.name); !fresh)
+      first_.emplace(n.name, it->second);
+}
+
+const std::string& FirstNames::operator()(const std::string& name) const {
+  const auto found = first_.find(name);
+  return found == first_.end() ? name : found->second;
+}
+
 std::string Matcher::Named::shown() const {
   return one_line(name) + (name == name_in_file ? "" : " (" + one_line(name_in_file) + ")");
 }

@@ -12,6 +12,17 @@ namespace stretto::nn::files {
 /// Parameters, then buffers.
 std::vector<NamedTensor> state_of(const Module& model);
 
+/// The names of a model's tensors: of one that is shared, the first of its names stands for all.
+class FirstNames {
+ public:
+  explicit FirstNames(const Module& model);
+  /// The first name of the tensor that has this one, or `name` where the model has none.
+  const std::string& operator()(const std::string& name) const;
+
+ private:
+  std::unordered_map<std::string, std::string> first_;  // of the other names
+};
+
 /// Collects all that does not fit before it throws.
 class Matcher {
  public:

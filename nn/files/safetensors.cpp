@@ -6,12 +6,14 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "core/storage.h"
 #include "nn/files/atomic_file.h"
 #include "nn/files/digest.h"
 #include "nn/files/input_file.h"
+#include "nn/files/other_format.h"
 #include "nn/files/safetensors_header.h"
 #include "nn/files/safetensors_index.h"
 
@@ -53,16 +55,6 @@ float from_half(uint16_t half) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-// What often lies where weights are expected, told by its first bytes.
-const char* other_format(uint64_t first) {
-  const std::string_view bytes(reinterpret_cast<const char*>(&first), 8);
-  if (bytes.starts_with("PK\3\4"))
-    return "; it looks like PyTorch's own format, or another archive";
-  if (bytes == "version ")
-    return "; it looks like a pointer of Git LFS, which has not been fetched";
-  return "";
-}
-
 // A JSON string; throws for what is not UTF-8.
 std::string json_text(const std::string& path, const std::string& text) {
   try {
@@ -78,13 +70,15 @@ std::string json_text(const std::string& path, const std::string& text) {
 class SafetensorsFile::Shard {
  public:
   explicit Shard(const std::string& path) : path_(path), file_("safetensors", path) {
-    if (file_.size() < 8) bad("has ", file_.size(), " bytes; the shortest header takes 8");
+    if (file_.size() < 8)
+      bad("has ", file_.size(), " bytes; the shortest header takes 8", other_format(file_));
     uint64_t length = 0;
     file_.read(&length, 8, 0);
     if (length > max_header)
-      bad("header of ", length, " bytes; at most ", max_header, " allowed", other_format(length));
+      bad("header of ", length, " bytes; at most ", max_header, " allowed", other_format(file_));
     if (int64_t(length) > file_.size() - 8)
-      bad("truncated: header of ", length, " bytes in a file of ", file_.size());
+      bad("truncated: header of ", length, " bytes in a file of ", file_.size(),
+          other_format(file_));
     std::string text(length, '\0');
     file_.read(text.data(), int64_t(length), 8);
     header_ = parse_header(path_, text);
@@ -96,11 +90,19 @@ class SafetensorsFile::Shard {
   const std::vector<files::Entry>& entries() const { return header_.entries; }
   const Metadata& metadata() const { return header_.metadata; }
 
+  /// Of a shard: `names` are those that the index gives to it, and all that it is asked for.
+  void keep_to(const std::string& index, std::set<std::string> names) {
+    index_ = index;
+    names_ = std::move(names);
+  }
+  bool has(const std::string& name) const { return !names_ || names_->contains(name); }
+
   void read(std::vector<NamedTensor>& into,
             const std::function<bool(const std::string&)>& wanted) const {
+    check_missing(wanted);
     Digest digest;
     for (const files::Entry& entry : header_.entries) {
-      const bool read_it = wanted(entry.name);
+      const bool read_it = has(entry.name) && wanted(entry.name);
       if (read_it) into.push_back({entry.name, tensor(entry, digest)});
       if (!read_it && !data_digest_.empty()) skip(entry, digest);
     }
@@ -114,6 +116,15 @@ class SafetensorsFile::Shard {
   }
 
  private:
+  void check_missing(const std::function<bool(const std::string&)>& wanted) const {
+    if (!names_) return;
+    std::set<std::string> missing = *names_;
+    for (const files::Entry& entry : header_.entries) missing.erase(entry.name);
+    for (const std::string& name : missing)
+      if (wanted(name))
+        bad("has no ", in_quotes(name), ", which the index, ", index_, ", has there");
+  }
+
   Tensor tensor(const files::Entry& entry, Digest& digest) const {
     const std::optional<FormatDType> known = find_dtype(entry.dtype);
     if (!known)
@@ -169,6 +180,8 @@ class SafetensorsFile::Shard {
   Header header_;
   int64_t data_start_ = 0;
   std::string data_digest_;  // empty: the file has none
+  std::string index_;
+  std::optional<std::set<std::string>> names_;
 };
 
 SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
@@ -183,12 +196,13 @@ SafetensorsFile::SafetensorsFile(std::string path) : path_(std::move(path)) {
           "model.safetensors.index.json");
     path_ = (whole ? one : index).string();
   }
-  if (path_.ends_with(".json"))
+  if (path_.ends_with(".json") || looks_like_index(path_))
     open_index(path_);
   else
     shards_.push_back(std::make_unique<Shard>(path_));
   for (const auto& shard : shards_) {
-    for (const files::Entry& e : shard->entries()) entries_.push_back({e.name, e.dtype, e.shape});
+    for (const files::Entry& e : shard->entries())
+      if (shard->has(e.name)) entries_.push_back({e.name, e.dtype, e.shape});
     metadata_.insert(shard->metadata().begin(), shard->metadata().end());
   }
 }
@@ -197,27 +211,18 @@ SafetensorsFile::~SafetensorsFile() = default;
 
 void SafetensorsFile::open_index(const std::string& path) {
   const std::map<std::string, std::string> index = read_index(path);
-  std::map<std::string, std::set<std::string>> left;  // of each shard, what it has yet to have
-  for (const auto& [name, shard] : index) left[shard].insert(name);
-  check(left.size() <= 1000, "safetensors", path, ": ", left.size(),
+  std::map<std::string, std::set<std::string>> names;  // of each shard
+  for (const auto& [name, shard] : index) names[shard].insert(name);
+  check(names.size() <= 1000, "safetensors", path, ": ", names.size(),
         " shards; at most 1000 allowed");
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  for (auto& [name, missing] : left) {
+  for (auto& [name, own] : names) {
     const std::string beside = (folder / name).string();
     std::error_code ignored;
     check(std::filesystem::exists(beside, ignored), "safetensors", path, ": the shard ",
           in_quotes(name), " is missing");
     shards_.push_back(std::make_unique<Shard>(beside));
-    const Shard& shard = *shards_.back();
-    for (const files::Entry& e : shard.entries()) {
-      const auto found = index.find(e.name);
-      if (found == index.end()) shard.bad(in_quotes(e.name), " is not in the index, ", path);
-      if (found->second != name)
-        shard.bad(in_quotes(e.name), " is in ", in_quotes(found->second), " by the index, ", path);
-      missing.erase(e.name);
-    }
-    if (!missing.empty())
-      shard.bad("has no ", in_quotes(*missing.begin()), ", which the index, ", path, ", has there");
+    shards_.back()->keep_to(path, std::move(own));
   }
 }
 

@@ -47,8 +47,10 @@ void save_safetensors(const std::string& path, const std::vector<NamedTensor>& t
 /// and as many texts.
 class SafetensorsFile {
  public:
-  /// A file; an index (its name ends with ".json"), whose shards lie beside it and have those
-  /// tensors that it says; or a folder with "model.safetensors" or "model.safetensors.index.json".
+  /// A file; an index (a JSON text, of any name), whose shards lie beside it; or a folder with
+  /// "model.safetensors" or "model.safetensors.index.json". An index says what is read, and from
+  /// where: shards may hold other tensors too, which are left; one that its shard lacks is an error
+  /// where it is read, and is not among the entries.
   explicit SafetensorsFile(std::string path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;

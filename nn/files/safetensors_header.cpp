@@ -107,7 +107,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  bool null() override { unexpected("null"); }
+  bool null() override {
+    if (depth_ != 1 || name_ != metadata_key) unexpected("null");
+    return true;  // none, as others read it
+  }
   bool boolean(bool) override { unexpected("a truth value"); }
   bool binary(nlohmann::json::binary_t&) override { unexpected("binary data"); }
   bool parse_error(std::size_t at, const std::string&, const nlohmann::json::exception&) override {

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
+#include <vector>
 
 #include "nn/files/input_file.h"
+#include "nn/files/other_format.h"
 #include "nn/files/safetensors_header.h"
 
 namespace stretto::nn::files {
@@ -25,27 +28,31 @@ class IndexReader : public nlohmann::json_sax<nlohmann::json> {
   bool start_object(std::size_t) override {
     if (depth_ == 2 && in_map_) value("an object");
     ++depth_;
+    keys_.emplace_back();
     return true;
   }
   bool end_object() override {
-    if (--depth_ == 1) in_map_ = false;
-    return true;
+    keys_.pop_back();
+    return end_array();
   }
   bool start_array(std::size_t) override {
     value("a list");
     ++depth_;
     return true;
   }
-  bool end_array() override { return end_object(); }
+  bool end_array() override {
+    if (--depth_ == 1) in_map_ = false;
+    return true;
+  }
 
   bool key(std::string& text) override {
+    if (!keys_.back().insert(text).second)
+      bad(in_map_ ? "the name " : "", in_quotes(text), " stands there twice");
     if (depth_ == 1) {
       in_map_ = text == "weight_map";
-      if (in_map_ && found) bad("\"weight_map\" stands there twice");
       found |= in_map_;
     } else if (in_map_) {
       if (shards.size() == max_names) bad("more than ", max_names, " tensors");
-      if (shards.contains(text)) bad("the name ", in_quotes(text), " stands there twice");
       name_ = text;
     }
     return true;
@@ -83,6 +90,7 @@ class IndexReader : public nlohmann::json_sax<nlohmann::json> {
   int depth_ = 0;
   bool in_map_ = false;
   std::string name_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects around
 };
 
 }  // namespace
@@ -96,11 +104,12 @@ std::map<std::string, std::string> read_index(const std::string& path) {
   file.read(text.data(), file.size(), 0);
   if (const size_t zero = text.find('\0'); zero != std::string::npos)
     reader.bad("the index is not JSON (byte ", zero + 1, " of it)");
-  if (const size_t first = text.find_first_not_of(" \t\r\n");
+  const size_t mark = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;
+  if (const size_t first = text.find_first_not_of(" \t\r\n", mark);
       first == std::string::npos || text[first] != '{')
-    reader.bad("the index does not begin with {");
+    reader.bad("the index does not begin with {", other_format(file));
   nlohmann::json::sax_parse(text, &reader);
-  if (!reader.found) reader.bad("the index has no \"weight_map\"");
+  if (!reader.found) reader.bad("the index has no \"weight_map\"", other_format(file));
   return std::move(reader.shards);
 }
 

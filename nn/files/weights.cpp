@@ -23,6 +23,7 @@ LoadReport load(const std::string& path, const Metadata& metadata, const std::ve
                 const std::function<std::vector<NamedTensor>(const Wanted&)>& read, Module& model,
                 const NameMap& names, WeightOptions options) {
   const bool checkpoint = is_checkpoint(path, metadata);
+  const FirstNames first_name(model);
   std::set<std::string> ours;
   for (const NamedTensor& n : state_of(model)) ours.insert(n.name);
 
@@ -35,7 +36,7 @@ LoadReport load(const std::string& path, const Metadata& metadata, const std::ve
     const std::vector<std::string> targets = names.targets(name);
     if (targets.empty()) report.dropped.push_back(full);
     bool any = false;
-    for (const std::string& target : targets) any |= ours.contains(target);
+    for (const std::string& target : targets) any |= ours.contains(first_name(target));
     if (any) wanted.insert(full);
     if (!any && !targets.empty()) matcher.leave(targets[0], name, what);
   }
@@ -43,7 +44,8 @@ LoadReport load(const std::string& path, const Metadata& metadata, const std::ve
       read([&](const std::string& name) { return wanted.contains(name); });
   if (checkpoint)
     for (NamedTensor& n : file) n.name.erase(0, model_prefix.size());
-  for (const NameMap::Mapped& m : names(file)) matcher.offer(m.tensor, m.origin);
+  for (const NameMap::Mapped& m : names(file))
+    matcher.offer({first_name(m.tensor.name), m.tensor.tensor}, m.origin);
 
   const std::vector<Assignment> assignments = match_model(model, matcher, true);
   matcher.finish(options.strict || assignments.empty());

@@ -20,6 +20,7 @@ namespace {
 
 constexpr const char* reserved = "stretto.";
 const std::string own_prefix = "state.";  // of the program's own tensors
+const std::string optimizer_prefix = "optim.";
 constexpr const char* optimizer_key = "stretto.optimizer";
 constexpr const char* rate_key = "stretto.learning_rate";
 constexpr const char* frozen_key = "stretto.frozen";  // names, a line each
@@ -125,7 +126,7 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
   const Tensors parameters = optimizer.parameters();
   std::vector<ParameterState> states(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
-    const std::string prefix = "optim." + names[i] + ".";
+    const std::string prefix = optimizer_prefix + names[i] + ".";
     const Tensor steps = matcher.take(prefix + "steps");
     if (!steps.defined()) continue;
     if (steps.dtype() != i64 || steps.dim() != 0) {
@@ -171,7 +172,7 @@ void save_checkpoint(const std::string& path, const Module& model, const Optimiz
       metadata[frozen_key] = frozen;
     const std::vector<std::string> names = parameter_names(model, *optimizer);
     for (size_t i = 0; i < names.size(); ++i) {
-      const std::string prefix = "optim." + names[i] + ".";
+      const std::string prefix = optimizer_prefix + names[i] + ".";
       const auto& [steps, kept] = optimizer->state()[i];
       tensors.push_back({prefix + "steps", tensor(std::vector<int64_t>{steps}, {}, cpu)});
       for (const NamedTensor& n : kept) tensors.push_back({prefix + n.name, n.tensor});
@@ -195,13 +196,19 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
 
   // The model's tensors go by their own names, the optimiser's keep their prefix.
   Matcher matcher(path, options.allow_not_finite);
+  const FirstNames first_name(model);
   for (const NamedTensor& n : file.tensors) {
     if (n.name.starts_with(model_prefix)) {
-      matcher.offer({n.name.substr(model_prefix.size()), n.tensor});
+      const std::string name = n.name.substr(model_prefix.size());
+      matcher.offer({first_name(name), n.tensor}, name);
     } else if (n.name.starts_with(own_prefix)) {
       state.tensors.push_back({n.name.substr(own_prefix.size()), n.tensor});
-    } else if (optimizer || !n.name.starts_with("optim.")) {
+    } else if (!n.name.starts_with(optimizer_prefix)) {
       matcher.offer(n);
+    } else if (optimizer) {  // "optim.NAME.slot"
+      const size_t begin = optimizer_prefix.size(), dot = std::max(begin, n.name.rfind('.'));
+      const std::string name = first_name(n.name.substr(begin, dot - begin));
+      matcher.offer({optimizer_prefix + name + n.name.substr(dot), n.tensor}, n.name);
     }
   }
   const std::vector<Assignment> assignments = match_model(model, matcher, false);

@@ -272,3 +272,47 @@ TEST_CASE("every mutation of a map's file loads or is refused, and changes nothi
     }
   CHECK(values(layer) == before);
 }
+
+namespace {
+
+struct TiedNet : nn::Module {
+  nn::Linear in{*this, "in", {.in = 2, .out = 2, .bias = false}};
+  nn::Linear out{*this, "out", {.in = 2, .out = 3}};
+  Tensor tied = shared_parameter("tied", in.weight);
+};
+
+}  // namespace
+
+TEST_CASE("weights: a shared parameter has all its names") {
+  const TempDir dir;
+  const std::string path = dir.file("w");
+  const std::vector<NamedTensor> rest{{"out.weight", zeros({3, 2})}, {"out.bias", zeros({3})}};
+  const auto save = [&](std::vector<NamedTensor> more) {
+    more.insert(more.end(), rest.begin(), rest.end());
+    nn::save_safetensors(path, more);
+  };
+  TiedNet net;
+  save({{"tied", full({2, 2}, 7)}});
+  const LoadReport report = nn::load_weights(path, net);
+  CHECK(report.missing.empty());
+  CHECK(report.unused.empty());
+  CHECK(report.loaded == Names{"in.weight", "out.weight", "out.bias"});
+  CHECK(net.in.weight.to_vector<float>() == std::vector<float>(4, 7));
+  CHECK(net.tied.same(net.in.weight));
+
+  save({{"old.tied", full({2, 2}, 8)}});
+  nn::load_weights(path, net, {{"old.tied", "tied"}});
+  CHECK(net.in.weight.to_vector<float>() == std::vector<float>(4, 8));
+
+  save({{"tied", full({2, 2}, 9)}, {"in.weight", full({2, 2}, 9)}});
+  nn::load_weights(path, net);
+  CHECK(net.in.weight.to_vector<float>() == std::vector<float>(4, 9));
+
+  save({{"tied", full({2, 2}, 9)}, {"in.weight", full({2, 2}, 1)}});
+  CHECK(error_of([&] { nn::load_weights(path, net); }).find("in the file twice, with other") !=
+        std::string::npos);
+  save({{"tied", full({3, 2}, 9)}});
+  CHECK(error_of([&] { nn::load_weights(path, net); }) ==
+        "[load] in.weight (tied): file has f32 [3, 2], the model f32 [2, 2] (" + path + ")");
+  CHECK(net.in.weight.to_vector<float>() == std::vector<float>(4, 9));
+}

@@ -445,3 +445,34 @@ TEST_CASE("a checkpoint does not tell where the model was") {
   nn::save_checkpoint(dir.file("gpu"), other, &others, state);
   CHECK(read_file(dir.file("gpu")) == read_file(dir.file("cpu")));
 }
+
+TEST_CASE("a checkpoint with a shared parameter under its second name loads, optimiser too") {
+  const TempDir dir;
+  const std::string path = dir.file("a.safetensors"), other = dir.file("b.safetensors");
+  manual_seed(3);
+  Net net({});
+  nn::Adam optimizer(net.parameters(), {});
+  train_step(net, optimizer);
+  nn::save_checkpoint(path, net, &optimizer, {.step = 1});
+  nn::Safetensors file = nn::load_safetensors(path);
+  int renamed = 0;
+  for (nn::NamedTensor& n : file.tensors)
+    for (const std::string prefix : {"model.", "optim."})
+      if (n.name.starts_with(prefix + "in.weight")) {
+        n.name.replace(prefix.size(), std::string("in.weight").size(), "tied");
+        ++renamed;
+      }
+  CHECK(renamed == 4);  // itself, steps, m and v
+  nn::save_safetensors(other, file.tensors, file.metadata);
+  Net again({});
+  nn::Adam fresh(again.parameters(), {});
+  nn::load_checkpoint(other, again, &fresh);
+  CHECK(weights(again) == weights(net));
+  train_step(again, fresh);
+  manual_seed(3);
+  Net first({});
+  nn::Adam from_first(first.parameters(), {});
+  nn::load_checkpoint(path, first, &from_first);
+  train_step(first, from_first);
+  CHECK(weights(again) == weights(first));
+}

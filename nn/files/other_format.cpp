@@ -1,0 +1,72 @@
+#include "nn/files/other_format.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "nn/files/input_file.h"
+#include "nn/files/safetensors_header.h"
+
+namespace stretto::nn::files {
+namespace {
+
+using namespace std::string_view_literals;
+
+struct Format {
+  std::string_view first;  // bytes
+  const char* name;
+};
+constexpr Format formats[] = {
+    {"PK\3\4"sv, "PyTorch's own format, or another archive"},
+    {"\x80\2"sv, "PyTorch's old format, a pickle"},
+    {"\x80\4"sv, "a pickle of Python"},
+    {"\x1f\x8b"sv, "a compressed file (gzip)"},
+    {"GGUF"sv, "GGUF, the format of llama.cpp"},
+    {"\x89HDF"sv, "HDF5, the format of Keras"},
+    {"\x93NUMPY"sv, "an array of NumPy"},
+    {"version https://git-lfs"sv, "a pointer of Git LFS, which has not been fetched"},
+};
+
+// Up to 64, without a byte order mark and blanks before the first letter.
+std::string first_bytes(const InputFile& file, bool text) {
+  std::string bytes(size_t(std::min<int64_t>(file.size(), 64)), '\0');
+  file.read(bytes.data(), int64_t(bytes.size()), 0);
+  if (!text) return bytes;
+  if (bytes.starts_with("\xEF\xBB\xBF")) bytes.erase(0, 3);
+  bytes.erase(0, std::min(bytes.find_first_not_of(" \t\r\n"), bytes.size()));
+  return bytes;
+}
+
+bool is_text(const std::string& bytes) {
+  return !bytes.empty() && std::ranges::all_of(bytes, [](unsigned char c) {
+    return c >= ' ' ? c != 0x7f : c == '\t' || c == '\r' || c == '\n';
+  });
+}
+
+}  // namespace
+
+std::string other_format(const InputFile& file) {
+  const std::string raw = first_bytes(file, false);
+  if (raw.size() > 8 && raw[8] == '{') return "";  // after its length a header begins so
+  for (const Format& format : formats)
+    if (raw.starts_with(format.first)) return std::string("; it looks like ") + format.name;
+  const std::string text = first_bytes(file, true);
+  if (!is_text(text)) return "";
+  if (text[0] == '<')
+    return "; it looks like an HTML page, as failed downloads leave it: " + in_quotes(text);
+  if (text[0] == '{' || text[0] == '[')
+    return "; it looks like JSON, as failed downloads leave it: " + in_quotes(text);
+  return "; it looks like text: " + in_quotes(text);
+}
+
+bool looks_like_index(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
+  const InputFile file("safetensors", path);
+  if (file.size() < 8) return false;
+  uint64_t length = 0;
+  file.read(&length, 8, 0);
+  return length > max_header && first_bytes(file, true).starts_with("{");
+}
+
+}  // namespace stretto::nn::files
