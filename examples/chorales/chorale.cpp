@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "core/available_memory.h"
 #include "examples/common/error.h"
@@ -50,9 +53,38 @@ std::string excerpt(std::string_view text, std::size_t begin) {
   return shown;
 }
 
+/// Refuses an object that has a key twice, of which json::parse() would keep one.
+class KeysOnce {
+ public:
+  explicit KeysOnce(const std::string& path) : path_(path) {}
+
+  bool operator()(int, json::parse_event_t event, const json& value) {
+    if (event == json::parse_event_t::object_start) {
+      keys_.emplace_back();
+    } else if (event == json::parse_event_t::object_end) {
+      keys_.pop_back();
+    } else if (event == json::parse_event_t::key &&
+               !keys_.back().insert(value.get<std::string>()).second) {
+      fail(path_, "has the key " + excerpt(value.dump(), 0) + " twice");
+    }
+    return true;
+  }
+
+ private:
+  const std::string& path_;
+  std::vector<std::set<std::string>> keys_;  // of the objects around
+};
+
 json parse(const std::string& path, const std::string& text) {
+  // JSON has no zero bytes, but the parser would take one for the end.
+  if (const std::size_t zero = text.find('\0'); zero != std::string::npos) {
+    fail(path, "malformed JSON at byte " + std::to_string(zero + 1) + ": a zero byte");
+  }
   try {
-    return json::parse(text);
+    return json::parse(text, [keys = std::make_shared<KeysOnce>(path)](
+                                 int depth, json::parse_event_t event, const json& value) {
+      return (*keys)(depth, event, value);
+    });
   } catch (const json::parse_error& error) {
     // The parser counts bytes from one, and at the end of the text counts one more.
     if (error.byte > text.size()) {

@@ -93,6 +93,13 @@ TEST_CASE("every defect of a chorale file is named with its place", "[examples][
   CHECK(defect_of("{\"train\":\n [[[60, NaN, 4, 5]]]}") ==
         "malformed JSON at byte 19 (line 2), near \"[[60, NaN, 4, 5]\"");
   CHECK(defect_of("{} {}") == "malformed JSON at byte 4 (line 1), near \"{} {}\"");
+  CHECK(defect_of(document("[" + kGood + "]") + std::string("\0rubbish", 8)) ==
+        "malformed JSON at byte " + std::to_string(document("[" + kGood + "]").size() + 1) +
+            ": a zero byte");
+  CHECK(defect_of("{\"train\": " + kGood + ", \"train\": " + kGood + "}") ==
+        "has the key \"train\" twice");
+  CHECK(defect_of("{\"train\": " + kGood + ", \"more\": [{\"a\": 1, \"b\": 2, \"a\": 1}]}") ==
+        "has the key \"a\" twice");
   CHECK(defect_of(document("[[[1e999, 5, 5, 5]]]")) == "the JSON text holds a number out of range");
   CHECK(defect_of("{\"train\": " + kGood + "}") ==
         "has no key \"valid\"; expected \"train\", \"valid\" and \"test\"");
