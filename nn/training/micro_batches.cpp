@@ -21,6 +21,7 @@ Tensor at_least_1(const Tensor& count) {
 void MicroBatches::begin() {
   ++begun_;
   count_ = {};
+  if (n_ > 1) watch_.emplace();
 }
 
 void MicroBatches::count(const Tensors& batch, int scored) {
@@ -30,6 +31,23 @@ void MicroBatches::count(const Tensors& batch, int scored) {
   const TensorOptions kind{.dtype = f64, .device = x.device()};
   count_ = scored < 0 ? empty({}, kind).fill_(double(x.size(0)))
                       : sum(ne(x, double(not_scored)).to(f64));
+}
+
+void MicroBatches::end() {
+  if (n_ == 1) return;
+  const Tensors means = watch_->counts();
+  watch_.reset();
+  if (count_.defined() || means.empty()) return;
+  if (means.size() == 1) {
+    count_ = means[0];
+  } else if (means[0].device().is_cpu()) {  // else the host would have to wait
+    std::vector<double> counts;
+    for (const Tensor& mean : means) counts.push_back(mean.item());
+    if (several_.empty()) several_ = counts;
+    check(counts == several_, "train", "losses of micro-batches are sums of means over ",
+          several_[0], ", ", several_[1], ", … and ", counts[0], ", ", counts[1],
+          ", … targets; take the batches from Trainer::fed, which is told what counts");
+  }
 }
 
 Tensor MicroBatches::weighted(const Tensor& loss) {
@@ -56,7 +74,7 @@ Tensor MicroBatches::finish(const Tensors& parameters) {
   const NoGrad guard;
   if (n_ == 1) return loss_;
   check(counted_ == 0 || counted_ == begun_, "train", counted_, " of ", begun_,
-        " micro-batches come from Trainer::fed or fed_batch; all must, or none");
+        " micro-batches have a number of scored targets; take all from Trainer::fed or fed_batch");
   const Tensor factor = counted_ > 0 ? first_ / at_least_1(total_)
                                      : empty({}, options_of(loss_)).fill_(1.0 / double(n_));
   for (const Tensor& p : parameters) {

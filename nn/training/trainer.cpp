@@ -171,7 +171,11 @@ double Trainer::gradient_on_host(const std::function<Tensor()>& loss) {
   optimizer_.zero_grad();
   for (int64_t i = 0; i < options.micro_batches; ++i) {
     micro_->begin();
-    Tensor value = at_step(number, loss);
+    Tensor value = at_step(number, [&] {
+      const Tensor made = loss();
+      micro_->end();
+      return made;
+    });
     const double mean = value.item();
     // The mean of nothing may be 0 / 0.
     const bool nothing = micro_->scores_nothing() && !std::isfinite(mean);
@@ -190,7 +194,9 @@ Tensor Trainer::step_on_gpu() {
   optimizer_.zero_grad();
   for (int64_t i = 0; i < options.micro_batches; ++i) {
     micro_->begin();
-    micro_->weighted(loss_()).backward();
+    const Tensor loss = loss_();
+    micro_->end();
+    micro_->weighted(loss).backward();
   }
   const Tensor loss = micro_->finish(optimizer_.parameters());
   check_leaves();
@@ -354,13 +360,16 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
 
 // All processes keep the best of the first one's evaluations.
 void Trainer::judge(double loss, double validation) {
-  ProcessGroup& group = process_group();
-  const double first = group.size() > 1 ? group.all_gather({validation})[0] : validation;
-  const bool best = first < best_validation_;
+  std::vector<double> of_first{validation, metrics_wait_ ? 1.0 : 0.0};
+  if (ProcessGroup& group = process_group(); group.size() > 1)
+    of_first = group.all_gather(of_first);
+  const bool best = of_first[0] < best_validation_;
   evaluation_ = {step_, loss, validation, best};
   if (!best) return;
-  best_validation_ = first;
-  if (options.keep_best && !options.folder.empty()) save(best_checkpoint());
+  best_validation_ = of_first[0];
+  if (!options.keep_best || options.folder.empty()) return;
+  if (of_first[1] > 0) save_checkpoint();  // the run that is replaced goes as a whole
+  save(best_checkpoint());
 }
 
 }  // namespace stretto::nn

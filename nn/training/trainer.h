@@ -69,9 +69,10 @@ struct TrainerOptions {
   std::optional<Schedule> schedule = {};  // unset: the optimiser's learning rate is left alone
   double clip = std::numeric_limits<double>::infinity();  // largest norm of the gradient
   /// Batches of a step, one after the other. The gradient is that of the mean over all targets that
-  /// they score together, where the loss is a mean over its batch's and takes the batch from fed()
-  /// or fed_batch(); a loss that takes it from elsewhere counts the same in each. A checkpoint
-  /// knows how many batches are done: a run may go on with another number.
+  /// they score together, if the loss is a mean over its batch's. How many these are is known of a
+  /// batch from fed() or fed_batch(), and of a loss that has one mean by ops/loss.h; any other loss
+  /// weighs as much as the others of its step. A checkpoint knows how many batches are done: a run
+  /// may go on with another number.
   int64_t micro_batches = 1;
   /// Parts that a batch is cut into, a power of two that divides its rows: they are computed one
   /// after the other, or shared out to the processes that mpirun has started, with the same bits

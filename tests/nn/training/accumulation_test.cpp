@@ -164,18 +164,48 @@ TEST_CASE("Rows of micro-batches without scored targets count the same", "[train
     CHECK(got[i] == Approx(expected[i]).epsilon(1e-12).margin(1e-13));
 }
 
-TEST_CASE("All micro-batches of a step are fed, or none", "[trainer]") {
+TEST_CASE("All micro-batches of a step have a count, or none", "[trainer]") {
   Net net;
   nn::SGD optimizer(net.parameters(), {});
   nn::Trainer trainer(net, optimizer, {.steps = 1, .micro_batches = 2});
   const nn::Batch batch = batch_of({5, 5});
   int64_t next = 0;
-  CHECK(error_of<Error>([&] {
-          trainer.step([&] {
-            const auto make = [&](int64_t) { return batch; };
-            return net.loss(next++ == 0 ? trainer.fed_batch(0, make) : batch);
-          });
-        }) ==
-        "[train] step 1: [train] 1 of 2 micro-batches come from Trainer::fed or fed_batch; all "
-        "must, or none");
+  CHECK(
+      error_of<Error>([&] {
+        trainer.step([&] {
+          const Tensor logits = net.out(net.tokens(batch.inputs));
+          return next++ == 0 ? net.loss(batch) : mean(logits);
+        });
+      }) ==
+      "[train] step 1: [train] 1 of 2 micro-batches have a number of scored targets; take all from "
+      "Trainer::fed or fed_batch");
+}
+
+TEST_CASE("The means of losses say how much micro-batches count", "[trainer]") {
+  manual_seed(4);
+  const nn::Batch batch = batch_of({3, 0, 5, 5, 5, 5, 2, 0});
+  const RandomState ready = random_state();
+  const Outcome whole = step(batch, 1, {8});
+  set_random_state(ready);
+  check_equal(step(batch, 1, {2, 8}, false), whole);
+
+  // Of several means it must be said, unless it makes no difference.
+  Net net;
+  nn::SGD optimizer(net.parameters(), {});
+  nn::Trainer trainer(net, optimizer, {.steps = 1, .micro_batches = 2});
+  const auto steps = [&](const nn::Batch& first, const nn::Batch& second) {
+    int64_t next = 0;
+    trainer.step([&] {
+      const nn::Batch& b = next++ == 0 ? first : second;
+      const Tensor first_mean = net.loss(b);
+      return first_mean + mse_loss(net.out(net.tokens(b.inputs)), zeros({2, length, vocabulary}));
+    });
+  };
+  steps(batch_of({5, 4}), batch_of({4, 5}));
+  CHECK(
+      error_of<Error>([&] {
+        steps(batch_of({5, 4}), batch_of({4, 4}));
+      }) ==
+      "[train] step 2: [train] losses of micro-batches are sums of means over 9, 70, … and 8, 70, "
+      "… targets; take the batches from Trainer::fed, which is told what counts");
 }

@@ -110,10 +110,13 @@ Outcome train(uint64_t seed, Cut cut) {
     int64_t next = first;
     const nn::StepResult r = trainer.step([&] {
       const int64_t at = cut == Cut::parts ? next : next++;
-      return net.loss(trainer.fed_batch(at, [&](int64_t i) {
+      const auto make = [&](int64_t i) {
         const int64_t begin = ends[size_t(i - first)], end = ends[size_t(i - first) + 1];
         return nn::Batch{batch.inputs.slice(0, begin, end), batch.targets.slice(0, begin, end)};
-      }));
+      };
+      // The loss of micro-batches is a mean, which tells their counts too.
+      const bool fed = cut != Cut::micro || seed % 2 == 0;
+      return net.loss(fed ? trainer.fed_batch(at, make) : make(at));
     });
     got.numbers.insert(got.numbers.end(), {r.loss, r.gradient_norm});
     got.has.emplace_back();
