@@ -192,7 +192,7 @@ struct GeluTanh {
   STRETTO_HD static T derivative(const T& at, const T&) {
     const T x = clamp(at, -30, 30);  // beyond it is 0 or 1, but the powers would overflow
     const T z = x * x;
-    const SigmoidPair<T> s = sigmoids(x * (k<T>(c1) + k<T>(c3) * z));
+    const auto s = sigmoids(x * (k<T>(c1) + k<T>(c3) * z));
     return s.plus + s.plus * s.minus * (x * (k<T>(c1) + k<T>(3 * c3) * z));
   }
 };
@@ -205,7 +205,7 @@ struct Silu {
   }
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
-    const SigmoidPair<T> s = sigmoids(x);
+    const auto s = sigmoids(x);
     return s.plus * (k<T>(1) + x * s.minus);
   }
 };

@@ -130,7 +130,8 @@ std::vector<Row> elementwise_rows(const std::string& maths, const std::string& t
     const size_t open = maths.find('{', maths.find(" derivative(", at));
     std::string body = one_line(maths.substr(open + 1, closing(maths, open) - open - 1));
     body = replaced(replaced(body, "using [^;]*; ", ""), "k<T>\\(([^()]*)\\)", "$1");
-    body = replaced(replaced(body, "const T (\\w+ = )", "$1"), "return ([^;]*);$", "g * ($1)");
+    body = replaced(replaced(body, "const (?:T|auto) (\\w+ = )", "$1"), "return ([^;]*);$",
+                    "g * ($1)");
     rows.push_back(
         {(*it)[2], "x", replaced(body, "g \\* \\((\\w+(?:\\([^()]*\\))?)\\)$", "g * $1")});
   }

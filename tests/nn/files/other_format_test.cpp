@@ -36,7 +36,7 @@ TEST_CASE("other formats and failed downloads are named") {
       {"\xEF\xBB\xBF<html>not found", "an HTML page"},
       {"<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code>", "an HTML page"},
       {R"({"error":"Repository not found"})",
-       R"(the index has no "weight_map"; it looks like JSON, as failed downloads leave it: "{"error)"},
+       R"(the index has no "weight_map"; it looks like JSON, as failed downloads leave it: "{"er)"},
       {R"( { "error": "Invalid username or password." })", "JSON, as failed downloads leave it"},
       {R"([{"error":"not found"}])", "JSON, as failed downloads leave it"},
       {"{oops oops", "the index is not JSON (byte 2 of it)"},
