@@ -112,7 +112,7 @@ Tensors composed_backward(Backward& b, const Tensor& given, const Tensor& weight
   const bool centre = means.defined();
   const DType dtype = given.dtype(), wide = dtype == f64 ? f64 : f32;
   const Tensor x = given.to(wide), g = b.grad().to(wide);
-  const Tensor d = centre ? centred(x, means) : x;
+  const Tensor d = centre && x.numel() > 0 ? centred(x, means) : x;
   const Tensor scale = rsqrt(mean(square(d), {-1}, true) + eps);
   const Tensor unit = d * scale, slope = weight.defined() ? g * weight.to(wide) : g;
   Tensor dx = slope - unit * mean(slope * unit, {-1}, true);
