@@ -93,6 +93,20 @@ std::string read_all(const std::string& path) {
   return text;
 }
 
+void replace(const std::string& path, const std::string& text) {
+  AtomicFile file(path);
+  file.write(text.data(), int64_t(text.size()));
+  file.commit();
+}
+
+// False if there is no regular file; a symbolic link is followed, as it is when a file is opened.
+bool replace_old(const std::string& path, const std::string& text) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return false;
+  replace(path, text);
+  return true;
+}
+
 }  // namespace
 
 MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns, const char* mode)
@@ -100,9 +114,11 @@ MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns
   check(out_ != nullptr, op, "cannot write '", path_, "': ", std::strerror(errno));
 }
 
+// An older file is replaced in one go: other names of it (hard links) keep what it had.
 MetricsCsv::MetricsCsv(const std::string& path, std::vector<std::string> columns)
-    : MetricsCsv(path, std::move(columns), "wbe") {
-  write_line(header_line(columns_));
+    : MetricsCsv(path, columns, replace_old(path, header_line(columns) + "\n") ? "abe" : "wbe") {
+  const bool has_header = std::fseek(out_.get(), 0, SEEK_END) == 0 && std::ftell(out_.get()) > 0;
+  if (!has_header) write_line(header_line(columns_));
 }
 
 MetricsCsv MetricsCsv::resume(const std::string& path, std::vector<std::string> columns,
@@ -111,9 +127,7 @@ MetricsCsv MetricsCsv::resume(const std::string& path, std::vector<std::string> 
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) return MetricsCsv(path, std::move(columns));
   const std::string kept = kept_rows(path, read_all(path), header, columns.size(), step);
-  AtomicFile file(path);
-  file.write(kept.data(), int64_t(kept.size()));
-  file.commit();
+  replace(path, kept);
   return MetricsCsv(path, std::move(columns), "abe");
 }
 

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
@@ -105,6 +106,17 @@ TEST_CASE("resuming other metrics is refused and changes nothing", "[metrics]") 
     CHECK(refusal("step,loss\n1,2\n" + row + "\n") ==
           "[MetricsCsv] cannot resume '" + path + "': line 3 is not a row of 2 numbers");
   }
+}
+
+TEST_CASE("other names of an older file keep what it had", "[metrics]") {
+  const TempDir folder;
+  const std::string path = folder.file("m.csv"), other = folder.file("other");
+  MetricsCsv(path, {"step"}).row({1});
+  std::filesystem::create_hard_link(path, other);
+  MetricsCsv csv(path, {"step", "loss"});
+  csv.row({2, 3});
+  CHECK(read_file(other) == "step\n1\n");
+  CHECK(read_file(path) == "step,loss\n2,3\n");
 }
 
 TEST_CASE("metrics that cannot be written are an error", "[metrics]") {
