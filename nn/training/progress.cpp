@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <limits>
 #include <utility>
@@ -41,11 +43,17 @@ std::string duration_text(double seconds) {
   return format("%lldd%02lldh", whole / 86400, whole / 3600 % 24);
 }
 
+// Of standard error; a line is not redrawn on one that knows no escape sequences.
+static bool is_terminal() {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) == 1 && !(kind != nullptr && std::strcmp(kind, "dumb") == 0);
+}
+
 Progress::Progress(int64_t total_steps, ProgressOptions options)
     : total_steps_(total_steps),
       options_(std::move(options)),
       out_(options_.out != nullptr ? *options_.out : std::cerr),
-      terminal_(options_.terminal.value_or(::isatty(STDERR_FILENO) == 1)),
+      terminal_(options_.terminal.value_or(is_terminal())),
       started_(seconds()) {}
 
 Progress::~Progress() {

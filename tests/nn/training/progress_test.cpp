@@ -1,5 +1,10 @@
 #include "nn/training/progress.h"
 
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -32,6 +37,35 @@ struct Fixture {
     return text;
   }
 };
+
+TEST_CASE("a terminal without escape sequences gets none", "[progress]") {
+  const auto shown = [](const char* kind) {
+    int terminal = -1;
+    const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (child < 0) return std::string("no terminal");
+    if (child == 0) {
+      ::setenv("TERM", kind, 1);
+      {
+        Progress progress(10, {});
+        progress.update(1, 0.1, 2.5, 100);
+        progress.message("told");
+        progress.finish();
+      }
+      ::_exit(0);
+    }
+    std::string text;
+    char block[1024];
+    for (ssize_t n; (n = ::read(terminal, block, sizeof block)) > 0;) text.append(block, size_t(n));
+    ::close(terminal);
+    ::waitpid(child, nullptr, 0);
+    return text;
+  };
+  const std::string usual = shown("xterm"), dumb = shown("dumb");
+  if (usual == "no terminal") STRETTO_SKIP("no pseudo-terminal can be had");
+  CHECK(usual.find('\x1b') != usual.npos);
+  CHECK(dumb.find('\x1b') == dumb.npos);
+  CHECK(dumb.find("told\r\n") != dumb.npos);
+}
 
 TEST_CASE("durations are short and readable", "[progress]") {
   CHECK(duration_text(0) == "0s");
