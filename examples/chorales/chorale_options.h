@@ -34,8 +34,9 @@ struct ChoraleModelSettings : ModelSettings {
 /// Declares all but the length; that, --steps and --seed are the program's. App is CLI::App, which
 /// only a program includes.
 template <class App>
-void describe_chorales(App& app, ChoraleModelSettings& s) {
-  describe_model(app, s);
+void describe_chorales(App& app, ChoraleModelSettings& s,
+                       const std::vector<nn::PositionSettings>& attentions) {
+  describe_model(app, s, attentions);
   app.get_option("--batch")->description("Crops per step");
   app.add_option("--transpose", s.transpose, "Crops are moved by up to so many semitones");
   app.add_option("--weight-decay", s.weight_decay, "Decoupled weight decay");

@@ -66,12 +66,12 @@ Tensor ChoraleTraining::loss(int64_t step) {
 }
 
 Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
-                         int64_t context, double temperature, double top_p, uint64_t seed) {
+                         int64_t limit, double temperature, double top_p, uint64_t seed) {
   const nn::EvalMode guard(model);
   std::vector<int64_t> tokens = to_tokens(opening);
   std::vector<int64_t> prompt = {start_token};
   prompt.insert(prompt.end(), tokens.begin(), tokens.end());
-  nn::LanguageModel::Cache cache = model.make_cache(context);
+  nn::LanguageModel::Cache cache = model.make_cache(limit);
   const std::vector<int64_t> drawn = nn::generate(
       [&](const Tensor& next) { return model(next.to(model.device()), &cache); }, prompt,
       {.max_tokens = 4 * steps,

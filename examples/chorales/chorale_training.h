@@ -59,8 +59,9 @@ class ChoraleTraining final : public ModelTraining<nn::LanguageModel, nn::AdamW,
 };
 
 /// A continuation of `opening` (may be empty) of up to `steps` further sixteenths, or fewer when
-/// the model ends the piece. Returns opening and continuation. Throws Interrupted as above.
+/// the model ends the piece, with a cache of this limit. Returns opening and continuation. Throws
+/// Interrupted as above.
 Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
-                         int64_t context, double temperature, double top_p, uint64_t seed);
+                         int64_t limit, double temperature, double top_p, uint64_t seed);
 
 }  // namespace stretto::examples

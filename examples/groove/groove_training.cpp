@@ -45,7 +45,7 @@ Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
   std::vector<int64_t> tokens = to_tokens(prompt);
   std::vector<int64_t> seen{groove_start};
   seen.insert(seen.end(), tokens.begin(), tokens.end());
-  nn::LanguageModel::Cache cache = model.make_cache(options.context);
+  nn::LanguageModel::Cache cache = model.make_cache(options.limit);
   GrooveGrammar grammar(options.shifts);
   const auto allowed = [&](const Tensor& next) {
     check_interrupt();

@@ -32,7 +32,7 @@ struct GrooveSampling {
   double temperature = 0.6;  // as published
   uint64_t seed = 1;
   ShiftRule shifts = ShiftRule::as_encoded;
-  int64_t context = 0;  // > 0: attention that keeps keys sees only so many tokens
+  int64_t limit = 0;  // of the cache
 };
 
 /// The prompt and what the model writes after it, one token at a time, as GrooveGrammar allows. The

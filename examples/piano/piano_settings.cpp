@@ -33,10 +33,6 @@ nn::PositionSettings PianoSettings::positions() const {
   return p;
 }
 
-int64_t PianoSettings::longest() const {
-  return has_position("learned") ? positions().longest : int64_t(1) << 20;
-}
-
 double PianoSettings::least_memory() const {
   return least_memory_of<nn::LanguageModel>(model(), double(batch) * double(length),
                                             double(language().vocabulary));

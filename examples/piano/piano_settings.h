@@ -52,8 +52,7 @@ struct PianoSettings : ModelSettings {
   nn::LanguageModel::Options model() const;
   /// A training takes more bytes than this.
   double least_memory() const;
-  /// Most tokens that a sequence may have: learned positions end.
-  int64_t longest() const;
+  /// Of twice the length, where tables end.
   nn::PositionSettings positions() const;
 };
 

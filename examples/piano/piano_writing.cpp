@@ -22,7 +22,7 @@ std::vector<int> write_piano(nn::LanguageModel& model, const PianoTokens& tokens
   };
   for (const int token : piece) see(token);
 
-  nn::LanguageModel::Cache cache;
+  nn::LanguageModel::Cache cache = model.make_cache(o.limit);
   const auto logits = [&](const Tensor& next) {
     std::vector<float> scores = model(next.to(device), &cache)[0][-1].to_vector<float>();
     if (o.grammar)

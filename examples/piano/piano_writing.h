@@ -15,6 +15,7 @@ struct PianoWritingOptions {
   double top_p = 0.9;
   bool grammar = true;  // what PianoTokens::grammar forbids is not drawn
   uint64_t seed = 1;
+  int64_t limit = 0;  // of the cache
 };
 
 /// Continues `prompt`; with an empty one PianoTokens::first begins. Padding is never drawn. The

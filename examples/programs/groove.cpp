@@ -53,7 +53,7 @@ void describe(CLI::App& app, Options& o) {
                "Norms after the layers, biases everywhere, small first values");
   app.add_flag("--published-eos", s.published_eos,
                "Do not learn where songs end, as the published models");
-  describe_model(app, s);
+  describe_model(app, s, {s.position_settings(s.length)});
   app.add_option("--length", s.length, "Sequences are cut to so many tokens");
   app.add_option("--weight-decay", s.weight_decay, "Decoupled weight decay");
 
@@ -105,6 +105,7 @@ class Run : public ModelRun<GrooveTraining> {
 
   const GrooveSettings& settings() const { return o_.settings; }
 
+  nn::PositionSettings positions() const { return settings().position_settings(settings().length); }
   void prepare() override {
     const Device device = use_device(settings().steps, settings().least_memory(), smaller);
     GrooveSplit songs = read_songs();
@@ -141,14 +142,12 @@ class Run : public ModelRun<GrooveTraining> {
     require(!prompts_.empty(), bars + ": no note of " +
                                    (o_.prompt.empty() ? "the songs held out" : o_.prompt) +
                                    " ends within them");
-    if (!settings().has_position("learned")) return;
+    const int64_t room = settings().room(positions());
     for (const auto& [song, prompt] : prompts_) {
       const auto seen = int64_t(to_tokens(prompt).size());
-      const int64_t room = settings().length - seen;
-      require(room > 0, bars + ": has " + as_text(seen) +
-                            " tokens, and --position learned has room for " +
-                            as_text(settings().length - 1));
-      o_.tokens = std::min(o_.tokens, room);
+      require(seen < room, bars + ": has " + as_text(seen) + " tokens, and --position " +
+                               settings().position + " has room for " + as_text(room - 1));
+      if (settings().has_position("learned")) o_.tokens = std::min(o_.tokens, room - seen);
     }
   }
 
@@ -213,7 +212,7 @@ class Run : public ModelRun<GrooveTraining> {
            .temperature = o_.temperature,
            .seed = settings().seed + uint64_t(i),
            .shifts = o_.published_shifts ? ShiftRule::forward : ShiftRule::as_encoded,
-           .context = keeps_keys ? settings().length : 0}));
+           .limit = settings().cache_limit(positions(), settings().length)}));
     }
     return written;
   }

@@ -36,7 +36,7 @@ void describe(CLI::App& app, Options& o) {
   describe_steps_and_seed(app, s.steps, s.seed);
   app.add_option("--label-smoothing", s.label_smoothing,
                  "Share of the training target that is spread over all tokens");
-  describe_chorales(app, s);
+  describe_chorales(app, s, {s.positions(true), s.positions(false)});
   app.add_option("--length", s.length, "Sixteenths that the model sees at once");
   app.add_option("--beam", o.beam, "Harmonies that are followed at a time (1: greedy)");
   app.add_option("--pieces", o.pieces, "Validation pieces to harmonise (0: none)");

@@ -58,7 +58,12 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--pooling", s.pooling,
                  "cls, first or mean: the vector that stands for a sequence");
   app.add_option("--max-length", s.max_length, "Longest sequence; texts are cut there");
-  describe_model(app, s);
+  nn::PositionSettings images = s.positions();
+  images.plane = {32, 32};
+  describe_model(app, s, {images});
+  CLI::Option* position = app.get_option("--position");
+  position->description(position->get_description() +
+                        " (window, grid: of --task image, with --pooling first or mean)");
   app.get_option("--d-hidden")->description("Width of the feed-forward networks and the head");
   app.get_option("--dropout")->description("Dropout on embeddings and residual branches");
   app.get_option("--clip")->description("Largest norm of a step's gradient (inf: any)");

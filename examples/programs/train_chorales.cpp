@@ -38,7 +38,7 @@ void describe(CLI::App& app, Options& o) {
       ->option_text("FILE");
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
-  describe_chorales(app, s);
+  describe_chorales(app, s, {s.positions()});
   app.add_option("--length", s.length, "Tokens of context (4 per sixteenth)");
   app.add_option("--final-stride", o.final_stride,
                  "At the end every token is scored with at least length - stride of context");
@@ -46,6 +46,19 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--prime", o.prime, "Sixteenths of a validation piece to continue");
   app.add_option("--temperature", o.temperature, "Of the drawing of tokens");
   app.add_option("--top-p", o.top_p, "Draw among the likeliest tokens that reach this share");
+}
+
+// Where a table of positions ends, what was not asked for is made to fit: the music that is
+// written, and with bert what is read at once of the one it continues.
+void fit_generation(Options& o) {
+  const nn::PositionSettings p = o.settings.positions();
+  const int64_t room = o.settings.room(p);
+  if (!o.run.given("--generate")) o.generate = std::min(o.generate, room / 4);
+  if (!o.run.given("--prime")) o.prime = std::min(o.prime, (room - 1) / 4);
+  if (o.settings.has_position("learned"))
+    o.settings.require_room(p, 4 * o.generate, "--generate " + as_text(o.generate));
+  if (o.generate > o.prime)
+    o.settings.require_room(p, 4 * o.prime + 1, "--prime " + as_text(o.prime));
 }
 
 // Of a resumed run, its own settings, which must be those that are given.
@@ -56,6 +69,7 @@ void resolve(Options& o) {
   require_range("--final-stride", o.final_stride, 1, INT64_MAX);
   require_range("--generate", o.generate, 0, 8000);
   require_range("--prime", o.prime, 0, 8000);
+  fit_generation(o);
   require_not_negative("--temperature", o.temperature);
   require_number("--top-p", o.top_p, o.top_p > 0 && o.top_p <= 1, "above 0 and at most 1");
 }
@@ -151,11 +165,12 @@ class Run : public ModelRun<ChoraleTraining> {
   void write_music() {
     const auto write = [&](const std::string& name, const std::string& title,
                            const Chorale& opening, int64_t steps) {
-      const Chorale piece = continue_chorale(training_->model, opening, steps, o_.settings.length,
+      const Chorale piece = continue_chorale(training_->model, opening, steps, limit,
                                              o_.temperature, o_.top_p, o_.settings.seed);
       if (piece.steps.empty()) {
         std::cout << name << ": the model ended the piece at once; nothing written\n";
         return;
+    const int64_t limit = o_.settings.cache_limit(o_.settings.positions(), o_.settings.length);
       }
       show_music(name, title, to_song(piece), piano_roll(piece, title));
     };

@@ -51,7 +51,7 @@ void describe(CLI::App& app, Options& o) {
   describe_sequence_parallel(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
-  describe_model(app, s);
+  describe_model(app, s, {s.positions()});
   app.get_option("--batch")->description("Rows of a step, each a stream of its own");
   app.get_option("--learning-rate")->description("Highest learning rate of Adam");
   app.add_flag("--untied-biases", s.untied_biases, "xl: u and v of their own for each layer");
@@ -91,6 +91,12 @@ void check(const Options& o) {
                                                         ": --position " + o.settings.position +
                                                         " has no use for a memory");
   }
+  for (const int64_t length : read_list("--eval-length", o.eval_length))
+    for (const int64_t memory : read_list("--eval-memory", o.eval_memory))
+      o.settings.require_room(
+          o.settings.positions(), length + memory,
+          "--eval-length " + as_text(length) +
+              (memory > 0 ? " with --eval-memory " + as_text(memory) : std::string()));
   require_range("--validation-tokens", o.validation_tokens, 0, INT64_MAX);
   require_range("--eval-stride", o.eval_stride, 0, INT64_MAX);
   require_range("--eval-clamp", o.eval_clamp, 0, 1 << 20);
@@ -326,12 +332,14 @@ class Run : public ModelRun<LmTraining> {
   }
 
   void write_text() {
-    const std::vector<int64_t> drawn = write_tokens(model(), prompt_,
-                                                    {.tokens = o_.generate,
-                                                     .context = settings().length,
-                                                     .temperature = o_.temperature,
-                                                     .top_p = o_.top_p,
-                                                     .seed = settings().seed});
+    const std::vector<int64_t> drawn =
+        write_tokens(model(), prompt_,
+                     {.tokens = o_.generate,
+                      .at_once = settings().room(settings().positions()),
+                      .context = settings().length,
+                      .temperature = o_.temperature,
+                      .top_p = o_.top_p,
+                      .seed = settings().seed});
     std::vector<int64_t> tokens = prompt_;
     tokens.insert(tokens.end(), drawn.begin(), drawn.end());
     const nn::Tokenizer& tokenizer = training_ ? training_->tokenizer() : *tokenizer_;

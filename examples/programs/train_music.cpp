@@ -194,6 +194,7 @@ class Run : public ModelRun<PianoTraining> {
     std::cout << "Wrote " << path("generated.mid") << ": " << tokens.size() << " tokens, "
               << song.tracks.front().notes.size() << " notes" << std::endl;
   }
+    o_.writing.limit = settings().cache_limit(settings().positions(), 0);
 
   PianoOptions o_;
   PianoLibrary library_;

@@ -116,12 +116,18 @@ std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<in
                                   const WritingOptions& o) {
   const Evaluating guard(model, model.lengths);
   const Device device = model.device();
-  const bool recurrent = model.lengths.memory > 0;
+  const int64_t kept = model.lengths.memory;
+  const bool recurrent = kept > 0;
   nn::TransformerXL::Memory memory;
   std::vector<int64_t> seen;
   return nn::generate(
       [&](const Tensor& next) {
-        if (recurrent) return model.log_probabilities(next.to(device), &memory);
+        if (recurrent) {
+          const int64_t n = next.size(1), most = o.at_once - std::min(o.at_once - 1, kept);
+          for (int64_t at = 0; at + most < n; at += most)
+            model.log_probabilities(next.slice(1, at, at + most).to(device), &memory);
+          return model.log_probabilities(next.slice(1, (n - 1) / most * most).to(device), &memory);
+        }
         for (int64_t token : next.to_vector<int64_t>()) seen.push_back(token);
         if (int64_t(seen.size()) > o.context) seen.erase(seen.begin(), seen.end() - o.context);
         return model.log_probabilities(tensor(seen, {1, int64_t(seen.size())}).to(device));

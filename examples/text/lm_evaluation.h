@@ -40,7 +40,8 @@ CountingLoss counting_loss(const nn::TokenStream& train, const nn::TokenStream& 
 
 struct WritingOptions {
   int64_t tokens = 0;
-  int64_t context = 0;  // without memory: the tokens that are seen again for each new one
+  int64_t at_once = INT64_MAX;  // most positions of a call, those of the memory included
+  int64_t context = 0;          // without memory: the tokens that are seen again for each new one
   double temperature = 1;
   double top_p = 1;
   uint64_t seed = 1;

@@ -1,6 +1,7 @@
 #include "examples/training/model_settings.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 
 namespace stretto::examples {
@@ -61,8 +62,31 @@ void ModelSettings::check_position(const nn::PositionSettings& p) const {
     throw UsageError("--position " + plain(e));
   }
   require(why.empty(), "--position " + why);
+  require_room(p, p.length,
+               "--reach " + as_text(p.reach) + " for sequences of " + as_text(p.length));
   require(!has_position("sinusoid") || p.layout != nn::Sinusoid::concatenated || d_model % 2 == 0,
           "--d-model " + as_text(d_model) + ": sinusoids need an even number");
+}
+
+int64_t ModelSettings::room(const nn::PositionSettings& p) const {
+  const int64_t rows = p.longest > 0 ? p.longest : p.length;
+  int64_t most = INT64_MAX;
+  if (has_position("learned")) most = rows;
+  if (has_position("bert")) most = std::min(most, p.reach > 0 ? p.reach : rows);
+  return most;
+}
+
+void ModelSettings::require_room(const nn::PositionSettings& p, int64_t positions,
+                                 const std::string& given) const {
+  require(positions <= room(p),
+          given + ": --position " + position + " has room for " + as_text(room(p)) + " positions");
+}
+
+int64_t ModelSettings::cache_limit(const nn::PositionSettings& p, int64_t context) const {
+  if (!nn::find_kernel(attention).scores) return 0;
+  if (!has_position("bert")) return context;
+  const int64_t most = room(p) - 1;  // positions before the new one
+  return context > 0 ? std::min(context, most) : most;
 }
 
 bool ModelSettings::has_position(const std::string& name) const {
@@ -95,10 +119,17 @@ nn::PositionSettings ModelSettings::position_settings(int64_t length) const {
           .taps = taps};
 }
 
-void describe_model(CLI::App& app, ModelSettings& s) {
+void describe_model(CLI::App& app, ModelSettings& s,
+                    const std::vector<nn::PositionSettings>& attentions) {
+  std::vector<std::string> positions = nn::position_names();
+  std::erase_if(positions, [&](const std::string& name) {
+    return std::any_of(attentions.begin(), attentions.end(), [&](const nn::PositionSettings& p) {
+      return !nn::refusal(name, "softmax", p, s.layer()).empty();
+    });
+  });
   app.add_option("--attention", s.attention, joined(nn::kernel_names()));
   app.add_option("--position", s.position,
-                 joined(nn::position_names()) +
+                 joined(positions) +
                      "; or A+B, A (sinusoid or learned) added to the input and B in the attention");
   app.add_option("--features", s.features, "performer: random features");
   app.add_option("--redraw", s.redraw, "performer: draw them again after so many steps (0: never)");

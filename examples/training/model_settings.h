@@ -15,9 +15,11 @@ class App;
 
 namespace stretto::examples {
 
-/// Whether a position is a stochastic one: sine, sine-ungated, conv and conv-ungated.
+/// Whether a position is a stochastic one: sine, sine-ungated, conv and conv-ungated, also behind
+/// one of the input ("learned+sine").
 inline bool is_stochastic(const std::string& position) {
-  return position.starts_with("sine") || position.starts_with("conv");
+  const std::string name = position.substr(position.find('+') + 1);  // all of it without a +
+  return name.starts_with("sine") || name.starts_with("conv");
 }
 
 /// A program's settings begin with these, and may start with other values.
@@ -90,6 +92,14 @@ struct ModelSettings {
   void check_position(const nn::PositionSettings& p) const;
   /// Of a position by name, "learned" of "learned+rope" too.
   bool has_position(const std::string& name) const;
+  /// How many positions a sequence may have: learned and bert have tables that end.
+  int64_t room(const nn::PositionSettings& p) const;
+  /// UsageError "--eval-length 80: --position bert has room for 64 positions" above that.
+  void require_room(const nn::PositionSettings& p, int64_t positions,
+                    const std::string& given) const;
+  /// The limit of a cache to generate with (KeyValueCache): of attention with scores `context`, 0
+  /// for none, and no more than bert's table reaches; a recurrent state has no limit.
+  int64_t cache_limit(const nn::PositionSettings& p, int64_t context) const;
 
   DType weights() const { return dtype == "bf16" ? bf16 : f32; }
   /// Layers with this attention, but without a position.
@@ -112,7 +122,9 @@ struct ModelSettings {
   }
 };
 
-/// Declares all of them but --steps and --seed, which describe_steps_and_seed does.
-void describe_model(CLI::App& app, ModelSettings& settings);
+/// Declares all of them but --steps and --seed, which describe_steps_and_seed does. --help offers
+/// the positions that fit attention as each of `attentions` says.
+void describe_model(CLI::App& app, ModelSettings& settings,
+                    const std::vector<nn::PositionSettings>& attentions);
 
 }  // namespace stretto::examples

@@ -1,0 +1,213 @@
+// Every position with every kernel, to the last thing that a program does with its model: what
+// generation or evaluation cannot do is refused before the training.
+#include <algorithm>
+#include <functional>
+
+#include "core/random.h"
+#include "examples/chorales/chorale_training.h"
+#include "examples/chorales/harmonisation.h"
+#include "examples/groove/groove_training.h"
+#include "examples/lra/lra_training.h"
+#include "examples/piano/piano_training.h"
+#include "examples/piano/piano_writing.h"
+#include "examples/text/lm_evaluation.h"
+#include "examples/text/lm_training.h"
+#include "tests/examples/chorales/train_chorales.h"
+#include "tests/support/catch.h"
+
+namespace stretto::examples::testing {
+namespace {
+
+// Settings of one layer with each pair that check() accepts; `accepted` counts them.
+template <class Settings>
+int each_pair(Settings s, const std::function<void(const Settings&)>& body) {
+  s.layers = 1;
+  s.d_model = 16;
+  s.heads = 2;
+  s.d_hidden = 16;
+  s.d_head = 0;
+  s.batch = 2;
+  s.features = 4;
+  s.realizations = s.sines = s.taps = 2;
+  s.dropout = 0;
+  s.attention_dropout = 0;
+  s.steps = 1;
+  int accepted = 0;
+  for (const std::string& kernel : nn::kernel_names())
+    for (const std::string& position : nn::position_names()) {
+      s.attention = kernel;
+      s.position = position;
+      INFO("--attention " << kernel << " --position " << position);
+      try {
+        s.check();
+      } catch (const UsageError&) {
+        continue;
+      }
+      manual_seed(1);
+      CHECK_NOTHROW(body(s));
+      ++accepted;
+    }
+  return accepted;
+}
+
+}  // namespace
+
+TEST_CASE("train_chorales generates with every pair", "[examples]") {
+  ChoraleSettings s;
+  s.length = 8;
+  const int pairs = each_pair<ChoraleSettings>(s, [](const ChoraleSettings& tiny) {
+    nn::LanguageModel model(tiny.model());
+    const nn::PositionSettings p = tiny.positions();
+    const int64_t steps = std::min<int64_t>(5, tiny.room(p) / 4);  // beyond the length
+    continue_chorale(model, {}, steps, tiny.cache_limit(p, tiny.length), 1, 1, 1);
+    model.attention_weights(full({1, tiny.length}, 1, {.dtype = i64}));
+  });
+  CHECK(pairs == 21 + 4 * 9);
+}
+
+TEST_CASE("groove continues with every pair", "[examples]") {
+  GrooveSettings s;
+  s.length = 24;
+  Groove prompt;
+  for (int i = 0; i < 3; ++i) prompt.tracks[1].push_back({12 * i, 6, 36, 100});
+  const int pairs = each_pair<GrooveSettings>(s, [&](const GrooveSettings& tiny) {
+    nn::LanguageModel model(tiny.model());
+    const nn::PositionSettings p = tiny.position_settings(tiny.length);
+    const int64_t room = tiny.has_position("learned") ? 4 : 40;
+    continue_groove(model, prompt, {.tokens = room, .limit = tiny.cache_limit(p, tiny.length)});
+  });
+  CHECK(pairs == 21 + 4 * 9);
+}
+
+TEST_CASE("train_music writes with every pair", "[examples]") {
+  PianoSettings s;
+  s.length = 8;
+  const int pairs = each_pair<PianoSettings>(s, [](const PianoSettings& tiny) {
+    nn::LanguageModel model(tiny.model());
+    const nn::PositionSettings p = tiny.positions();
+    PianoWritingOptions o{.tokens = std::min<int64_t>(24, tiny.room(p)),
+                          .limit = tiny.cache_limit(p, 0)};
+    if (!tiny.has_position("learned")) o.tokens = 24;
+    write_piano(model, tiny.language(), {}, o);
+    model.attention_weights(full({1, 12}, 1, {.dtype = i64}));  // as long as an evaluation
+  });
+  CHECK(pairs == 21 + 4 * 9);
+}
+
+TEST_CASE("train_lm writes with every pair, with a memory and without", "[examples]") {
+  for (const int64_t memory : {0, 6}) {
+    LmSettings s;
+    s.length = 8;
+    s.memory = memory;
+    const std::vector<int64_t> prompt(20, 1);  // longer than a segment
+    const int pairs = each_pair<LmSettings>(s, [&](const LmSettings& tiny) {
+      nn::TransformerXL model(tiny.model(8));
+      write_tokens(model, prompt,
+                   {.tokens = 12, .at_once = tiny.room(tiny.positions()), .context = tiny.length});
+    });
+    CHECK(pairs == (memory == 0 ? 21 + 4 * 9 : 14 + 4 * 3));
+  }
+}
+
+TEST_CASE("harmonise writes with every pair", "[examples]") {
+  HarmonySettings s;
+  s.length = 4;
+  const ChoraleSet pieces = tiny_chorales();
+  const int pairs = each_pair<HarmonySettings>(s, [&](const HarmonySettings& tiny) {
+    nn::SequenceToSequence model(tiny.model());
+    Chorale melody = pieces.valid.front();
+    melody.steps.resize(9);  // several windows
+    harmonise(model, melody, tiny.length, 2);
+  });
+  CHECK(pairs == 19 + 4 * 8);
+}
+
+TEST_CASE("lra classifies with every pair", "[examples]") {
+  for (const char* pooling : {"cls", "first"}) {
+    LraSettings s = lra_settings("listops", true);
+    s.max_length = 8;
+    s.max_expression = 9;
+    s.min_expression = 2;
+    s.max_depth = 2;
+    s.pooling = pooling;
+    s.expressions = s.held_out_expressions = 3;
+    const LraData data = read_lra_data(s, {});
+    const int pairs = each_pair<LraSettings>(s, [&](const LraSettings& tiny) {
+      nn::SequenceClassifier model(tiny.model());
+      evaluate(model, data.valid, tiny);
+    });
+    CHECK(pairs == 19 + 4 * 8);
+  }
+}
+
+// The same by the programs, of pairs of which each failed after its training once.
+TEST_CASE("programs end well with positions and kernels whose generation is special",
+          "[examples]") {
+  NEEDS_PROGRAM("train_chorales");
+  const TempDir folder;
+  const std::string chorales = folder.file("tiny.json");
+  save_chorales(chorales, tiny_chorales());
+  const Arguments tiny{"--layers",   "1",  "--d-model", "16", "--heads", "2", "--batch",    "2",
+                       "--d-hidden", "16", "--threads", "1",  "--steps", "1", "--features", "4"};
+  const std::vector<std::pair<std::string, Arguments>> programs{
+      {"train_chorales", {"--data", chorales, "--length", "16"}},
+      {"train_music",
+       {"--length", "16", "--eval-windows", "2", "--validation-windows", "2", "--picture-length",
+        "8"}},
+      {"train_lm",
+       {"--length", "16", "--held-out", "0.0005", "--validation-tokens", "32", "--generate", "40"}},
+      {"groove", {"--length", "300", "--continuations", "1"}}};
+  for (const auto& [program, more] : programs)
+    for (const Arguments& pair : {Arguments{"--position", "learned"},
+                                  {"--position", "bert"},
+                                  {"--position", "sinusoid", "--attention", "performer"}}) {
+      Arguments all = tiny;
+      all.insert(all.end(), more.begin(), more.end());
+      all.insert(all.end(), pair.begin(), pair.end());
+      all.insert(all.end(), {"--out", folder.file("out"), "--overwrite"});
+      const Ended ended = run(find_program(program), all);
+      INFO(program << " " << pair[1] << ": " << ended.err);
+      CHECK(ended.status == 0);
+    }
+}
+
+TEST_CASE("lengths beyond a table of positions are refused", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const auto refused = [](const std::string& program, const Arguments& arguments,
+                          const std::string& told) {
+    const TempDir folder;
+    Arguments all{"--steps", "1", "--out", folder.file("out")};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Ended ended = run(find_program(program), all);
+    CHECK(ended.status == 2);
+    CHECK(ended.err == program + ": " + told + "\n");
+    CHECK(!std::filesystem::exists(folder.file("out")));
+  };
+  for (const char* position : {"learned", "bert"}) {
+    const std::string has = std::string(": --position ") + position + " has room for ";
+    refused("train_lm",
+            {"--position", position, "--memory", "0", "--length", "16", "--eval-length", "16,17"},
+            "--eval-length 17" + has + "16 positions");
+    refused(
+        "train_music",
+        {"--position", position, "--attention", "softmax", "--length", "16", "--eval-length", "33"},
+        "--eval-length 33" + has + "32 positions");
+  }
+  refused("train_lm",
+          {"--position", "bert", "--memory", "8", "--length", "16", "--eval-memory", "9"},
+          "--eval-length 16 with --eval-memory 9: --position bert has room for 24 positions");
+  refused("train_chorales", {"--position", "learned", "--length", "16", "--generate", "9"},
+          "--generate 9: --position learned has room for 32 positions");
+  refused("train_chorales", {"--position", "bert", "--length", "16", "--prime", "9"},
+          "--prime 9: --position bert has room for 32 positions");
+  for (const char* program : {"train_chorales", "harmonise", "train_lm", "groove", "lra"})
+    refused(program, {"--position", "bert", "--attention", "softmax", "--reach", "3"},
+            std::string("--reach 3 for sequences of ") +
+                (std::string(program) == "harmonise"  ? "64"
+                 : std::string(program) == "train_lm" ? "128"
+                 : std::string(program) == "lra"      ? "2000"
+                                                      : "512") +
+                ": --position bert has room for 3 positions");
+}
+
+}  // namespace stretto::examples::testing
