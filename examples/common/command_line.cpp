@@ -32,6 +32,17 @@ void open_standard_streams() {
       if (::open("/dev/null", O_RDWR) < 0) ::_exit(1);  // gets the lowest number, this one
 }
 
+// A value that an error quotes may be of any length.
+std::string shortened(std::string message) {
+  constexpr size_t most = 2000, end = 400;
+  if (message.size() <= most) return message;
+  size_t first = most - end, last = message.size() - end;  // not within a character
+  const auto within = [&](size_t at) { return (uint8_t(message[at]) & 0xC0) == 0x80; };
+  while (first > 0 && within(first)) --first;
+  while (last < message.size() && within(last)) ++last;
+  return message.substr(0, first) + " … " + message.substr(last);
+}
+
 int complain(std::string_view name, std::string message, int code) {
   // What all of mpirun's processes have to say is said once: mpirun ends them with the first.
   if (const int rank = nn::rank_of_mpirun(); rank > 0) {
@@ -41,11 +52,43 @@ int complain(std::string_view name, std::string message, int code) {
     }
     message = str("process ", rank, ": ", message);
   }
-  // What a file says must not move the cursor of a terminal.
-  const auto controls = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
-  std::replace_if(message.begin(), message.end(), controls, ' ');
-  std::cerr << name << ": " << message << std::endl;
+  std::cerr << name << ": " << shortened(printable(std::move(message))) << std::endl;
   return code;
+}
+
+// Standard output without control characters.
+class PrintableOutput : public std::streambuf {
+ public:
+  PrintableOutput() : to_(*std::cout.rdbuf(this)) {}
+  ~PrintableOutput() override { std::cout.rdbuf(&to_); }
+  PrintableOutput(const PrintableOutput&) = delete;
+  PrintableOutput& operator=(const PrintableOutput&) = delete;
+
+ private:
+  std::streamsize xsputn(const char* text, std::streamsize n) override {
+    const std::string safe = printable({text, size_t(n)}, true);
+    return to_.sputn(safe.data(), n) == n ? n : 0;
+  }
+  int_type overflow(int_type c) override {
+    if (c == traits_type::eof()) return 0;
+    const char one = traits_type::to_char_type(c);
+    return xsputn(&one, 1) == 1 ? c : traits_type::eof();
+  }
+  int sync() override { return to_.pubsync(); }
+
+  std::streambuf& to_;
+};
+
+// A flag has no value, also not an empty one, which CLI11 lets pass.
+void check_flags(const CLI::App& app, int argc, char** argv) {
+  for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string word = argv[i];
+    if (word.rfind("--", 0) != 0 || word.find('=') != word.size() - 1) continue;
+    const std::string name = word.substr(0, word.size() - 1);
+    const CLI::Option* option = app.get_option_no_throw(name);
+    require(option == nullptr || option->get_items_expected_max() > 0,
+            name + ": its value is empty");
+  }
 }
 
 template <class T>
@@ -92,6 +135,7 @@ int parse_and_run(int argc, char** argv, std::string_view name, const std::strin
   describe(app);
   read_strictly(app);
   try {
+    check_flags(app, argc, argv);
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
@@ -102,6 +146,7 @@ int parse_and_run(int argc, char** argv, std::string_view name, const std::strin
   } catch (const CLI::ParseError& e) {
     throw UsageError(std::string(e.what()) + " (--help lists the options)");
   }
+  as_usage([] { return gemm_description(); });  // which reads the environment
   return run();
 }
 
@@ -114,16 +159,6 @@ std::string_view called(int argc, char** argv, const std::string& name) {
   std::string_view path = argc > 0 ? argv[0] : "";
   path.remove_prefix(path.rfind('/') + 1);
   return path.empty() ? std::string_view(name) : path;
-}
-
-std::string quoted(const std::string& word) {
-  const auto plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::strchr("_-+=./,:@%", c) != nullptr;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string text = "'";
-  for (const char c : word) c == '\'' ? text += "'\\''" : text += c;
-  return text + "'";
 }
 
 // Libraries have functions that may not throw and yet ask for memory (CLI11's get_option).
@@ -139,6 +174,34 @@ std::string quoted(const std::string& word) {
 }
 
 }  // namespace
+
+std::string printable(std::string text, bool lines) {
+  const size_t n = text.size();
+  const auto continues = [&](size_t i) { return i < n && (uint8_t(text[i]) & 0xC0) == 0x80; };
+  for (size_t i = 0; i < n; ++i) {
+    const auto c = uint8_t(text[i]);
+    if (c < 0x80) {
+      if ((c < 0x20 || c == 0x7F) && !(lines && (c == '\n' || c == '\t'))) text[i] = ' ';
+    } else if (c < 0xA0) {  // C1 where the terminal's encoding has bytes
+      text[i] = ' ';
+    } else if (c == 0xC2 && continues(i + 1) && uint8_t(text[i + 1]) < 0xA0) {  // C1 in UTF-8
+      text[i] = text[i + 1] = ' ';
+    } else if (c >= 0xC2) {
+      for (int more = c < 0xE0 ? 1 : c < 0xF0 ? 2 : 3; more > 0 && continues(i + 1); --more) ++i;
+    }
+  }
+  return text;
+}
+
+std::string quoted(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::strchr("_-+=./,:@%", c) != nullptr;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string text = "'";
+  for (const char c : word) c == '\'' ? text += "'\\''" : text += c;
+  return text + "'";
+}
 
 std::string program_name() { return running != nullptr ? *running : ""; }
 
@@ -158,6 +221,7 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   running = &name;
   typed = called(argc, argv, name);
   std::set_terminate(end_without_memory);
+  const PrintableOutput output;
   std::cout << std::unitbuf;  // a signal may end the program at any line
   if (const auto other = nn::other_launcher())
     return other->rank == 0 ? complain(typed, other->refusal, 2) : 2;
@@ -166,6 +230,7 @@ int run_program(int argc, char** argv, const std::string& name, const std::strin
   try {
     const int code = parse_and_run(argc, argv, typed, about, describe, run);
     if (nn::started_by_mpirun()) nn::process_group().finish();
+    ignore_signals();
     if (rank > 0) return code;
     if (std::cout.flush() || code != 0) return code;
     return complain(typed, "cannot write to standard output", 1);

@@ -23,11 +23,17 @@ std::atomic<bool> ending{false};
 std::atomic<int> pipe_end{-1};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
 
-std::mutex words_mutex;
-std::string words;  // the last ones
-
+// The thread that answers outlives main(), so these are never destroyed.
+std::mutex& words_mutex() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+std::string& words() {  // the last ones
+  static auto* text = new std::string;
+  return *text;
+}
 std::timed_mutex& files() {
-  static auto* mutex = new std::timed_mutex;  // the thread outlives main()
+  static auto* mutex = new std::timed_mutex;
   return *mutex;
 }
 
@@ -54,8 +60,8 @@ void say(int descriptor, std::string_view text) {
 }
 
 [[noreturn]] void end_with_words(int signal) {
-  words_mutex.lock();
-  say(STDOUT_FILENO, words);
+  words_mutex().lock();
+  say(STDOUT_FILENO, words());
   end(signal);
 }
 
@@ -110,7 +116,7 @@ void install_interrupt_handlers() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
     if (sigaction(signal, nullptr, &before) != 0) give_up(errno);
-    if (signal == SIGHUP && before.sa_handler == SIG_IGN) continue;
+    if (signal != SIGTERM && before.sa_handler == SIG_IGN) continue;
     if (sigaction(signal, &action, nullptr) != 0) give_up(errno);
   }
 }
@@ -120,11 +126,16 @@ void ask_on_signal() { ending.store(false); }
 void end_on_signal(std::string last_words) {
   last_words += '\n';
   {
-    const std::lock_guard lock(words_mutex);
-    words.swap(last_words);
+    const std::lock_guard lock(words_mutex());
+    words().swap(last_words);
   }
   ending.store(true);
   if (interrupted()) end_with_words(stop_signal.load());
+}
+
+void ignore_signals() {
+  if (pipe_end.load() < 0) return;  // no handlers
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_IGN);
 }
 
 std::unique_lock<std::timed_mutex> finish_files() {

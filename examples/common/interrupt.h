@@ -10,9 +10,10 @@
 namespace stretto::examples {
 
 /// From now on these signals only set the flag that interrupted() reads, and a line on standard
-/// error says so at once; a second SIGINT ends the process within a second. SIGHUP stays ignored
-/// where it was (nohup). Interrupted system calls are restarted. Throws std::system_error where the
-/// handlers, or the thread that answers, cannot be had.
+/// error says so at once; a second SIGINT ends the process within a second. SIGHUP and SIGINT stay
+/// ignored if they were (nohup, and what a script starts in the background). Interrupted system
+/// calls are restarted. Throws std::system_error where the handlers, or the thread that answers,
+/// cannot be had.
 void install_interrupt_handlers();
 
 /// The same again after end_on_signal().
@@ -21,6 +22,9 @@ void ask_on_signal();
 /// From now on a signal, or one that has come and was not yet heeded, ends the process at once,
 /// with `last_words` as a line on standard output and as exit code 128 + the signal.
 void end_on_signal(std::string last_words);
+
+/// From now on these signals change nothing: all is done, and the program ends by itself.
+void ignore_signals();
 
 /// While this lock is held, end_on_signal and a second SIGINT wait, at most for a second: files are
 /// being replaced.

@@ -5,6 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <string>
+
 #include "tests/support/catch.h"
 
 namespace {
@@ -34,6 +37,7 @@ TEST_CASE("signals ask to stop, and a second interrupt stops", "[examples][inter
     CHECK(WEXITSTATUS(status) == 128 + signal);
   }
   const int twice = status_of([] {
+    ::signal(SIGINT, SIG_DFL);
     install_interrupt_handlers();
     ::raise(SIGTERM);
     ::raise(SIGTERM);
@@ -66,6 +70,51 @@ TEST_CASE("a signal ends the process where nothing is to be finished", "[example
   });
   REQUIRE(WIFEXITED(late));
   CHECK(WEXITSTATUS(late) == 128 + SIGTERM);
+}
+
+TEST_CASE("signals that were ignored stay ignored", "[examples][interrupt]") {
+  for (const int signal : {SIGINT, SIGHUP}) {
+    const int status = status_of([&] {
+      ::signal(signal, SIG_IGN);
+      install_interrupt_handlers();
+      ::raise(signal);
+      return interrupted() ? 1 : 0;
+    });
+    CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  }
+}
+
+// What a process prints that gets a signal when everything static is destroyed.
+bool signal_at_the_end = false;
+[[gnu::constructor(101)]] void first_of_all() {
+  std::atexit([] {  // the last function of all that run at the end
+    if (!signal_at_the_end) return;
+    ::raise(SIGTERM);
+    for (;;) ::pause();
+  });
+}
+
+TEST_CASE("last words outlive main", "[examples][interrupt]") {
+  const std::string words = "To go on, repeat the command with --resume checkpoint.safetensors";
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    install_interrupt_handlers();
+    end_on_signal(words);
+    signal_at_the_end = true;
+    std::exit(0);
+  }
+  ::close(ends[1]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  char text[200] = {};
+  const ssize_t count = ::read(ends[0], text, sizeof text);
+  ::close(ends[0]);
+  REQUIRE(count >= 0);
+  CHECK(std::string(text, size_t(count)) == words + "\n");
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 128 + SIGTERM));
 }
 
 }  // namespace
