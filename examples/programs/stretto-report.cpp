@@ -3,7 +3,6 @@
 // In: the folders of runs. Out: --out FILE, a page with their curves, with what differs in their
 // settings, and with the music of all; a line for each run that is broken or was cut off.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -24,28 +23,23 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("folders", o.folders, "Folders of runs (what --out was)")
       ->option_text("DIR...")
       ->required();
-  app.add_option("--out", o.out, "The page to write")->option_text("FILE");
+  app.add_option("--out", o.out, "The page to write")->option_text("FILE=" + o.out);
 }
 
 void check(const Options& o) {
-  for (const std::string& folder : o.folders) {
-    std::error_code none;
+  std::error_code none;
+  for (const std::string& folder : o.folders)
     require(!std::filesystem::equivalent(o.out, folder + "/report.html", none),
             "--out: " + o.out + " is the page of one of the runs");
-  }
-}
-
-// What a file says must not move the cursor of a terminal.
-void tell(std::string problem) {
-  const auto controls = [](unsigned char c) { return c < 0x20 || c == 0x7F; };
-  std::replace_if(problem.begin(), problem.end(), controls, ' ');
-  std::cerr << problem << std::endl;
+  require(!std::filesystem::is_regular_file(o.out, none) || is_comparison(o.out),
+          "--out: " + o.out + " exists and is not a page of " + program_name() +
+              "; only such a page is replaced");
 }
 
 int run(const Options& o) {
   check(o);
   const Comparison c = compare_runs(o.folders, o.out);
-  for (const std::string& problem : c.problems) tell(problem);
+  for (const std::string& problem : c.problems) std::cerr << printable(problem) << std::endl;
   require(c.shown > 0, "none of these folders has a run that can be shown");
   write_file_atomically(o.out, c.page);
   std::cout << "Wrote " << o.out << ": " << c.shown << (c.shown == 1 ? " run" : " runs")

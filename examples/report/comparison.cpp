@@ -172,4 +172,12 @@ Comparison compare_runs(const std::vector<std::string>& folders, const std::stri
   return c;
 }
 
+bool is_comparison(const std::string& path) {
+  try {
+    return data_of_page(path).starts_with(R"({"kind":"comparison")");
+  } catch (const UsageError&) {
+    return false;
+  }
+}
+
 }  // namespace stretto::examples

@@ -95,4 +95,7 @@ struct Comparison {
 };
 Comparison compare_runs(const std::vector<std::string>& folders, const std::string& out);
 
+/// Whether the file at `path` is such a page.
+bool is_comparison(const std::string& path);
+
 }  // namespace stretto::examples
