@@ -10,6 +10,7 @@
 #include <cstring>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "core/available_memory.h"
@@ -46,6 +47,7 @@ class Descriptor {
     if (value_ >= 0) ::close(value_);
   }
   int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
   /// Closes now and returns whether that succeeded (errno says why not).
   bool close() {
     const int value = value_;
@@ -90,6 +92,12 @@ int open_regular(const std::string& path, std::size_t& size) {
                                          : "cannot read '" + path + "': it is not a regular file");
 }
 
+int64_t time_of_change(int descriptor) {
+  struct stat info {};
+  if (::fstat(descriptor, &info) != 0) return 0;
+  return int64_t(info.st_mtim.tv_sec) * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
 // Only mapped files are ever read where there may be nothing behind.
 extern "C" void lose_pages(int) {
   constexpr std::string_view told =
@@ -126,18 +134,29 @@ std::string read_whole_file(const std::string& path) {
   }
 }
 
-MappedFile::MappedFile(const std::string& path) {
+MappedFile::MappedFile(const std::string& path) : path_(path) {
   std::size_t size = 0;
-  const Descriptor file(open_regular(path, size));
+  Descriptor file(open_regular(path, size));
   if (size == 0) return;
+  changed_at_ = time_of_change(file.get());
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) refuse_to_read(path, errno);
   bytes_ = {static_cast<const char*>(data), size};
+  descriptor_ = file.release();
   tell_of_lost_pages();
 }
 
 MappedFile::~MappedFile() {
-  if (!bytes_.empty()) ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+  if (descriptor_ < 0) return;
+  ::munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+  ::close(descriptor_);
+}
+
+void MappedFile::check_unchanged() const {
+  if (descriptor_ < 0 || time_of_change(descriptor_) == changed_at_) return;
+  throw std::runtime_error(path_ +
+                           ": was changed while it was being read; the last checkpoint is of the "
+                           "text before that");
 }
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {

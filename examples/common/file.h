@@ -2,6 +2,7 @@
 // never half.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -25,8 +26,14 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   std::string_view bytes() const { return bytes_; }
+  /// Throws std::runtime_error if the file was written to, or its time of change was set, since it
+  /// was mapped: what was read of it may be of two contents. One that took its name is not it.
+  void check_unchanged() const;
 
  private:
+  std::string path_;
+  int descriptor_ = -1;
+  int64_t changed_at_ = 0;  // nanoseconds
   std::string_view bytes_;
 };
 

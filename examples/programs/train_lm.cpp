@@ -182,6 +182,7 @@ class Run : public ModelRun<LmTraining> {
     valid_ = std::move(corpus.valid);
     generated_ = std::move(corpus.generated);
     train_ = corpus.train;
+    files_ = std::move(corpus.files);
     // Bytes are counted at the end: it takes a while for a large text, but never more memory.
     if (settings().tokens != "bytes") baselines_ = counting_loss(train_, valid_, n_tokens);
     set_prompt(corpus.tokenizer);
@@ -235,6 +236,11 @@ class Run : public ModelRun<LmTraining> {
     return scored(part, {.rule = {s.length, s.memory, s.length},
                          .batch = s.batch,
                          .groups = trainer().parts()})
+  void save() override {
+    for (const auto& file : files_) file->check_unchanged();
+    ModelRun::save();
+  }
+
         .all.mean();
   }
 
@@ -366,6 +372,7 @@ int print_parameters(const Options& o, const LmPreset& preset) {
                             .validation = o.validation,
                             .kind = token_kind(o.settings.tokens),
                             .vocabulary = o.settings.vocabulary,
+  std::vector<std::shared_ptr<const MappedFile>> files_;
                             .held_out = o.settings.held_out,
                             .seed = o.settings.seed})
                    .tokenizer.size();

@@ -14,6 +14,7 @@ constexpr int64_t generated_bytes = 1 << 20;
 struct Text {
   std::string_view view;
   std::shared_ptr<const void> owner;
+  std::shared_ptr<const MappedFile> file = {};
 };
 
 Text map_text(const std::string& path, nn::TokenKind kind) {
@@ -23,7 +24,7 @@ Text map_text(const std::string& path, nn::TokenKind kind) {
   const int64_t at = kind == nn::TokenKind::bytes ? -1 : nn::invalid_utf8(text);
   require(at < 0,
           path + ": is not UTF-8 at byte " + as_text(at) + "; --tokens bytes takes any file");
-  return {text, file};
+  return {text, file, file};
 }
 
 Text generated_text(uint64_t seed) {
@@ -75,10 +76,14 @@ Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
     }
   };
   nn::TokenStream to_learn = stream(train, name);
+  std::vector<std::shared_ptr<const MappedFile>> files;
+  for (const Text* part : {&text, static_cast<const Text*>(&valid)})
+    if (part->file) files.push_back(part->file);
   return {.tokenizer = tokenizer,
           .train = std::move(to_learn),
           .valid = stream(valid, o.validation.empty() ? name : o.validation),
-          .generated = o.data.empty() ? std::string(text.view) : ""};
+          .generated = o.data.empty() ? std::string(text.view) : "",
+          .files = std::move(files)};
 }
 
 }  // namespace stretto::examples

@@ -1,9 +1,12 @@
 // A text as a language model needs it: tokens to learn from, tokens to judge by.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "examples/common/file.h"
 #include "nn/training/token_stream.h"
 
 namespace stretto::examples {
@@ -23,7 +26,8 @@ struct CorpusOptions {
 struct Corpus {
   nn::Tokenizer tokenizer;
   nn::TokenStream train, valid;
-  std::string generated;  // the text, where it was
+  std::string generated;                                 // the text, where it was
+  std::vector<std::shared_ptr<const MappedFile>> files;  // that the tokens are of
 };
 
 /// Maps the files and splits: of a text only what a step needs is read, so that it may be larger
