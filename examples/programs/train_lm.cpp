@@ -246,7 +246,7 @@ class Run : public ModelRun<LmTraining> {
 
   LossCurve loss_curve() override {
     LossCurve curve{.title = "Loss with the position " + settings().position,
-                    .unit = words() ? "nats per word" : "bits per character",
+                    .unit = words() ? "nats per word" : unit(),
                     .scale = words() ? 1 : 1 / std::log(2.0)};
     if (baselines_.bigram > 0)
       curve.references = {{"bigram", words() ? baselines_.bigram : shown(baselines_.bigram)}};
@@ -261,7 +261,11 @@ class Run : public ModelRun<LmTraining> {
 
   // Bits per character or byte; of words, the perplexity.
   double shown(double nats) const { return words() ? std::exp(nats) : nats / std::log(2.0); }
-  std::string unit() const { return words() ? "perplexity" : "bits per character"; }
+  std::string unit() const {
+    return words()                        ? "perplexity"
+           : settings().tokens == "bytes" ? "bits per byte"
+                                          : "bits per character";
+  }
   int digits() const { return words() ? 2 : 4; }
 
   void line(ReportTable& table, const std::string& what, double nats) const {
@@ -333,7 +337,7 @@ class Run : public ModelRun<LmTraining> {
     }
     show_chart("position_loss", {{.title = "Held-out loss against the position in the segment",
                                   .x_label = "position",
-                                  .y_label = words() ? "nats per word" : "bits per character"},
+                                  .y_label = words() ? "nats per word" : unit()},
                                  std::move(curves)});
   }
 
