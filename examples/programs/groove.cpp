@@ -87,6 +87,7 @@ void resolve(Options& o) {
   require_range("--prompts", o.prompts, 1, 1'000'000);
   require(o.prompt.empty() || o.prompts == 1,
           "--prompts " + as_text(o.prompts) + ": --prompt FILE is one");
+  require(o.prompt.empty() || o.continuations > 0, "--prompt: needs --continuations above 0");
   require_range("--continuations", o.continuations, 0, 1000);
   require_range("--tokens", o.tokens, 1, 1'000'000);
   require_not_negative("--temperature", o.temperature);
@@ -104,8 +105,8 @@ class Run : public ModelRun<GrooveTraining> {
   static constexpr const char* smaller = "--layers, --d-model, --d-hidden, --length or --batch";
 
   const GrooveSettings& settings() const { return o_.settings; }
-
   nn::PositionSettings positions() const { return settings().position_settings(settings().length); }
+
   void prepare() override {
     const Device device = use_device(settings().steps, settings().least_memory(), smaller);
     GrooveSplit songs = read_songs();
@@ -169,6 +170,13 @@ class Run : public ModelRun<GrooveTraining> {
     return all;
   }
 
+  std::vector<RunInput> inputs() const override {
+    std::vector<RunInput> all;
+    if (!o_.data.empty()) all.push_back({"--data", o_.data});
+    if (!o_.prompt.empty()) all.push_back({"--prompt", o_.prompt});
+    return all;
+  }
+
   LossCurve loss_curve() override {
     return {
         .title = "Loss of " + settings().attention + " attention, position " + settings().position,
@@ -205,7 +213,6 @@ class Run : public ModelRun<GrooveTraining> {
   std::vector<Groove> continuations(const Groove& prompt) {
     std::vector<Groove> written;
     for (int64_t i = 0; i < o_.continuations; ++i) {
-      const bool keeps_keys = nn::find_kernel(settings().attention).scores;
       written.push_back(continue_groove(
           model(), prompt,
           {.tokens = o_.tokens,

@@ -75,12 +75,17 @@ class Run : public ModelRun<HarmonyTraining> {
   }
 
   std::vector<std::string> files() const override {
-    std::vector<std::string> names{"chorales.json"};
+    std::vector<std::string> names;
+    if (o_.data.empty()) names.emplace_back("chorales.json");
     for (int64_t i = 1; i <= o_.pieces; ++i)
       for (const char* kind : {"composed-", "harmonised-"})
         for (const char* ending : {".mid", ".svg", ".png"})
           names.push_back(kind + std::to_string(i) + ending);
     return names;
+  }
+
+  std::vector<RunInput> inputs() const override {
+    return o_.data.empty() ? std::vector<RunInput>{} : std::vector<RunInput>{{"--data", o_.data}};
   }
 
   LossCurve loss_curve() override {

@@ -95,6 +95,7 @@ class Run : public ModelRun<LraTraining> {
 
  private:
   const LraSettings& settings() const { return o_.settings; }
+  bool writes_data() const { return o_.write_data && o_.files.data.empty(); }
 
   void prepare() override {
     data_ = read_lra_data(settings(), o_.files);
@@ -110,7 +111,7 @@ class Run : public ModelRun<LraTraining> {
   }
 
   void begin() override {
-    if (!data_.generated.empty() && o_.write_data) {
+    if (writes_data()) {
       const auto part = [&](const char* name, int64_t first, int64_t n) {
         const auto begin = data_.generated.begin() + first;
         write_listops(path(name), {begin, begin + n});
@@ -139,8 +140,17 @@ class Run : public ModelRun<LraTraining> {
   }
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv"};
-    if (o_.write_data)
+    if (writes_data())
       all.insert(all.end(), {"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"});
+    return all;
+  }
+
+  std::vector<RunInput> inputs() const override {
+    std::vector<RunInput> all;
+    for (const auto& [option, path] : {std::pair{"--data", o_.files.data},
+                                       {"--validation", o_.files.validation},
+                                       {"--test", o_.files.test}})
+      if (!path.empty()) all.push_back({option, path});
     return all;
   }
 

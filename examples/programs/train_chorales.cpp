@@ -100,8 +100,15 @@ class Run : public ModelRun<ChoraleTraining> {
   }
 
   std::vector<std::string> files() const override {
-    return {"chorales.json", "attention.svg", "attention.png", "generated.mid", "generated.svg",
-            "generated.png", "primed.mid",    "primed.svg",    "primed.png"};
+    std::vector<std::string> all{"attention.svg", "attention.png"};
+    if (o_.data.empty()) all.emplace_back("chorales.json");
+    if (o_.generate > 0) all.insert(all.end(), {"generated.mid", "generated.svg", "generated.png"});
+    if (o_.generate > 0 && o_.prime > 0)
+      all.insert(all.end(), {"primed.mid", "primed.svg", "primed.png"});
+    return all;
+  }
+  std::vector<RunInput> inputs() const override {
+    return o_.data.empty() ? std::vector<RunInput>{} : std::vector<RunInput>{{"--data", o_.data}};
   }
 
   LossCurve loss_curve() override {
@@ -163,6 +170,7 @@ class Run : public ModelRun<ChoraleTraining> {
   }
 
   void write_music() {
+    const int64_t limit = o_.settings.cache_limit(o_.settings.positions(), o_.settings.length);
     const auto write = [&](const std::string& name, const std::string& title,
                            const Chorale& opening, int64_t steps) {
       const Chorale piece = continue_chorale(training_->model, opening, steps, limit,
@@ -170,7 +178,6 @@ class Run : public ModelRun<ChoraleTraining> {
       if (piece.steps.empty()) {
         std::cout << name << ": the model ended the piece at once; nothing written\n";
         return;
-    const int64_t limit = o_.settings.cache_limit(o_.settings.positions(), o_.settings.length);
       }
       show_music(name, title, to_song(piece), piano_roll(piece, title));
     };

@@ -102,6 +102,7 @@ void check(const Options& o) {
   require_range("--eval-clamp", o.eval_clamp, 0, 1 << 20);
   require_range("--eval-batch", o.eval_batch, 1, 1 << 20);
   require_range("--generate", o.generate, 0, 1 << 20);
+  require(o.prompt.empty() || o.generate > 0, "--prompt: needs --generate above 0");
   require_not_negative("--temperature", o.temperature);
   require_number("--top-p", o.top_p, o.top_p > 0 && o.top_p <= 1, "above 0 and at most 1");
 }
@@ -181,8 +182,8 @@ class Run : public ModelRun<LmTraining> {
                                           ": 1 token to judge by is too few; 2 are needed");
     valid_ = std::move(corpus.valid);
     generated_ = std::move(corpus.generated);
-    train_ = corpus.train;
     files_ = std::move(corpus.files);
+    train_ = corpus.train;
     // Bytes are counted at the end: it takes a while for a large text, but never more memory.
     if (settings().tokens != "bytes") baselines_ = counting_loss(train_, valid_, n_tokens);
     set_prompt(corpus.tokenizer);
@@ -223,9 +224,21 @@ class Run : public ModelRun<LmTraining> {
 
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv", "position_loss.csv", "position_loss.svg",
-                                 "position_loss.png", "generated.txt"};
-    if (!run_.report_only) all.emplace_back("text.txt");
+                                 "position_loss.png"};
+    if (o_.generate > 0) all.emplace_back("generated.txt");
+    if (o_.data.empty() && !run_.report_only) all.emplace_back("text.txt");
     return all;
+  }
+  std::vector<RunInput> inputs() const override {
+    std::vector<RunInput> all;
+    if (!o_.data.empty()) all.push_back({"--data", o_.data});
+    if (!o_.validation.empty()) all.push_back({"--validation", o_.validation});
+    return all;
+  }
+
+  void save() override {
+    for (const auto& file : files_) file->check_unchanged();
+    ModelRun::save();
   }
 
   double validate() override {
@@ -236,11 +249,6 @@ class Run : public ModelRun<LmTraining> {
     return scored(part, {.rule = {s.length, s.memory, s.length},
                          .batch = s.batch,
                          .groups = trainer().parts()})
-  void save() override {
-    for (const auto& file : files_) file->check_unchanged();
-    ModelRun::save();
-  }
-
         .all.mean();
   }
 
@@ -364,6 +372,7 @@ class Run : public ModelRun<LmTraining> {
   const nn::Metadata notes_;  // of the checkpoint
   nn::TokenStream train_, valid_;
   std::string generated_;
+  std::vector<std::shared_ptr<const MappedFile>> files_;
   std::vector<int64_t> prompt_;
   std::optional<nn::Tokenizer> tokenizer_;
   CountingLoss baselines_{};
@@ -376,7 +385,6 @@ int print_parameters(const Options& o, const LmPreset& preset) {
                             .validation = o.validation,
                             .kind = token_kind(o.settings.tokens),
                             .vocabulary = o.settings.vocabulary,
-  std::vector<std::shared_ptr<const MappedFile>> files_;
                             .held_out = o.settings.held_out,
                             .seed = o.settings.seed})
                    .tokenizer.size();

@@ -84,11 +84,18 @@ class Run : public ModelRun<PianoTraining> {
   double validate() override { return mean_loss(validation_, settings().length); }
   std::vector<std::string> files() const override {
     std::vector<std::string> all{"evaluation.csv",    "position_loss.csv", "position_loss.svg",
-                                 "position_loss.png", "attention.svg",     "attention.png",
-                                 "generated.mid",     "generated.svg",     "generated.png"};
+                                 "position_loss.png", "attention.svg",     "attention.png"};
+    if (o_.generate > 0) all.insert(all.end(), {"generated.mid", "generated.svg", "generated.png"});
     if (is_stochastic(settings().position))
       all.insert(all.end(), {"templates.svg", "templates.png"});
     if (has_measures()) all.emplace_back("position_measures.csv");
+    return all;
+  }
+
+  std::vector<RunInput> inputs() const override {
+    std::vector<RunInput> all;
+    if (!o_.data.empty()) all.push_back({"--data", o_.data});
+    if (!o_.split.empty()) all.push_back({"--split", o_.split});
     return all;
   }
 
@@ -187,6 +194,7 @@ class Run : public ModelRun<PianoTraining> {
   void write_music() {
     o_.writing.tokens = o_.generate;
     o_.writing.seed = settings().seed;
+    o_.writing.limit = settings().cache_limit(settings().positions(), 0);
     const std::vector<int> tokens = write_piano(model(), settings().language(), {}, o_.writing);
     const Song song = settings().language().play(tokens);
     const std::string title = "Written from nothing";
@@ -194,7 +202,6 @@ class Run : public ModelRun<PianoTraining> {
     std::cout << "Wrote " << path("generated.mid") << ": " << tokens.size() << " tokens, "
               << song.tracks.front().notes.size() << " notes" << std::endl;
   }
-    o_.writing.limit = settings().cache_limit(settings().positions(), 0);
 
   PianoOptions o_;
   PianoLibrary library_;

@@ -34,6 +34,7 @@ class ModelRun : public TrainingRun {
       training_->trainer.options.shard_optimizer = run_.shard_optimizer;
       training_->trainer.options.sequence_parallel = run_.sequence_parallel;
       if (!run_.resume.empty()) training_->load(run_.resume);
+      training_->check_parts();
     });
   }
   /// The model of the checkpoint, for --evaluate; errors as above.
@@ -58,7 +59,7 @@ class ModelRun : public TrainingRun {
 
   nn::Trainer& trainer() override { return training_->trainer; }
   Tensor loss(int64_t step) override { return training_->loss(step); }
-  void save() override { training_->save(checkpoint()); }
+  void save() override { training_->save(path("checkpoint.safetensors")); }
   NamedTexts identity() override { return training_->identity(); }
   nn::Metadata notes() override { return settings_to_notes(training_->settings); }
   std::string about() override { return model_and_machine(); }

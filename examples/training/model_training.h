@@ -55,6 +55,15 @@ class ModelTraining {
     trainer.options.parts = parts;
   }
 
+  /// Throws Error or UsageError for parts that the batch or the processes do not divide into.
+  void check_parts() const {
+    const int64_t parts = trainer.parts();
+    require(settings.batch % parts == 0, "--parts: a batch of " + as_text(settings.batch) +
+                                             " rows cannot be cut into " + as_text(parts) +
+                                             " parts");
+    trainer.part_count();
+  }
+
   /// Settings, data and weights, by name.
   std::vector<std::pair<std::string, std::string>> identity() const {
     std::vector<std::pair<std::string, std::string>> all;

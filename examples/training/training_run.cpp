@@ -61,29 +61,6 @@ void check_memory(double least_bytes, const std::string& smaller) {
   set_memory_limit(available);
 }
 
-// Whether files can be made or replaced in a folder, as far as can be seen without trying.
-void check_writable(const std::filesystem::path& folder, const std::vector<std::string>& names) {
-  namespace fs = std::filesystem;
-  const auto need = [](bool good, const fs::path& path, const std::string& why) {
-    require(good, "--out: cannot write " + path.string() + ": " + why);
-  };
-  std::error_code none;
-  if (!fs::exists(folder, none)) return;  // it will be made
-  need(fs::is_directory(folder, none), folder, "it is not a folder");
-  const auto need_access = [&](const fs::path& path, int mode) {
-    if (::access(path.c_str(), mode) == 0) return;
-    const int error = errno;
-    need(false, path, std::strerror(error));
-  };
-  need_access(folder, W_OK | X_OK);
-  for (const std::string& name : names) {
-    const fs::path file = folder / name;
-    if (!fs::exists(file, none)) continue;
-    need(fs::is_regular_file(file, none), file, "it is not a file");
-    need_access(file, W_OK);
-  }
-}
-
 // What may differ between hosts: paths, and the threads of each.
 bool is_of_the_host(const std::string& option) {
   return option == "--out" || option == "--resume" || option == "--data" || option == "--threads";
@@ -119,10 +96,12 @@ void describe(CLI::App& app, RunOptions& o) {
                        option->count() > 0 ? joined(option->results()) : option->get_default_str());
     return all;
   };
-  app.add_option("--out", o.out, "Folder for everything that is made")->option_text("DIR");
+  app.add_option("--out", o.out, "Folder for everything that is made")->option_text("DIR=" + o.out);
   app.add_option("--resume", o.resume, "Continue from a checkpoint, with its settings")
       ->option_text("FILE");
-  app.add_flag("--overwrite", o.overwrite, "Replace the checkpoint of an earlier run in --out");
+  app.add_flag("--overwrite", o.overwrite,
+               "Replace an earlier run in --out, with the first checkpoint of this one, and files "
+               "that no run made");
   app.add_option("--minutes", o.minutes, "Train this long; the learning rate follows the clock");
   app.add_option("--threads", o.threads, "Threads (0: all cores, or the share of a process)");
   app.add_option(
@@ -174,13 +153,17 @@ void check_same_settings(const nn::Metadata& saved, const nn::Metadata& asked,
   }
 }
 
-std::string TrainingRun::path(const std::string& name) const {
+std::string TrainingRun::final_path(const std::string& name) const {
   return (std::filesystem::path(run_.out) / name).string();
+}
+std::string TrainingRun::path(const std::string& name) const {
+  return folder_ ? folder_->path(name) : final_path(name);
 }
 
 Device TrainingRun::use_device(int64_t steps, double least_bytes, const std::string& smaller) {
   check(run_, steps);
   device_ = as_usage([&] { return nn::take_device("--device", run_.device); });
+  require(!run_.cuda_graph || device_.is_cuda(), "--cuda-graph: needs --device cuda");
   if (device_.is_cpu()) check_memory(least_bytes, smaller);
   const int others = nn::process_group().local_size();
   if (run_.threads > 0) {
@@ -209,36 +192,60 @@ void TrainingRun::check_sequence_parallel(int64_t length, DType weights) const {
 // From the start, where the folder is there, so that nothing is done in vain.
 void TrainingRun::claim_folder() {
   std::error_code none;
-  if (lock_ || !std::filesystem::is_directory(run_.out, none)) return;
-  lock_.emplace(run_.out);
-  const bool own =
-      run_.report_only || (!run_.resume.empty() &&
-                           std::filesystem::equivalent(run_.resume, checkpoint(), none) && !none);
-  require(own || run_.overwrite || !std::filesystem::exists(checkpoint(), none),
+  if (folder_ || !std::filesystem::is_directory(run_.out, none)) return;
+  folder_.emplace(run_.out);
+  require(!folder_->completed() || run_.resume.empty(),
+          "--out: " + run_.out +
+              " held a run that was cut off while it replaced another; it is complete now: start "
+              "again");
+  require(run_.report_only || resumes_here() || run_.overwrite ||
+              !std::filesystem::exists(checkpoint(), none),
           "--out: " + run_.out + " holds the checkpoint of an earlier run; --resume " +
-              checkpoint() + " goes on with it, and --overwrite replaces it");
+              quoted(checkpoint()) + " goes on with it, and --overwrite replaces it");
 }
 
-void TrainingRun::open_folder() {
+bool TrainingRun::resumes_here() const {
+  std::error_code none;
+  return !run_.resume.empty() && std::filesystem::equivalent(run_.resume, checkpoint(), none) &&
+         !none;
+}
+
+// Every name that the run may write in the folder.
+std::vector<std::string> TrainingRun::all_files() const {
   std::vector<std::string> names = files();
   if (!run_.report_only)
     names.insert(names.end(),
                  {"checkpoint.safetensors", "metrics.csv", "loss.svg", "loss.png", "report.html"});
-  check_writable(run_.out, names);
+  return names;
+}
+
+void TrainingRun::open_folder() {
   std::error_code error;
+  require(
+      !std::filesystem::exists(run_.out, error) || std::filesystem::is_directory(run_.out, error),
+      "--out: cannot write " + run_.out + ": it is not a folder");
   std::filesystem::create_directories(run_.out, error);
   require(!error, "--out: cannot make the folder " + run_.out + ": " + error.message());
   claim_folder();
-  if (run_.report_only) return;
-  trainer().options.folder = run_.out;
-  trainer().options.overwrite = true;  // claim_folder() has asked
-  as_usage([&] { trainer().metrics(); });
+  const std::vector<std::string> names = all_files();
+  std::vector<RunInput> read = inputs();
+  if (!run_.resume.empty()) read.push_back({"--resume", run_.resume});
+  const bool goes_on = resumes_here();
+  folder_->check(names, read, goes_on ? "checkpoint.safetensors" : "",
+                 run_.overwrite || (goes_on && !folder_->has_list()));
+  if (!run_.report_only) {
+    if (!goes_on && folder_->has_any(names)) folder_->stage();
+    trainer().options.folder = folder_->where();
+    trainer().options.overwrite = true;  // what is there was asked for
+    as_usage([&] { trainer().metrics(); });
+  }
+  folder_->add_made(names);
 }
 
 // What is said when a signal ends the run.
 std::string TrainingRun::stopped() {
   return "Stopped at step " + std::to_string(trainer().steps_done()) +
-         ". To go on, repeat the command with --resume " + checkpoint();
+         ". To go on, repeat the command with --resume " + quoted(checkpoint());
 }
 
 int TrainingRun::operator()() {
@@ -246,6 +253,7 @@ int TrainingRun::operator()() {
   install_interrupt_handlers();
   end_on_signal("Stopped before training.");
   const bool leads = nn::process_group().leads();
+  check_outside_inputs(run_.out, inputs());
   if (leads) claim_folder();
   if (nn::process_group().size() > 1) check_same_on_all(command_and_program(run_));
   prepare();
@@ -328,10 +336,7 @@ bool TrainingRun::train() {
   o.stop = interrupted;
   o.remark = [this](double validation) { return beside_counting(validation); };
   o.after_evaluation = [this] { after_evaluation(); };
-  o.save = [&] {
-    const auto lock = finish_files();
-    save();
-  };
+  o.save = [this] { save_and_publish(); };
   const bool alone = nn::process_group().size() == 1;
   try {
     return trainer().run([&](int64_t step) { return loss(step); }, [&] { return validate(); });
@@ -339,6 +344,18 @@ bool TrainingRun::train() {
     if (alone) o.save();  // others are elsewhere
     return false;
   }
+}
+
+// With the first checkpoint a run takes the place of the one it replaces.
+void TrainingRun::save_and_publish() {
+  const bool replaces = folder_ && folder_->staged();
+  if (replaces) try_to_write_page(RunState::training);  // that of the other run goes
+  const auto lock = finish_files();
+  save();
+  if (!replaces) return;
+  folder_->publish(all_files());
+  trainer().options.folder = run_.out;
+  trainer().metrics().moved_to(path("metrics.csv"));
 }
 
 // ", counting 0.9038: 0.1252 below"; nothing where nothing was counted.
@@ -392,7 +409,7 @@ void TrainingRun::try_to_write_page(RunState state) {
     write_page(state);
   } catch (const std::exception& e) {
     const bool told = std::exchange(page_failed_, true) || state == RunState::failed;
-    if (!told) std::cerr << "No page yet: " << plain(e) << std::endl;
+    if (!told) std::cerr << "No page yet: " << printable(plain(e)) << std::endl;
   }
 }
 

@@ -11,8 +11,8 @@
 #include "core/device.h"
 #include "core/error.h"
 #include "examples/common/error.h"
-#include "examples/common/folder_lock.h"
 #include "examples/report/report.h"
+#include "examples/training/output_folder.h"
 #include "nn/files/safetensors.h"
 #include "nn/training/trainer.h"
 
@@ -29,7 +29,7 @@ using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 struct RunOptions {
   std::string out;
   std::string resume;
-  bool overwrite = false;  // a checkpoint of another run in `out`
+  bool overwrite = false;  // an earlier run, or files of other origin, in `out`
   double minutes = 4;
   int64_t threads = 0;
   int64_t parts = 0;
@@ -94,8 +94,10 @@ class TrainingRun {
   /// page.
   virtual nn::Metadata notes() = 0;
   virtual std::string about() = 0;
-  /// Names in the folder that are replaced, but for those of a training.
+  /// Names in the folder that are written, except those of every training (own_files()).
   virtual std::vector<std::string> files() const = 0;
+  /// What is read, --resume left out: no output may be one of these.
+  virtual std::vector<RunInput> inputs() const = 0;
 
   /// Checks the options here, sets threads, the precision of products and anomaly detection, and
   /// returns the device.
@@ -103,8 +105,11 @@ class TrainingRun {
   /// weights of this dtype.
   void check_sequence_parallel(int64_t length, DType weights) const;
   Device use_device(int64_t steps, double least_bytes, const std::string& smaller);
+  /// Where a file of --out is written (OutputFolder::path).
   std::string path(const std::string& name) const;
-  std::string checkpoint() const { return path("checkpoint.safetensors"); }
+  /// Where it is when the run is done, to be told.
+  std::string final_path(const std::string& name) const;
+  std::string checkpoint() const { return final_path("checkpoint.safetensors"); }
   /// loss.svg and loss.png from metrics.csv.
   void draw_curve();
 
@@ -124,6 +129,9 @@ class TrainingRun {
  private:
   void claim_folder();
   void open_folder();
+  bool resumes_here() const;
+  std::vector<std::string> all_files() const;
+  void save_and_publish();
   bool train();
   int follow();
   void check_same_on_all(const NamedTexts& mine);
@@ -139,7 +147,7 @@ class TrainingRun {
   Report page_;
   bool page_failed_ = false;            // and that was told
   double page_at_ = 0, page_took_ = 0;  // of the last one, in seconds
-  std::optional<FolderLock> lock_;
+  std::optional<OutputFolder> folder_;  // of the process that writes
 };
 
 }  // namespace stretto::examples

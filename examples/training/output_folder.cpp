@@ -1,0 +1,194 @@
+#include "examples/training/output_folder.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <utility>
+
+#include "examples/common/file.h"
+#include "examples/common/settings.h"
+#include "examples/midi/midi_folder.h"
+
+namespace stretto::examples {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *list_name = ".stretto", *staging_name = ".stretto-staged",
+                     *replacing_name = ".stretto-replacing";
+
+// What tells one file from all others, whatever its names.
+using FileId = std::pair<dev_t, ino_t>;
+
+std::set<FileId> id_of(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return {};
+  return {{info.st_dev, info.st_ino}};
+}
+
+// The file, or the MIDI files below the folder.
+std::set<FileId> ids_of(const std::string& input) {
+  std::error_code none;
+  if (!fs::is_directory(input, none)) return id_of(input);
+  std::set<FileId> all;
+  for (const std::string& name : midi_files(input, none).names)
+    all.merge(id_of(fs::path(input) / name));
+  return all;
+}
+
+void require_regular(const fs::path& file) {
+  const auto need = [&](bool good, const std::string& why) {
+    require(good, "--out: cannot write " + file.string() + ": " + why);
+  };
+  std::error_code none;
+  need(!fs::is_symlink(file, none), "it is a symbolic link");
+  if (!fs::exists(file, none)) return;
+  need(fs::is_regular_file(file, none), "it is not a file");
+  const bool writable = ::access(file.c_str(), W_OK) == 0;
+  need(writable, std::strerror(errno));
+}
+
+std::set<std::string> names_made(const fs::path& folder) {
+  std::set<std::string> names;
+  std::error_code none;
+  const fs::path list = folder / list_name;
+  if (!fs::is_regular_file(fs::symlink_status(list, none))) return names;
+  std::istringstream lines(read_whole_file(list.string()));
+  for (std::string name; std::getline(lines, name);) names.insert(name);
+  return names;
+}
+
+// Moves what was published into the folder, and removes what it was in. Any number of times.
+void complete(const fs::path& folder) {
+  const fs::path from = folder / replacing_name;
+  for (const fs::directory_entry& file : fs::directory_iterator(from))
+    fs::rename(file.path(), folder / file.path().filename());
+  fs::remove(from);
+}
+
+bool is_real_folder(const fs::path& path) {
+  std::error_code none;
+  return fs::is_directory(fs::symlink_status(path, none));
+}
+
+}  // namespace
+
+void check_outside_inputs(const std::string& out, const std::vector<RunInput>& inputs) {
+  std::error_code none;
+  for (const RunInput& input : inputs) {
+    if (!fs::is_directory(input.path, none)) continue;
+    const std::set<FileId> id = id_of(input.path);
+    for (fs::path above = fs::weakly_canonical(fs::absolute(out), none); !above.empty();
+         above = above.parent_path()) {
+      require(id != id_of(above), "--out: " + out + " lies in the folder of " + input.option +
+                                      ", " + input.path + "; choose one outside of it");
+      if (above == above.root_path()) break;
+    }
+  }
+}
+
+OutputFolder::OutputFolder(std::string folder) : folder_(std::move(folder)), lock_(folder_) {
+  std::error_code error;
+  if (is_real_folder(in(replacing_name))) {
+    complete(folder_);
+    completed_ = true;
+  }
+  if (is_real_folder(in(staging_name))) fs::remove_all(in(staging_name), error);
+}
+
+OutputFolder::~OutputFolder() {
+  std::error_code error;
+  if (staged_ && lock_.held()) fs::remove_all(in(staging_name), error);
+}
+
+std::string OutputFolder::in(const std::string& name) const {
+  return (fs::path(folder_) / name).string();
+}
+
+std::string OutputFolder::path(const std::string& name) const {
+  return (fs::path(where()) / name).string();
+}
+
+std::string OutputFolder::where() const {
+  if (!lock_.held())
+    throw std::runtime_error("--out: " + folder_ +
+                             " was removed or replaced while this run was at work in it; nothing "
+                             "more is written");
+  return staged_ ? in(staging_name) : folder_;
+}
+
+void OutputFolder::check(const std::vector<std::string>& names, const std::vector<RunInput>& inputs,
+                         const std::string& kept, bool replace) const {
+  require(::access(folder_.c_str(), W_OK | X_OK) == 0,
+          "--out: cannot write " + folder_ + ": " + std::strerror(errno));
+  std::vector<std::string> all = names;
+  all.insert(all.end(), {list_name, staging_name, replacing_name});
+  for (const std::string& name : all)
+    if (name != staging_name && name != replacing_name) require_regular(in(name));
+  for (const RunInput& input : inputs) {
+    const std::set<FileId> ids = ids_of(input.path);
+    for (const std::string& name : all)
+      for (const std::string& written : {name, name + ".tmp"}) {
+        if (written == kept && input.option == "--resume") continue;
+        const std::set<FileId> id = id_of(in(written));
+        require(id.empty() || ids.count(*id.begin()) == 0,
+                "--out: " + in(written) + " is an input of this run, by " + input.option + " " +
+                    input.path + "; choose another folder");
+      }
+  }
+  if (replace) return;
+  const std::set<std::string> made = names_made(folder_);
+  for (const std::string& name : names) {
+    std::error_code none;
+    require(made.count(name) > 0 || !fs::exists(in(name), none),
+            "--out: " + folder_ + " holds a file " + name +
+                " that no run made; --overwrite replaces it");
+  }
+}
+
+bool OutputFolder::has_any(const std::vector<std::string>& names) const {
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    std::error_code none;
+    return fs::exists(in(name), none);
+  });
+}
+
+void OutputFolder::stage() {
+  for (const char* name : {staging_name, replacing_name}) {
+    std::error_code none;
+    require(fs::symlink_status(in(name), none).type() == fs::file_type::not_found,
+            "--out: cannot write " + in(name) + ": it is there already");
+  }
+  fs::create_directory(in(staging_name));
+  staged_ = true;
+}
+
+void OutputFolder::add_made(const std::vector<std::string>& names) {
+  std::set<std::string> made = names_made(folder_);
+  const size_t before = made.size();
+  made.insert(names.begin(), names.end());
+  if (made.size() == before) return;
+  std::string list;
+  for (const std::string& name : made) list += name + "\n";
+  write_file_atomically(path(list_name), list);
+}
+
+void OutputFolder::publish(const std::vector<std::string>& names) {
+  if (!staged_) return;
+  where();  // throws where the folder is another's
+  fs::rename(in(staging_name), in(replacing_name));
+  staged_ = false;
+  std::error_code none;
+  for (const std::string& name : names)
+    if (!fs::exists(in(replacing_name + ("/" + name)), none)) fs::remove(in(name), none);
+  complete(folder_);
+}
+
+}  // namespace stretto::examples

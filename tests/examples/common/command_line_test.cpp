@@ -1,0 +1,148 @@
+// What the programs print of names and values, and how they read flags.
+#include "examples/common/command_line.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
+
+#include "examples/common/error.h"
+#include "examples/common/interrupt.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/examples/tiny_run.h"
+
+namespace stretto::examples::testing {
+namespace {
+
+/// What a program whose work is `body` prints, and what it says on standard error.
+template <class Body>
+std::pair<std::string, std::string> said(const Body& body) {
+  const TempDir folder;
+  std::cout << std::flush;  // or the child writes it again
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (const int stream : {1, 2})
+      ::dup2(::open(folder.file(std::to_string(stream)).c_str(), O_WRONLY | O_CREAT, 0600), stream);
+    char name[] = "name";
+    char* words[] = {name, nullptr};
+    ::_exit(run_program(
+        1, words, name, "", [](CLI::App&) {}, body));
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return {read_file(folder.file("1")), read_file(folder.file("2"))};
+}
+
+}  // namespace
+
+TEST_CASE("printed names have no control characters", "[examples]") {
+  CHECK(printable("a\x1b[31mb\x7f\r\n\t") == "a [31mb    ");
+  CHECK(printable("a\nb\tc\x1b", true) == "a\nb\tc ");
+  CHECK(printable("h\u00f6r \u2013 \U0001d11e") == "h\u00f6r \u2013 \U0001d11e");
+  // CSI as one character of ISO 6429: in UTF-8, and as a byte.
+  CHECK(printable("\u009b31m \x9b") == "  31m  ");
+  CHECK(printable("\xc2") == "\xc2");
+  CHECK(printable("\xe2\x1b\xc3\x9b") == "\xe2 \xc3\x9b");
+
+  const auto [out, err] = said([] {
+    const std::string name = "a\x1b[2Jb.mid";
+    std::cout << name << ' ' << '\x1b' << 1.5 << std::endl;
+    throw UsageError(name + "\n");
+    return 0;
+  });
+  CHECK(out == "a [2Jb.mid  1.5\n");
+  CHECK(err == "name: a [2Jb.mid \n");
+}
+
+TEST_CASE("a message that quotes a long value is short", "[examples]") {
+  const auto told = [](size_t n) {
+    return said([n]() -> int {
+             std::string value;
+             while (value.size() < n) value += "\u00e4";
+             throw UsageError("--data " + value + ": is not there");
+           })
+        .second;
+  };
+  CHECK(told(1800).size() > 1800);
+  const std::string cut = told(100'000);
+  CHECK(cut.size() < 2100);
+  CHECK(cut.starts_with("name: --data \u00e4"));
+  CHECK(cut.ends_with("\u00e4: is not there\n"));
+  CHECK_THAT(cut, Containing("\u00e4 \u2026 \u00e4"));
+}
+
+TEST_CASE("words are quoted for a shell", "[examples]") {
+  CHECK(quoted("out/checkpoint.safetensors") == "out/checkpoint.safetensors");
+  CHECK(quoted("two words/it's") == "'two words/it'\\''s'");
+  CHECK(quoted("") == "''");
+}
+
+TEST_CASE("a program that has ended ends no other way", "[examples]") {
+  const auto [out, err] = said([] {
+    ::signal(SIGINT, SIG_DFL);
+    install_interrupt_handlers();
+    end_on_signal("Stopped.");
+    std::cout << "done" << std::endl;
+    return 0;
+  });
+  CHECK(out == "done\n");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    install_interrupt_handlers();
+    end_on_signal("Stopped.");
+    ignore_signals();
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::raise(signal);
+    ::_exit(3);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 3));
+}
+
+TEST_CASE("options that nothing follows from are refused", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const auto told = [&](const std::string& program, Arguments arguments) {
+    arguments.insert(arguments.end(), {"--out", folder.file("out")});
+    const Ended ended = run(find_program(program), arguments);
+    CHECK(ended.status == 2);
+    CHECK(ended.one_line());
+    CHECK(!std::filesystem::exists(folder.file("out")));
+    return ended.complaint();
+  };
+  for (const char* program :
+       {"train_lm", "train_chorales", "harmonise", "train_music", "groove", "lra"}) {
+    const std::string name = program;
+    CHECK(told(name, {"--overwrite="}) == name + ": --overwrite: its value is empty");
+  }
+  CHECK(told("train_lm", {"--cuda-graph", "--held-out", "0.001"}) ==
+        "train_lm: --cuda-graph: needs --device cuda");
+  CHECK(told("train_lm", {"--prompt", "a"}) == "train_lm: --prompt: needs --generate above 0");
+  CHECK(told("groove", {"--prompt", "a.mid", "--continuations", "0"}) ==
+        "groove: --prompt: needs --continuations above 0");
+}
+
+TEST_CASE("--help shows where results go, and positions that fit", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const auto help = [](const std::string& program) {
+    const std::string text = run(find_program(program), {"--help"}).out;
+    std::string words;  // however they are broken into lines
+    for (const char c : text)
+      if (c != ' ' && c != '\n') words += c;
+    return words;
+  };
+  const std::string lm = help("train_lm"), chorales = help("train_chorales"),
+                    harmonise = help("harmonise"), lra = help("lra");
+  CHECK_THAT(lm, Containing("--outDIR=out/lmFolder"));
+  CHECK_THAT(chorales, Containing("--outDIR=out/choralesFolder"));
+  CHECK_THAT(help("stretto-report"), Containing("--outFILE=comparison.html"));
+  for (const std::string& text : {lm, chorales, harmonise}) CHECK(text.find("window") == text.npos);
+  CHECK_THAT(lm, Containing("music-local,"));
+  for (const std::string& text : {harmonise, lra})
+    for (const char* causal : {"music-local,", "xpos,"}) CHECK(text.find(causal) == text.npos);
+  CHECK_THAT(lra, Containing("window,grid,"));
+}
+
+}  // namespace stretto::examples::testing

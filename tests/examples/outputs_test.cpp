@@ -1,0 +1,312 @@
+// What the programs write where: never over what they read, nor unasked over what no run made.
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "tests/examples/chorales/train_chorales.h"
+#include "tests/examples/tiny_run.h"
+
+namespace stretto::examples::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Arguments tiny_model{"--layers", "1", "--d-model", "16", "--heads", "2", "--batch",    "2",
+                           "--warmup", "5", "--threads", "1",  "--steps", "2", "--d-hidden", "32"};
+
+/// A program with a model of a few hundredths of a second that makes as many kinds of files as it
+/// can.
+struct Tiny {
+  std::string name, own;  // and a file that it alone makes
+  Arguments more;
+};
+
+std::vector<Tiny> programs(const TempDir& folder) {
+  const std::string chorales = folder.file("tiny.json");
+  save_chorales(chorales, tiny_chorales());
+  return {
+      {"train_lm",
+       "generated.txt",
+       {"--length", "16", "--validation-tokens", "64", "--held-out", "0.001", "--generate", "4"}},
+      {"lra",
+       "basic_val.tsv",
+       {"--small", "--expressions", "20", "--held-out-expressions", "5", "--max-depth", "2",
+        "--min-expression", "2", "--max-expression", "8", "--max-length", "8", "--d-head", "0",
+        "--write-data"}},
+      {"train_chorales",
+       "primed.mid",
+       {"--length", "32", "--generate", "4", "--prime", "2", "--final-stride", "32", "--data",
+        chorales}},
+      {"harmonise", "harmonised-1.mid", {"--length", "8", "--pieces", "1", "--data", chorales}},
+      {"train_music",
+       "templates.svg",
+       {"--length", "16", "--validation-windows", "2", "--eval-windows", "2", "--generate", "8",
+        "--picture-length", "8", "--features", "8", "--position", "learned+sine"}},
+      {"groove",
+       "continuation-1.mid",
+       {"--length", "300", "--continuations", "1", "--tokens", "4"}}};
+}
+
+Ended run_in(const std::string& out, const Tiny& tiny, const Arguments& others = {}) {
+  Arguments all = tiny_model;
+  all.insert(all.end(), tiny.more.begin(), tiny.more.end());
+  all.insert(all.end(), {"--out", out});
+  all.insert(all.end(), others.begin(), others.end());
+  return run(find_program(tiny.name), all);
+}
+
+std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> all;
+  for (const auto& entry : fs::directory_iterator(folder))
+    all.insert(entry.path().filename().string());
+  return all;
+}
+
+std::set<std::string> lines_of(const std::string& path) {
+  std::istringstream lines(read_file(path));
+  std::set<std::string> all;
+  for (std::string line; std::getline(lines, line);) all.insert(line);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a program replaces nothing that no run made, and no link", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const std::string victim = folder.file("victim");
+  write_file(victim, "precious");
+  for (const Tiny& tiny : programs(folder)) {
+    INFO(tiny.name);
+    const std::string out = folder.file(tiny.name);
+    const Ended first = run_in(out, tiny);
+    INFO(first.err);
+    REQUIRE(first.status == 0);
+    // Every file that it made is one that it said it would write.
+    std::set<std::string> made = names_in(out);
+    CHECK(made.erase(".stretto") == 1);
+    CHECK(lines_of(out + "/.stretto") == made);
+
+    const std::string other = folder.file(tiny.name + "-2");
+    fs::create_directory(other);
+    REQUIRE(made.count(tiny.own) == 1);
+    for (const std::string& name : {tiny.own, std::string("metrics.csv")}) {
+      write_file(other + "/" + name, "mine");
+      const Ended ended = run_in(other, tiny);
+      CHECK(ended.status == 2);
+      CHECK(ended.complaint() == tiny.name + ": --out: " + other + " holds a file " + name +
+                                     " that no run made; --overwrite replaces it");
+      CHECK(read_file(other + "/" + name) == "mine");
+      fs::remove(other + "/" + name);
+    }
+    fs::create_symlink(victim, other + "/" + tiny.own);
+    const Ended linked = run_in(other, tiny, {"--overwrite"});
+    CHECK(linked.status == 2);
+    CHECK(linked.complaint() == tiny.name + ": --out: cannot write " + other + "/" + tiny.own +
+                                    ": it is a symbolic link");
+    fs::remove(other + "/" + tiny.own);
+    CHECK(names_in(other).empty());
+    CHECK(read_file(victim) == "precious");
+  }
+}
+
+TEST_CASE("a program never writes over what it reads", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const std::vector<Tiny> all = programs(folder);
+  const auto refused = [&](size_t program, const std::string& out, const std::string& input,
+                           const Arguments& more) {
+    const std::string before = read_file(out + "/" + input);
+    Arguments with{"--overwrite"};
+    with.insert(with.end(), more.begin(), more.end());
+    const Ended ended = run_in(out, all[program], with);
+    INFO(all[program].name << " " << ended.err);
+    CHECK(ended.status == 2);
+    CHECK_THAT(ended.complaint(), Containing(out + "/" + input + " is an input of this run, by "));
+    CHECK(read_file(out + "/" + input) == before);
+  };
+  const std::string lm = folder.file("lm");
+  fs::create_directory(lm);
+  write_file(lm + "/generated.txt", std::string(3000, 'a') + std::string(3000, 'b'));
+  const std::string text = lm + "/generated.txt";
+  refused(0, lm, "generated.txt", {"--data", text, "--held-out", "0.1"});
+  fs::create_hard_link(text, folder.file("linked"));
+  refused(0, lm, "generated.txt", {"--data", folder.file("linked"), "--held-out", "0.1"});
+  refused(0, lm, "generated.txt", {"--validation", text});
+  // Without --generate it is no output.
+  CHECK(run_in(lm, all[0], {"--data", text, "--held-out", "0.1", "--generate", "0"}).status == 0);
+
+  const std::string grooves = folder.file("grooves");
+  REQUIRE(run_in(grooves, all[5]).status == 0);
+  refused(5, grooves, "prompt.mid", {"--prompt", grooves + "/prompt.mid"});
+
+  const std::string chorales = folder.file("chorales");
+  fs::create_directory(chorales);
+  save_chorales(chorales + "/metrics.csv", tiny_chorales());
+  for (const size_t program : {size_t(2), size_t(3)})
+    refused(program, chorales, "metrics.csv", {"--data", chorales + "/metrics.csv"});
+
+  for (const size_t program : {size_t(4), size_t(5)})
+    for (const std::string& out : {grooves, grooves + "/results"}) {
+      const Ended ended = run_in(out, all[program], {"--data", grooves, "--overwrite"});
+      CHECK(ended.status == 2);
+      CHECK_THAT(ended.complaint(), Containing(" lies in the folder of --data, " + grooves));
+      CHECK(!fs::exists(grooves + "/results"));
+    }
+}
+
+TEST_CASE("an earlier run stays whole until the new one has a checkpoint", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const Tiny lm = programs(folder)[0];
+  const std::string out = folder.file("out");
+  REQUIRE(run_in(out, lm).status == 0);
+  const auto before = contents(out);
+  const auto whole = [&] {
+    for (const auto& [path, bytes] : before) CHECK(read_file(path) == bytes);
+  };
+  const Arguments other{"--overwrite", "--seed", "2", "--evaluate-every", "1"};
+  const auto with = [&](Arguments more) {
+    more.insert(more.begin(), other.begin(), other.end());
+    return more;
+  };
+  // What is wrong with an option is known before anything is written.
+  for (const Arguments& wrong : {Arguments{"--parts", "3"}, {"--parts", "4"}}) {
+    const Ended ended = run_in(out, lm, with(wrong));
+    CHECK(ended.status == 2);
+    CHECK(contents(out) == before);
+  }
+  ::setenv("STRETTO_CPU", "foo", 1);
+  const Ended unknown = run_in(out, lm, other);
+  ::unsetenv("STRETTO_CPU");
+  CHECK(unknown.status == 2);
+  CHECK_THAT(unknown.complaint(), Containing("STRETTO_CPU is \"foo\""));
+  CHECK(contents(out) == before);
+  {  // killed while it measures, before it saves
+    Arguments all = tiny_model;
+    all.insert(all.end(), lm.more.begin(), lm.more.end());
+    const Arguments long_run =
+        with({"--out", out, "--steps", "1000000", "--save-every", "1000000"});
+    all.insert(all.end(), long_run.begin(), long_run.end());
+    Program program(find_program("train_lm"), all);
+    REQUIRE(program.wait_for("step 3:"));
+    whole();
+    program.signal(SIGKILL);
+    program.wait();
+  }
+  whole();
+  CHECK(run_in(out, lm, {"--resume", out + "/checkpoint.safetensors"}).status == 0);
+  CHECK(names_in(out).count(".stretto-staged") == 0);
+  CHECK(read_file(out + "/checkpoint.safetensors") == before.at(out + "/checkpoint.safetensors"));
+
+  // With its first checkpoint it is there as if alone.
+  REQUIRE(run_in(out, lm, other).status == 0);
+  const std::string alone = folder.file("alone");
+  REQUIRE(run_in(alone, lm, {"--seed", "2", "--evaluate-every", "1"}).status == 0);
+  CHECK(names_in(out) == names_in(alone));
+  for (const char* name : {"checkpoint.safetensors", "text.txt", "generated.txt", "loss.svg"})
+    CHECK(read_file(out + "/" + name) == read_file(alone + "/" + name));
+  CHECK(count_lines(read_file(out + "/metrics.csv")) == 3);
+}
+
+TEST_CASE("a run that goes on replaces nothing of other origin", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const Tiny lm = programs(folder)[0];
+  const std::string out = folder.file("out"), text = out + "/generated.txt";
+  REQUIRE(run_in(out, lm, {"--generate", "0"}).status == 0);
+  write_file(text, "mine");
+  const Arguments resume{"--resume", out + "/checkpoint.safetensors"};
+  const Ended ended = run_in(out, lm, resume);
+  CHECK(ended.status == 2);
+  CHECK_THAT(ended.complaint(), Containing(" holds a file generated.txt that no run made"));
+  CHECK(read_file(text) == "mine");
+  fs::remove(out + "/.stretto");  // as of an earlier version, which made no list
+  CHECK(run_in(out, lm, resume).status == 0);
+  CHECK(read_file(text) != "mine");
+}
+
+TEST_CASE("a run whose folder is gone does not write into the next one's", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const Tiny lm = programs(folder)[0];
+  const std::string out = folder.file("two words");
+  Arguments all = tiny_model;
+  all.insert(all.end(), lm.more.begin(), lm.more.end());
+  all.insert(all.end(), {"--out", out, "--steps", "1000000", "--save-every", "1000000"});
+  Program first(find_program("train_lm"), all);
+  REQUIRE(first.wait_for("step "));
+  fs::remove_all(out);
+  all.insert(all.end(), {"--seed", "2"});
+  Program second(find_program("train_lm"), all);
+  REQUIRE(second.wait_for("step "));
+  first.signal(SIGTERM);
+  const Ended ended = first.wait();
+  CHECK(ended.status == 1);
+  CHECK(ended.complaint() == "train_lm: --out: " + out +
+                                 " was removed or replaced while this run was at work in it; "
+                                 "nothing more is written");
+  CHECK(!fs::exists(out + "/checkpoint.safetensors"));
+  const Ended third = run_in(out, lm, {"--overwrite"});
+  CHECK(third.status == 2);
+  CHECK_THAT(third.complaint(), Containing("another run, of process " +
+                                           std::to_string(second.pid()) + ", is at work"));
+  second.signal(SIGTERM);
+  const Ended stopped = second.wait();
+  CHECK(stopped.status == 128 + SIGTERM);
+  CHECK(stopped.out.ends_with("repeat the command with --resume '" + out +
+                              "/checkpoint.safetensors'\n"));
+}
+
+TEST_CASE("a text that is written to during a run is noticed", "[examples]") {
+  NEEDS_PROGRAM("train_lm");
+  const TempDir folder;
+  const Tiny lm = programs(folder)[0];
+  const std::string text = folder.file("text"), out = folder.file("out");
+  write_file(text, std::string(3000, 'a') + std::string(3000, 'b'));
+  Arguments all = tiny_model;
+  all.insert(all.end(), lm.more.begin(), lm.more.end());
+  all.insert(all.end(), {"--data", text, "--held-out", "0.1", "--out", out, "--steps", "1000000",
+                         "--save-every", "1000000"});
+  Program program(find_program("train_lm"), all);
+  REQUIRE(program.wait_for("step "));
+  {
+    std::fstream file(text, std::ios::in | std::ios::out);
+    file << "b";
+  }
+  program.signal(SIGTERM);
+  const Ended ended = program.wait();
+  CHECK(ended.status == 1);
+  CHECK(ended.complaint() ==
+        "train_lm: " + text +
+            ": was changed while it was being read; the last checkpoint is of the text before "
+            "that");
+  CHECK(!fs::exists(out + "/checkpoint.safetensors"));
+}
+
+TEST_CASE("stretto-report replaces only its own pages", "[examples]") {
+  NEEDS_PROGRAM("stretto-report");
+  const TempDir folder;
+  const Tiny lm = programs(folder)[0];
+  const std::string one = folder.file("one"), two = folder.file("two"),
+                    page = folder.file("page.html"), report = find_program("stretto-report");
+  REQUIRE(run_in(one, lm).status == 0);
+  REQUIRE(run_in(two, lm).status == 0);
+  for (const std::string& path : {one + "/checkpoint.safetensors", one + "/metrics.csv",
+                                  two + "/report.html", one + "/.stretto"}) {
+    const std::string before = read_file(path);
+    const Ended ended = run(report, {one, "--out", path});
+    CHECK(ended.status == 2);
+    CHECK(ended.complaint() == "stretto-report: --out: " + path +
+                                   " exists and is not a page of stretto-report; only such a page "
+                                   "is replaced");
+    CHECK(read_file(path) == before);
+  }
+  CHECK(run(report, {one, "--out", page}).status == 0);
+  CHECK(run(report, {one, two, "--out", page}).status == 0);
+}
+
+}  // namespace stretto::examples::testing

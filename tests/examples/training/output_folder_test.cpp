@@ -1,0 +1,207 @@
+// What a run may replace in its folder.
+#include "examples/training/output_folder.h"
+
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "examples/common/error.h"
+#include "tests/examples/temp_dir.h"
+#include "tests/support/catch.h"
+
+namespace stretto::examples::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::vector<std::string> names{"a.txt", "b.csv"};
+
+/// What check() says.
+std::string told(const std::string& folder, const std::vector<RunInput>& inputs, bool replace,
+                 const std::string& kept = "") {
+  const OutputFolder out(folder);
+  return error_of<UsageError>([&] { out.check(names, inputs, kept, replace); });
+}
+
+bool accepted(const std::string& folder, const std::vector<RunInput>& inputs, bool replace,
+              const std::string& kept = "") {
+  return told(folder, inputs, replace, kept) == "(nothing thrown)";
+}
+
+std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> all;
+  for (const auto& entry : fs::directory_iterator(folder))
+    all.insert(entry.path().filename().string());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("only what runs made is replaced unasked", "[examples]") {
+  const TempDir folder;
+  const std::string out = folder.str();
+  CHECK(accepted(out, {}, false));
+  {
+    OutputFolder run(out);
+    run.add_made({"a.txt"});
+    write_file(run.path("a.txt"), "made");
+  }
+  CHECK(accepted(out, {}, false));
+  write_file(folder.file("b.csv"), "mine");
+  CHECK(told(out, {}, false) == "--out: " + out +
+                                    " holds a file b.csv that no run made; --overwrite replaces "
+                                    "it");
+  CHECK(accepted(out, {}, true));
+  CHECK(read_file(folder.file("b.csv")) == "mine");
+}
+
+TEST_CASE("no output is an input, by whatever name", "[examples]") {
+  const TempDir folder, data;
+  const std::string out = folder.str();
+  write_file(folder.file("a.txt"), "text");
+  fs::create_hard_link(folder.file("a.txt"), data.file("hard"));
+  fs::create_symlink(folder.file("a.txt"), data.file("soft"));
+  const std::string there = "--out: " + folder.file("a.txt") + " is an input of this run, by ";
+  for (const std::string& path :
+       {folder.file("a.txt"), folder.file("./a.txt"), data.file("hard"), data.file("soft")})
+    CHECK(told(out, {{"--data", path}}, true) ==
+          there + "--data " + path + "; choose another folder");
+  CHECK(accepted(out, {{"--data", data.file("none")}}, true));
+
+  // Also the names that a writer uses meanwhile, and each MIDI file of a folder.
+  write_file(folder.file("b.csv.tmp"), "text");
+  CHECK_THAT(told(out, {{"--data", folder.file("b.csv.tmp")}}, true),
+             Containing("b.csv.tmp is an input of this run"));
+  fs::create_hard_link(folder.file("a.txt"), data.file("x.mid"));
+  CHECK_THAT(told(out, {{"--data", data.str()}}, true), Containing("a.txt is an input"));
+
+  // The checkpoint from which a run goes on is replaced by its next one.
+  CHECK(accepted(out, {{"--resume", folder.file("a.txt")}}, true, "a.txt"));
+  CHECK_THAT(told(out, {{"--data", folder.file("a.txt")}}, true, "a.txt"),
+             Containing("is an input"));
+}
+
+TEST_CASE("a folder of data gets no results", "[examples]") {
+  const TempDir data;
+  write_file(data.file("a.mid"), "");
+  const auto refused = [&](const std::string& out) {
+    CHECK(error_of<UsageError>([&] {
+            check_outside_inputs(out, {{"--data", data.str()}});
+          }) == "--out: " + out + " lies in the folder of --data, " + data.str() +
+                    "; choose one outside of it");
+  };
+  refused(data.str());
+  refused(data.file("results"));
+  refused(data.file("results/of/today"));
+  const TempDir other;
+  fs::create_directory_symlink(data.str(), other.file("link"));
+  refused(other.file("link"));
+  refused(other.file("link/results"));
+  check_outside_inputs(other.file("out"), {{"--data", data.str()}});
+  check_outside_inputs(data.file(".."), {{"--data", data.str()}});
+  check_outside_inputs(data.str(), {{"--data", data.file("a.mid")}});
+}
+
+TEST_CASE("outputs do not leave the folder by links", "[examples]") {
+  const TempDir folder, outside;
+  const std::string out = folder.str();
+  write_file(outside.file("victim"), "precious");
+  for (const std::string& target : {outside.file("victim"), outside.file("none"), std::string("x")})
+    for (const char* name : {"a.txt", "b.csv", ".stretto"}) {
+      fs::create_symlink(target, folder.file(name));
+      CHECK(told(out, {}, true) ==
+            "--out: cannot write " + folder.file(name) + ": it is a symbolic link");
+      fs::remove(folder.file(name));
+    }
+  for (const char* name : {".stretto-staged", ".stretto-replacing"}) {
+    fs::create_directory_symlink(outside.str(), folder.file(name));
+    OutputFolder run(out);
+    CHECK(error_of<UsageError>([&] { run.stage(); }) ==
+          "--out: cannot write " + folder.file(name) + ": it is there already");
+    fs::remove(folder.file(name));
+  }
+  CHECK(names_in(outside.str()) == std::set<std::string>{"victim"});
+  CHECK(read_file(outside.file("victim")) == "precious");
+}
+
+TEST_CASE("a run that replaces another does so at once", "[examples]") {
+  const TempDir folder;
+  const std::string out = folder.str();
+  write_file(folder.file("a.txt"), "old");
+  write_file(folder.file("b.csv"), "old");
+  write_file(folder.file("notes"), "mine");
+  {
+    OutputFolder run(out);
+    CHECK(run.has_any(names));
+    run.stage();
+    run.add_made(names);
+    write_file(run.path("a.txt"), "new");
+    CHECK(read_file(folder.file("a.txt")) == "old");
+    CHECK(read_file(folder.file("b.csv")) == "old");
+    run.publish(names);
+    CHECK(run.path("a.txt") == folder.file("a.txt"));
+  }
+  CHECK(read_file(folder.file("a.txt")) == "new");
+  CHECK(names_in(out) == std::set<std::string>{".stretto", "a.txt", "notes"});  // no old b.csv
+  CHECK(read_file(folder.file(".stretto")) == "a.txt\nb.csv\n");
+  {
+    OutputFolder run(out);  // one that fails
+    run.stage();
+    write_file(run.path("a.txt"), "newer");
+  }
+  CHECK(read_file(folder.file("a.txt")) == "new");
+  CHECK(names_in(out) == std::set<std::string>{".stretto", "a.txt", "notes"});
+}
+
+TEST_CASE("what a killed process left is completed or discarded", "[examples]") {
+  const TempDir folder;
+  const std::string out = folder.str();
+  write_file(folder.file("a.txt"), "old");
+  fs::create_directory(folder.file(".stretto-staged"));
+  write_file(folder.file(".stretto-staged/a.txt"), "never published");
+  CHECK(!OutputFolder(out).completed());
+  CHECK(read_file(folder.file("a.txt")) == "old");
+  fs::create_directory(folder.file(".stretto-replacing"));
+  write_file(folder.file(".stretto-replacing/a.txt"), "new");
+  CHECK(OutputFolder(out).completed());
+  CHECK(read_file(folder.file("a.txt")) == "new");
+  CHECK(names_in(out) == std::set<std::string>{"a.txt"});
+}
+
+TEST_CASE("a folder that is another by now is left alone", "[examples]") {
+  const TempDir parent;
+  const std::string out = parent.file("out"), moved = parent.file("moved");
+  const std::string gone =
+      "--out: " + out +
+      " was removed or replaced while this run was at work in it; nothing more is written";
+  fs::create_directory(out);
+  {
+    const OutputFolder run(out);
+    CHECK(run.path("a.txt") == out + "/a.txt");
+    fs::remove(out + "/.lock");  // by hand: the folder is still the run's
+    CHECK(run.path("a.txt") == out + "/a.txt");
+    fs::remove_all(out);
+    CHECK(error_of<std::runtime_error>([&] { run.path("a.txt"); }) == gone);
+    fs::create_directory(out);
+    const OutputFolder second(out);
+    CHECK(error_of<std::runtime_error>([&] { run.path("a.txt"); }) == gone);
+    CHECK(second.path("a.txt") == out + "/a.txt");
+  }
+  {
+    const auto run = std::make_unique<OutputFolder>(out);
+    fs::rename(out, moved);
+    fs::create_directory(out);
+    write_file(out + "/.lock", "");
+    CHECK(error_of<std::runtime_error>([&] { run->path("a.txt"); }) == gone);
+  }
+  CHECK(names_in(out) == std::set<std::string>{".lock"});  // not its own, which is gone
+  CHECK(names_in(moved).empty());
+
+  // A file of this name that no lock left is nobody's to remove.
+  write_file(out + "/.lock", "of another program");
+  CHECK(error_of<UsageError>([&] { OutputFolder{out}; }) ==
+        "--out: cannot write " + out + "/.lock: it is not a file of its own");
+  CHECK(read_file(out + "/.lock") == "of another program");
+}
+
+}  // namespace stretto::examples::testing
