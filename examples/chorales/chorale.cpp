@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
-#include <vector>
 
 #include "core/available_memory.h"
 #include "examples/common/error.h"
 #include "examples/common/file.h"
+#include "examples/common/text_file.h"
 
 namespace stretto::examples {
 namespace {
@@ -42,6 +41,7 @@ std::string read_text(const std::string& path) {
   if (!error && size > 1e8 && bytes_of_a_byte * size > static_cast<double>(available_memory()))
     fail(path, "is too large for the memory that is free");
   std::string text = read_whole_file(path);
+  refuse_known_format(text, path, "a JSON file of chorales");
   if (text.find_first_not_of(" \t\r\n") == std::string::npos) fail(path, "is empty");
   return text;
 }
@@ -53,49 +53,49 @@ std::string excerpt(std::string_view text, std::size_t begin) {
   return shown;
 }
 
-/// Refuses an object that has a key twice, of which json::parse() would keep one.
-class KeysOnce {
+/// Sees to it that no object has a key twice, of which the parser would take the last.
+class KeyCheck {
  public:
-  explicit KeysOnce(const std::string& path) : path_(path) {}
+  explicit KeyCheck(const std::string& path) : path_(path) {}
 
-  bool operator()(int, json::parse_event_t event, const json& value) {
-    if (event == json::parse_event_t::object_start) {
-      keys_.emplace_back();
-    } else if (event == json::parse_event_t::object_end) {
-      keys_.pop_back();
-    } else if (event == json::parse_event_t::key &&
-               !keys_.back().insert(value.get<std::string>()).second) {
-      fail(path_, "has the key " + excerpt(value.dump(), 0) + " twice");
+  bool operator()(int, json::parse_event_t event, const json& parsed) {
+    if (event == json::parse_event_t::object_start) open_.emplace_back();
+    if (event == json::parse_event_t::object_end) open_.pop_back();
+    if (event == json::parse_event_t::key) {
+      const auto& name = parsed.get_ref<const std::string&>();
+      if (!open_.back().insert(name).second) {
+        fail(path_, "has the key \"" + excerpt(name, 0) + "\" twice");
+      }
     }
     return true;
   }
 
  private:
   const std::string& path_;
-  std::vector<std::set<std::string>> keys_;  // of the objects around
+  std::vector<std::set<std::string>> open_;  // the keys of each object that has not ended
 };
+
+[[noreturn]] void malformed(const std::string& path, std::string_view text, std::size_t offset) {
+  const auto line = std::count(text.begin(), text.begin() + static_cast<long>(offset), '\n') + 1;
+  fail(path, "malformed JSON at byte " + std::to_string(offset + 1) + " (line " +
+                 std::to_string(line) + "), near \"" + excerpt(text, offset < 6 ? 0 : offset - 6) +
+                 "\"");
+}
 
 json parse(const std::string& path, const std::string& text) {
   // JSON has no zero bytes, but the parser would take one for the end.
   if (const std::size_t zero = text.find('\0'); zero != std::string::npos) {
-    fail(path, "malformed JSON at byte " + std::to_string(zero + 1) + ": a zero byte");
+    malformed(path, text, zero);
   }
   try {
-    return json::parse(text, [keys = std::make_shared<KeysOnce>(path)](
-                                 int depth, json::parse_event_t event, const json& value) {
-      return (*keys)(depth, event, value);
-    });
+    return json::parse(text, KeyCheck(path));
   } catch (const json::parse_error& error) {
     // The parser counts bytes from one, and at the end of the text counts one more.
     if (error.byte > text.size()) {
       fail(path, "the JSON text ends too early, after byte " + std::to_string(text.size()) +
                      " (is the file truncated?)");
     }
-    const std::size_t offset = std::max<std::size_t>(error.byte, 1) - 1;
-    const auto line = std::count(text.begin(), text.begin() + static_cast<long>(offset), '\n') + 1;
-    fail(path, "malformed JSON at byte " + std::to_string(offset + 1) + " (line " +
-                   std::to_string(line) + "), near \"" +
-                   excerpt(text, offset < 6 ? 0 : offset - 6) + "\"");
+    malformed(path, text, std::max<std::size_t>(error.byte, 1) - 1);
   } catch (const json::exception&) {  // a number that no double can hold
     fail(path, "the JSON text holds a number out of range");
   }

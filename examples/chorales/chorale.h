@@ -20,8 +20,9 @@ struct ChoraleSet {
 };
 
 /// Reads a JSON object with the keys "train", "valid" and "test", each a list of chorales, each a
-/// list of steps, each four whole numbers (73 or 73.0); other keys are ignored. Throws UsageError
-/// with one line that names the file and the place of the first defect.
+/// list of steps, each four whole numbers (73 or 73.0); other keys are ignored, and no object may
+/// have a key twice. Throws UsageError with one line that names the file and the place of the first
+/// defect.
 ChoraleSet load_chorales(const std::string& path);
 
 /// Writes `set` in the form that load_chorales() reads, replacing the file at `path` in one go.

@@ -2,6 +2,7 @@
 
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
+#include "examples/common/text_file.h"
 
 namespace stretto::examples {
 namespace {
@@ -24,11 +25,13 @@ uint16_t grey_value(uint8_t red, uint8_t green, uint8_t blue) {
 
 LabelledSequences read_images(const std::string& path) {
   const std::string bytes = read_whole_file(path);
+  constexpr const char* records =
+      "records of a label from 0 to 9 and 3072 (colour) or 1024 (grey) bytes";
   const bool colour = is_made_of(bytes, 1 + 3 * pixels);
-  require(colour || is_made_of(bytes, 1 + pixels),
-          path + ": " + as_text(int64_t(bytes.size())) +
-              " bytes are not records of a label from 0 to 9 and 3072 (colour) or 1024 (grey) "
-              "bytes");
+  if (!colour && !is_made_of(bytes, 1 + pixels)) {
+    refuse_known_format(bytes, path, records);
+    throw UsageError(path + ": " + as_text(int64_t(bytes.size())) + " bytes are not " + records);
+  }
   const size_t record = 1 + (colour ? 3 : 1) * pixels;
   LabelledSequences data;
   std::vector<uint16_t> ids(pixels);

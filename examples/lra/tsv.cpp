@@ -2,6 +2,7 @@
 
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
+#include "examples/common/text_file.h"
 
 namespace stretto::examples {
 namespace {
@@ -34,15 +35,9 @@ std::string_view field(std::string_view line, size_t& at, bool quotes, std::stri
 void read_tsv(const std::string& path, size_t columns, bool quotes,
               const std::function<void(const std::vector<std::string_view>&)>& row) {
   const MappedFile file(path);
-  const std::string_view text = file.bytes();
   std::vector<std::string> unquoted(columns + 1);
   std::vector<std::string_view> fields;
-  int64_t number = 0;
-  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
-    end = std::min(text.find('\n', begin), text.size());
-    std::string_view line = text.substr(begin, end - begin);
-    if (line.ends_with('\r')) line.remove_suffix(1);
-    ++number;
+  each_line(file.bytes(), path, [&](std::string_view line, int64_t number) {
     try {
       fields.clear();
       for (size_t at = 0;; ++at) {
@@ -51,19 +46,21 @@ void read_tsv(const std::string& path, size_t columns, bool quotes,
         if (at == line.size()) break;
       }
       require(fields.size() == columns, "has " + as_text(int64_t(fields.size())) + " of " +
-                                            as_text(int64_t(columns)) + " fields, which tabs part");
+                                            as_text(int64_t(columns)) + " fields, which tabs part" +
+                                            csv_hint(line, int64_t(columns)));
       row(fields);
     } catch (const UsageError& e) {
       throw UsageError(path + ", line " + as_text(number) + ": " + e.what());
     }
-  }
+  });
 }
 
 std::string tsv_line(const std::vector<std::string>& fields) {
   std::string line;
   for (size_t i = 0; i < fields.size(); ++i) {
     if (i > 0) line += '\t';
-    if (fields[i].find_first_of("\t\"\r\n") == std::string::npos) {
+    const bool marked = without_byte_order_mark(fields[i]).size() < fields[i].size();
+    if (!marked && fields[i].find_first_of("\t\"\r\n") == std::string::npos) {
       line += fields[i];
       continue;
     }

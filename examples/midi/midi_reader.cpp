@@ -7,6 +7,7 @@
 
 #include "examples/common/error.h"
 #include "examples/common/file.h"
+#include "examples/common/text_file.h"
 #include "examples/midi/midi_track.h"
 
 namespace stretto::examples {
@@ -100,7 +101,9 @@ class FileReader {
     const std::size_t left = size_ - begin_;
     if (left == 0) source_.refuse(begin_, "the file is empty");
     if (left < 4 || type(begin_) != "MThd") {
-      source_.refuse(begin_, "not a MIDI file: it does not begin with MThd");
+      const std::string format = known_format(source_.bytes);
+      source_.refuse(begin_, format.empty() ? "not a MIDI file: it does not begin with MThd"
+                                            : "not a MIDI file: it is " + format);
     }
     if (left < 14) source_.refuse(size_, "the header is cut off");
     const std::size_t length = number(begin_ + 4, 4);

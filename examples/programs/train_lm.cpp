@@ -183,6 +183,7 @@ class Run : public ModelRun<LmTraining> {
     valid_ = std::move(corpus.valid);
     generated_ = std::move(corpus.generated);
     files_ = std::move(corpus.files);
+    note_ = std::move(corpus.note);
     train_ = corpus.train;
     // Bytes are counted at the end: it takes a while for a large text, but never more memory.
     if (settings().tokens != "bytes") baselines_ = counting_loss(train_, valid_, n_tokens);
@@ -220,6 +221,7 @@ class Run : public ModelRun<LmTraining> {
               << settings().tokens << " to learn from and " << valid_.size() << " to judge by, "
               << model().options.vocabulary << " different. Position " << settings().position
               << ", " << model_and_machine() << std::endl;
+    if (!note_.empty()) std::cout << note_ << std::endl;
   }
 
   std::vector<std::string> files() const override {
@@ -371,7 +373,7 @@ class Run : public ModelRun<LmTraining> {
   Options o_;
   const nn::Metadata notes_;  // of the checkpoint
   nn::TokenStream train_, valid_;
-  std::string generated_;
+  std::string generated_, note_;
   std::vector<std::shared_ptr<const MappedFile>> files_;
   std::vector<int64_t> prompt_;
   std::optional<nn::Tokenizer> tokenizer_;

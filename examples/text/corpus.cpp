@@ -4,6 +4,7 @@
 
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
+#include "examples/common/text_file.h"
 #include "examples/text/grammar.h"
 
 namespace stretto::examples {
@@ -19,12 +20,21 @@ struct Text {
 
 Text map_text(const std::string& path, nn::TokenKind kind) {
   const auto file = std::make_shared<const MappedFile>(path);
-  const std::string_view text = file->bytes();
+  const std::string_view text = without_byte_order_mark(file->bytes());
   require(!text.empty(), path + ": is empty");
-  const int64_t at = kind == nn::TokenKind::bytes ? -1 : nn::invalid_utf8(text);
-  require(at < 0,
-          path + ": is not UTF-8 at byte " + as_text(at) + "; --tokens bytes takes any file");
+  if (kind == nn::TokenKind::bytes) return {text, file, file};
+  refuse_known_format(file->bytes(), path, "UTF-8 text; --tokens bytes takes any file");
+  const int64_t at = nn::invalid_utf8(text);
+  require(at < 0, path + ": is not UTF-8 at byte " +
+                      as_text(at + int64_t(file->bytes().size() - text.size())) +
+                      "; --tokens bytes takes any file");
   return {text, file, file};
+}
+
+// What a user of --tokens bytes may not know of a file; "" for text.
+std::string format_note(const std::string& path, const Text& text) {
+  const std::string format = known_format(text.view);
+  return format.empty() ? "" : path + " is " + format + " and is learned as the bytes it has";
 }
 
 Text generated_text(uint64_t seed) {
@@ -32,13 +42,18 @@ Text generated_text(uint64_t seed) {
   return {*text, text};
 }
 
-// The last place at or before `at` where a token, for words a line, begins.
+// Returns the last place at or before `at` where a token, for words a line, begins. A word will do
+// if the line is the first one, or begins so far before `at` that what is behind it would more than
+// double; 0 if even a word begins too far before.
 size_t cut(std::string_view text, nn::TokenKind kind, size_t at) {
   if (kind == nn::TokenKind::chars)
     while (at > 0 && (uint8_t(text[at]) & 0xC0) == 0x80) --at;
-  if (kind == nn::TokenKind::words)
-    while (at > 0 && text[at - 1] != '\n') --at;
-  return at;
+  if (kind != nn::TokenKind::words || at == 0) return at;
+  const size_t line = text.rfind('\n', at - 1) + 1;  // 0 if it is the first
+  const size_t word = text.find_last_of(" \t\n\v\f\r", at - 1) + 1;
+  const auto is_near = [&](size_t place) { return at - place <= text.size() - at; };
+  if (line > 0) return is_near(line) ? line : word;
+  return is_near(word) ? word : 0;
 }
 
 }  // namespace
@@ -75,6 +90,8 @@ Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
       throw UsageError(file + ": " + plain(e) + " of the checkpoint");
     }
   };
+  std::string note;
+  if (o.kind == nn::TokenKind::bytes && !o.data.empty()) note = format_note(o.data, text);
   nn::TokenStream to_learn = stream(train, name);
   std::vector<std::shared_ptr<const MappedFile>> files;
   for (const Text* part : {&text, static_cast<const Text*>(&valid)})
@@ -83,7 +100,8 @@ Corpus read_corpus(const CorpusOptions& o, std::optional<nn::Tokenizer> known) {
           .train = std::move(to_learn),
           .valid = stream(valid, o.validation.empty() ? name : o.validation),
           .generated = o.data.empty() ? std::string(text.view) : "",
-          .files = std::move(files)};
+          .files = std::move(files),
+          .note = std::move(note)};
 }
 
 }  // namespace stretto::examples

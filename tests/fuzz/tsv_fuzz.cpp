@@ -137,7 +137,10 @@ FuzzTarget tsv_target() {
            std::string(1, '\0'),
            "\x1B[2J",
            "1\t7\ty\tq\n",
-           "\t\t\t"}};
+           "\t\t\t",
+           "\xEF\xBB\xBF",
+           "\x1F\x8B\x08",
+           "PK\x03\x04"}};
 }
 
 }  // namespace stretto::testing

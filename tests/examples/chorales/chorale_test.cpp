@@ -70,7 +70,10 @@ double rounded(double value) { return std::round(value * 1000) / 1000; }
 TEST_CASE("chorales load from JSON, whole numbers written either way", "[examples][chorale]") {
   const TempDir folder;
   const std::string path = folder.file("chorales.json");
-  write_file(path, R"({"note": "ignored", "test": [[[1, 2, 3, 4]]],
+  write_file(path,
+             "\xEF\xBB\xBF"
+             R"({"note": "ignored", "test": [[[1, 2, 3, 4]]],
+    "notes": [{"a": 1, "b": {"a": 2}}, {"a": 3}],
     "train": [[[73.0, 6.1e1, -1, 0], [127, 60, -1.0, 36]], [[60, 60, 60, 60]]],
     "valid": [[[5, 6, 7, 8]]]})");
   const ChoraleSet set = load_chorales(path);
@@ -93,12 +96,15 @@ TEST_CASE("every defect of a chorale file is named with its place", "[examples][
   CHECK(defect_of("{\"train\":\n [[[60, NaN, 4, 5]]]}") ==
         "malformed JSON at byte 19 (line 2), near \"[[60, NaN, 4, 5]\"");
   CHECK(defect_of("{} {}") == "malformed JSON at byte 4 (line 1), near \"{} {}\"");
-  CHECK(defect_of(document("[" + kGood + "]") + std::string("\0rubbish", 8)) ==
-        "malformed JSON at byte " + std::to_string(document("[" + kGood + "]").size() + 1) +
-            ": a zero byte");
+  CHECK(defect_of("{}" + std::string("\0{}", 3)) ==
+        "malformed JSON at byte 3 (line 1), near \"{}?{}\"");
+  CHECK(defect_of(document(kGood) + '\0') ==
+        "malformed JSON at byte 93 (line 1), near \"48]]]}?\"");
+  CHECK(defect_of("\x1F\x8B\x08{}") == "is gzip-compressed; expected a JSON file of chorales");
+  CHECK(defect_of("\x80\x02}q\x01.") == "is a Python pickle; expected a JSON file of chorales");
   CHECK(defect_of("{\"train\": " + kGood + ", \"train\": " + kGood + "}") ==
         "has the key \"train\" twice");
-  CHECK(defect_of("{\"train\": " + kGood + ", \"more\": [{\"a\": 1, \"b\": 2, \"a\": 1}]}") ==
+  CHECK(defect_of("{\"note\": {\"a\": {\"b\": 1}, \"b\": 2, \"a\": 3}}") ==
         "has the key \"a\" twice");
   CHECK(defect_of(document("[[[1e999, 5, 5, 5]]]")) == "the JSON text holds a number out of range");
   CHECK(defect_of("{\"train\": " + kGood + "}") ==

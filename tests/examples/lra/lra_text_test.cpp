@@ -2,6 +2,7 @@
 
 #include "examples/common/error.h"
 #include "examples/lra/image.h"
+#include "examples/lra/listops.h"
 #include "examples/lra/text.h"
 #include "tests/examples/data_folder.h"
 #include "tests/examples/temp_dir.h"
@@ -48,6 +49,58 @@ TEST_CASE("reviews are read", "[examples]") {
   CHECK(read(good + "1\t9\tname\tte\txt\n") == path + ", line 2: has more than 4 fields");
   CHECK(error_of<UsageError>([] { read_reviews("/nowhere", 9); }) ==
         "cannot read '/nowhere': No such file or directory");
+}
+
+TEST_CASE("tables take a byte order mark and empty last lines", "[examples]") {
+  const TempDir folder;
+  const std::string path = folder.file("t.tsv"), mark = "\xEF\xBB\xBF";
+  for (const char* end : {"\n\n", "\r\n\r\n\r\n", ""}) {
+    write_file(path, mark + "1\t9\tname\tgood\n0\t2\tname\tbad" + end);
+    const LabelledSequences reviews = read_reviews(path, 9);
+    CHECK(reviews.labels == std::vector<int32_t>{1, 0});
+    CHECK(reviews.sequences.length(1) == 3);
+    write_file(path, mark + "1\tA\tB\tfirst\tsecond" + end);
+    CHECK(read_text_pairs(path, 9).others.length(0) == 6);
+    write_file(path, mark + "Source\tTarget\n[MAX 1 2 ]\t2" + end);
+    CHECK(read_listops(path).size() == 1);
+  }
+  write_file(path, "1\t9\tname\tgood\n\n1\t9\tname\tgood\n");
+  CHECK(error_of<UsageError>([&] { read_reviews(path, 9); }) ==
+        path + ", line 2: has 1 of 4 fields, which tabs part");
+}
+
+TEST_CASE("data that are no table are named", "[examples]") {
+  const TempDir folder;
+  const std::string path = folder.file("t.tsv");
+  const auto told = [&](const std::string& bytes, auto read) {
+    write_file(path, bytes);
+    const std::string text = error_of<UsageError>([&] { read(path); });
+    REQUIRE(text.rfind(path, 0) == 0);
+    return text.substr(path.size());
+  };
+  const auto reviews = [](const std::string& p) { read_reviews(p, 9); };
+  const auto pairs = [](const std::string& p) { read_text_pairs(p, 9); };
+  const auto listops = [](const std::string& p) { read_listops(p); };
+  const auto images = [](const std::string& p) { read_images(p); };
+  const std::string gz = "\x1F\x8B\x08 packed", table = "; expected a tab-separated table";
+  CHECK(told(gz, reviews) == ": is gzip-compressed" + table);
+  CHECK(told(gz, pairs) == ": is gzip-compressed" + table);
+  CHECK(told(gz, listops) == ": is gzip-compressed" + table);
+  CHECK(told(gz, images) ==
+        ": is gzip-compressed; expected records of a label from 0 to 9 and 3072 (colour) or 1024 "
+        "(grey) bytes");
+  CHECK(told("PK\x03\x04", listops) == ": is a zip archive" + table);
+  CHECK(told(std::string("\xFF\xFE"
+                         "1\0\t\0",
+                         6),
+             reviews) == ": is UTF-16 text" + table);
+  CHECK(told(std::string("\x02\0\x05\n", 4), reviews) == ": is binary (byte 1 is 0)" + table);
+  const std::string hint = ", which tabs part; it looks like CSV, with commas in place of tabs";
+  CHECK(told("1,9,name,a text\n", reviews) == ", line 1: has 1 of 4 fields" + hint);
+  CHECK(told("Source,Target\n7,7\n", listops) == ", line 1: has 1 of 2 fields" + hint);
+  // Text may hold what only looks like one of these.
+  write_file(path, std::string("1\t9\tname\tPK\x03\x04,\0,\n", 17));
+  CHECK(read_reviews(path, 9).sequences.length(0) == 7);
 }
 
 TEST_CASE("pairs of texts are read", "[examples]") {

@@ -88,6 +88,70 @@ TEST_CASE("a text is split at a character, and for words at a line", "[examples]
   CHECK(c.valid.size() == 2);
 }
 
+TEST_CASE("a text of one line is split at a word", "[examples]") {
+  const TempDir folder;
+  const std::string path = folder.file("t");
+  const auto parts = [&](double held_out) {
+    const Corpus c =
+        read_corpus({.data = path, .kind = nn::TokenKind::words, .held_out = held_out});
+    return std::pair(c.train.size(), c.valid.size());
+  };
+  std::string words;
+  for (int i = 0; i < 1000; ++i) words += i % 7 == 0 ? "one " : "two ";
+  using Sizes = std::pair<int64_t, int64_t>;
+  for (const char* end : {"", "\n", "\nx\n"}) {
+    write_file(path, words + end);
+    const int64_t last = std::string(end).size() > 1 ? 2 : 0;  // the tokens of the second line
+    CHECK((parts(0.1) == Sizes(901, 101 + last)));             // both parts end in <eos>
+  }
+  // A title over one long line must not be all that there is to learn from.
+  write_file(path, "title\n" + words);
+  CHECK(parts(0.1).first > 900);
+  // Nor is a word that is most of the text a place to cut at.
+  write_file(path, "a " + std::string(500, 'b') + " c");
+  CHECK(error_of<UsageError>([&] { parts(0.1); }) ==
+        path + ": is too short to hold out 0.1 of it in whole lines");
+}
+
+TEST_CASE("a byte order mark is no token", "[examples]") {
+  const TempDir folder;
+  const std::string text = "The cat\nthe dog\nThe end\n", mark = "\xEF\xBB\xBF";
+  write_file(folder.file("marked"), mark + text);
+  write_file(folder.file("plain"), text);
+  for (const nn::TokenKind kind :
+       {nn::TokenKind::bytes, nn::TokenKind::chars, nn::TokenKind::words}) {
+    const auto read = [&](const std::string& name, const std::string& validation) {
+      return read_corpus({.data = folder.file(name), .validation = validation, .kind = kind});
+    };
+    for (const std::string& validation : {std::string(), folder.file("marked")}) {
+      const Corpus marked = read("marked", validation), plain = read("plain", validation);
+      CHECK(marked.tokenizer.to_note() == plain.tokenizer.to_note());
+      CHECK(marked.train.size() == plain.train.size());
+      CHECK(marked.valid.size() == plain.valid.size());
+    }
+  }
+  write_file(folder.file("marked"), mark);
+  CHECK(error_of<UsageError>([&] { read_corpus({.data = folder.file("marked")}); }) ==
+        folder.file("marked") + ": is empty");
+  write_file(folder.file("marked"), mark + "caf\xE9");
+  CHECK(error_of<UsageError>([&] {
+          read_corpus({.data = folder.file("marked"), .kind = nn::TokenKind::chars});
+        }) == folder.file("marked") + ": is not UTF-8 at byte 6; --tokens bytes takes any file");
+}
+
+TEST_CASE("a file that is no text is named, and bytes take it", "[examples]") {
+  const TempDir folder;
+  const std::string path = folder.file("t.gz");
+  write_file(path, "\x1F\x8B\x08 packed and packed");
+  for (const nn::TokenKind kind : {nn::TokenKind::chars, nn::TokenKind::words})
+    CHECK(error_of<UsageError>([&] { read_corpus({.data = path, .kind = kind}); }) ==
+          path + ": is gzip-compressed; expected UTF-8 text; --tokens bytes takes any file");
+  CHECK(read_corpus({.data = path}).note ==
+        path + " is gzip-compressed and is learned as the bytes it has");
+  write_file(path, "a text");
+  CHECK(read_corpus({.data = path}).note.empty());
+}
+
 TEST_CASE("a mapped text takes little memory of its own", "[examples]") {
   const TempDir folder;
   const std::string line = "the quick brown fox jumps over the lazy dog, again and again\n";

@@ -1,0 +1,115 @@
+#include "examples/common/text_file.h"
+
+#include <algorithm>
+#include <array>
+
+#include "examples/common/settings.h"
+
+namespace stretto::examples {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+
+struct Format {
+  std::string_view name, signature;
+  std::size_t at = 0;  // where the signature stands
+};
+
+// The signatures are those of the formats' specifications; file(1) has the same.
+constexpr std::array formats{Format{"gzip-compressed", "\x1F\x8B"sv},
+                             Format{"bzip2-compressed", "1AY&SY"sv, 4},
+                             Format{"xz-compressed", "\xFD\x37\x7A\x58\x5A\0"sv},
+                             Format{"zstd-compressed", "\x28\xB5\x2F\xFD"sv},
+                             Format{"lz4-compressed", "\x04\x22\x4D\x18"sv},
+                             Format{"compressed (.Z)", "\x1F\x9D"sv},
+                             Format{"a zip archive", "PK\3\4"sv},
+                             Format{"a zip archive", "PK\5\6"sv},
+                             Format{"a 7z archive", "7z\xBC\xAF\x27\x1C"sv},
+                             Format{"a rar archive", "Rar!\x1A\x07"sv},
+                             Format{"a tar archive", "ustar"sv, 257},
+                             Format{"a NumPy array", "\x93NUMPY"sv},
+                             Format{"an HDF5 file", "\x89HDF\r\n\x1A\n"sv},
+                             Format{"an Arrow file", "ARROW1\0"sv},
+                             Format{"an SQLite database", "SQLite format 3\0"sv},
+                             Format{"a program", "\x7F\x45LF"sv},
+                             Format{"a PDF document", "%PDF-"sv},
+                             Format{"a PNG picture", "\x89PNG\r\n\x1A\n"sv},
+                             Format{"a JPEG picture", "\xFF\xD8\xFF"sv},
+                             Format{"a GIF picture", "GIF89a"sv},
+                             Format{"a GIF picture", "GIF87a"sv},
+                             Format{"a MIDI file", "MThd\0\0\0"sv},
+                             Format{"a Git LFS pointer", "version https://git-lfs.github.com"sv},
+                             Format{"UTF-32 text", "\xFF\xFE\0\0"sv},
+                             Format{"UTF-32 text", "\0\0\xFE\xFF"sv},
+                             Format{"UTF-16 text", "\xFF\xFE"sv},
+                             Format{"UTF-16 text", "\xFE\xFF"sv}};
+
+// Formats whose beginning is too short, or too much like text, to be enough.
+std::string format_by_both_ends(std::string_view bytes) {
+  if (bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5 &&
+      bytes.ends_with('.'))
+    return "a Python pickle";
+  if (bytes.size() > 8 && bytes.starts_with("PAR1") && bytes.ends_with("PAR1"))
+    return "a Parquet file";
+  return "";
+}
+
+}  // namespace
+
+std::string known_format(std::string_view bytes) {
+  for (const Format& format : formats)
+    if (bytes.size() > format.at && bytes.substr(format.at).starts_with(format.signature))
+      return std::string(format.name);
+  return format_by_both_ends(bytes);
+}
+
+void refuse_known_format(std::string_view bytes, const std::string& path,
+                         const std::string& expected) {
+  const std::string format = known_format(bytes);
+  require(format.empty(), path + ": is " + format + "; expected " + expected);
+}
+
+std::string_view without_byte_order_mark(std::string_view text) {
+  while (text.starts_with(byte_order_mark)) text.remove_prefix(byte_order_mark.size());
+  return text;
+}
+
+void each_line(std::string_view bytes, const std::string& path,
+               const std::function<void(std::string_view, int64_t)>& line) {
+  constexpr const char* expected = "a tab-separated table";
+  refuse_known_format(bytes, path, expected);
+  const std::string_view text = without_byte_order_mark(bytes);
+  const auto pass = [&](std::string_view content, int64_t number) {
+    try {
+      line(content, number);
+    } catch (const UsageError&) {
+      const std::size_t zero =
+          number > 1 ? std::string_view::npos : bytes.substr(0, 4096).find('\0');
+      if (zero == std::string_view::npos) throw;
+      throw UsageError(path + ": is binary (byte " + as_text(int64_t(zero)) + " is 0); expected " +
+                       expected);
+    }
+  };
+  int64_t number = 0, passed = 0;
+  for (std::size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = std::min(text.find('\n', begin), text.size());
+    std::string_view content = text.substr(begin, end - begin);
+    if (content.ends_with('\r')) content.remove_suffix(1);
+    ++number;
+    if (content.empty()) continue;
+    while (++passed < number) pass("", passed);  // empty lines that are not the last ones
+    pass(content, number);
+  }
+}
+
+std::string csv_hint(std::string_view line, int64_t columns) {
+  if (line.find('\t') != std::string_view::npos) return "";
+  for (const auto& [separator, name] : {std::pair{',', "commas"}, std::pair{';', "semicolons"}})
+    if (std::count(line.begin(), line.end(), separator) >= columns - 1)
+      return std::string("; it looks like CSV, with ") + name + " in place of tabs";
+  return "";
+}
+
+}  // namespace stretto::examples

@@ -1,0 +1,35 @@
+// What every reader of a text or a table needs: files that are no text, byte order marks, lines.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace stretto::examples {
+
+/// Returns what `bytes` are if they begin as a format other than plain text does:
+/// "gzip-compressed", "a zip archive", "UTF-16 text", and so on; "" if no such format is
+/// recognized.
+std::string known_format(std::string_view bytes);
+
+/// Throws UsageError "PATH: is gzip-compressed; expected EXPECTED" if `bytes` have a
+/// known_format().
+void refuse_known_format(std::string_view bytes, const std::string& path,
+                         const std::string& expected);
+
+/// Returns `text` without the byte order mark of UTF-8 (EF BB BF) that it may begin with.
+std::string_view without_byte_order_mark(std::string_view text);
+
+/// Calls `line` with each line of the table in `bytes` and its number, which counts from 1. Lines
+/// end in LF or CR LF, which the last one may lack. A byte order mark and empty lines at the end
+/// are left out. Throws UsageError, naming `path`, for bytes of a known_format() and, if `line`
+/// throws one for the first line, for other binary files.
+void each_line(std::string_view bytes, const std::string& path,
+               const std::function<void(std::string_view, int64_t)>& line);
+
+/// Returns "; it looks like CSV, with commas in place of tabs" (or semicolons) if `line` has no tab
+/// and enough of them for `columns` columns, and "" otherwise: the end of an error about a table.
+std::string csv_hint(std::string_view line, int64_t columns);
+
+}  // namespace stretto::examples
