@@ -101,6 +101,7 @@ std::string missing_part(const GrooveSource& song) {
 }
 
 std::string GrooveFolder::reasons() const {
+  if (!locked.empty()) text += (text.empty() ? "" : "; ") + locked;
   std::string text;
   for (const auto& [reason, files] : skipped)
     text += (text.empty() ? "" : ", ") + reason + " " + std::to_string(files);
@@ -109,10 +110,11 @@ std::string GrooveFolder::reasons() const {
 
 GrooveFolder read_groove_folder(const std::string& path, int skip_bars) {
   std::error_code error;
-  const std::vector<std::string> names = midi_files(path, error);
+  const MidiFiles found = midi_files(path, error);
   require(!error, "cannot read the folder " + path + ": " + error.message());
   GrooveFolder folder;
-  for (const std::string& name : names) {
+  folder.locked = found.locked_text();
+  for (const std::string& name : found.names) {
     GrooveSource song;
     std::string reason;
     MidiDefects damaged = folder.damaged;

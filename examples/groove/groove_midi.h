@@ -38,12 +38,13 @@ struct GrooveFolder {
   std::map<std::string, std::int64_t> skipped;  // a missing part or "unreadable": how many files
   MidiDefects damaged;                          // of those that are songs
 
+  std::string locked;                           // MidiFiles::locked_text
   /// "no bass 3, unreadable 1"
   std::string reasons() const;
 };
 
-/// All files below a folder whose names end with .mid or .midi, in the order of their paths, each
-/// without its first `skip_bars` bars. Throws UsageError where the folder cannot be read.
+/// Reads all MIDI files below a folder (midi_files), in the order of their paths, each without its
+/// first `skip_bars` bars. Throws UsageError if the folder cannot be read.
 GrooveFolder read_groove_folder(const std::string& path, int skip_bars = 0);
 
 }  // namespace stretto::examples

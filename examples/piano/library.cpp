@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <sstream>
 
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
+#include "examples/common/text_file.h"
 #include "examples/piano/notes.h"
 #include "examples/training/fingerprint.h"
 
@@ -15,19 +15,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> files_of(const std::string& folder) {
+MidiFiles files_of(const std::string& folder) {
   std::error_code error;
   require(fs::is_directory(folder, error), "--data " + folder + ": is not a folder");
-  std::vector<std::string> names = midi_files(folder, error);
+  MidiFiles found = midi_files(folder, error);
   require(!error, "--data " + folder + ": cannot be searched: " + error.message());
-  require(!names.empty(), "--data " + folder + ": holds no MIDI files (*.mid, *.midi)");
-  return names;
+  require(!found.names.empty(), "--data " + folder + ": holds no MIDI files (*.mid, *.midi)" +
+                                    (found.locked.empty() ? "" : "; " + found.locked_text()));
+  return found;
 }
 
-std::vector<std::string> fields(const std::string& line) {
+std::vector<std::string> fields(std::string_view line) {
   std::vector<std::string> all;
-  std::istringstream in(line);
-  for (std::string field; std::getline(in, field, '\t');) all.push_back(field);
+  for (size_t begin = 0, end = 0; end < line.size(); begin = end + 1) {
+    end = std::min(line.find('\t', begin), line.size());
+    all.emplace_back(line.substr(begin, end - begin));
+  }
   return all;
 }
 
@@ -38,41 +41,46 @@ std::map<std::string, Part> read_split(const std::string& path) {
                                                  {"valid", &PianoLibrary::valid},
                                                  {"validation", &PianoLibrary::valid},
                                                  {"test", &PianoLibrary::test}};
-  std::string text = read_whole_file(path);
-  std::erase(text, '\r');
-  std::istringstream in(text);
-  std::string line;
-  std::getline(in, line);
-  const std::vector<std::string> names = fields(line);
-  const auto column = [&](const char* name) {
-    const auto it = std::find(names.begin(), names.end(), name);
-    require(it != names.end(), path + ": its first line has no column \"" + name + "\"");
-    return size_t(it - names.begin());
-  };
-  const size_t file = column("file"), split = column("split");
+  size_t file = 0, split = 0;  // columns
   std::map<std::string, Part> rows;
-  for (int64_t number = 2; std::getline(in, line); ++number) {
+  const MappedFile table(path);
+  each_line(table.bytes(), path, [&](std::string_view line, int64_t number) {
     const std::vector<std::string> row = fields(line);
+    if (number == 1) {
+      const auto column = [&](const std::string& name) {
+        const auto it = std::find(row.begin(), row.end(), name);
+        require(it != row.end(),
+                path + ": its first line has no column \"" + name + "\"" + csv_hint(line, 2));
+        return size_t(it - row.begin());
+      };
+      file = column("file"), split = column("split");
+      return;
+    }
     const std::string place = path + ", line " + as_text(number) + ": ";
     require(row.size() > std::max(file, split),
             place + "has " + as_text(int64_t(row.size())) + " columns; its first line has more");
     const auto part = parts.find(row[split]);
     require(part != parts.end(),
             place + "split \"" + row[split] + "\"; accepted are train, valid and test");
-    rows.emplace(row[file], part->second);
-  }
+    const auto [known, added] = rows.emplace(row[file], part->second);
+    require(added || known->second == part->second,
+            place + "file \"" + row[file] + "\" is in another split on an earlier line");
+  });
+  require(!table.bytes().empty(), path + ": is empty");
   return rows;
 }
 
 }  // namespace
 
 PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& tokens) {
-  const std::vector<std::string> names = files_of(o.folder);
+  const MidiFiles found = files_of(o.folder);
+  const std::vector<std::string>& names = found.names;
   std::map<std::string, Part> split;
   if (!o.split.empty()) split = read_split(o.split);
   const fs::path folder(o.folder);
   const std::string above = fs::weakly_canonical(folder).filename().string() + "/";
   PianoLibrary library;
+  library.locked = found.locked_text();
   for (size_t i = 0; i < names.size(); ++i) {
     Part part = &PianoLibrary::train;
     const int64_t place = int64_t(i) % o.every;
@@ -107,6 +115,7 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& token
     if (!library.skipped.empty())
       told += "; " + as_text(int64_t(library.skipped.size())) +
               " cannot be used, the first: " + library.skipped.front();
+    if (!library.locked.empty()) told += "; " + library.locked;
     if (o.split.empty() && part == &PianoLibrary::valid) told += "; make --every smaller";
     throw UsageError(told);
   };

@@ -18,6 +18,7 @@ struct PianoLibrary {
   std::vector<PianoPiece> train, valid, test;
   std::vector<std::string> skipped;  // why, a line for each file that holds no piece
   MidiDefects damaged;               // files that are pieces nevertheless
+  std::string locked;                // MidiFiles::locked_text
   int64_t left_out = 0;              // files that the table does not name
 };
 
@@ -29,10 +30,11 @@ struct PianoLibraryOptions {
   bool pedal = false;
 };
 
-/// Reads all MIDI files, in the order of their names; what is no piece for the piano (read_midi,
-/// check_piano_file) is skipped. The table's files are named from the folder or from the one above,
-/// and its splits train, valid (or validation) and test. Throws UsageError where nothing to learn
-/// from or to validate by is found, and for a folder or table that cannot be read.
+/// Reads all MIDI files (midi_files), in the order of their names; what is no piece for the piano
+/// (read_midi, check_piano_file) is skipped. The table (each_line, text_file.h) names files from
+/// the folder or from the one above, and its splits are train, valid (or validation) and test.
+/// Throws UsageError if nothing to learn from or to validate by is found, for a folder that cannot
+/// be read, and for a table that cannot be read, lacks a column or puts one file into two splits.
 PianoLibrary read_library(const PianoLibraryOptions& options, const PianoTokens& tokens);
 
 /// Pieces that a program composes where there are none: chorales for the piano, each at a tempo of

@@ -70,6 +70,7 @@ class Run : public ModelRun<PianoTraining> {
     if (!library_.skipped.empty())
       std::cout << "; skipped " << library_.skipped.size()
                 << ", the first: " << library_.skipped.front();
+    if (!library_.locked.empty()) std::cout << "; " << library_.locked;
     if (library_.damaged.files() > 0) std::cout << "; " << library_.damaged.text();
     std::cout << ". " << settings().tokens << ", attention " << settings().attention
               << ", position " << settings().position << ", " << model_and_machine() << std::endl;
