@@ -1,6 +1,7 @@
 #include "examples/groove/groove_midi.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <filesystem>
@@ -40,29 +41,25 @@ Note on_grid(const MidiFile& file, const MidiNote& note) {
   return {static_cast<int>(start), static_cast<int>(end - start), note.pitch, note.velocity};
 }
 
-double first_tempo(const MidiFile& file) {
-  const std::vector<TempoChange>& changes = file.tempo_map().changes();
-  if (changes.empty()) return 120;
-  return std::clamp(60e6 / changes.front().microseconds_per_quarter, 4.0, 1000.0);
-}
-
 }  // namespace
 
 GrooveSource to_groove_source(const MidiFile& file) {
-  require(file.format != 2 || file.tracks.size() <= 1,
+  require(file.format != 2 || !file.tracks.empty(), "has no tracks (format 2)");
+  require(file.format != 2 || file.tracks.size() == 1,
           "its tracks do not sound together (format 2)");
-  GrooveSource song{.name = {},
-                    .bass = {.name = {}, .program = 33, .notes = {}},
-                    .drums = {},
-                    .harmony = {},
-                    .quarters_per_minute = first_tempo(file)};
-  std::map<std::pair<int, int>, GroovePart> parts;  // by track and channel
+  GrooveSource song{
+      .name = {},
+      .bass = {.name = {}, .program = 33, .notes = {}},
+      .drums = {},
+      .harmony = {},
+      .quarters_per_minute = std::clamp(file.tempo_map().quarters_per_minute(0), 4.0, 1000.0)};
+  std::map<std::array<int, 3>, GroovePart> parts;  // by track, channel and program
   for (const MidiNote& note : file.notes) {
     if (note.channel == kDrumChannel) {
       song.drums.notes.push_back(on_grid(file, note));
       continue;
     }
-    GroovePart& part = parts[{note.track, note.channel}];
+    GroovePart& part = parts[{note.track, note.channel, note.program}];
     if (part.notes.empty()) {
       part.name = file.tracks[static_cast<std::size_t>(note.track)].name;
       part.program = note.program;
@@ -101,10 +98,10 @@ std::string missing_part(const GrooveSource& song) {
 }
 
 std::string GrooveFolder::reasons() const {
-  if (!locked.empty()) text += (text.empty() ? "" : "; ") + locked;
   std::string text;
   for (const auto& [reason, files] : skipped)
     text += (text.empty() ? "" : ", ") + reason + " " + std::to_string(files);
+  if (!locked.empty()) text += (text.empty() ? "" : "; ") + locked;
   return text;
 }
 

@@ -12,17 +12,18 @@
 
 namespace stretto::examples {
 
-/// The instruments of a file, each the notes of one channel in one track. Channel 9 of all tracks
-/// is the drums. An instrument with a bass program (32 to 39) as its first, or in a track that has
-/// "bass" in its name and not "bassoon", is a bass: the one of most notes is the bass, and others
+/// Returns the instruments of a file: each is the notes of one channel in one track with one
+/// program, so a program change begins another (as in pretty_midi). Channel 9 of all tracks, with
+/// any program, is the drums. An instrument with a bass program (32 to 39), or in a track that has
+/// "bass" in its name and not "bassoon", is a bass: the one with most notes is the bass, and others
 /// are left out. All else could be the harmony.
 ///
 /// Starts and ends go to the nearest twelfth of a beat, whatever the tempo, with a SMPTE division
-/// too; a note lasts at least one. The tempo is the first one of the file, at least 4 and at most
-/// 1000 beats a minute.
+/// too; a note lasts at least one. The tempo is the one in force at tick 0 (TempoMap), which is 120
+/// before the first change, clamped to 4 … 1000 beats a minute.
 ///
 /// Throws UsageError, without a path, for files of format 2 with several tracks, which do not sound
-/// together, and for notes that do not end before tick 2^28 of the grid.
+/// together, or with none, and for notes that do not end before tick 2^28 of the grid.
 GrooveSource to_groove_source(const MidiFile& file);
 
 /// The song in the file at `path`, which may lack instruments. Throws UsageError, with the path, as
@@ -37,9 +38,9 @@ struct GrooveFolder {
   std::vector<GrooveSource> songs;              // with all three; their names are the files' paths
   std::map<std::string, std::int64_t> skipped;  // a missing part or "unreadable": how many files
   MidiDefects damaged;                          // of those that are songs
-
   std::string locked;                           // MidiFiles::locked_text
-  /// "no bass 3, unreadable 1"
+
+  /// "no bass 3, unreadable 1; 1 folder may not be searched: a"
   std::string reasons() const;
 };
 

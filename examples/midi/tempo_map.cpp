@@ -85,4 +85,8 @@ double TempoMap::beats(double seconds) const {
   return segment.beats + (seconds - segment.seconds) / segment.seconds_per_beat;
 }
 
+double TempoMap::quarters_per_minute(double tick) const {
+  return 60 / at(tick, &Segment::tick).seconds_per_beat;
+}
+
 }  // namespace stretto::examples

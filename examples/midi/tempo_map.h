@@ -32,6 +32,8 @@ class TempoMap {
   double seconds(double tick) const;
   double tick(double seconds) const;
   double beats(double seconds) const;
+  /// Returns the tempo in force at a tick: of a change at this tick, the new one.
+  double quarters_per_minute(double tick) const;
 
   /// Sorted by tick.
   const std::vector<TempoChange>& changes() const { return changes_; }

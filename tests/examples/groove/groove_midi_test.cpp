@@ -131,6 +131,47 @@ TEST_CASE("grooves are written as MIDI and read again", "[examples][groove]") {
   CHECK(tempo(bytes_of("\0\0\1")) == 1000);
 }
 
+TEST_CASE("the tempo of a groove is the one in force at its start", "[examples][groove]") {
+  const std::string note = bytes_of("\0\x90\x28\x50\x60\x80\x28\x50");
+  const std::string at_60 = bytes_of("\xFF\x51\x03\x0F\x42\x40"),
+                    at_200 = bytes_of("\xFF\x51\x03\x04\x93\xE0"), now = bytes_of("\0"),
+                    later = bytes_of("\x60");
+  const auto tempo = [&](const std::vector<std::string>& tracks) {
+    const MidiFile file = parse_midi(midi(1, tracks), "x");
+    CHECK(to_groove_source(file).quarters_per_minute == file.tempo_map().quarters_per_minute(0));
+    return to_groove_source(file).quarters_per_minute;
+  };
+  CHECK(tempo({note}) == 120);
+  CHECK(tempo({now + at_200 + note}) == Approx(200));
+  CHECK(tempo({now + at_60 + now + at_200 + note}) == Approx(200));  // the last one holds
+  CHECK(tempo({now + at_60 + now + at_200 + later + at_60 + note}) == Approx(200));
+  CHECK(tempo({now + at_60 + note, now + at_200}) == Approx(200));  // of another track
+  CHECK(tempo({later + at_200 + note}) == 120);
+  CHECK(tempo({later + at_200 + note, now + at_60}) == Approx(60));
+}
+
+TEST_CASE("a program change begins another instrument", "[examples][groove]") {
+  // Bass, then strings, then the bass again, on one channel; the drums stay one whatever their kit.
+  const auto note = [](int pitch) {
+    return bytes_of("\0\x90") + char(pitch) + bytes_of("\x50\x60\x80") + char(pitch) +
+           bytes_of("\x50");
+  };
+  const std::string bass = bytes_of("\0\xC0\x21"), strings = bytes_of("\0\xC0\x30");
+  const std::string kits =
+      bytes_of("\0\xC9\0\0\x99\x24\x50\x60\x89\x24\x50\0\xC9\x19\0\x99\x26\x50\x60\x89\x26\x50");
+  const GrooveSource song = to_groove_source(parse_midi(
+      midi(1, {bass + note(40) + note(41) + strings + note(60) + bass + note(42), kits}), "x"));
+  CHECK(song.bass.program == 33);
+  REQUIRE(song.bass.notes.size() == 3);
+  CHECK(same_note(song.bass.notes[2], {36, 12, 42, 80}));
+  REQUIRE(song.harmony.size() == 1);
+  CHECK(song.harmony[0].program == 48);
+  REQUIRE(song.harmony[0].notes.size() == 1);
+  CHECK(same_note(song.harmony[0].notes[0], {24, 12, 60, 80}));
+  CHECK(song.drums.notes.size() == 2);
+  CHECK(missing_part(song).empty());
+}
+
 TEST_CASE("files that are no groove are refused", "[examples][groove]") {
   const TempDir folder;
   const auto told = [&](const std::string& bytes) {
@@ -143,6 +184,10 @@ TEST_CASE("files that are no groove are refused", "[examples][groove]") {
   CHECK(told(midi(1, {""})) == "has no notes");
   CHECK(told(midi(2, {note, note})) == "its tracks do not sound together (format 2)");
   CHECK_THAT(told("MThd"), Containing("byte "));
+  CHECK(told("\x1F\x8B\x08 packed") == "byte 0: not a MIDI file: it is gzip-compressed");
+  CHECK(error_of<UsageError>([] { to_groove_source(parse_midi(header(2, 0, 96), "x")); }) ==
+        "has no tracks (format 2)");
+  CHECK(missing_part(to_groove_source(parse_midi(header(1, 0, 96), "x"))) == "no bass");
   // Far beyond 2^28 twelfths: deltas of 2^28 − 1 quarters.
   const std::string late = header(0, 1, 1) + track(bytes_of("\xFF\xFF\xFF\x7F\x90\x28\x50"
                                                             "\xFF\xFF\xFF\x7F\x80\x28\x50"));
