@@ -32,19 +32,23 @@ void play_on_one_piano(std::vector<PianoNote>& notes) {
 
 Track piano_track(const std::vector<PianoNote>& notes, int ticks) {
   Track track{"Piano", 0, 0, {}};
-  for (const PianoNote& n : notes)
-    track.notes.push_back({int(n.start) * ticks, std::max(1, int(n.duration) * ticks), n.pitch,
-                           std::clamp(n.velocity, 1, 127)});
+  for (const PianoNote& n : notes) {
+    const int duration = n.duration > 0 ? int(n.duration) * ticks : (ticks - 1) / 2;
+    track.notes.push_back(
+        {int(n.start) * ticks, duration, n.pitch, std::clamp(n.velocity, 1, 127)});
+  }
   return track;
 }
 
 void check_piano_file(const MidiFile& file, const std::string& path) {
   require(file.format != 2, path + ": is of format 2, whose tracks are pieces of their own");
-  require(std::any_of(file.notes.begin(), file.notes.end(),
-                      [](const MidiNote& note) { return note.channel != drum_channel; }),
+  double seconds = -1;
+  for (const MidiNote& note : file.notes)
+    if (note.channel != drum_channel)
+      seconds = std::max(seconds, note.start_seconds + note.seconds);
+  require(seconds >= 0,
           path + ": has no notes" + (file.notes.empty() ? "" : " but those of drums"));
-  const double seconds = file.seconds(), beats = file.tempo_map().beats(seconds);
-  require(seconds <= 6 * 3600 && beats <= 40'000,
+  require(seconds <= 6 * 3600 && file.tempo_map().beats(seconds) <= 40'000,
           path + ": lasts more than six hours or 40000 beats");
 }
 

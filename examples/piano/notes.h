@@ -24,11 +24,14 @@ struct PianoNote {
 /// starts again.
 void play_on_one_piano(std::vector<PianoNote>& notes);
 
-/// The notes as a piano track; a unit of theirs is `ticks` ticks, a note at least one tick.
+/// Returns the notes as a piano track; a unit of their grid is `ticks` ticks, at least 3. A note of
+/// duration 0 sounds for just under half a unit, so that it reads as 0 again: (ticks - 1) / 2
+/// ticks.
 Track piano_track(const std::vector<PianoNote>& notes, int ticks);
 
 /// Throws UsageError, naming `path`, for files of format 2, whose tracks are pieces of their own,
-/// of more than six hours or 40,000 beats, and without notes other than those of the drums.
+/// without notes other than those of the drums, and whose last such note ends after more than six
+/// hours or 40,000 beats. What follows it, such as a late End of Track, does not count.
 void check_piano_file(const MidiFile& file, const std::string& path);
 
 inline constexpr int drum_channel = 9;

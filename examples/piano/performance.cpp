@@ -21,7 +21,8 @@ void add_shift(std::vector<int>& tokens, int64_t time) {
   if (time > 0) tokens.push_back(performance_shift + int(time) - 1);
 }
 
-// Where notes that the pedal holds end.
+// Where notes that the pedal holds end. Nobody hears a string for longer than a minute after the
+// last key, and a pedal may be released, or the file end, hours later.
 class Pedal {
  public:
   explicit Pedal(const MidiFile& file) : file_(file) {
@@ -31,6 +32,9 @@ class Pedal {
       std::stable_sort(moves.begin(), moves.end(),
                        [](const auto& a, const auto& b) { return a.tick < b.tick; });
     for (const MidiTrack& track : file.tracks) last_ = std::max(last_, track.end);
+    for (const MidiNote& note : file.notes)
+      if (note.channel != drum_channel)
+        longest_ = std::max(longest_, note.start_seconds + note.seconds + 60);
   }
 
   double end_seconds(const MidiNote& note) const {
@@ -40,13 +44,15 @@ class Pedal {
                                  [](int64_t tick, const auto& move) { return tick < move.tick; });
     if (next == moves.begin() || (next - 1)->value < 64) return note.start_seconds + note.seconds;
     next = std::find_if(next, moves.end(), [](const auto& move) { return move.value < 64; });
-    return file_.tempo_map().seconds(double(next == moves.end() ? last_ : next->tick));
+    const int64_t released = next == moves.end() ? last_ : next->tick;
+    return std::min(longest_, file_.tempo_map().seconds(double(released)));
   }
 
  private:
   const MidiFile& file_;
   std::array<std::vector<ControlChange>, 16> moves_;  // by channel
-  int64_t last_ = 0;
+  int64_t last_ = 0;                                  // tick of the last event
+  double longest_ = 0;                                // seconds that no note sounds beyond
 };
 
 }  // namespace

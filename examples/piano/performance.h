@@ -19,7 +19,8 @@ inline constexpr int performance_size = 390;
 
 /// The notes of `file` (check_piano_file) on a grid of 10 ms, the first one at 0, none shorter than
 /// 10 ms, drums left out; a velocity is the second of its four. With `pedal` a note lasts while the
-/// sustain pedal (controller 64) of its channel is down; without, the pedal is ignored.
+/// sustain pedal (controller 64) of its channel is down, at most until a minute after the end of
+/// the last note; without, the pedal is ignored.
 std::vector<PianoNote> performed(const MidiFile& file, bool pedal = false);
 
 /// The events of notes as performed() leaves them, in the order of time, note-offs first, then

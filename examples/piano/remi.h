@@ -26,10 +26,11 @@ struct RemiSong {
 };
 
 /// The piece nearest to `file` (check_piano_file): onsets and durations to the nearest sixteenth,
-/// durations at most 16, velocities to even ones from 40 to 86, tempos to the vocabulary, pitches
-/// moved by octaves into 22 … 107, drums left out. A sixteenth is a quarter of a beat, whatever the
-/// division. Bars always have 16 of them: one begins where the file's first signature of whole
-/// notes (4/4, 2/2) stands, or at the start. Chords are not recognised.
+/// durations at most 16 and 0 below half a sixteenth, velocities to even ones from 40 to 86, tempos
+/// to the vocabulary, pitches moved by octaves into 22 … 107, drums left out. A sixteenth is a
+/// quarter of a beat, whatever the division. Bars always have 16 of them: one begins where the
+/// file's first signature of whole notes (4/4, 2/2) stands, or at the start. Chords are not
+/// recognised.
 RemiSong quantised(const MidiFile& file);
 
 /// The words of `song`: each bar begins with Bar; Beat stands before what happens there, which is
@@ -41,7 +42,8 @@ std::vector<int> remi_tokens(const RemiSong& song);
 /// what precedes the first. Numbers that are no words are passed over.
 RemiSong remi_song(const std::vector<int>& tokens);
 
-/// To write as MIDI: 480 ticks a beat, and 120 beats a minute up to the first tempo.
+/// Returns the piece to write as MIDI: 480 ticks a beat, and 120 beats a minute up to the first
+/// tempo. A note of duration 0 sounds for 59 ticks, just under half a sixteenth (piano_track).
 Song to_song(const RemiSong& song);
 
 }  // namespace stretto::examples

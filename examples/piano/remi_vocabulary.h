@@ -12,7 +12,7 @@ enum class RemiKind {
   beat,      // sixteenth of the bar, 0 to 15
   chord,     // 11 · root + quality, or 132 for no chord
   end,       // 0
-  duration,  // sixteenths, 0 to 16
+  duration,  // sixteenths, 0 to 16; 0 is a note shorter than half a sixteenth, which still sounds
   pitch,     // MIDI note number, 22 to 107
   velocity,  // 40, 42, … 86
   tempo      // beats per minute: 32, 35, … 224, without eleven of the fast ones

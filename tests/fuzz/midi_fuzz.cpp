@@ -7,7 +7,10 @@
 #include <string_view>
 
 #include "examples/common/error.h"
+#include "examples/groove/groove_midi.h"
 #include "examples/midi/midi_reader.h"
+#include "examples/piano/performance.h"
+#include "examples/piano/remi.h"
 #include "tests/examples/midi/midi_bytes.h"
 #include "tests/fuzz/mutate.h"
 
@@ -59,9 +62,37 @@ void check_file(const MidiFile& file, std::size_t size) {
   }
 }
 
+/// What the programs make of a file that is read: a groove or a piece, or a refusal, and all
+/// sounds.
+void check_uses(const MidiFile& file) {
+  try {
+    const GrooveSource song = to_groove_source(file);
+    require(song.quarters_per_minute >= 4 && song.quarters_per_minute <= 1000, "a tempo");
+    std::size_t notes = song.drums.notes.size() + song.bass.notes.size();
+    for (const GroovePart& part : song.harmony) notes += part.notes.size();
+    require(notes <= file.notes.size(), "more notes than the file has");
+  } catch (const UsageError&) {
+  }
+  try {
+    check_piano_file(file, "input");
+    const RemiSong song = quantised(file);
+    const Song written = to_song(song);
+    for (const Note& note : written.tracks[0].notes) require(note.duration >= 59, "a click");
+    if (written.tempos.empty() || written.tempos.back().tick < 1 << 28)
+      require(quantised(parse_midi(midi_bytes(written), "copy")).notes == song.notes, "a copy");
+    for (const bool pedal : {false, true})
+      for (const PianoNote& note : performed(file, pedal))
+        require(note.duration >= 1 && note.start + note.duration <= 100 * (6 * 3600 + 61),
+                "a note");
+  } catch (const UsageError&) {
+  }
+}
+
 bool run(std::string_view input) {
   try {
-    check_file(parse_midi(input, "input"), input.size());
+    const MidiFile file = parse_midi(input, "input");
+    check_file(file, input.size());
+    check_uses(file);
     return true;
   } catch (const UsageError& error) {
     const std::string message = error.what();

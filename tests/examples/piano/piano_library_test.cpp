@@ -105,10 +105,61 @@ TEST_CASE("a table splits a library", "[examples][piano]") {
         table + ", line 2: has 1 columns; its first line has more");
   CHECK(defect("file\tsplit\nx.mid\tdev\n") ==
         table + ", line 2: split \"dev\"; accepted are train, valid and test");
+  CHECK(defect("file\tsplit\n\n0.MID\tvalid\n") ==
+        table + ", line 2: has 0 columns; its first line has more");
+  CHECK(defect("") == table + ": is empty");
+  CHECK(defect("midi_filename,split\nx.mid,train\n") ==
+        table +
+            ": its first line has no column \"file\"; it looks like CSV, with commas in place "
+            "of tabs");
+  CHECK(defect("\x1F\x8B\x08") == table + ": is gzip-compressed; expected a tab-separated table");
+  CHECK(defect("file\tsplit\n0.MID\ttrain\n0.MID\ttest\n") ==
+        table + ", line 3: file \"0.MID\" is in another split on an earlier line");
   CHECK(defect("file\tsplit\n0.MID\tvalid\n") == "--data " + data +
                                                      ": of 4 MIDI files none is left to learn "
                                                      "from; 3 are not in " +
                                                      table);
+}
+
+TEST_CASE("a byte order mark and empty last lines of a table are no rows", "[examples][piano]") {
+  TempDir folder;
+  const std::string data = fill(folder, 4).file("midi"), table = folder.file("split.tsv");
+  for (const char* end : {"\n", "\r\n"}) {
+    std::string text = "\xEF\xBB\xBF";
+    for (const char* line :
+         {"file\tsplit", "0.MID\ttest", "2.midi\tvalid", "more/1.midi\ttrain", "", ""})
+      text += std::string(line) + end;
+    write_file(table, text);
+    const PianoLibrary all = read_library({.folder = data, .split = table}, remi());
+    CHECK(names(all.train) == "more/1.midi");
+    CHECK(names(all.valid) == "2.midi");
+    CHECK(names(all.test) == "0.MID");
+  }
+}
+
+TEST_CASE("a piece is as long as its last note, whatever follows", "[examples][piano]") {
+  const auto told = [](const MidiFile& file) {
+    return error_of<UsageError>([&] { check_piano_file(file, "x"); });
+  };
+  const Song song = piano_song({{0, 480, 60, 60}});
+  for (const int late : {480 * 50'000, (1 << 28) - 1}) {
+    Song tempo = song;
+    tempo.tempos = {{late, 60}};
+    CHECK(told(parsed(tempo)) == "(nothing thrown)");
+    Song drums = song;
+    drums.tracks.push_back({"Drums", drum_channel, 0, {{late - 100, 100, 40, 9}}});
+    CHECK(told(parsed(drums)) == "(nothing thrown)");
+    const PianoTokens& both = performance();
+    CHECK(both.encode(parsed(tempo), true) == both.encode(parsed(song), true));
+    CHECK(remi().encode(parsed(drums), false) == remi().encode(parsed(song), false));
+    CHECK(told(parsed(piano_song({{0, late, 60, 60}}))) ==
+          "x: lasts more than six hours or 40000 beats");
+    CHECK(told(parsed(piano_song({{late - 1, 1, 60, 60}}))) ==
+          "x: lasts more than six hours or 40000 beats");
+  }
+  Song slow = piano_song({{480 * 6000, 1, 60, 60}});  // six hours at ten beats a minute are 3600
+  slow.quarters_per_minute = 10;
+  CHECK(told(parsed(slow)) == "x: lasts more than six hours or 40000 beats");
 }
 
 TEST_CASE("a library skips what is no piece, and says why", "[examples][piano]") {

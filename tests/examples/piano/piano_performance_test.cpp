@@ -71,6 +71,19 @@ TEST_CASE("the pedal holds notes where it is asked to", "[examples][piano]") {
             {0, 125, 60, 62}, {50, 75, 64, 62}, {150, 100, 60, 62}, {200, 50, 67, 62}});
 }
 
+TEST_CASE("a pedal that nobody releases holds for a minute after the last note",
+          "[examples][piano]") {
+  MidiFile file = parsed(piano_song({{0, 480, 60, 62}, {480, 480, 64, 62}}));
+  file.controls = {{240, 0, 64, 127, 1}};
+  file.tracks[0].end = std::int64_t{1} << 40;
+  const std::vector<PianoNote> held{{0, 6100, 60, 62}, {50, 6050, 64, 62}};
+  CHECK(performed(file, true) == held);
+  file.controls.push_back({std::int64_t{1} << 40, 0, 64, 0, 1});
+  CHECK(performed(file, true) == held);
+  file.controls.back().tick = 960 + 96;
+  CHECK(performed(file, true) == std::vector<PianoNote>{{0, 110, 60, 62}, {50, 60, 64, 62}});
+}
+
 TEST_CASE("performance round trip is exact on its grid", "[examples][piano]") {
   PortableRandom random(2);
   for (int trial = 0; trial < 50; ++trial) {

@@ -156,6 +156,28 @@ TEST_CASE("REMI round trip of quantised songs is exact", "[examples][piano]") {
   }
 }
 
+TEST_CASE("REMI notes of duration 0 sound, and are read as 0 again", "[examples][piano]") {
+  const RemiSong song = remi_song(
+      tokens_of({"Bar_None", "Beat_2", "Note_Pitch_60", "Note_Velocity_64", "Note_Duration_0",
+                 "Beat_3", "Note_Pitch_60", "Note_Velocity_64", "Note_Duration_120"}));
+  const Song written = to_song(song);
+  REQUIRE(written.tracks[0].notes.size() == 2);
+  // A sixteenth has 120 ticks, and half of one is already nearer to a sixteenth.
+  CHECK(written.tracks[0].notes[0].start == 240);
+  CHECK(written.tracks[0].notes[0].duration == 59);
+  CHECK(written.tracks[0].notes[1].duration == 120);
+  CHECK(quantised(parsed(written)).notes == song.notes);
+
+  // A performance of short notes loses none of them.
+  PortableRandom random(4);
+  std::vector<Note> staccato;
+  for (int i = 0; i < 200; ++i)
+    staccato.push_back({120 * i, 1 + random.below(59), 40 + random.below(40), 60});
+  const Song played = to_song(quantised(parsed(piano_song(staccato))));
+  REQUIRE(played.tracks[0].notes.size() == staccato.size());
+  for (const Note& note : played.tracks[0].notes) CHECK(note.duration == 59);
+}
+
 TEST_CASE("REMI reads words in any order", "[examples][piano]") {
   const auto notes = [](const std::vector<std::string>& names) {
     return remi_song(tokens_of(names)).notes;
