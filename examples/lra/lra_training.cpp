@@ -64,8 +64,9 @@ LraData read_lra_data(const LraSettings& s, const LraFiles& files) {
     require(kept >= 1 && kept < n, files.data + ": " + as_text(n) +
                                        (n == 1 ? " example is" : " examples are") +
                                        " too few to hold out " + as_text(s.held_out) + " of");
-    data.valid = data.train.part(kept, n - kept);
-    data.train = data.train.part(0, kept);
+    const HeldOutRows rows = hold_out(data.train.labels, s.held_out, s.seed);
+    data.valid = data.train.rows(rows.held);
+    data.train = data.train.rows(rows.kept);
   } else {
     data.valid = read_task(s, files.validation);
   }
@@ -76,13 +77,18 @@ LraData read_lra_data(const LraSettings& s, const LraFiles& files) {
 LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most) {
   const nn::EvalMode guard(model);
-  const int64_t n = most > 0 ? std::min(most, data.size()) : data.size();
+  // The first ones of a file that is sorted by label would be of one label.
+  const bool some = most > 0 && most < data.size();
+  std::vector<int64_t> order;
+  if (some) order = shuffles(data.size(), settings.seed)(0);
+  const int64_t n = some ? most : data.size();
   nn::BatchSums sums(2);
   for (int64_t at = 0; at < n; at += settings.batch) {
     check_interrupt();
     if (!sums.next()) continue;
     std::vector<int64_t> rows(size_t(std::min(settings.batch, n - at)));
     std::iota(rows.begin(), rows.end(), at);
+    if (some) std::copy_n(order.begin() + at, rows.size(), rows.begin());
     const SequenceBatch batch = make_batch(data, rows, settings.padded_length());
     const Tensor y = logits(model, batch);
     const double loss =

@@ -23,7 +23,8 @@ struct LraData {
 };
 
 /// Reads, or generates: train, then valid, then test, as the published program cuts them. Without a
-/// file to validate by, the end of `data` is held out. Throws UsageError, naming file or option.
+/// file to validate by, settings.held_out of `data` is held out (hold_out(), sequences.h), drawn by
+/// settings.seed. Throws UsageError, naming file or option.
 LraData read_lra_data(const LraSettings& settings, const LraFiles& files);
 
 struct LraScore {
@@ -31,7 +32,8 @@ struct LraScore {
   Accuracy accuracy;
 };
 
-/// Of the first `most` (0: all), in the order of the data; the model is evaluating meanwhile.
+/// Scores `data`, or `most` of them, drawn by settings.seed (0: all); the model is evaluating
+/// meanwhile.
 /// Throws Interrupted when the user stops the program.
 LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most = 0);

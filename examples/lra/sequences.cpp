@@ -37,14 +37,19 @@ std::string LabelledSequences::fingerprint() const {
 LabelledSequences LabelledSequences::part(int64_t first, int64_t count) const {
   check(first >= 0 && count >= 0 && first + count <= size(), "LabelledSequences", count, " from ",
         first, " on, of ", size());
+  std::vector<int64_t> places(static_cast<size_t>(count));
+  std::iota(places.begin(), places.end(), first);
+  return rows(places);
+}
+
+LabelledSequences LabelledSequences::rows(const std::vector<int64_t>& places) const {
   LabelledSequences some;
   const auto copy = [&](const SequenceList& from, SequenceList& to) {
-    for (int64_t i = first; i < first + count; ++i)
-      to.add(std::vector<uint16_t>(from[i], from[i] + from.length(i)));
+    for (const int64_t i : places) to.add(std::vector<uint16_t>(from[i], from[i] + from.length(i)));
   };
   copy(sequences, some.sequences);
   if (pairs()) copy(others, some.others);
-  some.labels.assign(labels.begin() + first, labels.begin() + first + count);
+  for (const int64_t i : places) some.labels.push_back(labels[size_t(i)]);
   return some;
 }
 
@@ -95,6 +100,33 @@ nn::EpochOrder::Shuffle shuffles(int64_t n, uint64_t seed) {
       std::swap(order[size_t(i)], order[size_t(random.below(i + 1))]);
     return order;
   };
+}
+
+HeldOutRows hold_out(const std::vector<int32_t>& labels, double share, uint64_t seed) {
+  const auto n = int64_t(labels.size());
+  std::vector<int64_t> order = shuffles(n, seed ^ 0x68656c64ull)(0);  // apart from the epochs
+  // Every so many of the examples sorted by label; their order within a label is random.
+  std::vector<int64_t> by_label = order;
+  std::stable_sort(by_label.begin(), by_label.end(),
+                   [&](int64_t a, int64_t b) { return labels[size_t(a)] < labels[size_t(b)]; });
+  std::vector<bool> is_held(labels.size());
+  const auto held_before = [&](int64_t i) { return int64_t(share * double(i)); };
+  for (int64_t i = 0; i < n; ++i)
+    is_held[size_t(by_label[size_t(i)])] = held_before(i + 1) > held_before(i);
+  HeldOutRows rows;
+  for (const int64_t i : order)
+    if (is_held[size_t(i)]) rows.held.push_back(i);
+  for (int64_t i = 0; i < n; ++i)
+    if (!is_held[size_t(i)]) rows.kept.push_back(i);
+  return rows;
+}
+
+std::string missing_labels(const std::vector<int32_t>& labels, int64_t n_classes) {
+  std::string missing;
+  for (int64_t label = 0; label < n_classes; ++label)
+    if (std::find(labels.begin(), labels.end(), label) == labels.end())
+      missing += (missing.empty() ? "" : ", ") + std::to_string(label);
+  return missing;
 }
 
 Accuracy::Interval Accuracy::interval() const {

@@ -39,7 +39,22 @@ struct LabelledSequences {
   std::string fingerprint() const;
   /// Those from `first` on, `count` of them.
   LabelledSequences part(int64_t first, int64_t count) const;
+  /// Those at these places, in this order.
+  LabelledSequences rows(const std::vector<int64_t>& places) const;
 };
+
+/// Places of a data set, for two parts of it.
+struct HeldOutRows {
+  std::vector<int64_t> kept;  // rising
+  std::vector<int64_t> held;  // in random order
+};
+
+/// Draws by `seed` which examples to hold out: `share` of all, and of each label as near to that
+/// share as whole numbers allow, whatever the order of the examples.
+HeldOutRows hold_out(const std::vector<int32_t>& labels, double share, uint64_t seed);
+
+/// Returns the labels below `n_classes` that none of `labels` has, as "3, 7"; "" if there are none.
+std::string missing_labels(const std::vector<int32_t>& labels, int64_t n_classes);
 
 /// Rows of a data set as a model takes them. Padding has id 0 and stands behind.
 struct SequenceBatch {

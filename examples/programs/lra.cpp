@@ -38,7 +38,8 @@ void describe(CLI::App& app, Options& o) {
       ->option_text("FILE");
   app.add_option("--test", o.files.test, "Examples to judge by at the end")->option_text("FILE");
   app.add_option("--held-out", s.held_out,
-                 "Without --validation: judge by this share of the data, its end");
+                 "Without --validation: judge by this share of the data, drawn from each class by "
+                 "--seed");
   describe(app, o.run);
   describe_steps_and_seed(app, s.steps, s.seed);
 
@@ -73,7 +74,7 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--cycle", s.cycle, "Steps of a cycle");
   app.add_option("--weight-decay", s.weight_decay, "Weight decay of AdamW, of all parameters");
   app.add_option("--validation-examples", o.validation_examples,
-                 "Judge by only so many while training (0: all)");
+                 "Judge by only so many while training, drawn by --seed (0: all)");
   app.add_flag("--evaluate", o.run.report_only, "Do not train: score with --resume");
 }
 
@@ -106,8 +107,21 @@ class Run : public ModelRun<LraTraining> {
     const Device device = use_device(settings().steps, settings().least_memory(length),
                                      "--layers, --d-model, --d-hidden, --max-length or --batch");
     n_train_ = data_.train.size();
+    note_missing_classes();
     if (run_.report_only) return load_model(settings().model(), settings().weights(), device);
     make_training(settings(), std::move(data_.train), device);
+  }
+
+  void note_missing_classes() {
+    const int64_t n_classes = lra_task(settings().task).n_classes;
+    const auto note = [&](const LabelledSequences& data, const char* purpose) {
+      const std::string missing = missing_labels(data.labels, n_classes);
+      if (data.size() > 0 && !missing.empty())
+        missing_ += std::string("Classes without an example to ") + purpose + ": " + missing + "\n";
+    };
+    note(data_.train, "learn from");
+    note(data_.valid, "validate by");
+    note(data_.test, "test by");
   }
 
   void begin() override {
@@ -126,6 +140,7 @@ class Run : public ModelRun<LraTraining> {
               << data_.test.size() << " to test by. Task " << settings().task << ", attention "
               << settings().attention << ", position " << settings().position << ", "
               << model_and_machine() << std::endl;
+    std::cout << missing_ << std::flush;
     data_.generated.clear();
   }
 
@@ -186,6 +201,7 @@ class Run : public ModelRun<LraTraining> {
   Options o_;
   LraData data_;
   int64_t n_train_ = 0;
+  std::string missing_;  // classes, a line for each part that lacks some
 };
 
 int run(Options& options) {

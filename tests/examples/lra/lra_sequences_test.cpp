@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "core/error.h"
+#include "examples/common/portable_random.h"
 #include "examples/lra/sequences.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
@@ -65,6 +67,9 @@ TEST_CASE("a part of a data set, and what tells data sets apart", "[examples]") 
   CHECK(part.sequences.length(0) == 1);
   CHECK(part.sequences[1][1] == 2);
   CHECK(data.part(3, 0).size() == 0);
+  const LabelledSequences rows = data.rows({2, 0, 2});
+  CHECK(rows.labels == std::vector<int32_t>{9, 4, 9});
+  CHECK(rows.sequences.length(1) == 3);
   CHECK_THROWS_WITH(data.part(2, 2), "[LabelledSequences] 2 from 2 on, of 3");
 
   CHECK(data.fingerprint() == three().fingerprint());
@@ -78,6 +83,47 @@ TEST_CASE("a part of a data set, and what tells data sets apart", "[examples]") 
   moved.labels = data.labels;
   CHECK(moved.fingerprint() != data.fingerprint());
   CHECK(part.fingerprint() != data.fingerprint());
+}
+
+TEST_CASE("a share of each label is held out, at random", "[examples]") {
+  PortableRandom random(11);
+  for (int trial = 0; trial < 60; ++trial) {
+    std::vector<int32_t> labels;
+    std::vector<int64_t> of_label;
+    for (int label = random.below(3); label < 10; label += 1 + random.below(3)) {
+      of_label.resize(size_t(label) + 1);
+      of_label.back() = 1 + random.below(40);
+      labels.insert(labels.end(), size_t(of_label.back()), label);
+    }
+    if (trial % 2 == 0)
+      for (int i = int(labels.size()) - 1; i > 0; --i)
+        std::swap(labels[size_t(i)], labels[size_t(random.below(i + 1))]);
+    const double share = 0.05 * (1 + random.below(19));
+    const HeldOutRows rows = hold_out(labels, share, uint64_t(trial));
+    CHECK(int64_t(rows.held.size()) == int64_t(share * double(labels.size())));
+    CHECK(std::is_sorted(rows.kept.begin(), rows.kept.end()));
+    Numbers all = rows.kept;
+    all.insert(all.end(), rows.held.begin(), rows.held.end());
+    std::sort(all.begin(), all.end());
+    for (size_t i = 0; i < labels.size(); ++i) CHECK(all.at(i) == int64_t(i));
+    CHECK(all.size() == labels.size());
+    for (size_t label = 0; label < of_label.size(); ++label) {
+      const auto held = std::count_if(rows.held.begin(), rows.held.end(), [&](int64_t row) {
+        return labels[size_t(row)] == int32_t(label);
+      });
+      CHECK(std::abs(double(held) - share * double(of_label[label])) < 1 + 1e-9);
+    }
+    CHECK(hold_out(labels, share, uint64_t(trial)).held == rows.held);
+  }
+  // Every example has its turn: that one of 20 is never drawn in 200 seeds has probability 7e-10.
+  std::set<int64_t> drawn;
+  for (uint64_t seed = 0; seed < 200; ++seed)
+    for (const int64_t row : hold_out(std::vector<int32_t>(20), 0.1, seed).held) drawn.insert(row);
+  CHECK(drawn.size() == 20);
+
+  CHECK(missing_labels({3, 1, 1}, 5) == "0, 2, 4");
+  CHECK(missing_labels({0, 1}, 2).empty());
+  CHECK(missing_labels({}, 1) == "0");
 }
 
 TEST_CASE("accuracies have Wilson's interval", "[examples]") {

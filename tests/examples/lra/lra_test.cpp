@@ -72,6 +72,21 @@ TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]
   CHECK(results(read.out) == results(ended.out));
 }
 
+TEST_CASE("lra says which classes have no example", "[examples]") {
+  NEEDS_PROGRAM("lra");
+  const TinyLra tiny;
+  std::string rows = "Source\tTarget\n";
+  for (int i = 0; i < 20; ++i) rows += i % 10 == 0 ? "7\t7\n" : "2\t2\n";
+  write_file(tiny.file("two.tsv"), rows);
+  const Ended ended = tiny.run({"--data", tiny.file("two.tsv"), "--steps", "1"});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  CHECK_THAT(ended.out,
+             Containing("\nClasses without an example to learn from: 0, 1, 3, 4, 5, 6, "));
+  CHECK_THAT(ended.out, Containing("\nClasses without an example to validate by: 0, 1, 3, "));
+  CHECK_THAT(ended.out, !Containing("an example to test by"));
+}
+
 TEST_CASE("lra --parameters counts and stops", "[examples]") {
   NEEDS_PROGRAM("lra");
   const auto count = [](const Arguments& arguments) {
@@ -120,6 +135,7 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
   const TinyLra tiny;
   REQUIRE(tiny.run({"--steps", "3"}).status == 0);
   write_file(tiny.file("bad.tsv"), "Source\tTarget\r\n[MAX 1 2 ]\t2\r\n[MAX 1 2 ]\t1\r\n");
+  write_file(tiny.file("bad.gz"), "\x1F\x8B\x08 packed");
   write_file(tiny.file("escapes.tsv"), "Source\tTarget\r\n7\t\x1B[2J\r7\x7F\r\n");
   const std::string checkpoint = tiny.out("checkpoint.safetensors");
   check_refusals(
@@ -133,6 +149,8 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
            "cannot read '" + tiny.file("none") + "': No such file or directory"},
           {{"--data", tiny.file("bad.tsv")},
            tiny.file("bad.tsv") + ", line 3: its target is \"1\", and the expression comes to 2"},
+          {{"--data", tiny.file("bad.gz")},
+           tiny.file("bad.gz") + ": is gzip-compressed; expected a tab-separated table"},
           {{"--data", tiny.file("escapes.tsv")},
            tiny.file("escapes.tsv") +
                ", line 2: its target is \" [2J 7 \", and the expression comes to 7"},
