@@ -28,7 +28,7 @@ struct Corpus {
   nn::TokenStream train, valid;
   std::string generated;                                 // the text, where it was
   std::vector<std::shared_ptr<const MappedFile>> files;  // that the tokens are of
-  std::string note;       // what the data are, where tokens are bytes and the data no text; else ""
+  std::string note;  // what the data are, where tokens are bytes and the data no text; else ""
 };
 
 /// Maps the files and splits: of a text only what a step needs is read, so that it may be larger
