@@ -78,8 +78,7 @@ ReportMaps attention_maps(nn::LanguageModel& model, const Tensor& tokens,
   return {.title = "Attention: query downwards, key to the right",
           .rows = "query",
           .columns = "key",
-          .maps = std::move(maps),
-          .gamma = 0.4};
+          .maps = std::move(maps)};
 }
 
 std::optional<ReportMaps> template_maps(const nn::LanguageModel& model, int64_t n,

@@ -65,12 +65,20 @@ void validate(const ChartOptions& options, const std::vector<Series>& series) {
 }
 
 /// Limits that have some extent, whatever was included.
-Limits widened(Limits limits) {
+Limits widened(Limits limits, bool whole = false) {
   if (!(limits.low <= limits.high)) return {0, 1};
   const double scale = std::max({std::abs(limits.low), std::abs(limits.high), 1e-300});
   if (limits.high - limits.low > 1e-9 * scale) return limits;
-  const double margin = limits.low == 0 ? 1 : 0.05 * scale;
+  const double margin = limits.low == 0 ? 1 : std::max(0.05 * scale, whole ? 1.0 : 0.0);
   return {limits.low - margin, limits.high + margin};
+}
+
+/// Whether there are whole numbers alone, such as steps, between which no tick has a meaning.
+bool whole_x(const std::vector<Series>& series) {
+  for (const Series& s : series)
+    for (std::size_t i = 0; i < s.x.size(); ++i)
+      if (drawn(s, i) && s.x[i] != std::floor(s.x[i])) return false;
+  return true;
 }
 
 Limits x_limits(const std::vector<Series>& series) {
@@ -80,7 +88,7 @@ Limits x_limits(const std::vector<Series>& series) {
       if (drawn(s, i)) limits.include(s.x[i]);
     }
   }
-  return widened(limits);
+  return widened(limits, whole_x(series));
 }
 
 Limits y_limits(const ChartOptions& options, const std::vector<Series>& series) {
@@ -147,9 +155,9 @@ int widest_label(const Ticks& ticks) {
 }
 
 /// Ticks whose labels have room beside one another in `width` pixels.
-Ticks horizontal_ticks(const Limits& limits, int width) {
+Ticks horizontal_ticks(const Limits& limits, int width, bool whole) {
   for (int most = std::max(width / 90, 2);; --most) {
-    Ticks ticks = nice_ticks(limits.low, limits.high, most);
+    Ticks ticks = nice_ticks(limits.low, limits.high, most, whole ? 1 : 0);
     const double apart = ticks.step / (limits.high - limits.low) * width;
     if (most == 2 || widest_label(ticks) + 20 <= apart) return ticks;
   }
@@ -238,7 +246,7 @@ Picture line_chart(const ChartOptions& options, const std::vector<Series>& serie
   const int bottom = options.x_label.empty() ? 40 : 64;
   const int height = std::max(options.height, top + bottom + 100);
   axes.plot = {double(left), double(top), double(inner_width), double(height - top - bottom)};
-  const Ticks x_ticks = horizontal_ticks(axes.x, inner_width);
+  const Ticks x_ticks = horizontal_ticks(axes.x, inner_width, whole_x(series));
 
   return draw(options.width, height, options.title, [&](Canvas& canvas) {
     canvas.text(left, 37, fit_text(options.title, options.width - left - 20, Font::title),

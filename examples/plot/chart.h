@@ -51,9 +51,18 @@ struct HeatMap {
 
 /// The matrices side by side on one colour scale from 0 (or the least value, if negative) to the
 /// greatest; values that are not finite are grey. The colour is that of share^gamma, so that a
-/// gamma below 1 shows small values better. Throws std::invalid_argument for no maps, a matrix
-/// whose size is not its number of values, or a gamma that is not positive and finite.
+/// gamma below 1 shows small values better; the colour bar is labelled with the values and, for a
+/// gamma other than 1, with its root. Throws std::invalid_argument for no maps, a matrix whose size
+/// is not its number of values, or a gamma that is not positive and finite.
 Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma = 1);
+
+/// A gamma for heat_maps() by which weights such as those of attention are neither black nor all
+/// alike: 1 / n for the least n, at most 8, that gives the mean of the positive values 0.4 of the
+/// scale or more. 1 where a value is negative.
+double heat_gamma(const std::vector<HeatMap>& maps);
+
+/// What a gamma below 1 does, in words: "5th root".
+std::string root_name(double gamma);
 
 /// The colour of `share` (0 to 1) on a scale from near black over purple and orange to pale
 /// yellow whose lightness rises evenly.

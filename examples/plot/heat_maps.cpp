@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <numbers>
 #include <stdexcept>
@@ -110,18 +112,44 @@ void draw_map(Canvas& canvas, const HeatMap& map, const Scale& scale, int x, int
                 [&](int dx, int dy) { return scale.color(mean_at(map, dx, dy, width, height)); });
 }
 
+/// A value at the color bar, and its label.
+struct Mark {
+  double value;
+  std::string label;
+};
+
+/// Values with two digits, evenly along the colours of a scale whose shares are not even.
+std::vector<Mark> root_marks(const Scale& scale) {
+  constexpr int count = 5;
+  std::vector<Mark> marks;
+  for (int i = 0; i < count; ++i) {
+    const double share = std::pow(static_cast<double>(i) / (count - 1), 1 / scale.gamma);
+    char label[32];
+    std::snprintf(label, sizeof label, "%.2g", scale.low + share * (scale.high - scale.low));
+    marks.push_back({std::clamp(std::strtod(label, nullptr), scale.low, scale.high), label});
+  }
+  return marks;
+}
+
+/// The colours lie evenly along the bar.
 void draw_color_bar(Canvas& canvas, const Scale& scale, int x, int y, int height) {
   canvas.fill({x - 1.0, y - 1.0, 18, height + 2.0}, kFrame);
   canvas.pixels(x, y, 16, height, [&](int, int dy) {
-    const double share = 1 - static_cast<double>(dy) / (height - 1);
-    return scale.color(scale.low + share * (scale.high - scale.low));
+    return heat_color(1 - static_cast<double>(dy) / (height - 1));
   });
-  const Ticks ticks = nice_ticks(scale.low, scale.high, 6);
-  for (const double value : ticks.values) {
-    const double share = (value - scale.low) / (scale.high - scale.low);
+  std::vector<Mark> marks;
+  if (scale.gamma == 1) {
+    const Ticks ticks = nice_ticks(scale.low, scale.high, 6);
+    for (const double value : ticks.values) marks.push_back({value, tick_label(value, ticks.step)});
+  } else {
+    canvas.text(x, y - 7, root_name(scale.gamma), faint_ink_color);
+    marks = root_marks(scale);
+  }
+  for (const Mark& mark : marks) {
+    const double share = std::pow((mark.value - scale.low) / (scale.high - scale.low), scale.gamma);
     const double label_y = y + std::round((1 - share) * (height - 1));
     canvas.fill({x + 17.0, label_y, 5, 1}, faint_ink_color);
-    canvas.text(x + 27, label_y + 5, tick_label(value, ticks.step), faint_ink_color);
+    canvas.text(x + 27, label_y + 5, mark.label, faint_ink_color);
   }
 }
 
@@ -143,6 +171,31 @@ Color heat_color(double share) {
   return {to_srgb(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
           to_srgb(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
           to_srgb(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s)};
+}
+
+double heat_gamma(const std::vector<HeatMap>& maps) {
+  constexpr double wanted = 0.4;
+  double sum = 0, count = 0, high = 0;
+  for (const HeatMap& map : maps)
+    for (const float value : map.values) {
+      if (!std::isfinite(value) || value == 0) continue;
+      if (value < 0) return 1;
+      sum += static_cast<double>(value), count += 1;
+      high = std::max(high, static_cast<double>(value));
+    }
+  if (count == 0) return 1;
+  const double roots = std::ceil(std::log(sum / count / high) / std::log(wanted));
+  return 1 / std::clamp(roots, 1.0, 8.0);
+}
+
+std::string root_name(double gamma) {
+  const double n = 1 / gamma;
+  if (n != std::round(n)) {
+    char text[32];
+    std::snprintf(text, sizeof text, "power %.3g", gamma);
+    return text;
+  }
+  return n == 2 ? "square root" : n == 3 ? "cube root" : std::to_string(int(n)) + "th root";
 }
 
 Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, double gamma) {

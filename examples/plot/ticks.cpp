@@ -20,14 +20,14 @@ int decimals_of(double step) {
 
 }  // namespace
 
-Ticks nice_ticks(double low, double high, int most) {
+Ticks nice_ticks(double low, double high, int most, double least_step) {
   double power = std::pow(10.0, std::floor(std::log10((high - low) / most)));
   for (;; power *= 10) {
     for (const double factor : {1.0, 2.0, 5.0}) {
       const double step = factor * power;
       const double first = std::ceil(low / step - 1e-9);
       const double last = std::floor(high / step + 1e-9);
-      if (last - first + 1 > most) continue;
+      if (last - first + 1 > most || step < least_step) continue;
       Ticks ticks{step, {}};
       for (int i = 0; i <= int(last - first); ++i) {
         const double at = first + i;

@@ -13,8 +13,8 @@ struct Ticks {
 };
 
 /// Ticks at 1, 2 or 5 times a power of ten between `low` and `high` (finite, as is high - low > 0),
-/// at most `most` (2 or more) of them.
-Ticks nice_ticks(double low, double high, int most);
+/// at most `most` (2 or more) of them and no nearer than `least_step`.
+Ticks nice_ticks(double low, double high, int most, double least_step = 0);
 
 /// The label of the tick at `value`: with as many decimals as `step` needs, in thousands (k) or
 /// millions (M) where the steps are that large, and with an exponent where they are below 1e-6 or

@@ -165,8 +165,7 @@ class Run : public ModelRun<ChoraleTraining> {
                         "right",
                .rows = "query",
                .columns = "key",
-               .maps = std::move(maps),
-               .gamma = 0.4});
+               .maps = std::move(maps)});
   }
 
   void write_music() {

@@ -136,9 +136,14 @@ json maps(const ReportMaps& group, int64_t coarse) {
                     {"columns", map.columns},
                     {"cells", base64(cells(map, low, high))}});
   }
-  return {{"title", group.title}, {"rows", group.rows},   {"columns", group.columns},
-          {"coarse", coarse},     {"gamma", group.gamma}, {"low", number(low)},
-          {"high", number(high)}, {"maps", list}};
+  return {{"title", group.title},
+          {"rows", group.rows},
+          {"columns", group.columns},
+          {"coarse", coarse},
+          {"gamma", group.gamma > 0 ? group.gamma : heat_gamma(group.maps)},
+          {"low", number(low)},
+          {"high", number(high)},
+          {"maps", list}};
 }
 
 json all_maps(const std::vector<ReportMaps>& all) {

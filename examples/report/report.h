@@ -31,7 +31,7 @@ struct ReportChart {
 struct ReportMaps {
   std::string title, rows, columns;
   std::vector<HeatMap> maps;
-  double gamma = 1;
+  double gamma = 0;  // of heat_maps(); 0: heat_gamma()
 };
 
 /// Music to play; of very long pieces, the beginning. `file` is where it lies as MIDI.

@@ -443,7 +443,8 @@ void TrainingRun::show_chart(const std::string& name, const ReportChart& chart) 
 }
 
 void TrainingRun::show_maps(const std::string& name, const ReportMaps& maps) {
-  write_picture(path(name), heat_maps(maps.title, maps.maps, maps.gamma));
+  const double gamma = maps.gamma > 0 ? maps.gamma : heat_gamma(maps.maps);
+  write_picture(path(name), heat_maps(maps.title, maps.maps, gamma));
   page_.maps.push_back(maps);
 }
 

@@ -214,6 +214,52 @@ TEST_CASE("heat maps colour each cell by its value", "[examples][plot]") {
   CHECK(refusal({{"m", 1, 1, {1}}}, 0) == "heat_maps: gamma must be positive and finite");
 }
 
+TEST_CASE("attention is neither black nor all alike", "[examples][plot]") {
+  // Weights of causal attention, all equal: the first query sees itself alone.
+  const int n = 128;
+  HeatMap map{"head", n, n, std::vector<float>(std::size_t(n * n))};
+  for (int i = 0; i < n; ++i)
+    for (int j = 0; j <= i; ++j) map.values[std::size_t(i * n + j)] = 1.0F / float(i + 1);
+  const double gamma = heat_gamma({map});
+  CHECK(gamma ==
+        1.0 / 5);  // the mean, 2 / 129, is under the fourth power of 0.4 and over the fifth
+  const Picture picture = heat_maps("Attention", {map}, gamma);
+  CHECK_THAT(picture.svg, Containing("\n5th root\n"));
+  CHECK_THAT(picture.svg, Containing("\n0\n0.00098\n0.031\n0.24\n1\n"));
+  const Pixels image(picture.png);
+  const auto cell = [&](int i, int j) { return image.at(28 + 2 * j, 84 + 2 * i); };
+  CHECK(luminance(cell(127, 64)) > 2.5 * luminance(heat_color(0)));
+  CHECK(luminance(cell(0, 0)) > 3 * luminance(cell(127, 64)));
+  CHECK(cell(0, 1) == heat_color(0));
+
+  CHECK(heat_gamma({{"m", 1, 2, {1, 0.5F}}}) == 1);
+  CHECK(heat_gamma({{"m", 1, 2, {1, -1e-6F}}}) == 1);  // a template
+  CHECK(heat_gamma({{"m", 1, 2, {0, 0}}}) == 1);
+  CHECK(heat_gamma({{"m", 1, 2, {0.01F, float(kNan)}}}) == 1);
+  std::vector<float> tiny(1000, 1e-30F);
+  tiny[0] = 1;
+  CHECK(heat_gamma({{"m", 1, 1000, tiny}}) == 1.0 / 8);
+  CHECK(root_name(0.5) == "square root");
+  CHECK(root_name(1.0 / 3) == "cube root");
+  CHECK(root_name(0.4) == "power 0.4");
+}
+
+TEST_CASE("an axis of steps has no fractions of steps", "[examples][plot]") {
+  const auto texts = [](const std::vector<double>& x) {
+    return line_chart({.x_label = "step"}, {{"", x, std::vector<double>(x.size(), 7)}}).svg;
+  };
+  for (const auto& x : {std::vector<double>{1}, {1, 2}, {3, 4, 5}, {0}, {20}, {1000}}) {
+    INFO(x[0]);
+    const std::string svg = texts(x);
+    const size_t begin = svg.find("<desc>");
+    const std::string shown = svg.substr(begin, svg.find("</desc>") - begin);
+    CHECK_THAT(shown, Containing("\n" + std::to_string(int(x[0])) + "\n"));
+    CHECK(shown.find(std::to_string(int(x[0])) + ".") == shown.npos);
+  }
+  CHECK_THAT(texts({0.5, 1.5}), Containing("\n1.0\n"));
+  CHECK(nice_ticks(0, 2, 20, 1).step == 1);
+}
+
 TEST_CASE("a piano roll shows the notes where they sound", "[examples][plot]") {
   Chorale chorale;
   for (int i = 0; i < 32; ++i) chorale.steps.push_back({i < 16 ? 72 : -1, 64, 60, 48});
