@@ -10,8 +10,10 @@
 #include "core/parse_number.h"
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
+#include "examples/common/words.h"
 #include "examples/report/page.h"
 #include "examples/report/report.h"
+#include "examples/report/run_check.h"
 
 namespace stretto::examples {
 namespace {
@@ -19,9 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What a page has room for, of all runs together; bytes but for the rows.
-constexpr size_t most_runs = 100, most_rows = 4000, most_music = 1'200'000, most_charts = 500'000,
-                 most_text = 200'000;
+// What a page has room for, of all runs together; bytes but for the runs and cells.
+constexpr size_t most_runs = 100, most_cells = 40'000, most_music = 1'200'000,
+                 most_charts = 500'000, most_text = 200'000, most_tables = 200'000;
+constexpr size_t most_columns = 200;  // of a metrics.csv
 
 std::vector<std::string_view> split(std::string_view text, char at) {
   std::vector<std::string_view> all;
@@ -32,6 +35,13 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   return all;
 }
 
+// Without the blanks around it, and the \r of lines that end by \r\n.
+std::string_view trimmed(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r");
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
+}
+
 struct Metrics {
   std::vector<std::string> columns;
   json rows = json::array();
@@ -39,44 +49,77 @@ struct Metrics {
   std::string problem;  // of what is left out
 };
 
+// A number, or NaN for an empty cell; nothing for anything else.
+std::optional<double> number_of(std::string_view cell) {
+  cell = trimmed(cell);
+  double value = NAN;
+  if (cell.empty()) return value;
+  const auto read = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+  if (read.ec != std::errc() || read.ptr != cell.data() + cell.size()) return {};
+  return value;
+}
+
 json row_of(std::string_view line, size_t columns) {
   json row = json::array();
   for (const std::string_view cell : split(line, ',')) {
     const std::optional<double> value = parse_double(cell);
-    if (!value) return nullptr;
+    if (!value || row.size() == columns) return nullptr;
     row.push_back(std::isfinite(*value) ? json(*value) : json());
   }
   const bool whole = row.size() == columns && row[0].is_number();
   return whole && std::abs(row[0].get<double>()) < 0x1p53 ? row : json();
 }
 
+std::vector<std::string> columns_of(std::string_view line) {
+  std::vector<std::string> names;
+  bool named = false;
+  for (const std::string_view cell : split(line, ',')) {
+    named = named || !number_of(cell);
+    names.emplace_back(trimmed(cell));
+    if (names.back().empty()) names.back() = "column " + std::to_string(names.size());
+  }
+  require(named, "line 1 of metrics.csv does not name its columns");
+  require(names.size() <= most_columns,
+          "metrics.csv has " + counted(int64_t(names.size()), "column") + "; at most " +
+              std::to_string(most_columns) + " can be shown");
+  return names;
+}
+
 // Up to the first line that is no row: one that a crash cut short, or worse.
-Metrics read_metrics(const std::string& path, size_t most) {
+Metrics read_metrics(const std::string& path, bool of_program, size_t room) {
   const std::string text = read_whole_file(path);
   std::vector<std::string_view> lines = split(text, '\n');
-  Metrics m;
-  for (const std::string_view name : split(lines[0], ',')) m.columns.emplace_back(name);
-  for (const char* needed : {"step", "seconds", "train_loss", "valid_loss"})
-    require(std::count(m.columns.begin(), m.columns.end(), needed) == 1 && m.columns[0] == "step",
-            "metrics.csv has no column " + std::string(needed));
   const bool ended = lines.back().empty();
-  lines.pop_back();
-  std::vector<json> rows;
-  for (size_t i = 1; i < lines.size(); ++i) {
-    rows.push_back(row_of(lines[i], m.columns.size()));
-    if (!rows.back().is_null()) continue;
-    rows.pop_back();
-    m.problem = str("line ", int64_t(i + 1), " of metrics.csv is not a row of ",
-                    int64_t(m.columns.size()), " numbers");
-    break;
+  Metrics m;
+  const std::string first(lines[0]);
+  if (of_program) {
+    for (const std::string_view name : split(first, ',')) m.columns.emplace_back(name);
+    for (const char* needed : {"step", "seconds", "train_loss", "valid_loss"})
+      require(std::count(m.columns.begin(), m.columns.end(), needed) == 1 && m.columns[0] == "step",
+              "metrics.csv has no column " + std::string(needed));
   }
-  if (m.problem.empty() && !ended)
-    m.problem = str("metrics.csv was cut off within line ", int64_t(lines.size() + 1));
-  m.measured = int64_t(rows.size());
-  if (!rows.empty()) m.last_step = int64_t(rows.back()[0].get<double>());
-  const size_t n = std::min(rows.size(), most);
+  m.columns = columns_of(first);
+  lines.pop_back();
+  const size_t columns = m.columns.size();
+  size_t good = 1;
+  json last;
+  for (; good < lines.size(); ++good) {
+    json row = row_of(lines[good], columns);
+    if (row.is_null()) break;
+    last = std::move(row);
+  }
+  if (good < lines.size())
+    m.problem = "line " + grouped(int64_t(good + 1)) + " of metrics.csv is not a row of " +
+                counted(int64_t(columns), "number");
+  else if (!ended)
+    m.problem = "metrics.csv was cut off within line " + grouped(int64_t(lines.size() + 1));
+  const size_t measured = good > lines.size() ? 0 : good - 1;
+  require(of_program || measured > 0, m.problem.empty() ? "metrics.csv has no rows" : m.problem);
+  m.measured = int64_t(measured);
+  if (measured > 0) m.last_step = int64_t(last[0].get<double>());
+  const size_t n = std::min(measured, std::max<size_t>(2, room / columns));
   for (size_t i = 0; i < n; ++i)
-    m.rows.push_back(n == 1 ? rows.back() : rows[i * (rows.size() - 1) / (n - 1)]);
+    m.rows.push_back(n == 1 ? last : row_of(lines[1 + i * (measured - 1) / (n - 1)], columns));
   return m;
 }
 
@@ -93,56 +136,68 @@ void keep(json& list, size_t& room) {
 }
 
 struct Room {
-  size_t rows, music = most_music, charts = most_charts, text = most_text;
+  size_t cells, music = most_music, charts = most_charts, text = most_text, tables = most_tables;
 };
-
-// What the scripts rely on. json::exception for anything else.
-void check_run(const json& run) {
-  for (const char* name : {"program", "about", "version", "written", "state", "failure"})
-    run.at(name).get_ref<const std::string&>();
-  for (const char* name : {"commands", "tables", "charts", "music", "texts"})
-    run.at(name).get_ref<const json::array_t&>();
-  for (const json& setting : run.at("settings").get_ref<const json::array_t&>()) {
-    setting.at(0).get_ref<const std::string&>();
-    setting.at(1).get_ref<const std::string&>();
-  }
-  for (const char* name : {"title", "unit"}) run.at("loss").at(name).get_ref<const std::string&>();
-  run.at("loss").at("scale").get<double>();
-  run.at("loss").at("references").get_ref<const json::array_t&>();
-}
 
 // How a run ended that did not come to its end; empty for one that did.
 std::string cut_off(const json& run, int64_t step) {
-  const std::string state = run.at("state"), at = str(" at step ", step);
+  const std::string state = run.at("state"), at = " at step " + grouped(step);
   if (state == "done") return "";
   if (state == "failed") return "failed" + at + ": " + run.at("failure").get<std::string>();
   if (state == "stopped") return "was stopped" + at;
   return state == "scoring" ? "was cut off after its training" : "was cut off, or goes on," + at;
 }
 
+// A path as the address of a link, whatever bytes it has: never a scheme.
+std::string address_of(const std::string& path) {
+  constexpr const char* digits = "0123456789ABCDEF";
+  std::string address = path.starts_with('/') ? "" : "./";
+  for (const char c : path) {
+    const auto byte = uint8_t(c);
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       std::string_view("/-._~").find(c) != std::string_view::npos;
+    if (plain)
+      address += c;
+    else
+      (address += '%') += {digits[byte >> 4], digits[byte & 15]};
+  }
+  return address;
+}
+
+// A run of which there is metrics.csv alone, such as that of an nn::Trainer.
+json run_without_page() {
+  json run{
+      {"loss", {{"title", "Loss"}, {"unit", "loss"}, {"scale", 1}, {"references", json::array()}}}};
+  for (const char* name : {"program", "about", "version", "written", "state", "failure"})
+    run[name] = "";
+  for (const char* name : {"settings", "tables", "charts", "music", "texts"})
+    run[name] = json::array();
+  return run;
+}
+
 json read_run(const std::string& folder, const fs::path& out, Room& room, std::string& problem) {
   require(fs::is_directory(folder), "no such folder");
-  const std::string page = (fs::path(folder) / "report.html").string();
-  const auto shallow = [](int depth, json::parse_event_t, json&) {
-    require(depth < 20, "report.html is broken");  // what is to be written again nests no deeper
-    return true;
-  };
-  json run = json::parse(data_of_page(page), shallow).at("runs").at(0);
-  check_run(run);
-  const Metrics metrics =
-      read_metrics((fs::path(folder) / "metrics.csv").string(), std::max<size_t>(2, room.rows));
+  const std::string page = (fs::path(folder) / "report.html").string(),
+                    measured = (fs::path(folder) / "metrics.csv").string();
+  std::error_code none;
+  const bool has_page = fs::exists(fs::symlink_status(page, none));
+  require(has_page || fs::exists(measured, none), "has no metrics.csv");
+  json run = has_page ? checked_run(run_of_page(page)) : run_without_page();
+  const Metrics metrics = read_metrics(measured, has_page, room.cells);
   run["metrics"] = {
       {"columns", metrics.columns}, {"rows", metrics.rows}, {"measured", metrics.measured}};
   run["name"] = folder;
-  run["link"] = fs::proximate(fs::absolute(page), fs::absolute(out).parent_path()).string();
-  run.erase("maps");
+  if (has_page)
+    run["link"] =
+        address_of(fs::proximate(fs::absolute(page), fs::absolute(out).parent_path()).string());
   keep(run["music"], room.music);
   keep(run["charts"], room.charts);
   keep(run["texts"], room.text);
-  problem = cut_off(run, metrics.last_step);
+  keep(run["tables"], room.tables);
+  if (has_page) problem = cut_off(run, metrics.last_step);
   if (!metrics.problem.empty())
     problem += (problem.empty() ? "" : "; ") + metrics.problem + ", shown up to step " +
-               std::to_string(metrics.last_step);
+               grouped(metrics.last_step);
   return run;
 }
 
@@ -153,7 +208,7 @@ Comparison compare_runs(const std::vector<std::string>& folders, const std::stri
           str(int64_t(folders.size()), " folders: at most ", int64_t(most_runs), " can be shown"));
   Comparison c;
   json runs = json::array();
-  Room room{.rows = most_rows / std::max<size_t>(1, folders.size())};
+  Room room{.cells = most_cells / std::max<size_t>(1, folders.size())};
   for (const std::string& folder : folders) {
     std::string problem;
     try {
@@ -167,8 +222,8 @@ Comparison compare_runs(const std::vector<std::string>& folders, const std::stri
   }
   c.shown = int64_t(runs.size());
   const json data{{"kind", "comparison"}, {"runs", runs}, {"problems", c.problems}};
-  c.page = page_with(str(c.shown, c.shown == 1 ? " run" : " runs"),
-                     data.dump(-1, ' ', false, json::error_handler_t::replace));
+  c.page =
+      page_with(counted(c.shown, "run"), data.dump(-1, ' ', false, json::error_handler_t::replace));
   return c;
 }
 

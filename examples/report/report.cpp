@@ -262,7 +262,7 @@ std::string report_page(const Report& report) {
 
 std::vector<std::string> commands_of_page(const std::string& path) {
   try {
-    return json::parse(data_of_page(path)).at("runs").at(0).at("commands");
+    return run_of_page(path).at("commands");
   } catch (const json::exception&) {
   } catch (const UsageError&) {
   }

@@ -84,10 +84,13 @@ std::string report_page(const Report& report);
 /// The command lines of the run whose page lies at `path`; none where there is no such page.
 std::vector<std::string> commands_of_page(const std::string& path);
 
-/// The runs of several folders laid over one another, from their report.html and metrics.csv, for a
-/// page that will lie at `out`. Each folder without a page or metrics that can be read gets a line
-/// "FOLDER: …" in `problems` in place of a run; so does one whose metrics or whose run were cut
-/// off, which is shown as far as it goes.
+/// The runs of several folders laid over one another, from their metrics.csv and, where there is
+/// one, report.html, for a page that will lie at `out`. A metrics.csv has a line of names, the
+/// first of which is that of the steps, and lines of numbers (nn::MetricsCsv); of a run without a
+/// page any names will do, of a program's "step", "seconds", "train_loss" and "valid_loss" must be
+/// among them. Each folder without metrics, or with a page, that cannot be read gets a line
+/// "FOLDER: …" in `problems` in place of a run, and the others are shown; so does one whose metrics
+/// or whose run were cut off, which is shown as far as it goes.
 struct Comparison {
   std::string page;
   std::vector<std::string> problems;

@@ -8,6 +8,7 @@
 
 #include "examples/common/error.h"
 #include "examples/report/page.h"
+#include "nn/training/tokenizer.h"
 #include "tests/examples/tiny_run.h"
 
 namespace {
@@ -173,7 +174,7 @@ TEST_CASE("ten runs, of which two are cut off and one is broken", "[examples][re
   REQUIRE(data.at("runs").size() == 9);
   CHECK(data.at("runs")[2].at("metrics").at("rows").size() == 19);
   CHECK(data.at("runs")[0].at("metrics").at("rows").size() == 20);
-  CHECK(data.at("runs")[0].at("link") == "0/report.html");
+  CHECK(data.at("runs")[0].at("link") == "./0/report.html");
   CHECK(data.at("runs")[0].at("music").size() == 1);
 
   // Every other way to be broken, in a line of its own.
@@ -196,6 +197,9 @@ TEST_CASE("ten runs, of which two are cut off and one is broken", "[examples][re
   CHECK(told("report.html", page_with("x", "{\"runs\": [{\"program\": 3}]}")) ==
         "1 report.html is broken");
   CHECK(told("report.html", page_with("x", "{}")) == "1 report.html is broken");
+  CHECK(told("report.html", std::string(4'000'001, ' ')) ==
+        "1 " + folder.file("broken") +
+            "/report.html: has 4000001 bytes; the page of a run has at most 4000000");
   CHECK(told("report.html", page_with("x", std::string(1'000'000, '['))) ==
         "1 report.html is broken");
   CHECK(told("metrics.csv", metrics(2) + "1e300,1,1,1,1,1,1,1\n") ==
@@ -203,6 +207,54 @@ TEST_CASE("ten runs, of which two are cut off and one is broken", "[examples][re
   CHECK(compare_runs({folder.file("none")}, "x").problems ==
         std::vector<std::string>{folder.file("none") + ": no such folder"});
   CHECK_THROWS_AS(compare_runs(std::vector<std::string>(101, runs[0]), "x"), UsageError);
+}
+
+TEST_CASE("a neighboring page takes no memory of its own choice", "[examples][report]") {
+  const TempDir folder;
+  const std::string path = folder.file("report.html");
+  const auto commands = [&](const std::string& text) {
+    write_file(path, text);
+    return commands_of_page(path);
+  };
+  const std::vector<std::string> given{"train_lm --steps 20"};
+  CHECK(commands(report_page(small_report())) == given);
+  const std::string good = data_in(report_page(small_report())).dump();
+  CHECK(commands(page_with("x", good)) == given);
+  // As large as a page may be, and a byte more.
+  const std::string page = page_with("x", good);
+  CHECK(commands(page + std::string(4'000'000 - page.size(), ' ')) == given);
+  CHECK(commands(page + std::string(4'000'001 - page.size(), ' ')).empty());
+  const auto refused = [&](const std::string& data) {
+    write_file(path, page_with("x", data));
+    return error_of<UsageError>([&] { run_of_page(path); });
+  };
+  CHECK(refused(std::string(3'900'000, '[')) == "report.html is broken");
+  CHECK(refused("{\"runs\": [{\"a\": " + std::string(20, '[') + std::string(20, ']') + "}]}") ==
+        "report.html is broken");
+  std::string many = "{\"runs\": [[";
+  for (int i = 0; i < 600'000; ++i) many += "[],";
+  CHECK(refused(many + "1]]}") == "report.html is broken");
+  CHECK(refused("{\"runs\": [7") == "report.html is broken");
+}
+
+TEST_CASE("a page is UTF-8 whatever bytes name its folder", "[examples][report]") {
+  Report r = small_report();
+  r.folder = "out/\xFF\xFE m\xC3\xA4rz";
+  const std::string page = report_page(r);
+  CHECK(stretto::nn::invalid_utf8(page) < 0);
+  CHECK_THAT(page, Containing("<title>train_lm · out/\uFFFD\uFFFD märz</title>"));
+  CHECK(data_in(page).at("runs")[0].at("name") == "out/\uFFFD\uFFFD märz");
+
+  const TempDir folder;
+  const std::string odd = folder.file("\xFFx y#?");
+  std::filesystem::create_directory(odd);
+  write_file(odd + "/report.html", page);
+  write_file(odd + "/metrics.csv", metrics(2));
+  const Comparison c = compare_runs({odd}, folder.file("all.html"));
+  CHECK(c.problems.empty());
+  CHECK(stretto::nn::invalid_utf8(c.page) < 0);
+  // A link keeps the bytes.
+  CHECK(data_in(c.page).at("runs")[0].at("link") == "./%FFx%20y%23%3F/report.html");
 }
 
 TEST_CASE("stretto-report writes one page and tells what is missing", "[examples][report]") {
