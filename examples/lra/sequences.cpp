@@ -145,4 +145,15 @@ Accuracy majority(const std::vector<int32_t>& labels) {
   return best;
 }
 
+double class_frequency_loss(const std::vector<int32_t>& train, const std::vector<int32_t>& labels,
+                            int64_t n_classes, int64_t most) {
+  std::vector<double> counts(size_t(n_classes), 1);
+  for (const int32_t label : train) ++counts[size_t(label)];
+  const size_t n = most > 0 ? std::min(size_t(most), labels.size()) : labels.size();
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i)
+    sum -= std::log(counts[size_t(labels[i])] / double(int64_t(train.size()) + n_classes));
+  return sum / double(n);
+}
+
 }  // namespace stretto::examples

@@ -87,4 +87,9 @@ struct Accuracy {
 /// The share of the most frequent label: what a constant answer gets.
 Accuracy majority(const std::vector<int32_t>& labels);
 
+/// The mean loss, in nats, of the first `most` (0: all) of `labels` for a model that knows no more
+/// than how often each of `n_classes` is among `train`, smoothed by one; NaN where there are none.
+double class_frequency_loss(const std::vector<int32_t>& train, const std::vector<int32_t>& labels,
+                            int64_t n_classes, int64_t most = 0);
+
 }  // namespace stretto::examples

@@ -108,6 +108,8 @@ class Run : public ModelRun<LraTraining> {
                                      "--layers, --d-model, --d-hidden, --max-length or --batch");
     n_train_ = data_.train.size();
     note_missing_classes();
+    counted_ = class_frequency_loss(data_.train.labels, data_.valid.labels,
+                                    settings().model().n_classes, o_.validation_examples);
     if (run_.report_only) return load_model(settings().model(), settings().weights(), device);
     make_training(settings(), std::move(data_.train), device);
   }
@@ -147,7 +149,8 @@ class Run : public ModelRun<LraTraining> {
   LossCurve loss_curve() override {
     return {.title = "Loss of " + settings().task + " with " + settings().attention +
                      " attention, " + settings().position,
-            .unit = "nats"};
+            .unit = "nats",
+            .references = {{"class frequencies", counted_}}};
   }
 
   double validate() override {
@@ -202,6 +205,7 @@ class Run : public ModelRun<LraTraining> {
   LraData data_;
   int64_t n_train_ = 0;
   std::string missing_;  // classes, a line for each part that lacks some
+  double counted_ = 0;  // loss of the class frequencies, which look at no sequence
 };
 
 int run(Options& options) {

@@ -138,7 +138,7 @@ class Run : public ModelRun<ChoraleTraining> {
                      {"", "loss"},
                      {{"unigram", fixed(baselines_.unigram, 4)},
                       {"bigram per voice", fixed(baselines_.bigram, 4)},
-                      {o_.settings.position + " model", fixed(loss, 4)}}});
+                      {"model", fixed(loss, 4)}}});
     draw_curve();
     draw_attention();
     if (o_.generate > 0) write_music();

@@ -12,10 +12,12 @@
 
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
+#include "examples/common/words.h"
 #include "examples/text/lm_evaluation.h"
 #include "examples/text/lm_training.h"
 #include "examples/training/model_run.h"
 #include "examples/training/run_settings.h"
+#include "nn/distributed/process_group.h"
 #include "nn/training/progress.h"
 
 namespace stretto::examples {
@@ -185,9 +187,8 @@ class Run : public ModelRun<LmTraining> {
     files_ = std::move(corpus.files);
     note_ = std::move(corpus.note);
     train_ = corpus.train;
-    // Bytes are counted at the end: it takes a while for a large text, but never more memory.
-    if (settings().tokens != "bytes") baselines_ = counting_loss(train_, valid_, n_tokens);
     set_prompt(corpus.tokenizer);
+    if (nn::process_group().leads()) counting_.start(train_, valid_, n_tokens);
     if (run_.report_only) {
       load_model(settings().model(n_tokens), settings().weights(), device);
       tokenizer_.emplace(std::move(corpus.tokenizer));
@@ -258,8 +259,8 @@ class Run : public ModelRun<LmTraining> {
     LossCurve curve{.title = "Loss with the position " + settings().position,
                     .unit = words() ? "nats per word" : unit(),
                     .scale = words() ? 1 : 1 / std::log(2.0)};
-    if (baselines_.bigram > 0)
-      curve.references = {{"bigram", words() ? baselines_.bigram : shown(baselines_.bigram)}};
+    if (const auto counted = counting_.known())
+      curve.references = {{"bigram", curve.scale * counted->bigram}};
     return curve;
   }
 
@@ -278,9 +279,11 @@ class Run : public ModelRun<LmTraining> {
   }
   int digits() const { return words() ? 2 : 4; }
 
-  void line(ReportTable& table, const std::string& what, double nats) const {
+  // `before` only on the console: rows of a table are the same for each position.
+  void line(ReportTable& table, const std::string& what, double nats,
+            const std::string& before = "") const {
     const std::string value = fixed(shown(nats), digits());
-    std::cout << "  " << std::left << std::setw(44) << what << value << std::endl;
+    std::cout << "  " << std::left << std::setw(44) << before + what << value << std::endl;
     table.rows.push_back({what, value});
   }
 
@@ -288,13 +291,12 @@ class Run : public ModelRun<LmTraining> {
     if (!run_.report_only)
       std::cout << saved() << ", " << nn::duration_text(trainer().seconds())
                 << "; now scoring all that is held out" << std::endl;
-    if (settings().tokens == "bytes")
-      baselines_ = counting_loss(train_, valid_, model().options.vocabulary);
+    const CountingLoss counted_only = counting_.get();
     ReportTable table{
-        str("Held-out ", unit(), ", ", valid_.size() - 1, " tokens"), {"", unit()}, {}};
+        "Held-out " + unit() + ", " + counted(valid_.size() - 1, "token"), {"", unit()}, {}};
     std::cout << table.title << ":\n";
-    line(table, "unigram", baselines_.unigram);
-    line(table, "bigram", baselines_.bigram);
+    line(table, "unigram", counted_only.unigram);
+    line(table, "bigram", counted_only.bigram);
     std::vector<Evaluation> all;
     for (const int64_t memory : read_list("--eval-memory", o_.eval_memory)) {
       for (const int64_t length : read_list("--eval-length", o_.eval_length)) {
@@ -304,8 +306,8 @@ class Run : public ModelRun<LmTraining> {
                                       .batch = o_.eval_batch,
                                       .clamp = o_.eval_clamp,
                                       .same_length = o_.eval_same_length}));
-        line(table, label(all.back()) + ", sees " + fixed(all.back().context, 1),
-             all.back().all.mean());
+        line(table, lengths(all.back()) + ", sees " + fixed(all.back().context, 1),
+             all.back().all.mean(), settings().position + ", ");
       }
     }
     show(std::move(table));
@@ -314,8 +316,8 @@ class Run : public ModelRun<LmTraining> {
     if (o_.generate > 0) write_text();
   }
 
-  std::string label(const Evaluation& e) const {
-    std::string text = settings().position + ", length " + as_text(e.rule.length);
+  static std::string lengths(const Evaluation& e) {
+    const std::string text = "length " + as_text(e.rule.length);
     if (e.rule.memory > 0) return text + ", memory " + as_text(e.rule.memory);
     return e.rule.stride < e.rule.length ? text + ", stride " + as_text(e.rule.stride) : text;
   }
@@ -330,7 +332,7 @@ class Run : public ModelRun<LmTraining> {
       const nn::ScoringRule& r = e.rule;
       table.row({double(r.length), double(r.memory), double(r.stride), e.context,
                  double(e.all.tokens), e.all.mean(), double(e.all.tokens) / e.seconds});
-      curves.push_back({label(e), {}, {}});
+      curves.push_back({settings().position + ", " + lengths(e), {}, {}});
       const size_t bin = std::max<size_t>(1, e.at.size() / 64);  // a steadier curve
       nn::LossSum sum;
       for (size_t i = 0; i < e.at.size(); ++i) {
@@ -377,7 +379,7 @@ class Run : public ModelRun<LmTraining> {
   std::vector<std::shared_ptr<const MappedFile>> files_;
   std::vector<int64_t> prompt_;
   std::optional<nn::Tokenizer> tokenizer_;
-  CountingLoss baselines_{};
+  CountingInBackground counting_;
 };
 
 int print_parameters(const Options& o, const LmPreset& preset) {

@@ -52,17 +52,14 @@ struct Metrics {
 // A number, or NaN for an empty cell; nothing for anything else.
 std::optional<double> number_of(std::string_view cell) {
   cell = trimmed(cell);
-  double value = NAN;
-  if (cell.empty()) return value;
-  const auto read = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (read.ec != std::errc() || read.ptr != cell.data() + cell.size()) return {};
-  return value;
+  if (cell.empty()) return NAN;
+  return parse_double(cell);
 }
 
 json row_of(std::string_view line, size_t columns) {
   json row = json::array();
   for (const std::string_view cell : split(line, ',')) {
-    const std::optional<double> value = parse_double(cell);
+    const std::optional<double> value = number_of(cell);
     if (!value || row.size() == columns) return nullptr;
     row.push_back(std::isfinite(*value) ? json(*value) : json());
   }

@@ -36,6 +36,19 @@ class Evaluating {
   const nn::EvalMode guard_;
 };
 
+// Calls f with every token; false where `stop` ended it.
+template <class F>
+bool each_until(const std::atomic<bool>& stop, const nn::TokenStream& tokens, F&& f) {
+  std::vector<int64_t> block(size_t(std::min<int64_t>(tokens.size(), 1 << 14)));
+  for (int64_t begin = 0; begin < tokens.size(); begin += int64_t(block.size())) {
+    if (stop) return false;
+    const int64_t n = std::min(int64_t(block.size()), tokens.size() - begin);
+    tokens.read(begin, n, block.data());
+    for (int64_t i = 0; i < n; ++i) f(block[size_t(i)]);
+  }
+  return true;
+}
+
 }  // namespace
 
 Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
@@ -95,21 +108,36 @@ Evaluation evaluate(nn::TransformerXL& model, const nn::TokenStream& tokens,
 }
 
 CountingLoss counting_loss(const nn::TokenStream& train, const nn::TokenStream& valid,
-                           int64_t n_tokens) {
+                           int64_t n_tokens, const std::atomic<bool>& stop) {
   TokenCounts counts(n_tokens);
   int64_t before = TokenCounts::none;
-  train.each([&](int64_t token) {
+  const bool counted = each_until(stop, train, [&](int64_t token) {
     counts.add(before, token);
     before = token;
   });
   CountingLoss sum{};
   before = TokenCounts::none;
-  valid.each([&](int64_t token) {
-    counts.score(before, token, sum);
-    before = token;
-  });
+  const bool scored = counted && each_until(stop, valid, [&](int64_t token) {
+                        counts.score(before, token, sum);
+                        before = token;
+                      });
+  if (!scored) return {NAN, NAN};
   const double n = double(valid.size() - 1);
   return {sum.unigram / n, sum.bigram / n};
+}
+
+void CountingInBackground::start(const nn::TokenStream& train, const nn::TokenStream& valid,
+                                 int64_t n_tokens) {
+  constexpr int64_t at_once = 1 << 24;
+  result_ = std::async(
+      [this, train, valid, n_tokens] { return counting_loss(train, valid, n_tokens, stop_); });
+  if (train.size() + valid.size() <= at_once) result_.wait();
+}
+
+std::optional<CountingLoss> CountingInBackground::known() const {
+  if (!result_.valid() || result_.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+    return {};
+  return result_.get();
 }
 
 std::vector<int64_t> write_tokens(nn::TransformerXL& model, const std::vector<int64_t>& prompt,

@@ -9,6 +9,7 @@
 #include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
+#include "examples/common/words.h"
 #include "examples/training/training_run.h"
 #include "nn/init.h"
 #include "nn/training/checkpoint.h"
@@ -47,10 +48,10 @@ class ModelRun : public TrainingRun {
     });
   }
 
-  /// "1000 parameters, 2 threads, AVX-512 …"
+  /// "1,000 parameters, 1 thread, AVX-512 …"
   std::string model_and_machine() {
-    return str(model().parameter_count(), " parameters, ", num_threads(), " threads, ",
-               gemm_description());
+    return counted(model().parameter_count(), "parameter") + ", " +
+           counted(num_threads(), "thread") + ", " + gemm_description();
   }
   /// "Saved out/checkpoint.safetensors after 100 steps".
   std::string saved() {

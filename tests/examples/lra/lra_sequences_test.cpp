@@ -139,6 +139,10 @@ TEST_CASE("accuracies have Wilson's interval", "[examples]") {
   CHECK(Accuracy{356, 2000}.value() == Approx(0.178));
   CHECK_THROWS_WITH((Accuracy{3, 2}.interval()), "[Accuracy] 3 of 2");
   CHECK_THROWS_WITH((Accuracy{0, 0}.interval()), "[Accuracy] 0 of 0");
+  // (2 + 1) / 7 and (0 + 1) / 7 of three classes, of which one was never seen.
+  CHECK(class_frequency_loss({0, 0, 1, 1}, {0, 2, 2}, 3) ==
+        Approx(-(std::log(3.0 / 7) + 2 * std::log(1.0 / 7)) / 3));
+  CHECK(class_frequency_loss({0, 0, 1, 1}, {0, 2, 2}, 3, 1) == Approx(-std::log(3.0 / 7)));
   const Accuracy most = majority({3, 1, 3, 2, 1, 3});
   CHECK(most.correct == 3);
   CHECK(most.total == 6);

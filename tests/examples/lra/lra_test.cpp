@@ -45,6 +45,8 @@ TEST_CASE("lra learns, scores and draws, also what it wrote before", "[examples]
                         "to test by. Task listops, attention softmax, position sinusoid, "));
   CHECK_THAT(ended.out, Containing("\nValidation accuracy "));
   CHECK_THAT(ended.out, Containing("\nTest accuracy "));
+  CHECK_THAT(ended.err, Containing(", counting "));
+  CHECK_THAT(read_file(tiny.out("loss.svg")), Containing("\nclass frequencies\n"));
   CHECK_THAT(ended.out, Containing(") of 40; the most frequent answer gets "));
   CHECK(count_lines(read_file(tiny.out("evaluation.csv"))) == 3);
   CHECK(count_lines(read_file(tiny.out("metrics.csv"))) == 21);

@@ -192,4 +192,12 @@ TEST_CASE("counting predicts as its formula says", "[examples]") {
   const CountingLoss end = counting_loss(Tokens{0, 0, 1}, Tokens{1, 0}, 2);
   CHECK(end.bigram == Approx(-std::log(3.0 / 5)));
   CHECK(end.bigram == Approx(end.unigram));
+  // By a thread, or at once.
+  CountingInBackground counting;
+  CHECK(!counting.known());
+  counting.start(train, Tokens{0, 1, 2, 2}, 3);
+  REQUIRE(counting.known());
+  CHECK(counting.known()->bigram == loss.bigram);
+  CHECK(counting.get().unigram == loss.unigram);
+  CHECK(std::isnan(counting_loss(train, Tokens{0, 1}, 3, std::atomic<bool>(true)).bigram));
 }

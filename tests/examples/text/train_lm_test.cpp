@@ -47,6 +47,7 @@ TEST_CASE("train_lm learns, scores, draws and writes", "[examples]") {
   REQUIRE(ended.status == 0);
   CHECK_THAT(ended.out, Containing(" bytes to learn from and "));
   CHECK_THAT(ended.out, Containing("Held-out bits per byte, "));
+  CHECK_THAT(ended.err, Containing(", counting "));
   for (const char* name :
        {"unigram ", "bigram ", "xl, length 16, sees 8.", "xl, length 64, sees ",
         "xl, length 16, memory 16, sees 17.7", "xl, length 64, memory 16, sees "})
