@@ -46,7 +46,11 @@ function shown(x) {
 }
 
 // Four decimals, so that those below one another can be compared.
-const lossShown = (x) => isNumber(x) ? x.toFixed(Math.abs(x) < 1000 ? 4 : 1) : '–';
+function lossShown(x) {
+  if (!isNumber(x)) return '–';
+  const size = Math.abs(x), digits = size < 1000 ? 4 : 1;
+  return size < 1e9 ? x.toLocaleString('en-US', {minimumFractionDigits: digits, maximumFractionDigits: digits}) : shown(x);
+}
 
 function bytes(x) {
   if (!isNumber(x)) return '–';
@@ -67,21 +71,37 @@ function duration(seconds) {
 
 const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.floor(seconds % 60)).padStart(2, '0')}`;
 
-// Multiples of 1, 2 or 5 times a power of ten.
-function ticks(low, high, most) {
+// Multiples of 1, 2 or 5 times a power of ten; of `whole` values no fractions.
+function ticks(low, high, most, whole) {
   const rough = (high - low) / most, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((x) => x * power).find((x) => x >= rough * 0.999);
-  const all = [];
-  for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) all.push(i * step);
-  return {step, values: all};
+  const step = Math.max(whole ? 1 : 0, [1, 2, 5, 10].map((x) => x * power).find((x) => x >= rough * 0.999));
+  const first = Math.ceil(low / step - 1e-9), count = Math.min(most + 2, Math.floor(high / step + 1e-9) - first + 1);
+  const values = new Set();  // numbers so near to one another that they cannot be told apart stand once
+  for (let i = 0; i < count; ++i) values.add((first + i) * step + 0);
+  return {step, values: [...values]};
 }
 
-function tickLabel(value, {step, values}) {
-  const most = Math.max(...values.map(Math.abs));
-  if (value === 0) return '0';
-  if (step >= 1e5 && most >= 1e6) return `${+(value / 1e6).toFixed(3)}M`;
-  if (step >= 1e2 && most >= 1e4) return `${+(value / 1e3).toFixed(3)}k`;
-  return value.toFixed(Math.max(0, Math.min(9, -Math.floor(Math.log10(step) + 1e-9))));
+// Units of an axis, the largest first; one is used when the axis reaches `from`.
+const byteUnits = [['GB', 1e9], ['MB', 1e6], ['kB', 1e3], ['B', 1]].map(([name, size]) => ({name, size, from: size}));
+const timeUnits = [{name: 'h', size: 3600, from: 7200}, {name: 'min', size: 60, from: 120}, {name: 's', size: 1, from: 0}];
+const largeUnits = [['G', 1e9], ['M', 1e6]].map(([name, size]) => ({name, size, from: 10 * size})).concat({name: '', size: 1, from: 0});
+
+/// Ticks with their labels, all in one unit: [{value, label}].
+function labelledTicks(low, high, most, {units, whole} = {}) {
+  const far = Math.max(Math.abs(low), Math.abs(high));
+  const all = units ?? (far < 1e15 ? largeUnits : [{name: '', size: 1, from: 0}]);
+  const unit = all.find(({from}) => far >= from) ?? all.at(-1);
+  const {step, values} = ticks(low / unit.size, high / unit.size, most, whole && unit.size === 1);
+  const space = unit.name && units ? ' ' : '';
+  return values.map((value) => ({value: value * unit.size, label: tickLabel(value, step, far / unit.size) + space + unit.name}));
+}
+
+// As many decimals as the step needs.
+function tickLabel(value, step, far) {
+  if (value !== 0 && (step < 1e-6 || far >= 1e15))
+    return value.toExponential(Math.max(0, Math.min(15, Math.floor(Math.log10(Math.abs(value)) + 1e-9) - Math.floor(Math.log10(step) + 1e-9)))).replace('e+', 'e');
+  const digits = step < 1e-6 ? 0 : Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
+  return value.toLocaleString('en-US', {minimumFractionDigits: digits, maximumFractionDigits: digits});
 }
 
 // `heads` of columns; a cell that is a number stands right. Made when it is first opened.
@@ -95,13 +115,30 @@ function table(caption, heads, rows, options = {}) {
     element('tbody', {}, rows.map((row) => element('tr', {}, row.map((value, i) =>
       i === 0 ? cell('th', value, i, {scope: 'row'}) : cell('td', value, i))))));
 }
-const looksNumeric = (text) => text === undefined || text === '' || /^[-–+]?[\d.,]*( ?e[-+]?\d+)?( ?(%|MB|GB|kB|s|min|h|\d+))*$/.test(String(text));
+// A number with its units, such as "1,234", "1.2e-05", "–", "12 %" or "3 min 05 s". Each character can
+// match in one way alone, so that no text takes long.
+const looksNumeric = (text) => text === undefined || text === '' ||
+  String(text).length <= 40 && /^[-–+]?[\d.,]*(?: ?e[-+]?\d+)?(?: ?(?:%|MB|GB|kB|B|s|min|h)(?: \d+)?)*$/.test(String(text));
+
+/// `box` scrolls; while it is too narrow for what is in it, a line above it says so.
+function withScrollHint(box, what = 'columns') {
+  const hint = element('p', {class: 'note scroll-hint', hidden: true}, `Scroll sideways for more ${what} →`);
+  const look = () => {
+    const beyond = box.scrollWidth - box.clientWidth;
+    hint.hidden = beyond <= 1;
+    box.classList.toggle('cut', box.scrollLeft < beyond - 1);
+  };
+  new ResizeObserver(look).observe(box);
+  box.addEventListener('scroll', look);
+  return element('div', {class: 'scrolling'}, hint, box);
+}
+const scrolling = (label, content, kind = '') =>
+  withScrollHint(element('div', {class: `scroll ${kind}`, tabindex: 0, role: 'region', 'aria-label': label}, content));
 
 function lazyTable(summary, make) {
   const details = element('details', {}, element('summary', {}, summary));
   details.addEventListener('toggle', () => {
-    if (details.open && details.children.length === 1)
-      details.append(element('div', {class: 'scroll tall', tabindex: 0, role: 'region', 'aria-label': summary}, make()));
+    if (details.open && details.children.length === 1) details.append(scrolling(summary, make(), 'tall'));
   });
   return details;
 }

@@ -1,15 +1,19 @@
 // Curves with axes, a legend that hides and shows them, a crosshair for the pointer and the arrow
 // keys, and a table of the same numbers.
 
+const canBeDrawn = (x) => isNumber(x) && Math.abs(x) <= 1e300;  // differences stay finite
+
 /// spec: {title, xName, yName, curves: [{name, x, y, colour, dash, width}], references: [[label, y]],
-/// height, xShown, yShown, fromZero, extra (elements for the head)}
+/// height, xShown, yShown, xUnits, yUnits (of base.js), fromZero, extra (elements for the head)}
 function chart(spec) {
   const curves = spec.curves.map((curve) => {
     const points = [];
-    curve.x.forEach((x, i) => points.push([x, isNumber(curve.y[i]) ? curve.y[i] : null]));
-    return {width: 2, ...curve, shown: true, points: points.filter(([x]) => isNumber(x))};
+    curve.x.forEach((x, i) => points.push([x, canBeDrawn(curve.y[i]) ? curve.y[i] : null]));
+    return {width: 2, ...curve, shown: true, points: points.filter(([x]) => canBeDrawn(x))};
   }).filter((curve) => curve.points.some(([, y]) => y !== null));
   if (curves.length === 0) return element('p', {class: 'note'}, 'Nothing has been measured yet.');
+  const whole = curves.every((curve) => curve.points.every(([x]) => Number.isInteger(x)));
+  const references = (spec.references ?? []).filter(([, y]) => canBeDrawn(y));
   const xShown = spec.xShown ?? shown, yShown = spec.yShown ?? shown;
 
   const legend = element('div', {class: 'legend', role: 'group', 'aria-label': 'Curves'});
@@ -43,9 +47,9 @@ function chart(spec) {
       left = Math.min(left, x), right = Math.max(right, x);
       low = Math.min(low, y), high = Math.max(high, y);
     }
-    for (const [, y] of spec.references ?? []) if (isNumber(y)) low = Math.min(low, y), high = Math.max(high, y);
+    for (const [, y] of references) low = Math.min(low, y), high = Math.max(high, y);
     if (spec.fromZero) low = Math.min(low, 0), high *= 1.08;
-    if (left === right) left -= 1, right += 1;
+    if (left === right) left -= Math.max(1, Math.abs(left) * 1e-3), right += Math.max(1, Math.abs(right) * 1e-3);
     if (!(high > low)) low -= Math.abs(low) * 0.1 || 1, high += Math.abs(high) * 0.1 || 1;
     const air = spec.fromZero ? 0 : (high - low) * 0.06;
     return {left, right, low: low - air, high: high + air};
@@ -54,34 +58,33 @@ function chart(spec) {
   function draw() {
     const width = Math.max(plot.clientWidth, 240), height = spec.height ?? 320;
     const {left, right, low, high} = limits();
-    const yTicks = ticks(low, high, Math.max(4, Math.round(height / 56)));
-    const yLabel = (value) => spec.yTick ? spec.yTick(value) : tickLabel(value, yTicks);
-    const gutter = 14 + 7 * Math.max(...yTicks.values.map((value) => yLabel(value).length));
+    const yTicks = labelledTicks(low, high, Math.max(4, Math.round(height / 56)), {units: spec.yUnits});
+    const gutter = 14 + 7 * Math.max(0, ...yTicks.map(({label}) => label.length));
     const inner = {x: gutter, y: 10, width: width - gutter - 12, height: height - 52};
     scale = {inner, x: (x) => inner.x + (x - left) / (right - left) * inner.width,
              y: (y) => inner.y + (high - y) / (high - low) * inner.height,
              back: (pixel) => left + (pixel - inner.x) / inner.width * (right - left)};
     svg = drawn('svg', {viewBox: `0 0 ${width} ${height}`, height, 'aria-hidden': 'true'});
-    for (const value of yTicks.values) {
+    for (const {value, label} of yTicks) {
       const y = scale.y(value);
       svg.append(drawn('line', {class: 'grid', x1: inner.x, x2: inner.x + inner.width, y1: y, y2: y}),
-        drawn('text', {x: inner.x - 8, y: y + 4, 'text-anchor': 'end'}, yLabel(value)));
+        drawn('text', {x: inner.x - 8, y: y + 4, 'text-anchor': 'end'}, label));
     }
-    const xTicks = ticks(left, right, Math.max(2, Math.floor(inner.width / 84)));
+    const xTicks = labelledTicks(left, right, Math.max(2, Math.floor(inner.width / 84)), {units: spec.xUnits, whole});
     const bottom = inner.y + inner.height;
     svg.append(drawn('line', {class: 'axis', x1: inner.x, x2: inner.x + inner.width, y1: bottom, y2: bottom}));
-    for (const value of xTicks.values) {
+    for (const {value, label} of xTicks) {
       const x = scale.x(value);
       svg.append(drawn('line', {class: 'axis', x1: x, x2: x, y1: bottom, y2: bottom + 4}),
-        drawn('text', {x, y: bottom + 18, 'text-anchor': 'middle'}, spec.xTick ? spec.xTick(value) : tickLabel(value, xTicks)));
+        drawn('text', {x, y: bottom + 18, 'text-anchor': 'middle'}, label));
     }
     svg.append(drawn('text', {x: inner.x + inner.width, y: bottom + 36, 'text-anchor': 'end'}, spec.xName));
-    const references = (spec.references ?? []).filter(([, y]) => isNumber(y));
     for (const [, y] of references)
       svg.append(drawn('line', {class: 'reference', x1: inner.x, x2: inner.x + inner.width, y1: scale.y(y), y2: scale.y(y)}));
     for (const curve of curves) {
       if (!curve.shown) continue;
       let path = '', pen = 'M';
+      const missing = (i) => (curve.points[i]?.[1] ?? null) === null;  // a point between gaps is a dot
       for (const [x, y] of curve.points) {
         if (y === null) { pen = 'M'; continue; }
         path += `${pen}${scale.x(x).toFixed(1)} ${scale.y(y).toFixed(1)}`;
@@ -89,8 +92,9 @@ function chart(spec) {
       }
       svg.append(drawn('path', {class: 'curve', d: path, style: `stroke:${curve.colour}`, 'stroke-width': curve.width,
         'stroke-dasharray': curve.dash ?? 'none', 'stroke-opacity': curve.opacity ?? 1}));
-      if (curve.points.length === 1)
-        svg.append(drawn('circle', {r: 3.5, cx: scale.x(curve.points[0][0]), cy: scale.y(curve.points[0][1]), style: `fill:${curve.colour}`}));
+      curve.points.forEach(([x, y], i) => {
+        if (!missing(i) && missing(i - 1) && missing(i + 1)) svg.append(drawn('circle', {r: 3, cx: scale.x(x), cy: scale.y(y), style: `fill:${curve.colour}`}));
+      });
     }
     for (const [label, y] of references)
       svg.append(drawn('text', {class: 'over', x: inner.x + inner.width - 4, y: scale.y(y) - 5, 'text-anchor': 'end'}, `${label} ${yShown(y)}`));

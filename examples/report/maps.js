@@ -1,4 +1,5 @@
-// Matrices as pictures: a byte a cell, on one scale, that the pointer and the arrow keys read off.
+// Matrices as pictures: a byte a cell, on one scale, that the pointer and the arrow keys read off. The colour is that
+// of a root of the value's share of the scale, so that small weights can be told from none; the legend says which.
 
 // The colours of examples/plot/heat_maps.cpp: the lightness rises evenly.
 function heatColours() {
@@ -10,6 +11,16 @@ function heatColours() {
   }
   return pen.getImageData(0, 0, 256, 1).data;
 }
+
+const ordinal = (n) => n === 2 ? 'square' : n === 3 ? 'cube' : `${n}th`;
+// What the colours stand for: "Colour by the 5th root of the value".
+function scaleWords({gamma, low}) {
+  const root = 1 / gamma, of = low < 0 ? 'the value above the least' : 'the value';
+  if (gamma === 1) return `Colour in proportion to ${of}`;
+  return Math.abs(root - Math.round(root)) < 1e-6 ? `Colour by the ${ordinal(Math.round(root))} root of ${of}` : `Colour by ${of} to the power of ${shown(gamma)}`;
+}
+// Two digits that count.
+const roughly = (x) => x === 0 ? '0' : Math.abs(x) < 1e-3 || Math.abs(x) >= 1e5 ? x.toExponential(1).replace('e+', 'e') : String(+x.toPrecision(2));
 
 function heatMaps(group) {
   const colours = heatColours();
@@ -57,13 +68,16 @@ function heatMaps(group) {
   });
   const bar = element('canvas', {width: 256, height: 1, 'aria-hidden': 'true'}), pen = bar.getContext('2d');
   const image = pen.createImageData(256, 1);
-  for (let i = 0; i < 256; ++i)
-    image.data.set(colours.slice(4 * Math.round(255 * (i / 255) ** group.gamma), 4 * Math.round(255 * (i / 255) ** group.gamma) + 3), 4 * i), image.data[4 * i + 3] = 255;
+  image.data.set(colours);
   pen.putImageData(image, 0, 0);
+  // The colours lie evenly along the bar, and the values that they stand for below them.
+  const marks = [0, 0.25, 0.5, 0.75, 1].map((at) => group.low + at ** (1 / group.gamma) * (group.high - group.low));
   return element('div', {},
     group.coarse > 1 ? element('p', {class: 'note'}, `A cell shows the greatest of ${group.coarse} × ${group.coarse} values.`) : null,
     element('div', {class: 'maps'}, figures.map((f) => f.figure)),
-    element('div', {class: 'scale'}, shown(group.low), bar, shown(group.high), said),
+    element('div', {class: 'scale'},
+      element('figure', {}, bar, element('div', {class: 'marks'}, marks.map((value) => element('span', {}, roughly(value)))),
+        element('figcaption', {}, `${scaleWords(group)}; one scale for all of these.`)), said),
     lazyTable('Table of the greatest values', () => table(group.title, ['map', 'rows', 'columns', 'greatest at'],
       figures.map(({map, most, at}) => [map.caption, map.rows, map.columns, at(most)]), {hideCaption: true})));
 }

@@ -168,7 +168,7 @@ function drawRoll(canvas, song, position, playing) {
     edge: resolved('--edge'), soft: resolved('--soft'), ink: resolved('--ink')};
   pen.fillStyle = colours.ground;
   pen.fillRect(0, 0, width, height);
-  pen.font = '11px system-ui, sans-serif';
+  pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
   for (let pitch = low; pitch <= high; ++pitch) {
     pen.fillStyle = colours.black;
     if ([1, 3, 6, 8, 10].includes(pitch % 12)) pen.fillRect(0, y(pitch), width, row);

@@ -2,7 +2,9 @@
 
 const stateNames = {training: 'training', stopped: 'stopped', failed: 'failed', scoring: 'scoring', done: 'done'};
 
-// Columns of metrics.csv by name, losses in the run's unit.
+// Columns of metrics.csv by name, losses in the run's unit. The first column is what the curves stand over, the step;
+// `others` are those that no chart of their own is made for.
+const ownCharts = ['seconds', 'train_loss', 'valid_loss', 'tokens_per_second', 'peak_bytes'];
 function measured(run) {
   const {columns, rows} = run.metrics;
   const column = (name) => {
@@ -10,8 +12,9 @@ function measured(run) {
     return rows.map((row) => index < 0 ? null : row[index]);
   };
   const scaled = (values) => values.map((x) => isNumber(x) ? x * run.loss.scale : null);
-  const m = {step: column('step'), seconds: column('seconds'), train: scaled(column('train_loss')), valid: scaled(column('valid_loss')),
-    speed: column('tokens_per_second'), memory: column('peak_bytes'), rate: column('learning_rate')};
+  const m = {axis: columns[0] ?? 'step', step: rows.map((row) => row[0]), seconds: column('seconds'),
+    train: scaled(column('train_loss')), valid: scaled(column('valid_loss')), speed: column('tokens_per_second'), memory: column('peak_bytes'),
+    others: columns.map((name, i) => ({name, y: rows.map((row) => row[i])})).slice(1).filter(({name}) => !ownCharts.includes(name))};
   const numbers = m.valid.filter(isNumber);
   m.best = numbers.length ? Math.min(...numbers) : null;
   m.bestStep = m.step[m.valid.indexOf(m.best)];
@@ -36,26 +39,39 @@ function facts(run, m) {
 }
 
 // Over steps or over time, as the reader chooses.
-function overStepsOrTime(make) {
+function overStepsOrTime(measurements, make) {
+  const timed = measurements.some((m) => m.seconds.some(isNumber));
   const host = element('div');
   const show = (which) => host.replaceChildren(make(which));
   const switches = (which) => choice('Horizontal axis', ['steps', 'time'], which, (i) => show(i));
   const build = make;
-  make = (which) => build(which, switches(which));
+  make = (which) => build(which, timed ? switches(which) : null);
   show(0);
   return host;
 }
-const axis = (which) => which === 0 ? {xName: 'step', xShown: shown}
-  : {xName: 'time', xShown: duration, xTick: (x) => x >= 7200 ? `${+(x / 3600).toFixed(1)} h` : x >= 120 ? `${+(x / 60).toFixed(1)} min` : `${+x.toFixed(1)} s`};
+const axis = (which, m) => which === 0 ? {xName: m.axis, xShown: shown} : {xName: 'time', xShown: duration, xUnits: timeUnits};
 const along = (m, which) => which === 0 ? m.step : m.seconds;
 
 function speedAndMemory(runs) {
-  const curves = (key) => runs.map(({name, m, colour}) => ({name, x: m.step, y: m[key], colour: colourOf(colour)}));
+  const curves = (key) => runs.map(({name, m, colour, dash}) => ({name, x: m.step, y: m[key], colour: colourOf(colour), dash}));
   const one = (title, unit, key, more) => element('div', {}, element('h3', {}, title),
-    chart({title, xName: 'step', yName: unit, curves: runs.length === 1 ? curves(key).map((c) => ({...c, name: unit})) : curves(key), height: 220, fromZero: true, ...more}));
+    chart({title, xName: runs[0].m.axis, yName: unit, curves: runs.length === 1 ? curves(key).map((c) => ({...c, name: unit})) : curves(key), height: 220, fromZero: true, ...more}));
   const remembered = runs.some(({m}) => m.peak !== null);
   return element('div', {class: 'pair'}, one('Speed', 'tokens/s', 'speed', {yShown: (x) => shown(isNumber(x) ? Math.round(x) : x)}),
-    remembered ? one('Memory', 'peak of all tensors', 'memory', {yShown: bytes, yTick: (x) => bytes(x)}) : null);
+    remembered ? one('Memory', 'peak of all tensors', 'memory', {yShown: bytes, yUnits: byteUnits}) : null);
+}
+
+// A small chart of every other column of metrics.csv, such as those that a program of one's own adds.
+function otherColumns(runs) {
+  const names = [...new Set(runs.flatMap(({m}) => m.others.filter(({y}) => y.some(isNumber)).map(({name}) => name)))];
+  if (names.length === 0) return null;
+  const most = 40;
+  return section('Other columns of metrics.csv', (part) => {
+    part.append(element('div', {class: 'pair'}, names.slice(0, most).map((name) => element('div', {}, element('h3', {dir: 'auto'}, name),
+      chart({title: name, xName: runs.find(({m}) => m.others.some((other) => other.name === name)).m.axis, yName: name, height: 220, curves: runs.flatMap((r) => r.m.others.filter((other) => other.name === name)
+        .map(({y}) => ({name: runs.length === 1 ? name : r.name, x: r.m.step, y, colour: colourOf(r.colour), dash: r.dash})))})))));
+    if (names.length > most) part.append(element('p', {class: 'note'}, `${shown(names.length - most)} more columns are in metrics.csv.`));
+  });
 }
 
 function copied(text) {
@@ -73,10 +89,13 @@ function copied(text) {
   return element('div', {class: 'command'}, pre, button);
 }
 
-const textSample = ({given, text, aligned}) =>
-  element('div', {class: 'sample', tabindex: 0, role: 'region', 'aria-label': 'Text'},
-    element('pre', {class: aligned ? 'aligned' : undefined},
+// A text stands from right to left where its letters do; columns stay in their order.
+function textSample({given, text, aligned}) {
+  const box = element('div', {class: 'sample', tabindex: 0, role: 'region', 'aria-label': 'Text'},
+    element('pre', aligned ? {class: 'aligned', dir: 'ltr'} : {dir: 'auto'},
       given ? element('span', {class: 'given', title: 'given to the model'}, given) : null, text));
+  return aligned ? withScrollHint(box) : box;
+}
 
 function words(run, m) {
   const at = m.step.length ? ` at step ${shown(m.step.at(-1))}` : '';
@@ -91,29 +110,30 @@ function onePage(run) {
   const m = measured(run);
   const page = [element('header', {}, element('p', {class: 'eyebrow'}, 'Stretto · report of a training'),
     element('h1', {}, run.program, element('span', {class: 'state'}, stateNames[run.state] ?? run.state)),
-    element('p', {class: 'soft'}, run.name, element('br'), run.about),
+    element('p', {class: 'soft'}, element('bdi', {}, run.name), element('br'), run.about),
     words(run, m) ? element('p', {class: 'problem'}, words(run, m)) : null, facts(run, m))];
 
   page.push(section(run.loss.title || 'Loss', (part) => {
-    part.append(overStepsOrTime((which, extra) => chart({title: 'Loss', yName: run.loss.unit, yShown: lossShown, ...axis(which), extra, references: run.loss.references,
+    part.append(overStepsOrTime([m], (which, extra) => chart({title: 'Loss', yName: run.loss.unit, yShown: lossShown, ...axis(which, m), extra, references: run.loss.references,
       curves: [{name: 'training', x: along(m, which), y: m.train, colour: colourOf(0)}, {name: 'validation', x: along(m, which), y: m.valid, colour: colourOf(1)}]})));
     if (run.metrics.measured > run.metrics.rows.length)
       part.append(element('p', {class: 'note'}, `${shown(run.metrics.rows.length)} of ${shown(run.metrics.measured)} measurements; all of them are in metrics.csv.`));
     part.querySelector('.chart')?.parentElement.prepend(element('p', {class: 'note'}, run.loss.unit));
   }));
   if (run.tables.length) page.push(section('Results', (part) => part.append(element('div', {class: 'tables'},
-    run.tables.map((t) => element('div', {class: 'scroll'}, element('h3', {}, t.title), table(t.title, t.columns, t.rows, {hideCaption: true})))))));
+    run.tables.map((t) => element('div', {}, element('h3', {}, t.title), scrolling(t.title, table(t.title, t.columns, t.rows, {hideCaption: true}))))))));
   if (run.music.length) page.push(section('Music', (part) => part.append(player(run.music.map((data) => ({label: data.title, data}))))));
-  for (const text of run.texts) page.push(section(text.title, (part) => part.append(textSample(text))));
+  for (const text of run.texts) page.push(section(element('bdi', {}, text.title), (part) => part.append(textSample(text))));
   for (const c of run.charts) page.push(section(c.title, (part) => part.append(element('p', {class: 'note'}, c.y),
     chart({title: c.title, xName: c.x, yName: c.y, yShown: lossShown, references: c.references, curves: c.curves.map((curve, i) => ({...curve, colour: colourOf(i)}))}))));
   for (const group of run.maps) page.push(section(group.title, (part) => part.append(heatMaps(group))));
   page.push(section('Speed and memory', (part) => part.append(speedAndMemory([{name: run.name, m, colour: 0}]))));
+  page.push(otherColumns([{name: run.name, m, colour: 0}]));
   page.push(section('To repeat it', (part) => {
     part.append(element('p', {class: 'note'}, run.commands.length > 1 ? 'The commands of this run, one after the other:' : 'The command of this run:'),
       ...run.commands.map(copied));
     const list = (settings) => element('dl', {class: 'settings'}, settings.map(([option, value, given]) =>
-      element('div', {class: given ? 'set' : ''}, element('dt', {}, option), element('dd', {}, value === '' ? '–' : value))));
+      element('div', {class: given ? 'set' : ''}, element('dt', {}, option), element('dd', {dir: 'auto'}, value === '' ? '–' : value))));
     part.append(element('details', {}, element('summary', {}, `All ${run.settings.length} settings; those that were given are in bold`), list(run.settings)));
   }));
   page.push(element('footer', {}, `Written ${run.written} by stretto ${run.version}. This file holds all that it shows, and asks nothing of the network.`));

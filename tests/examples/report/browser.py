@@ -1,13 +1,15 @@
-"""Chromium without a window, driven through a pipe (the DevTools protocol), with Python alone."""
+"""Chromium without a window, driven through a pipe (the DevTools protocol), with Python alone.
+
+Nothing here looks at a clock: a wait ends when what is waited for has come, after a number of
+frames, or when the browser has ended. One that hangs is ended by ctest.
+"""
 
 import base64
 import json
 import os
-import select
 import shutil
 import subprocess
 import tempfile
-import time
 
 
 def find_browser():
@@ -19,10 +21,50 @@ def find_browser():
     return None
 
 
-class Browser:
-    """One page. Notes what goes wrong in it: errors, warnings of the console, requests."""
+class BrowserEnded(Exception):
+    """The browser is not there any more. Its last words are the reason."""
 
-    def __init__(self, path):
+
+def why_it_cannot_run(path):
+    """The reason why a browser cannot show a word and the controls that pages have, or None. Without fonts, Chromium
+    ends at the first menu."""
+    with tempfile.TemporaryDirectory() as folder:
+        page = os.path.join(folder, "word.html")
+        with open(page, "w") as file:
+            file.write("<!doctype html><title>word</title><p>word<pre>word</pre><button>word</button><input type=range>"
+                       "<select><option>word</select><svg><text y=20>word</text></svg>")
+        try:
+            with Browser(path) as browser:
+                browser.open(page)
+                browser.picture(os.path.join(folder, "word.png"))
+        except BrowserEnded as error:
+            return str(error)
+    return None
+
+
+def look_with(path, look):
+    """Calls look(), which uses the browser at `path`, and returns the exit code of a test: 77 where the browser
+    cannot run at all, 1 where it ends while it is looked with, else what look() returns."""
+    if not path:
+        print("No Chromium is here (Debian: apt install chromium; CHROMIUM names another): pages were not looked at")
+        return 77
+    if reason := why_it_cannot_run(path):
+        print(f"{path} cannot run here: pages were not looked at. {reason}")
+        return 77
+    try:
+        return look()
+    except BrowserEnded as error:
+        print(f"FAILED: {error}")
+        return 1
+
+
+class Browser:
+    """One page. Notes what goes wrong in it: errors, warnings of the console, requests. `environment` is added to
+    that of the browser."""
+
+    def __init__(self, path, environment=None):
+        self.path = path
+        self.words = tempfile.TemporaryFile()
         self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         from_us, self.to = os.pipe()
         self.answers, to_us = os.pipe()
@@ -38,11 +80,18 @@ class Browser:
              "--allow-file-access-from-files=false", "--remote-debugging-pipe",
              f"--user-data-dir={self.folder.name}", "about:blank"],
             close_fds=False, preexec_fn=place_pipes, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stdout=subprocess.DEVNULL, stderr=self.words, env={**os.environ, **(environment or {})})
         os.close(from_us)
         os.close(to_us)
         self.buffer, self.number, self.session = b"", 0, None
         self.events, self.complaints, self.requests = [], [], []
+        try:
+            self._attach()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _attach(self):
         target = next(t for t in self.call("Target.getTargets")["targetInfos"] if t["type"] == "page")
         self.session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
         for domain in ["Page", "Runtime", "Network", "Log"]:
@@ -55,20 +104,25 @@ class Browser:
         try:
             self.session = None
             self.call("Browser.close")
-            self.process.wait(10)
-        except Exception:
+        except BrowserEnded:
             self.process.kill()
-            self.process.wait()
+        self.process.wait()
+        os.close(self.to)
+        os.close(self.answers)
+        self.words.close()
         self.folder.cleanup()
 
-    def _read(self, deadline):
+    def _ended(self):
+        self.words.seek(0)
+        said = [line.strip() for line in self.words.read().decode(errors="replace").splitlines()
+                if line.strip() and "crashpad" not in line]  # whose own complaints come last
+        return BrowserEnded(f"{self.path} has ended: {said[-1] if said else 'it said nothing'}")
+
+    def _read(self):
         while b"\0" not in self.buffer:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.answers], [], [], left)[0]:
-                raise TimeoutError("the browser does not answer")
             block = os.read(self.answers, 1 << 20)
             if not block:
-                raise RuntimeError("the browser has ended")
+                raise self._ended()
             self.buffer += block
         message, _, self.buffer = self.buffer.partition(b"\0")
         return json.loads(message)
@@ -85,16 +139,20 @@ class Browser:
             self.complaints.append(str([a.get("value", a.get("description")) for a in what["args"]]))
         elif name == "Network.requestWillBeSent":
             self.requests.append(what["request"]["url"])
+        elif name in ("Inspector.targetCrashed", "Target.targetCrashed"):
+            raise BrowserEnded(f"{self.path}: the page's process has ended")
 
-    def call(self, method, seconds=60, **parameters):
+    def call(self, method, **parameters):
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters}
         if self.session:
             message["sessionId"] = self.session
-        os.write(self.to, json.dumps(message).encode() + b"\0")
-        deadline = time.monotonic() + seconds
+        try:
+            os.write(self.to, json.dumps(message).encode() + b"\0")
+        except BrokenPipeError:
+            raise self._ended() from None
         while True:
-            answer = self._read(deadline)
+            answer = self._read()
             if "method" in answer:
                 self._note(answer)
             elif answer["id"] == self.number:
@@ -102,10 +160,9 @@ class Browser:
                     raise RuntimeError(f"{method}: {answer['error']['message']}")
                 return answer["result"]
 
-    def wait_for_event(self, name, seconds=60):
-        deadline = time.monotonic() + seconds
+    def wait_for_event(self, name):
         while name not in self.events:
-            answer = self._read(deadline)
+            answer = self._read()
             if "method" in answer:
                 self._note(answer)
 
@@ -115,13 +172,11 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def open(self, path):
-        """Seconds until it is loaded and drawn."""
+        """Returns when it is loaded and drawn."""
         self.events.clear()
-        began = time.monotonic()
         self.call("Page.navigate", url="file://" + os.path.abspath(path))
         self.wait_for_event("Page.loadEventFired")
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        return time.monotonic() - began
 
     def run(self, script):
         """The value of an expression in the page."""
@@ -159,14 +214,26 @@ class Browser:
         x, y = self.point_of(selector, share)
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def becomes_true(self, expression, seconds=20):
+    def becomes_true(self, expression, frames=1000):
         """Whether an expression of the page is true at last."""
-        deadline = time.monotonic() + seconds
-        while not self.run(expression):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+        return self.run(f"""new Promise(done => {{
+          let left = {frames};
+          const look = () => {{
+            if ({expression}) done(true);
+            else if (--left < 0) done(false);
+            else requestAnimationFrame(look);
+          }};
+          look();
+        }})""")
+
+    def fonts(self, selectors):
+        """Names of the fonts that text of these elements has."""
+        for domain in ["DOM", "CSS"]:
+            self.call(f"{domain}.enable")
+        root = self.call("DOM.getDocument", depth=1)["root"]["nodeId"]
+        return {font["familyName"] for selector in selectors
+                for node in self.call("DOM.querySelectorAll", nodeId=root, selector=selector)["nodeIds"]
+                for font in self.call("CSS.getPlatformFontsForNode", nodeId=node)["fonts"]}
 
     def press(self, key):
         for kind in ["keyDown", "keyUp"]:

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# page_test.py, where there is a Python for it.
+# browser_test.py and page_test.py, where there is a Python for them.
 if ! command -v python3 >/dev/null; then
   echo "No python3 is here: pages were not looked at"
   exit 77
 fi
-exec python3 "$(dirname "${BASH_SOURCE[0]}")/page_test.py" "$@"
+folder=$(dirname "${BASH_SOURCE[0]}")
+python3 "$folder/browser_test.py" || exit 1
+exec python3 "$folder/page_test.py" "$@"
