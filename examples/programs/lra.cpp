@@ -205,7 +205,7 @@ class Run : public ModelRun<LraTraining> {
   LraData data_;
   int64_t n_train_ = 0;
   std::string missing_;  // classes, a line for each part that lacks some
-  double counted_ = 0;  // loss of the class frequencies, which look at no sequence
+  double counted_ = 0;   // loss of the class frequencies, which look at no sequence
 };
 
 int run(Options& options) {
