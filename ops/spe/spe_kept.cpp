@@ -1,6 +1,8 @@
 // Kept codes: made once, read by several calls, and one backward for all of them. What calls
 // differentiate by are the inputs of the code behind one node of the tape, "spe_kept". It is older
 // than every call, so it is reached after the backward of them all, with what that left behind.
+#include <unordered_set>
+
 #include "autograd/tape.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -104,7 +106,33 @@ void KeptSource::make(const Tensors& plain) {
   });
 }
 
+// Whether x is computed from what `node` gave. A node is younger than all that it has come from.
+bool comes_from(const Tensor& x, const Node* node) {
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> left;
+  const auto meet = [&](const std::shared_ptr<TapeEntry>& entry) {
+    const Node* from = entry ? entry->node.get() : nullptr;
+    if (from && from->number >= node->number && seen.insert(from).second) left.push_back(from);
+  };
+  meet(x.tape());
+  while (!left.empty()) {
+    const Node* const at = left.back();
+    left.pop_back();
+    if (at == node) return true;
+    for (const auto& entry : at->inputs) meet(entry);
+  }
+  return false;
+}
+
 }  // namespace
+
+bool SpeCode::keeps_for(const Tensor& x) const {
+  const auto* kept = dynamic_cast<const KeptSource*>(source().get());
+  if (!kept || kept->parameter.device().is_cuda()) return true;
+  for (const Tensor& behind : kept->behind_node)
+    if (behind.tape() && behind.tape()->node) return comes_from(x, behind.tape()->node.get());
+  return true;
+}
 
 SpeCode SpeCode::kept(int64_t length, int64_t first) const {
   constexpr const char* op = "SpeCode::kept";

@@ -316,6 +316,35 @@ TEST_CASE("Spe: layers of a pass may be left out, and every pass has gradients")
   }
 }
 
+TEST_CASE("Spe: passes that skip layers can be differentiated one after the other") {
+  const Tensor x = fixed_noise({2, 7, 8}, 1);
+  for (const auto& code : spe_codes()) {
+    if (code.share != SpeShare::draws) continue;
+    INFO(code.name);
+    const auto gradients = [&](bool together) {
+      manual_seed(4);
+      const auto model = layers_of(code.make, nn::linear_kernel());
+      Tensors losses;
+      for (const int64_t i : {0, 1, 2}) {
+        const Tensor y = model->layers[i](x, {.causal = true});
+        losses.push_back(sum(y * y));
+      }
+      if (together)
+        (losses[0] + losses[1] + losses[2]).backward();
+      else
+        for (const int64_t i : {1, 0, 2}) losses[size_t(i)].backward();
+      Tensors all;
+      for (const Tensor& p : model->parameters()) all.push_back(p.grad());
+      return all;
+    };
+    const Tensors one = gradients(true), apart = gradients(false);
+    for (size_t i = 0; i < one.size(); ++i) {
+      REQUIRE(apart[i].defined() == one[i].defined());
+      if (one[i].defined()) CHECK(worst_error(apart[i], one[i]) < 1e-5);
+    }
+  }
+}
+
 TEST_CASE("Spe: two streams in turns take no more codes than one after the other") {
   STRETTO_NOT_ON_MACHINE();
   NoGrad guard;
