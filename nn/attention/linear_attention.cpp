@@ -1,7 +1,6 @@
 #include "nn/attention/linear_attention.h"
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
 #include "autograd/tape.h"
@@ -9,14 +8,11 @@
 #include "nn/distributed/sequence.h"
 #include "ops/attention/linear_attention_logarithms.h"
 #include "ops/create.h"
-#include "ops/elementwise.h"
-#include "ops/reduce.h"
 
 namespace stretto::nn {
 namespace {
 
 constexpr const char* op = "LinearKernel";
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // What a call has that needs scores; nullptr for nothing.
 const char* of_scores(const AttentionOptions& o) {
@@ -40,22 +36,30 @@ void check_scores(const AttentionCall& call) {
          "softmax_kernel()");
 }
 
-// The smallest denominator [B, H, M] of a query that sees a key; infinite where there is none.
-double smallest_visible(const Tensor& denominators, const AttentionMask& mask, int64_t n) {
-  const Tensor from = denominators.to(f64).contiguous();
-  const Tensor padding =
-      mask.key_padding.defined() ? mask.key_padding.to(u8).contiguous() : Tensor();
-  const int64_t heads = from.size(1), m = from.size(2);
-  const double* x = from.data<double>();
-  double smallest = infinity;
-  for (int64_t b = 0; b < from.size(0); ++b) {
+// Whether a denominator [B, H, M] of a query that sees a key fulfils the condition, of some head or
+// of one.
+template <class Condition>
+bool any_visible(const Tensor& denominators, const AttentionMask& mask, int64_t n, int64_t head,
+                 Condition condition) {
+  const Tensor padding = mask.key_padding.defined() ? mask.key_padding.contiguous() : Tensor();
+  const auto* hidden =
+      padding.defined() ? static_cast<const uint8_t*>(padding.raw_data()) : nullptr;
+  const int64_t heads = denominators.size(1), m = denominators.size(2);
+  bool found = false;
+  for (int64_t b = 0; b < denominators.size(0); ++b) {
     int64_t key = 0;  // the first that is no padding
-    while (padding.defined() && key < n && padding.data<uint8_t>()[b * n + key]) ++key;
+    while (hidden && key < n && hidden[b * n + key]) ++key;
     const int64_t begin = key == n ? m : mask.causal ? std::max<int64_t>(0, key + m - n) : 0;
-    for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = begin; i < m; ++i) smallest = std::min(smallest, x[(b * heads + h) * m + i]);
+    for (int64_t h = head < 0 ? 0 : head; h < (head < 0 ? heads : head + 1) && !found; ++h)
+      dispatch_floating(denominators.dtype(), op, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        if constexpr (!std::is_same_v<T, BFloat16>) {
+          const T* x = denominators.data<T>() + (b * heads + h) * m;
+          found = std::any_of(x + begin, x + m, condition);
+        }
+      });
   }
-  return smallest;
+  return found;
 }
 
 }  // namespace
@@ -100,14 +104,14 @@ Tensor LinearKernel::by_logarithms(const AttentionCall& call, const Tensor& draw
 void LinearKernel::check_alive(const AttentionCall& call, const Tensor& denominators) const {
   if (!map_->has_exponentials() || denominators.numel() == 0 || !recording({call.q, call.k}))
     return;
-  const Tensor most = max(max(denominators, 2), 0);
-  const std::vector<double> heads = most.to_vector<double>();
-  const double nothing = (zeros({1}, options_of(denominators)) + options.eps).item();
-  const bool has_keys =
-      smallest_visible(ones_like(denominators), call.options.mask, call.n_keys()) < infinity;
-  for (size_t h = 0; has_keys && h < heads.size(); ++h)
-    check(heads[h] != nothing, op, "in head ", h, " of ", heads.size(), " all products of ",
-          map_->label(), "'s features are 0, next to eps ", options.eps,
+  const double eps = denominators.dtype() == f64 ? options.eps : double(float(options.eps));
+  const auto any = [&](int64_t head, auto condition) {
+    return any_visible(denominators, call.options.mask, call.n_keys(), head, condition);
+  };
+  for (int64_t h = 0; h < denominators.size(1); ++h)
+    check(any(h, [&](auto x) { return !(double(x) == eps); }) || !any(h, [](auto) { return true; }),
+          op, "in head ", h, " of ", denominators.size(1), " all products of ", map_->label(),
+          "'s features are 0, next to eps ", options.eps,
           ", so that no gradient can change it; queries and keys must be shorter (qk_norm, a "
           "smaller learning rate), or eps 0 with Stabiliser::max");
 }
@@ -133,7 +137,8 @@ Tensor LinearKernel::attended(const AttentionCall& call, const Tensor& drawn) co
   const auto [y, denominators] = linear_attention_and_denominators(f.q, f.k, f.v, o);
   // Smaller ones have lost terms to underflow.
   const double least = call.q.dtype() == f64 ? 1e-290 : 1e-25;
-  if (stabilised && smallest_visible(denominators, call.options.mask, call.n_keys()) < least)
+  if (stabilised && any_visible(denominators, call.options.mask, call.n_keys(), -1,
+                                [&](auto x) { return double(x) < least; }))
     return by_logarithms(call, drawn);
   check_alive(call, denominators);
   return y;

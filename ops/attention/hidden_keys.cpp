@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "autograd/tape.h"
@@ -19,21 +21,38 @@ namespace {
 // Products of larger values with gradients may overflow.
 constexpr double most_plain = 1e15;
 
-// The number of elements that are NaN or larger than the limit.
 template <class S>
-STRETTO_CLONES int count_beyond(const S* x, int64_t n, compute_t<S> limit) {
-  int count = 0;
-  for (int64_t i = 0; i < n; ++i) count += math::abs(compute_t<S>(x[i])) <= limit ? 0 : 1;
-  return count;
+using BitsOf = std::conditional_t<sizeof(S) == 8, int64_t,
+                                  std::conditional_t<sizeof(S) == 4, int32_t, int16_t>>;
+
+// The bits of |limit|: sizes have the order of their bits as integers, NaN comes last.
+template <class S>
+BitsOf<S> bits_of(double limit) {
+  return std::bit_cast<BitsOf<S>>(S(compute_t<S>(limit)));
+}
+
+// Whether no element of rows [rows, n], `row` apart, is NaN or larger than what has these bits.
+template <class S>
+STRETTO_CLONES bool within(const S* x, int64_t row, int64_t rows, int64_t n, BitsOf<S> limit) {
+  if (row == n) n *= rows, rows = 1;
+  constexpr auto sign = std::numeric_limits<BitsOf<S>>::max();
+  BitsOf<S> largest = 0;
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      const auto size = BitsOf<S>(std::bit_cast<BitsOf<S>>(x[i * row + j]) & sign);
+      largest = size > largest ? size : largest;
+    }
+  return largest <= limit;
 }
 
 enum class Kind : uint8_t { plain, large, not_finite };
 
 template <class S>
 Kind kind_of(const S* x, int64_t n) {
-  using T = compute_t<S>;
-  if (count_beyond(x, n, T(most_plain)) == 0) return Kind::plain;
-  return count_beyond(x, n, std::numeric_limits<T>::max()) == 0 ? Kind::large : Kind::not_finite;
+  if (within(x, n, 1, n, bits_of<S>(most_plain))) return Kind::plain;
+  // Of bf16 too, whose infinity has the largest bits that are no NaN.
+  const auto finite = BitsOf<S>(bits_of<S>(std::numeric_limits<double>::infinity()) - 1);
+  return within(x, n, 1, n, finite) ? Kind::large : Kind::not_finite;
 }
 
 template <class F>
@@ -47,30 +66,65 @@ KeyRange seen_by_all(int64_t m, int64_t n, const AttentionMask& mask) {
   return {last.begin, std::max(last.begin, first.end)};
 }
 
+// Of each batch entry: the keys that some queries do not see, padding included.
+std::vector<std::vector<KeyRange>> hidden_from_some(int64_t batch, int64_t n,
+                                                    const uint8_t* padding, KeyRange by_all) {
+  std::vector<std::vector<KeyRange>> all(static_cast<size_t>(batch));
+  const auto hidden = [&](int64_t b, int64_t j) {
+    return j < by_all.begin || j >= by_all.end || (padding && padding[b * n + j]);
+  };
+  for (int64_t b = 0; b < batch; ++b) {
+    int64_t j = padding || by_all.begin > 0 ? 0 : by_all.end;
+    while (j < n) {
+      const int64_t begin = j;
+      while (j < n && hidden(b, j)) ++j;
+      if (j > begin) all[size_t(b)].push_back({begin, j});
+      while (j < n && !hidden(b, j)) ++j;
+    }
+  }
+  return all;
+}
+
 struct Scan {
   const int64_t batch, groups, n;
-  std::vector<uint8_t> cleared, seen_nan;  // [B, G, N]; seen_nan: and not padded
+  const uint8_t* padding;                            // [B, N] or null
+  std::vector<std::vector<KeyRange>> ranges;         // of each batch entry
+  std::vector<uint8_t> cleared = {}, seen_nan = {};  // [B, G, N]; seen_nan: and not padded
   std::atomic<bool> any = false, any_nan = false, huge = false;
 
-  template <class S>
-  void rows(const Tensor& x, const uint8_t* padding, KeyRange by_all) {
-    const Heads<S> heads = heads_of<S>(x);
-    const int64_t width = x.size(3);
-    const auto row = [&](int64_t b, int64_t g, int64_t j) {
-      const Kind kind = kind_of(heads.at(b, g, j), width);
-      if (kind == Kind::plain) return;
-      const bool padded = padding && padding[b * n + j];
-      if (!padded && kind == Kind::large) huge = true;
-      if (!padded && kind != Kind::not_finite) return;
-      const auto at = size_t((b * groups + g) * n + j);
-      cleared[at] = 1, any = true;
-      if (!padded) seen_nan[at] = 1, any_nan = true;
-    };
+  // f(batch entry, key head, range)
+  template <class F>
+  void each(F&& f) const {
     parallel_for(batch * groups, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t at = begin; at < end; ++at) {
-        const int64_t b = at / groups, g = at % groups;
-        for (int64_t j = 0; j < n; ++j)
-          if (j < by_all.begin || j >= by_all.end || (padding && padding[b * n + j])) row(b, g, j);
+      for (int64_t at = begin; at < end; ++at)
+        for (const KeyRange& range : ranges[size_t(at / groups)])
+          f(at / groups, at % groups, range);
+    });
+  }
+  template <class S>
+  bool plain(const Tensor& x) const {
+    const Heads<S> heads = heads_of<S>(x);
+    const auto limit = bits_of<S>(most_plain);
+    std::atomic<bool> all = true;
+    each([&](int64_t b, int64_t g, KeyRange r) {
+      if (!within(heads.at(b, g, r.begin), heads.row, r.end - r.begin, x.size(3), limit))
+        all = false;
+    });
+    return all;
+  }
+
+  template <class S>
+  void rows(const Tensor& x) {
+    const Heads<S> heads = heads_of<S>(x);
+    each([&](int64_t b, int64_t g, KeyRange range) {
+      for (int64_t j = range.begin; j < range.end; ++j) {
+        const Kind kind = kind_of(heads.at(b, g, j), x.size(3));
+        const bool padded = padding && padding[b * n + j];
+        if (!padded && kind == Kind::large) huge = true;
+        if (kind == Kind::plain || (!padded && kind == Kind::large)) continue;
+        const auto at = size_t((b * groups + g) * n + j);
+        cleared[at] = 1, any = true;
+        if (!padded) seen_nan[at] = 1, any_nan = true;
       }
     });
   }
@@ -126,14 +180,18 @@ HiddenKeys hidden_keys(int64_t heads, int64_t n_queries, const Tensor& k, const 
     return {padding.defined() ? padding.unsqueeze(1).unsqueeze(-1) : Tensor(), {}};
   const KeyRange by_all = seen_by_all(n_queries, n, mask);
   if (!padding.defined() && by_all.begin == 0 && by_all.end == n) return {};
-  const Tensor padded = padding.defined() ? padding.to(u8).contiguous() : Tensor();
-  const auto units = size_t(batch * groups * n);
-  Scan scan{batch, groups, n, std::vector<uint8_t>(units), std::vector<uint8_t>(units)};
-  for (const Tensor* x : {&k, &v})
-    with_type(x->dtype(), [&](auto t) {
-      scan.rows<decltype(t)>(rows_contiguous(*x),
-                             padded.defined() ? padded.data<uint8_t>() : nullptr, by_all);
-    });
+  // Truths of either dtype are bytes.
+  const Tensor padded = padding.defined() ? padding.contiguous() : Tensor();
+  const auto* bytes = padding.defined() ? static_cast<const uint8_t*>(padded.raw_data()) : nullptr;
+  Scan scan{batch, groups, n, bytes, hidden_from_some(batch, n, bytes, by_all)};
+  const Tensor rows[] = {rows_contiguous(k), rows_contiguous(v)};
+  bool plain = true;
+  for (const Tensor& x : rows)
+    with_type(x.dtype(), [&](auto t) { plain = plain && scan.plain<decltype(t)>(x); });
+  if (plain) return {};
+  scan.cleared.resize(size_t(batch * groups * n));
+  scan.seen_nan.resize(scan.cleared.size());
+  for (const Tensor& x : rows) with_type(x.dtype(), [&](auto t) { scan.rows<decltype(t)>(x); });
   HiddenKeys found{.huge = scan.huge};
   if (scan.any) found.cleared = truths(scan.cleared, {batch, groups, n, 1});
   if (scan.any_nan) found.nan = who_sees(scan, heads, n_queries, mask);
@@ -147,11 +205,10 @@ bool all_finite(const Tensor& x) {
   with_type(x.dtype(), [&](auto t) {
     using S = decltype(t);
     const Heads<S> rows = heads_of<S>(from);
-    constexpr auto most = std::numeric_limits<compute_t<S>>::max();
+    const auto most = BitsOf<S>(bits_of<S>(std::numeric_limits<double>::infinity()) - 1);
     parallel_for(x.size(0) * heads, 1, [&](int64_t begin, int64_t end) {
       for (int64_t at = begin; at < end; ++at)
-        for (int64_t i = 0; i < length; ++i)
-          if (count_beyond(rows.at(at / heads, at % heads, i), width, most) > 0) finite = false;
+        if (!within(rows.at(at / heads, at % heads), rows.row, length, width, most)) finite = false;
     });
   });
   return finite;
