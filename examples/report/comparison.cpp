@@ -24,22 +24,25 @@ using nlohmann::json;
 // What a page has room for, of all runs together; bytes but for the runs and cells.
 constexpr size_t most_runs = 100, most_cells = 40'000, most_music = 1'200'000,
                  most_charts = 500'000, most_text = 200'000, most_tables = 200'000;
-constexpr size_t most_columns = 200;  // of a metrics.csv
+// Of a metrics.csv.
+constexpr size_t most_columns = 200;
+constexpr int64_t most_header = 20'000;
 
-std::vector<std::string_view> split(std::string_view text, char at) {
+// The parts of a text between commas; of very many, the first `most` + 1.
+std::vector<std::string_view> cells_of(std::string_view line, size_t most) {
   std::vector<std::string_view> all;
-  for (size_t begin = 0, end; begin <= text.size(); begin = end + 1) {
-    end = std::min(text.find(at, begin), text.size());
-    all.push_back(text.substr(begin, end - begin));
+  for (size_t begin = 0, end; begin <= line.size() && all.size() <= most; begin = end + 1) {
+    end = std::min(line.find(',', begin), line.size());
+    all.push_back(line.substr(begin, end - begin));
   }
   return all;
 }
 
-// Without the blanks around it, and the \r of lines that end by \r\n.
+// Without the blanks and line ends around it.
 std::string_view trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
+  const size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == text.npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") + 1 - begin);
 }
 
 struct Metrics {
@@ -58,9 +61,9 @@ std::optional<double> number_of(std::string_view cell) {
 
 json row_of(std::string_view line, size_t columns) {
   json row = json::array();
-  for (const std::string_view cell : split(line, ',')) {
+  for (const std::string_view cell : cells_of(line, columns)) {
     const std::optional<double> value = number_of(cell);
-    if (!value || row.size() == columns) return nullptr;
+    if (!value) return nullptr;
     row.push_back(std::isfinite(*value) ? json(*value) : json());
   }
   const bool whole = row.size() == columns && row[0].is_number();
@@ -70,53 +73,61 @@ json row_of(std::string_view line, size_t columns) {
 std::vector<std::string> columns_of(std::string_view line) {
   std::vector<std::string> names;
   bool named = false;
-  for (const std::string_view cell : split(line, ',')) {
+  const std::vector<std::string_view> cells = cells_of(line, most_columns);
+  require(cells.size() <= most_columns && int64_t(line.size()) <= most_header,
+          "metrics.csv has more than " + std::to_string(most_columns) + " columns or " +
+              grouped(most_header) + " bytes of their names");
+  for (const std::string_view cell : cells) {
     named = named || !number_of(cell);
     names.emplace_back(trimmed(cell));
     if (names.back().empty()) names.back() = "column " + std::to_string(names.size());
   }
   require(named, "line 1 of metrics.csv does not name its columns");
-  require(names.size() <= most_columns,
-          "metrics.csv has " + counted(int64_t(names.size()), "column") + "; at most " +
-              std::to_string(most_columns) + " can be shown");
   return names;
+}
+
+void check_program_columns(const std::vector<std::string>& columns) {
+  for (const char* needed : {"step", "seconds", "train_loss", "valid_loss"})
+    require(std::count(columns.begin(), columns.end(), needed) == 1 && columns[0] == "step",
+            "metrics.csv has no column " + std::string(needed));
 }
 
 // Up to the first line that is no row: one that a crash cut short, or worse.
 Metrics read_metrics(const std::string& path, bool of_program, size_t room) {
   const std::string text = read_whole_file(path);
-  std::vector<std::string_view> lines = split(text, '\n');
-  const bool ended = lines.back().empty();
+  std::string_view rest = text;
+  if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+  const std::string_view header = rest.substr(0, rest.find('\n'));
+  rest.remove_prefix(std::min(header.size() + 1, rest.size()));
   Metrics m;
-  const std::string first(lines[0]);
-  if (of_program) {
-    for (const std::string_view name : split(first, ',')) m.columns.emplace_back(name);
-    for (const char* needed : {"step", "seconds", "train_loss", "valid_loss"})
-      require(std::count(m.columns.begin(), m.columns.end(), needed) == 1 && m.columns[0] == "step",
-              "metrics.csv has no column " + std::string(needed));
-  }
-  m.columns = columns_of(first);
-  lines.pop_back();
+  require(!of_program || !header.empty(), "metrics.csv has no column step");
+  m.columns = columns_of(header);
+  if (of_program) check_program_columns(m.columns);
   const size_t columns = m.columns.size();
-  size_t good = 1;
+
+  std::vector<std::string_view> lines;
   json last;
-  for (; good < lines.size(); ++good) {
-    json row = row_of(lines[good], columns);
-    if (row.is_null()) break;
+  const auto blank = [&] { return trimmed(rest).empty(); };
+  for (size_t end; !blank() && (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1)) {
+    json row = row_of(rest.substr(0, end), columns);
+    if (row.is_null()) {
+      m.problem = "line " + grouped(int64_t(lines.size() + 2)) +
+                  " of metrics.csv is not a row of " + counted(int64_t(columns), "number");
+      break;
+    }
     last = std::move(row);
+    lines.push_back(rest.substr(0, end));
   }
-  if (good < lines.size())
-    m.problem = "line " + grouped(int64_t(good + 1)) + " of metrics.csv is not a row of " +
-                counted(int64_t(columns), "number");
-  else if (!ended)
-    m.problem = "metrics.csv was cut off within line " + grouped(int64_t(lines.size() + 1));
-  const size_t measured = good > lines.size() ? 0 : good - 1;
-  require(of_program || measured > 0, m.problem.empty() ? "metrics.csv has no rows" : m.problem);
-  m.measured = int64_t(measured);
-  if (measured > 0) m.last_step = int64_t(last[0].get<double>());
-  const size_t n = std::min(measured, std::max<size_t>(2, room / columns));
+  const bool header_ended = header.data() + header.size() < text.data() + text.size();
+  if (m.problem.empty() && (!blank() || !header_ended))
+    m.problem = "metrics.csv was cut off within line " +
+                grouped(int64_t(header_ended ? lines.size() + 2 : 1));
+  require(of_program || !lines.empty(), m.problem.empty() ? "metrics.csv has no rows" : m.problem);
+  m.measured = int64_t(lines.size());
+  if (!lines.empty()) m.last_step = int64_t(last[0].get<double>());
+  const size_t n = std::min(lines.size(), std::max<size_t>(2, room / columns));
   for (size_t i = 0; i < n; ++i)
-    m.rows.push_back(n == 1 ? last : row_of(lines[1 + i * (measured - 1) / (n - 1)], columns));
+    m.rows.push_back(n == 1 ? last : row_of(lines[i * (lines.size() - 1) / (n - 1)], columns));
   return m;
 }
 

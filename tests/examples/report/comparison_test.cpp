@@ -120,9 +120,19 @@ TEST_CASE("a folder of metrics alone is a run", "[examples][report]") {
         "2 line 3 of metrics.csv is not a row of 2 numbers, shown up to step 1");
   CHECK(complaint("step,loss\n1000,1\n2,1") ==
         "2 metrics.csv was cut off within line 3, shown up to step 1,000");
+  const std::string wide_or_long =
+      "1 metrics.csv has more than 200 columns or 20,000 bytes of their names";
   std::string wide = "step";
   for (int i = 0; i < 200; ++i) wide += ",c";
-  CHECK(complaint(wide + "\n") == "1 metrics.csv has 201 columns; at most 200 can be shown");
+  CHECK(complaint(wide + "\n") == wide_or_long);
+  CHECK(complaint(std::string(20'001, 'x') + "\n1\n") == wide_or_long);
+  CHECK(complaint(std::string(1'000'000, ',') + "\n") == wide_or_long);
+  CHECK(complaint("step,loss\n" + std::string(1'000'000, ',') + "\n") ==
+        "1 line 2 of metrics.csv is not a row of 2 numbers");
+  CHECK(complaint("\xEF\xBB\xBFstep,loss\n1,2\n") == "shown");
+  CHECK(complaint("step,loss\n1,2\n\n \r\n") == "shown");
+  CHECK(complaint("step,loss\n1,2\n\n2,3\n") ==
+        "2 line 3 of metrics.csv is not a row of 2 numbers, shown up to step 1");
 
   // Of very many rows some are shown, the first and the last among them.
   std::string many = "step,loss\n";
