@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
   if (argc > 1) {
     std::ifstream file(argv[1], std::ios::binary);
     text.assign(std::istreambuf_iterator<char>(file), {});
+    if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // a byte order mark
   }
   const int64_t length = 64;
   const nn::Tokenizer tokenizer = nn::Tokenizer::learn(nn::TokenKind::bytes, text);

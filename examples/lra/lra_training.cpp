@@ -1,7 +1,6 @@
 #include "examples/lra/lra_training.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
@@ -77,18 +76,14 @@ LraData read_lra_data(const LraSettings& s, const LraFiles& files) {
 LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most) {
   const nn::EvalMode guard(model);
-  // The first ones of a file that is sorted by label would be of one label.
-  const bool some = most > 0 && most < data.size();
-  std::vector<int64_t> order;
-  if (some) order = shuffles(data.size(), settings.seed)(0);
-  const int64_t n = some ? most : data.size();
+  const std::vector<int64_t> sample = sample_rows(data.size(), most, settings.seed);
+  const auto n = int64_t(sample.size());
   nn::BatchSums sums(2);
   for (int64_t at = 0; at < n; at += settings.batch) {
     check_interrupt();
     if (!sums.next()) continue;
-    std::vector<int64_t> rows(size_t(std::min(settings.batch, n - at)));
-    std::iota(rows.begin(), rows.end(), at);
-    if (some) std::copy_n(order.begin() + at, rows.size(), rows.begin());
+    const auto begin = sample.begin() + at;
+    const std::vector<int64_t> rows(begin, begin + std::min(settings.batch, n - at));
     const SequenceBatch batch = make_batch(data, rows, settings.padded_length());
     const Tensor y = logits(model, batch);
     const double loss =

@@ -32,9 +32,8 @@ struct LraScore {
   Accuracy accuracy;
 };
 
-/// Scores `data`, or `most` of them, drawn by settings.seed (0: all); the model is evaluating
-/// meanwhile.
-/// Throws Interrupted when the user stops the program.
+/// Scores `data`, or `most` of them (sample_rows() by settings.seed; 0: all); the model is
+/// evaluating meanwhile. Throws Interrupted when the user stops the program.
 LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most = 0);
 

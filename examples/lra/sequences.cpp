@@ -121,6 +121,17 @@ HeldOutRows hold_out(const std::vector<int32_t>& labels, double share, uint64_t 
   return rows;
 }
 
+std::vector<int64_t> sample_rows(int64_t n, int64_t most, uint64_t seed) {
+  if (most > 0 && most < n) {
+    std::vector<int64_t> rows = shuffles(n, seed)(0);
+    rows.resize(size_t(most));
+    return rows;
+  }
+  std::vector<int64_t> rows(static_cast<size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
 std::string missing_labels(const std::vector<int32_t>& labels, int64_t n_classes) {
   std::string missing;
   for (int64_t label = 0; label < n_classes; ++label)
@@ -146,14 +157,13 @@ Accuracy majority(const std::vector<int32_t>& labels) {
 }
 
 double class_frequency_loss(const std::vector<int32_t>& train, const std::vector<int32_t>& labels,
-                            int64_t n_classes, int64_t most) {
+                            int64_t n_classes) {
   std::vector<double> counts(size_t(n_classes), 1);
   for (const int32_t label : train) ++counts[size_t(label)];
-  const size_t n = most > 0 ? std::min(size_t(most), labels.size()) : labels.size();
   double sum = 0;
-  for (size_t i = 0; i < n; ++i)
-    sum -= std::log(counts[size_t(labels[i])] / double(int64_t(train.size()) + n_classes));
-  return sum / double(n);
+  for (const int32_t label : labels)
+    sum -= std::log(counts[size_t(label)] / double(int64_t(train.size()) + n_classes));
+  return sum / double(labels.size());
 }
 
 }  // namespace stretto::examples

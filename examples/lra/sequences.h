@@ -53,6 +53,10 @@ struct HeldOutRows {
 /// share as whole numbers allow, whatever the order of the examples.
 HeldOutRows hold_out(const std::vector<int32_t>& labels, double share, uint64_t seed);
 
+/// Returns `most` of the places 0 … n - 1, drawn by `seed`, or all in order if most is 0 or n or
+/// more: the first ones of a file that is sorted by label would be of one label.
+std::vector<int64_t> sample_rows(int64_t n, int64_t most, uint64_t seed);
+
 /// Returns the labels below `n_classes` that none of `labels` has, as "3, 7"; "" if there are none.
 std::string missing_labels(const std::vector<int32_t>& labels, int64_t n_classes);
 
@@ -87,9 +91,9 @@ struct Accuracy {
 /// The share of the most frequent label: what a constant answer gets.
 Accuracy majority(const std::vector<int32_t>& labels);
 
-/// The mean loss, in nats, of the first `most` (0: all) of `labels` for a model that knows no more
-/// than how often each of `n_classes` is among `train`, smoothed by one; NaN where there are none.
+/// Returns the mean loss, in nats, of `labels` for a model that knows no more than how often each
+/// of `n_classes` is among `train`, smoothed by one; NaN if there are none.
 double class_frequency_loss(const std::vector<int32_t>& train, const std::vector<int32_t>& labels,
-                            int64_t n_classes, int64_t most = 0);
+                            int64_t n_classes);
 
 }  // namespace stretto::examples

@@ -108,8 +108,11 @@ class Run : public ModelRun<LraTraining> {
                                      "--layers, --d-model, --d-hidden, --max-length or --batch");
     n_train_ = data_.train.size();
     note_missing_classes();
-    counted_ = class_frequency_loss(data_.train.labels, data_.valid.labels,
-                                    settings().model().n_classes, o_.validation_examples);
+    std::vector<int32_t> judges;  // those that validate() scores
+    for (const int64_t row :
+         sample_rows(data_.valid.size(), o_.validation_examples, settings().seed))
+      judges.push_back(data_.valid.labels[size_t(row)]);
+    counted_ = class_frequency_loss(data_.train.labels, judges, settings().model().n_classes);
     if (run_.report_only) return load_model(settings().model(), settings().weights(), device);
     make_training(settings(), std::move(data_.train), device);
   }

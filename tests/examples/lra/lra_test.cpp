@@ -1,7 +1,10 @@
 // lra as a user runs it: what it says and makes, how it stops and goes on, what it refuses.
 
+#include <cmath>
+
 #include "examples/common/settings.h"
 #include "examples/lra/lra_settings.h"
+#include "examples/lra/sequences.h"
 #include "tests/examples/tiny_run.h"
 #include "tests/support/catch.h"
 
@@ -87,6 +90,33 @@ TEST_CASE("lra says which classes have no example", "[examples]") {
              Containing("\nClasses without an example to learn from: 0, 1, 3, 4, 5, 6, "));
   CHECK_THAT(ended.out, Containing("\nClasses without an example to validate by: 0, 1, 3, "));
   CHECK_THAT(ended.out, !Containing("an example to test by"));
+}
+
+TEST_CASE("lra compares a validation with counting on the same examples", "[examples]") {
+  NEEDS_PROGRAM("lra");
+  const TinyLra tiny;
+  const auto rows = [](int twos, int sevens) {
+    std::string text = "Source\tTarget\n";
+    for (int i = 0; i < twos; ++i) text += "2\t2\n";
+    for (int i = 0; i < sevens; ++i) text += "7\t7\n";
+    return text;
+  };
+  write_file(tiny.file("train.tsv"), rows(18, 2));
+  write_file(tiny.file("valid.tsv"), rows(10, 10));  // sorted: the first ten are of one class
+  const Ended ended =
+      tiny.run({"--data", tiny.file("train.tsv"), "--validation", tiny.file("valid.tsv"),
+                "--validation-examples", "10", "--steps", "1", "--evaluate-every", "1"});
+  INFO(ended.err);
+  REQUIRE(ended.status == 0);
+  const size_t at = ended.err.find(", counting ");
+  REQUIRE(at != std::string::npos);
+  const double counting = std::stod(ended.err.substr(at + 11));
+  int64_t sevens = 0;
+  for (const int64_t row : sample_rows(20, 10, LraSettings().seed)) sevens += row >= 10;
+  CHECK((sevens > 0 && sevens < 10));
+  CHECK(counting ==
+        Approx((double(10 - sevens) * std::log(30.0 / 19) + double(sevens) * std::log(10.0)) / 10)
+            .margin(1e-4));
 }
 
 TEST_CASE("lra --parameters counts and stops", "[examples]") {
