@@ -31,7 +31,7 @@ Tensor Dropout::operator()(const Tensor& x) const {
   return training() && options.p > 0 ? dropout(x, options.p, next_key()) : x;
 }
 
-Tensor Dropout::onto(const Tensor& residual, const Tensor& x) const {
+Tensor Dropout::onto(const Tensor& x, const Tensor& residual) const {
   return training() && options.p > 0 ? dropout_add(x, residual, options.p, next_key())
                                      : residual + x;
 }

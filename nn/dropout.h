@@ -18,8 +18,9 @@ class Dropout : public Module {
   Dropout(Module& parent, std::string name, Options options);
 
   Tensor operator()(const Tensor& x) const;
-  /// residual + what operator() makes of x, in one pass.
-  Tensor onto(const Tensor& residual, const Tensor& x) const;
+  /// Returns residual + operator()(x), in one pass: the arguments are in the order of dropout_add
+  /// (ops/dropout.h).
+  Tensor onto(const Tensor& x, const Tensor& residual) const;
   std::string label() const override;
 
   const Options options;

@@ -60,7 +60,7 @@ Tensor EncoderLayer::operator()(const Tensor& x, const AttentionMask& visible,
                                 KeyValueCache* cache) const {
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const auto attend = [&](const Tensor& t) {
-      return dropout.onto(x, self_attention(t, visible, after));
+      return dropout.onto(self_attention(t, visible, after), x);
     };
     if (options.norm == NormPlace::post) return feed(x, norm1(attend(x)), x);
     const Tensor normed = norm1(x);
@@ -70,7 +70,7 @@ Tensor EncoderLayer::operator()(const Tensor& x, const AttentionMask& visible,
 
 Tensor EncoderLayer::feed(const Tensor& x, const Tensor& y, const Tensor& normed) const {
   if (options.residual != Residual::sequential)
-    return dropout.onto(y, feed_forward(norm2 ? (*norm2)(x) : normed));
+    return dropout.onto(feed_forward(norm2 ? (*norm2)(x) : normed), y);
   return residual(y, options.norm, *norm2, dropout,
                   [&](const Tensor& t) { return feed_forward(t); });
 }

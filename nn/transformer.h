@@ -108,8 +108,8 @@ class DecoderLayer : public Module {
 /// One residual branch around f, in the place of the norm that `place` says.
 template <class F>
 Tensor residual(const Tensor& x, NormPlace place, const Norm& norm, const Dropout& dropout, F&& f) {
-  if (place == NormPlace::pre) return dropout.onto(x, f(norm(x)));
-  return norm(dropout.onto(x, f(x)));
+  if (place == NormPlace::pre) return dropout.onto(f(norm(x)), x);
+  return norm(dropout.onto(f(x), x));
 }
 
 }  // namespace stretto::nn

@@ -14,7 +14,7 @@ Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
   auto attend = [&](const Tensor& queries, const Tensor& context) {
     AttentionCall call = self_attention.project(queries, context, visible);
     call.position_rows = position_rows;
-    return dropout.onto(x, self_attention.attend(std::move(call)));
+    return dropout.onto(self_attention.attend(std::move(call)), x);
   };
   if (options.norm == NormPlace::post) return feed(x, norm1(attend(x, all)), x);
   const Tensor context = norm1(all), normed = context.slice(1, m);
