@@ -25,6 +25,39 @@ void bring_all_keys(AttentionCall& call) {
   call.first = 0;
 }
 
+// Blocks begin at position 0, and a mask counts them from the first key. Where a limited cache or a
+// memory has dropped keys, those before the first whole block are left out: no query sees them.
+void begin_with_block(AttentionCall& call) {
+  const int64_t block = call.options.mask.block, n = call.n_keys(), m = call.n_queries();
+  if (block == 0 || call.group || call.first == 0 || m == 0) return;
+  const int64_t query = call.first + n - m;
+  const int64_t seen = std::max<int64_t>(query / block - 1, 0) * block;
+  check(seen >= call.first, op, "keys from position ", call.first, " on, of which the query at ",
+        query, " sees those from ", seen, " on, in blocks of ", block,
+        "; accepted: a cache or memory of at least 2 blocks less one position");
+  const int64_t left_out = (block - call.first % block) % block;
+  if (left_out == 0) return;
+  call.k = call.k.slice(2, left_out);
+  call.v = call.v.slice(2, left_out);
+  Tensor& padding = call.options.mask.key_padding;
+  if (padding.defined()) padding = padding.slice(1, left_out);
+  Tensor& bias = call.options.bias;
+  if (bias.defined() && bias.size(-1) == n) bias = bias.slice(-1, left_out);
+  call.first += left_out;
+}
+
+// Keys or values of a cache and those that continue them: the same but for their number.
+void check_continues(const char* what, const Tensor& cached, const Tensor& more) {
+  const auto of_one = [](Shape shape) {
+    shape[2] = 1;
+    return shape;
+  };
+  check(cached.dim() == 4 && of_one(cached.shape()) == of_one(more.shape()) &&
+            cached.dtype() == more.dtype() && cached.device() == more.device(),
+        op, "a cache with ", what, ' ', cached, " on ", cached.device(), " for ", more, " on ",
+        more.device(), "; they may differ in their number of positions only");
+}
+
 // [B, H, M, Dv] → [B, M, H·Dv].
 Tensor join_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 
@@ -43,14 +76,11 @@ Tensor SoftmaxKernel::operator()(const AttentionCall& call) const {
   return attention(call.q, call.k, call.v, options);
 }
 
-MakeKernel softmax_kernel(Form form) {
-  return [form](Module& parent, HeadShape shape) {
-    return std::make_unique<SoftmaxKernel>(parent, shape, form);
-  };
-}
+MakeKernel softmax_kernel(Form form) { return kernel<SoftmaxKernel>(form); }
 
 MultiHeadAttention::Options MultiHeadAttention::completed(Options o) {
-  check(o.d_model >= 1 && o.n_heads >= 1, op, "d_model ", o.d_model, ", n_heads ", o.n_heads);
+  check(o.d_model >= 1 && o.n_heads >= 1, op, "d_model ", o.d_model, ", n_heads ", o.n_heads,
+        "; must be at least 1");
   check((o.d_key > 0 && o.d_value > 0) || o.d_model % o.n_heads == 0, op, "d_model ", o.d_model,
         " is not a multiple of n_heads ", o.n_heads, "; give d_key and d_value");
   if (o.d_key == 0) o.d_key = o.d_model / o.n_heads;
@@ -80,12 +110,12 @@ void MultiHeadAttention::make() {
     q_norm.emplace(*this, "q_norm", *options.qk_norm);
     k_norm.emplace(*this, "k_norm", *options.qk_norm);
   }
-  HeadShape shape{options.n_heads, options.d_key, options.d_value, options.d_model};
+  HeadShape encoded = shape();
   if (options.position) {
-    position_ = options.position(*this, shape);
-    shape.d_key = position_->key_width(shape);
+    position_ = options.position(*this, encoded);
+    encoded.d_key = position_->key_width(encoded);
   }
-  kernel_ = options.kernel(*this, shape);
+  kernel_ = options.kernel(*this, encoded);
 }
 
 std::string MultiHeadAttention::label() const {
@@ -131,6 +161,7 @@ void MultiHeadAttention::apply_position(AttentionCall& call) const {
 
 Tensor MultiHeadAttention::attend(AttentionCall call) const {
   apply_position(call);
+  begin_with_block(call);
   return out(join_heads((*kernel_)(call)));
 }
 
@@ -146,13 +177,28 @@ void MultiHeadAttention::check_limit(const KeyValueCache& cache) const {
         " positions for a kernel that keeps a state; a state forgets nothing, and needs no limit");
 }
 
+void MultiHeadAttention::check_sizes(const KeyValueCache& cache) const {
+  const HeadShape of = cache.layer.value_or(shape());
+  check(of == shape(), op, "a cache of a layer with n_heads ", of.n_heads, ", d_key ", of.d_key,
+        ", d_value ", of.d_value, ", d_model ", of.d_model, " for one with ", options.n_heads, ", ",
+        options.d_key, ", ", options.d_value, ", ", options.d_model,
+        "; accepted: a cache that this layer has filled, or an empty one");
+}
+
 // With `new_keys_alone` the position sees the keys of this call and no others.
 void MultiHeadAttention::continue_from(AttentionCall& call, KeyValueCache& cache,
                                        bool new_keys_alone) const {
+  check_sizes(cache);
+  const bool state = kernel_->keeps_state();
+  check(state ? !cache.k.defined() : cache.state.length == 0, op, "a cache that holds ",
+        state ? "keys and values for a kernel that keeps a state"
+              : "a state for a kernel that keeps keys and values",
+        "; accepted: a cache that this layer has filled, or an empty one");
+  cache.layer = shape();
   call.memory = &cache.position;
   call.first = cache.dropped + (new_keys_alone ? cache.length() : 0);
   call.continued = cache.length() > 0;
-  if (!kernel_->keeps_state()) return;
+  if (!state) return;
   check_limit(cache);
   call.state = &cache.state;
   Tensor& padding = call.options.mask.key_padding;
@@ -166,9 +212,14 @@ void MultiHeadAttention::continue_from(AttentionCall& call, KeyValueCache& cache
 // A kernel that keeps a state adds the keys to it by itself.
 void MultiHeadAttention::append_to_cache(AttentionCall& call, KeyValueCache& cache) const {
   if (kernel_->keeps_state()) return;
+  if (cache.k.defined()) {
+    check_continues("keys", cache.k, call.k);
+    check_continues("values", cache.v, call.v);
+  }
   cache.append(call.k, call.v);
   call.k = cache.k;
   call.v = cache.v;
+  call.first = cache.dropped;
   cache.trim();
 }
 
@@ -187,6 +238,11 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
     if (encodes) apply_position(call);
     if (after) append_to_cache(call, *after);
     if (!encodes) apply_position(call);
+    const int64_t most_seen = 2 * call.options.mask.block;
+    check(!after || after->limit == 0 || after->limit >= most_seen - 1, op, "a cache limited to ",
+          after ? after->limit : 0, " positions in blocks of ", call.options.mask.block,
+          ", of which a query sees two; accepted: at least ", most_seen - 1, ", or no limit");
+    begin_with_block(call);
     return out(join_heads((*kernel_)(call)));
   });
 }
@@ -196,11 +252,18 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
   if (cache) check_not_replayed(op, "a cache");
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const bool known = after && after->k.defined();
+    if (known) check_sizes(*after);
     AttentionCall call = project(x, known ? x.slice(1, 0, 0) : context, mask);
     if (after) {
       call.memory = &after->position;
       call.continued = known;
-      if (!known) after->append(call.k, call.v);
+      if (known) {
+        check_continues("keys", after->k, call.k);
+        check_continues("values", after->v, call.v);
+      } else {
+        after->append(call.k, call.v);
+        after->layer = shape();
+      }
       call.k = after->k;
       call.v = after->v;
     }

@@ -29,6 +29,15 @@ class AttentionKernel : public Module {
 
 using MakeKernel = std::function<std::unique_ptr<AttentionKernel>(Module& parent, HeadShape shape)>;
 
+/// Makes a K(parent, head shape, arguments…), for a kernel of your own: `.kernel =
+/// nn::kernel<MyKernel>(arguments…)`. The shape's d_key is the one after the position.
+template <class K, class... Arguments>
+MakeKernel kernel(Arguments... arguments) {
+  return [=](Module& parent, HeadShape shape) {
+    return std::make_unique<K>(parent, shape, arguments...);
+  };
+}
+
 /// softmax(scores) v: ops/attention/attention.h.
 class SoftmaxKernel : public AttentionKernel {
  public:
@@ -70,7 +79,8 @@ class MultiHeadAttention : public Module {
   explicit MultiHeadAttention(Options options);
   MultiHeadAttention(Module& parent, std::string name, Options options);
 
-  /// Self-attention: x [B, M, d_model] → the same. With a cache x continues the positions in it.
+  /// Self-attention: x [B, M, d_model] → the same. With a cache x continues the positions in it. A
+  /// cache that a layer of other sizes, or a kernel of the other kind, has filled is an error.
   Tensor operator()(const Tensor& x, const AttentionMask& mask = {},
                     KeyValueCache* cache = nullptr) const;
   /// Attention from x [B, M, d_model] to context [B, N, d_model]. For masks and positions the
@@ -110,7 +120,11 @@ class MultiHeadAttention : public Module {
   }
   void make();
   AttentionMask seen(AttentionMask mask) const;
+  HeadShape shape() const {
+    return {options.n_heads, options.d_key, options.d_value, options.d_model};
+  }
   void check_limit(const KeyValueCache& cache) const;
+  void check_sizes(const KeyValueCache& cache) const;
   void continue_from(AttentionCall& call, KeyValueCache& cache, bool new_keys_alone) const;
   void apply_position(AttentionCall& call) const;
   void append_to_cache(AttentionCall& call, KeyValueCache& cache) const;

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "../../ops/attention/linear_attention.h"
 #include "../positions/position.h"
@@ -26,6 +28,8 @@ struct KeyValueCache {
   LinearState state = {};
   std::shared_ptr<const PositionMemory> position = {};
   int64_t dropped = 0;  // positions that the limit took away
+  /// Sizes of the layer that has filled it: layers of other sizes refuse it.
+  std::optional<HeadShape> layer = {};
   /// Memory that k and v are views of and grow in, a quarter more than they need; where there is
   /// none, as on the tape, every call copies them.
   std::shared_ptr<KeyValueRoom> room = {};
@@ -38,5 +42,15 @@ struct KeyValueCache {
   /// Row i becomes what row rows[i] was: rows [n] (i64) may leave some out and repeat others.
   void reorder(const Tensor& rows);
 };
+
+/// Makes an empty list one cache for each of a model's layers. Throws Error of `op` for a list of
+/// another length, which is of another model.
+template <class Cache>
+void for_layers(const char* op, std::vector<Cache>& caches, int64_t n_layers) {
+  check(caches.empty() || int64_t(caches.size()) == n_layers, op, "a cache of ",
+        int64_t(caches.size()), " layers for a model of ", n_layers,
+        "; accepted: a cache that this model has filled, or an empty one");
+  caches.resize(size_t(n_layers));
+}
 
 }  // namespace stretto::nn

@@ -72,7 +72,7 @@ Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache) const {
     const int64_t here = ShareSequence::first_position(tokens.dim() == 2 ? tokens.size(1) : 0);
     Tensor x = embedding(tokens, after ? after->position : here);
     if (after) {
-      after->layers.resize(size_t(options.n_layers));
+      for_layers("LanguageModel", after->layers, options.n_layers);
       after->position += tokens.size(1);
     }
     for (int64_t i = 0; i < options.n_layers; ++i)

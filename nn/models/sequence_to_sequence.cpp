@@ -11,6 +11,7 @@
 namespace stretto::nn {
 namespace {
 
+
 // Every stack gets a sharing of its own, so that a clone does not use its original's position.
 LayerOptions layer_of(const StackOptions& o) {
   LayerOptions layer = o.layer;
@@ -46,7 +47,8 @@ SequenceToSequence::Options checked(SequenceToSequence::Options o) {
 }  // namespace
 
 Encoder::Encoder(StackOptions o)
-    : options(std::move(o)), layers(*this, "layers", options.n_layers, layer_of(options)) {
+    : options(std::move(o)),
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
 
@@ -66,7 +68,8 @@ Tensor Encoder::operator()(const Tensor& x, const AttentionMask& visible) const 
 std::string Encoder::label() const { return str("Encoder(", layers.size(), " layers)"); }
 
 Decoder::Decoder(StackOptions o)
-    : options(std::move(o)), layers(*this, "layers", options.n_layers, layer_of(options)) {
+    : options(std::move(o)),
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
 
@@ -80,7 +83,7 @@ Decoder::Decoder(Module& parent, std::string name, StackOptions o)
 Tensor Decoder::operator()(const Tensor& x, const Tensor& context, const AttentionMask& self,
                            const AttentionMask& cross, std::vector<DecoderCache>* cache) const {
   return all_or_nothing(cache, [&](std::vector<DecoderCache>* after) {
-    if (after) after->resize(size_t(layers.size()));
+    if (after) for_layers("Decoder", *after, layers.size());
     Tensor y = x;
     for (int64_t i = 0; i < layers.size(); ++i)
       y = layers[i](y, context, self, cross, after ? &(*after)[size_t(i)] : nullptr);

@@ -63,6 +63,7 @@ struct HeadShape {
   int64_t d_key = 0;    // D of one head
   int64_t d_value = 0;  // Dv of one head
   int64_t d_model = 0;
+  bool operator==(const HeadShape&) const = default;
 };
 
 class Position : public Module {

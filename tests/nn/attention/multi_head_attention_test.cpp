@@ -261,7 +261,7 @@ TEST_CASE("a position and a kernel of one's own") {
     Tensor weight;
   };
   struct FirstValue : nn::AttentionKernel {
-    using AttentionKernel::AttentionKernel;
+    FirstValue(nn::Module& parent, nn::HeadShape) : AttentionKernel(parent) {}
     Tensor operator()(const nn::AttentionCall& call) const override {
       return call.v.slice(2, 0, 1).expand({call.v.size(0), call.v.size(1), call.n_queries(), -1});
     }
@@ -271,11 +271,23 @@ TEST_CASE("a position and a kernel of one's own") {
   const auto own = make({.d_model = 6, .n_heads = 2, .position = nn::position<Shift>(1000.0)});
   CHECK(names(*own).back() == "position.weight [2, 1]");
   CHECK(worst_error((*own)(x), own->out(own->v(x))) < 1e-14);
-  const auto first =
-      make({.d_model = 6, .n_heads = 2, .kernel = [](nn::Module& parent, nn::HeadShape) {
-              return std::make_unique<FirstValue>(parent);
-            }});
+  const auto first = make({.d_model = 6, .n_heads = 2, .kernel = nn::kernel<FirstValue>()});
   CHECK(worst_error((*first)(x), first->out(first->v(x.slice(1, 0, 1).expand({1, 4, 6})))) < 1e-14);
+
+  // A kernel with arguments, and what it is told of the heads.
+  struct Scaled : nn::AttentionKernel {
+    Scaled(nn::Module& parent, nn::HeadShape shape_, double by_, int64_t power_)
+        : AttentionKernel(parent), shape(shape_), by(std::pow(by_, power_)) {}
+    Tensor operator()(const nn::AttentionCall& call) const override { return call.v * by; }
+    const nn::HeadShape shape;
+    const double by;
+  };
+  const auto scaled =
+      make({.d_model = 6, .n_heads = 2, .kernel = nn::kernel<Scaled>(3.0, int64_t(2))});
+  CHECK(worst_error((*scaled)(x), scaled->out(scaled->v(x) * 9)) < 1e-14);
+  for (const auto& [name, child] : scaled->children())
+    if (const auto* kernel = dynamic_cast<const Scaled*>(child))
+      CHECK(kernel->shape == nn::HeadShape{.n_heads = 2, .d_key = 3, .d_value = 3, .d_model = 6});
 }
 
 TEST_CASE("AttentionKernel::weights of a kernel with a state is an error unless overridden") {
@@ -300,7 +312,8 @@ TEST_CASE("MultiHeadAttention: errors") {
                     "and d_value");
   CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 12, .n_heads = 4, .n_key_heads = 3}),
                     "[MultiHeadAttention] n_heads 4 is not a multiple of n_key_heads 3");
-  CHECK_THROWS_WITH(MultiHeadAttention({}), Containing("d_model 0, n_heads 1"));
+  CHECK_THROWS_WITH(MultiHeadAttention({}),
+                    "[MultiHeadAttention] d_model 0, n_heads 1; must be at least 1");
   CHECK_NOTHROW(MultiHeadAttention({.d_model = 10, .n_heads = 4, .d_key = 3, .d_value = 2}));
   const MultiHeadAttention layer({.d_model = 8, .n_heads = 2});
   CHECK_THROWS_WITH(layer(zeros({2, 3, 7})),
