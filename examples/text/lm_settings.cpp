@@ -10,6 +10,7 @@ namespace stretto::examples {
 void LmSettings::check() const {
   token_kind(tokens);
   require_range("--vocabulary", vocabulary, 0, 1 << 30);
+  require(vocabulary != 1, "--vocabulary 1: needs at least 2 words, <eos> and <unk>, or 0 for all");
   require(vocabulary == 0 || tokens == "words", "--vocabulary: only --tokens words has a limit");
   require(vocabulary != 1 && vocabulary != 2,
           "--vocabulary " + as_text(vocabulary) + ": <eos> and <unk> leave no room for words");
@@ -64,6 +65,12 @@ bool LmSettings::has_memory() const {
   for (const nn::PositionEntry& p : nn::positions())
     if (has_position(p.name) && !p.memory) return false;
   return true;
+}
+
+bool LmSettings::counts_tokens() const {
+  for (const nn::PositionEntry& p : nn::positions())
+    if (has_position(p.name) && p.counted) return true;
+  return false;
 }
 
 double LmSettings::least_memory(int64_t n_tokens) const {

@@ -50,6 +50,8 @@ struct LmSettings : ModelSettings {
   bool own_position() const { return position == "xl"; }
   /// Whether the position counts on from a memory.
   bool has_memory() const;
+  /// Whether the position depends on how far into the text a token is (PositionEntry::counted).
+  bool counts_tokens() const;
   /// As `check`, for what hangs on the number of tokens.
   nn::TransformerXL::Options model(int64_t n_tokens) const;
   /// A training takes more bytes than this.

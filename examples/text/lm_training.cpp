@@ -12,6 +12,7 @@ namespace stretto::examples {
 namespace {
 
 constexpr const char* vocabulary_note = "vocabulary.tokens";
+constexpr const char* first_note = "memory.first";  // TransformerXL::Memory::first
 
 // By a thread where one can be had: of a large text it takes a while, and training need not wait.
 std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens) {
@@ -47,7 +48,8 @@ LmTraining::LmTraining(const LmSettings& s, nn::Tokenizer tokenizer, nn::TokenSt
       if (part.after) part.memory = std::move(*part.after);
       part.after.reset();
     }
-    if (trainer.options.cuda_graph && remembered().memory.length() == settings.memory)
+    if (trainer.options.cuda_graph && remembered().memory.length() == settings.memory &&
+        !settings.counts_tokens())
       keep_in_place();
   };
   trainer.options.step_kind = [this](int64_t step) { return goes_on(step) ? 0 : -1; };
@@ -59,7 +61,8 @@ LmTraining::Remembered& LmTraining::remembered() {
 }
 
 bool LmTraining::goes_on(int64_t step) {
-  return !segments_.starts_epoch(step) && remembered().memory.length() == settings.memory;
+  return !segments_.starts_epoch(step) && remembered().memory.length() == settings.memory &&
+         !settings.counts_tokens();
 }
 
 void LmTraining::keep_in_place() {
@@ -94,6 +97,7 @@ Tensor LmTraining::loss(int64_t step) {
 void LmTraining::keep(nn::TrainingState& state) const {
   state.notes[vocabulary_note] = tokenizer_.to_note();
   if (parts_.empty()) return;
+  if (settings.counts_tokens()) state.notes[first_note] = as_text(parts_[0].memory.first);
   for (size_t i = 0; i < parts_[0].memory.layers.size(); ++i) {
     Tensors rows;
     for (const Remembered& part : parts_) rows.push_back(part.memory.layers[i]);
@@ -118,13 +122,18 @@ void LmTraining::take(const nn::TrainingState& state, const std::string& path) {
   }
   require(good && (n > 0) == (settings.memory > 0 && state.step > 0),
           path + ": its memory is malformed");
+  if (const auto first = state.notes.find(first_note); first != state.notes.end())
+    require(read_text(first->second, memory.first) && memory.first >= 0,
+            path + ": its memory is malformed");
   parts_.assign(size_t(trainer.part_count()), {});
   const int64_t size = settings.batch / trainer.parts();
-  for (size_t part = 0; part < parts_.size(); ++part)
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    parts_[part].memory.first = memory.first;
     for (const Tensor& m : memory.layers) {
       const int64_t begin = (trainer.first_part() + int64_t(part)) * size;
       parts_[part].memory.layers.push_back(m.slice(0, begin, begin + size).contiguous());
     }
+  }
 }
 
 nn::Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,

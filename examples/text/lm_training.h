@@ -30,7 +30,8 @@ class LmTraining final : public ModelTraining<nn::TransformerXL, nn::Adam, LmSet
   void keep(nn::TrainingState& state) const override;
   void take(const nn::TrainingState& state, const std::string& path) override;
 
-  // Whether the segment continues a full memory, so that steps are alike and can be replayed.
+  // Whether the segment continues a full memory, so that steps are alike and can be replayed. Not
+  // where a position counts the tokens before: a replay has the number of the step it repeats.
   bool goes_on(int64_t step);
   void keep_in_place();
 

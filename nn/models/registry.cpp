@@ -122,6 +122,7 @@ std::vector<PositionEntry> make_positions() {
                  I&) { l.position = kerple({.kind = Kerple::Kind::power}); }},
       {.name = "fire",
        .makes = "`fire`: a small network of the lag (Li et al. 2024)",
+       .counted = true,
        .fused = beside,
        .beyond = computed,
        .add = [](const Settings& s, L& l,

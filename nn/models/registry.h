@@ -43,11 +43,12 @@ struct PositionEntry {
   std::string name;
   std::string makes;  // the function or setting, with its source
   Sides sides = Sides::both;
-  bool scores = true;  // acts on the scores: needs a kernel that has them
-  bool added = false;  // to the input of a model, not in its attention
-  bool memory = true;  // works with the memory of TransformerXL; all work with a cache
-  bool plane = false;  // needs PositionSettings::plane
-  bool pairs = false;  // turns pairs of numbers: needs an even number in a head
+  bool scores = true;    // acts on the scores: needs a kernel that has them
+  bool added = false;    // to the input of a model, not in its attention
+  bool memory = true;    // works with the memory of TransformerXL; all work with a cache
+  bool counted = false;  // depends on how far into the text a token is, not on differences alone
+  bool plane = false;    // needs PositionSettings::plane
+  bool pairs = false;    // turns pairs of numbers: needs an even number in a head
   std::string fused;  // whether softmax attention needs no M × N numbers: "yes", "beside its bias"
   std::string beyond;  // what happens past the trained length
   void (*add)(const PositionSettings&, LayerOptions&, InputOptions&) = nullptr;

@@ -186,10 +186,12 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember)
       const int64_t from = all.size(1) - (m + n);  // ≤ 0
       seen.layers[size_t(i)] = all.slice(1, begin + from, end + from).clone();
     }
-    x = layers[i](x, memory_of_layer, sight, position_rows);
+    x = layers[i](x, memory_of_layer, sight, position_rows, seen.first);
   }
-  if (remember)
+  if (remember) {
     seen.context = kept_as_tokens > 0 ? fed.slice(1, n - kept_as_tokens).to(i64).clone() : Tensor();
+    seen.first += begin;
+  }
   return dropout(again > 0 ? x.slice(1, again) : x);
 }
 

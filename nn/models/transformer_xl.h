@@ -39,7 +39,8 @@ struct TransformerXLOptions {
   int64_t vocabulary = 0;
   int64_t n_layers = 12;
   /// Every layer's; neither form has a norm after the last one. Without a position, and without
-  /// one in the input, it is RelativeSinusoid; every scheme works with memory.
+  /// one in the input, it is RelativeSinusoid. Every scheme works with memory; attention in
+  /// blocks needs a memory of two blocks less one position.
   LayerOptions layer = {};
   /// Absolute positions are counted from the start of each call. Recurrence breaks them: a token
   /// of the memory and one of the segment then carry the same position (§3.3).
@@ -75,6 +76,8 @@ class TransformerXL : public Module {
   struct Memory {
     Tensors layers;  // the input of each layer [B, m, d_model], off the tape; empty at the start
     Tensor context;  // extended context: the newest tokens [B, e], i64; may be undefined
+    /// Position of the first row of `layers`, counted from the first row of the stream.
+    int64_t first = 0;
     int64_t length() const { return layers.empty() ? 0 : layers[0].size(1); }
   };
 

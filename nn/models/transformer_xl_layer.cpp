@@ -5,8 +5,8 @@
 namespace stretto::nn {
 
 Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
-                                      const AttentionMask& visible,
-                                      const Tensor& position_rows) const {
+                                      const AttentionMask& visible, const Tensor& position_rows,
+                                      int64_t first) const {
   check(!memory.defined() || (memory.dim() == 3 && memory.size(0) == x.size(0)),
         "TransformerXLLayer", "memory ", memory, " for x ", x, "; must be [B, m, d_model]");
   const int64_t m = memory.defined() ? memory.size(1) : 0;
@@ -14,6 +14,7 @@ Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
   auto attend = [&](const Tensor& queries, const Tensor& context) {
     AttentionCall call = self_attention.project(queries, context, visible);
     call.position_rows = position_rows;
+    call.first += first;
     return dropout.onto(self_attention.attend(std::move(call)), x);
   };
   if (options.norm == NormPlace::post) return feed(x, norm1(attend(x, all)), x);

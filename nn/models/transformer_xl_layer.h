@@ -15,9 +15,9 @@ class TransformerXLLayer : public EncoderLayer {
  public:
   using EncoderLayer::EncoderLayer;
   /// `memory` may be undefined. `position_rows` is what the position makes of
-  /// AttentionCall::position_rows.
+  /// AttentionCall::position_rows, `first` the position of the first row of [memory; x].
   Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionMask& visible,
-                    const Tensor& position_rows = {}) const;
+                    const Tensor& position_rows = {}, int64_t first = 0) const;
   std::string label() const override;
 };
 

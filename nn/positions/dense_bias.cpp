@@ -25,13 +25,15 @@ Fire::Fire(Module& parent, HeadShape shape, Options o)
 }
 
 void Fire::apply(AttentionCall& call) const {
-  const auto m = double(call.n_queries()), n = double(call.n_keys());
+  const auto m = double(call.n_queries()), n = double(call.n_keys()), first = double(call.first);
   const DType dtype = c.dtype() == bf16 ? f32 : c.dtype();  // bf16 cannot count beyond 256
   const TensorOptions number{.dtype = dtype, .device = c.device()};
-  const Tensor i = arange(n - m, n, 1, number).unsqueeze(1), j = arange(0, n, 1, number);
+  // Distances are counted among the keys of the call, where f32 is exact; i from position 0.
+  const Tensor distance = arange(n - m, n, 1, number).unsqueeze(1) - arange(0, n, 1, number);
+  const Tensor i = arange(first + n - m, first + n, 1, number).unsqueeze(1);
   const Tensor curve = c.to(dtype), length = abs(multiplier.to(dtype) * options.length);
   const Tensor x =
-      log(abs(curve * (i - j)) + 1) / (log(abs(curve * maximum(i, length)) + 1) + 1e-6);
+      log(abs(curve * distance) + 1) / (log(abs(curve * maximum(i, length)) + 1) + 1e-6);
   const Tensor b = linear2(relu(linear1(x.to(c.dtype()).unsqueeze(2))));
   add_bias(call, b.permute({2, 0, 1}));
 }

@@ -18,8 +18,8 @@ struct FireOptions {
 ///   b_h(i, j) = MLP(x),   x = log(|c·(i − j)| + 1) / (log(|c·max(i, |m·L0|)| + 1) + 1e-6)
 /// with the key positions i of the query and j of the key, both from 0, and MLP 1 → hidden → H with
 /// a ReLU. c and m (`multiplier`) are learned, L0 (`length`) is not. The result [H, M, N] is not
-/// scaled. In a call that is not causal the future counts like the past. A limited KeyValueCache
-/// forgets where position 0 was, which changes the result where i > |m·L0|.
+/// scaled. In a call that is not causal the future counts like the past. Positions are counted from
+/// AttentionCall::first, so that a limited cache and a memory change nothing.
 class Fire : public Position {
  public:
   using Options = FireOptions;

@@ -43,7 +43,9 @@ struct AttentionCall {
   LinearState* state = nullptr;
   /// Of the cache that the call begins or continues; null without one.
   std::shared_ptr<const PositionMemory>* memory = nullptr;
-  int64_t first = 0;       // position of the first key
+  /// Position of the first key in the whole sequence: more than 0 where a limited cache or a memory
+  /// has dropped keys. The last key's is first + n_keys() − 1, and so is the last query's.
+  int64_t first = 0;
   bool continued = false;  // goes on where an earlier call left a cache
   /// The processes that hold the sequence (nn/distributed/shared_sequence.h), of which queries and
   /// keys are this one's piece; null where they are all.
@@ -56,6 +58,7 @@ struct AttentionCall {
 
 /// Adds what broadcasts to [B, H, M, N] to the call's dense bias, whether there is one or not.
 void add_bias(AttentionCall& call, const Tensor& bias);
+
 
 /// What a Position may need to know to make its parameters.
 struct HeadShape {

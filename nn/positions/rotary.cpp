@@ -15,11 +15,12 @@ void Rotary::apply(AttentionCall& call) const {
   check(!options.xpos || !call.state, "Rotary",
         "xPos with a kernel that keeps a state: features of queries and keys depend on where "
         "its factors are counted from; use Rotary without xpos");
-  // Only differences matter, but keys in a cache are turned for good.
-  const int64_t first =
-      options.xpos ? (call.group ? call.first : 0) - call.n_keys_of_all() / 2 : call.first;
-  call.k = rotate(call.k, first, options, Side::key);
-  call.q = rotate(call.q, first + n - m, options, Side::query);
+  // Only differences matter, but keys in a cache are turned for good, and other processes turn
+  // theirs.
+  const int64_t first = call.group || (call.memory && !options.xpos) ? call.first : 0;
+  const int64_t middle = options.xpos ? call.n_keys_of_all() / 2 : 0;
+  call.k = rotate(call.k, first - middle, options, Side::key);
+  call.q = rotate(call.q, first - middle + n - m, options, Side::query);
 }
 
 std::string Rotary::label() const {

@@ -45,7 +45,7 @@ inline Tensor in_pieces(const nn::MultiHeadAttention& layer, const Tensor& x,
 
 /// Both forms agree; generation with a cache, step by step and in pieces, equals one pass, as does
 /// a limited cache under a window; later positions and other sequences of the batch change nothing.
-inline void check_causal_position(const nn::MakePosition& position, bool limited_cache = true) {
+inline void check_causal_position(const nn::MakePosition& position) {
   NoGrad guard;
   const int64_t l = 23;
   const Tensor x = fixed_noise({2, l, 8}, 1), other = fixed_noise({2, l, 8}, 2);
@@ -61,8 +61,7 @@ inline void check_causal_position(const nn::MakePosition& position, bool limited
     const AttentionMask window{.causal = true, .window = 6};
     const Tensor windowed = (*layer)(x, window);
     CHECK(worst_error(in_pieces(*layer, x, window, steps), windowed) < 1e-12);
-    if (limited_cache)
-      CHECK(worst_error(in_pieces(*layer, x, window, steps, {.limit = 5}), windowed) < 1e-12);
+    CHECK(worst_error(in_pieces(*layer, x, window, steps, {.limit = 5}), windowed) < 1e-12);
 
     for (const int64_t t : {1, 9, 22}) {
       const Tensor changed = cat({x.slice(1, 0, t), other.slice(1, t)}, 1);

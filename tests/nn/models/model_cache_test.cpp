@@ -1,0 +1,432 @@
+// Caches and memories against one pass over everything, for every position, and caches of other
+// models, which are refused. STRETTO_FUZZ_ROUNDS=n makes the run over random models longer:
+//
+//   STRETTO_FUZZ_ROUNDS=20000 build/release/tests/stretto_tests --filenames-as-tags
+//         "[#model_cache_test][fuzz]"
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "autograd/tape.h"
+#include "nn/models/language_model.h"
+#include "nn/models/registry.h"
+#include "nn/models/sequence_to_sequence.h"
+#include "nn/models/transformer_xl.h"
+#include "nn/training/draws.h"
+#include "ops/create.h"
+#include "ops/indexing.h"
+#include "tests/support/catch.h"
+#include "tests/support/compare.h"
+
+using namespace stretto;
+using nn::Draws;
+using nn::LanguageModel;
+using nn::SequenceToSequence;
+using nn::TransformerXL;
+using testing::same_bits;
+using testing::worst_error;
+
+namespace {
+
+constexpr int64_t vocabulary = 9;
+
+// Tables that end within a sequence, but for those that must not.
+nn::PositionSettings short_reach(int64_t reach) {
+  return {.length = 32, .reach = reach, .realizations = 3, .sines = 2, .taps = 3};
+}
+
+nn::PositionSettings settings_of(const std::string& position, int64_t reach) {
+  nn::PositionSettings s = short_reach(reach);
+  if (position.ends_with("bert")) s.reach = 0;  // an error past its table
+  return s;
+}
+
+template <class Model>
+std::unique_ptr<Model> make(const typename Model::Options& options) {
+  manual_seed(3);
+  auto model = std::make_unique<Model>(options);
+  model->to(f64);
+  model->eval();
+  return model;
+}
+
+Tensor some_tokens(Draws& draws, int64_t batch, int64_t length) {
+  std::vector<int64_t> ids;
+  for (int64_t i = 0; i < batch * length; ++i) ids.push_back(draws.below(vocabulary));
+  return tensor(ids, {batch, length});
+}
+
+std::vector<int64_t> cuts(Draws& draws, int64_t length) {
+  std::vector<int64_t> pieces;
+  for (int64_t left = length; left > 0; left -= pieces.back())
+    pieces.push_back(1 + draws.below(std::min<int64_t>(left, 5)));
+  return pieces;
+}
+
+// call(tokens) of one piece after the other, joined.
+template <class Call>
+Tensor in_pieces(const Tensor& tokens, const std::vector<int64_t>& pieces, Call&& call) {
+  Tensors all;
+  int64_t at = 0;
+  for (const int64_t n : pieces) {
+    all.push_back(call(tokens.slice(1, at, at + n)));
+    at += n;
+  }
+  return cat(all, 1);
+}
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+int64_t rounds(int64_t otherwise) {
+  const char* text = std::getenv("STRETTO_FUZZ_ROUNDS");
+  return text != nullptr ? std::stoll(text) : otherwise;
+}
+
+// One of a position, a kernel and sizes that go together.
+struct RandomModel {
+  explicit RandomModel(Draws& d) {
+    const auto one_of = [&](const auto& list) {
+      return list[size_t(d.below(int64_t(list.size())))];
+    };
+    do {
+      position = one_of(nn::position_names());
+      kernel = d.below(2) == 0 ? "softmax" : one_of(nn::kernel_names());
+      layer = {.d_model = 8 + 4 * d.below(2), .d_hidden = 6};
+      const int64_t group = int64_t(1) << d.below(2);
+      layer.n_key_heads = int64_t(1) << d.below(2);
+      layer.n_heads = layer.n_key_heads * (spe() ? 1 : group);
+      layer.d_key = 2 + 2 * d.below(2);
+      layer.d_value = 2 + d.below(2);
+      layer.norm = d.below(2) == 0 ? nn::NormPlace::pre : nn::NormPlace::post;
+      layer.qk_norm = d.below(3) == 0;
+      settings = settings_of(position, 2 + d.below(5));
+      settings.beyond = d.below(2) == 0 ? Beyond::zero : Beyond::clip;
+    } while (!nn::refusal(position, kernel, settings, layer).empty());
+    layer.kernel = nn::find_kernel(kernel).make({.features = 4});
+    nn::add_position(position, settings, layer, input);
+    n_layers = 1 + d.below(3);
+  }
+  bool softmax() const { return kernel == "softmax"; }
+  bool spe() const { return position.starts_with("sine") || position.starts_with("conv"); }
+  bool blocks() const { return position == "music-local"; }
+  bool added() const { return nn::find_position(position).added; }
+  std::string text() const {
+    return str(position, ", ", kernel, ", layers ", n_layers, ", d_model ", layer.d_model,
+               ", heads ", layer.n_heads, "/", layer.n_key_heads, ", d ", layer.d_key, "/",
+               layer.d_value, ", window ", layer.window, ", reach ", settings.reach);
+  }
+
+  std::string position, kernel;
+  nn::PositionSettings settings;
+  nn::LayerOptions layer;
+  nn::InputOptions input;
+  int64_t n_layers = 1;
+};
+
+// Changes one size that a cache depends on, or the kind of kernel; false if the result cannot be.
+bool change_size(Draws& d, RandomModel& m) {
+  nn::LayerOptions& l = m.layer;
+  switch (d.below(6)) {
+    case 0:
+      m.n_layers += 1 + d.below(2);
+      return true;
+    case 1:
+      l.n_heads *= 2;
+      if (m.spe()) l.n_key_heads *= 2;
+      return true;
+    case 2:
+      l.n_key_heads *= 2;
+      l.n_heads = std::max(l.n_heads, l.n_key_heads);
+      return true;
+    case 3:
+      l.d_key += 2;
+      return true;
+    case 4:
+      l.d_value += 1;
+      return true;
+    default:
+      if (l.window > 0) return false;
+      m.kernel = m.softmax() ? "linear-elu" : "softmax";
+      l.kernel = nn::find_kernel(m.kernel).make({});
+      return nn::refusal(m.position, m.kernel, m.settings, l).empty();
+  }
+}
+
+LanguageModel::Options language_model(const RandomModel& m) {
+  return {.vocabulary = vocabulary, .n_layers = m.n_layers, .layer = m.layer, .input = m.input};
+}
+
+SequenceToSequence::Options sequence_to_sequence(const RandomModel& m) {
+  return {.source_vocabulary = vocabulary,
+          .target_vocabulary = vocabulary,
+          .n_encoder_layers = 1,
+          .n_decoder_layers = m.n_layers,
+          .layer = m.layer,
+          .encoder_position = nn::no_position(),
+          .input = m.input};
+}
+
+}  // namespace
+
+TEST_CASE("every position: a limit below the length changes nothing that a query sees", "[cache]") {
+  NoGrad guard;
+  Draws draws(1, 0);
+  const Tensor tokens = some_tokens(draws, 2, 14);
+  const std::vector<int64_t> steps(14, 1);
+  int equal = 0;
+  for (const nn::PositionEntry& p : nn::positions()) {
+    if (p.sides == nn::Sides::two_sided) continue;
+    INFO(p.name);
+    LanguageModel::Options o{.vocabulary = vocabulary,
+                             .n_layers = 2,
+                             .layer = {.d_model = 8, .n_heads = 2, .d_hidden = 6}};
+    if (p.name != "music-local") o.layer.window = 4;
+    nn::add_position(p.name, settings_of(p.name, 3), o.layer, o.input);
+    const auto model = make<LanguageModel>(o);
+    const Tensor once = (*model)(tokens);
+    for (const int64_t limit : {3, 4, 9})
+      for (const auto& pieces : {steps, {3, 1, 4, 1, 5}}) {
+        LanguageModel::Cache cache = model->make_cache(limit);
+        const auto run = [&] {
+          return in_pieces(tokens, pieces, [&](const Tensor& x) { return (*model)(x, &cache); });
+        };
+        if (p.name == "music-local" && limit < 5) {
+          CHECK_THROWS_WITH(
+              run(), str("[MultiHeadAttention] a cache limited to ", limit,
+                         " positions in blocks of 3, of which a query sees two; accepted: at least "
+                         "5, or no limit"));
+          CHECK(cache.position == 0);
+          continue;
+        }
+        CHECK(worst_error(run(), once) < 1e-12);
+        CHECK(cache.layers[0].length() == limit);
+        ++equal;
+      }
+  }
+  CHECK(equal > 100);
+}
+
+TEST_CASE("every position: Transformer-XL does not depend on where segments begin", "[cache]") {
+  NoGrad guard;
+  Draws draws(2, 0);
+  const Tensor tokens = some_tokens(draws, 2, 25), inputs = tokens.slice(1, 0, 24),
+               targets = tokens.slice(1, 1);
+  for (const nn::PositionEntry& p : nn::positions()) {
+    if (p.sides == nn::Sides::two_sided || p.added) continue;  // added ones are counted by segment
+    INFO(p.name);
+    TransformerXL::Options o{.vocabulary = vocabulary,
+                             .n_layers = 2,
+                             .layer = {.d_model = 8, .n_heads = 2, .d_hidden = 6},
+                             .lengths = {.memory = 6}};
+    const bool blocks = p.name == "music-local";  // of 3: what a query sees is in the memory
+    if (!blocks) o.lengths.same_length = TransformerXL::SameLength::on;
+    nn::add_position(p.name, settings_of(p.name, 3), o.layer, o.input);
+    const auto model = make<TransformerXL>(o);
+    const Tensor once = model->nll(inputs, targets);
+    for (const int64_t n : {12, 5, 1}) {
+      TransformerXL::Memory memory;
+      Tensors parts;
+      const auto run = [&] {
+        for (int64_t at = 0; at < 24; at += n) {
+          const int64_t end = std::min<int64_t>(at + n, 24);
+          parts.push_back(model->nll(inputs.slice(1, at, end), targets.slice(1, at, end), &memory));
+        }
+      };
+      run();
+      CHECK(memory.first == 24 - memory.length());
+      CHECK(worst_error(cat(parts, 1), once) < 1e-12);
+    }
+    if (!blocks) continue;
+    model->lengths.memory = 4;  // less than a query sees
+    TransformerXL::Memory memory;
+    model->hidden(inputs.slice(1, 0, 5), &memory);
+    CHECK_THROWS_WITH(model->hidden(inputs.slice(1, 5, 6), &memory),
+                      "[MultiHeadAttention] keys from position 1 on, of which the query at 5 sees "
+                      "those from 0 on, in blocks of 3; accepted: a cache or memory of at least 2 "
+                      "blocks less one position");
+  }
+}
+
+TEST_CASE("a cache of another model is refused, in words", "[cache]") {
+  NoGrad guard;
+  Draws draws(3, 0);
+  const Tensor tokens = some_tokens(draws, 2, 5);
+  const nn::LayerOptions layer{
+      .d_model = 8, .n_heads = 4, .d_hidden = 6, .n_key_heads = 2, .d_key = 2, .d_value = 2};
+  const auto with = [&](auto change) {
+    nn::LayerOptions l = layer;
+    change(l);
+    return make<LanguageModel>({.vocabulary = vocabulary, .n_layers = 2, .layer = l});
+  };
+  const auto model = with([](nn::LayerOptions&) {});
+  LanguageModel::Cache filled;
+  (*model)(tokens, &filled);
+  const auto refused = [&](const LanguageModel& other, const Tensor& x, const std::string& text) {
+    LanguageModel::Cache cache = filled;
+    CHECK_THAT(error_of([&] { other(x, &cache); }), Containing(text));
+    CHECK(cache.position == 5);
+    for (size_t i = 0; i < cache.layers.size(); ++i)
+      CHECK(cache.layers[i].k.same(filled.layers[i].k));
+  };
+  for (const int64_t n : {1, 3})
+    refused(*make<LanguageModel>({.vocabulary = vocabulary, .n_layers = n, .layer = layer}), tokens,
+            str("[LanguageModel] a cache of 2 layers for a model of ", n,
+                "; accepted: a cache that this model has filled, or an empty one"));
+  refused(*with([](nn::LayerOptions& l) { l.n_heads = 2; }), tokens,
+          "[MultiHeadAttention] a cache of a layer with n_heads 4, d_key 2, d_value 2, d_model 8 "
+          "for one with 2, 2, 2, 8; accepted: a cache that this layer has filled, or an empty one");
+  refused(*with([](nn::LayerOptions& l) { l.d_value = 3; }), tokens, "for one with 4, 2, 3, 8");
+  refused(*with([](nn::LayerOptions& l) { l.d_model = 12; }), tokens, "for one with 4, 2, 2, 12");
+  refused(*with([](nn::LayerOptions& l) { l.n_key_heads = 4; }), tokens,
+          "[MultiHeadAttention] a cache with keys f64 [2, 2, 5, 2] on cpu for f64 [2, 4, 5, 2] on "
+          "cpu; they may differ in their number of positions only");
+  refused(*with([](nn::LayerOptions& l) { l.kernel = nn::find_kernel("linear-elu").make({}); }),
+          tokens, "a cache that holds keys and values for a kernel that keeps a state");
+  refused(*model, tokens.slice(0, 0, 1), "[2, 2, 5, 2] on cpu for f64 [1, 2, 5, 2] on cpu");
+  model->to(f32);
+  refused(*model, tokens, "f64 [2, 2, 5, 2] on cpu for f32 [2, 2, 5, 2] on cpu");
+}
+
+TEST_CASE("a decoder's cache of another model is refused", "[cache]") {
+  NoGrad guard;
+  Draws draws(4, 0);
+  const Tensor source = some_tokens(draws, 1, 4), target = some_tokens(draws, 1, 3);
+  SequenceToSequence::Options o{.source_vocabulary = vocabulary,
+                                .target_vocabulary = vocabulary,
+                                .n_encoder_layers = 1,
+                                .n_decoder_layers = 2,
+                                .layer = {.d_model = 8, .n_heads = 2, .d_hidden = 6}};
+  const auto model = make<SequenceToSequence>(o);
+  SequenceToSequence::Cache filled;
+  model->decode(target, model->encode(source), {}, &filled);
+  const auto refused = [&](const SequenceToSequence& other, const std::string& text) {
+    SequenceToSequence::Cache cache = filled;
+    CHECK_THAT(error_of([&] { other.decode(target, {}, {}, &cache); }), Containing(text));
+    CHECK(cache.position == 3);
+  };
+  o.n_decoder_layers = 3;
+  refused(*make<SequenceToSequence>(o), "[Decoder] a cache of 2 layers for a model of 3");
+  o.n_decoder_layers = 2;
+  o.layer.n_heads = 4;
+  refused(*make<SequenceToSequence>(o), "a cache of a layer with n_heads 2, d_key 4");
+  // Attention to the source alone is another.
+  const auto cross = make<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 4});
+  nn::KeyValueCache cache = filled.layers[0].cross;
+  const Tensor x = zeros({1, 2, 8}, {.dtype = f64});
+  CHECK_THAT(error_of([&] { (*cross)(x, x, {}, &cache); }),
+             Containing("a cache of a layer with n_heads 2"));
+  const auto same = make<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 2});
+  cache = filled.layers[0].cross;
+  CHECK_NOTHROW((*same)(x, x, {}, &cache));
+  const Tensor two = zeros({2, 2, 8}, {.dtype = f64});
+  CHECK_THAT(error_of([&] { (*same)(two, two, {}, &cache); }),
+             Containing("a cache with keys f64 [1, 2, 4, 4] on cpu for f64 [2, 2, 0, 4] on cpu"));
+}
+
+TEST_CASE("random language models: caches equal one pass, and those of others are refused",
+          "[cache][fuzz]") {
+  NoGrad guard;
+  int64_t changed = 0, limited = 0;
+  const int64_t n = rounds(150);
+  for (int64_t round = 0; round < n; ++round) {
+    Draws d(11, round);
+    RandomModel m(d);
+    if (m.softmax() && !m.blocks() && d.below(2) == 0) m.layer.window = 1 + d.below(5);
+    const auto model = make<LanguageModel>(language_model(m));
+    const int64_t limit = m.layer.window > 0 && d.below(3) > 0 ? m.layer.window + d.below(3) : 0;
+    INFO("round " << round << ": " << m.text() << ", limit " << limit);
+    const int64_t length = 3 + d.below(12);
+    const Tensor tokens = some_tokens(d, 1 + d.below(2), length);
+    const Tensor once = (*model)(tokens);
+    LanguageModel::Cache cache = model->make_cache(limit);
+    const auto pieces = cuts(d, length);
+    const Tensor parts =
+        in_pieces(tokens, pieces, [&](const Tensor& x) { return (*model)(x, &cache); });
+    REQUIRE(worst_error(parts, once) < 1e-9);
+    limited += limit > 0 && limit < length;
+
+    if (!change_size(d, m)) continue;
+    ++changed;
+    const auto other = make<LanguageModel>(language_model(m));
+    LanguageModel::Cache given = cache;
+    const Tensor next = tokens.slice(1, 0, 1);
+    INFO("then " << m.text());
+    REQUIRE(error_of([&] { (*other)(next, &given); }) != "");
+    REQUIRE(given.position == cache.position);
+    const auto twin = nn::clone(*model);
+    REQUIRE(same_bits((*twin)(next, &given), (*model)(next, &cache)));
+  }
+  CHECK(changed > n / 2);
+  CHECK(limited > n / 20);
+}
+
+TEST_CASE("random decoders: caches equal one pass, and those of others are refused",
+          "[cache][fuzz]") {
+  NoGrad guard;
+  for (int64_t round = 0; round < rounds(40); ++round) {
+    Draws d(12, round);
+    RandomModel m(d);
+    const auto model = make<SequenceToSequence>(sequence_to_sequence(m));
+    INFO("round " << round << ": " << m.text());
+    const int64_t batch = 1 + d.below(2), length = 2 + d.below(9);
+    const Tensor source = some_tokens(d, batch, 1 + d.below(5)),
+                 target = some_tokens(d, batch, length);
+    const Tensor context = model->encode(source), once = model->decode(target, context);
+    SequenceToSequence::Cache cache;
+    const Tensor parts = in_pieces(target, cuts(d, length), [&](const Tensor& x) {
+      return model->decode(x, context, {}, &cache);
+    });
+    REQUIRE(worst_error(parts, once) < 1e-9);
+    if (!change_size(d, m)) continue;
+    const auto other = make<SequenceToSequence>(sequence_to_sequence(m));
+    SequenceToSequence::Cache given = cache;
+    INFO("then " << m.text());
+    REQUIRE(error_of([&] { other->decode(target, {}, {}, &given); }) != "");
+    REQUIRE(given.position == cache.position);
+  }
+}
+
+TEST_CASE("random Transformer-XLs: segments that begin anywhere give the same", "[cache][fuzz]") {
+  NoGrad guard;
+  for (int64_t round = 0; round < rounds(60); ++round) {
+    Draws d(13, round);
+    RandomModel m(d);
+    if (m.added()) continue;  // counted by segment
+    const int64_t length = 4 + d.below(12);
+    // Either a window that the memory covers, or a memory of everything.
+    const bool blocks = m.blocks(), all = !m.softmax() || blocks || d.below(2) == 0;
+    TransformerXL::Options o{.vocabulary = vocabulary,
+                             .n_layers = m.n_layers,
+                             .layer = m.layer,
+                             .input = m.input,
+                             .lengths = {.memory = blocks ? 2 * m.settings.reach - 1 + d.below(3)
+                                                   : all  ? length
+                                                          : 1 + d.below(5),
+                                         .extended = d.below(3),
+                                         .same_length = all ? TransformerXL::SameLength::off
+                                                            : TransformerXL::SameLength::on},
+                             .zero_start = !all && !m.spe() && d.below(3) == 0};
+    INFO("round " << round << ": " << m.text() << ", memory " << o.lengths.memory << ", extended "
+                  << o.lengths.extended << ", zero start " << o.zero_start);
+    const auto model = make<TransformerXL>(o);
+    const Tensor tokens = some_tokens(d, 1 + d.below(2), length);
+    TransformerXL::Memory memory, whole;
+    Tensor once, parts;
+    const std::string why = error_of([&] {
+      once = model->hidden(tokens, &whole);
+      parts = in_pieces(tokens, cuts(d, length),
+                        [&](const Tensor& x) { return model->hidden(x, &memory); });
+    });
+    REQUIRE(why == "");
+    REQUIRE(worst_error(parts, once) < 1e-9);
+  }
+}
