@@ -18,10 +18,20 @@ const char* name(Activation f) {
   return "silu";
 }
 
-FeedForward::FeedForward(Options o) : options(o) { make(); }
+namespace {
+
+const FeedForward::Options& checked(const FeedForward::Options& o) {
+  check(o.d_model >= 1 && o.d_hidden >= 1, "FeedForward", "d_model ", o.d_model, ", d_hidden ",
+        o.d_hidden, "; must be at least 1");
+  return o;
+}
+
+}  // namespace
+
+FeedForward::FeedForward(Options o) : options(checked(o)) { make(); }
 
 FeedForward::FeedForward(Module& parent, std::string name, Options o)
-    : Module(parent, std::move(name)), options(o) {
+    : Module(parent, std::move(name)), options(checked(o)) {
   make();
 }
 

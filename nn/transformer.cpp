@@ -36,6 +36,8 @@ FeedForward::Options LayerOptions::feed_forward() const {
 namespace {
 
 LayerOptions checked(const char* op, LayerOptions o, bool context = false) {
+  check(o.d_model >= 1 && o.n_heads >= 1 && o.d_hidden >= 1, op, "d_model ", o.d_model,
+        ", n_heads ", o.n_heads, ", d_hidden ", o.d_hidden, "; must be at least 1");
   if (o.residual == Residual::sequential) return o;
   check(o.norm == NormPlace::pre, op,
         "parallel branches have no norm after them; use NormPlace::pre, or Residual::sequential");

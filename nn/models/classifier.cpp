@@ -59,7 +59,8 @@ InputEmbedding::Options SequenceClassifier::embedding_options(const Options& o) 
           .d_model = o.layer.d_model,
           .input = input,
           .dropout = o.layer.dropout,
-          .norm = o.layer.norms()};
+          .norm = o.layer.norms(),
+          .drawn = false};
 }
 
 SequenceClassifier::SequenceClassifier(Options o) : options(checked(std::move(o))) { make(); }

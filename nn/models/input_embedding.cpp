@@ -9,14 +9,32 @@
 
 namespace stretto::nn {
 
+namespace {
+
+const AddedPosition::Options& checked(const AddedPosition::Options& o) {
+  check(o.d_model >= 1 && o.input.learned_length >= 0, "AddedPosition", "d_model ", o.d_model,
+        ", learned_length ", o.input.learned_length, "; must be at least 1, and 0 (none) or more");
+  return o;
+}
+
+const InputEmbedding::Options& checked(const InputEmbedding::Options& o) {
+  check(o.vocabulary >= 1 && o.d_model >= 1, "InputEmbedding", "vocabulary ", o.vocabulary,
+        ", d_model ", o.d_model, "; must be at least 1");
+  return o;
+}
+
+}  // namespace
+
 AddedPosition::AddedPosition(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)),
-      options(o),
+      options(checked(o)),
       table(o.input.learned_length > 0
                 ? parameter("table", empty({o.input.learned_length, o.d_model}))
                 : Tensor()) {
-  check(o.input.learned_length >= 0, "AddedPosition", "learned_length ", o.input.learned_length,
-        "; cannot be negative");
+  if (o.drawn)
+    draw();
+  else if (table.defined())
+    constant_(table, 0);
   if (!o.input.norm) return;
   o.norm.dim = o.d_model;
   norm.emplace(*this, "norm", o.norm);
@@ -50,7 +68,7 @@ std::string AddedPosition::label() const {
 
 InputEmbedding::InputEmbedding(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)),
-      options(o),
+      options(checked(o)),
       weight(parameter("weight", empty({o.vocabulary, o.d_model}))) {
   normal_(weight, 0, o.std);
 }

@@ -28,6 +28,9 @@ struct AddedPositionOptions {
   InputOptions input = {};
   double dropout = 0;
   Norm::Options norm = {};  // where input.norm; its dim is d_model
+  /// Whether the constructor draws the table. Models whose table is drawn after all else set it to
+  /// false, and call draw(); until then the table is 0.
+  bool drawn = true;
 };
 
 /// Adds absolute positions to x [B, L, d_model], and applies norm and dropout. Positions from
@@ -39,8 +42,9 @@ class AddedPosition : public Module {
 
   /// Row i of x is at position first + i · step.
   Tensor operator()(const Tensor& x, int64_t first = 0, int64_t step = 1) const;
-  /// First values of the table, normal with standard deviation 0.02. Models draw them after all
-  /// others, so that one with learned positions starts, but for them, as one without.
+  /// Draws the table's first values, normal with standard deviation 0.02. The models of the library
+  /// do so after all others, so that one with learned positions starts, but for them, as one
+  /// without.
   void draw() const;
   std::string label() const override;
 
@@ -57,6 +61,7 @@ struct InputEmbeddingOptions {
   double dropout = 0;
   double std = 1;
   Norm::Options norm = {};  // AddedPosition::Options
+  bool drawn = true;        // the same; the vectors are always drawn
 };
 
 /// Tokens [B, L] (i64 or i32, in [0, vocabulary)) → [B, L, d_model]. `weight` [vocabulary, d_model]
@@ -74,7 +79,9 @@ class InputEmbedding : public Module {
   const Options options;
   const Tensor weight;
   AddedPosition positions{
-      *this, "positions", {options.d_model, options.input, options.dropout, options.norm}};
+      *this,
+      "positions",
+      {options.d_model, options.input, options.dropout, options.norm, options.drawn}};
 };
 
 }  // namespace stretto::nn

@@ -31,7 +31,8 @@ InputEmbedding::Options LanguageModel::input_options(const Options& o) {
           .input = o.input,
           .dropout = o.layer.dropout,
           .std = 1 / std::sqrt(double(o.layer.d_model)),
-          .norm = o.layer.norms()};
+          .norm = o.layer.norms(),
+          .drawn = false};
 }
 
 LanguageModel::LanguageModel(Options o) : options(checked(std::move(o))) { make(); }

@@ -11,6 +11,10 @@
 namespace stretto::nn {
 namespace {
 
+StackOptions checked(const char* op, StackOptions o) {
+  check(o.n_layers >= 1, op, "n_layers ", o.n_layers, "; must be at least 1");
+  return o;
+}
 
 // Every stack gets a sharing of its own, so that a clone does not use its original's position.
 LayerOptions layer_of(const StackOptions& o) {
@@ -47,14 +51,14 @@ SequenceToSequence::Options checked(SequenceToSequence::Options o) {
 }  // namespace
 
 Encoder::Encoder(StackOptions o)
-    : options(std::move(o)),
+    : options(checked("Encoder", std::move(o))),
       layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
 
 Encoder::Encoder(Module& parent, std::string name, StackOptions o)
     : Module(parent, std::move(name)),
-      options(std::move(o)),
+      options(checked("Encoder", std::move(o))),
       layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
@@ -68,14 +72,14 @@ Tensor Encoder::operator()(const Tensor& x, const AttentionMask& visible) const 
 std::string Encoder::label() const { return str("Encoder(", layers.size(), " layers)"); }
 
 Decoder::Decoder(StackOptions o)
-    : options(std::move(o)),
+    : options(checked("Decoder", std::move(o))),
       layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
 
 Decoder::Decoder(Module& parent, std::string name, StackOptions o)
     : Module(parent, std::move(name)),
-      options(std::move(o)),
+      options(checked("Decoder", std::move(o))),
       layers(*this, "layers", options.n_layers, layer_of(options)) {
   add_norm(*this);
 }
@@ -100,7 +104,8 @@ InputEmbedding::Options SequenceToSequence::embedding_options(const Options& o,
           .input = o.input,
           .dropout = o.layer.dropout,
           .std = o.input.scale ? 1 / std::sqrt(double(o.layer.d_model)) : 1,
-          .norm = o.layer.norms()};
+          .norm = o.layer.norms(),
+          .drawn = false};
 }
 
 StackOptions SequenceToSequence::stack(const Options& o, bool encoder) {

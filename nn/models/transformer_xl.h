@@ -100,7 +100,7 @@ class TransformerXL : public Module {
   AddedPosition positions{
       *this,
       "positions",
-      {options.layer.d_model, options.input, options.layer.dropout, options.layer.norms()}};
+      {options.layer.d_model, options.input, options.layer.dropout, options.layer.norms(), false}};
   List<TransformerXLLayer> layers{*this, "layers", options.n_layers, layer_options()};
   AdaptiveSoftmax output{
       *this, "output", {embedding.options, options.tied, options.tied_projections}, &embedding};

@@ -5,11 +5,15 @@
 #include "nn/embedding.h"
 #include "nn/feed_forward.h"
 #include "nn/linear.h"
+#include "nn/models/sequence_to_sequence.h"
 #include "nn/norm.h"
+#include "nn/transformer.h"
 #include "ops/create.h"
+#include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "tests/support/catch.h"
+#include "tests/support/compare.h"
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
@@ -154,6 +158,41 @@ TEST_CASE("Dropout acts in training only") {
   CHECK(dropout(x).same(x));
   CHECK(nn::Dropout({.p = 0})(x).same(x));
   CHECK_THROWS_WITH(nn::Dropout({.p = 1.5}), Containing("[Dropout] p = 1.5"));
+}
+
+TEST_CASE("Dropout::onto has the order of dropout_add: what is dropped comes first") {
+  const Tensor x = fixed_noise({3, 4}, 1), residual = fixed_noise({3, 4}, 2);
+  for (const double p : {0.0, 0.4, 1.0}) {
+    const nn::Dropout dropout({.p = p});
+    manual_seed(8);
+    const Tensor y = dropout.onto(x, residual);
+    manual_seed(8);
+    CHECK(testing::same_bits(y, dropout_add(x, residual, p)));
+    if (p == 1) CHECK(testing::same_bits(y, residual));
+  }
+}
+
+TEST_CASE("a size that was not given is named by the layer that needs it") {
+  CHECK_THROWS_WITH(nn::FeedForward({.d_model = 32}),
+                    "[FeedForward] d_model 32, d_hidden 0; must be at least 1");
+  CHECK_THROWS_WITH(nn::EncoderLayer({.d_model = 32, .n_heads = 2}),
+                    "[EncoderLayer] d_model 32, n_heads 2, d_hidden 0; must be at least 1");
+  CHECK_THROWS_WITH(nn::DecoderLayer({.d_hidden = 64}),
+                    "[DecoderLayer] d_model 0, n_heads 1, d_hidden 64; must be at least 1");
+  CHECK_THROWS_WITH(nn::MultiHeadAttention({.n_heads = 2}),
+                    "[MultiHeadAttention] d_model 0, n_heads 2; must be at least 1");
+  CHECK_THROWS_WITH(nn::LayerNorm({}), "[LayerNorm] dim = 0 must be positive");
+  struct Owner : nn::Module {
+  } owner;
+  CHECK_THROWS_WITH(nn::AddedPosition(owner, "a", {.input = {.learned_length = 4}}),
+                    "[AddedPosition] d_model 0, learned_length 4; must be at least 1, and 0 (none) "
+                    "or more");
+  CHECK_THROWS_WITH(nn::InputEmbedding(owner, "b", {.vocabulary = 9}),
+                    "[InputEmbedding] vocabulary 9, d_model 0; must be at least 1");
+  CHECK_THROWS_WITH(nn::Encoder({.layer = {.d_model = 4, .d_hidden = 4}}),
+                    "[Encoder] n_layers 0; must be at least 1");
+  CHECK_THROWS_WITH(nn::Decoder({.layer = {.d_model = 4, .d_hidden = 4}}),
+                    "[Decoder] n_layers 0; must be at least 1");
 }
 
 TEST_CASE("FeedForward is two linear layers around an activation") {

@@ -1,0 +1,192 @@
+// Constructors leave no parameter uninitialized: every public module, made in memory that holds
+// NaN.
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <regex>
+#include <set>
+#include <string>
+#include <typeinfo>
+#include <vector>
+
+#include "ops/create.h"
+#include "ops/reduce.h"
+#include "stretto.h"
+#include "tests/house/sources.h"
+#include "tests/support/catch.h"
+
+using namespace stretto;
+
+namespace {
+
+// Leaves NaN in the blocks that the allocator hands out next, as STRETTO_ALLOC=exact has in all.
+void fill_free_memory_with_nan() {
+  Tensors blocks;
+  for (int64_t bytes = 64; bytes <= 32768; bytes += bytes < 512 ? 64 : bytes / 16)
+    for (int i = 0; i < 24; ++i) blocks.push_back(full({bytes}, 255, {.dtype = u8, .device = cpu}));
+}
+
+struct Parent : nn::Module {};
+
+using MakeModule = std::function<std::unique_ptr<nn::Module>()>;
+
+// A child module on its own, under a parent.
+template <class M, class Options = typename M::Options>
+MakeModule child(Options options) {
+  struct Owner : nn::Module {
+    explicit Owner(const Options& o) : module(*this, "module", o) {}
+    M module;
+  };
+  return [options] { return std::make_unique<Owner>(options); };
+}
+
+const nn::LayerOptions layer{.d_model = 8, .n_heads = 2, .d_hidden = 12};
+
+nn::LayerOptions with(const nn::MakePosition& position) {
+  nn::LayerOptions l = layer;
+  l.position = position;
+  return l;
+}
+
+// AdaptiveSoftmax with tables of its own.
+struct Softmax : nn::Module {
+  nn::AdaptiveOptions options{
+      .vocabulary = 20, .d_model = 8, .d_embedding = 4, .cutoffs = {5, 10}, .div = 2};
+  nn::AdaptiveSoftmax output{*this, "output", {options}};
+};
+
+std::vector<MakeModule> modules() {
+  const nn::InputOptions learned{.learned_length = 6, .norm = true};
+  std::vector<MakeModule> all{
+      child<nn::Linear>({.in = 3, .out = 4}),
+      child<nn::Embedding>({.count = 5, .dim = 3}),
+      child<nn::Norm>({.dim = 5}),
+      child<nn::LayerNorm>({.dim = 5}),
+      child<nn::RMSNorm>({.dim = 5}),
+      child<nn::Dropout>({.p = 0.5}),
+      child<nn::FeedForward>({.d_model = 4, .d_hidden = 6, .gated = true}),
+      child<nn::Sequential>({nn::step<nn::Linear>({.in = 3, .out = 4}), relu}),
+      child<nn::AddedPosition>({.d_model = 4, .input = learned}),
+      child<nn::AddedPosition>({.d_model = 4, .input = learned, .drawn = false}),
+      child<nn::InputEmbedding>({.vocabulary = 7, .d_model = 4, .input = learned}),
+      child<nn::EncoderLayer, nn::LayerOptions>(layer),
+      child<nn::DecoderLayer, nn::LayerOptions>(layer),
+      child<nn::TransformerXLLayer, nn::LayerOptions>(with(nn::relative_sinusoid())),
+      child<nn::Encoder, nn::StackOptions>({.n_layers = 2, .layer = layer, .final_norm = true}),
+      child<nn::Decoder, nn::StackOptions>({.n_layers = 2, .layer = layer, .final_norm = true}),
+      child<nn::AdaptiveEmbedding>(
+          {.vocabulary = 20, .d_model = 8, .d_embedding = 4, .cutoffs = {5, 10}, .div = 2}),
+      [] { return std::make_unique<Softmax>(); },
+      child<nn::MultiHeadAttention>(
+          {.d_model = 8, .n_heads = 4, .n_key_heads = 2, .qk_norm = nn::Norm::Options{}}),
+      child<nn::LanguageModel>(
+          {.vocabulary = 9, .n_layers = 2, .layer = layer, .input = learned, .output_bias = true}),
+      child<nn::TransformerXL>({.vocabulary = 9, .n_layers = 2, .layer = layer}),
+      child<nn::TransformerXL>(
+          {.vocabulary = 9, .n_layers = 2, .layer = layer, .input = {.learned_length = 6}}),
+      child<nn::SequenceToSequence>({.source_vocabulary = 9,
+                                     .target_vocabulary = 8,
+                                     .layer = layer,
+                                     .input = learned,
+                                     .output_bias = true}),
+      child<nn::SequenceClassifier>(
+          {.vocabulary = 9, .layer = layer, .input = learned, .pairs = true}),
+  };
+  for (const bool two_sided : {false, true})
+    for (const nn::PositionEntry& p : nn::positions()) {
+      const nn::PositionSettings s{.length = 6,
+                                   .two_sided = two_sided,
+                                   .plane = two_sided ? Shape{2, 3} : Shape{},
+                                   .realizations = 3,
+                                   .sines = 2,
+                                   .taps = 4};
+      nn::LayerOptions l = layer;
+      nn::InputOptions input;
+      if (!nn::refusal(p.name, "softmax", s, l).empty()) continue;
+      nn::add_position(p.name, s, l, input);
+      if (!p.added) all.push_back(child<nn::MultiHeadAttention>(l.attention()));
+    }
+  all.push_back(
+      child<nn::MultiHeadAttention>(with(nn::shared_by_layers(nn::kerple())).attention()));
+  all.push_back(child<nn::MultiHeadAttention>(with(nn::disentangled({.buckets = 8})).attention()));
+  for (const nn::MakeFeatureMap& map :
+       {nn::elu_plus_one(), nn::relu_plus(), nn::favor({.features = 4, .redraw = 2}),
+        nn::favor({.features = 4, .kind = nn::FavorKind::hyperbolic}),
+        nn::favor({.features = 4, .orthogonal = false})}) {
+    nn::LayerOptions l = layer;
+    l.kernel = nn::linear_kernel(map);
+    all.push_back(child<nn::MultiHeadAttention>(l.attention()));
+  }
+  return all;
+}
+
+// The class of a module without its namespaces and arguments.
+std::string class_of(const nn::Module& module) {
+  const std::unique_ptr<char, void (*)(void*)> text(
+      abi::__cxa_demangle(typeid(module).name(), nullptr, nullptr, nullptr), std::free);
+  std::string name = text.get();
+  name = name.substr(0, name.find('<'));
+  return name.substr(name.rfind(':') + 1);
+}
+
+void add_classes(const nn::Module& module, std::set<std::string>& names) {
+  names.insert(class_of(module));
+  for (const auto& [name, child] : module.children()) add_classes(*child, names);
+}
+
+}  // namespace
+
+TEST_CASE("constructors leave no parameter uninitialized", "[module]") {
+  if (default_device().is_cuda()) STRETTO_SKIP("what is filled with NaN is memory of the CPU");
+  std::set<std::string> made;
+  for (const MakeModule& make : modules()) {
+    fill_free_memory_with_nan();
+    manual_seed(1);
+    const std::unique_ptr<nn::Module> module = make();
+    add_classes(*module, made);
+    INFO(module->describe());
+    for (const auto& tensors : {module->named_parameters(), module->named_buffers()})
+      for (const auto& [name, x] : tensors) {
+        INFO(name);
+        CHECK(std::isfinite(sum(abs(x.to(f64))).item()));
+      }
+  }
+  // Every class of a public header has been made.
+  static const std::regex derived(R"(^class (\w+)( final)? : public (\w+) \{)");
+  std::set<std::string> bases{"Module"}, missing;
+  for (int pass = 0; pass < 3; ++pass)  // bases before what derives from them
+    for (const testing::Source& file : testing::sources()) {
+      if (file.path.rfind("nn/", 0) != 0 || !file.path.ends_with(".h")) continue;
+      for (const std::string& line : file.lines)
+        if (std::smatch m; std::regex_search(line, m, derived) && bases.count(m[3])) {
+          bases.insert(m[1]);
+          if (!made.count(m[1])) missing.insert(m[1]);
+        }
+    }
+  CHECK(missing == std::set<std::string>{"AttentionKernel", "FeatureMap", "Position"});
+}
+
+TEST_CASE("a table of positions is drawn by its constructor, or by its owner", "[module]") {
+  const nn::AddedPosition::Options own{.d_model = 64, .input = {.learned_length = 50}};
+  struct Owner : nn::Module {
+    explicit Owner(const nn::AddedPosition::Options& o) : a(*this, "a", o), b(*this, "b", o) {}
+    nn::AddedPosition a, b;
+  };
+  manual_seed(5);
+  const Owner drawn(own);
+  // Normal with deviation 0.02: the mean of n squares has the deviation 0.02² √(2/n).
+  const double n = 50 * 64, variance = 0.02 * 0.02;
+  for (const nn::AddedPosition* p : {&drawn.a, &drawn.b})
+    CHECK(std::abs(mean(square(p->table)).item() - variance) < 5 * variance * std::sqrt(2 / n));
+  CHECK(sum(abs(drawn.a.table - drawn.b.table)).item() > 0);
+  nn::AddedPosition::Options later = own;
+  later.drawn = false;
+  manual_seed(5);
+  const Owner waiting(later);
+  CHECK(random_state().next_stream == 0);
+  CHECK(sum(abs(waiting.a.table)).item() == 0);
+  waiting.a.draw();
+  CHECK(sum(abs(waiting.a.table - drawn.a.table)).item() == 0);
+}
