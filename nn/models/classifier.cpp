@@ -34,6 +34,8 @@ void lecun_normal_(const Tensor& x) {
   trunc_normal_(x, 0, std, -2 * std, 2 * std);
 }
 
+bool is_mask(const Tensor& x) { return x.dtype() == boolean || x.dtype() == u8; }
+
 void dense(const Linear& layer) {
   lecun_normal_(layer.weight);
   constant_(layer.bias, 0);
@@ -59,6 +61,7 @@ InputEmbedding::Options SequenceClassifier::embedding_options(const Options& o) 
           .d_model = o.layer.d_model,
           .input = input,
           .dropout = o.layer.dropout,
+          .std = o.input.scale ? 1 / std::sqrt(double(o.layer.d_model)) : 1,
           .norm = o.layer.norms(),
           .drawn = false};
 }
@@ -103,6 +106,8 @@ Tensor SequenceClassifier::encode(const Sequences& s) const {
   const int64_t b = tokens.size(0), l = tokens.size(1);
   check(!s.padding.defined() || s.padding.shape() == tokens.shape(), op, "padding ", s.padding,
         " does not fit tokens ", tokens);
+  check(!s.padding.defined() || is_mask(s.padding), op, "padding ", s.padding,
+        "; must be bool or u8, true for tokens to be ignored");
 
   Tensor padding = o.attend_to_padding ? Tensor() : s.padding;
   Tensor x = embedding.lookup(tokens);
@@ -118,6 +123,18 @@ Tensor SequenceClassifier::encode(const Sequences& s) const {
   if (!padding.defined()) return mean(x, {1});
   const Tensor kept = logical_not(padding).to(x.dtype()).unsqueeze(2);  // [B, L, 1]
   return sum(x * kept, {1}) / clamp(sum(kept, {1}), 1, double(l));
+}
+
+Tensor SequenceClassifier::encode(const Tensor& tokens, const Tensor& padding) const {
+  return encode(Sequences(tokens, padding));
+}
+
+Tensor SequenceClassifier::operator()(const Tensor& tokens, const Tensor& second) const {
+  const bool ids = second.defined() && !is_mask(second) && !is_floating(second.dtype());
+  if (ids) return (*this)(Sequences(tokens), Sequences(second));
+  check(!options.pairs || !second.defined(), op, "tokens ", tokens, " and ", second,
+        " for a model of pairs; accepted: two tensors of ids, or two Sequences with their padding");
+  return (*this)(Sequences(tokens, second));
 }
 
 Tensor SequenceClassifier::operator()(const Sequences& x) const {

@@ -35,7 +35,8 @@ struct SequenceClassifierOptions {
 };
 
 /// Embedding, layers, a norm, pooling, and a head of Linear and ReLU, as wide as the layers'
-/// feed-forward networks. Everything starts as in the authors' code.
+/// feed-forward networks. Everything starts as in the authors' code; with InputOptions::scale,
+/// which they do not have, token vectors have the deviation 1/√d_model, and 1 when scaled.
 class SequenceClassifier : public Module {
  public:
   using Options = SequenceClassifierOptions;
@@ -47,8 +48,12 @@ class SequenceClassifier : public Module {
   Tensor operator()(const Sequences& x) const;
   /// The same of pairs: row i of x with row i of y, whose lengths may differ.
   Tensor operator()(const Sequences& x, const Sequences& y) const;
+  /// The same of tensors: model(tokens), or model(tokens, padding) with `padding` bool or u8; with
+  /// the option `pairs` model(x, y), where y are ids too. Anything else is an error.
+  Tensor operator()(const Tensor& tokens, const Tensor& second = {}) const;
   /// What the head sees of each sequence, [B, d_model].
   Tensor encode(const Sequences& x) const;
+  Tensor encode(const Tensor& tokens, const Tensor& padding = {}) const;
   std::string label() const override;
 
   const Options options;

@@ -174,6 +174,9 @@ TEST_CASE("SequenceClassifier does not see padding, unless it is told to") {
   for (SequenceClassifier::Options o : all_kinds()) {
     const auto model = make(o);
     const Tensor y = (*model)({tokens, padding});
+    CHECK(same_bits((*model)(tokens, padding), y));
+    CHECK(same_bits((*model)(tokens, padding.to(boolean)), y));
+    CHECK(same_bits(model->encode(tokens, padding), model->encode({tokens, padding})));
     for (int64_t i = 0; i < 2; ++i) {
       const Ids& row = i == 0 ? shorter : longer;
       CHECK(worst_error(y.slice(0, i, i + 1), reference::tensor(reference::classify(*model, row))) <
@@ -271,6 +274,12 @@ TEST_CASE("SequenceClassifier starts as the authors' code does") {
   };
   check(m.embedding.weight, 1);
   check(m.embedding.positions.table, 0.02);
+  // Vectors that are scaled by √d_model have the same deviation in the sum.
+  SequenceClassifier::Options scaled = o;
+  scaled.input.scale = nn::InputOptions().scale;
+  const SequenceClassifier by_default(scaled);
+  check(by_default.embedding.weight, 1 / std::sqrt(128.0));
+  check(by_default.embedding.lookup(ids({{1, 5, 7, 200, 50, 40, 77, 2, 88, 66}})), 1);
   CHECK(largest(m.cls) == 0);
   const nn::EncoderLayer& layer = m.layers[0];
   for (const nn::Linear* l : {&layer.self_attention.q, &layer.self_attention.out}) {
@@ -319,6 +328,9 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
   CHECK_THROWS_WITH((*model)(tokens, tokens),
                     "[SequenceClassifier] classifies single sequences, and a pair was given; "
                     "option pairs");
+  CHECK_THROWS_WITH((*model)(tokens, zeros({1, 3})),
+                    "[SequenceClassifier] padding f32 [1, 3]; must be bool or u8, true for tokens "
+                    "to be ignored");
   O o = tiny();
   o.input = learned(2);
   CHECK_THROWS_WITH((*make(o))(tokens), "[AddedPosition] positions 0 to 3, but only 3 are learned");
@@ -327,6 +339,9 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
   const auto pairs = make(o);
   CHECK_THROWS_WITH((*pairs)(tokens),
                     "[SequenceClassifier] classifies pairs of sequences, and one was given");
+  CHECK_THROWS_WITH((*pairs)(tokens, zeros({1, 3}, {.dtype = boolean})),
+                    "[SequenceClassifier] tokens i64 [1, 3] and bool [1, 3] for a model of pairs; "
+                    "accepted: two tensors of ids, or two Sequences with their padding");
   CHECK_THROWS_WITH((*pairs)(tokens, ids({{1}, {2}})),
                     "[SequenceClassifier] pairs of i64 [1, 3] and i64 [2, 1]; both need as many "
                     "rows");
