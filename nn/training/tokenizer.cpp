@@ -156,6 +156,8 @@ Tokenizer::Tokenizer(TokenKind kind, std::vector<std::string> pieces) {
 
 Tokenizer Tokenizer::learn(TokenKind kind, std::string_view text, int64_t limit,
                            std::string_view more) {
+  check(kind != TokenKind::words || limit == 0 || limit >= 2, op, "a limit of ", limit,
+        " words; must be at least 2, <eos> and <unk>, or 0 for no limit");
   if (kind == TokenKind::words) return {kind, frequent_words(text, limit)};
   std::vector<std::string> pieces;
   if (kind == TokenKind::bytes) {
@@ -213,7 +215,8 @@ std::string Tokenizer::decode(const std::vector<int64_t>& tokens) const {
   std::string text;
   bool line_begins = true;
   for (int64_t token : tokens) {
-    const std::string& piece = vocabulary_->pieces.at(size_t(token));
+    check(token >= 0 && token < size(), op, "token ", token, "; must be 0 to ", size() - 1);
+    const std::string& piece = vocabulary_->pieces[size_t(token)];
     if (kind() != TokenKind::words) {
       text += piece;
     } else if (piece == end_of_line) {

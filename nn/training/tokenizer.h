@@ -38,8 +38,8 @@ class PieceReader {
 class Tokenizer {
  public:
   /// The vocabulary of `text`; for bytes, of `more` too. `limit` > 0: at most so many words, <eos>
-  /// and <unk> included. Chars and words expect UTF-8 (invalid_utf8). Throws Error for words
-  /// whose table does not fit into the memory.
+  /// and <unk> included, so at least 2. Chars and words expect UTF-8 (invalid_utf8). Throws Error
+  /// for words whose table does not fit into the memory.
   static Tokenizer learn(TokenKind kind, std::string_view text, int64_t limit = 0,
                          std::string_view more = {});
 
@@ -53,7 +53,8 @@ class Tokenizer {
   int32_t operator()(std::string_view piece) const;
   /// Of bytes: the token of each, as above.
   const std::array<int32_t, 256>& of_bytes() const;
-  /// Words get a blank between them and <eos> a line break; an unknown character is U+FFFD.
+  /// Words get a blank between them and <eos> a line break; an unknown character is U+FFFD. Throws
+  /// Error for a token outside 0 … size() − 1.
   std::string decode(const std::vector<int64_t>& tokens) const;
 
   /// The vocabulary as UTF-8 text, for the notes of a checkpoint, and back; Error for what is none.

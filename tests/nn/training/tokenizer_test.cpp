@@ -98,3 +98,22 @@ TEST_CASE("what is not UTF-8 is found", "[tokenizer]") {
     CHECK(nn::invalid_utf8(std::string("ok") + bad) == 2);
   }
 }
+
+TEST_CASE("tokens that a vocabulary does not have, and a limit that leaves no word",
+          "[tokenizer]") {
+  for (const nn::TokenKind kind :
+       {nn::TokenKind::bytes, nn::TokenKind::chars, nn::TokenKind::words}) {
+    const nn::Tokenizer t = nn::Tokenizer::learn(kind, "a b");
+    const int64_t n = t.size();
+    for (const int64_t token : {int64_t(-1), n, int64_t(1) << 40})
+      CHECK_THROWS_WITH(t.decode({0, token}),
+                        str("[Tokenizer] token ", token, "; must be 0 to ", n - 1));
+    CHECK_NOTHROW(t.decode({0, n - 1}));
+  }
+  for (const int64_t limit : {-1, 1})
+    CHECK_THROWS_WITH(nn::Tokenizer::learn(nn::TokenKind::words, "a b c", limit),
+                      str("[Tokenizer] a limit of ", limit,
+                          " words; must be at least 2, <eos> and <unk>, or 0 for no limit"));
+  for (const int64_t limit : {2, 3, 5})
+    CHECK(nn::Tokenizer::learn(nn::TokenKind::words, "a b c", limit).size() == limit);
+}
