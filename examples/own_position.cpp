@@ -3,14 +3,17 @@
 #include <cstdio>
 using namespace stretto;
 
-// A position of your own: scores fall with the distance, by a slope that each head learns.
+// A position of your own: scores fall with the distance, by a slope that each head learns. In a
+// bidirectional call the future falls like the past.
 struct Fading : nn::Position {
   Fading(nn::Module& parent, nn::HeadShape shape)
       : Position(parent), slope(parameter("slope", full({shape.n_heads, 1}, 0.1))) {}
 
   void apply(nn::AttentionCall& call) const override {
-    Tensor distance = arange(-double(call.n_keys() - 1), 1, 1, options_of(slope));  // …, −1, 0
-    call.options.lag_bias = {.rows = slope * distance, .zero_row = call.n_keys() - 1};
+    const Tensor distance = abs(nn::relative_positions(call));  // f32: bf16 counts to 256
+    call.options.lag_bias = {.rows = (-slope * distance).to(call.q.dtype()),
+                             .zero_row = nn::relative_range(call).past,
+                             .beyond = Beyond::error};
   }
   const Tensor slope;
 };

@@ -1,8 +1,10 @@
 #include "nn/positions/position.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "nn/distributed/process_group.h"
+#include "ops/create.h"
 #include "ops/elementwise.h"
 
 namespace stretto::nn {
@@ -29,6 +31,18 @@ int64_t AttentionCall::n_keys_of_all() const { return n_keys() * (group ? group-
 void add_bias(AttentionCall& call, const Tensor& bias) {
   Tensor& sum = call.options.bias;
   sum = sum.defined() ? sum + bias : bias;
+}
+
+RelativeRange relative_range(const AttentionCall& call) {
+  const bool causal = call.options.mask.is_causal();
+  return {std::max<int64_t>(call.n_keys_of_all() - 1, 0),
+          causal ? 0 : std::max<int64_t>(call.n_queries() - 1, 0)};
+}
+
+Tensor relative_positions(const AttentionCall& call) {
+  const RelativeRange range = relative_range(call);
+  return arange(-double(range.past), double(range.future + 1), 1,
+                {.dtype = call.q.dtype() == f64 ? f64 : f32, .device = call.q.device()});
 }
 
 MakePosition shared_by_layers(MakePosition make) {

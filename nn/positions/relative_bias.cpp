@@ -13,13 +13,10 @@
 namespace stretto::nn {
 namespace {
 
-// Relative positions −past … future: all of M queries and N keys.
-struct Lags {
-  Lags(int64_t n_queries, int64_t n_keys)
-      : past(std::max<int64_t>(n_keys - 1, 0)), future(std::max<int64_t>(n_queries - 1, 0)) {}
-  int64_t count() const { return past + 1 + future; }
-  int64_t past, future;
-};
+// All that M queries and N keys can meet.
+RelativeRange range_of(int64_t n_queries, int64_t n_keys) {
+  return {std::max<int64_t>(n_keys - 1, 0), std::max<int64_t>(n_queries - 1, 0)};
+}
 
 // A causal call sees no more of the future than a single query does.
 int64_t queries_with_future(const AttentionCall& call) {
@@ -107,7 +104,7 @@ RelativeTable t5_bias(const Tensor& table, int64_t n_queries, int64_t n_keys, in
                       bool two_sided) {
   check(table.dim() == 2, "t5_bias", "table ", table, "; must be [buckets, H]");
   const Buckets bucket("t5_bias", table.size(0), max_distance, two_sided);
-  const Lags lags(n_queries, n_keys);
+  const RelativeRange lags = range_of(n_queries, n_keys);
   const auto make = [&] {
     std::vector<int64_t> index;
     for (int64_t r = -lags.past; r <= lags.future; ++r) index.push_back(bucket(r));
@@ -157,7 +154,7 @@ std::vector<double> alibi_slopes(int64_t n_heads) {
 
 RelativeTable alibi_bias(const std::vector<double>& slopes, int64_t n_queries, int64_t n_keys,
                          TensorOptions options) {
-  const Lags lags(n_queries, n_keys);
+  const RelativeRange lags = range_of(n_queries, n_keys);
   const auto make = [&] {
     std::vector<double> rows;
     for (const double slope : slopes)
@@ -202,7 +199,7 @@ RelativeTable kerple_bias(const Tensor& p, const Tensor& a, int64_t n_queries, i
         "kerple_bias", "p ", p, ", a ", a, "; must be [H], both of one floating dtype");
   const DType dtype = p.dtype() == bf16 ? f32 : p.dtype();
   const Tensor exponent = p.to(dtype).unsqueeze(1), factor = a.to(dtype).unsqueeze(1);
-  const Lags lags(n_queries, n_keys);
+  const RelativeRange lags = range_of(n_queries, n_keys);
   const Tensor l = abs(arange(-double(lags.past), double(lags.future + 1), 1,
                               {.dtype = dtype, .device = p.device()}));
   Tensor rows;

@@ -19,6 +19,7 @@
 #include "nn/training/batch.h"
 #include "nn/training/parted_step.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
 #include "ops/loss.h"
 #include "ops/reduce.h"
 #include "tests/support/catch.h"
@@ -120,6 +121,18 @@ void check_model(const typename Model::Options& options, const Tensor& wanted = 
   }
 }
 
+// A position of one's own, made from what position.h offers.
+struct Fading : Position {
+  Fading(Module& parent, HeadShape shape)
+      : Position(parent), slope(parameter("slope", full({shape.n_heads, 1}, 0.1))) {}
+  void apply(AttentionCall& call) const override {
+    call.options.lag_bias = {.rows = -slope * abs(relative_positions(call)),
+                             .zero_row = relative_range(call).past,
+                             .beyond = Beyond::error};
+  }
+  const Tensor slope;
+};
+
 }  // namespace
 
 TEST_CASE("Language models over processes: softmax attention", "[distributed][sequence]") {
@@ -134,6 +147,7 @@ TEST_CASE("Language models over processes: softmax attention", "[distributed][se
   check(rotary());
   check(rotary({.xpos = true}));
   check(alibi());
+  check(position<Fading>());
   check(kerple());
   check(t5_bias(T5Bias::Options{.buckets = 8, .max_distance = 12}));
   check(music_relative({.length = 8, .block = 4}));
