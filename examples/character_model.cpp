@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
-#include <iterator>
+#include <sstream>
 #include <string>
 using namespace stretto;
 
@@ -32,12 +32,17 @@ std::string rhyme() {
 }
 
 int main(int argc, char** argv) {
-  const nn::Place place = nn::take_place(argc, argv, nn::Processes::several);
+  const nn::Place place = nn::take_place(argc, argv, nn::Processes::several, "[FILE]");
   std::string text = rhyme();
   if (argc > 1) {
     std::ifstream file(argv[1], std::ios::binary);
-    text.assign(std::istreambuf_iterator<char>(file), {});
-    if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // a byte order mark
+    if (std::stringstream bytes; bytes << file.rdbuf()) {
+      text = bytes.str();
+      if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);  // a byte order mark
+    } else {
+      std::fprintf(stderr, "character_model: %s cannot be read, or is empty\n", argv[1]);
+      return 2;
+    }
   }
   const int64_t length = 64;
   const nn::Tokenizer tokenizer = nn::Tokenizer::learn(nn::TokenKind::bytes, text);

@@ -64,7 +64,7 @@ double well_formed(const std::vector<int64_t>& tokens) {
 }
 
 int main(int argc, char** argv) {
-  const nn::Place place = nn::take_place(argc, argv);
+  const nn::Place place = nn::take_place(argc, argv, nn::Processes::one, "[OUT.mid]");
   std::mt19937 random(1);
   manual_seed(1);
   nn::LanguageModel::Options options = nn::music_transformer(pitches, length);
@@ -85,6 +85,7 @@ int main(int argc, char** argv) {
   }
 
   // Continue a C major chord.
+  const nn::EvalMode guard(model);
   std::vector<int64_t> tokens = progression(random);
   tokens.resize(4);
   nn::LanguageModel::Cache cache;

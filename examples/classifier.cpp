@@ -32,8 +32,8 @@ Melodies make(int64_t count, std::mt19937& random) {
   return {tensor(notes, {count, length}).to(place.device), tensor(minor, {count}).to(place.device)};
 }
 
-double accuracy(const nn::SequenceClassifier& model, const Melodies& melodies) {
-  const NoGrad guard;
+double accuracy(nn::SequenceClassifier& model, const Melodies& melodies) {
+  const nn::EvalMode guard(model);
   const Tensor answer = argmax(model(melodies.notes), 1);
   return mean(eq(answer, melodies.minor).to(f32)).item();
 }

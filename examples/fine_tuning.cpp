@@ -58,13 +58,13 @@ void train(nn::LanguageModel& model, const Tensor& data, int steps, double lr) {
   }
 }
 
-double held_out(const nn::LanguageModel& model, const Tensor& notes) {
-  const NoGrad guard;
+double held_out(nn::LanguageModel& model, const Tensor& notes) {
+  const nn::EvalMode guard(model);
   return loss_of(model, notes).item();
 }
 
 int main(int argc, char** argv) {
-  place = nn::take_place(argc, argv);
+  place = nn::take_place(argc, argv, nn::Processes::one, "[FILE]");
   const std::string path = argc > 1 ? argv[1] : "published.safetensors";
   std::mt19937 random(1);
   manual_seed(1);
@@ -87,7 +87,9 @@ int main(int argc, char** argv) {
 
   std::printf("loss on melodies in minor, nats per note\n");
   std::printf("  as published           %.3f\n", held_out(model, others));
-  model.embedding.freeze();  // what a pitch is stays as it was learnt
+  // The lower layer stays as published. The embedding would not be frozen alone: with `tied` its
+  // table is the output's too.
+  model.layers[0].freeze();
   train(model, few, 60, 1e-3);
   std::printf("  fine-tuned on twenty   %.3f\n", held_out(model, others));
   nn::LanguageModel fresh(gpt2());

@@ -65,15 +65,6 @@ struct Words {
   std::vector<std::string> all{"<padding>", "<begin>", "<end>"};
 };
 
-// [B, longest], filled up with padding.
-Tensor batch_of(const std::vector<std::vector<int64_t>>& rows) {
-  size_t longest = 0;
-  for (const auto& row : rows) longest = std::max(longest, row.size());
-  std::vector<int64_t> all;
-  for (auto row : rows) row.resize(longest, padding), all.insert(all.end(), row.begin(), row.end());
-  return tensor(all, {int64_t(rows.size()), int64_t(longest)});
-}
-
 int main(int argc, char** argv) {
   const nn::Place place = nn::take_place(argc, argv);  // --device cuda, --dtype bf16
   const Device device = place.device;
@@ -81,7 +72,7 @@ int main(int argc, char** argv) {
   manual_seed(1);
   nn::SequenceToSequence::Options options = nn::transformer_base(source.size(), target.size());
   options.n_encoder_layers = options.n_decoder_layers = 2;
-  options.layer = {.d_model = 64, .n_heads = 4, .d_hidden = 128};
+  options.layer.d_model = 64, options.layer.n_heads = 4, options.layer.d_hidden = 128;
   nn::SequenceToSequence model(options);
   model.to(device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 2e-3});
@@ -94,8 +85,9 @@ int main(int argc, char** argv) {
       to.back().insert(to.back().begin(), begin);
       to.back().push_back(end);
     }
-    const Tensor read = batch_of(from).to(device), written = batch_of(to).to(device);
-    const Tensor logits = model(read, written.slice(1, 0, -1), eq(read, double(padding)));
+    const nn::PaddedRows read = nn::pad_rows(from, padding).to(device);
+    const Tensor written = nn::pad_rows(to, padding).tokens.to(device);
+    const Tensor logits = model(read.tokens, written.slice(1, 0, -1), read.padding);
     const Tensor loss = cross_entropy(logits, written.slice(1, 1), {.ignore_index = padding});
     optimizer.zero_grad();
     loss.backward();
@@ -103,10 +95,11 @@ int main(int argc, char** argv) {
     if (step % 100 == 0) std::printf("step %d  loss %.4f\n", step, loss.item());
   }
 
-  const NoGrad guard;
+  const nn::EvalMode guard(model);
   int asked = 0, right = 0;
   for (int n = 11; n < 1000; n += 11) {
-    const Tensor context = model.encode(batch_of({source.encode(english(n))}).to(device));
+    const Tensor context =
+        model.encode(nn::pad_rows({source.encode(english(n))}).tokens.to(device));
     nn::SequenceToSequence::Cache cache;
     const nn::Hypothesis best = nn::beam_search(
         [&](const Tensor& tokens) { return model.decode(tokens.to(device), context, {}, &cache); },

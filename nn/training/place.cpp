@@ -1,8 +1,10 @@
 #include "nn/training/place.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "core/gpu_runtime.h"
 #include "nn/distributed/process_group.h"
@@ -31,6 +33,19 @@ void take_processes(const char* program, Processes processes) {
   if (rank > 0 && !std::freopen("/dev/null", "w", stdout)) std::exit(1);
 }
 
+// The words of a program's own arguments, without brackets.
+std::vector<std::string> words_of(const std::string& own) {
+  std::vector<std::string> words(1);
+  for (const char c : own) {
+    if (c == ' ')
+      words.emplace_back();
+    else if (c != '[' && c != ']')
+      words.back() += c;
+  }
+  std::erase(words, "");
+  return words;
+}
+
 }  // namespace
 
 Device take_device(const char* op, const std::string& text) {
@@ -41,14 +56,25 @@ Device take_device(const char* op, const std::string& text) {
   return device;
 }
 
-Place take_place(int& argc, char** argv, Processes processes) {
+Place take_place(int& argc, char** argv, Processes processes, const std::string& own) {
   take_processes(argv[0], processes);
+  const std::string accepted =
+      own + (own.empty() ? "" : " ") + "[--device cpu|cuda|cuda:N] [--dtype f32|bf16]";
+  const std::vector<std::string> words = words_of(own);
   Place place;
   int kept = 1;
   try {
     for (int i = 1; i < argc; ++i) {
       const std::string option = argv[i];
+      if (option == "--help" || option == "-h") {
+        std::printf("usage: %s %s\n", argv[0], accepted.c_str());
+        std::exit(0);
+      }
       if (option != "--device" && option != "--dtype") {
+        const bool known = option.size() < 2 || option[0] != '-' ||
+                           std::find(words.begin(), words.end(), option) != words.end();
+        check(known && kept <= int(words.size()), option.c_str(), "is an argument too many or an ",
+              "option that is not known; accepted: ", accepted);
         argv[kept++] = argv[i];
         continue;
       }

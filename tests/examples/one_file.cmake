@@ -18,7 +18,21 @@ if(STRETTO_EXAMPLES)
     add_test(NAME example_${name}
       COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${name}> -D SAYS=${says_${name}}
               -P ${CMAKE_CURRENT_LIST_DIR}/one_file_run.cmake)
-    set_tests_properties(example_${name} PROPERTIES LABELS examples)
+    # An option that it does not know ends it before it trains or writes anything.
+    add_test(NAME example_${name}_option COMMAND ${name} --epochs 3)
+    set_tests_properties(example_${name}_option PROPERTIES
+      PASS_REGULAR_EXPRESSION "\\[--epochs\\] is an argument too many or an option that is not known")
+    add_test(NAME example_${name}_help COMMAND ${name} --help)
+    set_tests_properties(example_${name}_help PROPERTIES
+      PASS_REGULAR_EXPRESSION "usage: .*${name} .*\\[--device cpu")
+    set_tests_properties(example_${name} example_${name}_option example_${name}_help
+      PROPERTIES LABELS examples)
+  endforeach()
+  foreach(file /nowhere/text /tmp /dev/null)
+    add_test(NAME example_character_model_reads${file} COMMAND character_model ${file})
+    set_tests_properties(example_character_model_reads${file} PROPERTIES
+      PASS_REGULAR_EXPRESSION "character_model: ${file} cannot be read, or is empty"
+      LABELS examples)
   endforeach()
   add_test(NAME example_pages
     COMMAND ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR}

@@ -77,3 +77,62 @@ TEST_CASE("The list of changes begins with the version", "[house][docs]") {
       str(STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, ".", STRETTO_VERSION_PATCH);
   CHECK(testing::text_of("CHANGELOG.md").rfind("# Changes\n\n## " + version, 0) == 0);
 }
+
+TEST_CASE("Every header of the library is in stretto.h, or is known to be internal",
+          "[house][docs]") {
+  // What stretto.h includes, and what that includes.
+  std::set<std::string> public_headers;
+  std::vector<std::string> open{"stretto.h"};
+  static const std::regex include(R"re(#include "([^"]+)")re");
+  while (!open.empty()) {
+    const std::string path = open.back();
+    open.pop_back();
+    if (!public_headers.insert(path).second) continue;
+    const std::string text = testing::text_of(path);
+    for (std::sregex_iterator at(text.begin(), text.end(), include), end; at != end; ++at) {
+      const std::string to = (*at)[1];
+      const fs::path near = fs::path(path).parent_path() / to;
+      open.push_back(fs::exists(root / near) ? near.lexically_normal().generic_string() : to);
+    }
+  }
+  // Folders and stems of what is not for users; a new header is for them unless it is named here.
+  static const std::regex internal(
+      "core/(cpu|device_table|gpu_channel|gpu_runtime)\\.h|core/gemm/.*|autograd/"
+      "(accumulate|engine)\\.h|"
+      "nn/distributed/(device_sums|halves|mpi)\\.h|"
+      "nn/files/"
+      "(atomic_file|checkpoint_format|digest|input_file|matcher|one_line|safetensors_header|"
+      "safetensors_index)\\.h|nn/training/(optimizer_shards|parted_step)\\.h|"
+      "ops/(dropout_draws|elementwise_loops|elementwise_math|loops|on_device|orthogonal|rows)\\.h|"
+      "ops/fft/fft_(butterfly|plan)\\.h|ops/spe/spe_\\w+\\.h|"
+      "ops/attention/(attention_(composed|cuda|fused|problem|strips)|heads|random_features_device|"
+      "linear_attention_(chunked|composed|device|pieces))\\.h");
+  size_t found = 0;
+  for (const testing::Source& file : testing::sources()) {
+    const std::string top = file.path.substr(0, file.path.find('/'));
+    if (!file.path.ends_with(".h") ||
+        !std::set<std::string>{"core", "autograd", "ops", "nn"}.count(top) ||
+        std::regex_match(file.path, internal))
+      continue;
+    INFO(file.path << " is neither in stretto.h nor internal");
+    CHECK(public_headers.count(file.path));
+    ++found;
+  }
+  CHECK(found > 80);
+}
+
+TEST_CASE("Examples of one file measure and generate in evaluation mode", "[house][docs]") {
+  static const std::regex measures(R"(\b(generate|beam_search|argmax|mean_loss|NoGrad)\b)");
+  size_t found = 0;
+  for (const auto& entry : fs::directory_iterator(root / "examples")) {
+    if (entry.path().extension() != ".cpp") continue;
+    const std::string text = testing::text_of("examples/" + entry.path().filename().string());
+    INFO(entry.path());
+    // EvalMode is NoGrad, too; what has NoGrad alone leaves dropout on.
+    CHECK(text.find("NoGrad") == std::string::npos);
+    if (!std::regex_search(text, measures)) continue;
+    CHECK(text.find("EvalMode guard(model)") != std::string::npos);
+    ++found;
+  }
+  CHECK(found >= 4);
+}
