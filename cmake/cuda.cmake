@@ -2,6 +2,7 @@
 
 set(STRETTO_WITH_CUDA OFF)
 if(NOT STRETTO_CUDA)
+  set_source_files_properties(cuda/none.cpp PROPERTIES COMPILE_DEFINITIONS STRETTO_CUDA_OFF)
   message(STATUS "CUDA: off (STRETTO_CUDA=OFF)")
   return()
 endif()

@@ -1,5 +1,5 @@
-// A build without the CUDA Toolkit: every function of the headers below, and the GPU's runtime,
-// says so. A new header of kernels is one more line.
+// A build without CUDA: every function of the headers below, and the GPU's runtime, raises an error
+// that says so. A new header of kernels is one more line.
 #include "core/gpu_channel.h"
 #include "core/gpu_runtime.h"
 
@@ -9,7 +9,11 @@ namespace stretto::cuda {
 namespace {
 
 constexpr const char* reason =
+#ifdef STRETTO_CUDA_OFF
+    "this build of Stretto has no CUDA: it was configured with STRETTO_CUDA=OFF";
+#else
     "this build of Stretto has no CUDA: no CUDA Toolkit was found when it was configured";
+#endif
 
 [[noreturn]] void none(const char* op) { fail(op, reason); }
 
