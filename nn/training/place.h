@@ -26,13 +26,13 @@ Device take_device(const char* op, const std::string& text);
 enum class Processes { one, several };
 
 /// Takes "--device cpu|cuda|cuda:N" and "--dtype f32|bf16" out of the arguments; the program's own
-/// move up. `own` lists those as the help prints them: "[FILE]", or "[--steps N] FILE". "--help" and
-/// "-h" print what is accepted, and end the program with status 0.
+/// move up. `own` lists those as the help prints them: "[FILE]", or "[--steps N] FILE". "--help"
+/// and "-h" print what is accepted, and end the program with status 0.
 ///
 /// The program ends with status 2 after a line on standard error if an option is not known, there
 /// are more arguments than words in `own`, an option has no value or one that is not accepted, the
-/// device cannot be used, or a launcher has started more processes than the program can be (launchers
-/// other than Open MPI's mpirun: more than one).
+/// device cannot be used, or a launcher has started more processes than the program can be (other
+/// launchers than Open MPI's mpirun: more than one).
 Place take_place(int& argc, char** argv, Processes processes = Processes::one,
                  const std::string& own = "");
 
