@@ -48,7 +48,9 @@ class PartSums {
   /// After the last part: every parameter's grad() is the sum over all parts. With `scatter` it is
   /// zero outside of this process's stretch, and where that is empty there is none.
   void finish();
-  /// Which parameters got a gradient in one of this process's parts of the last step.
+  /// Which parameters got a gradient in one of this process's parts of the last step. One that no
+  /// process reached has a gradient of zeros, by which an optimizer would decay it: PartedStep
+  /// drops it.
   std::vector<bool> reached() const;
 
   bool scatters() const;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <unordered_map>
 #include <utility>
 
+#include "core/parse_number.h"
 #include "nn/files/checkpoint_format.h"
 #include "nn/files/matcher.h"
 #include "ops/create.h"
@@ -214,13 +216,16 @@ TrainingState load_checkpoint(const std::string& path, Module& model, Optimizer*
   const std::vector<Assignment> assignments = match_model(model, matcher, false);
   std::vector<ParameterState> states;
   if (optimizer) states = match_optimizer(model, *optimizer, matcher);
-  const bool has_rate = optimizer && file.metadata.contains(rate_key);  // not before 0.3
-  const double rate = has_rate ? number<double>(path, file.metadata, rate_key) : 0;
-  check(rate >= 0 && std::isfinite(rate), "load", path, ": its learning rate is ", rate);
+  std::optional<double> rate;
+  if (const auto found = file.metadata.find(rate_key); optimizer && found != file.metadata.end()) {
+    rate = parse_double(found->second);
+    check(rate && *rate >= 0 && std::isfinite(*rate), "load", path, ": its learning rate is \"",
+          found->second, "\"; must be a number of at least 0");
+  }
   matcher.finish();
   if (optimizer) optimizer->load_state(states);  // checks the rest before it changes anything
   assign(assignments);
-  if (has_rate) optimizer->set_learning_rate(rate);
+  if (rate) optimizer->set_learning_rate(*rate);
   set_random_state(state.random);
   return state;
 }
