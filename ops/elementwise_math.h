@@ -48,18 +48,20 @@ STRETTO_HD inline T exp_negative(const T& x) {
   }
 }
 
-// sigmoid(x) and sigmoid(−x), which 1 − sigmoid(x) is only to within the rounding of 1.
+// sigmoid(x) and its slope sigmoid(x) · sigmoid(−x): a factor 1 − sigmoid(x) would be right only to
+// the rounding of 1.
 template <class T>
-struct SigmoidPair {
-  T plus, minus;
+struct SigmoidAndSlope {
+  T value, slope;
 };
 template <class T>
-STRETTO_HD inline SigmoidPair<T> sigmoids(const T& x) {
+STRETTO_HD inline SigmoidAndSlope<T> sigmoid_and_slope(const T& x) {
   if constexpr (std::is_floating_point_v<T>) {
     const T e = math::exp_negative(-math::abs(x)), large = T(1) / (T(1) + e), small = e * large;
-    return {x < 0 ? small : large, x < 0 ? large : small};
+    return {x < 0 ? small : large, small * large};
   } else {
-    return {sigmoid(x), sigmoid(-x)};
+    const T value = sigmoid(x);
+    return {value, value * sigmoid(-x)};
   }
 }
 
@@ -192,8 +194,8 @@ struct GeluTanh {
   STRETTO_HD static T derivative(const T& at, const T&) {
     const T x = clamp(at, -30, 30);  // beyond it is 0 or 1, but the powers would overflow
     const T z = x * x;
-    const auto s = sigmoids(x * (k<T>(c1) + k<T>(c3) * z));
-    return s.plus + s.plus * s.minus * (x * (k<T>(c1) + k<T>(3 * c3) * z));
+    const auto s = sigmoid_and_slope(x * (k<T>(c1) + k<T>(c3) * z));
+    return s.value + s.slope * (x * (k<T>(c1) + k<T>(3 * c3) * z));
   }
 };
 
@@ -205,8 +207,8 @@ struct Silu {
   }
   template <class T>
   STRETTO_HD static T derivative(const T& x, const T&) {
-    const auto s = sigmoids(x);
-    return s.plus * (k<T>(1) + x * s.minus);
+    const auto s = sigmoid_and_slope(x);
+    return s.value + x * s.slope;
   }
 };
 
