@@ -1,7 +1,8 @@
-// Lays several runs of the training programs over one another, in one page.
+// Compares several runs in one page.
 //
-// In: the folders of runs. Out: --out FILE, a page with their curves, with what differs in their
-// settings, and with the music of all; a line for each run that is broken or was cut off.
+// In: folders of runs, of the training programs or any others that have a metrics.csv. Out: --out
+// FILE, a page with their results and curves, with what differs in their settings, and with the
+// music of all; a line for each run that is broken or was cut off.
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
@@ -20,7 +21,7 @@ struct Options {
 };
 
 void describe(CLI::App& app, Options& o) {
-  app.add_option("folders", o.folders, "Folders of runs (what --out was)")
+  app.add_option("folders", o.folders, "Folders of runs: what --out was, or any with a metrics.csv")
       ->option_text("DIR...")
       ->required();
   app.add_option("--out", o.out, "The page to write")->option_text("FILE=" + o.out);

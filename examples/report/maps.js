@@ -13,11 +13,11 @@ function heatColours() {
 }
 
 const ordinal = (n) => n === 2 ? 'square' : n === 3 ? 'cube' : `${n}th`;
-// What the colours stand for: "Colour by the 5th root of the value".
+// What the colours stand for: "Color by the 5th root of the value".
 function scaleWords({gamma, low}) {
   const root = 1 / gamma, of = low < 0 ? 'the value above the least' : 'the value';
-  if (gamma === 1) return `Colour in proportion to ${of}`;
-  return Math.abs(root - Math.round(root)) < 1e-6 ? `Colour by the ${ordinal(Math.round(root))} root of ${of}` : `Colour by ${of} to the power of ${shown(gamma)}`;
+  if (gamma === 1) return `Color in proportion to ${of}`;
+  return Math.abs(root - Math.round(root)) < 1e-6 ? `Color by the ${ordinal(Math.round(root))} root of ${of}` : `Color by ${of} to the power of ${shown(gamma)}`;
 }
 // Two digits that count.
 const roughly = (x) => x === 0 ? '0' : Math.abs(x) < 1e-3 || Math.abs(x) >= 1e5 ? x.toExponential(1).replace('e+', 'e') : String(+x.toPrecision(2));

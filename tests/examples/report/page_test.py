@@ -254,9 +254,9 @@ def check_maps(browser):
     """Of performers on 32 tokens: weights are seen, and the legend says how."""
     check(browser.run("document.querySelectorAll('.maps canvas').length") == 4, "attention and templates")
     words = browser.run("[...document.querySelectorAll('.scale figcaption')].map(e => e.textContent)")
-    check(len(words) == 2 and re.match(r"Colour by the (square|cube|\dth) root of the value; one scale for all", words[0]),
+    check(len(words) == 2 and re.match(r"Color by the (square|cube|\dth) root of the value; one scale for all", words[0]),
           f"the legend says the scale: {words}")
-    check(words[1].startswith("Colour in proportion to the value above the least"), f"templates: {words}")
+    check(words[1].startswith("Color in proportion to the value above the least"), f"templates: {words}")
     marks = browser.run("[...document.querySelector('.scale .marks').children].map(e => e.textContent)")
     check(len(marks) == 5 and marks[0] == "0", f"values along the legend: {marks}")
     # Below the diagonal, from the second half of the rows on, hardly a cell is as dark as none.
