@@ -49,7 +49,8 @@ struct Calls {
     for (size_t i = 0; i < count; ++i) {
       const Tensor want = call(calm, i);
       Tensor got;
-      CHECK(fail_until_it_fits([&] { got = call(disturbed, i); }) > 2);
+      // Three times or more; fewer where sizes are not rounded up (STRETTO_ALLOC=exact).
+      CHECK(fail_until_it_fits([&] { got = call(disturbed, i); }) > 0);
       CHECK(same_bits(got, want));
     }
   }
