@@ -166,6 +166,7 @@ Tensor HiddenKeys::mark(const Tensor& out) const {
     const NoGrad guard;
     y = masked_fill(out, nan, not_a_number);
   }
+  // Gradients: g, and NaN where it is not 0 for a query that sees a NaN or an infinity.
   return record("attention", {out}, y, [rows = nan](Backward& b) {
     return Tensors{masked_fill(b.grad(), logical_and(rows, ne(b.grad(), 0)), not_a_number)};
   });

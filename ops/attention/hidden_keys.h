@@ -2,7 +2,7 @@
 // outputs nor gradients of queries that do not see them. Products over all keys would carry them
 // there, as 0 · NaN is NaN. Internal to ops/.
 //
-// Reference: tests/ops/attention/hidden_keys_test.cpp, attention by loops over visible keys
+// Reference: none (a guard; its tests compare with ordinary numbers in the place of junk)
 #pragma once
 
 #include "../../core/tensor.h"
