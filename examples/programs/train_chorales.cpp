@@ -48,15 +48,16 @@ void describe(CLI::App& app, Options& o) {
   app.add_option("--top-p", o.top_p, "Draw among the likeliest tokens that reach this share");
 }
 
-// Where a table of positions ends, what was not asked for is made to fit: the music that is
-// written, and with bert what is read at once of the one it continues.
+// Where a table of positions ends, what was not asked for is made to fit: with learned positions
+// the music that is written, with bert what is read at once of the music that it continues.
 void fit_generation(Options& o) {
   const nn::PositionSettings p = o.settings.positions();
   const int64_t room = o.settings.room(p);
-  if (!o.run.given("--generate")) o.generate = std::min(o.generate, room / 4);
   if (!o.run.given("--prime")) o.prime = std::min(o.prime, (room - 1) / 4);
-  if (o.settings.has_position("learned"))
+  if (o.settings.has_position("learned")) {
+    if (!o.run.given("--generate")) o.generate = std::min(o.generate, room / 4);
     o.settings.require_room(p, 4 * o.generate, "--generate " + as_text(o.generate));
+  }
   if (o.generate > o.prime)
     o.settings.require_room(p, 4 * o.prime + 1, "--prime " + as_text(o.prime));
 }
