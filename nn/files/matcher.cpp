@@ -120,8 +120,8 @@ std::string Matcher::nearest(const Named& missing) const {
     ranked.push_back({like + (n.what == missing.what ? 0.5 : 0), &n});
   }
   const size_t shown = std::min<size_t>(2, ranked.size());
-  std::ranges::partial_sort(ranked, ranked.begin() + int64_t(shown), std::ranges::greater{},
-                            [](const auto& r) { return r.first; });
+  std::partial_sort(ranked.begin(), ranked.begin() + int64_t(shown), ranked.end(),
+                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::string text;
   for (size_t i = 0; i < shown; ++i)
     text += str(i > 0 ? ", " : "", one_line(ranked[i].second->name_in_file), " ",

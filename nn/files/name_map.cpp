@@ -41,7 +41,8 @@ std::string shares_text(const std::vector<Part>& parts) {
 }
 
 bool equal_parts(const std::vector<Part>& parts) {
-  return std::ranges::all_of(parts, [&](const Part& p) { return p.share == parts[0].share; });
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const Part& p) { return p.share == parts[0].share; });
 }
 
 // x with dimension `dim` as [groups, size / groups].

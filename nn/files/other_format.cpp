@@ -38,7 +38,7 @@ std::string first_bytes(const InputFile& file, bool text) {
 }
 
 bool is_text(const std::string& bytes) {
-  return !bytes.empty() && std::ranges::all_of(bytes, [](unsigned char c) {
+  return !bytes.empty() && std::all_of(bytes.begin(), bytes.end(), [](unsigned char c) {
     return c >= ' ' ? c != 0x7f : c == '\t' || c == '\r' || c == '\n';
   });
 }

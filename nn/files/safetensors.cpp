@@ -252,7 +252,7 @@ void save_safetensors(const std::string& path, const std::vector<NamedTensor>& t
     check(n.tensor.defined(), "save", path, ": ", in_quotes(n.name), " is an undefined tensor");
     check(n.name != metadata_key, "save", path, ": no tensor can be called ", metadata_key);
   }
-  std::ranges::sort(sorted, [](const NamedTensor& a, const NamedTensor& b) {
+  std::sort(sorted.begin(), sorted.end(), [](const NamedTensor& a, const NamedTensor& b) {
     const auto rank = [](const NamedTensor& n) { return -item_size(n.tensor.dtype()); };
     return std::pair(rank(a), std::cref(a.name).get()) <
            std::pair(rank(b), std::cref(b.name).get());

@@ -185,7 +185,7 @@ void check_layout(const std::string& path, std::vector<Entry>& entries, int64_t 
       bad(in_quotes(e.name), ": ", e.dtype, " ", e.shape, " takes ", needed,
           " bytes, data_offsets give ", e.end - e.begin);
   }
-  std::ranges::stable_sort(entries, [](const Entry& a, const Entry& b) {
+  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   int64_t at = 0;

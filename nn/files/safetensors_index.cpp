@@ -61,7 +61,8 @@ class IndexReader : public nlohmann::json_sax<nlohmann::json> {
   bool string(std::string& text) override {
     if (!in_map_ || depth_ != 2) return value("a text");
     const auto strange = [](char c) { return c == '/' || c == '\\' || (c >= 0 && c < ' '); };
-    if (text.empty() || text == "." || text == ".." || std::ranges::any_of(text, strange))
+    if (text.empty() || text == "." || text == ".." ||
+        std::any_of(text.begin(), text.end(), strange))
       bad(in_quotes(name_), " is in ", in_quotes(text),
           "; a shard is a file beside the index, without a folder");
     shards[name_] = text;

@@ -138,7 +138,7 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
   }
   const std::vector<NamedTensor>& state = first.empty() ? kept : first;
   const bool fits =
-      state.size() == names.size() && std::ranges::all_of(state, [&](auto& n) {
+      state.size() == names.size() && std::all_of(state.begin(), state.end(), [&](auto& n) {
         return n.tensor.dtype() == state_dtype(weight) && n.tensor.shape() == weight.shape();
       });
   check(fits, name(), "a parameter has become ", parameter,
