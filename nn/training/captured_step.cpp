@@ -59,8 +59,14 @@ Tensors fed(Device device, const std::function<Tensors()>& make) {
     for (const Tensor& x : made) there.push_back(x.to(device));
     return there;
   }
-  for (const Tensor& x : made)
-    there.push_back(empty(x.shape(), {.dtype = x.dtype(), .device = device}));
+  // A replay copies before it launches: what comes from the step's pool may be memory that an
+  // earlier kernel of the step has used and freed, and would be written to by that kernel again.
+  {
+    const MemoryPool inputs(device);
+    const MemoryPool::Use use(inputs);
+    for (const Tensor& x : made)
+      there.push_back(empty(x.shape(), {.dtype = x.dtype(), .device = device}));
+  }
   cuda::before_replay(device.index, [make, there, made]() mutable {
     if (made.empty()) made = make();
     check(made.size() == there.size(), "fed", made.size(), " tensors where ", there.size(),

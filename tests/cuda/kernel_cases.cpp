@@ -118,17 +118,17 @@ void KernelCaseList::norms() {
     const double n = double(rows) * 512, d = double(width), r = double(height);
     const std::string of = " of " + std::to_string(width);
     const Tensor x = noise({height, width}), g = noise({height, width}), w = noise({width}),
-                 b = noise({width}), shift = wide({height}), scale = wide({height});
-    add("layer_norm" + of, 2 * n + processors * 2 * d, 2 * alone * r, straight,
-        [=] { cuda::norm(x, w, b, 1e-5, shift, scale); });
+                 b = noise({width}), means = wide({2, height}), scale = wide({height});
+    add("layer_norm" + of, 2 * n + processors * 2 * d, 3 * alone * r, straight,
+        [=] { cuda::norm(x, w, b, 1e-5, means, scale); });
     add("rms_norm" + of, 2 * n + processors * d, alone * r, straight,
         [=] { cuda::norm(x, w, {}, 1e-5, {}, scale); });
-    all.back().run(), cuda::norm(x, w, b, 1e-5, shift, scale);
+    all.back().run(), cuda::norm(x, w, b, 1e-5, means, scale);
     // Blocks' sums of the weight's and the bias's gradient go out and in again, in f32.
     const double parts = 2 * 4 * d * std::min(264.0, r / (width > 1024 ? 1 : 8));
     Tensor dw, db;
-    add("layer_norm backward" + of, 3 * n + processors * d, 8 * r + 2 * parts, straight,
-        [=]() mutable { cuda::norm_backward(x, w, g, shift, scale, true, true, dw, db); });
+    add("layer_norm backward" + of, 3 * n + processors * d, 12 * r + 2 * parts, straight,
+        [=]() mutable { cuda::norm_backward(x, w, g, means, scale, true, true, dw, db); });
     add("rms_norm backward" + of, 3 * n + processors * d, 4 * r + parts, straight,
         [=]() mutable { cuda::norm_backward(x, w, g, {}, scale, true, false, dw, db); });
   }
