@@ -54,7 +54,7 @@ struct Evaluation {
   int64_t step;
   double train_loss;  ///< smoothed, as in metrics.csv
   double validation;  ///< what `validate` returned; NaN without it
-  bool best;          ///< the least validation of the run so far, the time before a checkpoint too
+  bool best;  ///< the least validation of the run so far; with keep_best before a resume too
 };
 
 /// A column of one's own in metrics.csv; `value` is called after `validate`, at each evaluation.

@@ -137,7 +137,8 @@ void Trainer::save(const std::string& path, TrainingState state) const {
     note("train_loss.weight", loss_weight_);
   }
   if (batches_ != step_) state.notes["batches"] = std::to_string(batches_);
-  if (std::isfinite(best_validation_)) note("best_validation", best_validation_);
+  if (options.keep_best && std::isfinite(best_validation_))
+    note("best_validation", best_validation_);
   if (unmeasured_) {
     note("unmeasured.gradient_norm", unmeasured_->gradient_norm);
     note("unmeasured.learning_rate", unmeasured_->learning_rate);

@@ -199,6 +199,8 @@ TEST_CASE("rows of a norm beyond a launch's blocks are like the first", "[cuda][
   for (const int64_t width : {516, 4100}) {
     const Tensor x = noise({8, width}, 2);
     check_rows("layer_norm", x, 513, [](const Tensor& t) { return layer_norm(t); });
+    check_rows("layer_norm far from 0", x + 1000, 513,
+               [](const Tensor& t) { return layer_norm(t); });
     check_rows("rms_norm", x, 513, [](const Tensor& t) { return rms_norm(t); });
   }
 }

@@ -307,7 +307,8 @@ TEST_CASE("harmonise refuses what it cannot use, and touches nothing", "[example
       {{"--bogus"}, "not expected: --bogus"},
       {{"--out", tiny.file("tiny.json")}, "it is not a folder"},
       {{"--resume", tiny.file("tiny.json")}, tiny.file("tiny.json")},
-      {{"--resume", checkpoint}, "--steps 20: the run of " + checkpoint + " has 3;"},
+      {{"--resume", checkpoint, "--steps", "2"},
+       "--steps 2: the run of " + checkpoint + " has taken 3 already"},
       {{"--resume", checkpoint, "--steps", "3", "--position", "none"},
        "--position none: the run of " + checkpoint + " has sinusoid+music;"},
   };

@@ -70,7 +70,8 @@ TEST_CASE("train_chorales refuses data that is none", "[examples]") {
     refusals.check({"--data", file("bad.json")}, told);
   };
   refusals.check({"--data", file("none.json")}, file("none.json") + ": no such file");
-  refusals.check({"--data", file("out")}, file("out") + ": is a directory");
+  refusals.check({"--data", file("out")},
+                 "--out: " + file("out") + " lies in the folder of --data");
   const std::string good = read_file(file("tiny.json"));
   refuse("", "is empty");
   refuse(" \n", "is empty");
@@ -252,7 +253,7 @@ TEST_CASE("train_chorales refuses to resume with other settings or data", "[exam
   refuse({"--learning-rate", "0.5"}, "--learning-rate 0.5" + has("0.002;"));
   refuse({"--position", "sinusoid"}, "--position sinusoid" + has("music;"));
   refuse({"--seed", "9"}, "--seed 9" + has("1;"));
-  refuse({"--steps", "4"}, "--steps 4" + has("3;"));
+  refuse({"--steps", "2"}, "--steps 2: the run of " + from + " has taken 3 already");
   refuse({"--steps", "0"}, "--steps 0" + has("3;"));
   refuse({"--minutes", "1"}, "--minutes: this run takes 3 steps, by --steps");
 

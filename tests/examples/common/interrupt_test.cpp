@@ -5,7 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <string>
 
 #include "tests/support/catch.h"
@@ -98,6 +100,7 @@ TEST_CASE("last words outlive main", "[examples][interrupt]") {
   const std::string words = "To go on, repeat the command with --resume checkpoint.safetensors";
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
+  std::cout.flush(), std::fflush(stdout);  // what is still to be written would be the child's too
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(ends[1], STDOUT_FILENO);

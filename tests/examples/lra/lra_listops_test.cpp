@@ -206,7 +206,8 @@ TEST_CASE("ListOps files go there and back, and bad lines are named", "[examples
         path + ", line 3: its target is \"1\", and the expression comes to 2");
   CHECK(read(heading + good + good + "[MAX 1 2\t2\n") ==
         path + ", line 4: the expression ends in 1 open list");
-  CHECK(read(heading + "\n") == path + ", line 2: has 1 of 2 fields, which tabs part");
+  CHECK(read(heading + "\n") == path + ": has no expressions");  // an empty last line
+  CHECK(read(heading + "\n" + good) == path + ", line 2: has 1 of 2 fields, which tabs part");
   CHECK(read(heading + "3\t3\t3\n") == path + ", line 2: has more than 2 fields");
   CHECK(read(heading + "\"3\t3\n") == path + ", line 2: a quoted field does not end");
   CHECK(read(heading + "\"3\"3\t3\n") == path + ", line 2: text follows a closing quote");

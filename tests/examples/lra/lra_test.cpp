@@ -199,6 +199,10 @@ TEST_CASE("lra refuses what it cannot use in one line", "[examples]") {
            "--seed 5: the run of " + checkpoint + " has 1; it can only go on with that"},
           {{"--steps", "3", "--resume", tiny.file("bad.tsv")},
            "[safetensors] " + tiny.file("bad.tsv") +
-               ": header of 6055482651772809043 bytes; at most 100000000 allowed"},
+               ": header of 6055482651772809043 bytes; at most 100000000 allowed; it looks like "
+               "text: \"Source?Target?"
+               "?[MAX 1 2 ]?2?"
+               "?[MAX 1 2 ]?1?"
+               "?\""},
       });
 }
