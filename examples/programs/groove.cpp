@@ -172,7 +172,7 @@ class Run : public ModelRun<GrooveTraining> {
 
   std::vector<RunInput> inputs() const override {
     std::vector<RunInput> all;
-    if (!o_.data.empty()) all.push_back({"--data", o_.data});
+    if (!o_.data.empty()) all.push_back({"--data", o_.data, true});
     if (!o_.prompt.empty()) all.push_back({"--prompt", o_.prompt});
     return all;
   }

@@ -95,7 +95,7 @@ class Run : public ModelRun<PianoTraining> {
 
   std::vector<RunInput> inputs() const override {
     std::vector<RunInput> all;
-    if (!o_.data.empty()) all.push_back({"--data", o_.data});
+    if (!o_.data.empty()) all.push_back({"--data", o_.data, true});
     if (!o_.split.empty()) all.push_back({"--split", o_.split});
     return all;
   }

@@ -83,7 +83,7 @@ bool is_real_folder(const fs::path& path) {
 void check_outside_inputs(const std::string& out, const std::vector<RunInput>& inputs) {
   std::error_code none;
   for (const RunInput& input : inputs) {
-    if (!fs::is_directory(input.path, none)) continue;
+    if (!input.folder || !fs::is_directory(input.path, none)) continue;
     const std::set<FileId> id = id_of(input.path);
     for (fs::path above = fs::weakly_canonical(fs::absolute(out), none); !above.empty();
          above = above.parent_path()) {

@@ -11,10 +11,11 @@ namespace stretto::examples {
 /// A file or folder that a run reads, by the option that names it: {"--data", "book.txt"}.
 struct RunInput {
   std::string option, path;
+  bool folder = false;  // may be a folder, whose MIDI files are read
 };
 
-/// Throws UsageError if `out`, which need not exist, is one of these inputs or lies below one that
-/// is a folder (of MIDI files): what is written there would be read by the next run.
+/// Throws UsageError if `out`, which need not exist, is a folder among these inputs or lies below
+/// one: what is written there would be read by the next run.
 void check_outside_inputs(const std::string& out, const std::vector<RunInput>& inputs);
 
 /// One run at a time (FolderLock) in a folder. The file ".stretto" in it lists the names that runs

@@ -204,9 +204,9 @@ TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
            "--eval-memory 1,,2: must be whole numbers with commas between them"},
           {{"--position", "sinusoid", "--eval-memory", "16"},
            "--eval-memory 16: --position sinusoid has no use for a memory"},
-          {{"--prompt", "\x01"}, "--prompt: byte 0x01 is not in the vocabulary"},
-          {{"--prompt", "\xFF", "--tokens", "chars"}, "--prompt: is not UTF-8"},
-          {{"--prompt", " ", "--tokens", "words"}, "--prompt: has no word"},
+          {{"--generate", "9", "--prompt", "\x01"}, "--prompt: byte 0x01 is not in the vocabulary"},
+          {{"--generate", "9", "--prompt", "\xFF", "--tokens", "chars"}, "--prompt: is not UTF-8"},
+          {{"--generate", "9", "--prompt", " ", "--tokens", "words"}, "--prompt: has no word"},
           {{"--top-p", "0"}, "--top-p 0: must be above 0 and at most 1"},
           {{"--evaluate"}, "--evaluate: needs --resume FILE"},
           {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
@@ -228,7 +228,8 @@ TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
            "--steps 2: the run of " + checkpoint + " has taken 3 already"},
           {{"--resume", file("text.txt")},
            "[safetensors] " + file("text.txt") +
-               ": header of 7593462736100813175 bytes; at most 100000000 allowed"},
+               ": header of 7593462736100813175 bytes; at most 100000000 allowed; it looks like "
+               "text: \"with fail when (fail 7):?  let veestar be [fail]?  with mufes wh\""},
       });
   // But a finished run goes on to more steps.
   REQUIRE(tiny.resume({"--steps", "5"}).status == 0);

@@ -86,7 +86,7 @@ TEST_CASE("a folder of data gets no results", "[examples]") {
   write_file(data.file("a.mid"), "");
   const auto refused = [&](const std::string& out) {
     CHECK(error_of<UsageError>([&] {
-            check_outside_inputs(out, {{"--data", data.str()}});
+            check_outside_inputs(out, {{"--data", data.str(), true}});
           }) == "--out: " + out + " lies in the folder of --data, " + data.str() +
                     "; choose one outside of it");
   };
@@ -97,8 +97,8 @@ TEST_CASE("a folder of data gets no results", "[examples]") {
   fs::create_directory_symlink(data.str(), other.file("link"));
   refused(other.file("link"));
   refused(other.file("link/results"));
-  check_outside_inputs(other.file("out"), {{"--data", data.str()}});
-  check_outside_inputs(data.file(".."), {{"--data", data.str()}});
+  check_outside_inputs(other.file("out"), {{"--data", data.str(), true}});
+  check_outside_inputs(data.file(".."), {{"--data", data.str(), true}});
   check_outside_inputs(data.str(), {{"--data", data.file("a.mid")}});
 }
 
