@@ -297,7 +297,7 @@ def check_comparison(browser, path):
     check("--learning-rate" in settings[0] and len(settings) == 11, f"what differs is told: {settings}")
     check(any(NUMBER in row for row in settings), "a setting that looks like a number for long")
     check(len(tables["How the training went"]) == 12, "eleven runs")
-    final = next(table for title, table in tables.items() if title.startswith("Held-out bits per character"))
+    final = next(table for title, table in tables.items() if title.startswith("Held-out bits per byte"))
     check(final[0][:3] == ["run", "unigram", "bigram"] and final[0][3].startswith("length 16, memory 16, sees"), f"results: {final[0]}")
     check(len(final) == 10 and all(float(cell) > 0 for row in final[1:] for cell in row[1:]), f"results of all: {final}")
     own = tables["Last numbers of other columns of metrics.csv"]
