@@ -101,6 +101,8 @@ OutputFolder::OutputFolder(std::string folder) : folder_(std::move(folder)), loc
     completed_ = true;
   }
   if (is_real_folder(in(staging_name))) fs::remove_all(in(staging_name), error);
+  // Of a run that was killed while it wrote the list, which is not written again if it is the same.
+  fs::remove(in(std::string(list_name) + ".tmp"), error);
 }
 
 OutputFolder::~OutputFolder() {

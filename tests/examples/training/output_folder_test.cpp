@@ -81,6 +81,13 @@ TEST_CASE("no output is an input, by whatever name", "[examples]") {
              Containing("is an input"));
 }
 
+TEST_CASE("what a killed run left of its list is removed", "[examples]") {
+  const TempDir folder;
+  write_file(folder.file(".stretto.tmp"), "metr");
+  const OutputFolder out(folder.str());
+  CHECK_FALSE(fs::exists(folder.file(".stretto.tmp")));
+}
+
 TEST_CASE("a folder of data gets no results", "[examples]") {
   const TempDir data;
   write_file(data.file("a.mid"), "");
