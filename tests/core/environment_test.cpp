@@ -54,13 +54,16 @@ TEST_CASE("environment variables that are lists hold nothing but accepted entrie
   CHECK(lists("attention,spe", "spe"));
   CHECK(lists("spe,spe", "spe"));
   CHECK_FALSE(lists("attention", "spe"));
-  for (const auto& [text, entry] : {std::pair<string, string>{"spes", "spes"},
-                                    {"spe,sp", "sp"},
-                                    {"foo,spe", "foo"},
-                                    {"spe, attention", " attention"},
-                                    {",spe", ""},
-                                    {"SPE", "SPE"}})
-    CHECK(error_of<Error>([&] { lists(text, "spe"); }) ==
-          "[environment] STRETTO_ENVIRONMENT_TEST names \"" + entry +
+  struct Wrong {
+    string text, entry;
+  };
+  for (const Wrong& w : {Wrong{"spes", "spes"},
+                         {"spe,sp", "sp"},
+                         {"foo,spe", "foo"},
+                         {"spe, attention", " attention"},
+                         {",spe", ""},
+                         {"SPE", "SPE"}})
+    CHECK(error_of<Error>([&] { lists(w.text, "spe"); }) ==
+          "[environment] STRETTO_ENVIRONMENT_TEST names \"" + w.entry +
               "\"; accepted, with commas: attention, spe");
 }
