@@ -39,9 +39,9 @@ struct AttentionGradients {
 /// Whether the kernels serve these sizes and types.
 STRETTO_KERNEL(bool attention_takes(const AttentionCall& call));
 /// Writes out [B, H, M, Dv]; returns log₂ Σ 2^(scores · log₂ e) [B, H, M], f32, ∞ where a
-/// query sees nothing. One f32 has no room for the largest score and the sum apart, as the CPU keeps
-/// them: backward's weights of a row are off by up to 2⁻²³ times its largest score (times log₂ e),
-/// relatively, 3.9e-3 of the gradient of v for scores of 1e4.
+/// query sees nothing. One f32 has no room for the largest score and the sum apart, as the CPU
+/// keeps them: backward's weights of a row are off by up to 2⁻²³ times its largest score (times
+/// log₂ e), relatively, 3.9e-3 of the gradient of v for scores of 1e4.
 STRETTO_KERNEL(Tensor attention(const AttentionCall& call, const Tensor& out));
 /// From the output, what attention() returned, and the output's gradient, which lies as operands
 /// do. Those of rows, lag_bias and value_rows only where `of_tables`. In bf16 δ = Σ g·O takes the

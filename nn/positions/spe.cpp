@@ -213,8 +213,8 @@ SpeCode Spe::code_of(const AttentionCall& call, const Keys& keys,
   Draws::Pass& p = d.pass();
   if (p.first_layer == layer_ && layer_ < d.layers - 1) p.made = make(n);
   // Calls that do not come from one another may be differentiated in passes of their own.
-  const bool usable = p.made && fits(*p.made) &&
-                      (p.first_layer == layer_ || p.made->code.keeps_for(call.q));
+  const bool usable =
+      p.made && fits(*p.made) && (p.first_layer == layer_ || p.made->code.keeps_for(call.q));
   return usable ? p.made->code : anew();
 }
 
