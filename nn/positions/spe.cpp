@@ -145,10 +145,10 @@ void Spe::copy_settings(const Module& from) {
 }
 
 Tensor Spe::frozen_key(const char* name) {
-  const Tensor frozen = host_buffer(name, zeros({2}, {.dtype = i64, .device = cpu}));
+  Tensor frozen = host_buffer(name, zeros({2}, {.dtype = i64, .device = cpu}));
   if (SkipInit::active()) return frozen;
   const RandomKey key = next_random_key();
-  Tensor(frozen).copy_(stretto::tensor<int64_t>({int64_t(key.seed), int64_t(key.stream)}));
+  frozen.copy_(stretto::tensor<int64_t>({int64_t(key.seed), int64_t(key.stream)}));
   return frozen;
 }
 
@@ -157,9 +157,10 @@ Spe::Keys Spe::keys_of(const AttentionCall& call) const {
     Draws& d = *draws_;
     if (training() && call.continued) {
       const auto* memory = call.memory ? dynamic_cast<const Memory*>(call.memory->get()) : nullptr;
-      check(memory, kind_.name,
-            "the call goes on, but what its cache began with is not there; accepted: "
-            "AttentionCall::memory as the call before left it");
+      if (!memory)
+        fail(kind_.name,
+             "the call goes on, but what its cache began with is not there; accepted: "
+             "AttentionCall::memory as the call before left it");
       return memory->keys;
     }
     const auto draw = [&](const Tensor& frozen) -> RandomKey {
