@@ -1,4 +1,4 @@
-// Which leaves backward passes end in.
+// The leaves that receive gradients in backward passes.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@ namespace stretto {
 
 struct TapeEntry;  // autograd/tape.h
 
-/// Collects, during its life, the leaves that backward passes of the calling thread add gradients
-/// to, those that functions under checkpoint() read among them; one may be listed several times.
-/// They are for comparison with Tensor::tape(). Of several watches, the newest collects.
+/// While it exists, records each leaf that a backward pass of the calling thread adds a gradient
+/// to, leaves that a function under checkpoint() reads among them. A leaf may be listed several
+/// times. Compare with Tensor::tape(). If several watches exist, only the newest one records.
 class LeafWatch {
  public:
   LeafWatch();

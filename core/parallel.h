@@ -8,8 +8,8 @@
 namespace stretto {
 
 /// Threads used by all CPU kernels, the calling one included. The default is STRETTO_NUM_THREADS,
-/// else OMP_NUM_THREADS, else the number of cores; 1 to 256. Where the system has not so many to
-/// give, fewer do the same work. A STRETTO_NUM_THREADS that is no such number is an error.
+/// else OMP_NUM_THREADS, else the number of cores; 1 to 256. If the system cannot start that many
+/// threads, fewer do the same work. Any other value of STRETTO_NUM_THREADS is an error.
 void set_num_threads(int n);
 int num_threads();
 

@@ -105,7 +105,7 @@ nn::EpochOrder::Shuffle shuffles(int64_t n, uint64_t seed) {
 HeldOutRows hold_out(const std::vector<int32_t>& labels, double share, uint64_t seed) {
   const auto n = int64_t(labels.size());
   std::vector<int64_t> order = shuffles(n, seed ^ 0x68656c64ull)(0);  // apart from the epochs
-  // Every so many of the examples sorted by label; their order within a label is random.
+  // Examples at equal intervals when sorted by label; the order within a label is random.
   std::vector<int64_t> by_label = order;
   std::stable_sort(by_label.begin(), by_label.end(),
                    [&](int64_t a, int64_t b) { return labels[size_t(a)] < labels[size_t(b)]; });
