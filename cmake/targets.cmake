@@ -1,7 +1,8 @@
 # What every target of ours is compiled with.
 
-# Includes, warnings, floating-point rules and, where a parent project has no build type, optimization. No -ffast-math and no -march: the hot loops are cloned per
-# instruction set in the source. Without contraction a result does not depend on the clone chosen.
+# Includes, warnings, floating-point rules and, if a parent project has no build type, optimization.
+# No -ffast-math and no -march: the hot loops are cloned per instruction set in the source. Without
+# contraction a result does not depend on the clone chosen.
 function(stretto_flags target)
   target_include_directories(${target} BEFORE PRIVATE ${PROJECT_SOURCE_DIR})  # a parent may have a core/ too
   set_target_properties(${target} PROPERTIES
