@@ -14,6 +14,7 @@
 #include "examples/common/command_line.h"
 #include "nn/models/language_model.h"
 #include "nn/positions/relative_table.h"
+#include "nn/training/captured_step.h"
 #include "nn/training/optim.h"
 #include "ops/create.h"
 #include "ops/loss.h"
@@ -26,7 +27,8 @@ struct Settings {
   int64_t layers = 4, d_model = 128, heads = 4, d_hidden = 512, length = 512, batch = 8;
   int64_t vocabulary = 131;
   double dropout = 0.1;
-  std::string attention = "relative";
+  std::string attention = "relative", device = "cpu", dtype = "f32";
+  bool graph = false;
   int threads = 2;
   double seconds = 8;
   bool brief = false;
@@ -53,36 +55,48 @@ int run(const Settings& o) {
     options.input.sinusoid = nn::Sinusoid::interleaved;
   }
   nn::LanguageModel model(options);
+  const Device device(o.device);
+  model.to(o.dtype == "bf16" ? bf16 : f32);
+  model.to(device);
   nn::AdamW optimizer(model.parameters(), {.lr = 1e-3});
-  const Tensor inputs = randint(0, o.vocabulary, {o.batch, o.length});
-  const Tensor targets = randint(0, o.vocabulary, {o.batch, o.length});
+  const Tensor inputs = randint(0, o.vocabulary, {o.batch, o.length}).to(device);
+  const Tensor targets = randint(0, o.vocabulary, {o.batch, o.length}).to(device);
   auto step = [&](Profile* profile) {
     optimizer.zero_grad();
     if (profile) profile->mark("zero_grad");
-    cross_entropy(model(inputs), targets).backward();
+    const Tensor loss = cross_entropy(model(inputs), targets);
+    loss.backward();
     nn::clip_grad_norm(model.parameters(), 1.0);
     if (profile) profile->mark("clip_grad_norm");
     optimizer.step();
     if (profile) profile->mark("AdamW");
+    return loss.detach();
   };
-  for (int i = 0; i < 3; ++i) step(nullptr);
-  reset_peak_memory();
+  nn::CapturedStep captured(device, [&] { return step(nullptr); });
+  const auto timed = [&] {
+    o.graph ? captured() : step(nullptr);
+    synchronize(device);
+  };
+  for (int i = 0; i < 4; ++i) timed();
+  reset_peak_memory(device);
   std::vector<double> times;
   const double end = now() + o.seconds;
   while (times.size() < 5 || now() < end) {
     const double begin = now();
-    step(nullptr);
+    timed();
     times.push_back((now() - begin) * 1e3);
   }
   std::sort(times.begin(), times.end());
   const double median = times[times.size() / 2];
-  std::printf("stretto %s, %d threads: %.1f ms/step (median of %zu; least %.1f), %.0f tokens/s\n",
-              o.attention.c_str(), num_threads(), median, times.size(), times.front(),
-              double(o.batch * o.length) / median * 1e3);
+  std::printf(
+      "stretto %s, %s %s%s, %d threads: %.2f ms/step (median of %zu; least %.1f), %.0f tokens/s\n",
+      o.attention.c_str(), o.device.c_str(), o.dtype.c_str(), o.graph ? " graph" : "",
+      num_threads(), median, times.size(), times.front(),
+      double(o.batch * o.length) / median * 1e3);
   if (o.brief) return 0;
   std::printf("%lld parameters, peak memory %.1f MB, %s\n\n",
-              static_cast<long long>(model.parameter_count()), double(memory_stats().peak) / 1e6,
-              gemm_description().c_str());
+              static_cast<long long>(model.parameter_count()),
+              double(memory_stats(device).peak) / 1e6, gemm_description().c_str());
   constexpr int rounds = 10;
   std::vector<ProfileRow> rows;
   {
@@ -115,6 +129,9 @@ int main(int argc, char** argv) {
         app.add_option("--vocabulary", o.vocabulary);
         app.add_option("--dropout", o.dropout);
         app.add_option("--attention", o.attention, "relative or absolute");
+        app.add_option("--device", o.device, "cpu, cuda or cuda:N");
+        app.add_option("--dtype", o.dtype, "f32 or bf16");
+        app.add_flag("--cuda-graph", o.graph, "On a GPU: each step as one launch");
         app.add_option("--threads", o.threads);
         app.add_option("--seconds", o.seconds);
         app.add_flag("--brief", o.brief, "The first line only");

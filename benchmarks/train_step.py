@@ -18,6 +18,9 @@ for name, value in dict(layers=4, d_model=128, heads=4, d_hidden=512, length=512
     parser.add_argument("--" + name.replace("_", "-"), type=int, default=value)
 parser.add_argument("--dropout", type=float, default=0.1)
 parser.add_argument("--seconds", type=float, default=8)
+parser.add_argument("--device", default="cpu")
+parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+parser.add_argument("--compile", action="store_true")
 parser.add_argument("--attention", choices=["relative", "absolute"], default="relative")
 o = parser.parse_args()
 torch.set_num_threads(o.threads)
@@ -79,18 +82,21 @@ class Model(nn.Module):
         return self.out(self.norm(x))
 
 
-model = Model()
+dtype = dict(f32=torch.float32, bf16=torch.bfloat16)[o.dtype]
+model = Model().to(device=o.device, dtype=dtype)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-inputs = torch.randint(o.vocabulary, (o.batch, o.length))
-targets = torch.randint(o.vocabulary, (o.batch, o.length))
+inputs, targets = (torch.randint(o.vocabulary, (o.batch, o.length)).to(o.device) for _ in range(2))
+forward = torch.compile(model) if o.compile else model
 
 
 def step():
     optimizer.zero_grad(set_to_none=True)
-    loss = F.cross_entropy(model(inputs).view(-1, o.vocabulary), targets.view(-1))
+    loss = F.cross_entropy(forward(inputs).view(-1, o.vocabulary), targets.view(-1))
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
+    if o.device != "cpu":
+        torch.cuda.synchronize()
 
 
 for _ in range(3):
@@ -103,6 +109,6 @@ while len(times) < 5 or time.perf_counter() < end:
     times.append((time.perf_counter() - begin) * 1e3)
 times.sort()
 median = times[len(times) // 2]
-print(f"pytorch {torch.__version__} {o.attention}, {torch.get_num_threads()} threads: "
-      f"{median:.1f} ms/step (median of {len(times)}; least {times[0]:.1f}), "
+print(f"pytorch {torch.__version__} {o.attention}, {o.device} {o.dtype}{' compiled' if o.compile else ''}, {torch.get_num_threads()} threads: "
+      f"{median:.2f} ms/step (median of {len(times)}; least {times[0]:.1f}), "
       f"{o.batch * o.length / median * 1e3:.0f} tokens/s")

@@ -43,7 +43,9 @@ endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 set(CMAKE_CUDA_EXTENSIONS OFF)
-add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)  # tests/cuda/machine reads the PTX
+if(STRETTO_TESTS AND NOT CMAKE_CUDA_ARCHITECTURES MATCHES "-real$")
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)  # tests/cuda/machine reads the PTX
+endif()
 if(STRETTO_TESTS)  # what it, compute-sanitizer and ncu say names lines; the code is the same
   add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-lineinfo>)
 endif()
@@ -53,16 +55,16 @@ message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITE
 
 # Registers that do not suffice and arrays that are indexed end up in local memory: an error on the
 # architecture that kernels are made for, except in elementwise_sines.cu, which says why. What must
-# have the CPU's bits has no fused products and sums.
+# have the CPU's bits, or an optimiser's for two dtypes, has no fused products and sums.
 function(stretto_kernel_flags)
   foreach(source ${ARGN})
     cmake_path(GET source FILENAME name)
     set(options "")
     if(name MATCHES "\\.cu$" AND NOT name STREQUAL "elementwise_sines.cu"
-       AND CMAKE_CUDA_ARCHITECTURES STREQUAL "90")
+       AND CMAKE_CUDA_ARCHITECTURES MATCHES "^90(-real)?$")
       list(APPEND options -Xptxas=-warn-spills,-warn-lmem-usage,-Werror)
     endif()
-    if(name MATCHES "^(create|random|spe|spe_conv|spe_conv_sums)\\.cu$")
+    if(name MATCHES "^(create|random|optim|spe|spe_conv|spe_conv_sums)\\.cu$")
       list(APPEND options -fmad=false)
     endif()
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${options}")

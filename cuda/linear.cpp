@@ -160,7 +160,7 @@ bool serves_gelu(int64_t n, int64_t in, int64_t hidden, int64_t out, DType dtype
     const void* const any = blas.workspace();  // aligned as all that is given
     return algorithm(blas, device, p, Plan(p, any, any)) != nullptr;
   };
-  return (dtype == f32 || dtype == bf16) && hidden % 8 == 0 &&
+  return dtype == bf16 && hidden % 8 == 0 &&
          has({n, hidden, in, dtype, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, true}) &&
          has({n, hidden, out, dtype, CUBLASLT_EPILOGUE_DGELU_BGRAD, false});
 }

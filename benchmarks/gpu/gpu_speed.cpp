@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <string>
 #include <string_view>
 
 #include "autograd/tape.h"
 #include "cuda/runtime.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/linear_attention.h"
 #include "ops/create.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
+#include "ops/fft/fft_conv.h"
 #include "ops/indexing.h"
 #include "ops/loss.h"
 #include "ops/matmul.h"
@@ -45,9 +48,26 @@ class Table {
   void row(const char* name, const char* size, double bytes, double operations,
            const std::function<void()>& f) {
     NoGrad guard;
+    time(name, size, bytes, operations, f);
+  }
+  /// f, recorded, and its backward with the gradient g; leaves lose theirs.
+  void trained(const char* name, const char* size, double bytes, double operations,
+               const std::function<Tensor()>& f, const Tensor& g, const Tensors& leaves) {
+    time(name, size, bytes, operations, [&] {
+      f().backward(g);
+      for (const Tensor& x : leaves) x.set_grad({});
+    });
+  }
+
+ private:
+  void time(const char* name, const char* size, double bytes, double operations,
+            const std::function<void()>& f) {
     std::vector<float> times;
     for (int i = 0; i < (once_ ? 1 : 23); ++i) {
-      flush_.copy_(flush_ + 1.0);
+      {
+        NoGrad guard;
+        flush_.copy_(flush_ + 1.0);
+      }
       STRETTO_CUDA(cudaEventRecord(begin_, cuda::stream(0)));
       f();
       STRETTO_CUDA(cudaEventRecord(end_, cuda::stream(0)));
@@ -63,11 +83,45 @@ class Table {
     std::fflush(stdout);
   }
 
- private:
   bool once_;
   Tensor flush_;
   cudaEvent_t begin_, end_;
 };
+
+// Causal attention of 16 sequences of 2048 with 8 heads of 64: none, the Music Transformer's and
+// Transformer-XL's positions; and linear attention. Operations: of two products of half the keys,
+// forward; with backward of seven (a table adds one and two more, which are not counted).
+void attentions(Table& table, const Settings& settings) {
+  const int64_t B = settings.small ? 1 : 16, H = 8, L = settings.small ? 64 : 2048, D = 64;
+  for (const DType t : {bf16, f32}) {
+    const std::string size = std::string(name(t)) + " [16, 8, 2048, 64]";
+    const TensorOptions o{.dtype = t, .device = gpu};
+    const auto leaf = [&](const Shape& shape) { return randn(shape, o).set_requires_grad(); };
+    const Tensor q = leaf({B, H, L, D}), k = leaf(q.shape()), v = leaf(q.shape());
+    const Tensor p = leaf(q.shape()), rows = leaf({H, L, D}), g = randn(q.shape(), o);
+    const double bytes = double(q.numel() * item_size(t)),
+                 product = double(q.numel()) * double(L);  // 2 · half the keys
+    for (const std::string kind : {"plain", "table", "table, position queries"}) {
+      AttentionOptions options{.mask = {.causal = true}};
+      if (kind != "plain") options.keys = {.rows = rows, .zero_row = L - 1};
+      if (kind == "table, position queries") options.position_query = p;
+      const auto forward = [&] { return attention(q, k, v, options); };
+      table.row(("attention, " + kind).c_str(), size.c_str(), 4 * bytes, 2 * product, forward);
+      table.trained(("attention, " + kind + ", forward and backward").c_str(), size.c_str(),
+                    8 * bytes, 7 * product, forward, g, {q, k, v, p, rows});
+    }
+    const Tensor a = abs(q).detach().set_requires_grad(), b = abs(k).detach().set_requires_grad();
+    const auto linear = [&] { return linear_attention(a, b, v, {.mask = {.causal = true}}); };
+    table.row("linear attention", size.c_str(), 4 * bytes, 0, linear);
+    table.trained("linear attention, forward and backward", size.c_str(), 8 * bytes, 0, linear, g,
+                  {a, b, v});
+  }
+  const int64_t sequences = settings.small ? 2 : 64, channels = settings.small ? 4 : 768;
+  const Tensor x = randn({sequences, channels, L}, {.device = gpu}),
+               filters = randn({channels, L}, {.device = gpu});
+  table.row("convolution", "f32 [64, 768, 2048]", 8.0 * double(x.numel()), 0,
+            [&] { fft_conv(x, filters); });
+}
 
 int run(const Settings& settings) {
   const int64_t T = settings.small ? 64 : 32768, d = settings.small ? 32 : 512, V = 400;
@@ -112,6 +166,7 @@ int run(const Settings& settings) {
   table.row("attention, causal", "bf16 [32, 8, 1024, 64]", 4 * bytes,
             4.0 * double(q.numel()) * double(L) / 2,
             [&] { attention(q, k, v, {.mask = {.causal = true}}); });
+  attentions(table, settings);
   return 0;
 }
 

@@ -2,8 +2,9 @@
 # One archive for a machine with a GPU, made on one without. Unpack it there and call
 # run.sh 1 OUT, run.sh 2 OUT and run.sh 3 OUT in it; nothing is built or fetched there.
 #   benchmarks/gpu/pack.sh [ARCHIVE]
-# Builds the preset `cuda` in build/gpu with $ORIGIN/lib as where programs look for libraries, and
-# libraries for theirs.
+# Builds the preset `cuda` in build/gpu: machine code for compute capability 9.0 alone, compressed, in
+# one shared library, which programs look for in $ORIGIN/lib. Fails when the archive has more than
+# 40 MiB.
 #   BUILD=FOLDER LAYOUT=FOLDER benchmarks/gpu/pack.sh
 # lays a finished build out there by links, with no archive: for rehearsals on this machine.
 set -euo pipefail
@@ -18,7 +19,8 @@ if [[ -z $build ]]; then
   build=$root/build/gpu
   mkdir -p "$build"
   if ! { cmake --preset cuda -B "$build" -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON \
-           -D STRETTO_BENCHMARKS=ON -D CMAKE_BUILD_RPATH="\$ORIGIN/lib" \
+           -D STRETTO_BENCHMARKS=ON -D STRETTO_WERROR=ON -D STRETTO_LINK_SHARED=ON \
+           -D CMAKE_CUDA_ARCHITECTURES=90-real -D CMAKE_BUILD_RPATH="\$ORIGIN/lib" \
            -D CMAKE_SKIP_BUILD_RPATH=OFF \
            -D CMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags &&
          cmake --build "$build" --parallel "${JOBS:-$(nproc)}"; } >"$build/pack.log" 2>&1; then
@@ -51,8 +53,8 @@ for program in "${programs[@]}"; do put "$program" "$layout/$(basename "$program
 openblas=$(sed -n 's/^STRETTO_OPENBLAS:[^=]*=//p' "$build/CMakeCache.txt")
 [[ -f $openblas ]] && put "$openblas" "$layout/lib/libopenblas.so.0"
 needed() {
-  ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
-    grep -Ev '/(ld-linux|libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|libcud|libcub|libcurand|libnv)[^/]*$'
+  LD_LIBRARY_PATH=$build ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
+    grep -Ev '/(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|lib(cud|cub|curand|nv))[^/]*$'
 }
 for library in $(needed "${programs[@]}" ${openblas:+"$openblas"}); do
   put "$library" "$layout/lib/$(basename "$library")"
@@ -60,6 +62,7 @@ done
 
 put benchmarks/gpu/run.sh "$layout/run.sh"
 put benchmarks/gpu/peers.py "$layout/peers.py"
+put benchmarks/train_step.py "$layout/train_step.py"
 for case in tests/conformance/cases/*; do put "$case" "$layout/cases/$(basename "$case")"; done
 for predicted in benchmarks/results/cuda-predicted*; do
   [[ -f $predicted ]] && put "$predicted" "$layout/$(basename "$predicted")"
@@ -67,12 +70,19 @@ done
 echo "$commit" >"$layout/COMMIT"
 # The test files that have to do with a GPU.
 grep -rlE '\[cuda\]|NEEDS_GPU' tests --include='*_test.cpp' | xargs -n 1 basename -s .cpp | sort >"$layout/TESTS"
+# Those of ops, models, references and worked cases, which run with all of it made there.
+for folder in nn nn/attention nn/files nn/models nn/positions nn/published nn/training ops/attention \
+    ops/spe reference conformance; do
+  ls "tests/$folder" 2>/dev/null | sed -n 's/_test\.cpp$/_test/p'
+done | grep -vxE 'registry_test|program_test' | sort -u >"$layout/TESTS_THERE"
 
 [[ -n ${LAYOUT:-} ]] && exit
 for file in "$layout"/*; do
   [[ ! -f $file || ! -x $file || $file == *.sh ]] || strip "$file"
 done
-# Every program holds the same kernels: a dictionary that reaches back to the last one.
+strip "$layout"/lib/libstretto.so*
 mkdir -p "$(dirname "$archive")"
-tar -C "$(dirname "$layout")" -cf - stretto-gpu | xz -T1 --lzma2=preset=6,dict=128MiB >"$archive"
-echo "$archive, $(($(stat -c %s "$archive") >> 20)) MiB"
+tar -C "$(dirname "$layout")" -cf - stretto-gpu | xz -T0 >"$archive"
+size=$(($(stat -c %s "$archive") >> 20))
+echo "$archive, $size MiB"
+((size <= 40)) || { echo "More than 40 MiB" >&2; exit 1; }

@@ -58,3 +58,59 @@ with torch.no_grad():
                     4 * q.numel() * L / 2, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True))
         except RuntimeError as error:
             print(f"| attention, {backend.name} | {error} | | | |")
+
+# Forward and backward at the sizes of gpu_speed's attentions(): plain by PyTorch's own, a table by pad,
+# reshape and slice, and by FlexAttention over the materialised product of queries and table.
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+B, H, L, D = 16, 8, 2048, 64
+
+
+def leaf(*shape, dtype=torch.bfloat16):
+    return torch.randn(*shape, dtype=dtype, device="cuda", requires_grad=True)
+
+
+def both(name, size, f, leaves, g):
+    nbytes, product = 4 * g.numel() * g.element_size(), g.numel() * L
+    with torch.no_grad():
+        row(name, size, nbytes, 2 * product, f)
+
+    def trained():
+        f().backward(g)
+        for x in leaves:
+            x.grad = None
+
+    row(f"{name}, forward and backward", size, 2 * nbytes, 7 * product, trained)
+
+
+def skewed(q, k, v, rows, future):
+    r = F.pad(q @ rows.mT, (1, 0)).view(B, H, L + 1, L)[:, :, 1:]
+    scores = ((q @ k.mT + r) * D**-0.5).masked_fill(future, float("-inf"))
+    return torch.softmax(scores, -1) @ v
+
+
+for t, short in (torch.bfloat16, "bf16"), (torch.float32, "f32"):
+    size = f"{short} [16, 8, 2048, 64]"
+    q, k, v = (leaf(B, H, L, D, dtype=t) for _ in range(3))
+    rows, g = leaf(H, L, D, dtype=t), torch.randn(B, H, L, D, dtype=t, device="cuda")
+    both("attention, plain", size, lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), [q, k, v], g)
+    future = torch.ones(L, L, dtype=torch.bool, device="cuda").triu(1)
+    both("attention, table, skewed", size, lambda: skewed(q, k, v, rows, future), [q, k, v, rows], g)
+    if t == torch.bfloat16:
+        try:
+            block = create_block_mask(lambda b, h, i, j: i >= j, None, None, L, L, device="cuda")
+
+            def flexed(q, k, v, rows):
+                r = q @ rows.mT * D**-0.5
+                return flex_attention(q, k, v, lambda s, b, h, i, j: s + r[b, h, i, torch.clamp(L - 1 - i + j, max=L - 1)],
+                                      block_mask=block)
+
+            compiled = torch.compile(flexed, dynamic=False)
+            both("attention, table, FlexAttention", size, lambda: compiled(q, k, v, rows), [q, k, v, rows], g)
+        except Exception as error:
+            print(f"| attention, table, FlexAttention | {str(error).splitlines()[0][:100]} | | | |")
+    torch.cuda.empty_cache()
+x, w = (torch.randn(*s, 2048, device="cuda") for s in ((64, 768), (768,)))
+with torch.no_grad():
+    row("convolution", "f32 [64, 768, 2048]", 8 * x.numel(), 0,
+        lambda: torch.fft.irfft(torch.fft.rfft(x, 4096) * torch.fft.rfft(w, 4096), 4096)[..., :2048].contiguous())

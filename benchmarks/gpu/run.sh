@@ -117,6 +117,11 @@ truth() {
     queue "$jobs" "$name" 120 ./stretto_tests --filenames-as-tags "$(tests_of "$name")"
   done <TESTS
   join
+  table "Test files of ops and models, with all of it made on the GPU"
+  while read -r name; do
+    queue "$jobs" "there_$name" 120 env STRETTO_TEST_DEVICE=cuda ./stretto_tests --filenames-as-tags "$(tests_of "$name")"
+  done <TESTS_THERE
+  join
   table "Worked cases, twice: the same figures"
   for name in f32 bf16 f64; do
     queue_twice "conformance_$name" 120 ./conformance --device cuda --dtype "$name" cases/*.safetensors
@@ -168,14 +173,30 @@ proof() {
 
 speed() {
   local ncu
-  table "Ops (the figures are below)"
+  table "Ops, kernels and training steps (the figures are below)"
   queue 1 ops 240 ./gpu_speed
+  queue 1 kernels 120 env KERNEL_ROWS=32768 KERNEL_TIMES="$logs/kernels.tsv" ./stretto_tests "[.times]"
+  local attention dtype graph
+  for attention in relative absolute; do
+    for dtype in bf16 f32; do
+      for graph in "" --cuda-graph; do
+        queue 1 "step_${attention}_$dtype$graph" 60 ./train_step --device cuda --dtype "$dtype" $graph --attention "$attention" \
+          --layers 6 --d-model 512 --heads 8 --d-hidden 2048 --length 2048 --batch 8 --vocabulary 400 --seconds 3 --brief
+      done
+    done
+  done
   join
+  say "" "$(cat "$logs"/step_*.log 2>/dev/null | grep ms/step | sed 's/^/- /')"
   grep '^|' "$logs/ops.log" | { say "" "Medians of CUDA events:" ""; cat >>"$page"; }
   if python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
     table "PyTorch"
     queue 1 torch 120 python3 peers.py
+    for attention in relative absolute; do
+      queue 1 "torch_step_$attention" 40 python3 train_step.py --device cuda --dtype bf16 --attention "$attention" \
+        --layers 6 --d-model 512 --heads 8 --d-hidden 2048 --length 2048 --batch 8 --vocabulary 400 --seconds 3
+    done
     join
+    say "" "$(cat "$logs"/torch_step_*.log | grep ms/step | sed 's/^/- /')"
     grep '^|' "$logs/torch.log" | { say ""; cat >>"$page"; }
   else
     say "" "- python3 with torch and a GPU: not found, left out"

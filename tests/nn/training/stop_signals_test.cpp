@@ -44,6 +44,7 @@ const std::string line = "Stopping after this step; Ctrl-C now stops at once.\n"
 }  // namespace
 
 TEST_CASE("A signal ends a run after its step, with a checkpoint", "[signals]") {
+  if (default_device().is_cuda()) STRETTO_SKIP("a child process cannot use the GPU of its parent");
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const TempDir dir;
     const End end = in_child([&] {

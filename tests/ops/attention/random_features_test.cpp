@@ -302,7 +302,9 @@ TEST_CASE("random_features: views give what contiguous tensors give") {
         CHECK(worst_error(random_features(view, w, o), y) < 1e-14);
         CHECK(worst_error(gradient(view, w, o, testing::strided_copy(g)), dx) < 1e-14);
       }
-      CHECK(worst_error(random_features(x, testing::strided_copy(w), o), y) < 1e-14);
+      // A GPU's product with the projection takes another order of sums for another layout.
+      CHECK(worst_error(random_features(x, testing::strided_copy(w), o), y) <
+            (on_gpu() ? 1e-6 : 1e-14));
       // Gradients of heads are laid out as the heads are: joining them again is no copy.
       if (length > 1 && o.form == Form::fused)
         CHECK(gradient(inside, w, o, g).transpose(1, 2).is_contiguous());
