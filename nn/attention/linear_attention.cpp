@@ -6,6 +6,7 @@
 #include "autograd/tape.h"
 #include "core/all_or_nothing.h"
 #include "nn/distributed/sequence.h"
+#include "ops/attention/linear_attention_device.h"
 #include "ops/attention/linear_attention_logarithms.h"
 #include "ops/create.h"
 
@@ -105,15 +106,21 @@ void LinearKernel::check_alive(const AttentionCall& call, const Tensor& denomina
   if (!map_->has_exponentials() || denominators.numel() == 0 || !recording({call.q, call.k}))
     return;
   const double eps = denominators.dtype() == f64 ? options.eps : double(float(options.eps));
+  const auto text = [=, heads = denominators.size(1), features = map_->label(),
+                     given = options.eps](int64_t h) {
+    return str("in head ", h, " of ", heads, " all products of ", features,
+               "'s features are 0, next to eps ", given,
+               ", so that no gradient can change it; queries and keys must be shorter (qk_norm, a "
+               "smaller learning rate), or eps 0 with Stabiliser::max");
+  };
+  if (denominators.device().is_cuda())
+    return report_dead_heads(op, denominators, eps, call.options.mask.key_padding, text);
   const auto any = [&](int64_t head, auto condition) {
     return any_visible(denominators, call.options.mask, call.n_keys(), head, condition);
   };
   for (int64_t h = 0; h < denominators.size(1); ++h)
     check(any(h, [&](auto x) { return !(double(x) == eps); }) || !any(h, [](auto) { return true; }),
-          op, "in head ", h, " of ", denominators.size(1), " all products of ", map_->label(),
-          "'s features are 0, next to eps ", options.eps,
-          ", so that no gradient can change it; queries and keys must be shorter (qk_norm, a "
-          "smaller learning rate), or eps 0 with Stabiliser::max");
+          op, text(h));
 }
 
 Tensor LinearKernel::attended(const AttentionCall& call, const Tensor& drawn) const {
@@ -133,7 +140,6 @@ Tensor LinearKernel::attended(const AttentionCall& call, const Tensor& drawn) co
   const Features f = mapped(call, drawn);
   if (call.group) return linear_attention_of_whole(f.q, f.k, f.v, o, *call.group);
   if (call.state) return linear_attention(f.q, f.k, f.v, *call.state, o);
-  if (!on_cpu) return linear_attention(f.q, f.k, f.v, o);
   const auto [y, denominators] = linear_attention_and_denominators(f.q, f.k, f.v, o);
   // Smaller ones have lost terms to underflow.
   const double least = call.q.dtype() == f64 ? 1e-290 : 1e-25;

@@ -63,8 +63,6 @@ LinearAttentionAndDenominators linear_attention_and_denominators(const Tensor& q
                                                                  const Tensor& v,
                                                                  LinearAttentionOptions options) {
   check_linear_attention(q, k, v, options);
-  check(q.device().is_cpu(), "linear_attention_and_denominators", "q ", q,
-        "; accepted: on the CPU");
   Tensor denominators;
   Tensor y = attended_safely(q, k, v, nullptr, options, &denominators);
   return {y, denominators};

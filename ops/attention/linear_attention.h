@@ -33,7 +33,7 @@ struct LinearAttentionAndDenominators {
   Tensor out;           // [B, H, M, Dv]
   Tensor denominators;  // Σ_j q_i·k_j + eps [B, H, M], f64 for f64, else f32; off the tape
 };
-/// The same with the denominators, to see whether features underflow; on the CPU.
+/// The same with the denominators, to see whether features underflow.
 LinearAttentionAndDenominators linear_attention_and_denominators(
     const Tensor& q, const Tensor& k, const Tensor& v, LinearAttentionOptions options = {});
 

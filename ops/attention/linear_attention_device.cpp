@@ -5,9 +5,11 @@
 #include "autograd/tape.h"
 #include "cuda/composed.h"
 #include "cuda/linear_attention.h"
+#include "cuda/reports.h"
 #include "ops/attention/heads.h"
 #include "ops/attention/linear_attention_composed.h"
 #include "ops/elementwise.h"
+#include "ops/reduce.h"
 
 namespace stretto {
 namespace {
@@ -27,7 +29,8 @@ bool has_device_linear_attention(const Tensor& q, const Tensor& k, const Tensor&
 }
 
 Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                               LinearState* state, const LinearAttentionOptions& o, Tensor*) {
+                               LinearState* state, const LinearAttentionOptions& o,
+                               Tensor* denominators) {
   const Tensor padding =
       o.mask.key_padding.defined() ? o.mask.key_padding.to(u8).contiguous() : Tensor();
   const Tensor sums = state ? state->sums : Tensor();
@@ -56,6 +59,7 @@ Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v
   }
   const Tensor totals = empty({q.size(0), q.size(1), q.size(2)}, wide);
   cuda::linear_attention(in, y, totals, after);
+  if (denominators) *denominators = totals;
 
   const auto composed = [o, has_state = bool(state)](const Tensors& x) {
     LinearState old{.sums = x.size() > 3 ? x[3] : Tensor()};
@@ -89,6 +93,17 @@ Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v
       });
   if (state) state->sums = results[1];
   return results[0];
+}
+
+void report_dead_heads(const char* op, const Tensor& denominators, double eps,
+                       const Tensor& key_padding, std::function<std::string(int64_t)> text) {
+  if (denominators.numel() == 0) return;
+  const NoGrad guard;
+  // Products of exponentials are not negative; a NaN is neither.
+  Tensor dead = le(max(max(denominators, 2), 0), eps);
+  if (key_padding.defined()) dead = logical_and(dead, lt(min(key_padding.to(f32)), 1.0));
+  cuda::checked_indices(op, dead.to(i64).contiguous(), 1, 0,
+                        [text = std::move(text)](int64_t head, int64_t) { return text(head); });
 }
 
 }  // namespace stretto

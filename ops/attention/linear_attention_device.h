@@ -3,6 +3,9 @@
 // Reference: tests/reference/linear_attention.cpp, linear_attention()
 #pragma once
 
+#include <functional>
+#include <string>
+
 #include "linear_attention_terms.h"
 
 namespace stretto {
@@ -12,10 +15,15 @@ namespace stretto {
 bool has_device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                  const LinearState* state);
 
-/// Like chunked_linear_attention(); gradients go through the state, too, and
-/// `denominators` stays as it is.
+/// Like chunked_linear_attention(); gradients go through the state, too.
 Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                LinearState* state, const LinearAttentionOptions& options,
                                Tensor* denominators = nullptr);
+
+/// Reports a head whose `denominators` [B, H, M] are all `eps`, unless a call's keys are all
+/// padding (key_padding [B, N] or undefined): thrown where the host next waits for the GPU, with
+/// text(head).
+void report_dead_heads(const char* op, const Tensor& denominators, double eps,
+                       const Tensor& key_padding, std::function<std::string(int64_t)> text);
 
 }  // namespace stretto
