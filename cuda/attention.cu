@@ -16,7 +16,9 @@
 // there. Tiles of it that straddle two steps are carried, in bf16, so that there what is taken off
 // exponents is a whole number, and what is carried moves by powers of 2.
 //
-// Sums over keys are taken in the order of the tiles by the one warp that owns the query.
+// Sums over keys are taken in the order of the tiles by the one warp that owns the query. In bf16
+// the weights are summed as the values are, rounded to bf16, by a product with ones: the output is
+// then a weighted mean of the values, so that backward's δ cancels where all values are equal.
 // Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 
@@ -37,7 +39,8 @@ struct ForwardShape : AttentionShape<D, Parts, Warps, Of> {
   static constexpr int bytes = bias + ring * 4;
 };
 
-/// out [B, H, M, Dv] and sums [B, H, M] from q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv]
+/// out and rest [B, H, M, Dv], sums and inverse [B, H, M] from q [B, H, M, D], k [B, G, N, D], v
+/// [B, G, N, Dv]
 template <int D, int Parts, int BK, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
 __global__ void __launch_bounds__(Warps * 32, PerSM)
     attention_forward(const __grid_constant__ AttentionArgs a) {
@@ -78,7 +81,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
     for (int x = 0; x < D / 16; ++x)
       tile::load(fq[sl][x], (own + S::q + sl * 16 * P) ^ (x << 5), S::BQ * P);
-  float acc[Slabs][D / 8][4] = {}, top[Slabs][2], total[Slabs][2] = {};
+  float acc[Slabs][D / 8][4] = {}, top[Slabs][2];
+  float total[Slabs][4] = {};  // of the lane's two rows [2 · half], as mma() has them
 #pragma unroll
   for (int sl = 0; sl < Slabs; ++sl) top[sl][0] = top[sl][1] = -1e30f;
   const tile::Shear shear(lane);
@@ -100,6 +104,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     tile::add_to_strip<D, S::ring, Count, Parts, Apart ? 1 : D / 16>(
         w, place, from, of_p, base + S::r, turn, lag, sbias, biased, shear);
   };
+  constexpr uint32_t ones = 0x3f803f80;  // two of bf16
   [[maybe_unused]] tile::Back<Parts> back[Slabs];
   // Weights of 16 keys, or of none, meet the rows of values from lag `lag` on.
   auto spread = [&](const Operand(&weights)[Slabs], int lag) {
@@ -131,6 +136,11 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     const uint32_t tk = base + S::k + (j0 / BK & 1) * S::tile + j0 % BK * P,
                    tv = tk + (S::v - S::k);
     float s[Slabs][K][4] = {};
+    const auto meet_keys = [&] {
+      tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned,
+                                          [](int sl, int n) { return sl > 0 || n < first; });
+    };
+    if constexpr (Parts > 1) meet_keys();
     if constexpr (Table) {
       constexpr int together = Apart ? K : 2;  // octets of lags that share an operand
       const float none[4] = {};
@@ -146,7 +156,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
             for (int o = n; o < n + together && o < (sl == 0 ? first : K); ++o)
-              shear.scores(s[sl][o], strip_at(sl, o), strip_at(sl, o + 1), strip_at(sl, o + 2));
+              shear.scores<(Parts > 1)>(s[sl][o], strip_at(sl, o), strip_at(sl, o + 1),
+                                        strip_at(sl, o + 2));
         }
         if constexpr (!Diagonal) {
 #pragma unroll
@@ -162,8 +173,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       const auto [b, h, kh] = a.place(unit);
       a.add_dense<Parts, false>(s, b, h, iw, j0);
     }
-    tile::multiply_turned<D, BK, Parts>(s, of_q, tk + turned,
-                                        [](int sl, int n) { return sl > 0 || n < first; });
+    if constexpr (Parts == 1) meet_keys();
     if (!Table && biased) {
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl)
@@ -203,7 +213,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           const bool moves = grown(m, from);
           const float keep = moves ? ptx::ex2(from - to) : 1.f;
           if (moves) from = to;
-          total[sl][half] *= keep;
+          total[sl][2 * half] *= keep;
+          total[sl][2 * half + 1] *= keep;
 #pragma unroll
           for (int x = 0; x < D / 8; ++x) {
             acc[sl][x][2 * half] *= keep;
@@ -221,11 +232,11 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         for (int n = 0; n < K; ++n)
 #pragma unroll
           for (int e = 2 * half; e < 2 * half + 2; ++e) {
-            s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, at, 9);
-            total[sl][half] += s[sl][n][e];
+            s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, at, most_exponent<Parts, false>);
+            if constexpr (Parts > 1) total[sl][2 * half] += s[sl][n][e];
           }
       }
-      if (drop) {
+      if (Parts > 1 && drop) {
 #pragma unroll
         for (int x = 0; x < 4 * K; ++x)
           if (!(keep_bits[sl] >> x & 1)) s[sl][x / 4][x % 4] = 0;
@@ -235,7 +246,11 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     for (int x = 0; x < K / 2; ++x) {
       Operand left[Slabs];
 #pragma unroll
-      for (int sl = 0; sl < Slabs; ++sl) tile::pack(left[sl], s[sl][2 * x], s[sl][2 * x + 1]);
+      for (int sl = 0; sl < Slabs; ++sl) {
+        tile::pack(left[sl], s[sl][2 * x], s[sl][2 * x + 1]);
+        if (Parts == 1 && (sl > 0 || 2 * x < first)) ptx::mma(total[sl], left[sl].r[0], ones, ones);
+        if (Parts == 1 && drop) tile::keep_pairs(left[sl], keep_bits[sl] >> (8 * x));
+      }
       tile::multiply<D, BK, Parts>(acc, left, tv + sixteen + x * 16 * P,
                                    [x](int sl) { return sl > 0 || 2 * x < first; });
       if constexpr (Every) spread(left, j0 - pw - 15 + 16 * x);
@@ -278,15 +293,19 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float sum = total[sl][half];
-      sum += __shfl_xor_sync(all, sum, 1);
-      sum += __shfl_xor_sync(all, sum, 2);
+      float sum = total[sl][2 * half];
+      if constexpr (Parts > 1) {
+        sum += __shfl_xor_sync(all, sum, 1);
+        sum += __shfl_xor_sync(all, sum, 2);
+      }
       const float factor = sum == 0 ? 0.f : a.keep_scale / sum;
       const int i = iw + 16 * sl + gr + 8 * half;
-      put_row<D, Parts>(a.out, b, h, i, a.m,
-                        [&](int x, int e) { return acc[sl][x][2 * half + e] * factor; });
-      if (t == 0 && i < a.m)
-        a.sums[int64_t(unit) * a.m + i] = sum == 0 ? INFINITY : top[sl][half] + log2f(sum);
+      const auto number = [&](int x, int e) { return acc[sl][x][2 * half + e] * factor; };
+      put_row<D, Parts>(a.out, b, h, i, a.m, number, a.rest);
+      if (!a.sums || t != 0 || i >= a.m) continue;
+      const int64_t at = int64_t(unit) * a.m + i;
+      a.sums[at] = sum == 0 ? INFINITY : top[sl][half] + (Parts == 1 ? log2f(sum) : 0);
+      if constexpr (Parts > 1) a.inverse[at] = sum == 0 ? 0 : 1 / sum;
     }
 }
 
@@ -320,18 +339,29 @@ void launch_attention(const AttentionArgs& a, int64_t d, int device) {
 
 }  // namespace
 
-Tensor attention(const AttentionCall& call, const Tensor& out) {
+AttentionSaved attention(const AttentionCall& call, const Tensor& out, bool for_backward) {
   const int64_t width = std::max(call.q.size(3), call.v.size(3));
-  const int device = call.q.device().index;
-  const Tensor sums = empty({call.q.size(0), call.q.size(1), call.q.size(2)},
-                            {.dtype = f32, .device = call.q.device()});
-  if (out.numel() == 0) return sums;
+  const Device device = call.q.device();
+  const Shape rows{call.q.size(0), call.q.size(1), call.q.size(2)};
+  const bool wide = call.q.dtype() == f32;
   Tensors kept;
   AttentionArgs a = attention_args(call, kept);
   a.out = head_rows<BFloat16>(out);
-  a.sums = sums.data<float>();
-  launch_attention(a, width, device);
-  return sums;
+  AttentionSaved saved;
+  if (for_backward) {
+    Shape sizes = rows;
+    if (wide) sizes.insert(0, 2);
+    saved.sums = empty(sizes, {.dtype = f32, .device = device});
+    a.sums = saved.sums.data<float>();
+    if (wide) {
+      a.inverse = a.sums + rows.numel();
+    } else {
+      saved.rest = empty_like(out);
+      a.rest = head_rows<BFloat16>(saved.rest);
+    }
+  }
+  launch_attention(a, width, device.index);
+  return saved;
 }
 
 }  // namespace stretto::cuda

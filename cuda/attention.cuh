@@ -59,10 +59,12 @@ struct AttentionArgs {
   HeadRows<const BFloat16> q, k, v, p, table, g;  // table: [H or 1, R, D] as one batch entry
   HeadRows<BFloat16> out, dq, dk, dv, dp;         // or f32, where there are three parts;
   HeadRows<const BFloat16> whole_out, whole_g;    // so are these
-  const float* bias;       // [H or 1, width], over the scale; none where the width is 0
-  const uint8_t* padding;  // [B, N]; null: none
-  float *sums, *delta;     // [B, H, M]; the delta is negative
-  float *dtable, *dbias;   // [segments, H, rows, D], [segments, H, width]
+  HeadRows<BFloat16> rest;  // of bf16 alone: what rounding took off the output
+  const float* bias;        // [H or 1, width], over the scale; none where the width is 0
+  const uint8_t* padding;   // [B, N]; null: none
+  float *sums, *delta;      // [B, H, M]; the delta is negative
+  float* inverse;           // [B, H, M], of f32 alone: 1 / Σ weights; null: not wanted
+  float *dtable, *dbias;    // [segments, H, rows, D], [segments, H, width]
   int64_t bias_head;
   Divider by_heads, by_group;  // heads, per_group
   int parts;                   // 1: bf16; 3: f32
@@ -232,8 +234,8 @@ __device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int u
   tile::load_line<S::threads, S::BQ>(numbers + S::BQ * 4, a.delta + line, i, a.m);
 }
 
-/// Delta of a warp's Count queries from i on, −Σ o ∘ g: to where keys and lags look for it, and to
-/// `own`.
+/// Delta of a warp's Count queries from i on, −Σ o ∘ g, in f32 over the sum of weights: to where
+/// keys and lags look for it, and to `own`.
 template <int D, int Parts, int Count>
 __device__ inline void make_delta(const AttentionArgs& a, int unit, int i, float* own) {
   using T = std::conditional_t<Parts == 1, BFloat16, float>;
@@ -250,14 +252,26 @@ __device__ inline void make_delta(const AttentionArgs& a, int unit, int i, float
       const auto g = *reinterpret_cast<const Numbers*>(a.whole_g.at<const T>(b, h, i + r) + V * x);
 #pragma unroll
       for (int e = 0; e < V; ++e) sum += cast<float>(o.v[e]) * cast<float>(g.v[e]);
+      if constexpr (Parts == 1) {
+        const auto low = *reinterpret_cast<const Numbers*>(a.rest.at(b, h, i + r) + V * x);
+#pragma unroll
+        for (int e = 0; e < V; ++e) sum += cast<float>(low.v[e]) * cast<float>(g.v[e]);
+      }
     }
 #pragma unroll
     for (int lane = lanes / 2; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
     if (x != 0) continue;
+    if constexpr (Parts > 1)
+      if (i + r < a.m) sum *= a.inverse[int64_t(unit) * a.m + i + r];
     own[r] = -sum;
     if (i + r < a.m) a.delta[int64_t(unit) * a.m + i + r] = -sum;
   }
 }
+
+/// The largest exponent of a weight: what is taken off may be 8 less than the largest, and is
+/// rounded up. Backward's weights of bf16 are over their sum, those of f32 as forward's are.
+template <int Parts, bool Backward>
+constexpr float most_exponent = Parts == 1 && Backward ? 0 : 9;
 
 /// 2^(score · scale2 − less). With a dense bias, which may be as good as −∞ for all keys, no more
 /// than 2^most: what is left of such scores is the rounding of what is taken off.
@@ -311,20 +325,30 @@ __device__ inline uint32_t kept_of_keys(const AttentionArgs& a, const RandomKey&
 }
 
 /// Row i of a result, if below the limit, as a quad of lanes has it in tiles of a product:
-/// number(x, e), of tile x the lane's first or second. bf16 leaves in pieces of 16 bytes.
+/// number(x, e), of tile x the lane's first or second. bf16 leaves in pieces of 16 bytes, and what
+/// its rounding takes off goes to `rest`, where given.
 template <int D, int Parts, class Number>
 __device__ inline void put_row(const HeadRows<BFloat16>& to, int b, int h, int i, int limit,
-                               const Number& number) {
+                               const Number& number, const HeadRows<BFloat16>& rest = {}) {
   const int t = tile::fresh(threadIdx.x) % 4;
 #pragma unroll
   for (int x = 0; x < D / 8; x += 4) {
     if constexpr (Parts == 1) {
-      uint32_t r[4];
+      uint32_t r[4], low[4];
 #pragma unroll
-      for (int y = 0; y < 4; ++y) r[y] = ptx::cvt_pack(number(x + y, 0), number(x + y, 1));
-      tile::turn_quad(r, t);
-      if (i < limit && x + t < to.chunks)
-        *reinterpret_cast<uint4*>(to.at(b, h, i) + (x + t) * 8) = {r[0], r[1], r[2], r[3]};
+      for (int y = 0; y < 4; ++y) {
+        float first = number(x + y, 0), second = number(x + y, 1);
+        r[y] = tile::pack_pair(first, second);
+        low[y] = ptx::cvt_pack(first, second);
+      }
+      const auto put = [&](const HeadRows<BFloat16>& rows, uint32_t(&four)[4]) {
+        tile::turn_quad(four, t);
+        if (i < limit && x + t < to.chunks)
+          *reinterpret_cast<uint4*>(rows.at(b, h, i) + (x + t) * 8) = {four[0], four[1], four[2],
+                                                                       four[3]};
+      };
+      put(to, r);
+      if (rest.data) put(rest, low);
     } else {
 #pragma unroll
       for (int y = x; y < x + 4; ++y)
@@ -335,8 +359,10 @@ __device__ inline void put_row(const HeadRows<BFloat16>& to, int b, int h, int i
   }
 }
 
-/// An operand as kernels read it; what is made for it is kept.
-HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept);
+/// An operand as kernels read it; what is made for it is kept. Of f32 rows times `factors`, one for
+/// each of [B, H, L], where given.
+HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept,
+                                           const float* factors = nullptr);
 /// A dense bias or its gradient, [B or 1, H or 1, M or 1, N or 1].
 Scores scores_of(const Tensor& x);
 /// The arguments that forward and backward have in common; operands of f32 as they are without

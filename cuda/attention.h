@@ -36,19 +36,29 @@ struct AttentionGradients {
   Tensor q, k, v, position = {}, rows = {}, lag_bias = {}, value_rows = {}, bias = {};
 };
 
+/// What backward needs of forward besides the output. Memory: in bf16 that of the output and 4
+/// bytes for each of the B H M queries; in f32 8 bytes for each query.
+struct AttentionSaved {
+  /// f32. For f32 [2, B, H, M]: the number that is subtracted from a row's exponents of 2, ∞ where
+  /// the query sees nothing, and 1 / Σ weights. For bf16 [B, H, M]: log₂ Σ 2^(score · log₂ e), ∞
+  /// where the query sees nothing. This one number has no room for a large score and the sum: all
+  /// weights of a row are off by some 2⁻²³ times its largest score, relatively. For scores up to
+  /// 1e4 this is less than the rounding of each weight to bf16, 2⁻⁹.
+  Tensor sums;
+  /// bf16 [B, H, M, Dv], row-major, only for bf16: the output before rounding less the output.
+  Tensor rest;
+};
+
 /// Whether the kernels serve these sizes and types.
 STRETTO_KERNEL(bool attention_takes(const AttentionCall& call));
-/// Writes out [B, H, M, Dv]; returns log₂ Σ 2^(scores · log₂ e) [B, H, M], f32, ∞ where a
-/// query sees nothing. One f32 has no room for the largest score and the sum apart, as the CPU
-/// keeps them: backward's weights of a row are off by up to 2⁻²³ times its largest score (times
-/// log₂ e), relatively, 3.9e-3 of the gradient of v for scores of 1e4.
-STRETTO_KERNEL(Tensor attention(const AttentionCall& call, const Tensor& out));
+/// Writes out [B, H, M, Dv]. Returns what backward needs if `for_backward`, else nothing.
+STRETTO_KERNEL(AttentionSaved attention(const AttentionCall& call, const Tensor& out,
+                                        bool for_backward));
 /// From the output, what attention() returned, and the output's gradient, which lies as operands
-/// do. Those of rows, lag_bias and value_rows only where `of_tables`. In bf16 δ = Σ g·O takes the
-/// rounded output: gradients of scores are off by up to 2⁻⁸ Σ |g·O| of their weight, also where
-/// they should cancel, as with a single visible key.
+/// do. Those of rows, lag_bias and value_rows only where `of_tables`. In bf16 δ = Σ g·(O + rest),
+/// so that gradients of scores that should cancel are about 2⁻¹⁷ Σ |g·O| times their weight.
 STRETTO_KERNEL(void attention_backward(const AttentionCall& call, const Tensor& out,
-                                       const Tensor& sums, const Tensor& grad, bool of_tables,
-                                       AttentionGradients& into));
+                                       const AttentionSaved& saved, const Tensor& grad,
+                                       bool of_tables, AttentionGradients& into));
 
 }  // namespace stretto::cuda

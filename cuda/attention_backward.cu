@@ -4,7 +4,12 @@
 // from the sums that forward kept: one owns queries (attention_queries.cu) and makes δ for all, one
 // lags (attention_lags.cu), one keys (attention_keys.cu), so that every sum has one owner and one
 // order. A dense bias has its gradient from the first, or, where queries share it, the last.
-// Tested against the composed form in f64.
+//
+// In f32 P is not divided by its sum: the kernels compute forward's exponentials again, from scores
+// that are bit-identical to forward's, since all terms are added in the same order: the product
+// with keys, plus (the product with rows of positions, plus the bias of the lag), plus the dense
+// bias. The rows of g are divided by the sums instead, when they are cut into parts; P only occurs
+// in products with them. Tested against the composed form in f64.
 #include "cuda/attention.cuh"
 #include "cuda/reduce.h"
 
@@ -29,19 +34,24 @@ Tensor add_parts(const Tensor& parts, const Tensor& table) {
 
 }  // namespace
 
-void attention_backward(const AttentionCall& call, const Tensor& out, const Tensor& sums,
+void attention_backward(const AttentionCall& call, const Tensor& out, const AttentionSaved& saved,
                         const Tensor& grad, bool of_tables, AttentionGradients& into) {
   const Device device = call.q.device();
   const TensorOptions wide{.dtype = f32, .device = device};
   const int64_t d = std::max(call.q.size(3), call.v.size(3));
   const auto table = [&](const Tensor& x) { return of_tables && x.defined() && x.numel() > 0; };
-  const int64_t batch = call.q.size(0), heads = call.q.size(1), n = call.k.size(2);
+  const int64_t batch = call.q.size(0), heads = call.q.size(1), m = call.q.size(2),
+                n = call.k.size(2);
   Tensors kept;
   AttentionArgs a = attention_args(call, kept);
-  const Tensor delta = empty(sums.shape(), wide);
-  a.sums = sums.data<float>();
+  const Tensor delta = empty({batch, heads, m}, wide);
+  a.sums = saved.sums.data<float>();
+  if (a.parts > 1)
+    a.inverse = a.sums + batch * heads * m;
+  else
+    a.rest = head_rows<BFloat16>(saved.rest);
   a.delta = delta.data<float>();
-  a.g = attention_operand(grad, kept);
+  a.g = attention_operand(grad, kept, a.inverse);
   a.whole_out = head_rows<const BFloat16>(out);
   a.whole_g = head_rows<const BFloat16>(grad);
   a.dq = head_rows<BFloat16>(into.q);

@@ -86,6 +86,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           return f;
         };
         constexpr bool joined = Table && !Apart && Parts == 1;
+        if constexpr (Parts > 1)
+          tile::multiply_turned<D, BQ, Parts, D / 16, 0, D / 16, true>(s, of_k, tq + turned);
         const int low = jw - (i0 + a.shift) - (BQ - 1);  // the lag of strip row 0
         if constexpr (Table) {
           if (!Every || a.lagged())
@@ -109,10 +111,12 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
             for (int n = 0; n < N; ++n)
 #pragma unroll
-              for (int e = 0; e < 4; ++e)
-                s[sl][n][e] = sbias[(jw + 16 * sl + gr + 8 * (e >> 1) - i0 - a.shift - 8 * n -
-                                     2 * t - (e & 1)) &
-                                    (S::ring - 1)];
+              for (int e = 0; e < 4; ++e) {
+                const float x = sbias[(jw + 16 * sl + gr + 8 * (e >> 1) - i0 - a.shift - 8 * n -
+                                       2 * t - (e & 1)) &
+                                      (S::ring - 1)];
+                s[sl][n][e] = Parts > 1 ? s[sl][n][e] + x : x;
+              }
         }
         if constexpr (Every) {
           const auto [b, h, kh] = a.place(unit);
@@ -138,7 +142,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             tile::multiply<D, BQ, Parts>(d, l, right + sixteen + y * 16 * P);
           }
         };
-        if constexpr (!joined) tile::multiply_turned<D, BQ, Parts>(s, of_k, tq + turned);
+        if constexpr (!joined && Parts == 1)
+          tile::multiply_turned<D, BQ, Parts>(s, of_k, tq + turned);
 #pragma unroll
         for (int n = 0; n < N; ++n) {
           const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
@@ -146,7 +151,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x, 0);
+              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x,
+                                          most_exponent<Parts, true>);
         }
         const int p0 = i0 + a.shift;
         if ((a.causal && jw + 16 * Slabs - 1 > p0) || a.begins_after(jw, p0 + BQ - 1) ||

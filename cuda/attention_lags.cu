@@ -129,6 +129,31 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         const auto none = [](int) { return 0.f; };
         const auto nothing = [](int, const auto&) {};
         float s[Slabs][N][4] = {};
+        const auto meet_rows = [&] {
+          if constexpr (Table && !joined) {
+            if (!Every || a.rows > 0)
+              tile::multiply_turned<D, BQ, Parts, kept ? D / 16 : unrolled, 0, D / 16, (Parts > 1)>(
+                  s, of_rows, tp + turned);
+          }
+        };
+        const auto add_bias = [&] {
+          if (!biased) return;
+#pragma unroll
+          for (int sl = 0; sl < Slabs; ++sl)
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+              const float x = bias[16 * sl + 8 * half];
+#pragma unroll
+              for (int n = 0; n < N; ++n) {
+                s[sl][n][2 * half] += x;
+                s[sl][n][2 * half + 1] += x;
+              }
+            }
+        };
+        if constexpr (Parts > 1) {
+          meet_rows();
+          add_bias();
+        }
         tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false, unrolled>(
             base + S::k, low, tq + turned, shear, none,
             [&](int x, const auto& f) {
@@ -142,24 +167,9 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
               }
             },
             [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
-        if constexpr (Table && !joined) {
-          if (!Every || a.rows > 0)
-            tile::multiply_turned<D, BQ, Parts, kept ? D / 16 : unrolled>(s, of_rows, tp + turned);
-        }
+        if constexpr (Parts == 1) meet_rows();
         if constexpr (Every) a.add_dense<Parts, true, 1>(s, a.place(unit).b, h, i0, low);
-        if (biased) {
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              const float x = bias[16 * sl + 8 * half];
-#pragma unroll
-              for (int n = 0; n < N; ++n) {
-                s[sl][n][2 * half] += x;
-                s[sl][n][2 * half + 1] += x;
-              }
-            }
-        }
+        if constexpr (Parts == 1) add_bias();
 #pragma unroll
         for (int n = 0; n < N; ++n) {
           const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
@@ -167,7 +177,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x, 0);
+              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x,
+                                          most_exponent<Parts, true>);
         }
         if (low < 0 || low + 16 * Slabs + BQ - 1 > a.n || i0 + BQ > a.m || a.block || a.padding) {
           const int b = a.place(unit).b;

@@ -7,9 +7,10 @@
 namespace stretto::cuda {
 namespace {
 
-/// parts [3, B·H, L, D] of x [B, H, L, D].
+/// parts [3, B·H, L, D] of x [B, H, L, D], whose rows are multiplied by factors [B, H, L] if any.
 __global__ void __launch_bounds__(256, 1)
-    attention_parts(BFloat16* parts, HeadRows<const float> x, int heads, int length) {
+    attention_parts(BFloat16* parts, HeadRows<const float> x, const float* factors, int heads,
+                    int length) {
   const int b = int(blockIdx.x) / heads, h = int(blockIdx.x) % heads, n = length * x.chunks;
   const int64_t part = int64_t(gridDim.x) * n * 8;
 #pragma unroll 1
@@ -19,6 +20,11 @@ __global__ void __launch_bounds__(256, 1)
     Pack<float, 4> v[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) v[i] = reinterpret_cast<const Pack<float, 4>*>(from)[i];
+    if (factors) {
+      const float factor = factors[int64_t(blockIdx.x) * length + c / x.chunks];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) v[i / 4].v[i % 4] *= factor;
+    }
     BFloat16* const to = parts + (int64_t(blockIdx.x) * n + c) * 8;
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
@@ -33,14 +39,14 @@ __global__ void __launch_bounds__(256, 1)
 
 }  // namespace
 
-HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept) {
+HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept, const float* factors) {
   if (x.dtype() != f32) return head_rows<const BFloat16>(x);
   const int64_t b = x.size(0), h = x.size(1), l = x.size(2), d = x.size(3);
   const Tensor parts = empty({3 * b, h, l, d}, {.dtype = bf16, .device = x.device()});
   kept.push_back(parts);
   launch("attention", x.device().index, attention_parts,
          dim3(unsigned(b * h), unsigned(std::min<int64_t>(ceil_div(l * d / 8, 256), 1024))), 256,
-         parts.data<BFloat16>(), head_rows<const float>(x), int(h), int(l));
+         parts.data<BFloat16>(), head_rows<const float>(x), factors, int(h), int(l));
   HeadRows<const BFloat16> rows = head_rows<const BFloat16>(parts);
   rows.part = b * h * l * d;
   return rows;

@@ -184,6 +184,10 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
     if (j0 < end) {
       const uint32_t tk = base + S::k + (j0 / BK & 1) * S::tile, tv = tk + (S::v - S::k);
       float s[Slabs][N][4] = {};
+      const auto meet_keys = [&] {
+        tile::multiply_turned<D, BK, Parts, unrolled>(s, of_q, tk + turned);
+      };
+      if constexpr (Parts > 1) meet_keys();
       if constexpr (Table) {
         if (lagged) {
 #pragma unroll
@@ -193,7 +197,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
             for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
               for (int o = n; o < n + together; ++o)
-                shear.scores(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
+                shear.scores<(Parts > 1)>(s[sl][o], w[sl][o], w[sl][o + 1], w[sl][o + 2]);
           }
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
@@ -208,16 +212,18 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
           for (int n = 0; n < N; ++n)
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-              s[sl][n][e] =
+            for (int e = 0; e < 4; ++e) {
+              const float x =
                   sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
                         (S::ring - 1)];
+              s[sl][n][e] = Parts > 1 ? s[sl][n][e] + x : x;
+            }
       }
       if constexpr (Every) {
         const auto [b, h, kh] = a.place(unit);
         a.add_dense<Parts, false>(s, b, h, iw, j0);
       }
-      tile::multiply_turned<D, BK, Parts, unrolled>(s, of_q, tk + turned);
+      if constexpr (Parts == 1) meet_keys();
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {
         const float sums[2] = {number(0, sl, 0), number(0, sl, 1)};
@@ -225,7 +231,8 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
         for (int n = 0; n < N; ++n)
 #pragma unroll
           for (int e = 0; e < 4; ++e)
-            s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, sums[e >> 1], 0);
+            s[sl][n][e] =
+                weight<Every>(s[sl][n][e], a.scale2, sums[e >> 1], most_exponent<Parts, true>);
       }
       if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n ||
           a.begins_after(j0, pw + 16 * Slabs - 1) || a.padding)

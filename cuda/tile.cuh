@@ -101,15 +101,19 @@ __device__ inline void load_trans(Fragment<Parts>& f, uint32_t at, int part) {
   for (int i = 0; i < Parts; ++i) ptx::ldmatrix_trans(f.r[i], at + i * part);
 }
 
-/// d += left · matrices 2y and 2y + 1 of right. Of three parts the six products that f32 shows.
-template <int Parts>
+/// d += left · matrices 2y and 2y + 1 of right. Of three parts the six products that f32 shows, in
+/// an order of the left operand's parts or, Swapped, of the right one's: with the operands swapped
+/// too, sums have the same bits.
+template <int Parts, bool Swapped = false>
 __device__ inline void multiply(float (&d)[4], const Fragment<Parts>& left,
                                 const Fragment<Parts>& right, int y) {
 #pragma unroll
   for (int i = Parts - 1; i >= 0; --i)
 #pragma unroll
-    for (int j = Parts - 1 - i; j >= 0; --j)
-      ptx::mma(d, left.r[i], right.r[j][2 * y], right.r[j][2 * y + 1]);
+    for (int j = Parts - 1 - i; j >= 0; --j) {
+      const int l = Swapped ? j : i, r = Swapped ? i : j;
+      ptx::mma(d, left.r[l], right.r[r][2 * y], right.r[r][2 * y + 1]);
+    }
 }
 /// The same for a sum of many such products: those of f32 begin at zero, as tensor cores cut sums
 /// off toward zero, which would add up.
@@ -155,7 +159,7 @@ struct Always {
 /// to To, of which Unrolled are taken at a time: less than all take fewer registers. Of tiles
 /// n and n + 1 those of slabs that are wanted(slab, n).
 template <int D, int Count, int Parts, int Unrolled = D / 16, int From = 0, int To = D / 16,
-          int Slabs, int Tiles, class Left, class Wanted = Always>
+          bool Swapped = false, int Slabs, int Tiles, class Left, class Wanted = Always>
 __device__ inline void multiply_turned(float (&d)[Slabs][Tiles][4], const Left& left,
                                        uint32_t right, const Wanted& wanted = {}) {
 #pragma unroll Unrolled
@@ -170,8 +174,8 @@ __device__ inline void multiply_turned(float (&d)[Slabs][Tiles][4], const Left& 
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {
         if (!wanted(sl, n)) continue;
-        multiply(d[sl][n], l[sl], f, 0);
-        multiply(d[sl][n + 1], l[sl], f, 1);
+        multiply<Parts, Swapped>(d[sl][n], l[sl], f, 0);
+        multiply<Parts, Swapped>(d[sl][n + 1], l[sl], f, 1);
       }
     }
   }
@@ -255,13 +259,15 @@ struct Shear {
     y = odd ? x : y;
     x = first;
   }
-  /// Scores of a tile of keys from three neighbouring tiles of the strip.
+  /// Scores of a tile of keys from three neighbouring tiles of the strip; Add: added to s.
+  template <bool Add = false>
   __device__ void scores(float (&s)[4], const float (&w0)[4], const float (&w1)[4],
                          const float (&w2)[4]) const {
-    s[0] = lane_of(wrap0 ? w2[0] : w1[0], from0);
-    s[1] = lane_of(wrap1 ? w2[1] : w1[1], from1);
-    s[2] = lane_of(wrap0 ? w1[2] : w0[2], from0);
-    s[3] = lane_of(wrap1 ? w1[3] : w0[3], from1);
+    const auto put = [](float& to, float x) { to = Add ? to + x : x; };
+    put(s[0], lane_of(wrap0 ? w2[0] : w1[0], from0));
+    put(s[1], lane_of(wrap1 ? w2[1] : w1[1], from1));
+    put(s[2], lane_of(wrap0 ? w1[2] : w0[2], from0));
+    put(s[3], lane_of(wrap1 ? w1[3] : w0[3], from1));
   }
 };
 
@@ -310,28 +316,31 @@ struct Back {
 
 /// Count tiles of the strips of slabs from `from` on, of slab s at `place` + 2 s: products of
 /// left(slab, x), columns 16 x … of the queries' rows, with rows `lag` … of a ring, plus the bias
-/// of the lag where biased, which lies in a ring too. turn: what the lane's chunk is in its row.
+/// of the lag where biased, which lies in a ring too; a sum begins with it or, in f32, ends with
+/// it, so that products are not cut off at its last bit. turn: what the lane's chunk is in its row.
 template <int D, int Ring, int Count, int Parts, int Unrolled, int Slabs, int Tiles, class Left>
 __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from,
                                     const Left& left, uint32_t ring, uint32_t turn, int lag,
                                     const float* bias, bool biased, const Shear& shear) {
   constexpr int P = Rows<D>::pitch;
   const int lane = threadIdx.x % 32;
+  const auto each_tile = [&](bool with_bias, const auto& f) {
 #pragma unroll
-  for (int o = 0; o < Count; ++o) {
-    float b0 = 0, b1 = 0;
-    if (biased) {
-      b0 = bias[(lag + 8 * o + 2 * (lane % 4)) & (Ring - 1)];
-      b1 = bias[(lag + 8 * o + 2 * (lane % 4) + 1) & (Ring - 1)];
-    }
+    for (int o = 0; o < Count; ++o) {
+      float b0 = 0, b1 = 0;
+      if (with_bias && biased) {
+        b0 = bias[(lag + 8 * o + 2 * (lane % 4)) & (Ring - 1)];
+        b1 = bias[(lag + 8 * o + 2 * (lane % 4) + 1) & (Ring - 1)];
+      }
 #pragma unroll
-    for (int sl = 0; sl < Slabs; ++sl) {
-      if (sl < from) continue;
-      float(&d)[4] = w[sl][place + o + 2 * sl];
-      d[0] = d[2] = b0;
-      d[1] = d[3] = b1;
+      for (int sl = 0; sl < Slabs; ++sl)
+        if (sl >= from) f(w[sl][place + o + 2 * sl], b0, b1);
     }
-  }
+  };
+  each_tile(Parts == 1, [](float(&d)[4], float b0, float b1) {
+    d[0] = d[2] = b0;
+    d[1] = d[3] = b1;
+  });
 #pragma unroll Unrolled
   for (int x = 0; x < D / 16; ++x) {
     Fragment<Parts> l[Slabs];
@@ -352,15 +361,14 @@ __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int 
       }
     }
   }
-#pragma unroll
-  for (int o = 0; o < Count; ++o)
-#pragma unroll
-    for (int sl = 0; sl < Slabs; ++sl) {
-      if (sl < from) continue;
-      float(&d)[4] = w[sl][place + o + 2 * sl];
-      shear.exchange(d[0], d[1]);
-      shear.exchange(d[2], d[3]);
+  each_tile(Parts > 1, [&](float(&d)[4], float b0, float b1) {
+    if constexpr (Parts > 1) {
+      d[0] += b0, d[2] += b0;
+      d[1] += b1, d[3] += b1;
     }
+    shear.exchange(d[0], d[1]);
+    shear.exchange(d[2], d[3]);
+  });
 }
 
 /// For tiles turned over, [16 Slabs + 16, 8]: column c moves up by `first` + `step` · c
@@ -389,9 +397,9 @@ struct RowShear {
 /// use(number, slab, tile, element) for products of rows `row` … of a ring with the 8 Tiles rows at
 /// `right`, where the lane adds turned(lane), and Count are, sheared so that 16 Slabs rows are
 /// left. Tiles 2 y and 2 y + 1 begin at octet 2 y of the ring's rows or, down, at Tiles − 2 − 2 y;
-/// sums of octet o begin as first(o). also(x, f): for what else columns 16 x … of all tiles serve,
-/// where they are loaded at once. Together: tiles for which rows are loaded once. What is used
-/// comes tile by tile.
+/// sums of octet o begin as first(o) or, in f32, end with it. also(x, f): for what else columns 16
+/// x … of all tiles serve, where they are loaded at once. Together: tiles for which rows are loaded
+/// once. What is used comes tile by tile.
 template <int D, int Ring, int Count, int Parts, int Slabs, int Tiles, bool Down,
           int Unrolled = (Parts > 1 ? 1 : D / 16), class First, class Also, class Use>
 __device__ inline void turned_strip(uint32_t ring, int row, uint32_t right, const RowShear& shear,
@@ -411,7 +419,7 @@ __device__ inline void turned_strip(uint32_t ring, int row, uint32_t right, cons
     float w[Together][Slabs + 1][4];
 #pragma unroll
     for (int o = 0; o < octets; ++o) {
-      const float x = first(octet0 + o);
+      const float x = Parts == 1 ? first(octet0 + o) : 0;
 #pragma unroll
       for (int n = 0; n < Together; ++n) {
         const int at = place(o, n);
@@ -435,7 +443,20 @@ __device__ inline void turned_strip(uint32_t ring, int row, uint32_t right, cons
 #pragma unroll
         for (int n = 0; n < Together; ++n) {
           const int at = place(o, n);
-          if (at >= 0 && at < 2 * Slabs + 2) multiply(w[n][at / 2], left, f[n / 2], n % 2);
+          if (at >= 0 && at < 2 * Slabs + 2)
+            multiply<Parts, (Parts > 1)>(w[n][at / 2], left, f[n / 2], n % 2);
+        }
+      }
+    }
+    if constexpr (Parts > 1) {
+#pragma unroll
+      for (int o = 0; o < octets; ++o) {
+        const float x = first(octet0 + o);
+#pragma unroll
+        for (int n = 0; n < Together; ++n) {
+          const int at = place(o, n);
+          if (at >= 0 && at < 2 * Slabs + 2)
+            w[n][at / 2][at % 2 * 2] += x, w[n][at / 2][at % 2 * 2 + 1] += x;
         }
       }
     }

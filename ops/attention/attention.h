@@ -24,8 +24,9 @@ namespace stretto {
 /// change neither its output nor any gradient through it. A query that sees an infinity or a NaN
 /// may give NaN as a whole. A bias of −∞ hides nothing in this sense. On a GPU this holds for
 /// key_padding; a NaN or an infinity in v that only causal, window or block hide reaches the
-/// queries whose tile of keys has it, and one in k their gradients. Its backward has log Σ e^score
-/// as one f32 and, in bf16, Σ g·O of the rounded output (cuda/attention.h has the errors).
+/// queries whose tile of keys has it, and one in k their gradients. In bf16 a GPU saves log Σ
+/// e^score as one f32, and the rounding error of the output (cuda/attention.h has the error and the
+/// memory).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
 
 struct AttentionAndSums {

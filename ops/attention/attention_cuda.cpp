@@ -137,9 +137,10 @@ std::optional<Tensor> cuda_attention(const Tensor& q, const Tensor& k, const Ten
     cuda::attention_decode(with_operands(call, x), rows.beyond == Beyond::clip, out);
     return out;
   }
-  const Tensor sums = cuda::attention(with_operands(call, x), out);
-  call.q = call.k = call.v = Tensor();
   const Tensors inputs = x.list();
+  const cuda::AttentionSaved of_forward =
+      cuda::attention(with_operands(call, x), out, recording(inputs));
+  call.q = call.k = call.v = Tensor();
   const std::vector<Saved> saved(inputs.begin(), inputs.end());
   AttentionOptions plain{
       .mask = o.mask, .scale = call.scale, .dropout = o.dropout, .dropout_key = o.dropout_key};
@@ -148,7 +149,7 @@ std::optional<Tensor> cuda_attention(const Tensor& q, const Tensor& k, const Ten
   // dSᵀ p, dV = Pᵀ g, db = Σ dS.
   return record(
       "attention", inputs, out,
-      [call, saved, sums, plain](Backward& b) {
+      [call, saved, of_forward, plain](Backward& b) {
         const Tensors again = values_of(saved);
         if (grad_enabled())
           return composed_gradient(
@@ -161,7 +162,7 @@ std::optional<Tensor> cuda_attention(const Tensor& q, const Tensor& k, const Ten
         if (full.position.defined()) g.position = gradient_like(y.position);
         if (b.needs(bias_at))
           g.bias = zeros(four(y.bias.shape()), {.dtype = f32, .device = y.q.device()});
-        cuda::attention_backward(full, b.output().detach(), sums, aligned_rows(b.grad()),
+        cuda::attention_backward(full, b.output().detach(), of_forward, aligned_rows(b.grad()),
                                  b.needs(rows_at) || b.needs(lag_bias_at) || b.needs(value_rows_at),
                                  g);
         if (g.bias.defined()) g.bias = g.bias.reshape(y.bias.shape()).to(y.bias.dtype());

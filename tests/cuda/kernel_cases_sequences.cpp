@@ -110,13 +110,13 @@ void KernelCaseList::linear_attentions() {
 void KernelCaseList::attention(const std::string& name, const cuda::AttentionCall& call,
                                double forward, double backward, int64_t times) {
   const Tensor out = empty_like(call.q), g = noise(call.q.shape());
-  const Tensor sums = cuda::attention(call, out);
-  add(name, 0, forward, straight, [=] { cuda::attention(call, out); });
+  const cuda::AttentionSaved saved = cuda::attention(call, out, true);
+  add(name, 0, forward, straight, [=] { cuda::attention(call, out, true); });
   add(name + " backward", 0, backward, straight, [=] {
     cuda::AttentionGradients into{
         .q = empty_like(call.q), .k = empty_like(call.k), .v = empty_like(call.v)};
     if (call.position.defined()) into.position = empty_like(call.q);
-    cuda::attention_backward(call, out, sums, g, call.rows.defined(), into);
+    cuda::attention_backward(call, out, saved, g, call.rows.defined(), into);
   });
   for (KernelCase& one : std::span(all).last(2)) {
     one.times = times;
@@ -140,10 +140,12 @@ void KernelCaseList::attentions() {
     const double read = cut ? 6 : item, extra = table ? n : 0;
     const double segments = std::min(cut ? 5.0 : 8.0, double(batch)), parts = 4 * rows_of_table;
     const auto cutting = [&](double whole) { return cut ? 10 * (whole * n + rows_of_table) : 0; };
+    // What rounding took off the output, in bf16; in f32 the sums of weights: once, and twice.
+    const double rest = cut ? 4 * lines : 2 * n, again = cut ? 2 * rest : rest;
     attention(table ? "attention with positions" : "attention", call,
-              cutting(3) + (3 * n + extra) * read + n * item + 4 * lines,
+              cutting(3) + (3 * n + extra) * read + n * item + 4 * lines + rest,
               cutting(4) + 2 * n * item + (table ? 3 : 2) * (4 * n + extra) * read + 3 * n * item +
-                  4 * lines * (table ? 7 : 5) + (table ? (2 * segments + 1) * parts : 0));
+                  4 * lines * (table ? 7 : 5) + again + (table ? (2 * segments + 1) * parts : 0));
   }
   // Rows of values too, and queries for positions: blocks of 64, each of which reads both tables.
   const int64_t few = 64, entries = rows / few;
@@ -162,10 +164,11 @@ void KernelCaseList::attentions() {
                            .scale = 0.125};
   const double read = cut ? 6 : item, segments = std::min(8.0, double(entries));
   const auto cutting = [&](double whole) { return cut ? 10 * (whole * n_of + both) : 0; };
+  const double rest = cut ? 4 * lines_of : 2 * n_of, again = cut ? 2 * rest : rest;
   attention("attention with rows of values", call,
-            cutting(4) + 6 * n_of * read + n_of * item + 4 * lines_of,
+            cutting(4) + 6 * n_of * read + n_of * item + 4 * lines_of + rest,
             cutting(5) + 2 * n_of * item + 3 * 7 * n_of * read + 4 * n_of * item +
-                7 * 4 * lines_of + (2 * segments + 1) * 4 * both);
+                7 * 4 * lines_of + again + (2 * segments + 1) * 4 * both);
 }
 
 // What the papers' models have: none, a table, and a table that queries of its own meet.
@@ -183,7 +186,8 @@ void KernelCaseList::published_attentions() {
     constexpr const char* names[] = {"", " with positions", " with position queries"};
     const double operands = positions > 1 ? 5 : 4, table = positions > 0 ? rows_of_table : 0;
     attention(std::string("attention of 2048") + names[positions], call,
-              (operands * n + table) * item, 2 * (operands * n + table) * item, 16 * 8 / batch);
+              (operands * n + table) * item + (dtype == bf16 ? 2 * n : 0),
+              2 * (operands * n + table) * item, 16 * 8 / batch);
   }
 }
 

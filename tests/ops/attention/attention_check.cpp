@@ -50,7 +50,7 @@ Difference difference(const Tensor& got, const Tensor& want, double least) {
           worst / std::max(most, 4 * least)};
 }
 
-// In bf16 weights and score gradients are rounded to 8 bits, and δ is of a rounded output.
+// In bf16 weights and score gradients are rounded to 8 bits.
 void check_fused(const AttentionSetup& s, Device device, DType type) {
   INFO(describe(s) << ", " << name(type));
   const AttentionInputs in = make_inputs(s, type);

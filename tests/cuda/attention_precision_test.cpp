@@ -1,0 +1,192 @@
+// Fused attention on CUDA where roundings could add up: large scores in f32, and in bf16 values
+// that hardly differ, whose gradients of scores cancel.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/attention/attention.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+#include "ops/view.h"
+#include "tests/ops/attention/attention_check.h"
+#include "tests/support/gpu.h"
+#include "tests/support/gradcheck.h"
+
+using namespace stretto;
+using namespace stretto::testing;
+
+namespace {
+
+double largest(const Tensor& x) {
+  double most = 0;
+  for (const double y : x.to_vector<double>()) most = std::max(most, std::fabs(y));
+  return most;
+}
+
+// Multiples of 1/8 in place of every number.
+Tensor eighths(const Tensor& x) {
+  if (!x.defined()) return x;
+  std::vector<double> all = x.to_vector<double>();
+  for (double& y : all) y = std::round(8 * y) / 8;
+  return tensor(all, x.shape()).to(x.dtype());
+}
+
+// Every number another one in 0 … −1e4, those of 181 neighbors 55 apart.
+Tensor far_apart(const Tensor& x) {
+  std::vector<double> all(size_t(x.numel()));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = -1e4 * double(i * 37 % 181) / 181;
+  return tensor(all, x.shape()).to(x.dtype());
+}
+
+// The first number of each row becomes `most`.
+Tensor raised(const Tensor& x, double most) {
+  const Tensor y = x.clone();
+  y.select(y.dim() - 1, 0).fill_(most);
+  return y;
+}
+
+AttentionSetup of_size(int64_t d, int64_t queries, int64_t keys = 0) {
+  return {.batch = 1, .queries = queries, .keys = keys, .d = d, .scale = 1};
+}
+
+// What tables, masks, shared keys and dropout add to a setup.
+std::vector<AttentionSetup> settings(int64_t d) {
+  std::vector<AttentionSetup> all(4, of_size(d, 37));
+  all[1].keys = 45;
+  all[1].causal = true;
+  all[1].table = 45;
+  all[1].lag_bias = true;
+  all[1].padded = 6;
+  all[2].causal = true;
+  all[2].table = 37;
+  all[2].position_query = true;
+  all[2].heads = 4;
+  all[2].key_heads = 2;
+  all[2].dropout = 0.25;
+  all[3].table = 9;
+  all[3].two_sided = true;
+  all[3].values = true;
+  all[3].bias = "HMN";
+  return all;
+}
+
+// f32 on the GPU against the composed form of the same numbers in f64.
+void check_f32(const AttentionSetup& s, const AttentionInputs& in, double bound) {
+  const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
+  const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
+  for (size_t i = 0; i < got.size(); ++i) {
+    INFO(describe(s) << ", result " << i);
+    CHECK(difference(got[i], want[i]).size < bound);
+  }
+}
+
+}  // namespace
+
+// Every score is 100 · 100 plus multiples of 1/64, which f32 has exactly however it is added up.
+// Only roundings of weights are left: those of ordinary scores, for which check_fused has 3e-6. In
+// gradients of q and k the numbers of 100 meet sums of score gradients that cancel to 2⁻²⁴ each:
+// 100 · 2⁻²⁴ · √45 over the least size 0.4 that difference() takes, and as much again for the sums.
+TEST_CASE("attention precision: f32 with exact scores around 1e4", "[cuda]") {
+  NEEDS_GPU();
+  for (const AttentionSetup& s : settings(8)) {
+    AttentionInputs in = make_inputs(s, f32);
+    in.q = raised(eighths(in.q), 100);
+    in.k = raised(eighths(in.k), 100);
+    AttentionOptions& o = in.options;
+    if (o.position_query.defined()) o.position_query = raised(eighths(o.position_query), 0);
+    if (o.keys.defined()) o.keys.rows = raised(eighths(o.keys.rows), 0);
+    o.lag_bias.rows = eighths(o.lag_bias.rows);
+    o.bias = eighths(o.bias);
+    check_f32(s, in, 2 * 100 * 0x1p-24 * std::sqrt(45.0) / 0.4);
+    // The gradient of v has no such terms.
+    const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
+    const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
+    INFO(describe(s));
+    CHECK(difference(got[3], want[3]).size < 3e-6);
+  }
+}
+
+// Biases far apart leave each query one key, of weight 1: backward, too, has to find 1, so its
+// scores have to be forward's to the last bit. In bf16 they are not, but weights are off by less
+// than their own rounding, for which check_fused has 8e-3.
+TEST_CASE("attention precision: biases of size 1e4", "[cuda]") {
+  NEEDS_GPU();
+  for (const bool table : {false, true})
+    for (const bool apart : {false, true}) {
+      AttentionSetup s = of_size(24, 90);
+      s.scale = 0;
+      s.table = table ? 90 : 0;
+      s.two_sided = true;
+      s.position_query = apart;
+      s.lag_bias = !apart || table;
+      if (apart) s.bias = "MN";
+      AttentionInputs in = make_inputs(s, f32);
+      Tensor& large = s.lag_bias ? in.options.lag_bias.rows : in.options.bias;
+      large = far_apart(large);
+      for (const DType type : {f32, bf16}) {
+        const AttentionInputs there = moved(in, gpu, type);
+        const Tensors want = output_and_gradients(moved(there, cpu, f64), Form::composed);
+        const Tensors got = output_and_gradients(there, Form::fused);
+        INFO(describe(s) << ", " << name(type));
+        const double bound = type == f32 ? 3e-6 : 8e-3;
+        CHECK(difference(got[0], want[0]).size < bound);
+        CHECK(difference(got[3], want[3]).size < bound);
+      }
+    }
+}
+
+// Values of one number c, or within 1/2 of it: dP and δ are about Σ g · c, and what cancels is as
+// exact as δ. The output and its rounding's remainder have 16 bits, so δ is off by 2⁻¹⁷ Σ |g·O|,
+// and by as much again for f32 sums of weights and products, which tensor cores cut off. The
+// gradient of q is off by scale · |k| times that, the one of k by scale · |q| times the sum of its
+// weights; results and score gradients are rounded to bf16, by 2⁻⁸ of their size in all.
+TEST_CASE("attention precision: bf16 with values that hardly differ", "[cuda]") {
+  NEEDS_GPU();
+  for (const int64_t d : {8, 64, 72})
+    for (AttentionSetup s : settings(d))
+      for (const bool equal : {true, false}) {
+        if (s.dropout > 0) s.dropout = 0;  // of which nothing cancels
+        s.scale = 1 / std::sqrt(double(d));
+        AttentionInputs in = make_inputs(s, bf16);
+        in.q = (in.q + 1.0).to(bf16);
+        in.k = (in.k + 1.0).to(bf16);
+        in.v = equal ? zeros_like(in.v).fill_(101) : (in.v * 0.5 + 101.0).to(bf16);
+        if (in.options.values.defined())
+          in.options.values.rows = zeros_like(in.options.values.rows).fill_(1);
+        const AttentionInputs exact = moved(in, cpu, f64);
+        const Tensors want = output_and_gradients(exact, Form::composed);
+        const Tensors got = output_and_gradients(moved(in, gpu, bf16), Form::fused);
+        const Tensor g = fixed_noise(want[0].shape(), 9).to(bf16).to(f64);
+        const double delta = 0x1p-16 * largest(sum(abs(g * want[0]), {3}, false));
+        const Tensor weights = attention_weights(exact.q.detach(), exact.k.detach(), [&] {
+          AttentionOptions o = exact.options;
+          o.values = {};
+          return o;
+        }());
+        const double heads = double(s.heads) / double(s.key_heads ? s.key_heads : s.heads);
+        const double columns = heads * largest(sum(weights, {2}, false));
+        INFO(describe(s) << (equal ? ", equal" : ""));
+        CHECK(largest(got[1].to(cpu).to(f64) - want[1]) <
+              s.scale * 2 * delta + 0x1p-7 * largest(want[1]));
+        CHECK(largest(got[2].to(cpu).to(f64) - want[2]) <
+              s.scale * 2 * delta * columns + 0x1p-7 * largest(want[2]));
+      }
+}
+
+// What only backward needs is not there where nothing is recorded: of 8 numbers a row the output
+// alone, and f32 tables' copies, which there are none of.
+TEST_CASE("attention precision: nothing is saved where nothing is recorded", "[cuda]") {
+  NEEDS_GPU();
+  const AttentionInputs in = moved(make_inputs(of_size(8, 256), bf16), gpu, bf16);
+  const auto peak = [&](const Tensor& q) {
+    release_cached_memory(gpu);
+    const int64_t before = memory_stats(gpu).live;
+    reset_peak_memory(gpu);
+    const Tensor y = attention(q, in.k.detach(), in.v.detach());
+    return memory_stats(gpu).peak - before;
+  };
+  const int64_t out = 2 * 256 * 8 * 2, lines = 2 * 256 * 4;
+  CHECK(peak(in.q.detach()) == out);
+  CHECK(peak(in.q) == 2 * out + lines);
+}
