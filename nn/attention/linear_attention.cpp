@@ -114,7 +114,8 @@ void LinearKernel::check_alive(const AttentionCall& call, const Tensor& denomina
                "smaller learning rate), or eps 0 with Stabiliser::max");
   };
   if (denominators.device().is_cuda())
-    return report_dead_heads(op, denominators, eps, call.options.mask.key_padding, text);
+    return report_dead_heads(op, denominators, eps, call.n_keys(), call.options.mask.key_padding,
+                             text);
   const auto any = [&](int64_t head, auto condition) {
     return any_visible(denominators, call.options.mask, call.n_keys(), head, condition);
   };

@@ -95,9 +95,9 @@ Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v
   return results[0];
 }
 
-void report_dead_heads(const char* op, const Tensor& denominators, double eps,
+void report_dead_heads(const char* op, const Tensor& denominators, double eps, int64_t n_keys,
                        const Tensor& key_padding, std::function<std::string(int64_t)> text) {
-  if (denominators.numel() == 0) return;
+  if (denominators.numel() == 0 || n_keys == 0) return;
   const NoGrad guard;
   // Products of exponentials are not negative; a NaN is neither.
   Tensor dead = le(max(max(denominators, 2), 0), eps);

@@ -23,7 +23,7 @@ Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v
 /// Reports a head whose `denominators` [B, H, M] are all `eps`, unless a call's keys are all
 /// padding (key_padding [B, N] or undefined): thrown where the host next waits for the GPU, with
 /// text(head).
-void report_dead_heads(const char* op, const Tensor& denominators, double eps,
+void report_dead_heads(const char* op, const Tensor& denominators, double eps, int64_t n_keys,
                        const Tensor& key_padding, std::function<std::string(int64_t)> text);
 
 }  // namespace stretto

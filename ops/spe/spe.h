@@ -73,8 +73,7 @@ class SpeCode {
   /// Form::composed computes the code anew, as does CUDA, but for up to 64 positions of a filter.
   SpeCode kept(int64_t length, int64_t first = 0) const;
   /// Of a kept code: whether x may use it too, as one backward pass goes through all that do: it
-  /// has no gradient, or x was computed from it. On a GPU always true: passes that skip layers of a
-  /// shared code can be differentiated only together there.
+  /// has no gradient, or x was computed from it.
   bool keeps_for(const Tensor& x) const;
 
   int64_t heads() const;

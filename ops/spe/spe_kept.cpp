@@ -128,7 +128,7 @@ bool comes_from(const Tensor& x, const Node* node) {
 
 bool SpeCode::keeps_for(const Tensor& x) const {
   const auto* kept = dynamic_cast<const KeptSource*>(source().get());
-  if (!kept || kept->parameter.device().is_cuda()) return true;
+  if (!kept) return true;
   for (const Tensor& behind : kept->behind_node)
     if (behind.tape() && behind.tape()->node) return comes_from(x, behind.tape()->node.get());
   return true;
