@@ -117,11 +117,6 @@ truth() {
     queue "$jobs" "$name" 120 ./stretto_tests --filenames-as-tags "$(tests_of "$name")"
   done <TESTS
   join
-  table "Test files of ops and models, with all of it made on the GPU"
-  while read -r name; do
-    queue "$jobs" "there_$name" 120 env STRETTO_TEST_DEVICE=cuda ./stretto_tests --filenames-as-tags "$(tests_of "$name")"
-  done <TESTS_THERE
-  join
   table "Worked cases, twice: the same figures"
   for name in f32 bf16 f64; do
     queue_twice "conformance_$name" 120 ./conformance --device cuda --dtype "$name" cases/*.safetensors
@@ -131,6 +126,11 @@ truth() {
   for name in melody chorales character_model translation classifier; do
     [[ -x $name ]] && queue_twice "$name" 120 "./$name" --device cuda
   done
+  join
+  table "Test files of ops and models, with all of it made on the GPU"
+  while read -r name; do
+    queue "$jobs" "there_$name" 120 env STRETTO_TEST_DEVICE=cuda ./stretto_tests --filenames-as-tags "$(tests_of "$name")"
+  done <TESTS_THERE
   join
 }
 
