@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 #include "autograd/tape.h"
 #include "cuda/create.h"
@@ -14,14 +15,37 @@
 namespace stretto {
 namespace {
 
+// Elements that keep their dtype are copied as words of its size.
+template <class Bits>
+struct [[gnu::may_alias]] Word {
+  Bits bits;
+};
+
+// n elements, `to_step` and `from_step` elements apart.
+using CopyRun = void (*)(void* to, int64_t to_step, const void* from, int64_t from_step, int64_t n);
+
 template <class To, class From>
-STRETTO_CLONES void copy_run(To* to, int64_t to_step, const From* from, int64_t from_step,
-                             int64_t n) {
+[[gnu::always_inline]] inline void copy_each(void* to, int64_t to_step, const void* from,
+                                             int64_t from_step, int64_t n) {
+  To* y = static_cast<To*>(to);
+  const From* x = static_cast<const From*>(from);
   if (to_step == 1 && from_step == 1) {
-    for (int64_t i = 0; i < n; ++i) to[i] = convert<To>(from[i]);
+    for (int64_t i = 0; i < n; ++i) y[i] = convert<To>(x[i]);
   } else {
-    for (int64_t i = 0; i < n; ++i) to[i * to_step] = convert<To>(from[i * from_step]);
+    for (int64_t i = 0; i < n; ++i) y[i * to_step] = convert<To>(x[i * from_step]);
   }
+}
+
+template <class To, class From>
+STRETTO_CLONES void copy_run(void* to, int64_t to_step, const void* from, int64_t from_step,
+                             int64_t n) {
+  copy_each<To, From>(to, to_step, from, from_step, n);
+}
+
+// Conversions that training does not consist of: compiled for one instruction set.
+template <class To, class From>
+void rare_run(void* to, int64_t to_step, const void* from, int64_t from_step, int64_t n) {
+  copy_each<To, From>(to, to_step, from, from_step, n);
 }
 
 // The dimension along which x's elements are neighbours, where that is not the last one but could
@@ -35,8 +59,20 @@ int64_t transposed_dimension(const Tensor& x) {
   return -1;
 }
 
-// to = from, where from's elements are neighbours along dimension t: matrices of t × last, copied
-// in square tiles, so that what is read and what is written stays in the cache.
+// Rows row0 … row1 − 1 of a matrix of `columns`, whose elements in `from` are neighbours along a
+// column: in square tiles, so that what is read and what is written stays in the cache.
+template <class To, class From>
+void copy_tiles(To* y, int64_t to_row, int64_t to_column, const From* x, int64_t from_row,
+                int64_t row0, int64_t row1, int64_t columns) {
+  for (int64_t column0 = 0; column0 < columns; column0 += tile) {
+    const int64_t column1 = std::min(columns, column0 + tile);
+    for (int64_t c = column0; c < column1; ++c)
+      for (int64_t r = row0; r < row1; ++r)
+        y[r * to_row + c * to_column] = convert<To>(x[r * from_row + c]);
+  }
+}
+
+// to = from, where from's elements are neighbours along dimension t: matrices of t × last.
 template <class To, class From>
 void tiled_copy(const Tensor& to, const Tensor& from, int64_t t) {
   const int64_t last = to.dim() - 1, columns = to.size(t), rows = to.size(last);
@@ -57,33 +93,58 @@ void tiled_copy(const Tensor& to, const Tensor& from, int64_t t) {
                      to_at += index * to.strides()[d];
                      from_at += index * from.strides()[d];
                    }
-                   To* y = to.data<To>() + to_at;
-                   const From* x = from.data<From>() + from_at;
-                   for (int64_t column0 = 0; column0 < columns; column0 += tile) {
-                     const int64_t column1 = std::min(columns, column0 + tile);
-                     for (int64_t c = column0; c < column1; ++c)
-                       for (int64_t r = row0; r < row1; ++r)
-                         y[r * to_row + c * to_column] = convert<To>(x[r * from_row + c]);
-                   }
+                   copy_tiles(static_cast<To*>(to.raw_data()) + to_at, to_row, to_column,
+                              static_cast<const From*>(from.raw_data()) + from_at, from_row, row0,
+                              row1, columns);
                  }
                });
 }
 
+// What copies from one dtype to another; no `tiled` means that a copy of the dtype comes first.
+struct Copier {
+  CopyRun run;
+  void (*tiled)(const Tensor& to, const Tensor& from, int64_t t) = nullptr;
+};
+
+template <class To, class From = To>
+constexpr Copier copier{copy_run<To, From>, tiled_copy<To, From>};
+
+Copier copier_of(DType to, DType from) {
+  if (to == from || (to == u8 && from == boolean)) {
+    switch (item_size(to)) {
+      case 1:
+        return copier<Word<uint8_t>>;
+      case 2:
+        return copier<Word<uint16_t>>;
+      case 4:
+        return copier<Word<uint32_t>>;
+      default:
+        return copier<Word<uint64_t>>;
+    }
+  }
+  if (to == f32 && from == bf16) return copier<float, BFloat16>;
+  if (to == bf16 && from == f32) return copier<BFloat16, float>;
+  if (to == f64 && from == f32) return {copy_run<double, float>};
+  if (to == f32 && from == f64) return {copy_run<float, double>};
+  return {dispatch(to, [&](auto to_tag) {
+    return dispatch(from, [&](auto from_tag) -> CopyRun {
+      return rare_run<typename decltype(to_tag)::type, typename decltype(from_tag)::type>;
+    });
+  })};
+}
+
 // to = from, of one shape, any strides and dtypes, both on the CPU.
 void strided_copy(const Tensor& to, const Tensor& from) {
+  const Copier copy = copier_of(to.dtype(), from.dtype());
   const int64_t t = transposed_dimension(from);
+  if (t >= 0)
+    return copy.tiled ? copy.tiled(to, from, t) : strided_copy(to, from.detach().contiguous());
   const StridedLoop<2> loop(to.shape(), {to.strides(), from.strides()});
-  dispatch(to.dtype(), [&](auto to_tag) {
-    dispatch(from.dtype(), [&](auto from_tag) {
-      using To = typename decltype(to_tag)::type;
-      using From = typename decltype(from_tag)::type;
-      if (t >= 0) return tiled_copy<To, From>(to, from, t);
-      To* y = to.data<To>();
-      const From* x = from.data<From>();
-      loop.run([&](auto at, int64_t n) {
-        copy_run(y + at[0], loop.inner[0], x + at[1], loop.inner[1], n);
-      });
-    });
+  auto* y = static_cast<std::byte*>(to.raw_data());
+  const auto* x = static_cast<const std::byte*>(from.raw_data());
+  const int64_t to_size = item_size(to.dtype()), from_size = item_size(from.dtype());
+  loop.run([&](auto at, int64_t n) {
+    copy.run(y + at[0] * to_size, loop.inner[0], x + at[1] * from_size, loop.inner[1], n);
   });
 }
 
