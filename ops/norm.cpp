@@ -1,6 +1,6 @@
 #include "ops/norm.h"
 
-#include <array>
+#include <type_traits>
 
 #include "autograd/tape.h"
 #include "cuda/norm.h"
@@ -68,15 +68,19 @@ STRETTO_CLONES RowStats<compute_t<T>> normalise_row(const T* x, const T* w, cons
 }
 
 // dx = scale · (g' − mean g' − x̂ · mean(g' x̂)), g' = g·w; dw += g x̂ and db += g where wanted, which
-// is asked for at compile time: the loop then reads and writes each operand once. dx may be g.
-template <class T, bool with_w, bool with_b, bool with_rest>
+// `wanted` says at compile time: the loop then reads and writes each operand once. dx may be g.
+enum class Wanted { nothing, dw, dw_and_db, asked };  // asked: dw and db that are not null
+template <class T, Wanted wanted>
 STRETTO_CLONES void normalise_row_backward(const T* x, const T* w, const T* g, T* dx,
                                            compute_t<T>* __restrict dw, compute_t<T>* __restrict db,
                                            int64_t n, RowStats<compute_t<T>> s, bool centre) {
   using C = compute_t<T>;
+  constexpr bool asked = wanted == Wanted::asked;
+  const bool with_w = asked ? dw != nullptr : wanted != Wanted::nothing;
+  const bool with_b = asked ? db != nullptr : wanted == Wanted::dw_and_db;
   const auto unit = [&](int64_t i) {
     const C deviation = C(x[i]) - s.shift;
-    return (with_rest ? deviation - s.rest : deviation) * s.scale;
+    return (asked ? deviation - s.rest : deviation) * s.scale;
   };
   const auto slope = [&](int64_t i) { return C(g[i]) * C(w[i]); };
   const C mean_g = centre ? rows::sum<C>(n, slope) / C(n) : C(0);
@@ -86,17 +90,26 @@ STRETTO_CLONES void normalise_row_backward(const T* x, const T* w, const T* g, T
 #pragma GCC ivdep
     for (int64_t i = begin; i < end; ++i) {
       const C u = unit(i), arrived = C(g[i]);
-      if constexpr (with_w) dw[i] += arrived * u;
-      if constexpr (with_b) db[i] += arrived;
+      if (with_w) dw[i] += arrived * u;
+      if (with_b) db[i] += arrived;
       dx[i] = T(s.scale * (arrived * C(w[i]) - mean_g - u * mean_gx));
     }
   }
 }
 
-// Row(with_w, with_b)(with_rest).
-template <class T, bool with_w, bool with_b>
-constexpr auto backward_rows = std::array{normalise_row_backward<T, with_w, with_b, false>,
-                                          normalise_row_backward<T, with_w, with_b, true>};
+// The one for a row whose mean is not close to shift, for f64, and for db without dw: all rare.
+template <class T>
+constexpr auto rare_row = normalise_row_backward<T, Wanted::asked>;
+
+template <class T>
+auto common_row(bool want_dw, bool want_db) {
+  if constexpr (!std::is_same_v<T, double>) {
+    if (want_dw && want_db) return normalise_row_backward<T, Wanted::dw_and_db>;
+    if (want_dw) return normalise_row_backward<T, Wanted::dw>;
+    if (!want_db) return normalise_row_backward<T, Wanted::nothing>;
+  }
+  return rare_row<T>;
+}
 
 // x minus its rows' means, from those that the forward pass found.
 Tensor centred(const Tensor& x, const Tensor& means) {
@@ -146,16 +159,13 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
     const C *mu = centre ? means.data<C>() : nullptr, *s = scale.data<C>();
     T* to = dx.data<T>();
     C *pdw = want_dw ? sums_w.data<C>() : nullptr, *pdb = want_db ? sums_b.data<C>() : nullptr;
-    const auto& row = want_dw
-                          ? want_db ? backward_rows<T, true, true> : backward_rows<T, true, false>
-                      : want_db ? backward_rows<T, false, true>
-                                : backward_rows<T, false, false>;
+    const auto row = common_row<T>(want_dw, want_db);
     parallel_for(chunks, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin * chunk; r < std::min(count, end * chunk); ++r) {
         const RowStats<C> stats{mu ? mu[r] : C(0), mu ? mu[count + r] : C(0), s[r]};
-        row[stats.rest != 0](px + r * n, pw, pg + r * n, to + r * n,
-                             pdw ? pdw + r / chunk * n : nullptr,
-                             pdb ? pdb + r / chunk * n : nullptr, n, stats, centre);
+        (stats.rest != 0 ? rare_row<T> : row)(
+            px + r * n, pw, pg + r * n, to + r * n, pdw ? pdw + r / chunk * n : nullptr,
+            pdb ? pdb + r / chunk * n : nullptr, n, stats, centre);
       }
     });
   });
