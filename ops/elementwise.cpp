@@ -11,7 +11,7 @@
 #include "cuda/elementwise.h"
 #include "ops/create.h"
 #include "ops/elementwise_loops.h"
-#include "ops/elementwise_math.h"
+#include "ops/elementwise_map.h"
 #include "ops/view.h"
 
 namespace stretto {
@@ -24,105 +24,51 @@ namespace {
 
 Tensor floating(const Tensor& x) { return is_floating(x.dtype()) ? x : x.to(f32); }
 
-template <class T, class F>
-STRETTO_CLONES void map_run(const T* x, T* y, int64_t n, F f) {
-  for (int64_t i = 0; i < n; ++i) y[i] = T(f(compute_t<T>(x[i])));
-}
-
-// y may be a or b.
-template <class T, class F>
-STRETTO_CLONES void map2_run(const T* a, const T* b, T* y, int64_t n, F f) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) y[i] = T(f(compute_t<T>(a[i]), compute_t<T>(b[i])));
-}
-
-// The vector code of math::sin and math::cos is for numbers below 2^31. What lies beyond, f(x) of
-// the standard library gives, times g where there is one.
-template <class T>
-STRETTO_CLONES bool any_far(const T* x, int64_t n) {
-  int far = 0;
-  for (int64_t i = 0; i < n; ++i) far |= math::abs(compute_t<T>(x[i])) >= compute_t<T>(0x1p31);
-  return far != 0;
-}
-
-template <class T>
-void mend_far(const T* x, const T* g, T* y, int64_t n, double (*f)(double)) {
-  if (std::is_same_v<T, double> || !any_far(x, n)) return;
-  for (int64_t i = 0; i < n; ++i) {
-    const float v = float(x[i]);
-    if (std::fabs(v) >= 0x1p31f) y[i] = T(float(f(double(v))) * (g ? float(g[i]) : 1.0f));
-  }
-}
-
-// y = f(x) over a contiguous copy of x; `far` is f again, for sines.
-template <class F>
-Tensor map(const char* op, const Tensor& input, F f, double (*far)(double) = nullptr) {
-  const Tensor x = input.contiguous();
-  Tensor y = empty_like(x);
-  dispatch_floating(x.dtype(), op, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const T* from = x.data<T>();
-    T* to = y.data<T>();
-    parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
-      map_run(from + begin, to + begin, end - begin, f);
-      if (far) mend_far<T>(from + begin, nullptr, to + begin, end - begin, far);
-    });
-  });
-  return y;
-}
-
-// g · F′, in one pass, in g's place where nothing else holds it; `at` is x or y, whichever the
-// derivative reads.
-template <class F>
-Tensor chain_rule(const char* op, const Tensor& at, const Tensor& grad) {
-  const Tensor x = at.contiguous();
-  Tensor copy;
-  const Tensor& g = contiguous(grad, copy);
-  Tensor y;
-  if constexpr (requires { F::far; }) {
-    y = empty_like(g);  // what is far reads g once more
-  } else {
-    y = in_place_or_new(g);
-  }
-  dispatch_floating(x.dtype(), op, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    using C = compute_t<T>;
-    const T *px = x.data<T>(), *pg = g.data<T>();
-    T* to = y.data<T>();
-    parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
-      map2_run(px + begin, pg + begin, to + begin, end - begin,
-               [](C v, C slope) { return F::derivative(v, v) * slope; });
-      if constexpr (requires { F::far; })
-        mend_far(px + begin, pg + begin, to + begin, end - begin, F::far_derivative);
-    });
-  });
-  return y;
-}
+// An analytic function: its kernels, and its derivative as a differentiable expression.
+struct Unary {
+  const char* op;
+  bool from_x;  // the derivative reads x, not y
+  em::Map map;
+  em::Slope slope;
+  Tensor (*on_cuda)(const Tensor& x);
+  Tensor (*slope_on_cuda)(const Tensor& at, const Tensor& g);
+  Tensor (*derivative)(const Tensor& at);
+};
 
 template <class F>
-Tensor unary(const char* op, const Tensor& input) {
+constexpr Unary unary_of(const char* op) {
+  Unary f{op,
+          F::needs == em::Needs::x,
+          em::map_of<em::Alone<F>>(),
+          em::slope_of<F>(),
+          [](const Tensor& x) { return cuda::unary(F(), x); },
+          [](const Tensor& at, const Tensor& g) { return cuda::chain_rule(F(), at, g); },
+          [](const Tensor& at) { return F::derivative(at, at); }};
+  if constexpr (requires { F::far; }) f.map.far = F::far, f.slope.far = F::far_derivative;
+  return f;
+}
+
+Tensor unary(const Unary& f, const Tensor& input) {
   const Tensor x = floating(input);
   Tensor y = on_device(
-      x.detach(),
-      [op](const Tensor& v) {
-        double (*far)(double) = nullptr;
-        if constexpr (requires { F::far; }) far = F::far;
-        return map(
-            op, v, [](auto e) { return F::value(e); }, far);
-      },
-      [](const Tensor& v) { return cuda::unary(F(), v); });
-  constexpr bool from_x = F::needs == em::Needs::x;
+      x.detach(), [&](const Tensor& v) { return em::run_map(f.map, v); }, f.on_cuda);
   return record(
-      op, {x}, y,
-      [op, saved = from_x ? Saved(x) : Saved()](Backward& b) {
-        const Tensor at = from_x ? saved() : b.output();
-        if (grad_enabled()) return Tensors{b.grad() * F::derivative(at, at)};
+      f.op, {x}, y,
+      [&f, saved = f.from_x ? Saved(x) : Saved()](Backward& b) {
+        const Tensor at = f.from_x ? saved() : b.output();
+        if (grad_enabled()) return Tensors{b.grad() * f.derivative(at)};
         return Tensors{on_device(
-            at.detach(), [op](const Tensor& v, const Tensor& g) { return chain_rule<F>(op, v, g); },
-            [](const Tensor& v, const Tensor& g) { return cuda::chain_rule(F(), v, g); },
-            b.take_grad())};
+            at.detach(),
+            [&f](const Tensor& v, const Tensor& g) { return em::run_slope(f.slope, v, g); },
+            f.slope_on_cuda, b.take_grad())};
       },
-      from_x ? Keep::nothing : Keep::outputs);
+      f.from_x ? Keep::nothing : Keep::outputs);
+}
+
+template <class F>
+Tensor unary(const char* op, const Tensor& x) {
+  static const Unary f = unary_of<F>(op);
+  return unary(f, x);
 }
 
 }  // namespace
@@ -156,33 +102,35 @@ Tensor map_integers(const Tensor& input, F f) {
   return y;
 }
 
-// y = f(x), on CUDA kernel(x). Integers keep their dtype; f and the kernel see i64.
+// y = F::value(x, c), on CUDA kernel(x). Integers keep their dtype; F and the kernel see i64.
 template <class F, class Kernel>
-Tensor map_any(const char* op, const Tensor& x, F f, Kernel kernel) {
+Tensor map_any(const Tensor& x, em::Numbers c, Kernel kernel) {
   if (is_floating(x.dtype()))
     return on_device(
-        x.detach(), [&](const Tensor& v) { return map(op, v, f); }, kernel);
+        x.detach(), [&](const Tensor& v) { return em::run_map(em::map_of<F>(), v, c); }, kernel);
   return on_device(
-             x.to(i64), [&](const Tensor& v) { return map_integers(v, f); }, kernel)
+             x.to(i64),
+             [&](const Tensor& v) {
+               return map_integers(v, [c](int64_t e) { return F::value(e, c); });
+             },
+             kernel)
       .to(x.dtype());
 }
 
 template <class F>
-Tensor piecewise(const char* op, const Tensor& x) {
-  return map_any(
-      op, x, [](auto v) { return F::value(v); },
-      [](const Tensor& v) { return cuda::unary(F(), v); });
+Tensor piecewise(const Tensor& x) {
+  return map_any<em::Alone<F>>(x, {}, [](const Tensor& v) { return cuda::unary(F(), v); });
 }
 
 }  // namespace
 
 Tensor abs(const Tensor& x) {
-  return record("abs", {x}, piecewise<em::Abs>("abs", x),
+  return record("abs", {x}, piecewise<em::Abs>(x),
                 [x = Saved(x)](Backward& b) { return Tensors{b.grad() * sign(x())}; });
 }
 
-Tensor step(const Tensor& x) { return piecewise<em::Step>("step", x); }
-Tensor sign(const Tensor& x) { return piecewise<em::Sign>("sign", x); }
+Tensor step(const Tensor& x) { return piecewise<em::Step>(x); }
+Tensor sign(const Tensor& x) { return piecewise<em::Sign>(x); }
 
 // ---------------------------------------------------------------------------- scalars
 
@@ -197,23 +145,22 @@ Tensor for_scalar(const Tensor& x, double c) {
 
 // F(x, c).
 template <class F>
-Tensor with_number(const char* op, const Tensor& x, double c) {
-  return map_any(
-      op, x, [c](auto v) { return F::value(v, decltype(v)(c)); },
-      [c](const Tensor& v) { return cuda::binary(F(), v, c); });
+Tensor with_number(const Tensor& x, double c) {
+  return map_any<em::WithNumber<F>>(x, {c},
+                                    [c](const Tensor& v) { return cuda::binary(F(), v, c); });
 }
 
 }  // namespace
 
 Tensor add(const Tensor& input, double c) {
   const Tensor x = for_scalar(input, c);
-  Tensor y = with_number<em::Add>("add", x, c);
+  Tensor y = with_number<em::Add>(x, c);
   return record("add", {x}, y, [](Backward& b) { return Tensors{b.grad()}; });
 }
 
 Tensor mul(const Tensor& input, double c) {
   const Tensor x = for_scalar(input, c);
-  Tensor y = with_number<em::Mul>("mul", x, c);
+  Tensor y = with_number<em::Mul>(x, c);
   return record("mul", {x}, y, [c](Backward& b) { return Tensors{b.grad() * c}; });
 }
 
@@ -221,15 +168,14 @@ Tensor neg(const Tensor& x) { return mul(x, -1.0); }
 
 Tensor div(const Tensor& input, double c) {
   const Tensor x = floating(input);
-  Tensor y = with_number<em::Div>("div", x, c);
+  Tensor y = with_number<em::Div>(x, c);
   return record("div", {x}, y, [c](Backward& b) { return Tensors{b.grad() / c}; });
 }
 
 Tensor div(double c, const Tensor& input) {
   const Tensor x = floating(input);
-  Tensor y = map_any(
-      "div", x, [c](auto v) { return em::Div::value(decltype(v)(c), v); },
-      [c](const Tensor& v) { return cuda::binary(em::Div(), c, v); });
+  Tensor y = map_any<em::NumberWith<em::Div>>(
+      x, {c}, [c](const Tensor& v) { return cuda::binary(em::Div(), c, v); });
   return record(
       "div", {x}, y,
       [x = Saved(x)](Backward& b) { return Tensors{-(b.grad() * (b.output() / x()))}; },
@@ -238,7 +184,7 @@ Tensor div(double c, const Tensor& input) {
 
 Tensor pow(const Tensor& input, double p) {
   const Tensor x = floating(input);
-  Tensor y = with_number<em::Pow>("pow", x, p);
+  Tensor y = with_number<em::Pow>(x, p);
   return record("pow", {x}, y, [p, x = Saved(x)](Backward& b) {
     if (p == 0) return Tensors{zeros_like(x())};
     return Tensors{b.grad() * (pow(x(), p - 1) * p)};
@@ -277,7 +223,7 @@ Tensor clamp(const Tensor& x, double low, double high) {
   Tensor y = on_device(
       x.detach(),
       [=](const Tensor& v) {
-        return map("clamp", v, [=](auto e) { return em::clamp(e, low, high); });
+        return em::run_map(em::map_of<em::Clamp>(), v, {low, high});
       },
       [=](const Tensor& v) { return cuda::clamp(v, low, high); });
   return record("clamp", {x}, y, [=, x = Saved(x)](Backward& b) {
@@ -293,11 +239,11 @@ namespace {
 template <class F>
 Tensor arithmetic_cpu(const Tensor& a, const Tensor& b, const Shape& shape) {
   Tensor y = empty(shape, options_of(a));
-  dispatch(a.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bool>)
-      binary_loop<T, T>(a, b, y, [](auto u, auto v) { return F::value(u, v); });
-  });
+  binary_loop(a, b, y, dispatch(a.dtype(), [](auto tag) {
+                using T = typename decltype(tag)::type;
+                using Number = std::conditional_t<std::is_same_v<T, bool>, int64_t, T>;
+                return binary_run<Number, Number, F>();
+              }));
   return y;
 }
 

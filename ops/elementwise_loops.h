@@ -1,39 +1,79 @@
 // What functions of two tensors share on the CPU: the loop and the promotion. Internal to ops/.
 #pragma once
 
+#include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "loops.h"
 
 namespace stretto {
 
-// y = f(a, b), all of y's shape or broadcast to it.
+/// Whether loops over T are compiled for every instruction set (STRETTO_CLONES): not for dtypes
+/// that training does not compute in.
+template <class T>
+constexpr bool has_clones = !std::is_same_v<T, int32_t> && !std::is_same_v<T, uint8_t>;
+
+/// y = F::value(a, b) for n elements, which lie sa, sb and 1 elements apart.
+using BinaryRun = void (*)(const void* a, int64_t sa, const void* b, int64_t sb, void* y,
+                           int64_t n);
+
+// No processor has vector instructions for it that are worth a clone.
 template <class T, class R, class F>
-STRETTO_CLONES void binary_run(const T* a, int64_t sa, const T* b, int64_t sb, R* y, int64_t n,
-                               F f) {
+[[gnu::noinline]] void binary_strided(const T* a, int64_t sa, const T* b, int64_t sb, R* y,
+                                      int64_t n) {
+  using C = compute_t<T>;
+  for (int64_t i = 0; i < n; ++i) y[i] = R(F::value(C(a[i * sa]), C(b[i * sb])));
+}
+
+template <class T, class R, class F>
+[[gnu::always_inline]] inline void binary_each(const T* a, int64_t sa, const T* b, int64_t sb, R* y,
+                                               int64_t n) {
   using C = compute_t<T>;
   if (sa == 1 && sb == 1) {
-    for (int64_t i = 0; i < n; ++i) y[i] = R(f(C(a[i]), C(b[i])));
+    for (int64_t i = 0; i < n; ++i) y[i] = R(F::value(C(a[i]), C(b[i])));
   } else if (sa == 1 && sb == 0) {
     const C c = C(b[0]);
-    for (int64_t i = 0; i < n; ++i) y[i] = R(f(C(a[i]), c));
+    for (int64_t i = 0; i < n; ++i) y[i] = R(F::value(C(a[i]), c));
   } else if (sa == 0 && sb == 1) {
     const C c = C(a[0]);
-    for (int64_t i = 0; i < n; ++i) y[i] = R(f(c, C(b[i])));
+    for (int64_t i = 0; i < n; ++i) y[i] = R(F::value(c, C(b[i])));
   } else {
-    for (int64_t i = 0; i < n; ++i) y[i] = R(f(C(a[i * sa]), C(b[i * sb])));
+    binary_strided<T, R, F>(a, sa, b, sb, y, n);
   }
 }
 
 template <class T, class R, class F>
-void binary_loop(const Tensor& a, const Tensor& b, const Tensor& y, F f) {
+STRETTO_CLONES void binary_clones(const void* a, int64_t sa, const void* b, int64_t sb, void* y,
+                                  int64_t n) {
+  binary_each<T, R, F>(static_cast<const T*>(a), sa, static_cast<const T*>(b), sb,
+                       static_cast<R*>(y), n);
+}
+template <class T, class R, class F>
+void binary_plain(const void* a, int64_t sa, const void* b, int64_t sb, void* y, int64_t n) {
+  binary_each<T, R, F>(static_cast<const T*>(a), sa, static_cast<const T*>(b), sb,
+                       static_cast<R*>(y), n);
+}
+template <class T, class R, class F>
+constexpr BinaryRun binary_run() {
+  if constexpr (has_clones<T>)
+    return binary_clones<T, R, F>;
+  else
+    return binary_plain<T, R, F>;
+}
+
+/// y = run(a, b); a and b are broadcast to y's shape. One loop for all functions.
+inline void binary_loop(const Tensor& a, const Tensor& b, const Tensor& y, BinaryRun run) {
   const StridedLoop<3> loop(y.shape(),
                             {y.strides(), broadcast_strides(a.shape(), a.strides(), y.shape()),
                              broadcast_strides(b.shape(), b.strides(), y.shape())});
-  const T *pa = a.data<T>(), *pb = b.data<T>();
-  R* py = y.data<R>();
+  const auto *pa = static_cast<const std::byte*>(a.raw_data()),
+             *pb = static_cast<const std::byte*>(b.raw_data());
+  auto* py = static_cast<std::byte*>(y.raw_data());
+  const int64_t from_size = item_size(a.dtype()), to_size = item_size(y.dtype());
   loop.run([&](auto at, int64_t n) {
-    binary_run(pa + at[1], loop.inner[1], pb + at[2], loop.inner[2], py + at[0], n, f);
+    run(pa + at[1] * from_size, loop.inner[1], pb + at[2] * from_size, loop.inner[2],
+        py + at[0] * to_size, n);
   });
 }
 

@@ -20,12 +20,14 @@ namespace {
 
 template <class F>
 Tensor compare_cpu(const Tensor& a, const Tensor& b, const Shape& shape) {
+  if constexpr (std::is_same_v<F, em::Gt>) return compare_cpu<em::Lt>(b, a, shape);
+  if constexpr (std::is_same_v<F, em::Ge>) return compare_cpu<em::Le>(b, a, shape);
   Tensor y = empty(shape, {.dtype = boolean, .device = cpu});
-  dispatch(a.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    if constexpr (!std::is_same_v<T, bool>)
-      binary_loop<T, bool>(a, b, y, [](auto u, auto v) { return F::value(u, v); });
-  });
+  binary_loop(a, b, y, dispatch(a.dtype(), [](auto tag) {
+                using T = typename decltype(tag)::type;
+                using Number = std::conditional_t<std::is_same_v<T, bool>, int64_t, T>;
+                return binary_run<Number, bool, F>();
+              }));
   return y;
 }
 
@@ -78,9 +80,16 @@ void check_mask(const char* op, const Tensor& mask) {
   check(is_mask(mask.dtype()), op, "mask is ", mask, "; accepted: bool, u8");
 }
 
-// f of two truths, "and" or "or".
+struct And {
+  static bool value(bool u, bool v) { return u && v; }
+};
+struct Or {
+  static bool value(bool u, bool v) { return u || v; }
+};
+
+// F of two truths.
 template <class F>
-Tensor combine(const char* op, const Tensor& a, const Tensor& b, F f) {
+Tensor combine(const char* op, const Tensor& a, const Tensor& b) {
   check_mask(op, a);
   check_mask(op, b);
   check_same_device(op, {&a, &b});
@@ -89,25 +98,22 @@ Tensor combine(const char* op, const Tensor& a, const Tensor& b, F f) {
       a.to(boolean),
       [&](const Tensor& u, const Tensor& v) {
         Tensor y = empty(shape, {.dtype = boolean, .device = cpu});
-        binary_loop<bool, bool>(u, v, y, f);
+        binary_loop(u, v, y, binary_run<bool, bool, F>());
         return y;
       },
       [&](const Tensor& u, const Tensor& v) {
         auto truth = [&](bool value) { return scalar(value, options_of(u)); };
-        return cuda::where(u, f(true, false) ? truth(true) : v, f(false, true) ? v : truth(false));
+        return cuda::where(u, F::value(true, false) ? truth(true) : v,
+                           F::value(false, true) ? v : truth(false));
       },
       b.to(boolean));
 }
 
 }  // namespace
 
-Tensor logical_and(const Tensor& a, const Tensor& b) {
-  return combine("logical_and", a, b, [](bool u, bool v) { return u && v; });
-}
+Tensor logical_and(const Tensor& a, const Tensor& b) { return combine<And>("logical_and", a, b); }
 
-Tensor logical_or(const Tensor& a, const Tensor& b) {
-  return combine("logical_or", a, b, [](bool u, bool v) { return u || v; });
-}
+Tensor logical_or(const Tensor& a, const Tensor& b) { return combine<Or>("logical_or", a, b); }
 
 Tensor logical_not(const Tensor& a) {
   check_mask("logical_not", a);
