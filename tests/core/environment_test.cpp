@@ -14,28 +14,28 @@ using stretto::testing::error_of;
 
 namespace {
 
-constexpr const char* name = "STRETTO_ENVIRONMENT_TEST";
+constexpr const char* variable = "STRETTO_ENVIRONMENT_TEST";
 
 struct Variable {
-  explicit Variable(const string& text) { ::setenv(name, text.c_str(), 1); }
-  ~Variable() { ::unsetenv(name); }
+  explicit Variable(const string& text) { ::setenv(variable, text.c_str(), 1); }
+  ~Variable() { ::unsetenv(variable); }
 };
 
 int64_t number(const string& text) {
   const Variable set(text);
-  return environment_number(name, 1, 256, 7);
+  return environment_number(variable, 1, 256, 7);
 }
 
 constexpr const char* accepted[] = {"attention", "spe"};
 bool lists(const string& text, const char* entry) {
   const Variable set(text);
-  return environment_lists(name, entry, accepted);
+  return environment_lists(variable, entry, accepted);
 }
 
 }  // namespace
 
 TEST_CASE("environment variables that are numbers are read whole or refused") {
-  CHECK(environment_number(name, 1, 256, 7) == 7);
+  CHECK(environment_number(variable, 1, 256, 7) == 7);
   CHECK(number("") == 7);
   CHECK(number("1") == 1);
   CHECK(number("256") == 256);
@@ -48,7 +48,7 @@ TEST_CASE("environment variables that are numbers are read whole or refused") {
 }
 
 TEST_CASE("environment variables that are lists hold nothing but accepted entries") {
-  CHECK_FALSE(environment_lists(name, "spe", accepted));
+  CHECK_FALSE(environment_lists(variable, "spe", accepted));
   CHECK_FALSE(lists("", "spe"));
   CHECK(lists("spe", "spe"));
   CHECK(lists("attention,spe", "spe"));

@@ -152,7 +152,7 @@ std::vector<Row> recorded_rows(const std::string& text) {
     Row row{name_of(arguments.at(0), text, open), one_line(arguments.at(1)), in_letters(closure),
             said_before(text, open)};
     row.inputs = replaced(row.inputs, "^\\{(.*)\\}$", "$1");
-    if (row.gradient.find("F::derivative") == std::string::npos) rows.push_back(row);
+    if (row.gradient.find("f.derivative(") == std::string::npos) rows.push_back(row);
   }
   return rows;
 }
