@@ -40,6 +40,28 @@ function(stretto_flags target)
   endif()
 endfunction()
 
+# A precompiled header of the repository, or the one that another target has. A compiler cache keeps
+# nothing that comes with one, so where there is a cache nothing is precompiled.
+function(stretto_precompile target header)
+  if(CMAKE_CXX_COMPILER_LAUNCHER)
+    return()
+  endif()
+  if(TARGET ${header})
+    target_precompile_headers(${target} REUSE_FROM ${header})
+  else()
+    target_precompile_headers(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/${header}>)
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # false alarms in std::string, silent where it is no part of a precompiled header
+    target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow;-Wno-array-bounds>")
+  endif()
+endfunction()
+
+# Code around the library, tests and programs, is optimized less in a release build, to compile fast.
+function(stretto_quick target optimization header)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${optimization}>)
+  stretto_precompile(${target} ${header})
+endfunction()
+
 # One executable per NAME.cpp of a folder in the calling one, linked to the libraries given.
 function(stretto_programs folder)
   file(GLOB programs CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.cpp)
@@ -48,6 +70,9 @@ function(stretto_programs folder)
     add_executable(${name} ${source})
     stretto_flags(${name})
     target_link_libraries(${name} PRIVATE ${ARGN})
+    if(ARGN STREQUAL "stretto_examples")
+      stretto_quick(${name} -O1 stretto_examples)
+    endif()
   endforeach()
 endfunction()
 

@@ -13,6 +13,7 @@ endif()
 add_executable(stretto_threads support/main.cpp autograd/replay_test.cpp core/parallel_test.cpp
   nn/threads_test.cpp ${sources} ${PROJECT_SOURCE_DIR}/cuda/none.cpp)
 stretto_flags(stretto_threads)
+stretto_precompile(stretto_threads cmake/precompiled.h)
 target_compile_options(stretto_threads PRIVATE -O0 -g1 -fsanitize=thread)
 target_link_options(stretto_threads PRIVATE -fsanitize=thread)
 target_link_libraries(stretto_threads PRIVATE

@@ -1,0 +1,21 @@
+# The label `full`: entries that tests/run.sh leaves to tests/run.sh --all. They take over ten seconds
+# on two cores, start other builds, or start programs over and over; of each program the default set
+# has at least one run.
+
+set(full
+  # programs, killed, resumed, in several processes
+  every_program faults_programs launch one_file_processes outputs processes program_reports
+  sequence_parallel train_chorales_input train_chorales_stop two_hosts
+  # other builds, packages, a browser
+  consumer headers_self_contained package_bare_root package_contents package_install_page
+  package_subproject report_page
+  # long fault injection and fuzzing; threads under ThreadSanitizer
+  faults_address_space threads_sanitized)
+
+get_property(entries DIRECTORY PROPERTY TESTS)
+foreach(name IN LISTS entries)
+  get_property(labels TEST ${name} PROPERTY LABELS)
+  if(name IN_LIST full OR "machine" IN_LIST labels)  # the interpreter of CUDA kernels
+    set_property(TEST ${name} APPEND PROPERTY LABELS full)
+  endif()
+endforeach()
