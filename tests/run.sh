@@ -1,23 +1,54 @@
 #!/usr/bin/env bash
-# Builds everything and runs every test:  tests/run.sh [PRESET]
-# PRESET is one of CMakePresets.json, release unless given; JOBS the cores to use, all unless given.
+# Builds and runs the tests:
+#   tests/run.sh              what proves the library on this machine, in minutes
+#   tests/run.sh --all        everything: also the CUDA kernels without a GPU, ThreadSanitizer, packages,
+#                             two hosts, pages in a browser, long fault injection
+#   tests/run.sh FOLDER...    of tests/: the same of these alone, e.g. `tests/run.sh nn ops`
+# JOBS: the cores to use, all unless given. tests/full.cmake decides what is left to --all.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-preset=${1:-release}
-build=build/$preset
+all=OFF folders=()
+for word; do
+  if [[ $word == --all ]]; then
+    all=ON
+  elif [[ -d tests/${word%/} ]]; then
+    folders+=("${word%/}")
+  else
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+  fi
+done
+if [[ $all == ON && ${#folders[@]} -gt 0 ]]; then
+  echo "tests/run.sh: --all and folders exclude each other" >&2
+  exit 2
+fi
+
+build=build/release
+if [[ $all == ON ]]; then build=build/all; fi
 log=$build/setup.log
 mkdir -p "$build"
-
 source cmake/setup.sh
 need_packages "${build_packages[@]}" "${example_packages[@]}" "${test_packages[@]}"
+if [[ $all == ON ]]; then need_packages "${full_test_packages[@]}"; fi
 need_cmake
 
-cmake --preset "$preset" -D STRETTO_WERROR=ON -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON \
-  -D STRETTO_BENCHMARKS=ON
-cmake --build --preset "$preset" --parallel "$jobs"
+# CUDA's kernels are tested by a GPU, or by an interpreter, which takes long.
+cuda=OFF
+if [[ $all == ON || -e /dev/nvidia0 ]]; then cuda=AUTO; fi
+cmake --preset release -B "$build" -D STRETTO_WERROR=ON -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON \
+  -D STRETTO_CUDA=$cuda -D STRETTO_ALL_TESTS=$all -D STRETTO_BENCHMARKS=$all \
+  -D STRETTO_TEST_FOLDERS="$(IFS=';'; echo "${folders[*]}")"
+cmake --build "$build" --parallel "$jobs"
+choice=()
+if [[ $all == OFF ]]; then choice=(-LE '^full$'); fi
+if ((${#folders[@]} > 0)); then choice=(-L "^($(IFS='|'; echo "${folders[*]}"))\$"); fi
 status=0
-ctest --preset "$preset" --parallel "$jobs" || status=$?
+ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$jobs" "${choice[@]}" || status=$?
 echo
-bash tests/sizes.sh
 awk -f tests/tally.awk "$build/Testing/Temporary/LastTest.log"
+if [[ $all == OFF && ${#folders[@]} == 0 ]]; then
+  left=$(ctest --test-dir "$build" -N -L '^full$' | sed -n 's/^Total Tests: //p')
+  echo "Not run: $left entries that take long (ctest --test-dir $build -N -L full names them), ThreadSanitizer$(
+    [[ $cuda == OFF ]] && echo ', the CUDA kernels'). bash tests/run.sh --all runs everything."
+fi
 exit "$status"
