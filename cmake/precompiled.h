@@ -1,5 +1,5 @@
-// What most sources of the library include, compiled once. A source still includes what it uses: the CI
-// step libcxx reads each of them without this.
+// What most sources of the library include, compiled once. A source still includes what it uses:
+// the CI step libcxx reads each of them without this.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What most tests include, compiled once (tests/CMakeLists.txt). A test still includes what it uses.
+// What most tests include, compiled once (tests/CMakeLists.txt). A test still has its own includes.
 #pragma once
 
 #include <algorithm>
