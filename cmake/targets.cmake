@@ -51,7 +51,7 @@ function(stretto_precompile target header)
   else()
     target_precompile_headers(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${PROJECT_SOURCE_DIR}/${header}>)
   endif()
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # false alarms in std::string, silent where it is no part of a precompiled header
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # false alarms in std::string, absent without a precompiled header
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow;-Wno-array-bounds>")
   endif()
 endfunction()

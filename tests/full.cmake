@@ -1,6 +1,5 @@
 # The label `full`: entries that tests/run.sh leaves to tests/run.sh --all. They take over ten seconds
-# on two cores, start other builds, or start programs over and over; of each program the default set
-# has at least one run.
+# on two cores, start other builds, or start programs over and over.
 
 set(full
   # programs, killed, resumed, in several processes

@@ -32,8 +32,8 @@ struct LinearKernelOptions {
 /// is computed from their logarithms in f64 (Stabiliser::max): slower, with the same result for one
 /// pass, a continued state and a sequence over processes. A call that is recorded and in which all
 /// features of a head underflow anyway, as with eps above 0, is an error, as such a head gets no
-/// gradient. On a GPU nothing
-/// is computed again, and the error comes where the host next waits for the device.
+/// gradient. On a GPU the ratio is not recomputed, and the error is thrown at the next
+/// synchronization.
 class LinearKernel : public AttentionKernel {
  public:
   using Options = LinearKernelOptions;

@@ -20,9 +20,9 @@ Tensor device_linear_attention(const Tensor& q, const Tensor& k, const Tensor& v
                                LinearState* state, const LinearAttentionOptions& options,
                                Tensor* denominators = nullptr);
 
-/// Reports a head whose `denominators` [B, H, M] are all `eps`, unless a call's keys are all
-/// padding (key_padding [B, N] or undefined): thrown where the host next waits for the GPU, with
-/// text(head).
+/// Reports a head whose `denominators` [B, H, M] are all `eps`, unless there are no keys (n_keys 0,
+/// or all of them padding; key_padding [B, N] or undefined). The error, text(head), is thrown at
+/// the next synchronization with the GPU.
 void report_dead_heads(const char* op, const Tensor& denominators, double eps, int64_t n_keys,
                        const Tensor& key_padding, std::function<std::string(int64_t)> text);
 

@@ -64,7 +64,7 @@ TEST_CASE("feed-forward networks are composed where cuBLASLt has no such epilogu
     return all;
   };
   const Tensors expected = results(5, false), got = results(7, true);
-  // The first rows of a larger batch are the same, but for the rounding of 16 hidden numbers.
+  // The first rows of a larger batch agree up to the bf16 rounding of 16 hidden activations.
   const auto want = expected.back().to_vector<double>(), have = got.back().to_vector<double>();
   for (size_t i = 0; i < want.size(); ++i)
     CHECK(have[i] == Approx(want[i]).epsilon(0x1p-7).margin(16 * 0x1p-8));
