@@ -17,6 +17,17 @@ add_test(NAME header_cost
                  -P ${CMAKE_CURRENT_SOURCE_DIR}/header_cost.cmake)
 set_tests_properties(header_cost PROPERTIES RUN_SERIAL ON)
 
+# One source of kernels, where the toolkit is but a build without kernels was asked for.
+if(NOT STRETTO_WITH_CUDA)
+  find_program(STRETTO_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
+  if(STRETTO_NVCC)
+    add_test(NAME cuda_source COMMAND ${STRETTO_NVCC} -std=c++20 --expt-relaxed-constexpr -I${PROJECT_SOURCE_DIR}
+             -Werror=all-warnings -arch=sm_90 -c ${PROJECT_SOURCE_DIR}/cuda/skew.cu
+             -o ${CMAKE_CURRENT_BINARY_DIR}/skew.o)
+    set_tests_properties(cuda_source PROPERTIES LABELS "compile_time;cuda")
+  endif()
+endif()
+
 if(STRETTO_INSTALL)
   add_test(NAME consumer
            COMMAND ${CMAKE_COMMAND} -D ROOT=${PROJECT_SOURCE_DIR} -D BUILD=${PROJECT_BINARY_DIR}

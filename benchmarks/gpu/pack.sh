@@ -19,7 +19,7 @@ if [[ -z $build ]]; then
   build=$root/build/gpu
   mkdir -p "$build"
   if ! { cmake --preset cuda -B "$build" -D STRETTO_TESTS=ON -D STRETTO_EXAMPLES=ON \
-           -D STRETTO_BENCHMARKS=ON -D STRETTO_WERROR=ON -D STRETTO_LINK_SHARED=ON \
+           -D STRETTO_BENCHMARKS=ON -D STRETTO_WERROR=ON \
            -D CMAKE_CUDA_ARCHITECTURES=90-real -D CMAKE_BUILD_RPATH="\$ORIGIN/lib" \
            -D CMAKE_SKIP_BUILD_RPATH=OFF \
            -D CMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags &&

@@ -39,8 +39,10 @@ if [[ ${KIND:-} != host ]] && { ! run || ! MACHINE_REMOVE=$scratch/kernels run; 
 fi
 unset MACHINE_REMOVE_PLAN
 
-# The host's: the source's copy is changed, one object is made (PTX alone) and linked before the
-# library, whose own is then not taken.
+# The host's: the source's copy is changed, one object is made (PTX alone), and the shared library is
+# linked with it.
+library=$(realpath "$build/libstretto.so")
+soname=$(basename "${library%.*}")
 host() {
   local file=$1 from=$2 to=$3 unit=$4 tests=$5 text compile link
   rm -rf "$scratch/cuda" && cp -r "$root/cuda" "$scratch/cuda"
@@ -54,10 +56,11 @@ host() {
   compile=${compile/-Werror=all-warnings/} compile=${compile//,-Werror/}
   (cd "$build" && eval "$compile -diag-suppress=177 -x cu -c '$scratch/cuda/$unit.cu' -o '$scratch/unit.o'") \
     >"$scratch/log" 2>&1 || { echo "! does not compile"; cat "$scratch/log" >&2; return; }
-  link=$(ninja -C "$build" -t commands tests/stretto_tests | tail -n 1)
-  link=${link/-o tests\/stretto_tests/-o $scratch/stretto_tests $scratch/unit.o}
+  link=$(ninja -C "$build" -t commands "$(basename "$library")" | tail -n 1)
+  link=${link/-o $(basename "$library")/-o $scratch/$soname}
+  link=${link/CMakeFiles\/stretto.dir\/cuda\/$unit.cu.o/$scratch/unit.o}
   (cd "$build" && eval "$link") >"$scratch/log" 2>&1 || { echo "! does not link"; cat "$scratch/log" >&2; return; }
-  timeout 120 "$scratch/stretto_tests" --abort --filenames-as-tags "$(selection "$tests")" \
+  LD_LIBRARY_PATH=$scratch:$LD_LIBRARY_PATH timeout 120 "$build/tests/stretto_tests" --abort --filenames-as-tags "$(selection "$tests")" \
     >"$scratch/log" 2>&1 && return
   sed -n 's/^machine: //p' "$scratch/log" | grep . | head -n 1 || echo "the test fails"
 }
