@@ -9,7 +9,7 @@
 #include "core/random.h"
 #include "nn/attention/feature_map.h"
 #include "nn/attention/linear_attention.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "nn/transformer.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

@@ -16,7 +16,7 @@
 #include "core/math.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"

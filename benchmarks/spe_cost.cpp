@@ -19,8 +19,8 @@
 #include "core/storage.h"
 #include "examples/common/command_line.h"
 #include "nn/models/language_model.h"
+#include "nn/optim/optim.h"
 #include "nn/positions/spe.h"
-#include "nn/training/optim.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 

@@ -13,9 +13,9 @@
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "nn/models/language_model.h"
+#include "nn/optim/optim.h"
 #include "nn/positions/relative_table.h"
 #include "nn/training/captured_step.h"
-#include "nn/training/optim.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 

@@ -1,6 +1,6 @@
 // Messages between the GPUs of several processes, as the rest of the library sees them: no CUDA
-// header. cuda/nccl.cu implements them by NCCL, whose library is opened at run time (libnccl.so.2,
-// or what STRETTO_NCCL names); cuda/none.cpp has none.
+// header. cuda/runtime/nccl.cu implements them by NCCL, whose library is opened at run time
+// (libnccl.so.2, or what STRETTO_NCCL names); cuda/none.cpp has none.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // The GPU's runtime, as the rest of the library sees it: devices, memory, copies. Plain functions,
-// no CUDA header. cuda/devices.cu, cuda/memory.cpp and cuda/capture.cpp implement them, and
-// cuda/none.cpp in a build without CUDA.
+// no CUDA header. cuda/runtime/devices.cu, cuda/runtime/memory.cpp and cuda/runtime/capture.cpp
+// implement them, and cuda/none.cpp in a build without CUDA.
 #pragma once
 
 #include <cstdint>

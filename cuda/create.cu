@@ -1,8 +1,8 @@
 // New tensors whose values follow from their indices: one thread per element, each written once.
 // The CPU's bits: compiled without fused products and sums (cmake/cuda.cmake). Tested against the
 // CPU's arange, linspace, tril and triu.
-#include "cuda/common.cuh"
 #include "cuda/create.h"
+#include "cuda/runtime/common.cuh"
 
 namespace stretto::cuda {
 namespace {

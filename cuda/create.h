@@ -1,7 +1,7 @@
 // New tensors on the device whose values follow from their indices.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

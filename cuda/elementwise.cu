@@ -1,6 +1,6 @@
 // Elementwise functions of two operands, tensors or numbers.
 #include "cuda/elementwise.h"
-#include "cuda/map.cuh"
+#include "cuda/runtime/map.cuh"
 
 namespace stretto::cuda {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../ops/elementwise_math.h"
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

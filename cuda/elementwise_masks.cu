@@ -1,6 +1,6 @@
 // Comparisons, and selection by mask.
 #include "cuda/elementwise_masks.h"
-#include "cuda/map.cuh"
+#include "cuda/runtime/map.cuh"
 
 namespace stretto::cuda {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../ops/elementwise_math.h"
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

@@ -6,8 +6,8 @@
 // cut at every 256th place: each piece that begins a chunk is summed by itself, and the row adds
 // the pieces in order. Sums of `place` are kept in f64, as on the CPU: some rows are met a million
 // times. Tested against the CPU: takes and scatter_add to the bit.
-#include "cuda/common.cuh"
 #include "cuda/indexing.h"
+#include "cuda/runtime/common.cuh"
 #include "cuda/sort.h"
 #include "cuda/view.h"
 

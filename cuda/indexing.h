@@ -1,7 +1,7 @@
 // Taking and adding by index on the device. Indices are i64, contiguous and in range.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

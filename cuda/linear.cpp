@@ -11,7 +11,7 @@
 #include <optional>
 #include <tuple>
 
-#include "cuda/blas.cuh"
+#include "cuda/runtime/blas.cuh"
 
 namespace stretto::cuda {
 namespace {

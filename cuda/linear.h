@@ -1,7 +1,7 @@
 // Linear layers on the device: a product and what follows it, in one launch.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

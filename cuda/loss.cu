@@ -5,7 +5,7 @@
 // width]; each row is read once per direction, and once more where ε is not 0. Rows to be ignored
 // give 0. Tested against the op table's reference and the CPU.
 #include "cuda/loss.h"
-#include "cuda/rows.cuh"
+#include "cuda/runtime/rows.cuh"
 
 namespace stretto::cuda {
 namespace {

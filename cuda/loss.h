@@ -1,7 +1,7 @@
 // Cross-entropy of rows on the device; contiguous, f32, f64 or bf16, computed in f32 (f64 for f64).
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

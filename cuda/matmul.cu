@@ -3,9 +3,9 @@
 // out = op(a) · op(b), row-major. cuBLAS is column-major, where the same memory reads as the
 // transpose: it computes outᵀ [N, M] = op(b)ᵀ · op(a)ᵀ, so b comes first and nothing is moved. The
 // same bits each time on one kind of GPU (one stream, no atomics).
-#include "cuda/blas.cuh"
-#include "cuda/common.cuh"
 #include "cuda/matmul.h"
+#include "cuda/runtime/blas.cuh"
+#include "cuda/runtime/common.cuh"
 #include "cuda/view.h"
 
 namespace stretto::cuda {

@@ -1,7 +1,7 @@
 // Matrix products on the device.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

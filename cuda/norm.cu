@@ -3,12 +3,12 @@
 // y = x̂ · w + b with x̂ = ((x − shift) − rest) · scale, shift + rest the row's mean or 0 (rest is 0
 // unless the mean is far, cuda/norm.h), scale = 1/√(mean ((x − shift) − rest)² + eps). dx = scale ·
 // (ĝ − mean ĝ − x̂ · mean ĝ·x̂) with ĝ = g · w, the second term for a mean only. Contiguous [rows,
-// width]; statistics in f32 (f64 for f64). A row that fits in registers (cuda/rows.cuh) is read
-// once. dw = Σ g·x̂ and db = Σ g: each block sums its rows, in order, into one partial row;
-// the partial rows are added by cuda::sum. Tested against the CPU's formula in f64.
+// width]; statistics in f32 (f64 for f64). A row that fits in registers (cuda/runtime/rows.cuh) is
+// read once. dw = Σ g·x̂ and db = Σ g: each block sums its rows, in order, into one partial row; the
+// partial rows are added by cuda::sum. Tested against the CPU's formula in f64.
 #include "cuda/norm.h"
 #include "cuda/reduce.h"
-#include "cuda/rows.cuh"
+#include "cuda/runtime/rows.cuh"
 #include "cuda/view.h"
 
 namespace stretto::cuda {

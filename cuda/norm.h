@@ -1,7 +1,7 @@
 // Layer norm and RMS norm on the device; contiguous, f32, f64 or bf16.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/capture.h"
-#include "cuda/common.cuh"
 #include "cuda/optim.h"
+#include "cuda/runtime/capture.h"
+#include "cuda/runtime/common.cuh"
 
 namespace stretto::cuda {
 namespace {

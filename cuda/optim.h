@@ -5,7 +5,7 @@
 #include <span>
 
 #include "../ops/optim_math.h"
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

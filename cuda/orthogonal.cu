@@ -4,8 +4,8 @@
 // once, d_j = u_j · v and v −= Σ_j d_j u_j, and then once more, which leaves it orthogonal to the
 // last bit as the CPU's order does, where each part goes before the next is measured ("twice is
 // enough": Giraud, Langou and Rozložník, 2005). Tested against the CPU.
-#include "cuda/common.cuh"
 #include "cuda/orthogonal.h"
+#include "cuda/runtime/common.cuh"
 
 namespace stretto::cuda {
 namespace {

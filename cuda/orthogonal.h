@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../core/device.h"
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

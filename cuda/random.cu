@@ -5,9 +5,9 @@
 // aligned. All have the CPU's bits: this file is compiled without fused products and sums
 // (cmake/cuda.cmake), and bf16 uniforms are cut off, not rounded, to stay below 1. Tested against
 // the CPU.
-#include "cuda/capture.h"
-#include "cuda/common.cuh"
 #include "cuda/random.h"
+#include "cuda/runtime/capture.h"
+#include "cuda/runtime/common.cuh"
 
 namespace stretto::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../core/random.h"
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

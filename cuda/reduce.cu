@@ -1,13 +1,14 @@
 // Sums.
 //
 // out = Σ x, written, not accumulated. x has any strides; sums are f32 (f64 for f64). The plan
-// (cuda/index.h) chooses between rows (threads share an output, neighbours read neighbours along
-// the reduced dimensions) and columns (a thread per output and eighth of the range, neighbours read
-// neighbouring outputs; or per 16 bytes of outputs, where x allows it, in the same order). A long
-// range with few outputs is cut into chunks, each summed into its own place and added in a second
-// launch: one owner per accumulator, one order. Tested against sums in f64 on the CPU.
+// (cuda/runtime/index.h) chooses between rows (threads share an output, neighbours read neighbours
+// along the reduced dimensions) and columns (a thread per output and eighth of the range,
+// neighbours read neighbouring outputs; or per 16 bytes of outputs, where x allows it, in the same
+// order). A long range with few outputs is cut into chunks, each summed into its own place and
+// added in a second launch: one owner per accumulator, one order. Tested against sums in f64 on the
+// CPU.
 #include "cuda/reduce.h"
-#include "cuda/rows.cuh"
+#include "cuda/runtime/rows.cuh"
 #include "cuda/view.h"
 
 namespace stretto::cuda {

@@ -1,7 +1,7 @@
 // Sums and other reductions on the device.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

@@ -4,7 +4,7 @@
 // Contiguous [rows, n], any n ≥ 1. A warp serves a short row, a block a long one; few very long
 // rows are cut into chunks, whose extremes meet in a second launch. Tested against the CPU.
 #include "cuda/reduce.h"
-#include "cuda/rows.cuh"
+#include "cuda/runtime/rows.cuh"
 
 namespace stretto::cuda {
 namespace {

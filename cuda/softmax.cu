@@ -2,9 +2,10 @@
 //
 // y = exp(x − max) / Σ exp(x − max); dx = y · (g − Σ g·y). Of the logarithm, y = x − max − log Σ
 // exp(x − max); dx = g − exp(y) · Σ g. Contiguous [rows, width]; computed in f32 (f64 for f64),
-// sums in a fixed order. A row that fits in registers (cuda/rows.cuh) is read once; of a longer one
-// maximum and sum come from one pass, the result from a second. Tested against the formula in f64.
-#include "cuda/rows.cuh"
+// sums in a fixed order. A row that fits in registers (cuda/runtime/rows.cuh) is read once; of a
+// longer one maximum and sum come from one pass, the result from a second. Tested against the
+// formula in f64.
+#include "cuda/runtime/rows.cuh"
 #include "cuda/softmax.h"
 
 namespace stretto::cuda {

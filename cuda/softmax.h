@@ -1,7 +1,7 @@
 // Softmax on the device, along the last dimension; contiguous, f32, f64 or bf16.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

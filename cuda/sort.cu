@@ -4,7 +4,7 @@
 // element has one place, whoever finds it. Runs of up to 1024 are sorted in shared memory (bitonic,
 // Batcher 1968), then merged in pairs: each element finds its rank in the other run by bisection.
 // O(n log² n) comparisons, log2(n / 1024) passes over keys and positions. Tested against the CPU.
-#include "cuda/common.cuh"
+#include "cuda/runtime/common.cuh"
 #include "cuda/sort.h"
 
 namespace stretto::cuda {

@@ -1,7 +1,7 @@
 // Stable sorting of rows on the device.
 #pragma once
 
-#include "kernel.h"
+#include "runtime/kernel.h"
 
 namespace stretto::cuda {
 

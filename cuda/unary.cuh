@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cuda/elementwise.h"
-#include "cuda/map.cuh"
+#include "cuda/runtime/map.cuh"
 
 namespace stretto::cuda {
 

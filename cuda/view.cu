@@ -1,10 +1,11 @@
 // Fills and copies, with conversions.
 //
 // A copy between tensors whose elements lie side by side along different dimensions goes through
-// shared memory, in tiles that are read along the one and written along the other (cuda/index.h has
-// the plan); pitches are odd numbers of words, so that columns of a tile lie in different banks.
-// Everything else is a map (cuda/map.cuh). Tested against the CPU, to the bit.
-#include "cuda/map.cuh"
+// shared memory, in tiles that are read along the one and written along the other
+// (cuda/runtime/index.h has the plan); pitches are odd numbers of words, so that columns of a tile
+// lie in different banks. Everything else is a map (cuda/runtime/map.cuh). Tested against the CPU,
+// to the bit.
+#include "cuda/runtime/map.cuh"
 #include "cuda/view.h"
 
 namespace stretto::cuda {

@@ -6,7 +6,7 @@
 
 #include "autograd/tape.h"
 #include "cuda/indexing.h"
-#include "cuda/reports.h"
+#include "cuda/runtime/reports.h"
 #include "ops/create.h"
 #include "ops/loops.h"
 #include "ops/view.h"

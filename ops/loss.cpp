@@ -5,7 +5,7 @@
 
 #include "autograd/tape.h"
 #include "cuda/loss.h"
-#include "cuda/reports.h"
+#include "cuda/runtime/reports.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"

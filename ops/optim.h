@@ -1,6 +1,6 @@
 // What optimisers do to parameters, in place: one fused pass over each, in f64 for f64 weights,
 // else in f32; on a GPU one over all of them. No gradients. The formulas as loops:
-// tests/nn/training/optim_test.cpp.
+// tests/nn/optim/optim_test.cpp.
 //
 // The tensors of a task are contiguous, of one shape and on one device; the gradient has the
 // weight's dtype, the rest the dtype of the computation. A bf16 weight has a master copy in f32,

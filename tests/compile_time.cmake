@@ -22,7 +22,7 @@ if(NOT STRETTO_WITH_CUDA)
   find_program(STRETTO_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
   if(STRETTO_NVCC)
     add_test(NAME cuda_source COMMAND ${STRETTO_NVCC} -std=c++20 --expt-relaxed-constexpr -I${PROJECT_SOURCE_DIR}
-             -Werror=all-warnings -arch=sm_90 -c ${PROJECT_SOURCE_DIR}/cuda/skew.cu
+             -Werror=all-warnings -arch=sm_90 -c ${PROJECT_SOURCE_DIR}/cuda/attention/skew.cu
              -o ${CMAKE_CURRENT_BINARY_DIR}/skew.o)
     set_tests_properties(cuda_source PROPERTIES LABELS "compile_time;cuda")
   endif()

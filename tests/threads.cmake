@@ -14,6 +14,7 @@ add_executable(stretto_threads support/main.cpp autograd/replay_test.cpp core/pa
   nn/threads_test.cpp ${sources} ${PROJECT_SOURCE_DIR}/cuda/none.cpp)
 stretto_flags(stretto_threads)
 stretto_precompile(stretto_threads cmake/precompiled.h)
+target_include_directories(stretto_threads SYSTEM PRIVATE ${STRETTO_XXHASH})
 target_compile_options(stretto_threads PRIVATE -O0 -g1 -fsanitize=thread)
 target_link_options(stretto_threads PRIVATE -fsanitize=thread)
 target_link_libraries(stretto_threads PRIVATE

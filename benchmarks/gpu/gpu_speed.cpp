@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "autograd/tape.h"
-#include "cuda/runtime.h"
+#include "cuda/runtime/runtime.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/linear_attention.h"
 #include "ops/create.h"

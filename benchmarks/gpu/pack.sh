@@ -71,8 +71,8 @@ echo "$commit" >"$layout/COMMIT"
 # The test files that have to do with a GPU.
 grep -rlE '\[cuda\]|NEEDS_GPU' tests --include='*_test.cpp' | xargs -n 1 basename -s .cpp | sort >"$layout/TESTS"
 # Those of ops, models, references and worked cases, which run with all of it made there.
-for folder in nn nn/attention nn/files nn/models nn/positions nn/published nn/training ops/attention \
-    ops/spe reference conformance; do
+for folder in nn nn/attention nn/data nn/files nn/models nn/optim nn/positions nn/published nn/training \
+    ops/attention ops/spe reference conformance; do
   ls "tests/$folder" 2>/dev/null | sed -n 's/_test\.cpp$/_test/p'
 done | grep -vxE 'registry_test|program_test' | sort -u >"$layout/TESTS_THERE"
 

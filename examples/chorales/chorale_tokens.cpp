@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "nn/training/draws.h"
+#include "nn/data/draws.h"
 #include "ops/create.h"
 
 namespace stretto::examples {

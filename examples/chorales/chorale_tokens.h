@@ -10,7 +10,7 @@
 #include "core/random.h"
 #include "core/tensor.h"
 #include "examples/chorales/chorale.h"
-#include "nn/training/batch.h"
+#include "nn/data/batch.h"
 
 namespace stretto::examples {
 

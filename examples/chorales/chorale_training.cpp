@@ -1,7 +1,7 @@
 #include "examples/chorales/chorale_training.h"
 
+#include "core/digest.h"
 #include "examples/common/interrupt.h"
-#include "examples/training/fingerprint.h"
 #include "nn/models/generation.h"
 #include "nn/training/evaluate.h"
 #include "ops/loss.h"
@@ -43,7 +43,7 @@ double validation_loss(nn::LanguageModel& model, const std::vector<Chorale>& pie
 }
 
 std::string fingerprint(const std::vector<Chorale>& pieces) {
-  Fingerprint print;
+  Digest print;
   for (const Chorale& piece : pieces) {
     for (int64_t t : to_tokens(piece)) print.add(t);
     print.add(end_token);

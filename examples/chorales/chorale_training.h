@@ -10,8 +10,8 @@
 #include "examples/chorales/chorale_tokens.h"
 #include "examples/training/model_training.h"
 #include "nn/models/language_model.h"
+#include "nn/optim/optim.h"
 #include "nn/training/checkpoint.h"
-#include "nn/training/optim.h"
 
 namespace stretto::examples {
 

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/atomic_file.h"
 #include "core/available_memory.h"
 #include "examples/common/error.h"
 #include "examples/common/interrupt.h"
-#include "nn/files/atomic_file.h"
 
 namespace stretto::examples {
 namespace {
@@ -166,7 +166,7 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
     return write_in_place(path, bytes);
   }
   const auto lock = finish_files();
-  std::optional<nn::AtomicFile> file;
+  std::optional<AtomicFile> file;
   as_usage([&] { file.emplace(path); });
   file->write(bytes.data(), int64_t(bytes.size()));
   file->commit();

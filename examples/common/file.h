@@ -38,7 +38,7 @@ class MappedFile {
 };
 
 /// Replaces the file at `path` by `bytes`: they go to a temporary file beside it, reach the disk
-/// and take its name (nn/files/atomic_file.h). An existing device or pipe is written directly.
+/// and take its name (core/atomic_file.h). An existing device or pipe is written directly.
 /// Throws UsageError where the path cannot be opened (a directory, a missing folder, no
 /// permission) and Error where writing fails (disk full); the old file then stays. A signal that
 /// ends the program waits for it (interrupt.h).

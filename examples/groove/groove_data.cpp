@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "core/digest.h"
 #include "examples/common/settings.h"
 #include "examples/groove/groove_augmentation.h"
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_tokens.h"
-#include "examples/training/fingerprint.h"
-#include "nn/training/crops.h"
+#include "nn/data/crops.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 
@@ -88,7 +88,7 @@ CountingLoss counted_loss(const std::vector<GrooveSource>& train,
 }
 
 std::string fingerprint(const std::vector<GrooveSource>& songs) {
-  Fingerprint print;
+  Digest print;
   const auto add = [&](const GroovePart& part) {
     print.add(int64_t(part.notes.size()));
     for (const Note& note : part.notes)

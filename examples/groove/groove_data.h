@@ -8,7 +8,7 @@
 #include "examples/common/counting.h"
 #include "examples/groove/groove.h"
 #include "examples/groove/groove_settings.h"
-#include "nn/training/batch.h"
+#include "nn/data/batch.h"
 
 namespace stretto::examples {
 

@@ -8,7 +8,7 @@
 #include "examples/lra/lra_settings.h"
 #include "examples/lra/sequences.h"
 #include "examples/training/model_training.h"
-#include "nn/training/epoch_order.h"
+#include "nn/data/epoch_order.h"
 
 namespace stretto::examples {
 

@@ -5,9 +5,9 @@
 #include <map>
 #include <numeric>
 
+#include "core/digest.h"
 #include "core/error.h"
 #include "examples/common/portable_random.h"
-#include "examples/training/fingerprint.h"
 #include "ops/create.h"
 
 namespace stretto::examples {
@@ -24,7 +24,7 @@ int64_t SequenceList::longest() const {
 }
 
 std::string LabelledSequences::fingerprint() const {
-  Fingerprint print;
+  Digest print;
   for (const SequenceList* list : {&sequences, &others})
     for (int64_t i = 0; i < list->size(); ++i) {
       print.add(list->length(i));

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/tensor.h"
-#include "nn/training/epoch_order.h"
+#include "nn/data/epoch_order.h"
 
 namespace stretto::examples {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "examples/piano/performance.h"
-#include "nn/training/crops.h"
-#include "nn/training/draws.h"
+#include "nn/data/crops.h"
+#include "nn/data/draws.h"
 
 namespace stretto::examples {
 nn::Batch training_batch(const std::vector<PianoPiece>& pieces, const PianoTokens& tokens,

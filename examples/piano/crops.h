@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "examples/piano/library.h"
-#include "nn/training/batch.h"
+#include "nn/data/batch.h"
 
 namespace stretto::examples {
 

@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <map>
 
+#include "core/digest.h"
 #include "examples/common/file.h"
 #include "examples/common/settings.h"
 #include "examples/common/text_file.h"
 #include "examples/piano/notes.h"
-#include "examples/training/fingerprint.h"
 
 namespace stretto::examples {
 namespace {
@@ -125,7 +125,7 @@ PianoLibrary read_library(const PianoLibraryOptions& o, const PianoTokens& token
 }
 
 std::string fingerprint(const std::vector<PianoPiece>& pieces) {
-  Fingerprint print;
+  Digest print;
   for (const PianoPiece& piece : pieces) {
     for (const int token : piece.tokens) print.add(token);
     print.add(-1);

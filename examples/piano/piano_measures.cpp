@@ -4,7 +4,7 @@
 
 #include "core/random.h"
 #include "examples/common/interrupt.h"
-#include "nn/positions/position_measures.h"
+#include "examples/piano/position_measures.h"
 #include "nn/training/evaluate.h"
 #include "ops/reduce.h"
 
@@ -21,7 +21,7 @@ std::vector<PositionMeasure> position_measures(nn::LanguageModel& model, int64_t
   manual_seed(seed);
 
   const Device device = model.device();
-  const Tensor attention = nn::identical_token_attention(
+  const Tensor attention = identical_token_attention(
       [&](const Tensor& tokens) {
         check_interrupt();
         return model.attention_scores(tokens.to(device));
@@ -35,9 +35,9 @@ std::vector<PositionMeasure> position_measures(nn::LanguageModel& model, int64_t
       const int64_t first = ends[part], last = std::min(ends[part + 1], length);
       const int64_t lags = trained / share;
       if (first >= last || lags < 2) continue;
-      const nn::AttentionRange range{.first = first, .last = last, .max_lag = lags - 1};
-      all.push_back({first, last, lags, min(nn::translation_invariance(attention, range)).item(),
-                     min(nn::monotonicity(attention, range)).item()});
+      const AttentionRange range{.first = first, .last = last, .max_lag = lags - 1};
+      all.push_back({first, last, lags, min(translation_invariance(attention, range)).item(),
+                     min(monotonicity(attention, range)).item()});
     }
   return all;
 }

@@ -1,5 +1,5 @@
 // What attention of a model of piano music makes of positions alone: Table 7 of Liutkus et al.
-// (2021), with nn/positions/position_measures.h.
+// (2021), with examples/piano/position_measures.h.
 #pragma once
 
 #include <vector>

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "examples/common/markup.h"
-#include "nn/training/tokenizer.h"
+#include "nn/data/tokenizer.h"
 
 namespace stretto::examples {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "examples/common/file.h"
-#include "nn/training/token_stream.h"
+#include "nn/data/token_stream.h"
 
 namespace stretto::examples {
 

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "examples/common/counting.h"
+#include "nn/data/segments.h"
 #include "nn/models/transformer_xl.h"
 #include "nn/training/evaluate.h"
-#include "nn/training/segments.h"
 
 namespace stretto::examples {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "core/digest.h"
 #include "examples/common/settings.h"
-#include "examples/training/fingerprint.h"
 #include "nn/distributed/part_sums.h"
 #include "ops/indexing.h"
 #include "ops/reduce.h"
@@ -17,7 +17,7 @@ constexpr const char* first_note = "memory.first";  // TransformerXL::Memory::fi
 // By a thread where one can be had: of a large text it takes a while, and training need not wait.
 std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens) {
   return std::async([tokens] {
-    Fingerprint print;
+    Digest print;
     tokens.each([&](int64_t token) { print.add(token); });
     return print.text();
   });

@@ -8,8 +8,8 @@
 
 #include "examples/text/lm_settings.h"
 #include "examples/training/model_training.h"
+#include "nn/data/segments.h"
 #include "nn/models/transformer_xl.h"
-#include "nn/training/segments.h"
 
 namespace stretto::examples {
 

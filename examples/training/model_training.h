@@ -6,11 +6,11 @@
 #include <string>
 #include <utility>
 
+#include "core/digest.h"
 #include "core/random.h"
 #include "examples/common/settings.h"
 #include "nn/distributed/process_group.h"
-#include "nn/files/digest.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "nn/training/trainer.h"
 
 namespace stretto::examples {
@@ -69,7 +69,7 @@ class ModelTraining {
     std::vector<std::pair<std::string, std::string>> all;
     for (const auto& [name, value] : settings_to_notes(settings))
       all.emplace_back(option_of(name), value);
-    nn::Digest weights;
+    Digest weights;
     for (const nn::NamedTensor& p : model.named_parameters()) {
       const Tensor values = p.tensor.detach().to(Device()).contiguous();
       weights.add(values.raw_data(), values.numel() * item_size(values.dtype()));

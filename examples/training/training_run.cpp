@@ -18,6 +18,7 @@
 #include "autograd/tape.h"
 #include "core/available_memory.h"
 #include "core/cpu.h"
+#include "core/digest.h"
 #include "core/gemm/gemm.h"
 #include "core/parallel.h"
 #include "core/storage.h"
@@ -26,7 +27,6 @@
 #include "examples/common/interrupt.h"
 #include "examples/common/settings.h"
 #include "nn/distributed/process_group.h"
-#include "nn/files/digest.h"
 #include "nn/training/place.h"
 
 namespace stretto::examples {
@@ -67,7 +67,7 @@ bool is_of_the_host(const std::string& option) {
 }
 
 std::string digest_of_file(const std::string& path) {
-  nn::Digest digest;
+  Digest digest;
   std::ifstream file(path, std::ios::binary);
   std::vector<char> block(1 << 20);
   while (file.read(block.data(), int64_t(block.size())) || file.gcount() > 0)

@@ -1,7 +1,7 @@
 #include "nn/files/checkpoint_format.h"
 
+#include "core/one_line.h"
 #include "core/version.h"
-#include "nn/files/one_line.h"
 
 namespace stretto::nn::files {
 namespace {

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "autograd/tape.h"
-#include "nn/files/one_line.h"
+#include "core/one_line.h"
 
 namespace stretto::nn::files {
 namespace {

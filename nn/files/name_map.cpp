@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "autograd/tape.h"
-#include "nn/files/one_line.h"
+#include "core/one_line.h"
 #include "ops/indexing.h"
 
 namespace stretto::nn {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "nn/files/input_file.h"
+#include "core/input_file.h"
 #include "nn/files/safetensors_header.h"
 
 namespace stretto::nn::files {

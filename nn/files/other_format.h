@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace stretto::nn {
+namespace stretto {
 class InputFile;
 }
 

@@ -9,10 +9,10 @@
 #include <optional>
 #include <set>
 
+#include "core/atomic_file.h"
+#include "core/digest.h"
+#include "core/input_file.h"
 #include "core/storage.h"
-#include "nn/files/atomic_file.h"
-#include "nn/files/digest.h"
-#include "nn/files/input_file.h"
 #include "nn/files/other_format.h"
 #include "nn/files/safetensors_header.h"
 #include "nn/files/safetensors_index.h"

@@ -22,7 +22,7 @@ namespace stretto::nn {
 using Metadata = std::map<std::string, std::string>;
 
 /// A file whose metadata have this key is sealed: saving puts "HEADER:DATA" there, the digests
-/// (nn/files/digest.h) of all bytes before the tensors' data, with zeros for these digits, and of
+/// (core/digest.h) of all bytes before the tensors' data, with zeros for these digits, and of
 /// the data. Reading verifies them, so that no bit can change unnoticed.
 inline const std::string digest_key = "stretto.digest";
 
@@ -35,7 +35,7 @@ struct Safetensors {
   const Tensor& operator[](const std::string& name) const;
 };
 
-/// Replaces the file at `path` in one step (nn/files/atomic_file.h). The bytes depend on the
+/// Replaces the file at `path` in one step (core/atomic_file.h). The bytes depend on the
 /// content only: tensors are sorted by falling item size, then by name. Names are unique UTF-8
 /// texts. Whatever value `metadata` has for digest_key, it is made anew.
 void save_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "../../core/dtype.h"
+#include "../../core/one_line.h"
 #include "../../core/shape.h"
-#include "one_line.h"
 #include "safetensors.h"
 
 namespace stretto::nn::files {

@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "nn/files/input_file.h"
+#include "core/input_file.h"
 #include "nn/files/other_format.h"
 #include "nn/files/safetensors_header.h"
 

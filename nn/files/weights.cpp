@@ -3,9 +3,9 @@
 #include <functional>
 #include <set>
 
+#include "core/one_line.h"
 #include "nn/files/checkpoint_format.h"
 #include "nn/files/matcher.h"
-#include "nn/files/one_line.h"
 #include "nn/files/safetensors_header.h"
 
 namespace stretto::nn {

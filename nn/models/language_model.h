@@ -59,7 +59,7 @@ class LanguageModel : public Module {
   /// Attention weights [B, H, L, L] of every layer, for pictures.
   std::vector<Tensor> attention_weights(const Tensor& tokens) const;
   /// The scores [B, H, L, L] of the first layer (MultiHeadAttention::scores), by which a position
-  /// is measured: nn/positions/position_measures.h.
+  /// is measured: examples/piano/position_measures.h.
   Tensor attention_scores(const Tensor& tokens) const;
 
   std::string label() const override;

@@ -13,8 +13,8 @@
 #include <optional>
 #include <vector>
 
-#include "../adaptive.h"
 #include "../positions/relative_sinusoid.h"
+#include "adaptive.h"
 #include "input_embedding.h"
 #include "transformer_xl_layer.h"
 
@@ -52,7 +52,7 @@ struct TransformerXLOptions {
   bool zero_start = false;
   bool tied_biases = true;  // u and v: one pair for all layers
 
-  // Vocabulary and output (nn/adaptive.h).
+  // Vocabulary and output (nn/models/adaptive.h).
   int64_t d_embedding = 0;  // 0: d_model
   std::vector<int64_t> cutoffs = {};
   int64_t div = 1;

@@ -18,7 +18,7 @@
 #include "../files/safetensors.h"
 #include "../files/weights.h"
 #include "../module.h"
-#include "optim.h"
+#include "../optim/optim.h"
 
 namespace stretto::nn {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "../../autograd/tape.h"
+#include "../data/batch.h"
 #include "../module.h"
-#include "batch.h"
 
 namespace stretto::nn {
 

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <utility>
 
+#include "core/atomic_file.h"
 #include "core/error.h"
 #include "core/parse_number.h"
-#include "nn/files/atomic_file.h"
 
 namespace stretto::nn {
 namespace {

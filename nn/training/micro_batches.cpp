@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "autograd/tape.h"
-#include "nn/training/batch.h"
+#include "nn/data/batch.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"

@@ -23,14 +23,14 @@
 #include <utility>
 #include <vector>
 
+#include "../data/batch.h"
 #include "../distributed/part_sums.h"
 #include "../module.h"
-#include "batch.h"
+#include "../optim/optim.h"
+#include "../optim/schedule.h"
 #include "captured_step.h"
 #include "checkpoint.h"
 #include "metrics.h"
-#include "optim.h"
-#include "schedule.h"
 
 namespace stretto {
 class LeafWatch;
@@ -116,7 +116,7 @@ struct TrainerOptions {
   /// Saves a checkpoint of the least validation so far as best.safetensors in the folder.
   bool keep_best = false;
   std::vector<MetricColumn> columns = {};  ///< of one's own, behind the others in metrics.csv
-  /// Updated after every step, and part of checkpoints (nn/training/weight_average.h).
+  /// Updated after every step, and part of checkpoints (nn/optim/weight_average.h).
   WeightAverage* average = nullptr;
 };
 

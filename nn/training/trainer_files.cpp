@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "core/parse_number.h"
+#include "nn/distributed/optimizer_shards.h"
 #include "nn/distributed/process_group.h"
-#include "nn/training/optimizer_shards.h"
+#include "nn/optim/weight_average.h"
 #include "nn/training/trainer.h"
-#include "nn/training/weight_average.h"
 
 namespace stretto::nn {
 namespace {

@@ -25,8 +25,8 @@ namespace stretto {
 /// may give NaN as a whole. A bias of −∞ hides nothing in this sense. On a GPU this holds for
 /// key_padding; a NaN or an infinity in v that only causal, window or block hide reaches the
 /// queries whose tile of keys has it, and one in k their gradients. In bf16 a GPU saves log Σ
-/// e^score as one f32, and the rounding error of the output (cuda/attention.h has the error and the
-/// memory).
+/// e^score as one f32, and the rounding error of the output (cuda/attention/attention.h has the
+/// error and the memory).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
 
 struct AttentionAndSums {

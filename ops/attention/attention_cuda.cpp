@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "autograd/tape.h"
-#include "cuda/attention.h"
-#include "cuda/attention_decode.h"
-#include "cuda/composed.h"
+#include "cuda/attention/attention.h"
+#include "cuda/attention/attention_decode.h"
+#include "cuda/runtime/composed.h"
 #include "ops/attention/attention_composed.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

@@ -1,4 +1,4 @@
-// The fused form of attention on a GPU (cuda/attention.h). Internal to ops/.
+// The fused form of attention on a GPU (cuda/attention/attention.h). Internal to ops/.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "autograd/tape.h"
-#include "cuda/composed.h"
-#include "cuda/elu_features.h"
+#include "cuda/attention/elu_features.h"
+#include "cuda/runtime/composed.h"
 #include "ops/attention/heads.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

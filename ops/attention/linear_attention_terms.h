@@ -10,7 +10,8 @@
 namespace stretto {
 
 /// The composed form has M × N products; the fused one takes the keys in chunks and keeps their
-/// sums, memory O((M + N)(F + Dv)): on the CPU, and on a GPU where cuda/linear_attention.h serves.
+/// sums, memory O((M + N)(F + Dv)): on the CPU, and on a GPU where
+/// cuda/attention/linear_attention.h serves.
 struct LinearAttentionOptions {
   AttentionMask mask = {};  // causal and key_padding; windows and blocks would need scores
   double eps = 0;           // added to the denominator (Katharopoulos et al.: 1e-6)

@@ -34,7 +34,7 @@ enum class FeatureStabiliser { none, own_max, bound };
 
 /// The fused form takes some rows at a time and keeps the features alone for its backward; it has
 /// no gradient for the projection. On a GPU it serves positive and hyperbolic features of up to 256
-/// rows of up to 128 numbers (cuda/random_features.h), and keeps x, too.
+/// rows of up to 128 numbers (cuda/attention/random_features.h), and keeps x, too.
 struct RandomFeatureOptions {
   RandomFeatureKind kind = RandomFeatureKind::positive;
   FeatureStabiliser stabiliser = FeatureStabiliser::none;

@@ -1,8 +1,8 @@
 #include "ops/attention/random_features_device.h"
 
 #include "autograd/tape.h"
-#include "cuda/composed.h"
-#include "cuda/random_features.h"
+#include "cuda/attention/random_features.h"
+#include "cuda/runtime/composed.h"
 #include "ops/attention/heads.h"
 
 namespace stretto {

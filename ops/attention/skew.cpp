@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "autograd/tape.h"
-#include "cuda/skew.h"
+#include "cuda/attention/skew.h"
 #include "ops/loops.h"
 
 namespace stretto {

@@ -1,7 +1,7 @@
 #include "ops/fft/fft.h"
 
 #include "autograd/tape.h"
-#include "cuda/fft.h"
+#include "cuda/fft/fft.h"
 #include "ops/fft/fft_plan.h"
 #include "ops/loops.h"
 

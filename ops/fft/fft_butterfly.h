@@ -1,6 +1,6 @@
 // The Fourier transforms of 2, 3, 4, 5, 7 and 8 numbers, from which longer ones are made
 // [fft_plan]. Straight-line code that is inlined into STRETTO_CLONES loops and into the kernels of
-// cuda/fft.cu. Internal to ops/ and cuda/.
+// cuda/fft/fft.cu. Internal to ops/ and cuda/.
 //
 // Reference: tests/reference/fft.cpp, dft()
 #pragma once

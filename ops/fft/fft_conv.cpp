@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "cuda/composed.h"
-#include "cuda/fft.h"
-#include "cuda/fft_conv.h"
-#include "cuda/fft_conv_rows.h"
+#include "cuda/fft/fft.h"
+#include "cuda/fft/fft_conv.h"
+#include "cuda/fft/fft_conv_rows.h"
+#include "cuda/runtime/composed.h"
 #include "ops/elementwise.h"
 #include "ops/fft/fft.h"
 #include "ops/fft/fft_plan.h"

@@ -12,7 +12,7 @@
 #include <cmath>
 
 #include "core/gemm/gemm.h"
-#include "cuda/spe.h"
+#include "cuda/spe/spe.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/fft/fft_conv.h"

@@ -1,8 +1,8 @@
-// convSPE on CUDA: bands are made in registers (cuda/spe_conv.cu), and what takes transforms goes
-// through memory, some dimensions of one head at a time.
+// convSPE on CUDA: bands are made in registers (cuda/spe/spe_conv.cu), and what takes transforms
+// goes through memory, some dimensions of one head at a time.
 #include <algorithm>
 
-#include "cuda/spe.h"
+#include "cuda/spe/spe.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/fft/fft_conv.h"

@@ -3,8 +3,8 @@
 // Reference: tests/reference/spe.cpp, conv_code()
 #pragma once
 
-#include "../../cuda/composed.h"
-#include "../../cuda/spe_conv.h"
+#include "../../cuda/runtime/composed.h"
+#include "../../cuda/spe/spe_conv.h"
 #include "spe_source.h"
 
 namespace stretto {

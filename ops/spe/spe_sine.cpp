@@ -14,13 +14,13 @@
 // Blocks begin at multiples of 32, so that a position has the same code in every call. Phases are
 // reduced to a turn in f64, so that they are as exact at position 10⁹ as at 0. The rest (f, λ, θ
 // and the noise to W) are differentiable ops on small tensors.
-#include "cuda/spe_sine.h"
+#include "cuda/spe/spe_sine.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "cuda/composed.h"
+#include "cuda/runtime/composed.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"

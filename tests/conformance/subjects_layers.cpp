@@ -1,7 +1,7 @@
 // Whole layers, and the loss over large vocabularies, by the modules of nn/.
 #include <algorithm>
 
-#include "nn/adaptive.h"
+#include "nn/models/adaptive.h"
 #include "nn/models/transformer_xl_layer.h"
 #include "nn/positions/relative_sinusoid.h"
 #include "ops/elementwise.h"

@@ -1,5 +1,5 @@
 // Single ops, and the optimiser.
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/attention/skew.h"
 #include "ops/elementwise.h"
 #include "ops/fft/fft_conv.h"

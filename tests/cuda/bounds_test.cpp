@@ -7,7 +7,7 @@
 #include "autograd/tape.h"
 #include "cuda/random.h"
 #include "cuda/softmax.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"

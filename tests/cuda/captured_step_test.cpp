@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "autograd/tape.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 #include "ops/loss.h"

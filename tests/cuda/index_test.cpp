@@ -1,6 +1,6 @@
-// The kernels' index arithmetic (cuda/index.h), on the host.
+// The kernels' index arithmetic (cuda/runtime/index.h), on the host.
 
-#include "cuda/index.h"
+#include "cuda/runtime/index.h"
 
 #include <set>
 #include <vector>

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/attention.h"
+#include "cuda/attention/attention.h"
 #include "ops/create.h"
 #include "tests/cuda/kernel_cases.h"
 #include "tests/support/gpu.h"

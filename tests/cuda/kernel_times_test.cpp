@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "cuda/runtime.h"
+#include "cuda/runtime/runtime.h"
 #include "ops/elementwise.h"
 #include "tests/cuda/kernel_cases.h"
 #include "tests/support/gpu.h"

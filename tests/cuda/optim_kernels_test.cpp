@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/optim.h"
 #include "tests/support/gpu.h"
 

@@ -5,7 +5,7 @@
 #define QUALIFIERS static __forceinline__ __host__ __device__
 #include <curand_kernel.h>
 
-#include "cuda/common.cuh"
+#include "cuda/runtime/common.cuh"
 
 namespace stretto::testing {
 namespace {

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/index.h"
 #include "cuda/matmul.h"
 #include "cuda/reduce.h"
+#include "cuda/runtime/index.h"
 #include "cuda/softmax.h"
 #include "ops/attention/skew.h"
 #include "ops/create.h"

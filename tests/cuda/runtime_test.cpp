@@ -1,7 +1,7 @@
 // The GPU's runtime: its stream, copies through pinned memory, errors that name their op, tables
 // that stay, wrong indices that are told when the host waits.
 #include "core/device_table.h"
-#include "cuda/reports.h"
+#include "cuda/runtime/reports.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 #include "tests/support/gpu.h"

@@ -6,8 +6,8 @@
 #include <functional>
 
 #include "autograd/tape.h"
-#include "cuda/composed.h"
 #include "cuda/orthogonal.h"
+#include "cuda/runtime/composed.h"
 #include "ops/attention/attention.h"
 #include "ops/attention/linear_attention.h"
 #include "ops/attention/random_features.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "autograd/tape.h"
-#include "cuda/spe.h"
+#include "cuda/spe/spe.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"

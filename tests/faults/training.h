@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "nn/models/language_model.h"
+#include "nn/optim/optim.h"
 #include "nn/training/checkpoint.h"
-#include "nn/training/optim.h"
 
 namespace stretto::testing {
 

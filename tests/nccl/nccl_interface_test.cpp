@@ -1,6 +1,6 @@
-// What cuda/nccl_interface.h says of NCCL, against nccl.h where it is.
+// What cuda/runtime/nccl_interface.h says of NCCL, against nccl.h where it is.
 #if __has_include("cuda_runtime_api.h") && __has_include("nccl.h")
-#include "cuda/nccl_interface.h"
+#include "cuda/runtime/nccl_interface.h"
 
 #include <nccl.h>
 #define STRETTO_HAS_NCCL_H

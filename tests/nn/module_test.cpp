@@ -4,7 +4,7 @@
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"

@@ -5,10 +5,10 @@
 
 #include "autograd/tape.h"
 #include "nn/models/language_model.h"
+#include "nn/optim/optim.h"
 #include "nn/positions/relative_sinusoid.h"
 #include "nn/positions/relative_table.h"
 #include "nn/positions/rotary.h"
-#include "nn/training/optim.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"

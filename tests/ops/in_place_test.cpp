@@ -5,7 +5,7 @@
 
 #include "autograd/tape.h"
 #include "nn/init.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/view.h"

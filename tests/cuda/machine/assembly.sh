@@ -23,7 +23,7 @@ div_rn_f64_full|dsqrt_rn_f64_mediumpath	make_roots|make_chirp|make_tables|update
 div_rn_f64_full|dsqrt_rn_f64_mediumpath	orthogonal_matrices	projections are drawn in f64
 END
 
-for object in "$build"/CMakeFiles/stretto.dir/cuda/*.cu.o; do
+find "$build/CMakeFiles/stretto.dir/cuda" -name '*.cu.o' | while read -r object; do
   "$tool" -sass "$object" |
     awk '/Function :/ { name = $NF; wide[name] += 0 }
          /(LDG|STG)\.[A-Z0-9.]*128/ { ++wide[name] }

@@ -77,8 +77,8 @@ set_tests_properties(cuda_machine_decode PROPERTIES LABELS "cuda;machine" TIMEOU
 set(machine_environment "STRETTO_NUM_THREADS=1;LD_LIBRARY_PATH=${machine_folder};MACHINE_ORDER=random")
 add_test(NAME cuda_machine_models COMMAND stretto_tests --filenames-as-tags "[#registry_test]")
 # What ops, models, references and worked cases promise, with all of it made there.
-foreach(folder nn nn/attention nn/files nn/models nn/positions nn/published nn/training ops/attention
-        ops/spe reference conformance)
+foreach(folder nn nn/attention nn/data nn/files nn/models nn/optim nn/positions nn/published nn/training
+        ops/attention ops/spe reference conformance)
   file(GLOB folder_tests RELATIVE ${PROJECT_SOURCE_DIR}/tests/${folder} CONFIGURE_DEPENDS
        ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp)
   list(REMOVE_ITEM folder_tests registry_test.cpp program_test.cpp)

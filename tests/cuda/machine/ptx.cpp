@@ -173,7 +173,8 @@ class Parser {
   };
 
   // ".loc 2 96 3, function_name …, inlined_at 1 51 5": a line, and that of the call that it was
-  // inlined at, which has had a .loc of its own. "cuda/index.h:96 < cuda/map.cuh:51" for people.
+  // inlined at, which has had a .loc of its own. "cuda/runtime/index.h:96 <
+  // cuda/runtime/map.cuh:51" for people.
   void locate(std::string_view s) {
     const Words words = words_of(s);
     auto key = [&](size_t at) {
@@ -407,11 +408,13 @@ Module::Module(const std::string& text) : text_(without_comments(text)) {
                            so_far.starts_with(".address_size"))) {
       from = i + 1;
     } else if (all[i] == '\n' && so_far.starts_with(".file")) {
-      // .file 4 "/home/me/stretto/build/release/../../cuda/view.cu": the last two names say enough
+      // .file 4 "/home/me/stretto/build/release/../../cuda/view.cu": the path from cuda/ on, or of
+      // others the last two names
       const size_t open = so_far.find('"') + 1;
       const std::string_view path = so_far.substr(open, so_far.find('"', open) - open);
-      const size_t folder = path.rfind('/', path.rfind('/') - 1) + 1;
-      files_[std::atoi(words_of(so_far)[1].c_str())] = path.substr(folder);
+      size_t start = path.rfind("/cuda/");
+      if (start == path.npos) start = path.rfind('/', path.rfind('/') - 1);
+      files_[std::atoi(words_of(so_far)[1].c_str())] = path.substr(start + 1);
       from = i + 1;
     } else if (all[i] == ';') {
       if (so_far.find(".func") == so_far.npos && so_far.find(".entry") == so_far.npos &&

@@ -46,19 +46,20 @@ soname=$(basename "${library%.*}")
 host() {
   local file=$1 from=$2 to=$3 unit=$4 tests=$5 text compile link
   rm -rf "$scratch/cuda" && cp -r "$root/cuda" "$scratch/cuda"
+  unit=$(find cuda -name "$unit.cu") && unit=${unit%.cu}
   text=$(<"$scratch/$file")
   [[ $text == *"$from"* ]] || { echo "! not found in the source"; return; }
   printf '%s\n' "${text/"$from"/"$to"}" >"$scratch/$file"
-  compile=$(ninja -C "$build" -t commands "CMakeFiles/stretto.dir/cuda/$unit.cu.o" | tail -n 1)
+  compile=$(ninja -C "$build" -t commands "CMakeFiles/stretto.dir/$unit.cu.o" | tail -n 1)
   compile=${compile%% -MD *}
   compile=${compile/ -I/ -I$scratch -I}
   compile=${compile/,sm_90]/]}
   compile=${compile/-Werror=all-warnings/} compile=${compile//,-Werror/}
-  (cd "$build" && eval "$compile -diag-suppress=177 -x cu -c '$scratch/cuda/$unit.cu' -o '$scratch/unit.o'") \
+  (cd "$build" && eval "$compile -diag-suppress=177 -x cu -c '$scratch/$unit.cu' -o '$scratch/unit.o'") \
     >"$scratch/log" 2>&1 || { echo "! does not compile"; cat "$scratch/log" >&2; return; }
   link=$(ninja -C "$build" -t commands "$(basename "$library")" | tail -n 1)
   link=${link/-o $(basename "$library")/-o $scratch/$soname}
-  link=${link/CMakeFiles\/stretto.dir\/cuda\/$unit.cu.o/$scratch/unit.o}
+  link=${link/CMakeFiles\/stretto.dir\/${unit//\//\\/}.cu.o/$scratch/unit.o}
   (cd "$build" && eval "$link") >"$scratch/log" 2>&1 || { echo "! does not link"; cat "$scratch/log" >&2; return; }
   LD_LIBRARY_PATH=$scratch:$LD_LIBRARY_PATH timeout 120 "$build/tests/stretto_tests" --abort --filenames-as-tags "$(selection "$tests")" \
     >"$scratch/log" 2>&1 && return

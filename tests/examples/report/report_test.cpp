@@ -8,7 +8,7 @@
 
 #include "examples/common/error.h"
 #include "examples/report/page.h"
-#include "nn/training/tokenizer.h"
+#include "nn/data/tokenizer.h"
 #include "tests/examples/tiny_run.h"
 
 namespace {

@@ -6,7 +6,9 @@
 
 #include "autograd/tape.h"
 #include "nn/attention/linear_attention.h"
+#include "nn/data/batch.h"
 #include "nn/distributed/part_sums.h"
+#include "nn/distributed/parted_step.h"
 #include "nn/models/language_model.h"
 #include "nn/models/transformer_xl.h"
 #include "nn/positions/dense_bias.h"
@@ -16,8 +18,6 @@
 #include "nn/positions/relative_table.h"
 #include "nn/positions/rotary.h"
 #include "nn/positions/spe.h"
-#include "nn/training/batch.h"
-#include "nn/training/parted_step.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/loss.h"

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "autograd/tape.h"
+#include "nn/data/draws.h"
 #include "nn/models/language_model.h"
 #include "nn/models/registry.h"
 #include "nn/models/sequence_to_sequence.h"
 #include "nn/models/transformer_xl.h"
-#include "nn/training/draws.h"
 #include "ops/create.h"
 #include "ops/indexing.h"
 #include "tests/support/catch.h"

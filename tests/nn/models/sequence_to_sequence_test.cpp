@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "autograd/tape.h"
+#include "nn/optim/optim.h"
 #include "nn/positions/relative_table.h"
-#include "nn/training/optim.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"

@@ -2,7 +2,7 @@
 #include "core/storage.h"
 #include "nn/models/language_model.h"
 #include "nn/models/registry.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 #include "tests/support/catch.h"
@@ -51,7 +51,8 @@ TEST_CASE("a training step takes in bf16 at most 0.6 of what it takes in f32") {
     const int64_t narrow = taken_by_step(position, kernel, bf16),
                   wide = taken_by_step(position, kernel, f32);
     INFO(position << ", " << kernel << ": " << narrow << " and " << wide << " bytes");
-    // On a GPU fused softmax attention keeps its outputs' rounding errors, too (cuda/attention.h).
+    // On a GPU fused softmax attention keeps its outputs' rounding errors, too
+    // (cuda/attention/attention.h).
     const bool rest = default_device().is_cuda() && std::string(kernel) == "softmax";
     CHECK(narrow <= 0.6 * wide + (rest ? 3 * 256 * 64 * 2 : 0));  // layers, tokens, d_model, bytes
   }

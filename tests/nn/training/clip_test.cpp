@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "core/parallel.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "tests/support/catch.h"

@@ -1,8 +1,8 @@
 // Batches cut into parts: parameters that are frozen, or that no part reaches, stay as they are.
+#include "nn/distributed/optimizer_shards.h"
+#include "nn/distributed/parted_step.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
-#include "nn/training/optimizer_shards.h"
-#include "nn/training/parted_step.h"
 #include "nn/training/trainer.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

@@ -4,7 +4,7 @@
 #include "core/random.h"
 #include "nn/models/language_model.h"
 #include "nn/models/registry.h"
-#include "nn/training/optim.h"
+#include "nn/optim/optim.h"
 #include "ops/create.h"
 #include "ops/loss.h"
 #include "tests/support/catch.h"

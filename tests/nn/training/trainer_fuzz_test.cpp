@@ -3,12 +3,12 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "nn/data/draws.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
-#include "nn/training/draws.h"
+#include "nn/optim/weight_average.h"
 #include "nn/training/trainer.h"
-#include "nn/training/weight_average.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/loss.h"

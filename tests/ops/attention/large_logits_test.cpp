@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "autograd/tape.h"
-#include "nn/adaptive.h"
+#include "nn/models/adaptive.h"
 #include "ops/attention/attention.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"

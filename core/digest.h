@@ -1,0 +1,30 @@
+// A checksum of bytes, to recognize damaged files and changed data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace stretto {
+
+/// XXH64 with seed 0 (xxhash.com), 64 bits: detects accidental changes, not forgery. The bytes may
+/// be added in chunks of any size.
+class Digest {
+ public:
+  Digest();
+  ~Digest();
+  Digest(const Digest&) = delete;
+  Digest& operator=(const Digest&) = delete;
+
+  void add(const void* data, int64_t bytes);
+  void add(int64_t value) { add(&value, sizeof value); }
+  uint64_t value() const;
+  /// 16 hexadecimal digits.
+  std::string text() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace stretto

@@ -1,0 +1,45 @@
+#include "core/input_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace stretto {
+
+InputFile::InputFile(const char* op, std::string path) : op_(op), path_(std::move(path)) {
+  do {
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (fd_ < 0 && errno == EINTR);
+  check(fd_ >= 0, op_, path_, ": cannot open: ", std::strerror(errno));
+  struct stat info;
+  const int failed = ::fstat(fd_, &info) != 0 ? errno : 0;
+  if (failed == 0 && S_ISREG(info.st_mode)) {
+    size_ = info.st_size;
+    return;
+  }
+  ::close(fd_);
+  check(failed == 0, op_, path_, ": cannot stat: ", std::strerror(failed));
+  fail(op_, path_, ": is not a regular file");
+}
+
+InputFile::~InputFile() { ::close(fd_); }
+
+void InputFile::read(void* to, int64_t bytes, int64_t at) const {
+  char* into = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd_, into, size_t(bytes), at);
+    if (got < 0 && errno == EINTR) continue;
+    check(got >= 0, op_, path_, ": cannot read: ", std::strerror(errno));
+    check(got > 0, op_, path_, ": ended early; did something else write to it?");
+    into += got;
+    at += got;
+    bytes -= got;
+  }
+}
+
+}  // namespace stretto

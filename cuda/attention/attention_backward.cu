@@ -1,0 +1,108 @@
+// Fused attention, backward: what its three kernels need before, and their order.
+//
+// With P the weights and dP = g Vᵀ: dS = P ∘ (dP − δ), δ = rowsum(g ∘ O). The kernels make P again
+// from the sums that forward kept: one owns queries (attention_queries.cu) and makes δ for all, one
+// lags (attention_lags.cu), one keys (attention_keys.cu), so that every sum has one owner and one
+// order. A dense bias has its gradient from the first, or, where queries share it, the last.
+//
+// In f32 P is not divided by its sum: the kernels compute forward's exponentials again, from scores
+// that are bit-identical to forward's, since all terms are added in the same order: the product
+// with keys, plus (the product with rows of positions, plus the bias of the lag), plus the dense
+// bias. The rows of g are divided by the sums instead, when they are cut into parts; P only occurs
+// in products with them. Tested against the composed form in f64.
+#include "cuda/attention/attention.cuh"
+#include "cuda/reduce.h"
+
+namespace stretto::cuda {
+namespace {
+
+/// Parts of tables' gradients: blocks, of unequal length, for several turns of a large GPU, but at
+/// most 8 parts.
+void choose_segments(AttentionArgs& a) {
+  const int64_t blocks = a.heads * ceil_div(a.high_lag + 1 - a.low_lag, lags_per_block);
+  const int64_t longest = ceil_div(a.m, 256);  // a part has at least 256 of an entry's queries
+  a.segments = int(std::min({ceil_div(1056, blocks), a.batch * longest, int64_t(8)}));
+  a.pieces = int(ceil_div(a.segments, a.batch));
+}
+
+/// The gradient of a table [H or 1, ...] from its parts [segments, H, ...].
+Tensor add_parts(const Tensor& parts, const Tensor& table) {
+  if (parts.size(0) == 1 && parts.size(1) == table.size(0)) return parts.reshape(table.shape());
+  if (parts.size(1) == table.size(0)) return sum(parts, {0}, false);
+  return sum(parts, {0, 1}, false).reshape(table.shape());
+}
+
+}  // namespace
+
+void attention_backward(const AttentionCall& call, const Tensor& out, const AttentionSaved& saved,
+                        const Tensor& grad, bool of_tables, AttentionGradients& into) {
+  const Device device = call.q.device();
+  const TensorOptions wide{.dtype = f32, .device = device};
+  const int64_t d = std::max(call.q.size(3), call.v.size(3));
+  const auto table = [&](const Tensor& x) { return of_tables && x.defined() && x.numel() > 0; };
+  const int64_t batch = call.q.size(0), heads = call.q.size(1), m = call.q.size(2),
+                n = call.k.size(2);
+  Tensors kept;
+  AttentionArgs a = attention_args(call, kept);
+  const Tensor delta = empty({batch, heads, m}, wide);
+  a.sums = saved.sums.data<float>();
+  if (a.parts > 1)
+    a.inverse = a.sums + batch * heads * m;
+  else
+    a.rest = head_rows<BFloat16>(saved.rest);
+  a.delta = delta.data<float>();
+  a.g = attention_operand(grad, kept, a.inverse);
+  a.whole_out = head_rows<const BFloat16>(out);
+  a.whole_g = head_rows<const BFloat16>(grad);
+  a.dq = head_rows<BFloat16>(into.q);
+  a.dk = head_rows<BFloat16>(into.k);
+  a.dv = head_rows<BFloat16>(into.v);
+  a.dp = head_rows<BFloat16>(into.position);
+  Tensor of_keys;
+  // What all keys share changes no weight: its gradient is 0.
+  if (into.bias.defined() && into.bias.size(3) == n) {
+    if (into.bias.size(2) == 1) {
+      of_keys = empty({batch, heads, 1, n}, wide);
+      a.dkeys = of_keys.data<float>();
+    } else {
+      a.ddense = scores_of(into.bias);
+    }
+  }
+  launch_attention_queries(a, int(d), device.index);
+  a.low_lag = INT_MAX, a.high_lag = INT_MIN;
+  const auto reaches = [&](const Tensor& x, int first, int count) {
+    if (!table(x)) return;
+    a.low_lag = std::min(a.low_lag, first);
+    a.high_lag = std::max(a.high_lag, first + count - 1);
+  };
+  reaches(call.rows, -a.zero_row, a.rows);
+  reaches(call.lag_bias, a.first, a.width);
+  reaches(call.value_rows, -a.value_zero_row, a.value_rows);
+  if (a.low_lag <= a.high_lag) {
+    choose_segments(a);
+    const auto parts = [&](const Tensor& x, float*& to) {
+      if (!table(x)) return Tensor();
+      Shape sizes = x.shape();
+      sizes[0] = heads;
+      sizes.insert(0, a.segments);
+      const Tensor made = empty(sizes, wide);
+      to = made.data<float>();
+      return made;
+    };
+    const Tensor rows = parts(call.rows, a.dtable), lag_bias = parts(call.lag_bias, a.dbias),
+                 value_rows = parts(call.value_rows, a.dvalues);
+    launch_attention_lags(a, int(d), device.index);
+    if (rows.defined()) into.rows = add_parts(rows, call.rows);
+    if (lag_bias.defined()) into.lag_bias = add_parts(lag_bias, call.lag_bias);
+    if (value_rows.defined()) into.value_rows = add_parts(value_rows, call.value_rows);
+  }
+  launch_attention_keys(a, int(d), device.index);
+  if (of_keys.defined()) {
+    Shape shared;
+    for (const int i : {0, 1})
+      if (into.bias.size(i) != of_keys.size(i)) shared.push_back(i);
+    into.bias = shared.dim() > 0 ? sum(of_keys, shared, true) : of_keys;
+  }
+}
+
+}  // namespace stretto::cuda

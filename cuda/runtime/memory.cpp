@@ -1,0 +1,145 @@
+// Memory of the GPU, and copies between it and the host.
+//
+// Copies go through pinned memory: those from the host return when the source may be reused, those
+// to the host when the values are there. Copies within a device are queued like a kernel.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "core/gpu_runtime.h"
+#include "cuda/runtime/capture.h"
+#include "cuda/runtime/reports.h"
+#include "cuda/runtime/runtime.h"
+
+namespace stretto::cuda {
+namespace {
+
+// Two halves of pinned memory. A half is used from its begin to its end by copies that are only
+// queued; who comes to it again waits for the last of them.
+class Staging {
+ public:
+  static constexpr int64_t half = int64_t(16) << 20;
+
+  explicit Staging(int device) : device_(device), stream_(stream(device)) {
+    STRETTO_CUDA(cudaMallocHost(&memory_, size_t(2 * half)));
+    for (cudaEvent_t& event : left_)
+      STRETTO_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  }
+
+  void upload(char* to, const char* from, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    for (int64_t at = 0; at < bytes; at += half) {
+      const int64_t n = std::min(half, bytes - at);
+      char* room = take(n);
+      std::memcpy(room, from + at, size_t(n));
+      STRETTO_CUDA(cudaMemcpyAsync(to + at, room, size_t(n), cudaMemcpyHostToDevice, stream_));
+    }
+  }
+
+  // A chunk is brought to the host while the one before it is copied out.
+  void download(char* to, const char* from, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    const char* before = nullptr;
+    int64_t n_before = 0;
+    for (int64_t at = 0; at < bytes; at += half) {
+      const int64_t n = std::min(half, bytes - at);
+      char* room = take(n);
+      if (before) STRETTO_CUDA(cudaStreamSynchronize(stream_));
+      STRETTO_CUDA(cudaMemcpyAsync(room, from + at, size_t(n), cudaMemcpyDeviceToHost, stream_));
+      if (before) std::memcpy(to + at - n_before, before, size_t(n_before));
+      before = room, n_before = n;
+    }
+    fetch_reports(device_);
+    STRETTO_CUDA(cudaStreamSynchronize(stream_));
+    std::memcpy(to + bytes - n_before, before, size_t(n_before));
+    used_ = 0;  // nothing is queued any more
+  }
+
+ private:
+  char* take(int64_t n) {
+    if (used_ + n > half) {
+      STRETTO_CUDA(cudaEventRecord(left_[current_], stream_));
+      current_ ^= 1;
+      STRETTO_CUDA(cudaEventSynchronize(left_[current_]));
+      used_ = 0;
+    }
+    char* room = static_cast<char*>(memory_) + current_ * half + used_;
+    used_ += (n + 63) / 64 * 64;
+    return room;
+  }
+
+  std::mutex mutex_;
+  const int device_;
+  const cudaStream_t stream_;
+  void* memory_ = nullptr;
+  cudaEvent_t left_[2];  // the last copy of each half, when it was left
+  int current_ = 0;
+  int64_t used_ = 0;
+};
+
+Staging& staging(int device) {
+  use(device);
+  // Never destroyed, as the streams.
+  static std::mutex mutex;
+  static auto* all = new std::vector<std::unique_ptr<Staging>>(size_t(device_count()));
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<Staging>& one = all->at(size_t(device));
+  if (!one) one = std::make_unique<Staging>(device);
+  return *one;
+}
+
+}  // namespace
+
+void* allocate(int64_t bytes, int device) {
+  use(device);
+  void* block = nullptr;
+  const cudaError_t error = cudaMalloc(&block, size_t(bytes));
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check_call(error, "cudaMalloc");
+  return block;
+}
+
+void free(void* block, int device) {
+  if (free_later(block, device)) return;
+  use(device);
+  STRETTO_CUDA(cudaFree(block));
+}
+
+void copy(void* to, Device to_device, const void* from, Device from_device, int64_t bytes) {
+  if (bytes == 0) return;
+  if (from_device.is_cpu() || to_device.is_cpu())
+    refuse_in_capture(from_device.is_cpu() ? "a copy from the host" : "a copy to the host",
+                      from_device.is_cpu() ? to_device.index : from_device.index);
+  if (from_device.is_cpu()) {
+    staging(to_device.index).upload(static_cast<char*>(to), static_cast<const char*>(from), bytes);
+  } else if (to_device.is_cpu()) {
+    staging(from_device.index)
+        .download(static_cast<char*>(to), static_cast<const char*>(from), bytes);
+    raise_reports(from_device.index);
+  } else if (to_device == from_device) {
+    STRETTO_CUDA(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDeviceToDevice,
+                                 stream(to_device.index)));
+    queued("copy", to_device.index);
+  } else {  // two streams: wait for both
+    synchronize(from_device.index);
+    synchronize(to_device.index);
+    STRETTO_CUDA(cudaMemcpyPeerAsync(to, to_device.index, from, from_device.index, size_t(bytes),
+                                     stream(to_device.index)));
+    synchronize(to_device.index);
+  }
+}
+
+void synchronize(int device) {
+  const cudaStream_t its = stream(device);
+  refuse_in_capture("waiting for the device", device);
+  fetch_reports(device);
+  STRETTO_CUDA(cudaStreamSynchronize(its));
+  raise_reports(device);
+}
+
+}  // namespace stretto::cuda

@@ -1,0 +1,169 @@
+// Rows of contiguous tensors [rows, width]: who takes which numbers, in packs of 16 bytes where the
+// width allows it, and what is combined on the way. A warp serves a short row, a block a long one;
+// one of up to 16 numbers a thread (32 of bf16) stays in registers.
+//
+// All depends on the width alone: rows begin at multiples of 16 bytes (row_major), and the order of
+// additions is the same at every call.
+#pragma once
+
+#include "cuda/runtime/common.cuh"
+
+namespace stretto::cuda {
+
+/// x row-major, where packs can be read: a copy of what is not.
+inline Tensor row_major(const Tensor& x) {
+  const Tensor y = x.detach().contiguous();
+  return aligned(y.raw_data()) ? y : y.clone();
+}
+
+template <int threads, int V, int K>
+struct RowShape {
+  static constexpr int Threads = threads, pack = V, packs = K;
+};
+
+/// go(RowShape) for rows of this width: with the registers for all of it, or, where that is too
+/// long, with packs = 0.
+template <class T, class F>
+void choose_rows(int64_t width, F go) {
+  auto of_pack = [&](auto pack) {
+    constexpr int V = decltype(pack)::value, K = V == 1 ? 16 : 16 / V > 4 ? 16 / V : 4;
+    if (width <= 32 * V * K) {
+      go(RowShape<32, V, K>());
+    } else if (width <= 256 * V * K) {
+      go(RowShape<256, V, K>());
+    } else {
+      go(RowShape<256, V, 0>());
+    }
+  };
+  width % pack_size<T> == 0 ? of_pack(std::integral_constant<int, pack_size<T>>())
+                            : of_pack(std::integral_constant<int, 1>());
+}
+
+/// f(i, x_i...) for the thread's numbers of rows x of this width, in compute types.
+template <class Shape, class F, class... T>
+__device__ inline void walk(int64_t width, F f, const T*... rows) {
+  constexpr int V = Shape::pack;
+#pragma unroll 1
+  for (int64_t i = threadIdx.x * V; i < width; i += Shape::Threads * V) {
+    [&](const Pack<T, V>... x) {
+#pragma unroll
+      for (int j = 0; j < V; ++j) f(i + j, cast<compute_t<T>>(x.v[j])...);
+    }(*reinterpret_cast<const Pack<T, V>*>(rows + i)...);
+  }
+}
+
+/// f(x) for the thread's packs of a row, in its compute type.
+template <class Shape, class F, class T>
+__device__ inline void walk_packs(int64_t width, F f, const T* row) {
+  constexpr int V = Shape::pack;
+#pragma unroll 1
+  for (int64_t i = threadIdx.x * V; i < width; i += Shape::Threads * V) {
+    const auto pack = *reinterpret_cast<const Pack<T, V>*>(row + i);
+    Pack<compute_t<T>, V> x;
+#pragma unroll
+    for (int j = 0; j < V; ++j) x.v[j] = cast<compute_t<T>>(pack.v[j]);
+    f(x);
+  }
+}
+
+/// y_i = f(i, x_i...) for the thread's numbers.
+template <class Shape, class Out, class F, class... T>
+__device__ inline void map_row(Out* y, int64_t width, F f, const T*... rows) {
+  constexpr int V = Shape::pack;
+#pragma unroll 1
+  for (int64_t i = threadIdx.x * V; i < width; i += Shape::Threads * V) {
+    Pack<Out, V> result;
+    [&](const Pack<T, V>... x) {
+#pragma unroll
+      for (int j = 0; j < V; ++j) result.v[j] = cast<Out>(f(i + j, cast<compute_t<T>>(x.v[j])...));
+    }(*reinterpret_cast<const Pack<T, V>*>(rows + i)...);
+    *reinterpret_cast<Pack<Out, V>*>(y + i) = result;
+  }
+}
+
+/// Numbers first … of a row that is shared by all others and need not be there: then 0.
+template <int V, class T>
+__device__ inline Pack<T, V> pack_or_zero(const T* row, int first) {
+  return row ? *reinterpret_cast<const Pack<T, V>*>(row + first) : Pack<T, V>{};
+}
+
+/// A row in the registers of its threads.
+template <class Shape, class T>
+struct RowInRegisters {
+  using C = compute_t<T>;
+  static constexpr int V = Shape::pack;
+  C v[Shape::packs * V];
+
+  /// f(k, s_i...) for number i of the row, which is v[k], and of rows s, which may be null: then 0.
+  template <class F, class... S>
+  __device__ void each(int width, F f, const S*... shared) const {
+#pragma unroll
+    for (int p = 0; p < Shape::packs; ++p) {
+      const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
+      if (first < width) {
+        [&](const Pack<S, V>... s) {
+#pragma unroll
+          for (int j = 0; j < V; ++j) f(p * V + j, cast<C>(s.v[j])...);
+        }(pack_or_zero<V>(shared, first)...);
+      }
+    }
+  }
+  /// 0 beyond the row.
+  __device__ void load(const T* row, int width) {
+#pragma unroll
+    for (int p = 0; p < Shape::packs; ++p) {
+      const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
+      Pack<T, V> x = {};
+      if (first < width) x = *reinterpret_cast<const Pack<T, V>*>(row + first);
+#pragma unroll
+      for (int j = 0; j < V; ++j) v[p * V + j] = cast<C>(x.v[j]);
+    }
+  }
+  /// row[i] = f(k, s_i...)
+  template <class F, class... S>
+  __device__ void store(T* row, int width, F f, const S*... shared) const {
+#pragma unroll
+    for (int p = 0; p < Shape::packs; ++p) {
+      const int first = (p * Shape::Threads + int(threadIdx.x)) * V;
+      if (first < width) {
+        Pack<T, V> x;
+        [&](const Pack<S, V>... s) {
+#pragma unroll
+          for (int j = 0; j < V; ++j) x.v[j] = cast<T>(f(p * V + j, cast<C>(s.v[j])...));
+        }(pack_or_zero<V>(shared, first)...);
+        *reinterpret_cast<Pack<T, V>*>(row + first) = x;
+      }
+    }
+  }
+};
+
+/// The largest of some numbers and Σ exp(x − top), in one pass. Numbers of −∞ add nothing; a NaN
+/// makes both NaN.
+template <class C>
+struct PowerSum {
+  C top = -C(INFINITY), total = 0;
+
+  template <int V>
+  __device__ void add(const Pack<C, V>& x) {
+    C most = x.v[0];
+#pragma unroll
+    for (int j = 1; j < V; ++j) most = Max()(x.v[j], most);
+    if (most > top || most != most) {
+      total *= math::exp(top - most);
+      top = most;
+    }
+    if (top == -C(INFINITY)) return;
+#pragma unroll
+    for (int j = 0; j < V; ++j) total += x.v[j] == top ? C(1) : math::exp(x.v[j] - top);
+  }
+};
+
+/// Those of the threads of a row, put together: all of them get the result.
+template <int Threads, class C>
+__device__ inline PowerSum<C> combine(PowerSum<C> mine) {
+  const C top = combine<Threads>(mine.top, Max());
+  const C part = mine.total == C(0) ? C(0) : mine.total * math::exp(mine.top - top);
+  return {top, combine<Threads>(part, Sum())};
+}
+
+}  // namespace stretto::cuda

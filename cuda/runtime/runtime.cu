@@ -1,0 +1,151 @@
+#include <array>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "core/device.h"
+#include "core/environment.h"
+#include "cuda/runtime/runtime.h"
+
+namespace stretto::cuda {
+namespace {
+
+constexpr int most_devices = 16;
+
+// The ops that were queued last on a device.
+struct Recent {
+  std::atomic<uint64_t> count = 0;
+  std::array<std::atomic<const char*>, 64> names{};
+
+  void add(const char* op) {
+    names[count.fetch_add(1, std::memory_order_relaxed) % names.size()] = op;
+  }
+  // Newest first, each once: "softmax, add, linear".
+  std::string text() const {
+    std::string all;
+    const uint64_t n = count;
+    for (uint64_t i = 0; i < std::min<uint64_t>(n, names.size()); ++i) {
+      const char* op = names[(n - 1 - i) % names.size()];
+      const std::string one = str(all.empty() ? "" : ", ", op);
+      if ((", " + all + ", ").find(str(", ", op, ", ")) == std::string::npos) all += one;
+    }
+    return all;
+  }
+};
+
+Recent& recent(int device) {
+  static auto* all = new std::array<Recent, most_devices>;
+  return all->at(size_t(device));
+}
+
+// Faults of kernels: reported by any later call, and for good.
+bool from_a_kernel(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorHardwareStackError:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+      return true;
+    default:
+      return false;
+  }
+}
+
+__global__ void nothing() {}
+
+cudaStream_t make_stream(int device) {
+  cudaFuncAttributes about;
+  const cudaError_t error = cudaFuncGetAttributes(&about, nothing);
+  check(error == cudaSuccess, "cuda", Device(DeviceType::cuda, device),
+        " cannot be used: this build has no code for it: ", cudaGetErrorString(error),
+        "; set CMAKE_CUDA_ARCHITECTURES");
+  cudaStream_t made = nullptr;
+  STRETTO_CUDA(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+  return made;
+}
+
+bool wait_for_each() {
+  static const bool on = environment_number("STRETTO_CUDA_SYNC", 0, 1, 0) == 1;
+  return on;
+}
+
+// Of each device the thread that has its stream for itself, by the address of something of its own.
+std::atomic<const void*>& owner(int device) {
+  static auto* all = new std::array<std::atomic<const void*>, most_devices>{};
+  return all->at(size_t(device));
+}
+const void* this_thread() {
+  static thread_local const char mine = 0;
+  return &mine;
+}
+
+}  // namespace
+
+void fail_call(const char* call, cudaError_t error) {
+  cudaGetLastError();  // errors that can be recovered from are reported once
+  std::string more;
+  if (from_a_kernel(error)) {
+    int device = 0;
+    cudaGetDevice(&device);
+    more = str("; a kernel is at fault, and the device is lost to this process. Queued last, ",
+               "newest first: ", recent(device).text(),
+               wait_for_each() ? "" : ". With STRETTO_CUDA_SYNC=1 it is the first of them");
+  }
+  fail("cuda", call, " failed: ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")",
+       more);
+}
+
+void allow_shared_memory(const char* op, int device, const void* kernel, int64_t bytes) {
+  check(bytes <= shared_memory(device), op, "its kernel takes ", bytes,
+        " bytes of shared memory for a block, of which cuda:", device, " has ",
+        shared_memory(device));
+  static std::mutex mutex;
+  static auto* allowed = new std::map<std::pair<const void*, int>, int64_t>;
+  const std::lock_guard lock(mutex);
+  int64_t& now = (*allowed)[{kernel, device}];
+  if (bytes <= now) return;
+  check_call(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)),
+             op);
+  now = bytes;
+}
+
+void own_stream(int device) {
+  const void* nobody = nullptr;
+  check(owner(device).compare_exchange_strong(nobody, this_thread()), "graph",
+        "another thread captures a step on cuda:", device);
+}
+void share_stream(int device) noexcept { owner(device) = nullptr; }
+
+cudaStream_t stream(int device) {
+  // Never destroyed: CUDA may not be called after main. The driver frees them with the process.
+  static std::mutex mutex;
+  static auto* streams = new std::array<std::atomic<cudaStream_t>, most_devices>{};
+  use(device);
+  const void* const alone = owner(device);
+  check(!alone || alone == this_thread(), "graph",
+        "another thread captures a step on cuda:", device,
+        "; until it has, no other may use the device");
+  std::atomic<cudaStream_t>& of_device = streams->at(size_t(device));
+  if (cudaStream_t made = of_device) return made;
+  const std::lock_guard lock(mutex);
+  if (!of_device.load()) of_device = make_stream(device);
+  return of_device;
+}
+
+void queued(const char* op, int device) {
+  recent(device).add(op);
+  if (!wait_for_each()) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(stream(device), &status);
+  if (status == cudaStreamCaptureStatusNone) check_call(cudaStreamSynchronize(stream(device)), op);
+}
+
+}  // namespace stretto::cuda

@@ -1,0 +1,475 @@
+// Tiles of bf16 in shared memory for products on tensor cores: how rows lie there, how they come,
+// and how a product with rows of relative positions is sheared in registers.
+//
+// A strip holds in column c what relative position `low` + c says; row g of a tile of queries needs
+// of it the columns from 7 − g on (15 − g, the lower half one tile further). Moving them takes one
+// shuffle a register, as all rows of a quad of lanes move by as much.
+#pragma once
+
+#include "core/dtype.h"
+#include "cuda/runtime/common.cuh"
+#include "cuda/runtime/ptx.cuh"
+
+namespace stretto::cuda::tile {
+
+/// Rows of D numbers; 16-byte chunks of a row are swizzled by the row, so that the eight rows of an
+/// 8 × 8 matrix lie in eight groups of banks. An area starts at a multiple of 256.
+template <int D>
+struct Rows {
+  static constexpr int pitch = 2 * D, chunks = D / 8;
+  __device__ static uint32_t swizzle(int row) { return chunks >= 8 ? row & 7 : (row >> 1) & 3; }
+  __device__ static uint32_t at(int row, int chunk) {
+    return row * pitch + ((chunk ^ swizzle(row)) << 4);
+  }
+  /// What a lane adds for sixteen rows and two chunks (xor x << 5 for the next two), as a left
+  /// operand or, transposed, a right one has them ...
+  __device__ static uint32_t sixteen(int lane) { return at(lane % 16, lane / 16); }
+  /// ... and as a right one whose columns are the rows.
+  __device__ static uint32_t turned(int lane) { return at(turned_row(lane), lane / 8 % 2); }
+  __device__ static int turned_row(int lane) { return lane % 8 + lane / 16 * 8; }
+};
+
+/// x; what is made of it is not kept over a loop, where registers are few.
+__device__ inline int fresh(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
+
+/// Rows in global memory, of which `chunks` · 8 numbers are there; 16-byte aligned. Numbers of f32
+/// are three of bf16, which add up to them and lie `part` apart.
+struct Source {
+  const BFloat16* data;
+  int64_t row, part;
+  int chunks;
+};
+
+/// Begins to copy rows first … first + Count − 1 to places `to` … of an area of Area rows, a power
+/// of two, around its end if need be, part after part; those not in 0 … limit − 1 are zeros.
+template <int D, int Threads, int Count, int Parts = 1, int Area = Count>
+__device__ inline void load_rows(uint32_t area, const Source& from, int first, int limit,
+                                 int to = 0) {
+  constexpr int chunks = D / 8, each = Threads / chunks, times = (Count + each - 1) / each;
+  constexpr int unrolled = times <= 4 ? times : 1;
+  static_assert(each % 8 == 0 && (Area & (Area - 1)) == 0);
+  const int x = threadIdx.x % chunks;
+  int r = threadIdx.x / chunks;
+  const uint32_t rows = x < from.chunks ? limit : 0, chunk = (x ^ Rows<D>::swizzle(to + r)) << 4;
+  const BFloat16* data = from.data + (int64_t(first + r) * from.row + x * 8);
+#pragma unroll unrolled
+  for (int i = 0; i < times; ++i) {
+    if (Count % each == 0 || r < Count) {
+      const uint32_t place = area + ((to + r) & (Area - 1)) * Rows<D>::pitch + chunk;
+      const bool there = uint32_t(first + r) < rows;
+#pragma unroll
+      for (int part = 0; part < Parts; ++part)
+        ptx::copy16(place + part * Area * Rows<D>::pitch, data + part * from.part, there);
+    }
+    r += each;
+    data += each * from.row;
+  }
+}
+
+/// The same with numbers.
+template <int Threads, int Count, int Area = Count>
+__device__ inline void load_line(uint32_t area, const float* from, int first, int limit,
+                                 int to = 0) {
+  static_assert((Area & (Area - 1)) == 0);
+#pragma unroll 1
+  for (int c = threadIdx.x; c < Count; c += Threads)
+    ptx::copy4(area + 4 * ((to + c) & (Area - 1)), from + (first + c),
+               uint32_t(first + c) < uint32_t(limit));
+}
+constexpr int ring_of(int rows) {
+  return rows <= 64 ? 64 : rows <= 128 ? 128 : rows <= 256 ? 256 : 512;
+}
+
+__device__ inline float lane_of(float x, int lane) { return __shfl_sync(0xffffffffu, x, lane); }
+
+/// Four 8 × 8 matrices of each part.
+template <int Parts>
+struct Fragment {
+  uint32_t r[Parts][4];
+};
+template <int Parts>
+__device__ inline void load(Fragment<Parts>& f, uint32_t at, int part) {
+#pragma unroll
+  for (int i = 0; i < Parts; ++i) ptx::ldmatrix(f.r[i], at + i * part);
+}
+template <int Parts>
+__device__ inline void load_trans(Fragment<Parts>& f, uint32_t at, int part) {
+#pragma unroll
+  for (int i = 0; i < Parts; ++i) ptx::ldmatrix_trans(f.r[i], at + i * part);
+}
+
+/// d += left · matrices 2y and 2y + 1 of right. Of three parts the six products that f32 shows, in
+/// an order of the left operand's parts or, Swapped, of the right one's: with the operands swapped
+/// too, sums have the same bits.
+template <int Parts, bool Swapped = false>
+__device__ inline void multiply(float (&d)[4], const Fragment<Parts>& left,
+                                const Fragment<Parts>& right, int y) {
+#pragma unroll
+  for (int i = Parts - 1; i >= 0; --i)
+#pragma unroll
+    for (int j = Parts - 1 - i; j >= 0; --j) {
+      const int l = Swapped ? j : i, r = Swapped ? i : j;
+      ptx::mma(d, left.r[l], right.r[r][2 * y], right.r[r][2 * y + 1]);
+    }
+}
+/// The same for a sum of many such products: those of f32 begin at zero, as tensor cores cut sums
+/// off toward zero, which would add up.
+template <int Parts>
+__device__ inline void accumulate(float (&d)[4], const Fragment<Parts>& left,
+                                  const Fragment<Parts>& right, int y) {
+  if constexpr (Parts == 1) {
+    multiply(d, left, right, y);
+  } else {
+    float sum[4] = {};
+    multiply(sum, left, right, y);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) d[e] += sum[e];
+  }
+}
+
+/// Two numbers as bf16; what that leaves of them.
+__device__ inline uint32_t pack_pair(float& x, float& y) {
+  const uint32_t pair = ptx::cvt_pack(x, y);
+  x -= __uint_as_float(pair << 16);
+  y -= __uint_as_float(pair & 0xffff0000u);
+  return pair;
+}
+/// The left operand of a product from two neighbouring tiles of one.
+template <int Parts>
+__device__ inline void pack(Fragment<Parts>& a, const float (&x)[4], const float (&y)[4]) {
+  float rest[8] = {x[0], x[1], x[2], x[3], y[0], y[1], y[2], y[3]};
+#pragma unroll
+  for (int i = 0; i < Parts; ++i)
+#pragma unroll
+    for (int r = 0; r < 4; ++r) a.r[i][r] = pack_pair(rest[2 * r], rest[2 * r + 1]);
+}
+
+struct Always {
+  template <class... T>
+  __device__ constexpr bool operator()(T...) const {
+    return true;
+  }
+};
+
+/// d += left · rightᵀ for Slabs · 16 rows of a left operand and Tiles · 8 rows of an area of Count
+/// at `right`, where the lane adds turned(lane); left(slab, x): its columns 16 x …, from x = From
+/// to To, of which Unrolled are taken at a time: less than all take fewer registers. Of tiles
+/// n and n + 1 those of slabs that are wanted(slab, n).
+template <int D, int Count, int Parts, int Unrolled = D / 16, int From = 0, int To = D / 16,
+          bool Swapped = false, int Slabs, int Tiles, class Left, class Wanted = Always>
+__device__ inline void multiply_turned(float (&d)[Slabs][Tiles][4], const Left& left,
+                                       uint32_t right, const Wanted& wanted = {}) {
+#pragma unroll Unrolled
+  for (int x = From; x < To; ++x) {
+    Fragment<Parts> l[Slabs];
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl) l[sl] = left(sl, x);
+#pragma unroll
+    for (int n = 0; n < Tiles; n += 2) {
+      Fragment<Parts> f;
+      load(f, (right + n * 8 * Rows<D>::pitch) ^ (x << 5), Count * Rows<D>::pitch);
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl) {
+        if (!wanted(sl, n)) continue;
+        multiply<Parts, Swapped>(d[sl][n], l[sl], f, 0);
+        multiply<Parts, Swapped>(d[sl][n + 1], l[sl], f, 1);
+      }
+    }
+  }
+}
+/// d += left · right for Slabs · 16 rows of 16 columns and 16 rows of an area of Count at `right`,
+/// where the lane adds sixteen(lane).
+template <int D, int Count, int Parts, int Slabs, class Wanted = Always>
+__device__ inline void multiply(float (&d)[Slabs][D / 8][4], const Fragment<Parts> (&left)[Slabs],
+                                uint32_t right, const Wanted& wanted = {}) {
+#pragma unroll
+  for (int n = 0; n < D / 16; ++n) {
+    Fragment<Parts> f;
+    load_trans(f, right ^ (n << 5), Count * Rows<D>::pitch);
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl) {
+      if (!wanted(sl)) continue;
+      accumulate(d[sl][2 * n], left[sl], f, 0);
+      accumulate(d[sl][2 * n + 1], left[sl], f, 1);
+    }
+  }
+}
+
+/// The same with rows `row` … of a ring of Ring rows.
+template <int D, int Ring, int Parts, int Slabs>
+__device__ inline void multiply_ring(float (&d)[Slabs][D / 8][4],
+                                     const Fragment<Parts> (&left)[Slabs], uint32_t ring, int row) {
+  const int lane = threadIdx.x % 32;
+  row += lane % 16;
+  multiply<D, Ring, Parts>(
+      d, left,
+      ring + (row & (Ring - 1)) * Rows<D>::pitch + (((lane / 16) ^ Rows<D>::swizzle(row)) << 4));
+}
+
+/// Turns four registers of a quad of lanes over: lane t has then what were registers t of lanes
+/// 0 … 3.
+__device__ inline void turn_quad(uint32_t (&r)[4], int t) {
+#pragma unroll
+  for (int by = 1; by <= 2; by *= 2) {
+    const bool upper = t & by;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & by) continue;
+      uint32_t &low = r[i], &high = r[i + by];
+      const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? low : high, by);
+      (upper ? low : high) = got;
+    }
+  }
+}
+
+/// Zeroes those of its numbers whose bit is not set: two in each register, then the next.
+template <int Parts>
+__device__ inline void keep_pairs(Fragment<Parts>& a, uint32_t bits) {
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const uint32_t keep = (bits >> 2 * r & 1) * 0xffffu | (bits >> (2 * r + 1) & 1) * 0xffff0000u;
+#pragma unroll
+    for (int i = 0; i < Parts; ++i) a.r[i][r] &= keep;
+  }
+}
+
+/// From strips to scores and back, for 16 queries × 8 keys. In tiles of strips the rows that move
+/// by an odd number have neighbours exchanged.
+struct Shear {
+  int from0, from1, back0, back1;
+  bool odd, wrap0, wrap1, over0, over1;
+
+  __device__ explicit Shear(int lane) {
+    const int t = lane % 4, ahead = 7 - lane / 4, pairs = ahead >> 1, quad = lane & ~3;
+    odd = ahead & 1;
+    from0 = quad | ((t + pairs) & 3);
+    from1 = quad | ((t + pairs + odd) & 3);
+    wrap0 = t < pairs;
+    wrap1 = t < pairs + odd;
+    back0 = quad | ((t - pairs - odd) & 3);
+    back1 = quad | ((t - pairs) & 3);
+    over0 = t + pairs + odd >= 4;
+    over1 = t + pairs >= 4;
+  }
+  __device__ void exchange(float& x, float& y) const {
+    const float first = odd ? y : x;
+    y = odd ? x : y;
+    x = first;
+  }
+  /// Scores of a tile of keys from three neighbouring tiles of the strip; Add: added to s.
+  template <bool Add = false>
+  __device__ void scores(float (&s)[4], const float (&w0)[4], const float (&w1)[4],
+                         const float (&w2)[4]) const {
+    const auto put = [](float& to, float x) { to = Add ? to + x : x; };
+    put(s[0], lane_of(wrap0 ? w2[0] : w1[0], from0));
+    put(s[1], lane_of(wrap1 ? w2[1] : w1[1], from1));
+    put(s[2], lane_of(wrap0 ? w1[2] : w0[2], from0));
+    put(s[3], lane_of(wrap1 ? w1[3] : w0[3], from1));
+  }
+};
+
+/// The way back, of numbers in bf16: what tiles of 16 queries leave to the next ones.
+template <int Parts>
+struct Back {
+  uint32_t upper[Parts] = {};     // rows 0 … 7 of the last tile
+  uint32_t pairs[Parts][2] = {};  // these of the tile before and rows 8 … 15 of the last one
+
+  /// Multiplies what there is of rows 0 … 7 or, half 1, rows 8 … 15 by a power of 2.
+  __device__ void scale(int half, float by) {
+    const auto times = [](uint32_t& pair, float low, float high) {
+      pair = ptx::cvt_pack(__uint_as_float(pair << 16) * low,
+                           __uint_as_float(pair & 0xffff0000u) * high);
+    };
+    const float low = half == 0 ? by : 1.f, high = half == 0 ? 1.f : by;
+#pragma unroll
+    for (int i = 0; i < Parts; ++i) {
+      if (half == 0) times(upper[i], by, by);
+      times(pairs[i][0], low, high);
+      times(pairs[i][1], low, high);
+    }
+  }
+
+  /// Two tiles of the strip, the last of which begins where the two tiles do, all as left
+  /// operands. Rows g and g + 8 move alike, a tile apart: together in one register.
+  __device__ void strip(Fragment<Parts>& to, const Fragment<Parts>& next, const Shear& shear) {
+    const uint32_t first = shear.odd ? 0x7632 : 0x5410, second = shear.odd ? 0x5410 : 0x7632;
+#pragma unroll
+    for (int i = 0; i < Parts; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t lower = next.r[i][2 * half + 1];
+        const uint32_t z0 = __byte_perm(upper[i], lower, first),
+                       z1 = __byte_perm(upper[i], lower, second);
+        const uint32_t x = __shfl_sync(~0u, shear.over0 ? pairs[i][0] : z0, shear.back0),
+                       y = __shfl_sync(~0u, shear.over1 ? pairs[i][1] : z1, shear.back1);
+        to.r[i][2 * half] = __byte_perm(x, y, 0x5410);
+        to.r[i][2 * half + 1] = __byte_perm(x, y, 0x7632);
+        upper[i] = next.r[i][2 * half];
+        pairs[i][0] = z0;
+        pairs[i][1] = z1;
+      }
+  }
+};
+
+/// Count tiles of the strips of slabs from `from` on, of slab s at `place` + 2 s: products of
+/// left(slab, x), columns 16 x … of the queries' rows, with rows `lag` … of a ring, plus the bias
+/// of the lag where biased, which lies in a ring too; a sum begins with it or, in f32, ends with
+/// it, so that products are not cut off at its last bit. turn: what the lane's chunk is in its row.
+template <int D, int Ring, int Count, int Parts, int Unrolled, int Slabs, int Tiles, class Left>
+__device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from,
+                                    const Left& left, uint32_t ring, uint32_t turn, int lag,
+                                    const float* bias, bool biased, const Shear& shear) {
+  constexpr int P = Rows<D>::pitch;
+  const int lane = threadIdx.x % 32;
+  const auto each_tile = [&](bool with_bias, const auto& f) {
+#pragma unroll
+    for (int o = 0; o < Count; ++o) {
+      float b0 = 0, b1 = 0;
+      if (with_bias && biased) {
+        b0 = bias[(lag + 8 * o + 2 * (lane % 4)) & (Ring - 1)];
+        b1 = bias[(lag + 8 * o + 2 * (lane % 4) + 1) & (Ring - 1)];
+      }
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl)
+        if (sl >= from) f(w[sl][place + o + 2 * sl], b0, b1);
+    }
+  };
+  each_tile(Parts == 1, [](float(&d)[4], float b0, float b1) {
+    d[0] = d[2] = b0;
+    d[1] = d[3] = b1;
+  });
+#pragma unroll Unrolled
+  for (int x = 0; x < D / 16; ++x) {
+    Fragment<Parts> l[Slabs];
+#pragma unroll
+    for (int sl = 0; sl < Slabs; ++sl)
+      if (sl >= from) l[sl] = left(sl, x);
+#pragma unroll
+    for (int o = 0; o < Count; o += 2) {
+      Fragment<Parts> f;
+      load(f,
+           ring + ((lag + 8 * o + Rows<D>::turned_row(lane)) & (Ring - 1)) * P + (turn ^ (x << 5)),
+           Ring * P);
+#pragma unroll
+      for (int sl = 0; sl < Slabs; ++sl) {
+        if (sl < from) continue;
+        multiply(w[sl][place + o + 2 * sl], l[sl], f, 0);
+        multiply(w[sl][place + o + 1 + 2 * sl], l[sl], f, 1);
+      }
+    }
+  }
+  each_tile(Parts > 1, [&](float(&d)[4], float b0, float b1) {
+    if constexpr (Parts > 1) {
+      d[0] += b0, d[2] += b0;
+      d[1] += b1, d[3] += b1;
+    }
+    shear.exchange(d[0], d[1]);
+    shear.exchange(d[2], d[3]);
+  });
+}
+
+/// For tiles turned over, [16 Slabs + 16, 8]: column c moves up by `first` + `step` · c
+/// rows, 0 … 7.
+struct RowShear {
+  int from0, from1;
+  bool next0, next1;
+
+  __device__ RowShear(int lane, int first, int step) {
+    const int g = lane / 4, t = lane % 4, up0 = first + step * 2 * t, up1 = up0 + step;
+    from0 = ((g + up0) & 7) * 4 + t;
+    from1 = ((g + up1) & 7) * 4 + t;
+    next0 = g < up0;
+    next1 = g < up1;
+  }
+  /// An octet of the result from octets j and j + 1 of the strip.
+  template <int Tiles>
+  __device__ void octet(float& d0, float& d1, const float (&w)[Tiles][4], int j) const {
+    const int c0 = 2 * (j & 1), c1 = 2 * ((j + 1) & 1);
+    const float(&w0)[4] = w[j / 2], (&w1)[4] = w[(j + 1) / 2];
+    d0 = lane_of(next0 ? w1[c1] : w0[c0], from0);
+    d1 = lane_of(next1 ? w1[c1 + 1] : w0[c0 + 1], from1);
+  }
+};
+
+/// use(number, slab, tile, element) for products of rows `row` … of a ring with the 8 Tiles rows at
+/// `right`, where the lane adds turned(lane), and Count are, sheared so that 16 Slabs rows are
+/// left. Tiles 2 y and 2 y + 1 begin at octet 2 y of the ring's rows or, down, at Tiles − 2 − 2 y;
+/// sums of octet o begin as first(o) or, in f32, end with it. also(x, f): for what else columns 16
+/// x … of all tiles serve, where they are loaded at once. Together: tiles for which rows are loaded
+/// once. What is used comes tile by tile.
+template <int D, int Ring, int Count, int Parts, int Slabs, int Tiles, bool Down,
+          int Unrolled = (Parts > 1 ? 1 : D / 16), class First, class Also, class Use>
+__device__ inline void turned_strip(uint32_t ring, int row, uint32_t right, const RowShear& shear,
+                                    const First& first, const Also& also, const Use& use) {
+  constexpr int P = Rows<D>::pitch, Together = Parts > 1 ? 2 : Tiles;
+  const int lane = threadIdx.x % 32;
+  row += lane % 16;
+  const uint32_t turn = ((lane / 16) ^ Rows<D>::swizzle(row)) << 4;
+#pragma unroll
+  for (int n0 = 0; n0 < Tiles; n0 += Together) {
+    constexpr int octets = Together + 2 * Slabs;
+    const int octet0 = Down ? Tiles - n0 - Together : n0;
+    // The place of octet o, of these, among those of tile n.
+    const auto place = [](int o, int n) {
+      return o - (Down ? Together - 2 - n / 2 * 2 : n / 2 * 2);
+    };
+    float w[Together][Slabs + 1][4];
+#pragma unroll
+    for (int o = 0; o < octets; ++o) {
+      const float x = Parts == 1 ? first(octet0 + o) : 0;
+#pragma unroll
+      for (int n = 0; n < Together; ++n) {
+        const int at = place(o, n);
+        if (at >= 0 && at < 2 * Slabs + 2)
+          w[n][at / 2][at % 2 * 2] = w[n][at / 2][at % 2 * 2 + 1] = x;
+      }
+    }
+#pragma unroll Unrolled
+    for (int x = 0; x < D / 16; ++x) {
+      Fragment<Parts> f[Together / 2];
+#pragma unroll
+      for (int y = 0; y < Together / 2; ++y) {
+        load(f[y], (right + (n0 / 2 + y) * 16 * P) ^ (x << 5), Count * P);
+      }
+      also(x, f);
+#pragma unroll
+      for (int o = 0; o < octets; o += 2) {
+        Fragment<Parts> left;
+        load(left, ring + ((row + 8 * (octet0 + o)) & (Ring - 1)) * P + (turn ^ (x << 5)),
+             Ring * P);
+#pragma unroll
+        for (int n = 0; n < Together; ++n) {
+          const int at = place(o, n);
+          if (at >= 0 && at < 2 * Slabs + 2)
+            multiply<Parts, (Parts > 1)>(w[n][at / 2], left, f[n / 2], n % 2);
+        }
+      }
+    }
+    if constexpr (Parts > 1) {
+#pragma unroll
+      for (int o = 0; o < octets; ++o) {
+        const float x = first(octet0 + o);
+#pragma unroll
+        for (int n = 0; n < Together; ++n) {
+          const int at = place(o, n);
+          if (at >= 0 && at < 2 * Slabs + 2)
+            w[n][at / 2][at % 2 * 2] += x, w[n][at / 2][at % 2 * 2 + 1] += x;
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Together; ++n)
+#pragma unroll
+      for (int o = 0; o < 2 * Slabs; ++o) {
+        float d0, d1;
+        shear.octet(d0, d1, w[n], Down ? o + 1 - n % 2 : o + n % 2);
+        use(d0, o / 2, n0 + n, 2 * (o % 2));
+        use(d1, o / 2, n0 + n, 2 * (o % 2) + 1);
+      }
+  }
+}
+
+}  // namespace stretto::cuda::tile

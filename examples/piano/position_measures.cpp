@@ -1,0 +1,148 @@
+#include "examples/piano/position_measures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "autograd/tape.h"
+#include "core/parallel.h"
+#include "ops/create.h"
+#include "ops/elementwise.h"
+#include "ops/reduce.h"
+
+namespace stretto::examples {
+namespace {
+
+// The numbers of one matrix, within a range.
+struct Rows {
+  const double* at;
+  int64_t length, first, last, max_lag;
+  double operator()(int64_t query, int64_t key) const { return at[query * length + key]; }
+};
+
+Tensor measured(const char* op, const Tensor& a, AttentionRange range,
+                const std::function<double(const Rows&)>& measure) {
+  const int64_t n = a.dim();
+  check((n == 2 || n == 3) && is_floating(a.dtype()) && a.size(-1) == a.size(-2), op, "attention ",
+        a, "; must be floating [L, L] or [H, L, L]");
+  const int64_t length = a.size(-1);
+  const int64_t last = range.last == 0 ? length : range.last;
+  check(range.first >= 0 && range.first < last && last <= length && range.max_lag >= -1, op,
+        "rows ", range.first, " to ", last, " and lags up to ", range.max_lag, " of ", length,
+        " positions; accepted: 0 ≤ first < last ≤ ", length, ", max_lag −1 for all or 0 and more");
+  const int64_t lag = range.max_lag < 0 ? last - 1 : std::min(range.max_lag, last - 1);
+  const std::vector<double> numbers = a.to_vector<double>();
+  const int64_t heads = n == 3 ? a.size(0) : 1;
+  std::vector<double> results;
+  for (int64_t h = 0; h < heads; ++h)
+    results.push_back(
+        measure({numbers.data() + h * length * length, length, range.first, last, lag}));
+  return tensor(results, n == 3 ? Shape{heads} : Shape{});
+}
+
+// Σ (x − mean)² of numbers that come one by one (Welford 1962).
+struct Squares {
+  double mean = 0, sum = 0;
+  int64_t n = 0;
+  void add(double x) {
+    const double before = x - mean;
+    mean += before / double(++n);
+    sum += before * (x - mean);
+  }
+};
+
+// sums += exp(scores − top), where top has become no less than any score.
+void add_exp(const Tensor& sums, double& top, const Tensor& scores) {
+  const double highest = max(scores).item();
+  const double greatest = highest <= top ? top : highest;            // NaN goes on
+  if (greatest == -std::numeric_limits<double>::infinity()) return;  // nothing is seen
+  const double before = std::exp(top - greatest);
+  top = greatest;
+  const Tensor numbers = scores.to(f64);
+  const double* from = numbers.data<double>();
+  double* to = sums.data<double>();
+  parallel_for(numbers.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = to[i] * before + std::exp(from[i] - greatest);
+  });
+}
+
+double invariance(const Rows& a) {
+  Squares all;
+  double within = 0;
+  for (int64_t lag = 0; lag <= a.max_lag; ++lag) {
+    Squares diagonal;
+    for (int64_t query = std::max(a.first, lag); query < a.last; ++query) {
+      diagonal.add(a(query, query - lag));
+      all.add(a(query, query - lag));
+    }
+    within += diagonal.sum;
+  }
+  return within == 0 ? 0 : within / all.sum;
+}
+
+// Pairs i < j with x[i] > x[j]; sorts x. `room` is as large.
+int64_t inversions(double* x, int64_t n, double* room) {
+  if (n < 2) return 0;
+  const int64_t half = n / 2;
+  int64_t count = inversions(x, half, room) + inversions(x + half, n - half, room);
+  int64_t left = 0, right = half;
+  for (int64_t i = 0; i < n; ++i) {
+    if (right == n || (left < half && x[left] <= x[right])) {
+      room[i] = x[left++];
+    } else {
+      room[i] = x[right++];
+      count += half - left;
+    }
+  }
+  std::copy(room, room + n, x);
+  return count;
+}
+
+double share_of_inversions(const Rows& a) {
+  std::vector<double> row, room(size_t(a.length));
+  double found = 0, pairs = 0;
+  for (int64_t query = a.first; query < a.last; ++query) {
+    const int64_t key = std::max<int64_t>(0, query - a.max_lag), n = query - key + 1;
+    row.assign(a.at + query * a.length + key, a.at + query * a.length + query + 1);
+    found += double(inversions(row.data(), n, room.data()));
+    pairs += double(n) * double(n - 1) / 2;
+  }
+  return pairs == 0 ? std::numeric_limits<double>::quiet_NaN() : found / pairs;
+}
+
+}  // namespace
+
+Tensor identical_token_attention(const std::function<Tensor(const Tensor& tokens)>& scores,
+                                 int64_t vocabulary, int64_t length) {
+  const char* op = "identical_token_attention";
+  check(vocabulary >= 1 && length >= 1, op, "vocabulary ", vocabulary, ", length ", length,
+        "; both must be at least 1");
+  NoGrad guard;
+  Tensor sums;               // of exp(score − the head's greatest score so far)
+  std::vector<double> tops;  // those
+  for (int64_t token = 0; token < vocabulary; ++token) {
+    const Tensor s = scores(full({1, length}, double(token), {.dtype = i64})).to(cpu).contiguous();
+    check(s.dim() == 4 && s.size(0) == 1 && is_floating(s.dtype()) &&
+              s.shape() == Shape{1, s.size(1), length, length},
+          op, "scores ", s, " for tokens [1, ", length, "]; must be floating [1, H, ", length, ", ",
+          length, "]");
+    const int64_t heads = s.size(1);
+    if (!sums.defined()) {
+      sums = zeros({heads, length, length}, {.dtype = f64, .device = cpu});
+      tops.assign(size_t(heads), -std::numeric_limits<double>::infinity());
+    }
+    check(sums.size(0) == heads, op, "scores ", s, " after those of ", sums.size(0), " heads");
+    for (int64_t h = 0; h < heads; ++h) add_exp(sums[h], tops[size_t(h)], s[0][h]);
+  }
+  return sums / double(vocabulary);
+}
+
+Tensor translation_invariance(const Tensor& attention, AttentionRange range) {
+  return measured("translation_invariance", attention, range, invariance);
+}
+
+Tensor monotonicity(const Tensor& attention, AttentionRange range) {
+  return measured("monotonicity", attention, range, share_of_inversions);
+}
+
+}  // namespace stretto::examples

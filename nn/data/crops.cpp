@@ -1,0 +1,95 @@
+#include "nn/data/crops.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "nn/data/draws.h"
+#include "ops/create.h"
+
+namespace stretto::nn {
+namespace {
+
+Draws draws_of(uint64_t seed, int64_t step) {
+  return {seed ^ 0x63726f7073ull, step};  // apart from the model's own draws
+}
+
+}  // namespace
+
+RandomCrops::RandomCrops(TokenStream tokens, int64_t batch, int64_t length, uint64_t seed)
+    : tokens_(std::move(tokens)), batch_(batch), length_(length), seed_(seed) {
+  check(batch >= 1 && length >= 1 && tokens_.size() > length, "RandomCrops", batch, " crops of ",
+        length, " from ", tokens_.size(),
+        " tokens; batch and length must be ≥ 1, and the stream longer than a crop");
+}
+
+Batch RandomCrops::operator()(int64_t step) const {
+  Draws draws = draws_of(seed_, step);
+  std::vector<std::vector<int64_t>> crops(static_cast<size_t>(batch_));
+  for (std::vector<int64_t>& crop : crops) {
+    crop.resize(size_t(length_) + 1);
+    tokens_.read(draws.below(tokens_.size() - length_), length_ + 1, crop.data());
+  }
+  return next_token_batch(crops);
+}
+
+AlignedCrops::AlignedCrops(std::vector<TokenStream> streams, int64_t batch, int64_t length,
+                           uint64_t seed)
+    : streams_(std::move(streams)), batch_(batch), length_(length), seed_(seed) {
+  const char* op = "AlignedCrops";
+  check(!streams_.empty(), op, "no streams; needs at least one");
+  const int64_t size = streams_[0].size();
+  for (const TokenStream& stream : streams_)
+    check(stream.size() == size, op, "streams of ", size, " and ", stream.size(),
+          " tokens; all must be equally long");
+  check(batch >= 1 && length >= 1 && size >= length, op, batch, " crops of ", length, " from ",
+        size, " tokens; batch and length must be ≥ 1, and streams as long as a crop");
+}
+
+Tensors AlignedCrops::operator()(int64_t step) const {
+  Draws draws = draws_of(seed_, step);
+  std::vector<std::vector<int64_t>> crops(streams_.size());
+  for (std::vector<int64_t>& crop : crops) crop.resize(size_t(batch_ * length_));
+  for (int64_t row = 0; row < batch_; ++row) {
+    const int64_t begin = draws.below(streams_[0].size() - length_ + 1);
+    for (size_t i = 0; i < streams_.size(); ++i)
+      streams_[i].read(begin, length_, crops[i].data() + row * length_);
+  }
+  Tensors batch;
+  for (const std::vector<int64_t>& crop : crops)
+    batch.push_back(tensor(crop, {batch_, length_}, cpu));
+  return batch;
+}
+
+PaddedRows pad_rows(const std::vector<std::vector<int64_t>>& rows, int64_t padding) {
+  size_t longest = 0;
+  for (const auto& row : rows) longest = std::max(longest, row.size());
+  std::vector<int64_t> tokens, missing;
+  for (const auto& row : rows)
+    for (size_t i = 0; i < longest; ++i) {
+      tokens.push_back(i < row.size() ? row[i] : padding);
+      missing.push_back(i >= row.size());
+    }
+  const Shape shape{int64_t(rows.size()), int64_t(longest)};
+  return {tensor(tokens, shape, cpu), tensor(missing, shape, cpu).to(boolean)};
+}
+
+Batch next_token_batch(const std::vector<std::vector<int64_t>>& sequences, int64_t length,
+                       int64_t padding) {
+  size_t longest = 0;
+  for (const auto& sequence : sequences) longest = std::max(longest, sequence.size());
+  check(length > 0 ? longest <= size_t(length) + 1 : longest >= 2, "next_token_batch",
+        "a longest sequence of ", int64_t(longest), " tokens and length ", length,
+        "; it needs 2, and at most one more than the length fit");
+  const size_t n = length > 0 ? size_t(length) : longest - 1;
+  std::vector<int64_t> inputs, targets;
+  for (const auto& sequence : sequences)
+    for (size_t i = 0; i < n; ++i) {
+      inputs.push_back(i < sequence.size() ? sequence[i] : padding);
+      targets.push_back(i + 1 < sequence.size() ? sequence[i + 1] : not_scored);
+    }
+  const Shape shape{int64_t(sequences.size()), int64_t(n)};
+  return {tensor(inputs, shape, cpu), tensor(targets, shape, cpu)};
+}
+
+}  // namespace stretto::nn

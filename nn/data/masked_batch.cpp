@@ -1,0 +1,64 @@
+#include "nn/data/masked_batch.h"
+
+#include "core/error.h"
+#include "core/random.h"
+#include "ops/create.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr const char* op = "masked_batch";
+
+void check_options(const MaskingOptions& o) {
+  check(o.vocabulary >= 1 && o.mask_token >= 0 && o.mask_token < o.vocabulary, op, "vocabulary ",
+        o.vocabulary, ", mask_token ", o.mask_token,
+        "; vocabulary must be at least 1, and mask_token one of its ids");
+  check(o.share >= 0 && o.share <= 1 && o.masked >= 0 && o.random >= 0 && o.masked + o.random <= 1,
+        op, "share ", o.share, ", masked ", o.masked, ", random ", o.random,
+        "; must be probabilities, masked + random at most 1");
+}
+
+// By id: whether it may be predicted and drawn.
+std::vector<bool> ordinary_ids(const MaskingOptions& o) {
+  std::vector<bool> ordinary(size_t(o.vocabulary), true);
+  ordinary[size_t(o.mask_token)] = false;
+  for (const int64_t id : o.special) {
+    check(id >= 0 && id < o.vocabulary, op, "special token ", id, "; must be 0 to ",
+          o.vocabulary - 1);
+    ordinary[size_t(id)] = false;
+  }
+  return ordinary;
+}
+
+}  // namespace
+
+Batch masked_batch(const Tensor& tokens, const MaskingOptions& o, uint64_t seed, int64_t step) {
+  check(tokens.dim() == 2 && (tokens.dtype() == i64 || tokens.dtype() == i32), op, "tokens ",
+        tokens, "; must be i64 or i32 [B, L]");
+  check_options(o);
+  const std::vector<bool> ordinary = ordinary_ids(o);
+  std::vector<int64_t> drawable;
+  for (int64_t id = 0; id < o.vocabulary; ++id)
+    if (ordinary[size_t(id)]) drawable.push_back(id);
+  check(o.random == 0 || !drawable.empty(), op, "random ", o.random, ", but all ", o.vocabulary,
+        " ids are special; accepted: random 0, or an id that is not");
+
+  // Apart from the model's own draws.
+  const RandomKey key{seed ^ 0x6d61736b6564ull, uint64_t(step)};
+  std::vector<int64_t> inputs = tokens.to_vector<int64_t>(), targets(inputs.size(), not_scored);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int64_t id = inputs[i];
+    check(id >= 0 && id < o.vocabulary, op, "token ", id, "; must be 0 to ", o.vocabulary - 1);
+    const Random4 draw = philox(key, i);
+    if (!ordinary[size_t(id)] || uniform_from_bits(draw.v[0]) >= o.share) continue;
+    targets[i] = id;
+    const double way = uniform_from_bits(draw.v[1]);
+    if (way < o.masked)
+      inputs[i] = o.mask_token;
+    else if (way < o.masked + o.random)
+      inputs[i] = drawable[below_from_bits(drawable.size(), draw.v[2], draw.v[3])];
+  }
+  return {tensor(inputs, tokens.shape(), cpu), tensor(targets, tokens.shape(), cpu)};
+}
+
+}  // namespace stretto::nn

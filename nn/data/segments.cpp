@@ -1,0 +1,80 @@
+#include "nn/data/segments.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "ops/create.h"
+
+namespace stretto::nn {
+namespace {
+
+// Positions first … first + n − 1 of each row's stream, of which those before `scored` and those
+// that have no token after them are not scored.
+struct Row {
+  int64_t first, n, scored;
+};
+
+Batch make(const TokenStream& tokens, const std::vector<Row>& rows, int64_t length) {
+  std::vector<int64_t> inputs, targets, seen(size_t(length) + 1);
+  for (const Row& row : rows) {
+    const int64_t there = std::clamp<int64_t>(tokens.size() - row.first, 0, length + 1);
+    tokens.read(there > 0 ? row.first : 0, there, seen.data());
+    for (int64_t i = 0; i < length; ++i) {
+      const bool inside = i < row.n && i + 1 < there;
+      inputs.push_back(inside ? seen[size_t(i)] : 0);  // those after the end disturb nothing
+      targets.push_back(inside && row.first + i >= row.scored ? seen[size_t(i + 1)] : not_scored);
+    }
+  }
+  const Shape shape{int64_t(rows.size()), length};
+  return {tensor(inputs, shape, cpu), tensor(targets, shape, cpu)};
+}
+
+}  // namespace
+
+OrderedSegments::OrderedSegments(TokenStream tokens, int64_t batch, int64_t length)
+    : tokens_(std::move(tokens)), batch_(batch), length_(length), column_(tokens_.size() / batch) {
+  check(column_ >= 2, "OrderedSegments", tokens_.size(), " tokens in ", batch,
+        " columns; each must have at least 2");
+}
+
+Batch OrderedSegments::operator()(int64_t step) const {
+  const int64_t first = step % per_epoch() * length_;
+  const int64_t n = std::min(length_, column_ - 1 - first);
+  std::vector<Row> rows;
+  for (int64_t b = 0; b < batch_; ++b) rows.push_back({b * column_ + first, n, 0});
+  return make(tokens_, rows, n);
+}
+
+void scoring_segments(const TokenStream& tokens, const ScoringRule& rule, int64_t batch,
+                      const std::function<void(const Batch&, bool)>& f, int64_t groups) {
+  const int64_t scored = tokens.size() - 1, length = rule.length;
+  if (scored < 1) return;
+  std::vector<Row> rows;
+  if (rule.memory > 0) {
+    const int64_t columns = std::clamp<int64_t>(scored / length, 1, batch);
+    const int64_t column = (scored + columns - 1) / columns;
+    for (int64_t group = 0; group < groups; ++group) {
+      const int64_t begin = group * columns / groups, end = (group + 1) * columns / groups;
+      if (begin == end) continue;
+      for (int64_t first = 0; first < column; first += length) {
+        rows.clear();
+        const int64_t n = std::min(length, column - first);
+        for (int64_t b = begin; b < end; ++b) rows.push_back({b * column + first, n, 0});
+        f(make(tokens, rows, n), first == 0);
+      }
+    }
+    return;
+  }
+  const int64_t all = std::min(length, scored);
+  for (int64_t done = 0; done < scored;) {
+    const int64_t end = std::min(scored, done == 0 ? all : done + rule.stride);
+    rows.push_back({end - all, all, done});
+    done = end;
+    if (int64_t(rows.size()) == batch || done == scored) {
+      f(make(tokens, rows, all), true);
+      rows.clear();
+    }
+  }
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,98 @@
+#include "nn/distributed/optimizer_shards.h"
+
+#include <cmath>
+
+#include "autograd/tape.h"
+#include "ops/create.h"
+#include "ops/view.h"
+
+namespace stretto::nn {
+namespace {
+
+size_t bytes_of(const Tensor& x) { return size_t(x.numel() * item_size(x.dtype())); }
+
+Tensor flat(const Tensor& x, Stretch s) {
+  return x.detach().reshape({x.numel()}).slice(0, s.begin, s.end);
+}
+
+}  // namespace
+
+OptimizerShards::OptimizerShards(Optimizer& optimizer, PartSums& sums, ProcessGroup& group)
+    : optimizer_(optimizer), sums_(sums), group_(group) {
+  keep_own();
+}
+
+// Pieces are cut where the norm's sums are: each process has some of these sums whole, and they are
+// added in the one order.
+double OptimizerShards::clip(double max_norm) {
+  const NoGrad guard;
+  const Tensors all = optimizer_.parameters();
+  const std::vector<Stretch> own = sums_.stretches(group_.rank());
+  std::vector<double> squares;
+  Tensors gradients;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const int64_t n = all[i].numel();
+    const size_t before = squares.size();
+    squares.resize(before + size_t((n + norm_stretch - 1) / norm_stretch));
+    if (own[i].begin == own[i].end || !all[i].grad().defined()) continue;
+    gradients.push_back(flat(all[i].grad(), own[i]));
+    size_t at = before + size_t(own[i].begin / norm_stretch);
+    for (const double sum : stretch_squares(gradients.back())) squares[at++] = sum;
+  }
+  group_.sum(squares.data(), int64_t(squares.size()));  // of each, all but one have 0
+  double total = 0;
+  for (const double sum : squares) total += sum;
+  const double norm = std::sqrt(total);
+  if (!gradients.empty())
+    clip_to_norm(gradients, scalar(norm, {.dtype = f64, .device = cpu}), max_norm);
+  return norm;
+}
+
+void OptimizerShards::step() {
+  optimizer_.step();
+  sums_.share_parameters();
+}
+
+void OptimizerShards::to_first(int from, void* bytes, size_t n) {
+  if (from == 0) return;
+  group_.leads() ? group_.exchange(from, nullptr, 0, bytes, n)
+                 : group_.exchange(0, bytes, n, nullptr, 0);
+}
+
+void OptimizerShards::gather() {
+  const NoGrad guard;
+  const Tensors all = optimizer_.parameters();
+  std::vector<ParameterState> whole(all.size());
+  for (int from = 0; from < group_.size(); ++from) {
+    const std::vector<Stretch> stretches = sums_.stretches(from);
+    const bool gives = group_.rank() == from;
+    if (!gives && !group_.leads()) continue;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const ParameterState& own = optimizer_.state()[i];
+      const Stretch s = stretches[i];
+      if (all[i].numel() == 0) whole[i] = own;
+      if (s.begin == s.end) continue;
+      int64_t& steps = whole[i].steps;
+      if (gives) steps = own.steps;
+      to_first(from, &steps, sizeof steps);
+      if (steps == 0) continue;
+      const std::vector<std::string> names = optimizer_.state_names(i);
+      const TensorOptions kind{.dtype = all[i].dtype() == f64 ? f64 : f32, .device = Device()};
+      for (size_t k = 0; k < names.size(); ++k) {
+        if (k == whole[i].tensors.size() && group_.leads())
+          whole[i].tensors.push_back({names[k], empty(all[i].shape(), kind)});
+        const Tensor values = gives ? own.tensors[k].tensor.to(Device()).contiguous()
+                                    : empty({s.end - s.begin}, kind);
+        to_first(from, values.raw_data(), bytes_of(values));
+        if (group_.leads()) flat(whole[i].tensors[k].tensor, s).copy_(values);
+      }
+    }
+  }
+  if (!group_.leads()) return;
+  optimizer_.keep_stretches({});
+  optimizer_.load_state(whole);
+}
+
+void OptimizerShards::keep_own() { optimizer_.keep_stretches(sums_.stretches(group_.rank())); }
+
+}  // namespace stretto::nn

@@ -1,0 +1,345 @@
+#include "nn/optim/optim.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <unordered_set>
+
+#include "autograd/tape.h"
+#include "core/gpu_runtime.h"
+#include "nn/leaf_owners.h"
+#include "ops/view.h"
+
+namespace stretto::nn {
+namespace {
+
+constexpr int64_t most_steps = int64_t(1) << 53;  // they enter the corrections of Adam as doubles
+
+constexpr const char* master_name = "master";
+
+std::vector<ParameterGroup> one_group(Tensors parameters) {
+  std::vector<ParameterGroup> groups(1);
+  groups[0].parameters = std::move(parameters);
+  return groups;
+}
+
+// Whether steps are captured for replays, where lr and the number of the step change.
+bool captured(const Tensor& weight) {
+  return weight.device().is_cuda() && cuda::capturing(weight.device().index);
+}
+
+DType state_dtype(const Tensor& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
+
+}  // namespace
+
+Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay)
+    : groups_(std::move(groups)), weight_decay_(weight_decay) {
+  set_learning_rate(lr);
+  std::unordered_set<const void*> seen;
+  for (const ParameterGroup& group : groups_) {
+    for (const Tensor& p : group.parameters) {
+      check(p.defined() && p.is_leaf() && is_floating(p.dtype()), "Optimizer",
+            "a parameter must be a leaf of floating dtype, got ", p);
+      check(!overlaps_itself(p), "Optimizer", "a parameter (", p, ", strides ", p.strides(),
+            ") shows some elements more than once");
+      check(seen.insert(p.id()).second, "Optimizer", "a parameter (", p, ") is given twice");
+    }
+  }
+  state_.resize(seen.size());
+  for (const Tensor& p : parameters()) count_optimizers(p, 1);
+}
+
+Optimizer::~Optimizer() {
+  for (const ParameterGroup& group : groups_)
+    for (const Tensor& p : group.parameters) count_optimizers(p, -1);
+}
+
+Tensors Optimizer::parameters() const {
+  Tensors all;
+  for (const ParameterGroup& group : groups_)
+    all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+  return all;
+}
+
+void Optimizer::set_learning_rate(double lr) {
+  check(lr >= 0 && std::isfinite(lr), "Optimizer", "the learning rate must be ≥ 0, got ", lr);
+  lr_ = lr;
+}
+
+void Optimizer::zero_grad() {
+  for (const Tensor& p : parameters()) p.set_grad({});
+}
+
+// A parameter that takes a step, with all the memory it needs beside its Update.
+struct Optimizer::Prepared {
+  size_t i;
+  Tensor parameter, whole;
+  std::vector<NamedTensor>
+      first;  // the state where it is new here: before the first step, or moved
+};
+
+void Optimizer::step() {
+  NoGrad guard;
+  std::vector<Prepared> steps;
+  auto kept = std::make_shared<std::vector<Update>>();
+  std::vector<Update>& updates = *kept;
+  size_t index = 0;
+  for (const ParameterGroup& group : groups_) {
+    for (const Tensor& parameter : group.parameters) {
+      const size_t i = index++;
+      if (!parameter.grad().defined() || skips(i, parameter)) continue;
+      updates.emplace_back();
+      steps.push_back(prepared(i, parameter, group, updates.back()));
+    }
+  }
+  update(updates);
+  for (Prepared& step : steps) {
+    ParameterState& state = state_[step.i];
+    if (!step.first.empty()) state.tensors = std::move(step.first);
+    ++state.steps;
+    if (!step.whole.same(step.parameter)) step.parameter.copy_(step.whole);
+  }
+  if (updates.empty() || !captured(updates[0].weight)) return;
+  // The first replay does what was captured; each of the others is one more step.
+  std::vector<size_t> order;
+  for (const Prepared& step : steps) order.push_back(step.i);
+  cuda::before_replay(updates[0].weight.device().index,
+                      [this, kept, order, first = true]() mutable {
+                        for (size_t i = 0; i < order.size(); ++i) {
+                          Update& u = (*kept)[i];
+                          u.step = first ? u.step : ++state_[order[i]].steps;
+                          u.lr = lr_ * u.lr_scale;
+                        }
+                        first = false;
+                      });
+}
+
+Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
+                                        const ParameterGroup& group, Update& u) const {
+  const Tensor gradient = parameter.grad();
+  check(gradient.dtype() == parameter.dtype(), name(), "gradient ", gradient, " of a parameter ",
+        parameter);
+  const Tensor whole = parameter.is_contiguous() ? parameter : parameter.detach().contiguous();
+  const Tensor weight = kept_of(i, whole);
+
+  const auto& [steps, kept] = state_[i];
+  const std::vector<std::string> names = state_names(i);
+  std::vector<NamedTensor> first;
+  if (kept.empty()) {
+    for (const std::string& slot : names) {
+      Tensor value =
+          empty(weight.shape(), {.dtype = state_dtype(weight), .device = weight.device()}).zero_();
+      if (slot == master_name) value.copy_(weight);
+      first.push_back({slot, value});
+    }
+  } else if (kept[0].tensor.device() != weight.device()) {
+    for (const auto& [slot, value] : kept) first.push_back({slot, value.to(weight.device())});
+  }
+  const std::vector<NamedTensor>& state = first.empty() ? kept : first;
+  const bool fits =
+      state.size() == names.size() && std::all_of(state.begin(), state.end(), [&](auto& n) {
+        return n.tensor.dtype() == state_dtype(weight) && n.tensor.shape() == weight.shape();
+      });
+  check(fits, name(), "a parameter has become ", parameter,
+        " since its first step; convert a module before it is trained");
+
+  Tensor slope = kept_of(i, gradient.detach().contiguous()).to(weight.device());
+  if (may_overlap(weight, slope)) slope = slope.clone();  // update() reads it while it writes
+  u = {.weight = weight,
+       .gradient = slope,
+       .master = {},
+       .slots = {},
+       .step = steps + 1,
+       .lr = lr_ * group.lr_scale,
+       .lr_scale = group.lr_scale,
+       .weight_decay = group.weight_decay.value_or(weight_decay_)};
+  for (const NamedTensor& n : state)
+    (n.name == master_name ? u.master : u.slots.emplace_back()) = n.tensor;
+  return {i, parameter, whole, std::move(first)};
+}
+
+bool Optimizer::skips(size_t i, const Tensor& parameter) const {
+  return !stretches_.empty() && stretches_[i].begin == stretches_[i].end && parameter.numel() > 0;
+}
+
+Tensor Optimizer::kept_of(size_t i, const Tensor& whole) const {
+  if (stretches_.empty() || whole.numel() == 0) return whole;
+  return whole.detach().reshape({whole.numel()}).slice(0, stretches_[i].begin, stretches_[i].end);
+}
+
+void Optimizer::keep_stretches(std::vector<Stretch> stretches) {
+  check(stretches.empty() || stretches.size() == state_.size(), "Optimizer", stretches.size(),
+        " stretches of ", state_.size(), " parameters");
+  if (stretches == stretches_) return;
+  const bool whole = stretches_.empty();
+  stretches_ = std::move(stretches);
+  if (whole) return drop_others();
+  for (ParameterState& state : state_) state = {};
+}
+
+void Optimizer::drop_others() {
+  if (stretches_.empty()) return;
+  NoGrad guard;
+  const Tensors all = parameters();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (skips(i, all[i])) state_[i] = {};
+    for (NamedTensor& n : state_[i].tensors) n.tensor = kept_of(i, n.tensor).clone();
+  }
+}
+
+std::vector<std::string> Optimizer::state_names(size_t i) const {
+  std::vector<std::string> names = slots();
+  for (const ParameterGroup& group : groups_) {
+    if (i < group.parameters.size()) {
+      if (group.parameters[i].dtype() == bf16) names.push_back(master_name);
+      break;
+    }
+    i -= group.parameters.size();
+  }
+  return names;
+}
+
+void Optimizer::check_state(const std::vector<ParameterState>& state) const {
+  const Tensors all = parameters();
+  check(state.size() == all.size(), "load_state", "state of ", state.size(), " parameters, ",
+        name(), " has ", all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& [steps, tensors] = state[i];
+    check(steps >= 0 && steps <= most_steps, "load_state", "parameter ", i, " has had ", steps,
+          " steps; accepted: 0 to ", most_steps);
+    if (steps == 0 && tensors.empty()) continue;
+    const std::vector<std::string> names = state_names(i);
+    std::string have, want;
+    for (const NamedTensor& n : tensors) have += " " + n.name;
+    for (const std::string& n : names) want += " " + n;
+    check(have == want, "load_state", "parameter ", i, ": state holds", have, ", ", name(),
+          " keeps", want);
+    for (const NamedTensor& n : tensors)
+      check(n.tensor.shape() == all[i].shape() && n.tensor.dtype() == state_dtype(all[i]),
+            "load_state", "parameter ", i, ": ", n.name, " is ", n.tensor, ", expected ",
+            state_dtype(all[i]), " ", all[i].shape());
+  }
+}
+
+void Optimizer::load_state(const std::vector<ParameterState>& state) {
+  check_state(state);
+  NoGrad guard;
+  const Tensors all = parameters();
+  std::vector<ParameterState> copy = state;
+  for (size_t i = 0; i < copy.size(); ++i)
+    for (NamedTensor& n : copy[i].tensors)
+      n.tensor = n.tensor.detach().to(all[i].device()).contiguous().clone();
+  state_ = std::move(copy);
+  drop_others();
+}
+
+// SGD
+
+namespace {
+
+SGD::Options checked(SGD::Options o) {
+  check(o.momentum >= 0, "SGD", "momentum must be ≥ 0, got ", o.momentum);
+  check(o.weight_decay >= 0, "SGD", "weight_decay must be ≥ 0, got ", o.weight_decay);
+  check(!o.nesterov || (o.momentum > 0 && o.dampening == 0), "SGD",
+        "nesterov needs momentum > 0 and no dampening");
+  return o;
+}
+
+}  // namespace
+
+SGD::SGD(Tensors parameters, Options o) : SGD(one_group(std::move(parameters)), o) {}
+
+SGD::SGD(std::vector<ParameterGroup> groups, Options o)
+    : Optimizer(std::move(groups), o.lr, o.weight_decay), options(checked(o)) {}
+
+std::vector<std::string> SGD::slots() const {
+  if (options.momentum == 0) return {};
+  return {"momentum"};
+}
+
+void SGD::update(const std::vector<Update>& all) const {
+  std::vector<SgdTask> tasks;
+  for (const Update& u : all) {
+    const auto step = [this, &u] {
+      return SgdStep{.lr = u.lr,
+                     .momentum = options.momentum,
+                     .dampening = options.dampening,
+                     .weight_decay = u.weight_decay,
+                     .nesterov = options.nesterov,
+                     .first = u.step == 1};
+    };
+    tasks.push_back({u.weight, u.gradient, u.master, u.slots.empty() ? Tensor() : u.slots[0],
+                     step(), captured(u.weight) ? step : std::function<SgdStep()>()});
+  }
+  sgd_steps(tasks);
+}
+
+// Adam and AdamW
+
+namespace {
+
+Adam::Options checked(Adam::Options o, const char* name) {
+  check(o.beta1 >= 0 && o.beta1 < 1 && o.beta2 >= 0 && o.beta2 < 1, name,
+        "beta1 and beta2 must lie in [0, 1), got ", o.beta1, " and ", o.beta2);
+  check(o.eps >= 0, name, "eps must be ≥ 0, got ", o.eps);
+  check(o.weight_decay >= 0, name, "weight_decay must be ≥ 0, got ", o.weight_decay);
+  return o;
+}
+
+}  // namespace
+
+Adam::Adam(Tensors parameters, Options o) : Adam(one_group(std::move(parameters)), o, false) {}
+
+Adam::Adam(std::vector<ParameterGroup> groups, Options o) : Adam(std::move(groups), o, false) {}
+
+Adam::Adam(std::vector<ParameterGroup> groups, Options o, bool decoupled)
+    : Optimizer(std::move(groups), o.lr, o.weight_decay),
+      options(checked(o, decoupled ? "AdamW" : "Adam")),
+      decoupled_(decoupled) {}
+
+AdamW::AdamW(Tensors parameters, Options o) : AdamW(one_group(std::move(parameters)), o) {}
+
+AdamW::AdamW(std::vector<ParameterGroup> groups, Options o)
+    : Adam(std::move(groups), {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.amsgrad}, true) {}
+
+std::vector<std::string> Adam::slots() const {
+  if (options.amsgrad) return {"m", "v", "v_max"};
+  return {"m", "v"};
+}
+
+void Adam::update(const std::vector<Update>& all) const {
+  std::vector<AdamTask> tasks;
+  for (const Update& u : all) {
+    const auto step = [this, &u] {
+      return AdamStep{.lr = u.lr,
+                      .beta1 = options.beta1,
+                      .beta2 = options.beta2,
+                      .eps = options.eps,
+                      .weight_decay = u.weight_decay,
+                      .decoupled = decoupled_,
+                      .correction1 = 1 - std::pow(options.beta1, double(u.step)),
+                      .correction2 = std::sqrt(1 - std::pow(options.beta2, double(u.step)))};
+    };
+    tasks.push_back({u.weight, u.gradient, u.master, u.slots[0], u.slots[1],
+                     options.amsgrad ? u.slots[2] : Tensor(), step(),
+                     captured(u.weight) ? step : std::function<AdamStep()>()});
+  }
+  adam_steps(tasks);
+}
+
+// Clipping
+
+Tensor clip_grad_norm(const Tensors& parameters, double max_norm) {
+  check(max_norm >= 0, "clip_grad_norm", "max_norm must be ≥ 0, got ", max_norm);
+  Tensors gradients;
+  std::unordered_set<const void*> seen;
+  for (const Tensor& p : parameters)
+    if (Tensor g = p.grad(); g.defined() && seen.insert(g.id()).second) gradients.push_back(g);
+
+  Tensor norm = l2_norm(gradients);
+  clip_to_norm(gradients, norm, max_norm);
+  return norm;
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,48 @@
+#include "nn/optim/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/error.h"
+
+namespace stretto::nn {
+
+double ConstantRate::at(int64_t, double) const { return lr; }
+
+double WarmupCosine::at(int64_t step, double progress) const {
+  check(step >= 0 && warmup >= 0, "WarmupCosine", "step ", step, ", warmup ", warmup,
+        "; both must be ≥ 0");
+  if (steps == 0) {
+    const double warm = std::min(1.0, double(step) / double(std::max<int64_t>(1, warmup)));
+    const double wave = 0.5 + 0.5 * std::cos(std::numbers::pi * std::clamp(progress, 0.0, 1.0));
+    return warm * (floor + (peak - floor) * wave);
+  }
+  if (step < warmup) return peak * double(step) / double(warmup);
+  if (step >= steps) return floor;
+  const double share = double(step - warmup) / double(steps - warmup);
+  return floor + (peak - floor) * 0.5 * (1 + std::cos(std::numbers::pi * share));
+}
+
+double InverseSqrt::at(int64_t step, double) const {
+  check(step >= 0 && warmup >= 1 && d_model >= 1, "InverseSqrt", "step ", step, ", warmup ", warmup,
+        ", d_model ", d_model, "; needs step ≥ 0 and the others ≥ 1");
+  const double t = double(step), w = double(warmup);
+  return factor / std::sqrt(double(d_model)) * std::min(1 / std::sqrt(t), t / (w * std::sqrt(w)));
+}
+
+InverseSqrt InverseSqrt::with_peak(double peak, int64_t warmup) {
+  return {.factor = peak * std::sqrt(double(warmup)), .d_model = 1, .warmup = warmup};
+}
+
+double Schedule::at(int64_t step, double progress) const {
+  const auto rate = [&](const auto& s) {
+    if constexpr (requires { s(step, progress); })
+      return s(step, progress);
+    else
+      return s.at(step, progress);
+  };
+  return std::visit(rate, static_cast<const variant&>(*this));
+}
+
+}  // namespace stretto::nn

@@ -1,0 +1,93 @@
+// Crops of token streams, and batches of sequences.
+#include "nn/data/crops.h"
+
+#include <cmath>
+#include <set>
+
+#include "tests/support/catch.h"
+
+using namespace stretto;  // NOLINT
+using Numbers = std::vector<int64_t>;
+
+TEST_CASE("Random crops are pieces of the stream, each beginning as likely", "[crops]") {
+  std::vector<int32_t> tokens(12);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int32_t(i);
+  const nn::RandomCrops crops(tokens, 5, 4, 7);
+  std::vector<int64_t> begins(8);
+  for (int64_t step = 0; step < 400; ++step) {
+    const nn::Batch batch = crops(step);
+    REQUIRE(batch.inputs.shape() == Shape{5, 4});
+    const Numbers in = batch.inputs.to_vector<int64_t>(), out = batch.targets.to_vector<int64_t>();
+    for (size_t i = 0; i < in.size(); ++i) {
+      CHECK(out[i] == in[i] + 1);
+      CHECK(in[i] == in[i - i % 4] + int64_t(i % 4));
+    }
+    for (size_t row = 0; row < 5; ++row) ++begins[size_t(in[4 * row])];
+  }
+  for (const int64_t n : begins) CHECK(std::abs(n - 250) < 4 * 15);  // deviation 14.8
+  CHECK(crops(3).inputs.to_vector<int64_t>() == crops(3).inputs.to_vector<int64_t>());
+  CHECK(crops(3).inputs.to_vector<int64_t>() != crops(4).inputs.to_vector<int64_t>());
+  CHECK(crops(3).inputs.to_vector<int64_t>() !=
+        nn::RandomCrops(tokens, 5, 4, 8)(3).inputs.to_vector<int64_t>());
+  CHECK_THROWS_WITH(nn::RandomCrops(tokens, 1, 12, 0), Containing("1 crops of 12 from 12 tokens"));
+}
+
+TEST_CASE("Sequences of different lengths make a padded batch", "[crops]") {
+  const nn::Batch batch = nn::next_token_batch({{1, 2, 3}, {4}, {}}, 0, 9);
+  CHECK(batch.inputs.shape() == Shape{3, 2});
+  CHECK(batch.inputs.to_vector<int64_t>() == Numbers{1, 2, 4, 9, 9, 9});
+  constexpr int64_t none = nn::not_scored;
+  CHECK(batch.targets.to_vector<int64_t>() == Numbers{2, 3, none, none, none, none});
+  CHECK(nn::next_token_batch({{1, 2}}, 3).inputs.to_vector<int64_t>() == Numbers{1, 2, 0});
+  CHECK_THROWS_WITH(nn::next_token_batch({{1, 2, 3}}, 1), Containing("3 tokens and length 1"));
+  CHECK_THROWS_WITH(nn::next_token_batch({{1}}),
+                    Containing("[next_token_batch] a longest sequence of 1 tokens"));
+}
+
+TEST_CASE("Aligned crops cut all streams at the same places", "[crops]") {
+  std::vector<int32_t> tokens(12), tags(12);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int32_t(i), tags[i] = int32_t(100 - 3 * i);
+  const nn::AlignedCrops crops({tokens, tags}, 5, 4, 7);
+  std::vector<int64_t> begins(9);
+  for (int64_t step = 0; step < 400; ++step) {
+    const Tensors batch = crops(step);
+    REQUIRE(batch.size() == 2);
+    for (const Tensor& x : batch) REQUIRE(x.shape() == Shape{5, 4});
+    const Numbers a = batch[0].to_vector<int64_t>(), b = batch[1].to_vector<int64_t>();
+    for (size_t i = 0; i < a.size(); ++i) {
+      CHECK(b[i] == 100 - 3 * a[i]);
+      CHECK(a[i] == a[i - i % 4] + int64_t(i % 4));
+    }
+    for (size_t row = 0; row < 5; ++row) ++begins[size_t(a[4 * row])];
+  }
+  for (const int64_t n : begins) CHECK(std::abs(n - 2000 / 9) < 4 * 15);  // deviation 14.1
+  CHECK(crops(3)[1].to_vector<int64_t>() == crops(3)[1].to_vector<int64_t>());
+  CHECK(crops(3)[1].to_vector<int64_t>() != crops(4)[1].to_vector<int64_t>());
+  // A stream and the same one token further on: the crops of next tokens.
+  const nn::RandomCrops next(tokens, 5, 4, 7);
+  const nn::AlignedCrops by_hand({std::vector<int32_t>(tokens.begin(), tokens.end() - 1),
+                                  std::vector<int32_t>(tokens.begin() + 1, tokens.end())},
+                                 5, 4, 7);
+  CHECK(by_hand(6)[0].to_vector<int64_t>() == next(6).inputs.to_vector<int64_t>());
+  CHECK(by_hand(6)[1].to_vector<int64_t>() == next(6).targets.to_vector<int64_t>());
+
+  CHECK_NOTHROW(nn::AlignedCrops({tokens}, 1, 12, 0));
+  CHECK_THROWS_WITH(nn::AlignedCrops({}, 1, 4, 0), "[AlignedCrops] no streams; needs at least one");
+  CHECK_THROWS_WITH(nn::AlignedCrops({tokens, std::vector<int32_t>(11)}, 1, 4, 0),
+                    "[AlignedCrops] streams of 12 and 11 tokens; all must be equally long");
+  CHECK_THROWS_WITH(nn::AlignedCrops({tokens}, 1, 13, 0),
+                    Containing("1 crops of 13 from 12 tokens"));
+}
+
+TEST_CASE("Rows are filled up to the longest", "[crops]") {
+  const nn::PaddedRows rows = nn::pad_rows({{1, 0, 3}, {4}, {}}, 0);
+  CHECK(rows.tokens.to_vector<int64_t>() == Numbers{1, 0, 3, 4, 0, 0, 0, 0, 0});
+  CHECK(rows.tokens.shape() == Shape{3, 3});
+  CHECK(rows.padding.dtype() == boolean);
+  CHECK(rows.padding.shape() == Shape{3, 3});
+  // A token that equals the padding is none.
+  CHECK(rows.padding.to(i64).to_vector<int64_t>() == Numbers{0, 0, 0, 0, 1, 1, 1, 1, 1});
+  CHECK(nn::pad_rows({{7}, {}}, -1).tokens.to_vector<int64_t>() == Numbers{7, -1});
+  CHECK(nn::pad_rows({}).tokens.shape() == Shape{0, 0});
+  CHECK(nn::pad_rows({{}, {}}).padding.shape() == Shape{2, 0});
+}

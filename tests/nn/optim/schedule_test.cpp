@@ -1,0 +1,52 @@
+#include "nn/optim/schedule.h"
+
+#include <cmath>
+
+#include "tests/support/catch.h"
+
+using namespace stretto;
+
+TEST_CASE("a constant schedule") {
+  const nn::Schedule schedule = nn::ConstantRate{.lr = 0.25};
+  CHECK(schedule.at(0) == 0.25);
+  CHECK(schedule.at(1000000) == 0.25);
+  CHECK(nn::Schedule().at(1) == 1e-3);
+}
+
+TEST_CASE("warm-up, then a cosine to the floor") {
+  const nn::Schedule schedule =
+      nn::WarmupCosine{.peak = 0.5, .warmup = 100, .steps = 1100, .floor = 0.1};
+  CHECK(schedule.at(0) == 0);
+  CHECK(schedule.at(1) == 0.005);
+  CHECK(schedule.at(50) == 0.25);
+  CHECK(schedule.at(100) == 0.5);
+  CHECK(schedule.at(600) == Approx(0.3).epsilon(1e-15));  // half way: the mean of peak and floor
+  CHECK(schedule.at(350) == Approx(0.3 + 0.2 * std::sqrt(0.5)).epsilon(1e-15));
+  CHECK(schedule.at(1100) == 0.1);
+  CHECK(schedule.at(5000) == 0.1);
+  for (int64_t t = 101; t <= 1100; ++t) CHECK(schedule.at(t) < schedule.at(t - 1));
+
+  CHECK(nn::WarmupCosine{.peak = 2, .warmup = 0, .steps = 10}.at(0) == 2);
+  CHECK(nn::WarmupCosine{.peak = 2, .warmup = 10, .steps = 10}.at(5) == 1);
+  CHECK(nn::WarmupCosine{.peak = 2, .warmup = 10, .steps = 10}.at(10) == 0);
+  CHECK_THROWS_WITH(schedule.at(-1), Containing("[WarmupCosine] step -1"));
+}
+
+TEST_CASE("the inverse square root, as in the paper and by its peak") {
+  const nn::Schedule schedule = nn::InverseSqrt{.factor = 2, .d_model = 256, .warmup = 400};
+  for (int64_t t : {1, 2, 100, 399, 400, 401, 1000, 1000000}) {
+    const double s = double(t);
+    CHECK(schedule.at(t) ==
+          Approx(2 * std::pow(256, -0.5) * std::min(std::pow(s, -0.5), s * std::pow(400, -1.5)))
+              .epsilon(1e-14));
+  }
+  CHECK(schedule.at(0) == 0);
+  CHECK(schedule.at(400) == Approx(2.0 / 16 / 20).epsilon(1e-15));
+
+  const nn::Schedule by_peak = nn::InverseSqrt::with_peak(0.3, 50);
+  CHECK(by_peak.at(50) == Approx(0.3).epsilon(1e-15));
+  CHECK(by_peak.at(25) == Approx(0.15).epsilon(1e-15));
+  CHECK(by_peak.at(200) == Approx(0.15).epsilon(1e-15));
+  CHECK_THROWS_WITH((nn::InverseSqrt{.warmup = 0}.at(1)), Containing("[InverseSqrt]"));
+  CHECK_THROWS_WITH((nn::InverseSqrt{.d_model = 0}.at(1)), Containing("d_model 0"));
+}
