@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Trains every program for 30 steps with every position and kernel that it accepts, and prints the
+# losses with all their digits, to compare two builds of one machine:
+#   tests/golden.sh PROGRAMS >FILE       PROGRAMS: a folder, e.g. build/release/examples
+# One line per run: the program, its settings, its parameters, and its training and validation losses
+# from metrics.csv. A pair that a program refuses is a line, too. About two minutes on two cores.
+set -euo pipefail
+programs=$(cd "$1" && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+export STRETTO_NUM_THREADS=1
+
+positions=(none sinusoid learned music music-local shaw shaw-keys xl t5 alibi kerple kerple-power fire rope
+  xpos bert deberta sine sine-ungated conv conv-ungated sinusoid+music)
+kernels=(softmax performer performer-hyperbolic linear-elu linear-relu)
+small="--layers 2 --d-model 16 --heads 2 --batch 2 --warmup 5 --steps 30 --evaluate-every 10 --d-hidden 32 \
+--features 8 --realizations 4 --taps 8 --sines 3"
+declare -A own=(
+  [train_lm]="--length 16 --validation-tokens 64 --eval-length 16 --held-out 0.001"
+  [lra]="--small --expressions 60 --held-out-expressions 20 --max-depth 2 --min-expression 2 --max-expression 8 --max-length 8 --d-head 0"
+  [train_chorales]="--length 32 --generate 0 --final-stride 32"
+  [harmonise]="--length 8 --pieces 0"
+  [train_music]="--length 16 --eval-length 16 --validation-windows 2 --eval-windows 2 --generate 0 --picture-length 8"
+  [groove]="--length 16 --continuations 0")
+
+one() {  # PROGRAM OPTION...
+  local program=$1 out
+  shift
+  out=$(mktemp -d "$scratch/XXXXXX")
+  printf '%s %s: ' "$program" "$*"
+  # shellcheck disable=SC2086  # options are words
+  if "$programs/$program" $small ${own[$program]} "$@" --out "$out/run" >"$out/log" 2>&1; then
+    awk -F , 'NR == 1 { for (i = 1; i <= NF; ++i) column[$i] = i; next }
+              { printf "%s %s; ", $column["train_loss"], $column["valid_loss"] }' "$out/run/metrics.csv"
+  else
+    tail -n 1 "$out/log" | tr -d '\n'
+  fi
+  echo
+  rm -rf "$out"
+}
+
+runs() {
+  local program kernel position
+  for program in train_lm lra train_chorales harmonise train_music groove; do
+    for kernel in "${kernels[@]}"; do
+      for position in "${positions[@]}"; do echo "$program --attention $kernel --position $position"; done
+    done
+    for setting in "--dtype bf16" "--dropout 0.3 --attention-dropout 0.2" "--norm pre --rms-norm --gated" \
+      "--parts 2" "--key-heads 1" "--seed 7 --clip 0.01" "--activation silu --d-head 12"; do
+      echo "$program $setting"
+    done
+  done
+  echo "train_lm --position xl --memory 16 --untied-biases"
+  echo "train_lm --tokens words --cutoffs 20,60 --div 2"
+  echo "train_lm --position music --memory 8"
+  echo "train_music --tokens remi"
+}
+n=0
+while read -r line; do
+  # shellcheck disable=SC2086
+  one $line >"$scratch/$(printf '%05d' "$n").line" &
+  n=$((n + 1))
+  while (($(jobs -rp | wc -l) >= ${JOBS:-$(nproc)})); do wait -n; done
+done < <(runs)
+wait
+cat "$scratch"/*.line
