@@ -408,12 +408,13 @@ Module::Module(const std::string& text) : text_(without_comments(text)) {
                            so_far.starts_with(".address_size"))) {
       from = i + 1;
     } else if (all[i] == '\n' && so_far.starts_with(".file")) {
-      // .file 4 "/home/me/stretto/build/release/../../cuda/view.cu": the path from cuda/ on, or of
-      // others the last two names
+      // .file 4 "/home/me/stretto/build/release/../../cuda/fft/fft.cu": the last two names suffice,
+      // or three below cuda/
       const size_t open = so_far.find('"') + 1;
       const std::string_view path = so_far.substr(open, so_far.find('"', open) - open);
-      size_t start = path.rfind("/cuda/");
-      if (start == path.npos) start = path.rfind('/', path.rfind('/') - 1);
+      size_t start = path.rfind('/', path.rfind('/') - 1);
+      if (start != path.npos && path.substr(0, start).ends_with("/cuda"))
+        start -= std::string_view("/cuda").size();
       files_[std::atoi(words_of(so_far)[1].c_str())] = path.substr(start + 1);
       from = i + 1;
     } else if (all[i] == ';') {

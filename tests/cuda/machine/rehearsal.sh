@@ -8,7 +8,7 @@ trap 'rm -rf "$folder"' EXIT
 fail() { echo "$1"; exit 1; }
 
 BUILD=$build LAYOUT=$folder/bundle bash "$root/benchmarks/gpu/pack.sh"
-export LD_LIBRARY_PATH=$build/machine MACHINE_ORDER=random STRETTO_NUM_THREADS=1 JOBS=2
+export LD_LIBRARY_PATH=$build/machine:$folder/bundle/lib MACHINE_ORDER=random STRETTO_NUM_THREADS=1 JOBS=2
 export SELECT='^(exact_)?(cuda_test|optim_kernels_test|runtime_test)$|^conformance_f64$|^faults$'
 for stage in 1 2; do
   bash "$folder/bundle/run.sh" "$stage" "$folder/out" || fail "stage $stage did not pass"

@@ -46,7 +46,7 @@ BEGIN {
   FS = "\t"
   while (("find core ops cuda tests/cuda -name '*.h' -o -name '*.cuh' -o -name '*.cu'" | getline path) > 0) {
     n = split(path, part, "/")
-    paths[part[n - 1] "/" part[n]] = path
+    paths[(part[n - 2] == "cuda" ? "cuda/" : "") part[n - 1] "/" part[n]] = path
   }
   while ((getline line < reasons) > 0) {
     if (line ~ /^(#|$)/) continue
