@@ -148,11 +148,13 @@ Case conv(const Words& w, Types types) {
 Case layer(const Words& w, Types types) {
   const std::string& kind = w[1];
   const int64_t L = number(w[2]), B = number(w[3]), d = 512;
-  nn::LayerOptions options{
-      .d_model = d, .n_heads = 8, .d_hidden = 2048, .activation = nn::Activation::gelu};
-  if (kind == "relative") options.position = nn::music_relative({.length = L});
-  if (kind == "linear") options.kernel = nn::linear_kernel();
-  if (kind == "performer") options.kernel = nn::linear_kernel(nn::favor({.features = 128}));
+  nn::LayerOptions options{.d_model = d,
+                           .attention = {.n_heads = 8},
+                           .feed_forward = {.d_hidden = 2048, .activation = nn::Activation::gelu}};
+  if (kind == "relative") options.attention.position = nn::music_relative({.length = L});
+  if (kind == "linear") options.attention.kernel = nn::linear_kernel();
+  if (kind == "performer")
+    options.attention.kernel = nn::linear_kernel(nn::favor({.features = 128}));
   const auto made = std::make_shared<nn::EncoderLayer>(options);
   made->to(types.used);
   Inputs input(types);
@@ -174,14 +176,14 @@ Gpt gpt_of(const std::string& name) {
   throw UsageError("a GPT is nano, char or music, not " + name);
 }
 std::shared_ptr<nn::LanguageModel> make_gpt(const Gpt& g, bool relative = false) {
-  nn::LanguageModel::Options options{.vocabulary = g.vocabulary,
-                                     .n_layers = g.layers,
-                                     .layer = {.d_model = g.width,
-                                               .n_heads = g.heads,
-                                               .d_hidden = 4 * g.width,
-                                               .activation = nn::Activation::gelu}};
+  nn::LanguageModel::Options options{
+      .vocabulary = g.vocabulary,
+      .n_layers = g.layers,
+      .layer = {.d_model = g.width,
+                .attention = {.n_heads = g.heads},
+                .feed_forward = {.d_hidden = 4 * g.width, .activation = nn::Activation::gelu}}};
   if (relative)
-    options.layer.position = nn::music_relative({.length = g.length});
+    options.layer.attention.position = nn::music_relative({.length = g.length});
   else
     options.input.learned_length = g.length;
   return std::make_shared<nn::LanguageModel>(options);

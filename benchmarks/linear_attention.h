@@ -26,10 +26,10 @@ class PerformerStep {
  public:
   explicit PerformerStep(const PerformerSettings& s)
       : layer_({.d_model = s.d_model,
-                .n_heads = s.heads,
-                .d_hidden = s.d_hidden,
-                .kernel = nn::linear_kernel(
-                    nn::favor({.features = s.features, .kind = nn::FavorKind::hyperbolic}))}),
+                .attention = {.n_heads = s.heads,
+                              .kernel = nn::linear_kernel(nn::favor(
+                                  {.features = s.features, .kind = nn::FavorKind::hyperbolic}))},
+                .feed_forward = {.d_hidden = s.d_hidden}}),
         optimizer_(layer_.parameters(), {.lr = 1e-4}) {}
 
   /// x [B, L, d_model], which gets a gradient, as from a layer below; then AdamW.

@@ -67,7 +67,7 @@ nn::LanguageModel::Options model_options(const std::string& name, const Settings
   if (name == "ape") {
     options.input.sinusoid = nn::Sinusoid::interleaved;
   } else {
-    options.layer.position = spe(name, o);
+    options.layer.attention.position = spe(name, o);
   }
   return options;
 }

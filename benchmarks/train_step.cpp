@@ -45,13 +45,13 @@ int run(const Settings& o) {
       .vocabulary = o.vocabulary,
       .n_layers = o.layers,
       .layer = {.d_model = o.d_model,
-                .n_heads = o.heads,
-                .d_hidden = o.d_hidden,
-                .dropout = o.dropout,
-                .attention_bias = false,
-                .position = nn::music_relative({.length = o.length})}};
+                .attention = {.n_heads = o.heads,
+                              .bias = false,
+                              .position = nn::music_relative({.length = o.length})},
+                .feed_forward = {.d_hidden = o.d_hidden},
+                .dropout = o.dropout}};
   if (o.attention != "relative") {
-    options.layer.position = {};
+    options.layer.attention.position = {};
     options.input.sinusoid = nn::Sinusoid::interleaved;
   }
   nn::LanguageModel model(options);

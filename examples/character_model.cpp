@@ -55,11 +55,11 @@ int main(int argc, char** argv) {
   manual_seed(1);
   nn::LanguageModel::Options options = nn::llama(tokenizer.size());
   // Rotary positions do not go on past the lags that were trained.
-  options.layer.window = length / 2;
+  options.layer.attention.window = length / 2;
   options.n_layers = 2;
   options.layer.d_model = 64;
-  options.layer.n_heads = 4;
-  options.layer.d_hidden = 128;
+  options.layer.attention.n_heads = 4;
+  options.layer.feed_forward.d_hidden = 128;
   nn::LanguageModel model(options);
   model.to(place.device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {});

@@ -69,7 +69,8 @@ int main(int argc, char** argv) {
   manual_seed(1);
   nn::LanguageModel::Options options = nn::music_transformer(pitches, length);
   options.n_layers = 2;
-  options.layer.d_model = 64, options.layer.n_heads = 4, options.layer.d_hidden = 128;
+  options.layer.d_model = 64, options.layer.attention.n_heads = 4,
+  options.layer.feed_forward.d_hidden = 128;
   options.layer.dropout = 0;
   nn::LanguageModel model(options);
   model.to(place.device).to(place.dtype);

@@ -43,14 +43,14 @@ int main(int argc, char** argv) {
   std::mt19937 random(1);
   const Melodies test = make(500, random);
   manual_seed(1);
-  nn::SequenceClassifier model({.vocabulary = pitches,
-                                .n_classes = 2,
-                                .n_layers = 2,
-                                .layer = {.d_model = 32,
-                                          .n_heads = 4,
-                                          .d_hidden = 64,
-                                          .position = nn::shaw_relative({.clip = 4})},
-                                .pooling = nn::Pooling::mean});
+  nn::SequenceClassifier model(
+      {.vocabulary = pitches,
+       .n_classes = 2,
+       .n_layers = 2,
+       .layer = {.d_model = 32,
+                 .attention = {.n_heads = 4, .position = nn::shaw_relative({.clip = 4})},
+                 .feed_forward = {.d_hidden = 64}},
+       .pooling = nn::Pooling::mean});
   model.to(place.device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 2e-3});
   for (int step = 1; step <= 300; ++step) {

@@ -34,9 +34,8 @@ nn::LanguageModel::Options gpt2() {
   return {.vocabulary = pitches,
           .n_layers = 2,
           .layer = {.d_model = 64,
-                    .n_heads = 4,
-                    .d_hidden = 256,
-                    .activation = nn::Activation::gelu_tanh},
+                    .attention = {.n_heads = 4},
+                    .feed_forward = {.d_hidden = 256, .activation = nn::Activation::gelu_tanh}},
           .input = {.scale = false, .learned_length = length},
           .tied = true,
           .init_std = 0.02};

@@ -6,12 +6,12 @@ using namespace stretto;
 // Learns to continue a melody whose bars return every eight notes.
 struct Melody : nn::Module {
   nn::Embedding notes{*this, "notes", {.count = 12, .dim = 32}};
-  nn::EncoderLayer layer{*this,
-                         "layer",
-                         {.d_model = 32,
-                          .n_heads = 2,
-                          .d_hidden = 64,
-                          .position = nn::music_relative({.length = 32})}};
+  nn::EncoderLayer layer{
+      *this,
+      "layer",
+      {.d_model = 32,
+       .attention = {.n_heads = 2, .position = nn::music_relative({.length = 32})},
+       .feed_forward = {.d_hidden = 64}}};
   nn::Linear out{*this, "out", {.in = 32, .out = 12}};
 
   Tensor operator()(const Tensor& tokens) const {  // [B, L] → [B, L, 12]

@@ -72,7 +72,8 @@ int main(int argc, char** argv) {
   manual_seed(1);
   nn::SequenceToSequence::Options options = nn::transformer_base(source.size(), target.size());
   options.n_encoder_layers = options.n_decoder_layers = 2;
-  options.layer.d_model = 64, options.layer.n_heads = 4, options.layer.d_hidden = 128;
+  options.layer.d_model = 64, options.layer.attention.n_heads = 4,
+  options.layer.feed_forward.d_hidden = 128;
   nn::SequenceToSequence model(options);
   model.to(device).to(place.dtype);
   nn::AdamW optimizer(model.parameters(), {.lr = 2e-3});

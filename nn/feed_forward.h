@@ -19,7 +19,7 @@ struct FeedForwardOptions {
   int64_t d_model = 0;
   int64_t d_hidden = 0;
   Activation activation = Activation::relu;
-  double dropout = 0;
+  std::optional<double> dropout = {};  ///< 0, if not given.
   bool bias = true;
   bool gated = false;
 };
@@ -40,7 +40,7 @@ class FeedForward : public Module {
   const Options options;
   Linear linear1{
       *this, options.gated ? "gate" : "linear1", {options.d_model, options.d_hidden, options.bias}};
-  Dropout dropout{*this, "dropout", {options.dropout}};
+  Dropout dropout{*this, "dropout", {options.dropout.value_or(0)}};
   Linear linear2{*this, "linear2", {options.d_hidden, options.d_model, options.bias}};
   std::optional<Linear> up;  // where gated
 

@@ -5,39 +5,19 @@
 
 namespace stretto::nn {
 
-MultiHeadAttention::Options LayerOptions::attention() const {
-  return {.d_model = d_model,
-          .n_heads = n_heads,
-          .n_key_heads = n_key_heads,
-          .d_key = d_key,
-          .d_value = d_value,
-          .bias = attention_bias,
-          .q_bias = q_bias,
-          .k_bias = k_bias,
-          .v_bias = v_bias,
-          .out_bias = out_bias,
-          .qk_norm = qk_norm ? std::optional(norms(0)) : std::nullopt,
-          .window = window,
-          .dropout = attention_dropout,
-          .scale = attention_scale,
-          .position = position,
-          .kernel = kernel};
-}
-
-FeedForward::Options LayerOptions::feed_forward() const {
-  return {.d_model = d_model,
-          .d_hidden = d_hidden,
-          .activation = activation,
-          .dropout = dropout,
-          .bias = feed_forward_bias,
-          .gated = gated};
-}
-
 namespace {
 
-LayerOptions checked(const char* op, LayerOptions o, bool context = false) {
-  check(o.d_model >= 1 && o.n_heads >= 1 && o.d_hidden >= 1, op, "d_model ", o.d_model,
-        ", n_heads ", o.n_heads, ", d_hidden ", o.d_hidden, "; must be at least 1");
+// Passes on to the parts what the layer has for them.
+LayerOptions completed(const char* op, LayerOptions o, bool context = false) {
+  check(o.d_model >= 1 && o.attention.n_heads >= 1 && o.feed_forward.d_hidden >= 1, op, "d_model ",
+        o.d_model, ", attention.n_heads ", o.attention.n_heads, ", feed_forward.d_hidden ",
+        o.feed_forward.d_hidden, "; must be at least 1");
+  for (int64_t* part : {&o.attention.d_model, &o.feed_forward.d_model}) {
+    check(*part == 0 || *part == o.d_model, op, "a part with d_model ", *part,
+          " in a layer with d_model ", o.d_model, "; must be 0, or the layer's");
+    *part = o.d_model;
+  }
+  if (!o.feed_forward.dropout) o.feed_forward.dropout = o.dropout;
   if (o.residual == Residual::sequential) return o;
   check(o.norm == NormPlace::pre, op,
         "parallel branches have no norm after them; use NormPlace::pre, or Residual::sequential");
@@ -49,9 +29,9 @@ LayerOptions checked(const char* op, LayerOptions o, bool context = false) {
 
 }  // namespace
 
-EncoderLayer::EncoderLayer(LayerOptions o) : options(checked("EncoderLayer", std::move(o))) {}
+EncoderLayer::EncoderLayer(LayerOptions o) : options(completed("EncoderLayer", std::move(o))) {}
 EncoderLayer::EncoderLayer(Module& parent, std::string name, LayerOptions o)
-    : Module(parent, std::move(name)), options(checked("EncoderLayer", std::move(o))) {}
+    : Module(parent, std::move(name)), options(completed("EncoderLayer", std::move(o))) {}
 
 std::unique_ptr<Norm> EncoderLayer::second_norm() {
   if (options.residual == Residual::parallel_one_norm) return nullptr;
@@ -88,9 +68,10 @@ void DecoderCache::reorder(const Tensor& rows) {
   });
 }
 
-DecoderLayer::DecoderLayer(LayerOptions o) : options(checked("DecoderLayer", std::move(o), true)) {}
+DecoderLayer::DecoderLayer(LayerOptions o)
+    : options(completed("DecoderLayer", std::move(o), true)) {}
 DecoderLayer::DecoderLayer(Module& parent, std::string name, LayerOptions o)
-    : Module(parent, std::move(name)), options(checked("DecoderLayer", std::move(o), true)) {}
+    : Module(parent, std::move(name)), options(completed("DecoderLayer", std::move(o), true)) {}
 
 MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
   o.position = {};

@@ -20,32 +20,17 @@ enum class NormPlace { pre, post };
 enum class Residual { sequential, parallel, parallel_one_norm };
 
 struct LayerOptions {
-  int64_t d_model = 0;
-  int64_t n_heads = 1;
-  int64_t d_hidden = 0;  // of the feed-forward network
+  int64_t d_model = 0;                       ///< The d_model of the parts too, which leave it 0.
+  MultiHeadAttentionOptions attention = {};  ///< Of all attentions of the layer.
+  FeedForwardOptions feed_forward = {};      ///< Its dropout is the layer's, if not given.
   NormPlace norm = NormPlace::pre;
   Residual residual = Residual::sequential;
-  Activation activation = Activation::relu;
-  double dropout = 0;            // of both residual branches and inside the feed-forward network
-  double attention_dropout = 0;  // of the attention weights
+  double dropout = 0;  ///< Of the residual branches.
   NormKind norm_kind = NormKind::layer;
-  std::optional<double> norm_eps = {};  // default_eps(norm_kind) when not given
+  std::optional<double> norm_eps = {};  ///< default_eps(norm_kind), if not given.
   bool norm_bias = true;
-  bool attention_bias = true;
-  std::optional<bool> q_bias = {}, k_bias = {}, v_bias = {}, out_bias = {};  // in its place
-  bool feed_forward_bias = true;
-  bool gated = false;                               // FeedForward::Options
-  int64_t n_key_heads = 0, d_key = 0, d_value = 0;  // MultiHeadAttention::Options
-  bool qk_norm = false;  // of queries and keys, of the layer's kind: MultiHeadAttention::Options
-  int64_t window = 0;    // of causal self-attention: MultiHeadAttention::Options
-  std::optional<double> attention_scale = {};  // of all attentions; 1/√d_key when not given
-  MakePosition position = {};
-  MakeKernel kernel = {};
 
-  MultiHeadAttention::Options attention() const;
-  FeedForward::Options feed_forward() const;
-  Norm::Options norms(int64_t dim) const { return {dim, norm_eps, norm_kind, norm_bias}; }
-  Norm::Options norms() const { return norms(d_model); }
+  Norm::Options norms() const { return {d_model, norm_eps, norm_kind, norm_bias}; }
 };
 
 /// Self-attention and feed-forward. With AttentionMask::causal this is also the layer of a
@@ -59,9 +44,9 @@ class EncoderLayer : public Module {
   std::string label() const override;
 
   const LayerOptions options;
-  MultiHeadAttention self_attention{*this, "self_attention", options.attention()};
+  MultiHeadAttention self_attention{*this, "self_attention", options.attention};
   Norm norm1{*this, "norm1", options.norms()};
-  FeedForward feed_forward{*this, "feed_forward", options.feed_forward()};
+  FeedForward feed_forward{*this, "feed_forward", options.feed_forward};
   const std::unique_ptr<Norm> norm2 = second_norm();  // null with Residual::parallel_one_norm
   Dropout dropout{*this, "dropout", {options.dropout}};
 
@@ -93,11 +78,11 @@ class DecoderLayer : public Module {
   std::string label() const override;
 
   const LayerOptions options;
-  MultiHeadAttention self_attention{*this, "self_attention", options.attention()};
+  MultiHeadAttention self_attention{*this, "self_attention", options.attention};
   Norm norm1{*this, "norm1", options.norms()};
-  MultiHeadAttention cross_attention{*this, "cross_attention", plain(options.attention())};
+  MultiHeadAttention cross_attention{*this, "cross_attention", plain(options.attention)};
   Norm norm2{*this, "norm2", options.norms()};
-  FeedForward feed_forward{*this, "feed_forward", options.feed_forward()};
+  FeedForward feed_forward{*this, "feed_forward", options.feed_forward};
   Norm norm3{*this, "norm3", options.norms()};
   Dropout dropout{*this, "dropout", {options.dropout}};
 

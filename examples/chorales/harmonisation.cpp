@@ -43,7 +43,7 @@ nn::SequenceToSequence::Options HarmonySettings::model() const {
   nn::LayerOptions encoder = o.layer;
   nn::add_position(position, positions(true), encoder, o.input);
   nn::add_position(position, positions(false), o.layer, o.input);
-  o.encoder_position = encoder.position;
+  o.encoder_position = encoder.attention.position;
   return o;
 }
 

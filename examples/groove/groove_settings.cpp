@@ -22,7 +22,7 @@ nn::LanguageModel::Options GrooveSettings::model() const {
   o.layer = layer();
   if (published_model) {
     o.layer.norm = nn::NormPlace::post;
-    o.layer.attention_bias = true;
+    o.layer.attention.bias = true;
   }
   nn::add_position(position, position_settings(length), o.layer, o.input);
   return o;

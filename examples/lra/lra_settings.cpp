@@ -59,7 +59,7 @@ nn::SequenceClassifier::Options LraSettings::model() const {
                                     .attend_to_padding = attend_to_padding};
   o.layer.norm_eps = 1e-6;
   // As Choromanski et al. 2021: linear-relu adds its epsilon to the features, not to denominators.
-  o.layer.kernel =
+  o.layer.attention.kernel =
       nn::find_kernel(attention).make({.features = features, .redraw = redraw, .relu_eps = 0});
   nn::add_position(position, positions(), o.layer, o.input);
   return o;
@@ -106,11 +106,11 @@ LraSettings published(const std::string& task) {
   s.layers = p.model.n_layers;
   const nn::LayerOptions& layer = p.model.layer;
   s.d_model = layer.d_model;
-  s.heads = layer.n_heads;
-  s.d_head = layer.d_key;
-  s.d_hidden = layer.d_hidden;
+  s.heads = layer.attention.n_heads;
+  s.d_head = layer.attention.d_key;
+  s.d_hidden = layer.feed_forward.d_hidden;
   s.dropout = layer.dropout;
-  s.attention_dropout = layer.attention_dropout;
+  s.attention_dropout = layer.attention.dropout;
   s.position = p.model.input.learned_length > 0 ? "learned" : "sinusoid";
   s.attend_to_padding = p.model.attend_to_padding;
   s.batch = p.batch;

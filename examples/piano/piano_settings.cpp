@@ -21,7 +21,7 @@ nn::LanguageModel::Options PianoSettings::model() const {
   nn::LanguageModel::Options o = nn::music_performer(language().vocabulary);
   o.n_layers = layers;
   o.layer = layer();
-  o.layer.attention_bias = true;
+  o.layer.attention.bias = true;
   o.init_std = init_std;
   nn::add_position(position, positions(), o.layer, o.input);
   return o;
@@ -53,8 +53,8 @@ PianoSettings piano_settings(const std::string& preset, const std::string& token
   s.features = 128;
   s.layers = model.n_layers;
   s.d_model = model.layer.d_model;
-  s.heads = model.layer.n_heads;
-  s.d_hidden = model.layer.d_hidden;
+  s.heads = model.layer.attention.n_heads;
+  s.d_hidden = model.layer.feed_forward.d_hidden;
   s.norm = "post";
   s.init_std = model.init_std;
   s.length = 2048;

@@ -85,11 +85,11 @@ LmPreset from_paper(const nn::TransformerXLPreset& p, const std::string& tokens)
   s.tokens = tokens;
   s.layers = p.model.n_layers;
   s.d_model = p.model.layer.d_model;
-  s.heads = p.model.layer.n_heads;
-  s.d_head = p.model.layer.d_key;
-  s.d_hidden = p.model.layer.d_hidden;
+  s.heads = p.model.layer.attention.n_heads;
+  s.d_head = p.model.layer.attention.d_key;
+  s.d_hidden = p.model.layer.feed_forward.d_hidden;
   s.dropout = p.model.layer.dropout;
-  s.attention_dropout = p.model.layer.attention_dropout;
+  s.attention_dropout = p.model.layer.attention.dropout;
   for (int64_t c : p.model.cutoffs) s.cutoffs += (s.cutoffs.empty() ? "" : ",") + as_text(c);
   s.div = p.model.div;
   s.length = p.segment;

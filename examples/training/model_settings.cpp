@@ -95,19 +95,20 @@ bool ModelSettings::has_position(const std::string& name) const {
 
 nn::LayerOptions ModelSettings::layer() const {
   return {.d_model = d_model,
-          .n_heads = heads,
-          .d_hidden = d_hidden,
+          .attention = {.n_heads = heads,
+                        .n_key_heads = key_heads,
+                        .d_key = d_head,
+                        .d_value = d_head,
+                        .bias = false,
+                        .dropout = attention_dropout,
+                        .kernel = nn::find_kernel(attention).make(
+                            {.features = features, .redraw = redraw})},
+          .feed_forward = {.d_hidden = d_hidden,
+                           .activation = find_name(activations(), "--activation", activation),
+                           .gated = gated},
           .norm = norm == "post" ? nn::NormPlace::post : nn::NormPlace::pre,
-          .activation = find_name(activations(), "--activation", activation),
           .dropout = dropout,
-          .attention_dropout = attention_dropout,
-          .norm_kind = rms_norm ? nn::NormKind::rms : nn::NormKind::layer,
-          .attention_bias = false,
-          .gated = gated,
-          .n_key_heads = key_heads,
-          .d_key = d_head,
-          .d_value = d_head,
-          .kernel = nn::find_kernel(attention).make({.features = features, .redraw = redraw})};
+          .norm_kind = rms_norm ? nn::NormKind::rms : nn::NormKind::layer};
 }
 
 nn::PositionSettings ModelSettings::position_settings(int64_t length) const {

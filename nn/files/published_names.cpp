@@ -171,7 +171,7 @@ NameMap gpt_neox_names(const LanguageModel::Options& options) {
   const std::string layer = "[gpt_neox.]layers.{}.";
   NameMap map;
   rename_ends(map, "[gpt_neox.]embed_in", "embed_out", options.tied);
-  split_by_heads(map, layer + "attention.query_key_value", options.layer.n_heads);
+  split_by_heads(map, layer + "attention.query_key_value", options.layer.attention.n_heads);
   rename_parts(map, layer,
                {{"input_layernorm", "norm1"},
                 {"post_attention_layernorm", "norm2"},
@@ -208,7 +208,7 @@ NameMap bloom_names(const LanguageModel::Options& options) {
   const std::string layer = "[transformer.]h.{}.";
   NameMap map;
   rename_ends(map, "[transformer.]word_embeddings", "lm_head", options.tied);
-  split_by_heads(map, layer + "self_attention.query_key_value", options.layer.n_heads);
+  split_by_heads(map, layer + "self_attention.query_key_value", options.layer.attention.n_heads);
   rename_parts(map, layer,
                {{"input_layernorm", "norm1"},
                 {"post_attention_layernorm", "norm2"},
@@ -247,12 +247,13 @@ NameMap gwinndr_names() {
 LanguageModel::Options gwinndr_options(int64_t vocabulary, int64_t max_length) {
   return {.vocabulary = vocabulary,
           .layer = {.d_model = 512,
-                    .n_heads = 8,
-                    .d_hidden = 1024,
+                    .attention = {.n_heads = 8,
+                                  .position = music_relative({.length = max_length,
+                                                              .shared_by_heads = true,
+                                                              .beyond = Beyond::error})},
+                    .feed_forward = {.d_hidden = 1024},
                     .norm = NormPlace::post,
-                    .dropout = 0.1,
-                    .position = music_relative(
-                        {.length = max_length, .shared_by_heads = true, .beyond = Beyond::error})},
+                    .dropout = 0.1},
           .input = {.scale = false, .sinusoid = Sinusoid::interleaved},
           .final_norm = true,
           .output_bias = true};

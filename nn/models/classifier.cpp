@@ -20,10 +20,10 @@ constexpr const char* op = "SequenceClassifier";
 SequenceClassifier::Options checked(SequenceClassifier::Options o) {
   const LayerOptions& l = o.layer;
   check(o.vocabulary >= 1 && o.n_classes >= 1 && l.d_model >= 1 && o.n_layers >= 1 &&
-            l.d_hidden >= (o.pairs ? 2 : 1),
+            l.feed_forward.d_hidden >= (o.pairs ? 2 : 1),
         op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", n_classes ", o.n_classes,
-        ", layer.d_model ", l.d_model, ", n_layers ", o.n_layers, ", layer.d_hidden ", l.d_hidden,
-        o.pairs ? " (of pairs at least 2)" : "");
+        ", layer.d_model ", l.d_model, ", n_layers ", o.n_layers, ", layer.feed_forward.d_hidden ",
+        l.feed_forward.d_hidden, o.pairs ? " (of pairs at least 2)" : "");
   return o;
 }
 
@@ -79,7 +79,7 @@ Tensor SequenceClassifier::cls_of(const Options& o) {
 
 void SequenceClassifier::make() {
   const Options& o = options;
-  int64_t width = o.layer.d_hidden;
+  int64_t width = o.layer.feed_forward.d_hidden;
   if (o.pairs) {
     hidden2.emplace(*this, "hidden2", Linear::Options{width, width / 2});
     width /= 2;
@@ -164,12 +164,10 @@ namespace {
 // Pre-norm layers without biases in the attention.
 LayerOptions arena_layer(int64_t d_model, int64_t n_heads, int64_t d_hidden) {
   return {.d_model = d_model,
-          .n_heads = n_heads,
-          .d_hidden = d_hidden,
-          .activation = Activation::gelu_tanh,
+          .attention = {.n_heads = n_heads, .bias = false},
+          .feed_forward = {.d_hidden = d_hidden, .activation = Activation::gelu_tanh},
           .dropout = 0.1,
-          .norm_eps = 1e-6,
-          .attention_bias = false};
+          .norm_eps = 1e-6};
 }
 
 constexpr InputOptions with_sinusoids{.scale = false, .sinusoid = Sinusoid::interleaved};
@@ -216,8 +214,8 @@ LongRangePreset lra_retrieval() {
 LongRangePreset lra_image() {
   LayerOptions layer = arena_layer(128, 8, 128);
   layer.dropout = 0.3;
-  layer.attention_dropout = 0.2;
-  layer.d_key = layer.d_value = 8;
+  layer.attention.dropout = 0.2;
+  layer.attention.d_key = layer.attention.d_value = 8;
   return {.model = {.vocabulary = 256,
                     .n_classes = 10,
                     .n_layers = 1,

@@ -62,7 +62,9 @@ class SequenceClassifier : public Module {
   List<EncoderLayer> layers{*this, "layers", options.n_layers, options.layer};
   Norm norm{*this, "norm", options.layer.norms()};
   Linear hidden{
-      *this, "hidden", {(options.pairs ? 2 : 1) * options.layer.d_model, options.layer.d_hidden}};
+      *this,
+      "hidden",
+      {(options.pairs ? 2 : 1) * options.layer.d_model, options.layer.feed_forward.d_hidden}};
   std::optional<Linear> hidden2;  // of pairs: d_hidden → d_hidden / 2
   std::optional<Linear> out;
 

@@ -16,9 +16,11 @@ namespace stretto::nn {
 namespace {
 
 LanguageModel::Options checked(LanguageModel::Options o) {
-  check(o.vocabulary >= 1 && o.n_layers >= 1 && o.layer.d_model >= 1 && o.layer.d_hidden >= 1,
+  check(o.vocabulary >= 1 && o.n_layers >= 1 && o.layer.d_model >= 1 &&
+            o.layer.feed_forward.d_hidden >= 1,
         "LanguageModel", "sizes must be at least 1: vocabulary ", o.vocabulary, ", n_layers ",
-        o.n_layers, ", layer.d_model ", o.layer.d_model, ", layer.d_hidden ", o.layer.d_hidden);
+        o.n_layers, ", layer.d_model ", o.layer.d_model, ", layer.feed_forward.d_hidden ",
+        o.layer.feed_forward.d_hidden);
   check(o.init_std >= 0, "LanguageModel", "init_std ", o.init_std, "; cannot be negative");
   return o;
 }
@@ -115,23 +117,24 @@ std::vector<Tensor> LanguageModel::attention_weights(const Tensor& tokens) const
 LanguageModel::Options music_transformer(int64_t vocabulary, int64_t length) {
   return {.vocabulary = vocabulary,
           .layer = {.d_model = 256,
-                    .n_heads = 8,
-                    .d_hidden = 1024,
-                    .dropout = 0.1,
-                    .attention_bias = false,
-                    .position = music_relative({.length = length})}};
+                    .attention = {.n_heads = 8,
+                                  .bias = false,
+                                  .position = music_relative({.length = length})},
+                    .feed_forward = {.d_hidden = 1024},
+                    .dropout = 0.1}};
 }
 
 LanguageModel::Options music_performer(int64_t vocabulary) {
   return {.vocabulary = vocabulary,
           .n_layers = 24,
           .layer = {.d_model = 512,
-                    .n_heads = 8,
-                    .d_hidden = 2048,
+                    .attention = {.n_heads = 8,
+                                  .kernel = linear_kernel(
+                                      favor({.features = 128, .kind = FavorKind::hyperbolic}),
+                                      {.eps = 1e-6})},
+                    .feed_forward = {.d_hidden = 2048},
                     .norm = NormPlace::post,
-                    .dropout = 0.1,
-                    .kernel = linear_kernel(favor({.features = 128, .kind = FavorKind::hyperbolic}),
-                                            {.eps = 1e-6})},
+                    .dropout = 0.1},
           .input = {.dropout_before_position = true},
           .output_bias = true,
           .init_std = 0.01};
@@ -141,15 +144,13 @@ LanguageModel::Options llama(int64_t vocabulary) {
   return {.vocabulary = vocabulary,
           .n_layers = 32,
           .layer = {.d_model = 4096,
-                    .n_heads = 32,
-                    .d_hidden = 11008,
-                    .activation = Activation::silu,
+                    .attention = {.n_heads = 32, .bias = false, .position = rotary()},
+                    .feed_forward = {.d_hidden = 11008,
+                                     .activation = Activation::silu,
+                                     .bias = false,
+                                     .gated = true},
                     .norm_kind = NormKind::rms,
-                    .norm_eps = 1e-6,
-                    .attention_bias = false,
-                    .feed_forward_bias = false,
-                    .gated = true,
-                    .position = rotary()},
+                    .norm_eps = 1e-6},
           .input = {.scale = false},
           .init_std = 0.02};
 }

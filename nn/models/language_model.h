@@ -85,12 +85,12 @@ LanguageModel::Options music_transformer(int64_t vocabulary, int64_t length);
 /// The post-norm Performer of "Relative Positional Encoding for Transformers with Linear
 /// Complexity" (Liutkus et al. 2021) on pop piano: 24 layers, d_model 512, 128 hyperbolic features.
 /// It has no position yet: give it `input.sinusoid` (75,998,541 parameters with 333 tokens) or
-/// `layer.position`.
+/// `layer.attention.position`.
 LanguageModel::Options music_performer(int64_t vocabulary);
 
-/// LLaMA (Touvron et al. 2023a; 2023b with fewer key heads, as layer.n_key_heads): RMSNorm before
-/// each branch, SwiGLU, RoPE, no biases. The sizes are those of the 7B model; set `n_layers` and
-/// `layer` for others.
+/// LLaMA (Touvron et al. 2023a; 2023b with fewer key heads, as layer.attention.n_key_heads):
+/// RMSNorm before each branch, SwiGLU, RoPE, no biases. The sizes are those of the 7B model; set
+/// `n_layers` and `layer` for others.
 LanguageModel::Options llama(int64_t vocabulary = 32000);
 
 }  // namespace stretto::nn

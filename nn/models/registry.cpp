@@ -21,13 +21,13 @@ int64_t longest(const Settings& s) { return s.longest > 0 ? s.longest : s.length
 
 template <bool gated>
 void add_sine(const Settings& s, LayerOptions& layer, InputOptions&) {
-  layer.position = sine_spe(
+  layer.attention.position = sine_spe(
       {.realizations = s.realizations, .sines = s.sines, .gated = gated, .shared = s.share_sine});
 }
 
 template <bool gated>
 void add_conv(const Settings& s, LayerOptions& layer, InputOptions&) {
-  layer.position = conv_spe(
+  layer.attention.position = conv_spe(
       {.realizations = s.realizations, .taps = {s.taps}, .gated = gated, .shared = s.share_conv});
 }
 
@@ -41,7 +41,7 @@ std::vector<PositionEntry> make_positions() {
        .scores = false,
        .fused = yes,
        .beyond = no,
-       .add = [](const Settings&, L& l, I&) { l.position = no_position(); }},
+       .add = [](const Settings&, L& l, I&) { l.attention.position = no_position(); }},
       {.name = "sinusoid",
        .makes = "sinusoids added to the input, three layouts: `InputOptions::sinusoid` (Vaswani et "
                 "al. 2017)",
@@ -66,7 +66,7 @@ std::vector<PositionEntry> make_positions() {
        .beyond = "zero, clip or error",
        .add =
            [](const Settings& s, L& l, I&) {
-             l.position = music_relative(
+             l.attention.position = music_relative(
                  {.length = reach(s, s.length), .two_sided = s.two_sided, .beyond = s.beyond});
            }},
       {.name = "music-local",
@@ -78,69 +78,72 @@ std::vector<PositionEntry> make_positions() {
        .add =
            [](const Settings& s, L& l, I&) {
              const int64_t block = reach(s, std::max<int64_t>(1, s.length / 2));
-             l.position = music_relative({.length = 2 * block, .block = block});
+             l.attention.position = music_relative({.length = 2 * block, .block = block});
            }},
       {.name = "shaw",
        .makes = "`shaw_relative`: tables on keys and values (Shaw et al. 2018)",
        .fused = yes,
        .beyond = "clip",
        .add = [](const Settings& s, L& l,
-                 I&) { l.position = shaw_relative({.clip = reach(s, 16)}); }},
+                 I&) { l.attention.position = shaw_relative({.clip = reach(s, 16)}); }},
       {.name = "shaw-keys",
        .makes = "`shaw_relative({.values = false})`: on keys alone",
        .fused = yes,
        .beyond = "clip",
-       .add = [](const Settings& s, L& l,
-                 I&) { l.position = shaw_relative({.clip = reach(s, 16), .values = false}); }},
+       .add =
+           [](const Settings& s, L& l, I&) {
+             l.attention.position = shaw_relative({.clip = reach(s, 16), .values = false});
+           }},
       {.name = "xl",
        .makes = "`relative_sinusoid`: sinusoids of the lag, biases u and v shared or per layer "
                 "(Transformer-XL, Dai et al. 2019)",
        .fused = yes,
        .beyond = "computed; clamp",
-       .add = [](const Settings&, L& l, I&) { l.position = relative_sinusoid(); }},
+       .add = [](const Settings&, L& l, I&) { l.attention.position = relative_sinusoid(); }},
       {.name = "t5",
        .makes =
            "`t5_bias`: one bias per bucket of lags, one table for all layers (Raffel et al. 2020)",
        .fused = yes,
        .beyond = "last bucket",
-       .add = [](const Settings&, L& l, I&) { l.position = shared_by_layers(t5_bias()); }},
+       .add = [](const Settings&, L& l,
+                 I&) { l.attention.position = shared_by_layers(t5_bias()); }},
       {.name = "alibi",
        .makes = "`alibi`: a fixed slope per head (Press et al. 2022)",
        .fused = yes,
        .beyond = computed,
-       .add = [](const Settings&, L& l, I&) { l.position = alibi(); }},
+       .add = [](const Settings&, L& l, I&) { l.attention.position = alibi(); }},
       {.name = "kerple",
        .makes = "`kerple`: a learned logarithm of the lag (Chi et al. 2022)",
        .fused = yes,
        .beyond = computed,
-       .add = [](const Settings&, L& l, I&) { l.position = kerple(); }},
+       .add = [](const Settings&, L& l, I&) { l.attention.position = kerple(); }},
       {.name = "kerple-power",
        .makes = "the same with a learned power",
        .fused = yes,
        .beyond = computed,
        .add = [](const Settings&, L& l,
-                 I&) { l.position = kerple({.kind = Kerple::Kind::power}); }},
+                 I&) { l.attention.position = kerple({.kind = Kerple::Kind::power}); }},
       {.name = "fire",
        .makes = "`fire`: a small network of the lag (Li et al. 2024)",
        .counted = true,
        .fused = beside,
        .beyond = computed,
        .add = [](const Settings& s, L& l,
-                 I&) { l.position = fire({.length = double(reach(s, s.length))}); }},
+                 I&) { l.attention.position = fire({.length = double(reach(s, s.length))}); }},
       {.name = "rope",
        .makes = "`rotary`: both pairings, partial, scaled (Su et al. 2021)",
        .scores = false,
        .pairs = true,
        .fused = yes,
        .beyond = computed,
-       .add = [](const Settings&, L& l, I&) { l.position = rotary(); }},
+       .add = [](const Settings&, L& l, I&) { l.attention.position = rotary(); }},
       {.name = "xpos",
        .makes = "`rotary({.xpos = true})` (Sun et al. 2023)",
        .sides = Sides::causal,
        .pairs = true,
        .fused = yes,
        .beyond = computed,
-       .add = [](const Settings&, L& l, I&) { l.position = rotary({.xpos = true}); }},
+       .add = [](const Settings&, L& l, I&) { l.attention.position = rotary({.xpos = true}); }},
       {.name = "bert",
        .makes = "`bert_relative`: Hugging Face's relative_key_query; relative_key by "
                 "`keys_too = false` (Huang et al. 2020)",
@@ -148,7 +151,8 @@ std::vector<PositionEntry> make_positions() {
        .beyond = "error",
        .add =
            [](const Settings& s, L& l, I&) {
-             l.position = bert_relative({.length = reach(s, longest(s)), .keys_too = true});
+             l.attention.position =
+                 bert_relative({.length = reach(s, longest(s)), .keys_too = true});
            }},
       {.name = "deberta",
        .makes = "`disentangled`: content to position and back (He et al. 2021)",
@@ -156,7 +160,8 @@ std::vector<PositionEntry> make_positions() {
        .beyond = "clip",
        .add =
            [](const Settings& s, L& l, I&) {
-             l.position = disentangled({.max_distance = reach(s, s.length), .buckets = 0});
+             l.attention.position =
+                 disentangled({.max_distance = reach(s, s.length), .buckets = 0});
            }},
       {.name = "window",
        .makes = "`window_bias`: tokens of a window in a plane (Swin, Liu et al. 2021)",
@@ -165,8 +170,10 @@ std::vector<PositionEntry> make_positions() {
        .plane = true,
        .fused = beside,
        .beyond = "error: one window",
-       .add = [](const Settings& s, L& l,
-                 I&) { l.position = window_bias({.height = s.plane[0], .width = s.plane[1]}); }},
+       .add =
+           [](const Settings& s, L& l, I&) {
+             l.attention.position = window_bias({.height = s.plane[0], .width = s.plane[1]});
+           }},
       {.name = "grid",
        .makes = "`grid_relative`: rows and columns of an image (Bello et al. 2019)",
        .sides = Sides::two_sided,
@@ -174,8 +181,10 @@ std::vector<PositionEntry> make_positions() {
        .plane = true,
        .fused = beside,
        .beyond = "error: one image",
-       .add = [](const Settings& s, L& l,
-                 I&) { l.position = grid_relative({.height = s.plane[0], .width = s.plane[1]}); }},
+       .add =
+           [](const Settings& s, L& l, I&) {
+             l.attention.position = grid_relative({.height = s.plane[0], .width = s.plane[1]});
+           }},
       {.name = "sine",
        .makes = "`sine_spe`: stochastic sines, gated (Liutkus et al. 2021)",
        .scores = false,
@@ -273,7 +282,8 @@ std::vector<const PositionEntry*> parts_of(const std::string& name) {
 
 bool fits(const PositionEntry& p, const KernelEntry& kernel, const Settings& s,
           const LayerOptions& layer) {
-  const int64_t width = layer.d_key > 0 ? layer.d_key : layer.d_model / layer.n_heads;
+  const int64_t width =
+      layer.attention.d_key > 0 ? layer.attention.d_key : layer.d_model / layer.attention.n_heads;
   return (kernel.scores || !p.scores) &&
          (p.sides == Sides::both || (p.sides == Sides::two_sided) == s.two_sided) &&
          (!p.plane || s.plane.dim() == 2) && (!p.pairs || width % 2 == 0);
@@ -302,7 +312,8 @@ std::string refusal(const std::string& name, const std::string& kernel_name, con
   const KernelEntry& kernel = find_kernel(kernel_name);
   for (const PositionEntry* p : parts_of(name)) {
     if (fits(*p, kernel, s, layer)) continue;
-    const int64_t width = layer.d_key > 0 ? layer.d_key : layer.d_model / layer.n_heads;
+    const int64_t width =
+        layer.attention.d_key > 0 ? layer.attention.d_key : layer.d_model / layer.attention.n_heads;
     std::string why;
     if (p->scores && !kernel.scores)
       why = str("acts on scores, which ", kernel_name, " attention does not have");

@@ -1,9 +1,11 @@
 // The positions and kernels of attention by name, as programs offer them and as the README lists
 // them: what each makes, what it can be combined with.
 //
-//     nn::LayerOptions layer{.d_model = 128, .n_heads = 4, .d_hidden = 512};
+//     nn::LayerOptions layer{.d_model = 128,
+//                            .attention = {.n_heads = 4},
+//                            .feed_forward = {.d_hidden = 512}};
 //     nn::InputOptions input;
-//     layer.kernel = nn::find_kernel("performer").make({.features = 64});
+//     layer.attention.kernel = nn::find_kernel("performer").make({.features = 64});
 //     nn::add_position("sine", {.length = 512}, layer, input);
 //
 // A new scheme is an entry in registry.cpp.

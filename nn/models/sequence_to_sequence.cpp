@@ -19,7 +19,7 @@ StackOptions checked(const char* op, StackOptions o) {
 // Every stack gets a sharing of its own, so that a clone does not use its original's position.
 LayerOptions layer_of(const StackOptions& o) {
   LayerOptions layer = o.layer;
-  if (o.share_position) layer.position = shared_by_layers(layer.position);
+  if (o.share_position) layer.attention.position = shared_by_layers(layer.attention.position);
   return layer;
 }
 
@@ -36,11 +36,12 @@ Tensor finish(const Stack& stack, const Tensor& x) {
 SequenceToSequence::Options checked(SequenceToSequence::Options o) {
   const char* op = "SequenceToSequence";
   check(o.source_vocabulary >= 1 && o.target_vocabulary >= 1 && o.layer.d_model >= 1 &&
-            o.n_encoder_layers >= 1 && o.n_decoder_layers >= 1 && o.layer.d_hidden >= 1,
+            o.n_encoder_layers >= 1 && o.n_decoder_layers >= 1 &&
+            o.layer.feed_forward.d_hidden >= 1,
         op, "sizes must be at least 1: source_vocabulary ", o.source_vocabulary,
         ", target_vocabulary ", o.target_vocabulary, ", layer.d_model ", o.layer.d_model,
         ", n_encoder_layers ", o.n_encoder_layers, ", n_decoder_layers ", o.n_decoder_layers,
-        ", layer.d_hidden ", o.layer.d_hidden);
+        ", layer.feed_forward.d_hidden ", o.layer.feed_forward.d_hidden);
   check(!o.shared_embedding || o.source_vocabulary == o.target_vocabulary, op,
         "shared_embedding needs one vocabulary; source_vocabulary is ", o.source_vocabulary,
         ", target_vocabulary ", o.target_vocabulary);
@@ -111,7 +112,7 @@ InputEmbedding::Options SequenceToSequence::embedding_options(const Options& o,
 StackOptions SequenceToSequence::stack(const Options& o, bool encoder) {
   LayerOptions layer = o.layer;
   const MakePosition& own = encoder ? o.encoder_position : o.decoder_position;
-  if (own) layer.position = own;
+  if (own) layer.attention.position = own;
   return {.n_layers = encoder ? o.n_encoder_layers : o.n_decoder_layers,
           .layer = layer,
           .final_norm = o.final_norm.value_or(o.layer.norm == NormPlace::pre),
@@ -186,11 +187,10 @@ SequenceToSequence::Options transformer_base(int64_t source_vocabulary, int64_t 
   return {.source_vocabulary = source_vocabulary,
           .target_vocabulary = target_vocabulary,
           .layer = {.d_model = 512,
-                    .n_heads = 8,
-                    .d_hidden = 2048,
+                    .attention = {.n_heads = 8, .bias = false},
+                    .feed_forward = {.d_hidden = 2048},
                     .norm = NormPlace::post,
-                    .dropout = 0.1,
-                    .attention_bias = false},
+                    .dropout = 0.1},
           .input = {.sinusoid = Sinusoid::interleaved}};
 }
 
@@ -201,19 +201,19 @@ SequenceToSequence::Options t5_options(int64_t vocabulary, T5Version version) {
           .n_encoder_layers = later ? 8 : 6,
           .n_decoder_layers = later ? 8 : 6,
           .layer = {.d_model = 512,
-                    .n_heads = later ? 6 : 8,
-                    .d_hidden = later ? 1024 : 2048,
-                    .activation = later ? Activation::gelu_tanh : Activation::relu,
+                    .attention = {.n_heads = later ? 6 : 8,
+                                  .d_key = 64,
+                                  .d_value = 64,
+                                  .bias = false,
+                                  .dropout = 0.1,
+                                  .scale = 1},
+                    .feed_forward = {.d_hidden = later ? 1024 : 2048,
+                                     .activation = later ? Activation::gelu_tanh : Activation::relu,
+                                     .bias = false,
+                                     .gated = later},
                     .dropout = 0.1,
-                    .attention_dropout = 0.1,
                     .norm_kind = NormKind::rms,
-                    .norm_eps = 1e-6,
-                    .attention_bias = false,
-                    .feed_forward_bias = false,
-                    .gated = later,
-                    .d_key = 64,
-                    .d_value = 64,
-                    .attention_scale = 1},
+                    .norm_eps = 1e-6},
           .share_position = true,
           .final_dropout = true,
           .input = {.scale = false},

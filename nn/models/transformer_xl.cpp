@@ -18,12 +18,15 @@ constexpr const char* op = "TransformerXL";
 
 TransformerXL::Options completed(TransformerXL::Options o) {
   LayerOptions& l = o.layer;
-  check(o.vocabulary >= 1 && l.d_model >= 1 && o.n_layers >= 1 && l.n_heads >= 1 && l.d_hidden >= 1,
+  check(o.vocabulary >= 1 && l.d_model >= 1 && o.n_layers >= 1 && l.attention.n_heads >= 1 &&
+            l.feed_forward.d_hidden >= 1,
         op, "sizes must be at least 1: vocabulary ", o.vocabulary, ", layer.d_model ", l.d_model,
-        ", n_layers ", o.n_layers, ", layer.n_heads ", l.n_heads, ", layer.d_hidden ", l.d_hidden);
-  check(l.d_key > 0 || l.d_model % l.n_heads == 0, op, "layer.d_model ", l.d_model,
-        " is not a multiple of layer.n_heads ", l.n_heads, "; give layer.d_key and layer.d_value");
-  if (l.d_key == 0) l.d_key = l.d_model / l.n_heads;
+        ", n_layers ", o.n_layers, ", layer.attention.n_heads ", l.attention.n_heads,
+        ", layer.feed_forward.d_hidden ", l.feed_forward.d_hidden);
+  check(l.attention.d_key > 0 || l.d_model % l.attention.n_heads == 0, op, "layer.d_model ",
+        l.d_model, " is not a multiple of layer.attention.n_heads ", l.attention.n_heads,
+        "; give layer.attention.d_key and layer.attention.d_value");
+  if (l.attention.d_key == 0) l.attention.d_key = l.d_model / l.attention.n_heads;
   return o;
 }
 
@@ -68,18 +71,19 @@ AdaptiveOptions TransformerXL::embedding_options(const Options& o) {
 
 Tensor TransformerXL::shared_bias(std::string name) {
   if (!sinusoidal() || !options.tied_biases) return {};
-  const Tensor value = empty({options.layer.n_heads, options.layer.d_key});
+  const Tensor value = empty({options.layer.attention.n_heads, options.layer.attention.d_key});
   normal_(value, 0, options.init_std);
   return parameter(std::move(name), value);
 }
 
 bool TransformerXL::sinusoidal() const {
-  return !options.layer.position && !options.input.sinusoid && options.input.learned_length == 0;
+  return !options.layer.attention.position && !options.input.sinusoid &&
+         options.input.learned_length == 0;
 }
 
 LayerOptions TransformerXL::layer_options() const {
   LayerOptions layer = options.layer;
-  if (sinusoidal()) layer.position = relative_sinusoid({.u = u, .v = v});
+  if (sinusoidal()) layer.attention.position = relative_sinusoid({.u = u, .v = v});
   return layer;
 }
 
@@ -210,11 +214,10 @@ Tensor TransformerXL::log_probabilities(const Tensor& tokens, Memory* memory) co
 TransformerXL::Options transformer_xl(int64_t vocabulary) {
   return {.vocabulary = vocabulary,
           .layer = {.d_model = 512,
-                    .n_heads = 8,
-                    .d_hidden = 2048,
+                    .attention = {.n_heads = 8, .bias = false},
+                    .feed_forward = {.d_hidden = 2048},
                     .norm = NormPlace::post,
-                    .dropout = 0.1,
-                    .attention_bias = false}};
+                    .dropout = 0.1}};
 }
 
 }  // namespace stretto::nn

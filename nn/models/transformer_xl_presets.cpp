@@ -9,14 +9,14 @@ constexpr auto original = TransformerXL::SameLength::original;
 LayerOptions layer(int64_t d_model, int64_t n_heads, int64_t d_head, int64_t d_hidden,
                    double dropout, double attention_dropout = 0) {
   return {.d_model = d_model,
-          .n_heads = n_heads,
-          .d_hidden = d_hidden,
+          .attention = {.n_heads = n_heads,
+                        .d_key = d_head,
+                        .d_value = d_head,
+                        .bias = false,
+                        .dropout = attention_dropout},
+          .feed_forward = {.d_hidden = d_hidden},
           .norm = NormPlace::post,
-          .dropout = dropout,
-          .attention_dropout = attention_dropout,
-          .attention_bias = false,
-          .d_key = d_head,
-          .d_value = d_head};
+          .dropout = dropout};
 }
 
 TransformerXLPreset characters_12l(int64_t vocabulary) {

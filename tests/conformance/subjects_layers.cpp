@@ -40,13 +40,13 @@ Tensors encoder(const Tensors& x, const Config& config, Form form) {
   check_sizes(x, config, "param.attn.q.weight");
   nn::EncoderLayer layer(
       {.d_model = config.integer("E"),
-       .n_heads = config.integer("H"),
-       .d_hidden = config.integer("ff"),
+       .attention = {.n_heads = config.integer("H"), .kernel = nn::softmax_kernel(form)},
+       .feed_forward = {.d_hidden = config.integer("ff"),
+                        .activation = config.choice("activation", {"relu", "gelu"}) == "gelu"
+                                          ? nn::Activation::gelu
+                                          : nn::Activation::relu},
        .norm = config.choice("norm", {"post", "pre"}) == "pre" ? nn::NormPlace::pre
-                                                               : nn::NormPlace::post,
-       .activation = config.choice("activation", {"relu", "gelu"}) == "gelu" ? nn::Activation::gelu
-                                                                             : nn::Activation::relu,
-       .kernel = nn::softmax_kernel(form)});
+                                                               : nn::NormPlace::post});
   connect(layer.self_attention.q, x, "param.attn.q");
   connect(layer.self_attention.k, x, "param.attn.k");
   connect(layer.self_attention.v, x, "param.attn.v");
@@ -75,12 +75,12 @@ Tensors transformer_xl(const Tensors& x, const Config& config, Form form, bool r
         " without in.memory");
   const int64_t clamp = config.integer("clamp", 0);
   nn::TransformerXLLayer layer({.d_model = e,
-                                .n_heads = config.integer("H"),
-                                .d_hidden = config.integer("ff"),
-                                .norm = nn::NormPlace::post,
-                                .attention_bias = false,
-                                .position = nn::relative_sinusoid({.clamp = clamp}),
-                                .kernel = nn::softmax_kernel(form)});
+                                .attention = {.n_heads = config.integer("H"),
+                                              .bias = false,
+                                              .position = nn::relative_sinusoid({.clamp = clamp}),
+                                              .kernel = nn::softmax_kernel(form)},
+                                .feed_forward = {.d_hidden = config.integer("ff")},
+                                .norm = nn::NormPlace::post});
   connect(layer.self_attention.q, x, "param.q");
   connect(layer.self_attention.k, x, "param.k");
   connect(layer.self_attention.v, x, "param.v");

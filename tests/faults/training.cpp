@@ -15,12 +15,12 @@ nn::LanguageModel::Options model_options(bool wide) {
   return {.vocabulary = vocabulary,
           .n_layers = 1,
           .layer = {.d_model = wide ? 64 : 8,
-                    .n_heads = 2,
-                    .d_hidden = wide ? 128 : 16,
-                    .dropout = 0.1,
-                    .attention_dropout = 0.1,
-                    .attention_bias = false,
-                    .position = nn::music_relative({.length = 6})}};
+                    .attention = {.n_heads = 2,
+                                  .bias = false,
+                                  .dropout = 0.1,
+                                  .position = nn::music_relative({.length = 6})},
+                    .feed_forward = {.d_hidden = wide ? 128 : 16},
+                    .dropout = 0.1}};
 }
 
 Tensor some_tokens(bool wide, int64_t first) {

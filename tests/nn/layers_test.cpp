@@ -175,10 +175,12 @@ TEST_CASE("Dropout::onto has the order of dropout_add: what is dropped comes fir
 TEST_CASE("a size that was not given is named by the layer that needs it") {
   CHECK_THROWS_WITH(nn::FeedForward({.d_model = 32}),
                     "[FeedForward] d_model 32, d_hidden 0; must be at least 1");
-  CHECK_THROWS_WITH(nn::EncoderLayer({.d_model = 32, .n_heads = 2}),
-                    "[EncoderLayer] d_model 32, n_heads 2, d_hidden 0; must be at least 1");
-  CHECK_THROWS_WITH(nn::DecoderLayer({.d_hidden = 64}),
-                    "[DecoderLayer] d_model 0, n_heads 1, d_hidden 64; must be at least 1");
+  CHECK_THROWS_WITH(nn::EncoderLayer({.d_model = 32, .attention = {.n_heads = 2}}),
+                    "[EncoderLayer] d_model 32, attention.n_heads 2, feed_forward.d_hidden 0; must "
+                    "be at least 1");
+  CHECK_THROWS_WITH(nn::DecoderLayer({.feed_forward = {.d_hidden = 64}}),
+                    "[DecoderLayer] d_model 0, attention.n_heads 1, feed_forward.d_hidden 64; must "
+                    "be at least 1");
   CHECK_THROWS_WITH(nn::MultiHeadAttention({.n_heads = 2}),
                     "[MultiHeadAttention] d_model 0, n_heads 2; must be at least 1");
   CHECK_THROWS_WITH(nn::LayerNorm({}), "[LayerNorm] dim = 0 must be positive");
@@ -189,9 +191,9 @@ TEST_CASE("a size that was not given is named by the layer that needs it") {
                     "or more");
   CHECK_THROWS_WITH(nn::InputEmbedding(owner, "b", {.vocabulary = 9}),
                     "[InputEmbedding] vocabulary 9, d_model 0; must be at least 1");
-  CHECK_THROWS_WITH(nn::Encoder({.layer = {.d_model = 4, .d_hidden = 4}}),
+  CHECK_THROWS_WITH(nn::Encoder({.layer = {.d_model = 4, .feed_forward = {.d_hidden = 4}}}),
                     "[Encoder] n_layers 0; must be at least 1");
-  CHECK_THROWS_WITH(nn::Decoder({.layer = {.d_model = 4, .d_hidden = 4}}),
+  CHECK_THROWS_WITH(nn::Decoder({.layer = {.d_model = 4, .feed_forward = {.d_hidden = 4}}}),
                     "[Decoder] n_layers 0; must be at least 1");
 }
 

@@ -42,11 +42,12 @@ MakeModule child(Options options) {
   return [options] { return std::make_unique<Owner>(options); };
 }
 
-const nn::LayerOptions layer{.d_model = 8, .n_heads = 2, .d_hidden = 12};
+const nn::LayerOptions layer{
+    .d_model = 8, .attention = {.d_model = 8, .n_heads = 2}, .feed_forward = {.d_hidden = 12}};
 
 nn::LayerOptions with(const nn::MakePosition& position) {
   nn::LayerOptions l = layer;
-  l.position = position;
+  l.attention.position = position;
   return l;
 }
 
@@ -106,18 +107,17 @@ std::vector<MakeModule> modules() {
       nn::InputOptions input;
       if (!nn::refusal(p.name, "softmax", s, l).empty()) continue;
       nn::add_position(p.name, s, l, input);
-      if (!p.added) all.push_back(child<nn::MultiHeadAttention>(l.attention()));
+      if (!p.added) all.push_back(child<nn::MultiHeadAttention>(l.attention));
     }
-  all.push_back(
-      child<nn::MultiHeadAttention>(with(nn::shared_by_layers(nn::kerple())).attention()));
-  all.push_back(child<nn::MultiHeadAttention>(with(nn::disentangled({.buckets = 8})).attention()));
+  all.push_back(child<nn::MultiHeadAttention>(with(nn::shared_by_layers(nn::kerple())).attention));
+  all.push_back(child<nn::MultiHeadAttention>(with(nn::disentangled({.buckets = 8})).attention));
   for (const nn::MakeFeatureMap& map :
        {nn::elu_plus_one(), nn::relu_plus(), nn::favor({.features = 4, .redraw = 2}),
         nn::favor({.features = 4, .kind = nn::FavorKind::hyperbolic}),
         nn::favor({.features = 4, .orthogonal = false})}) {
     nn::LayerOptions l = layer;
-    l.kernel = nn::linear_kernel(map);
-    all.push_back(child<nn::MultiHeadAttention>(l.attention()));
+    l.attention.kernel = nn::linear_kernel(map);
+    all.push_back(child<nn::MultiHeadAttention>(l.attention));
   }
   return all;
 }

@@ -119,10 +119,10 @@ TEST_CASE("threads: models trained side by side, while others draw numbers") {
     nn::LanguageModel model({.vocabulary = 11,
                              .n_layers = 2,
                              .layer = {.d_model = 16,
-                                       .n_heads = 2,
-                                       .d_hidden = 32,
-                                       .attention_bias = false,
-                                       .position = nn::music_relative({.length = 8})}});
+                                       .attention = {.n_heads = 2,
+                                                     .bias = false,
+                                                     .position = nn::music_relative({.length = 8})},
+                                       .feed_forward = {.d_hidden = 32}}});
     {
       NoGrad guard;
       uint64_t i = 0;  // what a module draws depends on what else does

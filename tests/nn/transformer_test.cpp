@@ -40,14 +40,15 @@ std::vector<std::string> names(const nn::Module& m) {
   return list;
 }
 
-const LayerOptions base{.d_model = 8, .n_heads = 2, .d_hidden = 12};
+const LayerOptions base{
+    .d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 12}};
 
 }  // namespace
 
 TEST_CASE("EncoderLayer: parameters") {
   LayerOptions options = base;
-  options.position = nn::music_relative({.length = 5});
-  options.d_key = 3;
+  options.attention.position = nn::music_relative({.length = 5});
+  options.attention.d_key = 3;
   const auto layer = make<EncoderLayer>(options);
   CHECK(names(*layer) ==
         std::vector<std::string>{
@@ -61,7 +62,7 @@ TEST_CASE("EncoderLayer: parameters") {
         2 * (8 * 6 + 6) + 2 * (8 * 8 + 8) + 2 * 5 * 3 + (8 * 12 + 12) + (12 * 8 + 8) + 4 * 8);
   CHECK(layer->label() == "EncoderLayer(pre-norm)");
   options.norm = NormPlace::post;
-  options.attention_bias = false;
+  options.attention.bias = false;
   CHECK(make<EncoderLayer>(options)->label() == "EncoderLayer(post-norm)");
   CHECK(make<EncoderLayer>(options)->parameter_count() == layer->parameter_count() - 2 * 6 - 2 * 8);
 }
@@ -71,7 +72,7 @@ TEST_CASE("EncoderLayer: pre-norm and post-norm are their formulas") {
   const AttentionMask causal{.causal = true};
   LayerOptions options = base;
   options.norm_eps = 1e-3;
-  options.activation = nn::Activation::gelu;
+  options.feed_forward.activation = nn::Activation::gelu;
   options.norm = NormPlace::pre;
   {
     const auto m = make<EncoderLayer>(options);
@@ -97,7 +98,7 @@ TEST_CASE("EncoderLayer: causal means causal") {
          {AttentionMask{.causal = true}, AttentionMask{.block = 3}}) {
       LayerOptions options = base;
       options.norm = norm;
-      options.position = nn::music_relative({.length = 6});
+      options.attention.position = nn::music_relative({.length = 6});
       const auto m = make<EncoderLayer>(options);
       NoGrad guard;
       const Tensor x = fixed_noise({2, 11, 8}, 1), y = (*m)(x, visible);
@@ -124,8 +125,8 @@ TEST_CASE("EncoderLayer: with a cache, in chunks, equals one pass") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     LayerOptions options = base;
     options.norm = norm;
-    options.n_key_heads = 1;
-    options.position = nn::music_relative({.length = 5, .beyond = Beyond::clip});
+    options.attention.n_key_heads = 1;
+    options.attention.position = nn::music_relative({.length = 5, .beyond = Beyond::clip});
     const auto m = make<EncoderLayer>(options);
     const Tensor x = fixed_noise({2, 12, 8}, 1);
     nn::KeyValueCache cache;
@@ -138,7 +139,7 @@ TEST_CASE("EncoderLayer: with a cache, in chunks, equals one pass") {
 
 TEST_CASE("DecoderLayer: parameters") {
   LayerOptions options = base;
-  options.position = nn::music_relative({.length = 5});
+  options.attention.position = nn::music_relative({.length = 5});
   const auto m = make<DecoderLayer>(options);
   const auto list = names(*m);
   // The context has no position.
@@ -160,7 +161,7 @@ TEST_CASE("DecoderLayer: pre-norm and post-norm are their formulas") {
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     LayerOptions options = base;
     options.norm = norm;
-    options.position = nn::music_relative({.length = 3});
+    options.attention.position = nn::music_relative({.length = 3});
     const auto m = make<DecoderLayer>(options);
     Tensor y = x;
     if (norm == NormPlace::pre) {
@@ -193,7 +194,7 @@ TEST_CASE("DecoderLayer: causal by default, and the padded context is not seen")
 
 TEST_CASE("DecoderLayer: with a cache, token by token, equals one pass") {
   LayerOptions options = base;
-  options.position = nn::music_relative({.length = 4});
+  options.attention.position = nn::music_relative({.length = 4});
   const auto m = make<DecoderLayer>(options);
   const Tensor x = fixed_noise({2, 9, 8}, 1), context = fixed_noise({2, 4, 8}, 2);
   nn::DecoderCache cache;
@@ -226,9 +227,9 @@ TEST_CASE("layers: kind of norm, gate, biases and scale reach every part") {
   LayerOptions options = base;
   options.norm_kind = nn::NormKind::rms;
   options.norm_eps = 1e-6;
-  options.gated = true;
-  options.attention_bias = options.feed_forward_bias = false;
-  options.attention_scale = 0.7;
+  options.feed_forward.gated = true;
+  options.attention.bias = options.feed_forward.bias = false;
+  options.attention.scale = 0.7;
   const auto m = make<DecoderLayer>(options);
   CHECK(m->parameter_count() == 2 * 4 * 64 + 3 * 8 * 12 + 3 * 8);
   CHECK(m->norm3.label() == "RMSNorm(8)");
@@ -244,12 +245,14 @@ TEST_CASE("layers: kind of norm, gate, biases and scale reach every part") {
 TEST_CASE("layers drop in training only, with fresh draws for every branch") {
   LayerOptions options = base;
   options.dropout = 0.4;
-  options.attention_dropout = 0.3;
+  options.attention.dropout = 0.3;
   const auto e = make<EncoderLayer>(options);
   const auto d = make<DecoderLayer>(options);
   CHECK(e->self_attention.options.dropout == 0.3);
   CHECK(e->feed_forward.options.dropout == 0.4);
   CHECK(d->cross_attention.options.dropout == 0.3);
+  options.feed_forward.dropout = 0;
+  CHECK(make<EncoderLayer>(options)->feed_forward.options.dropout == 0);
   const Tensor x = fixed_noise({2, 5, 8}, 1);
   auto draws = [](auto&& f) {
     const uint64_t before = random_state().next_stream;
@@ -274,7 +277,7 @@ TEST_CASE("layers drop in training only, with fresh draws for every branch") {
 
 TEST_CASE("layers: gradients for the input, and some for every parameter") {
   LayerOptions options = base;
-  options.position = nn::music_relative({.length = 3, .beyond = Beyond::clip});
+  options.attention.position = nn::music_relative({.length = 3, .beyond = Beyond::clip});
   for (const NormPlace norm : {NormPlace::pre, NormPlace::post}) {
     options.norm = norm;
     const auto m = make<DecoderLayer>(options);
@@ -328,9 +331,9 @@ TEST_CASE("EncoderLayer: parallel branches are their formulas") {
 TEST_CASE("layers: options of attention reach it, and not the attention to a context") {
   LayerOptions options = base;
   options.norm_kind = nn::NormKind::rms;
-  options.qk_norm = true;
-  options.window = 3;
-  options.v_bias = options.out_bias = false;
+  options.attention.qk_norm = nn::NormOptions{.kind = nn::NormKind::rms};
+  options.attention.window = 3;
+  options.attention.v_bias = options.attention.out_bias = false;
   const auto m = make<DecoderLayer>(options);
   CHECK(m->self_attention.options.window == 3);
   CHECK(m->cross_attention.options.window == 0);
@@ -343,4 +346,8 @@ TEST_CASE("layers: options of attention reach it, and not the attention to a con
   }
   const Tensor x = fixed_noise({1, 4, 8}, 1);
   CHECK_NOTHROW((*m)(x, fixed_noise({1, 6, 8}, 2)));
+  options.attention.d_model = 12;
+  CHECK_THROWS_WITH(make<EncoderLayer>(options),
+                    "[EncoderLayer] a part with d_model 12 in a layer with d_model 8; must be 0, "
+                    "or the layer's");
 }

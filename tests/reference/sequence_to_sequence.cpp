@@ -70,10 +70,11 @@ class Reader {
                    bool causal) const {
     const Matrix q = linear(x, name + ".q"), k = linear(context, name + ".k");
     const Matrix v = linear(context, name + ".v");
-    const int64_t d_key = q.columns / o_.layer.n_heads, d_value = v.columns / o_.layer.n_heads;
-    const double scale = o_.layer.attention_scale.value_or(1 / std::sqrt(double(d_key)));
+    const int64_t d_key = q.columns / o_.layer.attention.n_heads,
+                  d_value = v.columns / o_.layer.attention.n_heads;
+    const double scale = o_.layer.attention.scale.value_or(1 / std::sqrt(double(d_key)));
     Matrix heads{x.rows, v.columns};
-    for (int64_t h = 0; h < o_.layer.n_heads; ++h)
+    for (int64_t h = 0; h < o_.layer.attention.n_heads; ++h)
       for (int64_t i = 0; i < x.rows; ++i) {
         const int64_t seen = causal ? i + 1 : context.rows;
         std::vector<double> weight(size_t(seen), 0);
@@ -92,14 +93,14 @@ class Reader {
 
   // max(0, x W₁ + b₁) W₂ + b₂ (§3.3); gated: (gelu(x W₁) · x V) W₂.
   Matrix feed_forward(const Matrix& x, const std::string& name) const {
-    Matrix hidden = linear(x, name + (o_.layer.gated ? ".gate" : ".linear1"));
+    Matrix hidden = linear(x, name + (o_.layer.feed_forward.gated ? ".gate" : ".linear1"));
     for (double& value : hidden.values) {
       const double tanh =
           std::tanh(std::sqrt(2 / 3.141592653589793) * (value + 0.044715 * value * value * value));
-      value = o_.layer.activation == nn::Activation::relu ? std::max(0.0, value)
-                                                          : 0.5 * value * (1 + tanh);
+      value = o_.layer.feed_forward.activation == nn::Activation::relu ? std::max(0.0, value)
+                                                                       : 0.5 * value * (1 + tanh);
     }
-    if (o_.layer.gated) {
+    if (o_.layer.feed_forward.gated) {
       const Matrix up = linear(x, name + ".up");
       for (size_t i = 0; i < up.values.size(); ++i) hidden.values[i] *= up.values[i];
     }

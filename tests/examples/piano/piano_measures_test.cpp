@@ -13,16 +13,15 @@ namespace {
 
 nn::LanguageModel model(nn::MakePosition position, std::optional<nn::Sinusoid> sinusoid = {}) {
   manual_seed(3);
-  return nn::LanguageModel({.vocabulary = 9,
-                            .n_layers = 1,
-                            .layer = {.d_model = 16,
-                                      .n_heads = 2,
-                                      .d_hidden = 8,
-                                      .norm = nn::NormPlace::post,
-                                      .dropout = 0.1,
-                                      .attention_bias = false,
-                                      .position = std::move(position)},
-                            .input = {.sinusoid = sinusoid}});
+  return nn::LanguageModel(
+      {.vocabulary = 9,
+       .n_layers = 1,
+       .layer = {.d_model = 16,
+                 .attention = {.n_heads = 2, .bias = false, .position = std::move(position)},
+                 .feed_forward = {.d_hidden = 8},
+                 .norm = nn::NormPlace::post,
+                 .dropout = 0.1},
+       .input = {.sinusoid = sinusoid}});
 }
 
 }  // namespace

@@ -70,14 +70,14 @@ struct Kind {
 };
 
 std::vector<Kind> kinds() {
-  const nn::LanguageModel::Options tiny{.vocabulary = 11,
-                                        .n_layers = 2,
-                                        .layer = {.d_model = 8,
-                                                  .n_heads = 2,
-                                                  .d_hidden = 12,
-                                                  .dropout = 0.1,
-                                                  .attention_bias = false,
-                                                  .position = nn::music_relative({.length = 6})}};
+  const nn::LanguageModel::Options tiny{
+      .vocabulary = 11,
+      .n_layers = 2,
+      .layer = {
+          .d_model = 8,
+          .attention = {.n_heads = 2, .bias = false, .position = nn::music_relative({.length = 6})},
+          .feed_forward = {.d_hidden = 12},
+          .dropout = 0.1}};
   std::vector<Kind> all{{"music", tiny}};
   const auto add = [&](const char* name, auto change) {
     all.push_back({name, tiny});
@@ -85,12 +85,14 @@ std::vector<Kind> kinds() {
   };
   const auto add_position = [&](const char* name, const nn::MakePosition& position,
                                 const nn::MakeKernel& kernel = {}) {
-    add(name, [&](auto& o) { o.layer.position = position, o.layer.kernel = kernel; });
+    add(name,
+        [&](auto& o) { o.layer.attention.position = position, o.layer.attention.kernel = kernel; });
   };
   add("blocks", [](auto& o) { o.block = 3; });
-  add("sinusoids",
-      [](auto& o) { o.layer.position = {}, o.input.sinusoid = nn::Sinusoid::interleaved; });
-  add("learned", [](auto& o) { o.layer.position = {}, o.input.learned_length = 20; });
+  add("sinusoids", [](auto& o) {
+    o.layer.attention.position = {}, o.input.sinusoid = nn::Sinusoid::interleaved;
+  });
+  add("learned", [](auto& o) { o.layer.attention.position = {}, o.input.learned_length = 20; });
   add("post-norm, tied", [](auto& o) { o.layer.norm = nn::NormPlace::post, o.tied = true; });
   add_position("shaw", nn::shaw_relative({.clip = 4}));
   add_position("bert", nn::bert_relative({.length = 20}));
@@ -102,14 +104,16 @@ std::vector<Kind> kinds() {
   add_position("deberta", nn::disentangled({.max_distance = 9, .buckets = 4}));
   add_position("rotary", nn::rotary());
   add_position("xpos", nn::rotary({.xpos = true}));
-  add("linear", [](auto& o) { o.layer.position = {}, o.layer.kernel = nn::linear_kernel(); });
+  add("linear", [](auto& o) {
+    o.layer.attention.position = {}, o.layer.attention.kernel = nn::linear_kernel();
+  });
   add("favor", [](auto& o) {
-    o.layer.position = {}, o.input.sinusoid = nn::Sinusoid::interleaved;
-    o.layer.kernel = nn::linear_kernel(nn::favor({.features = 6}));
+    o.layer.attention.position = {}, o.input.sinusoid = nn::Sinusoid::interleaved;
+    o.layer.attention.kernel = nn::linear_kernel(nn::favor({.features = 6}));
   });
   add("linear, composed", [](auto& o) {
-    o.layer.position = {},
-    o.layer.kernel = nn::linear_kernel(nn::relu_plus(), {.form = Form::composed});
+    o.layer.attention.position = {},
+    o.layer.attention.kernel = nn::linear_kernel(nn::relu_plus(), {.form = Form::composed});
   });
   add_position("rotary, linear", nn::rotary(), nn::linear_kernel());
   const auto sine = nn::sine_spe({.realizations = 6, .sines = 2});
@@ -155,16 +159,17 @@ TEST_CASE("failed calls: a LanguageModel's cache") {
 TEST_CASE("failed calls: too long once, then one that fits") {
   const Tensor tokens = some_tokens(2, 20);
   for (const bool learned : {false, true}) {
-    nn::LanguageModel::Options o{
-        .vocabulary = 11,
-        .n_layers = 2,
-        .layer = {
-            .d_model = 8, .n_heads = 2, .d_hidden = 12, .dropout = 0.1, .attention_bias = false}};
-    o.layer.position = {};
+    nn::LanguageModel::Options o{.vocabulary = 11,
+                                 .n_layers = 2,
+                                 .layer = {.d_model = 8,
+                                           .attention = {.n_heads = 2, .bias = false},
+                                           .feed_forward = {.d_hidden = 12},
+                                           .dropout = 0.1}};
+    o.layer.attention.position = {};
     if (learned)
       o.input.learned_length = 8;
     else
-      o.layer.position = nn::bert_relative({.length = 8});
+      o.layer.attention.position = nn::bert_relative({.length = 8});
     const auto model = evaluating<nn::LanguageModel>(o);
     nn::LanguageModel::Cache cache;
     (*model)(tokens.slice(1, 0, 5), &cache);
@@ -187,11 +192,10 @@ TEST_CASE("failed calls: a SequenceToSequence's cache") {
                                         .n_encoder_layers = 1,
                                         .n_decoder_layers = 2,
                                         .layer = {.d_model = 8,
-                                                  .n_heads = 2,
-                                                  .d_hidden = 12,
+                                                  .attention = {.n_heads = 2, .bias = false},
+                                                  .feed_forward = {.d_hidden = 12},
                                                   .norm = nn::NormPlace::post,
-                                                  .dropout = 0.1,
-                                                  .attention_bias = false},
+                                                  .dropout = 0.1},
                                         .input = {.sinusoid = nn::Sinusoid::interleaved}};
   nn::SequenceToSequence::Options relative = plain;
   relative.input.sinusoid = {};
@@ -233,11 +237,10 @@ TEST_CASE("failed calls: a TransformerXL's memory") {
             evaluating<nn::TransformerXL>({.vocabulary = 11,
                                            .n_layers = 2,
                                            .layer = {.d_model = 8,
-                                                     .n_heads = 2,
-                                                     .d_hidden = 12,
+                                                     .attention = {.n_heads = 2, .bias = false},
+                                                     .feed_forward = {.d_hidden = 12},
                                                      .norm = nn::NormPlace::post,
-                                                     .dropout = 0.1,
-                                                     .attention_bias = false},
+                                                     .dropout = 0.1},
                                            .lengths = {.memory = 4, .extended = extended},
                                            .cutoffs = {5}});
         Calls<nn::TransformerXL::Memory>{
@@ -262,7 +265,9 @@ TEST_CASE("failed calls: caches of layers") {
         const auto attention =
             evaluating<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 2, .position = position});
         const auto layer = evaluating<nn::EncoderLayer, nn::LayerOptions>(
-            {.d_model = 8, .n_heads = 2, .d_hidden = 12, .position = position});
+            {.d_model = 8,
+             .attention = {.n_heads = 2, .position = position},
+             .feed_forward = {.d_hidden = 12}});
         const auto part = [&](size_t i) { return x.slice(1, pieces[i].first, pieces[i].second); };
         Calls<nn::KeyValueCache>{
             [&](auto& cache, size_t i) { return (*attention)(part(i), window, &cache); },
@@ -272,14 +277,18 @@ TEST_CASE("failed calls: caches of layers") {
             [&](auto& cache, size_t i) { return (*layer)(part(i), window, &cache); }, pieces.size()}
             .check({.limit = limit});
         const auto decoder = evaluating<nn::DecoderLayer, nn::LayerOptions>(
-            {.d_model = 8, .n_heads = 2, .d_hidden = 12, .position = position});
+            {.d_model = 8,
+             .attention = {.n_heads = 2, .position = position},
+             .feed_forward = {.d_hidden = 12}});
         Calls<nn::DecoderCache>{
             [&](auto& cache, size_t i) { return (*decoder)(part(i), context, window, {}, &cache); },
             pieces.size()}
             .check({.self = {.limit = limit}});
       }
     const auto stack = evaluating<nn::Decoder, nn::StackOptions>(
-        {.n_layers = 2, .layer = {.d_model = 8, .n_heads = 2, .d_hidden = 12}, .final_norm = true});
+        {.n_layers = 2,
+         .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 12}},
+         .final_norm = true});
     Calls<std::vector<nn::DecoderCache>>{[&](auto& cache, size_t i) {
                                            return (*stack)(
                                                x.slice(1, pieces[i].first, pieces[i].second),
@@ -298,11 +307,10 @@ TEST_CASE("failed calls: rows in another order") {
                                           .n_encoder_layers = 1,
                                           .n_decoder_layers = 2,
                                           .layer = {.d_model = 8,
-                                                    .n_heads = 2,
-                                                    .d_hidden = 12,
+                                                    .attention = {.n_heads = 2, .bias = false},
+                                                    .feed_forward = {.d_hidden = 12},
                                                     .norm = nn::NormPlace::post,
-                                                    .dropout = 0.1,
-                                                    .attention_bias = false},
+                                                    .dropout = 0.1},
                                           .input = {.sinusoid = nn::Sinusoid::interleaved}});
   const Tensor source = some_tokens(3, 6), target = some_tokens(3, 9);
   Tensor padding = zeros({3, 6}, {.dtype = boolean});

@@ -189,10 +189,11 @@ TEST_CASE("LinearKernel: gradients reach every parameter") {
 
 TEST_CASE("LinearKernel: a layer with it, redrawn in training, frozen while a state goes on") {
   manual_seed(2);
-  nn::EncoderLayer layer({.d_model = 8,
-                          .n_heads = 2,
-                          .d_hidden = 16,
-                          .kernel = nn::linear_kernel(nn::favor({.features = 8, .redraw = 1}))});
+  nn::EncoderLayer layer(
+      {.d_model = 8,
+       .attention = {.n_heads = 2,
+                     .kernel = nn::linear_kernel(nn::favor({.features = 8, .redraw = 1}))},
+       .feed_forward = {.d_hidden = 16}});
   const Tensor x = fixed_noise({1, 6, 8}, 1, f32);
   const Tensor first = layer(x, {.causal = true});
   CHECK(!same_bits(layer(x, {.causal = true}), first));

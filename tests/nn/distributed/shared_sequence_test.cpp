@@ -35,10 +35,8 @@ constexpr int64_t rows = 4, length = 16, vocabulary = 7;
 
 LayerOptions layer(MakePosition position, MakeKernel kernel = {}) {
   return {.d_model = 8,
-          .n_heads = 2,
-          .d_hidden = 12,
-          .position = std::move(position),
-          .kernel = std::move(kernel)};
+          .attention = {.n_heads = 2, .position = std::move(position), .kernel = std::move(kernel)},
+          .feed_forward = {.d_hidden = 12}};
 }
 
 LanguageModel::Options language(LayerOptions o, InputOptions input = {}) {
@@ -172,7 +170,7 @@ TEST_CASE("Transformer-XL without memory over processes", "[distributed][sequenc
   check_model<TransformerXL>(o);
   o.input.learned_length = length;
   check_model<TransformerXL>(o);
-  o.layer.position = fire({.hidden = 4, .length = 5});
+  o.layer.attention.position = fire({.hidden = 4, .length = 5});
   check_model<TransformerXL>(o);
 }
 

@@ -77,7 +77,9 @@ Tensor rows_of(const Tensor& qkv, int64_t part) {
 
 nn::LanguageModel::Options with_heads(bool tied = false) {
   return {.vocabulary = words,
-          .layer = {.d_model = width, .n_heads = heads, .d_hidden = hidden},
+          .layer = {.d_model = width,
+                    .attention = {.n_heads = heads},
+                    .feed_forward = {.d_hidden = hidden}},
           .tied = tied};
 }
 
@@ -93,9 +95,9 @@ TEST_CASE("LLaMA's names: F16 in two shards, with grouped keys") {
     nn::LanguageModel::Options o = nn::llama(words);
     o.n_layers = 2;
     o.layer.d_model = width;
-    o.layer.n_heads = heads;
-    o.layer.n_key_heads = 1;
-    o.layer.d_hidden = hidden;
+    o.layer.attention.n_heads = heads;
+    o.layer.attention.n_key_heads = 1;
+    o.layer.feed_forward.d_hidden = hidden;
     o.tied = tied;
     nn::LanguageModel model(o);
     Shapes shapes{{"model.embed_tokens.weight", {words, width}}, {"model.norm.weight", {width}}};
@@ -288,9 +290,9 @@ TEST_CASE("the published maps of before go back too") {
   nn::SequenceToSequence::Options t5 = nn::t5_options(13, nn::T5Version::v1_0);
   t5.n_encoder_layers = t5.n_decoder_layers = 1;
   t5.layer.d_model = width;
-  t5.layer.n_heads = heads;
-  t5.layer.d_key = t5.layer.d_value = per_head;
-  t5.layer.d_hidden = hidden;
+  t5.layer.attention.n_heads = heads;
+  t5.layer.attention.d_key = t5.layer.attention.d_value = per_head;
+  t5.layer.feed_forward.d_hidden = hidden;
   t5.encoder_position = nn::t5_bias({.buckets = 8, .max_distance = 20});
   t5.decoder_position = nn::t5_bias({.buckets = 8, .max_distance = 20});
   const TempDir dir;
@@ -309,8 +311,8 @@ TEST_CASE("the published maps of before go back too") {
 
   nn::LanguageModel::Options music = nn::gwinndr_options(9, 5);
   music.layer.d_model = width;
-  music.layer.n_heads = heads;
-  music.layer.d_hidden = hidden;
+  music.layer.attention.n_heads = heads;
+  music.layer.feed_forward.d_hidden = hidden;
   music.n_layers = 1;
   nn::LanguageModel a(music), b(music);
   check_back(a, b, nn::gwinndr_names());

@@ -62,15 +62,14 @@ std::string error_of(const std::function<void()>& f) {
 constexpr int64_t words = 11, width = 8, hidden = 12, heads = 2, per_head = 3, n_layers = 2;
 
 nn::TransformerXL::Options xl_options() {
-  return {.vocabulary = words,
-          .n_layers = n_layers,
-          .layer = {.d_model = width,
-                    .n_heads = heads,
-                    .d_hidden = hidden,
-                    .norm = nn::NormPlace::post,
-                    .attention_bias = false,
-                    .d_key = per_head,
-                    .d_value = per_head}};
+  return {
+      .vocabulary = words,
+      .n_layers = n_layers,
+      .layer = {
+          .d_model = width,
+          .attention = {.n_heads = heads, .d_key = per_head, .d_value = per_head, .bias = false},
+          .feed_forward = {.d_hidden = hidden},
+          .norm = nn::NormPlace::post}};
 }
 
 // The names of kimiyoung/transformer-xl; with a prefix those of Hugging Face.
@@ -308,9 +307,9 @@ TEST_CASE("T5's weights as Hugging Face names them") {
     const bool gated = version == nn::T5Version::v1_1;
     nn::SequenceToSequence::Options o = nn::t5_options(13, version);
     o.layer.d_model = 6;
-    o.layer.n_heads = 2;
-    o.layer.d_key = o.layer.d_value = 4;
-    o.layer.d_hidden = 10;
+    o.layer.attention.n_heads = 2;
+    o.layer.attention.d_key = o.layer.attention.d_value = 4;
+    o.layer.feed_forward.d_hidden = 10;
     o.n_encoder_layers = 2;
     o.n_decoder_layers = 2;
     o.encoder_position = nn::t5_bias({.buckets = 8, .max_distance = 20});
@@ -385,8 +384,8 @@ TEST_CASE("the Music Transformer of gwinndr") {
   nn::LanguageModel::Options o = nn::gwinndr_options(9, 5);
   o.layer.d_model = 6;
   o.n_layers = 2;
-  o.layer.n_heads = 2;
-  o.layer.d_hidden = 10;
+  o.layer.attention.n_heads = 2;
+  o.layer.feed_forward.d_hidden = 10;
   nn::LanguageModel model(o);
   File file;
   file.add("embedding.weight", {9, 6});

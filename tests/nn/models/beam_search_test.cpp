@@ -271,11 +271,10 @@ TEST_CASE("beam_search: a model with its cache equals one that reads everything 
                                 .n_encoder_layers = 1,
                                 .n_decoder_layers = 2,
                                 .layer = {.d_model = 8,
-                                          .n_heads = 2,
-                                          .d_hidden = 12,
+                                          .attention = {.n_heads = 2, .bias = false},
+                                          .feed_forward = {.d_hidden = 12},
                                           .norm = nn::NormPlace::post,
-                                          .dropout = 0.1,
-                                          .attention_bias = false},
+                                          .dropout = 0.1},
                                 .input = {.sinusoid = nn::Sinusoid::interleaved}});
   model.to(f64);
   model.eval();

@@ -28,14 +28,10 @@ SequenceClassifier::Options tiny() {
           .n_classes = 3,
           .n_layers = 2,
           .layer = {.d_model = 6,
-                    .n_heads = 2,
-                    .d_hidden = 5,
-                    .activation = nn::Activation::gelu_tanh,
+                    .attention = {.n_heads = 2, .d_key = 2, .d_value = 2, .bias = false},
+                    .feed_forward = {.d_hidden = 5, .activation = nn::Activation::gelu_tanh},
                     .dropout = 0.1,
-                    .norm_eps = 1e-6,
-                    .attention_bias = false,
-                    .d_key = 2,
-                    .d_value = 2},
+                    .norm_eps = 1e-6},
           .input = {.scale = false, .sinusoid = nn::Sinusoid::interleaved}};
 }
 
@@ -209,10 +205,10 @@ TEST_CASE("SequenceClassifier takes any position and kernel") {
   o.input = {.scale = false};
   // Without positions the order of the tokens is lost behind the pooled one.
   CHECK(worst_error((*make(o))(turned), (*make(o))(tokens)) < 1e-12);
-  o.layer.position = nn::rotary();
+  o.layer.attention.position = nn::rotary();
   CHECK(worst_error((*make(o))(turned), (*make(o))(tokens)) > 1e-4);
   const Tensor fused = (*make(o))(tokens);
-  o.layer.kernel = nn::softmax_kernel(Form::composed);
+  o.layer.attention.kernel = nn::softmax_kernel(Form::composed);
   CHECK(worst_error((*make(o))(tokens), fused) < 1e-12);
 }
 
@@ -224,7 +220,7 @@ TEST_CASE("SequenceClassifier: gradients of all parameters") {
     SequenceClassifier::Options o = tiny();
     o.input = learned(4);
     o.pooling = pooling;
-    o.layer.d_hidden = 16;  // enough for some to be above 0 in each ReLU
+    o.layer.feed_forward.d_hidden = 16;  // enough for some to be above 0 in each ReLU
     const auto single = make(o);
     testing::check_parameter_gradients(*single, [&] {
       return cross_entropy((*single)({tokens, padding}), labels);
@@ -240,7 +236,7 @@ TEST_CASE("SequenceClassifier: gradients of all parameters") {
 TEST_CASE("SequenceClassifier: where dropout acts") {
   SequenceClassifier::Options o = tiny();
   o.layer.dropout = 0.5;
-  o.layer.attention_dropout = 0.25;
+  o.layer.attention.dropout = 0.25;
   const auto model = make(o);
   CHECK(model->embedding.positions.dropout.options.p == 0.5);
   CHECK(model->layers[1].dropout.options.p == 0.5);
@@ -255,19 +251,16 @@ TEST_CASE("SequenceClassifier: where dropout acts") {
 
 TEST_CASE("SequenceClassifier starts as the authors' code does") {
   manual_seed(9);
-  SequenceClassifier::Options o{.vocabulary = 300,
-                                .n_layers = 1,
-                                .layer = {.d_model = 128,
-                                          .n_heads = 4,
-                                          .d_hidden = 256,
-                                          .activation = nn::Activation::gelu_tanh,
-                                          .dropout = 0.1,
-                                          .norm_eps = 1e-6,
-                                          .attention_bias = false,
-                                          .d_key = 16,
-                                          .d_value = 16},
-                                .input = {.scale = false, .learned_length = 200},
-                                .pairs = true};
+  SequenceClassifier::Options o{
+      .vocabulary = 300,
+      .n_layers = 1,
+      .layer = {.d_model = 128,
+                .attention = {.n_heads = 4, .d_key = 16, .d_value = 16, .bias = false},
+                .feed_forward = {.d_hidden = 256, .activation = nn::Activation::gelu_tanh},
+                .dropout = 0.1,
+                .norm_eps = 1e-6},
+      .input = {.scale = false, .learned_length = 200},
+      .pairs = true};
   const SequenceClassifier m(o);
   // Deviations of thousands of draws, within five of their standard errors.
   const auto check = [](const Tensor& x, double want, double kurtosis = 3) {
@@ -315,8 +308,8 @@ TEST_CASE("SequenceClassifier says what it cannot use") {
   using O = SequenceClassifier::Options;
   CHECK(refused([](O& o) { o.vocabulary = 0; }) ==
         "[SequenceClassifier] sizes must be at least 1: vocabulary 0, n_classes 3, "
-        "layer.d_model 6, n_layers 2, layer.d_hidden 5");
-  CHECK_THAT(refused([](O& o) { o.pairs = true, o.layer.d_hidden = 1; }),
+        "layer.d_model 6, n_layers 2, layer.feed_forward.d_hidden 5");
+  CHECK_THAT(refused([](O& o) { o.pairs = true, o.layer.feed_forward.d_hidden = 1; }),
              Containing("d_hidden 1 (of pairs at least 2)"));
 
   const auto model = make(tiny());

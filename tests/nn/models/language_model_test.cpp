@@ -34,11 +34,11 @@ LanguageModel::Options tiny(int64_t length = 6) {
   return {.vocabulary = 11,
           .n_layers = 2,
           .layer = {.d_model = 8,
-                    .n_heads = 2,
-                    .d_hidden = 12,
-                    .dropout = 0.1,
-                    .attention_bias = false,
-                    .position = nn::music_relative({.length = length})}};
+                    .attention = {.n_heads = 2,
+                                  .bias = false,
+                                  .position = nn::music_relative({.length = length})},
+                    .feed_forward = {.d_hidden = 12},
+                    .dropout = 0.1}};
 }
 
 std::unique_ptr<LanguageModel> make(const LanguageModel::Options& options) {
@@ -60,21 +60,22 @@ Tensor some_tokens(int64_t b, int64_t l) {
 
 TEST_CASE("LanguageModel: parameters of Magenta's and the paper's piano models") {
   // relative-attention notes, D2: t_rel_len2048_h384_att512_fs1024_n8, and the paper's Table 3.
-  LanguageModel::Options o{.vocabulary = 310,
-                           .n_layers = 8,
-                           .layer = {.d_model = 384,
-                                     .n_heads = 8,
-                                     .d_hidden = 1024,
-                                     .attention_bias = false,
-                                     .d_key = 64,
-                                     .d_value = 48,
-                                     .position = nn::music_relative({.length = 1024})},
-                           .input = {.sinusoid = Sinusoid::tensor2tensor}};
+  LanguageModel::Options o{
+      .vocabulary = 310,
+      .n_layers = 8,
+      .layer = {.d_model = 384,
+                .attention = {.n_heads = 8,
+                              .d_key = 64,
+                              .d_value = 48,
+                              .bias = false,
+                              .position = nn::music_relative({.length = 1024})},
+                .feed_forward = {.d_hidden = 1024}},
+      .input = {.sinusoid = Sinusoid::tensor2tensor}};
   CHECK(LanguageModel(o).parameter_count() == 16'253'184);
   o.layer.d_model = 256;
   o.n_layers = 6;
-  o.layer.d_hidden = 2048;
-  o.layer.d_value = 32;
+  o.layer.feed_forward.d_hidden = 2048;
+  o.layer.attention.d_value = 32;
   const LanguageModel paper(o);
   CHECK(paper.parameter_count() == 11'975'680);
   CHECK(paper.layers[0].parameter_count() == 1'969'408);
@@ -118,7 +119,7 @@ TEST_CASE("LanguageModel: names of its parameters") {
   CHECK(names[29] == "out.weight");
   CHECK(model->label() == "LanguageModel(2 layers)");
   LanguageModel::Options o = tiny();
-  o.layer.position = {};
+  o.layer.attention.position = {};
   CHECK(make(o)->parameter_count() == model->parameter_count() - 2 * 2 * 6 * 4);
 }
 
@@ -147,7 +148,9 @@ TEST_CASE("LanguageModel is embed, layers, norm, project") {
 TEST_CASE("LanguageModel: embeddings start with deviation d_model^-1/2") {
   manual_seed(3);
   const LanguageModel m(
-      {.vocabulary = 400, .n_layers = 1, .layer = {.d_model = 64, .n_heads = 8, .d_hidden = 8}});
+      {.vocabulary = 400,
+       .n_layers = 1,
+       .layer = {.d_model = 64, .attention = {.n_heads = 8}, .feed_forward = {.d_hidden = 8}}});
   const double v = var(m.embedding.weight).item(), n = 400 * 64;
   CHECK(std::fabs(v * 64 - 1) < 4 * std::sqrt(2 / n));
 }
@@ -167,8 +170,8 @@ TEST_CASE("LanguageModel: logits do not look ahead") {
 
 TEST_CASE("LanguageModel: a cache that it makes forgets what no query sees any more") {
   LanguageModel::Options o = tiny();
-  o.layer.position = nn::alibi();
-  o.layer.window = 3;
+  o.layer.attention.position = nn::alibi();
+  o.layer.attention.window = 3;
   const auto m = make(o);
   const Tensor tokens = some_tokens(2, 9), whole = (*m)(tokens);
   LanguageModel::Cache cache = m->make_cache(3);
@@ -184,18 +187,18 @@ TEST_CASE("LanguageModel: with a cache equals one pass, also beyond the table") 
   const Tensor tokens = some_tokens(2, l);
   std::vector<LanguageModel::Options> all(7, tiny());
   const nn::MakePosition clipped = nn::music_relative({.length = 6, .beyond = Beyond::clip});
-  all[1].layer.position = clipped;
+  all[1].layer.attention.position = clipped;
   all[2] = tiny(40);
-  all[3].layer.position = {};
+  all[3].layer.attention.position = {};
   all[3].input.sinusoid = Sinusoid::interleaved;
   all[4].block = 4;
   all[5].block = 5;
-  all[5].layer.position = clipped;
+  all[5].layer.attention.position = clipped;
   all[5].input.sinusoid = Sinusoid::tensor2tensor;
   all[6].layer.norm = NormPlace::post;
-  all[6].layer.d_key = 5;
-  all[6].layer.d_value = 3;
-  all[6].layer.position = nn::music_relative({.length = 6, .shared_by_heads = true});
+  all[6].layer.attention.d_key = 5;
+  all[6].layer.attention.d_value = 3;
+  all[6].layer.attention.position = nn::music_relative({.length = 6, .shared_by_heads = true});
   all[6].tied = true;
   NoGrad guard;
   for (const LanguageModel::Options& o : all) {
@@ -261,7 +264,7 @@ TEST_CASE("LanguageModel::attention_weights are those of its layers") {
 TEST_CASE("LanguageModel: dropout in training only") {
   LanguageModel::Options o = tiny();
   o.layer.dropout = 0.3;
-  o.layer.attention_dropout = 0.2;
+  o.layer.attention.dropout = 0.2;
   const auto m = make(o);
   const Tensor tokens = some_tokens(2, 7);
   CHECK(same_bits((*m)(tokens), (*m)(tokens)));
@@ -288,7 +291,7 @@ TEST_CASE("LanguageModel: every parameter gets its gradient, in every setting") 
           LanguageModel::Options o = tiny();
           o.layer.norm = norm;
           o.tied = tied;
-          if (!relative) o.layer.position = {};
+          if (!relative) o.layer.attention.position = {};
           if (absolute) o.input.sinusoid = Sinusoid::interleaved;
 
           const auto m = make(o);
@@ -312,9 +315,9 @@ TEST_CASE("LanguageModel: other positions and kernels") {
                          Setup{"rope, linear", nn::rotary(), 0, performer}}) {
     INFO(s.name);
     LanguageModel::Options o = tiny();
-    o.layer.position = s.position;
+    o.layer.attention.position = s.position;
     o.input.learned_length = s.learned;
-    o.layer.kernel = s.kernel;
+    o.layer.attention.kernel = s.kernel;
     const auto m = make(o);
     const Tensor tokens = some_tokens(2, 9), whole = (*m)(tokens);
     LanguageModel::Cache cache;
@@ -343,7 +346,7 @@ TEST_CASE("LanguageModel: errors") {
   o.input.learned_length = -1;
   CHECK_THROWS_WITH(LanguageModel(o), Containing("learned_length -1"));
   o.input.learned_length = 0;
-  o.layer.position = nn::music_relative({.length = 4, .beyond = Beyond::error});
+  o.layer.attention.position = nn::music_relative({.length = 4, .beyond = Beyond::error});
   CHECK_NOTHROW((*make(o))(some_tokens(1, 4)));
   CHECK_THROWS_WITH((*make(o))(some_tokens(1, 5)), Containing("key table reaches from -3 to 0"));
 }
@@ -358,10 +361,10 @@ TEST_CASE("a tiny LanguageModel learns a periodic sequence and goes on with it")
     LanguageModel model({.vocabulary = 4,
                          .n_layers = 2,
                          .layer = {.d_model = 16,
-                                   .n_heads = 2,
-                                   .d_hidden = 32,
-                                   .attention_bias = false,
-                                   .position = nn::music_relative({.length = 16})},
+                                   .attention = {.n_heads = 2,
+                                                 .bias = false,
+                                                 .position = nn::music_relative({.length = 16})},
+                                   .feed_forward = {.d_hidden = 32}},
                          .block = block});
     nn::Adam optimizer(model.parameters(), {.lr = 1e-2});
     const Tensor all = tensor(sequence, {1, 41});
@@ -401,8 +404,8 @@ TEST_CASE("LanguageModel: parallel branches, norms of queries, a window") {
   for (const nn::Residual residual : {nn::Residual::parallel, nn::Residual::parallel_one_norm}) {
     LanguageModel::Options options = tiny();
     options.layer.residual = residual;
-    options.layer.qk_norm = true;
-    options.layer.window = 3;
+    options.layer.attention.qk_norm = nn::NormOptions{};
+    options.layer.attention.window = 3;
     const auto model = make(options);
     const Tensor tokens = some_tokens(2, 8), once = (*model)(tokens);
     LanguageModel::Cache cache;

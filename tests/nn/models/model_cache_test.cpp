@@ -100,18 +100,18 @@ struct RandomModel {
     do {
       position = one_of(nn::position_names());
       kernel = d.below(2) == 0 ? "softmax" : one_of(nn::kernel_names());
-      layer = {.d_model = 8 + 4 * d.below(2), .d_hidden = 6};
+      layer = {.d_model = 8 + 4 * d.below(2), .feed_forward = {.d_hidden = 6}};
       const int64_t group = int64_t(1) << d.below(2);
-      layer.n_key_heads = int64_t(1) << d.below(2);
-      layer.n_heads = layer.n_key_heads * (spe() ? 1 : group);
-      layer.d_key = 2 + 2 * d.below(2);
-      layer.d_value = 2 + d.below(2);
+      layer.attention.n_key_heads = int64_t(1) << d.below(2);
+      layer.attention.n_heads = layer.attention.n_key_heads * (spe() ? 1 : group);
+      layer.attention.d_key = 2 + 2 * d.below(2);
+      layer.attention.d_value = 2 + d.below(2);
       layer.norm = d.below(2) == 0 ? nn::NormPlace::pre : nn::NormPlace::post;
-      layer.qk_norm = d.below(3) == 0;
+      if (d.below(3) == 0) layer.attention.qk_norm = nn::NormOptions{};
       settings = settings_of(position, 2 + d.below(5));
       settings.beyond = d.below(2) == 0 ? Beyond::zero : Beyond::clip;
     } while (!nn::refusal(position, kernel, settings, layer).empty());
-    layer.kernel = nn::find_kernel(kernel).make({.features = 4});
+    layer.attention.kernel = nn::find_kernel(kernel).make({.features = 4});
     nn::add_position(position, settings, layer, input);
     n_layers = 1 + d.below(3);
   }
@@ -121,8 +121,9 @@ struct RandomModel {
   bool added() const { return nn::find_position(position).added; }
   std::string text() const {
     return str(position, ", ", kernel, ", layers ", n_layers, ", d_model ", layer.d_model,
-               ", heads ", layer.n_heads, "/", layer.n_key_heads, ", d ", layer.d_key, "/",
-               layer.d_value, ", window ", layer.window, ", reach ", settings.reach);
+               ", heads ", layer.attention.n_heads, "/", layer.attention.n_key_heads, ", d ",
+               layer.attention.d_key, "/", layer.attention.d_value, ", window ",
+               layer.attention.window, ", reach ", settings.reach);
   }
 
   std::string position, kernel;
@@ -140,23 +141,23 @@ bool change_size(Draws& d, RandomModel& m) {
       m.n_layers += 1 + d.below(2);
       return true;
     case 1:
-      l.n_heads *= 2;
-      if (m.spe()) l.n_key_heads *= 2;
+      l.attention.n_heads *= 2;
+      if (m.spe()) l.attention.n_key_heads *= 2;
       return true;
     case 2:
-      l.n_key_heads *= 2;
-      l.n_heads = std::max(l.n_heads, l.n_key_heads);
+      l.attention.n_key_heads *= 2;
+      l.attention.n_heads = std::max(l.attention.n_heads, l.attention.n_key_heads);
       return true;
     case 3:
-      l.d_key += 2;
+      l.attention.d_key += 2;
       return true;
     case 4:
-      l.d_value += 1;
+      l.attention.d_value += 1;
       return true;
     default:
-      if (l.window > 0) return false;
+      if (l.attention.window > 0) return false;
       m.kernel = m.softmax() ? "linear-elu" : "softmax";
-      l.kernel = nn::find_kernel(m.kernel).make({});
+      l.attention.kernel = nn::find_kernel(m.kernel).make({});
       return nn::refusal(m.position, m.kernel, m.settings, l).empty();
   }
 }
@@ -194,10 +195,11 @@ TEST_CASE("every position: a limit below the length changes nothing that a query
   for (const nn::PositionEntry& p : nn::positions()) {
     if (p.sides == nn::Sides::two_sided) continue;
     INFO(p.name);
-    LanguageModel::Options o{.vocabulary = vocabulary,
-                             .n_layers = 2,
-                             .layer = {.d_model = 8, .n_heads = 2, .d_hidden = 6}};
-    if (p.name != "music-local") o.layer.window = 4;
+    LanguageModel::Options o{
+        .vocabulary = vocabulary,
+        .n_layers = 2,
+        .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 6}}};
+    if (p.name != "music-local") o.layer.attention.window = 4;
     nn::add_position(p.name, settings_of(p.name, 3), o.layer, o.input);
     const auto model = make<LanguageModel>(o);
     const Tensor once = (*model)(tokens);
@@ -231,10 +233,11 @@ TEST_CASE("every position: Transformer-XL does not depend on where segments begi
   for (const nn::PositionEntry& p : nn::positions()) {
     if (p.sides == nn::Sides::two_sided || p.added) continue;  // added ones are counted by segment
     INFO(p.name);
-    TransformerXL::Options o{.vocabulary = vocabulary,
-                             .n_layers = 2,
-                             .layer = {.d_model = 8, .n_heads = 2, .d_hidden = 6},
-                             .lengths = {.memory = 6}};
+    TransformerXL::Options o{
+        .vocabulary = vocabulary,
+        .n_layers = 2,
+        .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 6}},
+        .lengths = {.memory = 6}};
     const bool blocks = p.name == "music-local";  // of 3: what a query sees is in the memory
     if (!blocks) o.lengths.same_length = TransformerXL::SameLength::on;
     nn::add_position(p.name, settings_of(p.name, 3), o.layer, o.input);
@@ -269,7 +272,9 @@ TEST_CASE("a cache of another model is refused, in words", "[cache]") {
   Draws draws(3, 0);
   const Tensor tokens = some_tokens(draws, 2, 5);
   const nn::LayerOptions layer{
-      .d_model = 8, .n_heads = 4, .d_hidden = 6, .n_key_heads = 2, .d_key = 2, .d_value = 2};
+      .d_model = 8,
+      .attention = {.n_heads = 4, .n_key_heads = 2, .d_key = 2, .d_value = 2},
+      .feed_forward = {.d_hidden = 6}};
   const auto with = [&](auto change) {
     nn::LayerOptions l = layer;
     change(l);
@@ -289,15 +294,18 @@ TEST_CASE("a cache of another model is refused, in words", "[cache]") {
     refused(*make<LanguageModel>({.vocabulary = vocabulary, .n_layers = n, .layer = layer}), tokens,
             str("[LanguageModel] a cache of 2 layers for a model of ", n,
                 "; accepted: a cache that this model has filled, or an empty one"));
-  refused(*with([](nn::LayerOptions& l) { l.n_heads = 2; }), tokens,
+  refused(*with([](nn::LayerOptions& l) { l.attention.n_heads = 2; }), tokens,
           "[MultiHeadAttention] a cache of a layer with n_heads 4, d_key 2, d_value 2, d_model 8 "
           "for one with 2, 2, 2, 8; accepted: a cache that this layer has filled, or an empty one");
-  refused(*with([](nn::LayerOptions& l) { l.d_value = 3; }), tokens, "for one with 4, 2, 3, 8");
+  refused(*with([](nn::LayerOptions& l) { l.attention.d_value = 3; }), tokens,
+          "for one with 4, 2, 3, 8");
   refused(*with([](nn::LayerOptions& l) { l.d_model = 12; }), tokens, "for one with 4, 2, 2, 12");
-  refused(*with([](nn::LayerOptions& l) { l.n_key_heads = 4; }), tokens,
+  refused(*with([](nn::LayerOptions& l) { l.attention.n_key_heads = 4; }), tokens,
           "[MultiHeadAttention] a cache with keys f64 [2, 2, 5, 2] on cpu for f64 [2, 4, 5, 2] on "
           "cpu; they may differ in their number of positions only");
-  refused(*with([](nn::LayerOptions& l) { l.kernel = nn::find_kernel("linear-elu").make({}); }),
+  refused(*with([](nn::LayerOptions& l) {
+    l.attention.kernel = nn::find_kernel("linear-elu").make({});
+  }),
           tokens, "a cache that holds keys and values for a kernel that keeps a state");
   refused(*model, tokens.slice(0, 0, 1), "[2, 2, 5, 2] on cpu for f64 [1, 2, 5, 2] on cpu");
   model->to(f32);
@@ -308,11 +316,12 @@ TEST_CASE("a decoder's cache of another model is refused", "[cache]") {
   NoGrad guard;
   Draws draws(4, 0);
   const Tensor source = some_tokens(draws, 1, 4), target = some_tokens(draws, 1, 3);
-  SequenceToSequence::Options o{.source_vocabulary = vocabulary,
-                                .target_vocabulary = vocabulary,
-                                .n_encoder_layers = 1,
-                                .n_decoder_layers = 2,
-                                .layer = {.d_model = 8, .n_heads = 2, .d_hidden = 6}};
+  SequenceToSequence::Options o{
+      .source_vocabulary = vocabulary,
+      .target_vocabulary = vocabulary,
+      .n_encoder_layers = 1,
+      .n_decoder_layers = 2,
+      .layer = {.d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 6}}};
   const auto model = make<SequenceToSequence>(o);
   SequenceToSequence::Cache filled;
   model->decode(target, model->encode(source), {}, &filled);
@@ -324,7 +333,7 @@ TEST_CASE("a decoder's cache of another model is refused", "[cache]") {
   o.n_decoder_layers = 3;
   refused(*make<SequenceToSequence>(o), "[Decoder] a cache of 2 layers for a model of 3");
   o.n_decoder_layers = 2;
-  o.layer.n_heads = 4;
+  o.layer.attention.n_heads = 4;
   refused(*make<SequenceToSequence>(o), "a cache of a layer with n_heads 2, d_key 4");
   // Attention to the source alone is another.
   const auto cross = make<nn::MultiHeadAttention>({.d_model = 8, .n_heads = 4});
@@ -349,9 +358,10 @@ TEST_CASE("random language models: caches equal one pass, and those of others ar
   for (int64_t round = 0; round < n; ++round) {
     Draws d(11, round);
     RandomModel m(d);
-    if (m.softmax() && !m.blocks() && d.below(2) == 0) m.layer.window = 1 + d.below(5);
+    if (m.softmax() && !m.blocks() && d.below(2) == 0) m.layer.attention.window = 1 + d.below(5);
     const auto model = make<LanguageModel>(language_model(m));
-    const int64_t limit = m.layer.window > 0 && d.below(3) > 0 ? m.layer.window + d.below(3) : 0;
+    const int64_t limit =
+        m.layer.attention.window > 0 && d.below(3) > 0 ? m.layer.attention.window + d.below(3) : 0;
     INFO("round " << round << ": " << m.text() << ", limit " << limit);
     const int64_t length = 3 + d.below(12);
     const Tensor tokens = some_tokens(d, 1 + d.below(2), length);

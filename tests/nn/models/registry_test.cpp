@@ -30,9 +30,8 @@ constexpr int64_t length = 12;
 
 nn::LayerOptions layer(const nn::KernelEntry& kernel) {
   return {.d_model = 16,
-          .n_heads = 2,
-          .d_hidden = 24,
-          .kernel = kernel.make({.features = 8, .redraw = 3})};
+          .attention = {.n_heads = 2, .kernel = kernel.make({.features = 8, .redraw = 3})},
+          .feed_forward = {.d_hidden = 24}};
 }
 
 nn::PositionSettings settings(bool two_sided) {
@@ -161,7 +160,7 @@ TEST_CASE("registry: every position and kernel trains an encoder and decoder") {
       nn::PositionSettings both = s;
       both.two_sided = true;
       nn::add_position(position.name, both, encoder, o.input);
-      o.encoder_position = encoder.position;
+      o.encoder_position = encoder.attention.position;
     }
     nn::SequenceToSequence model(o);
     const Tensor source = tokens(2, 7), x = tokens(2, length), y = tokens(2, length);
@@ -192,7 +191,7 @@ TEST_CASE("registry: two positions with a plus") {
   nn::InputOptions input;
   nn::add_position("sinusoid+music", settings(false), l, input);
   CHECK(input.sinusoid == nn::Sinusoid::interleaved);
-  CHECK(l.position);
+  CHECK(l.attention.position);
   CHECK(nn::refusal("learned+rope", "performer", settings(false), l).empty());
   CHECK_THAT(nn::refusal("learned+music", "performer", settings(false), l),
              Containing("music acts on scores, which performer attention does not have"));
@@ -208,7 +207,7 @@ TEST_CASE("registry: what is not in it is named") {
                     "[kernel] fast: accepted are softmax, performer, "
                     "performer-hyperbolic, linear-elu, linear-relu");
   nn::LayerOptions odd = layer(nn::find_kernel("softmax"));
-  odd.d_key = 5;
+  odd.attention.d_key = 5;
   CHECK_THAT(nn::refusal("rope", "softmax", settings(false), odd),
              Containing("rope turns pairs of numbers, and a head has 5; accepted here are none"));
   CHECK_THAT(nn::refusal("grid", "softmax", {.two_sided = true}, odd),

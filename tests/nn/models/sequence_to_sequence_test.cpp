@@ -31,19 +31,19 @@ SequenceToSequence::Options tiny() {
           .n_encoder_layers = 2,
           .n_decoder_layers = 3,
           .layer = {.d_model = 6,
-                    .n_heads = 2,
-                    .d_hidden = 10,
+                    .attention = {.n_heads = 2, .bias = false},
+                    .feed_forward = {.d_hidden = 10},
                     .norm = nn::NormPlace::post,
-                    .dropout = 0.1,
-                    .attention_bias = false},
+                    .dropout = 0.1},
           .input = {.sinusoid = nn::Sinusoid::interleaved}};
 }
 
 // T5 of that size.
 SequenceToSequence::Options tiny_t5(nn::T5Version version) {
   SequenceToSequence::Options o = nn::t5_options(9, version);
-  o.layer.d_model = 6, o.n_encoder_layers = 2, o.n_decoder_layers = 3, o.layer.n_heads = 2;
-  o.layer.d_key = o.layer.d_value = 4, o.layer.d_hidden = 10;
+  o.layer.d_model = 6, o.n_encoder_layers = 2, o.n_decoder_layers = 3,
+  o.layer.attention.n_heads = 2;
+  o.layer.attention.d_key = o.layer.attention.d_value = 4, o.layer.feed_forward.d_hidden = 10;
   return o;
 }
 
@@ -105,11 +105,10 @@ TEST_CASE("SequenceToSequence: parameters of the paper's base model") {
   const SequenceToSequence base({.source_vocabulary = vocabulary,
                                  .target_vocabulary = vocabulary,
                                  .layer = {.d_model = 512,
-                                           .n_heads = 8,
-                                           .d_hidden = 2048,
+                                           .attention = {.n_heads = 8, .bias = false},
+                                           .feed_forward = {.d_hidden = 2048},
                                            .norm = nn::NormPlace::post,
-                                           .dropout = 0.1,
-                                           .attention_bias = false},
+                                           .dropout = 0.1},
                                  .input = {.sinusoid = nn::Sinusoid::interleaved},
                                  .shared_embedding = true,
                                  .tied = true});
@@ -148,8 +147,8 @@ TEST_CASE("SequenceToSequence: names") {
   o.layer.norm = NormPlace::pre;
   o.target_vocabulary = 7;
   o.shared_embedding = o.tied = true;
-  o.layer.attention_bias = true;
-  o.layer.feed_forward_bias = false;
+  o.layer.attention.bias = true;
+  o.layer.feed_forward.bias = false;
   const auto other = names(*make(o));
   CHECK(count(other, "embedding") == 1);
   CHECK(count(other, "out.") == count(other, "attention.out."));
@@ -168,8 +167,8 @@ TEST_CASE("SequenceToSequence: names") {
 
 TEST_CASE("SequenceToSequence equals the paper's formulas") {
   SequenceToSequence::Options wide = tiny();
-  wide.layer.d_key = 5, wide.layer.d_value = 2, wide.layer.attention_bias = true,
-  wide.output_bias = true;
+  wide.layer.attention.d_key = 5, wide.layer.attention.d_value = 2,
+  wide.layer.attention.bias = true, wide.output_bias = true;
   wide.layer.norm = NormPlace::pre, wide.source_step = 3;
   SequenceToSequence::Options shared = tiny();
   shared.target_vocabulary = 7, shared.shared_embedding = true, shared.tied = true;
@@ -283,15 +282,15 @@ TEST_CASE("SequenceToSequence: rows of a cache can be left out, repeated and mov
 TEST_CASE("SequenceToSequence: gradients of every parameter") {
   SequenceToSequence::Options o = tiny_t5(nn::T5Version::v1_1);
   o.layer.d_model = 4, o.n_encoder_layers = 1, o.n_decoder_layers = 2;
-  o.layer.d_key = o.layer.d_value = 2, o.layer.d_hidden = 3,
+  o.layer.attention.d_key = o.layer.attention.d_value = 2, o.layer.feed_forward.d_hidden = 3,
   o.source_vocabulary = o.target_vocabulary = 4;
   SequenceToSequence::Options base = o;
   base.layer.norm = NormPlace::post, base.layer.norm_kind = nn::NormKind::layer,
-  base.layer.gated = false;
-  base.layer.activation = nn::Activation::silu,
-  base.layer.attention_bias = base.layer.feed_forward_bias = true;
+  base.layer.feed_forward.gated = false;
+  base.layer.feed_forward.activation = nn::Activation::silu,
+  base.layer.attention.bias = base.layer.feed_forward.bias = true;
   base.input.sinusoid = nn::Sinusoid::interleaved, base.tied = base.input.scale = true;
-  base.layer.attention_scale = {}, base.n_decoder_layers = 1;
+  base.layer.attention.scale = {}, base.n_decoder_layers = 1;
   o = with_tables(o);
   const Tensor source = some_tokens(2, 3, 1, 4), target = some_tokens(2, 3, 2, 4);
   const Tensor mask = padding(3, {3, 2});
@@ -313,13 +312,14 @@ TEST_CASE("SequenceToSequence learns to write its source backwards") {
   STRETTO_NOT_ON_MACHINE();
   constexpr int64_t length = 6, symbols = 5, start = symbols, batch = 16;
   manual_seed(3);
-  SequenceToSequence model(
-      {.source_vocabulary = symbols,
-       .target_vocabulary = symbols + 1,
-       .n_encoder_layers = 1,
-       .n_decoder_layers = 1,
-       .layer = {.d_model = 32, .n_heads = 4, .d_hidden = 64, .attention_bias = false},
-       .input = {.sinusoid = nn::Sinusoid::interleaved}});
+  SequenceToSequence model({.source_vocabulary = symbols,
+                            .target_vocabulary = symbols + 1,
+                            .n_encoder_layers = 1,
+                            .n_decoder_layers = 1,
+                            .layer = {.d_model = 32,
+                                      .attention = {.n_heads = 4, .bias = false},
+                                      .feed_forward = {.d_hidden = 64}},
+                            .input = {.sinusoid = nn::Sinusoid::interleaved}});
   nn::AdamW optimizer(model.parameters(), {.lr = 3e-3});
   // A uniform guess costs ln 5 = 1.61 nats; without the source nothing below is possible.
   const auto loss_of = [&](const Tensor& source) {
@@ -351,7 +351,7 @@ TEST_CASE("SequenceToSequence: dropout in training only, at the places of the se
   CHECK(draws(*model) == 0);
   model->train();
   CHECK(draws(*model) == 2 + 2 * 3 + 3 * 4);  // inputs, branches and hidden units of the layers
-  o.layer.attention_dropout = 0.1;
+  o.layer.attention.dropout = 0.1;
   o.final_dropout = true;
   const auto more = make(o);
   more->train();
@@ -374,8 +374,8 @@ TEST_CASE("SequenceToSequence: a clone has its own parameters, a shared position
 
 TEST_CASE("t5_initialise: standard deviations, within 5 standard errors") {
   SequenceToSequence::Options o = nn::t5_options(300, nn::T5Version::v1_1);
-  o.layer.d_model = 48, o.layer.n_heads = 2, o.layer.d_key = 40, o.layer.d_value = 24,
-  o.layer.d_hidden = 64;
+  o.layer.d_model = 48, o.layer.attention.n_heads = 2, o.layer.attention.d_key = 40,
+  o.layer.attention.d_value = 24, o.layer.feed_forward.d_hidden = 64;
   o.n_encoder_layers = o.n_decoder_layers = 1;
   manual_seed(2);
   const SequenceToSequence model(o);

@@ -18,12 +18,9 @@ inline nn::TransformerXL::Options tiny_xl(nn::TransformerXL::Lengths lengths = {
   return {.vocabulary = 11,
           .n_layers = 3,
           .layer = {.d_model = 8,
-                    .n_heads = 2,
-                    .d_hidden = 12,
-                    .norm = nn::NormPlace::post,
-                    .attention_bias = false,
-                    .d_key = 3,
-                    .d_value = 3},
+                    .attention = {.n_heads = 2, .d_key = 3, .d_value = 3, .bias = false},
+                    .feed_forward = {.d_hidden = 12},
+                    .norm = nn::NormPlace::post},
           .lengths = lengths};
 }
 
@@ -51,7 +48,7 @@ inline reference::XLLayer reference_layer(const nn::TransformerXLLayer& layer) {
   using reference::matrix;
   auto row = [](const Tensor& x) { return matrix(x.unsqueeze(0)); };
   reference::XLLayer l;
-  l.heads = layer.options.n_heads;
+  l.heads = layer.options.attention.n_heads;
   l.pre_norm = layer.options.norm == nn::NormPlace::pre;
   for (const auto& [name, p] : layer.named_parameters()) {
     if (name.ends_with("position.r.weight")) l.r = matrix(p);

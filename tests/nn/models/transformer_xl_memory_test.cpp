@@ -389,7 +389,7 @@ TEST_CASE("parallel branches with a memory equal one long pass") {
     TransformerXL::Options o = tiny_xl({.memory = 17});
     o.layer.norm = nn::NormPlace::pre;
     o.layer.residual = residual;
-    o.layer.qk_norm = true;
+    o.layer.attention.qk_norm = nn::NormOptions{};
     const auto model = make_xl(o);
     const Tensor tokens = some_tokens(2, 12);
     Memory memory;

@@ -62,8 +62,8 @@ TEST_CASE("TransformerXL: names of its parameters") {
 TEST_CASE("TransformerXL: first weights are the authors'") {
   TransformerXL::Options o = tiny_xl();
   o.vocabulary = 300;
-  o.layer.d_model = o.layer.d_hidden = 64;
-  o.layer.d_key = o.layer.d_value = 32;
+  o.layer.d_model = o.layer.feed_forward.d_hidden = 64;
+  o.layer.attention.d_key = o.layer.attention.d_value = 32;
   o.tied_biases = false;
   o.init_std = 0.05;
   manual_seed(7);
@@ -139,11 +139,10 @@ TEST_CASE("TransformerXL starts as the authors' code does") {
   const TransformerXL model({.vocabulary = 300,
                              .n_layers = 2,
                              .layer = {.d_model = 64,
-                                       .n_heads = 4,
-                                       .d_hidden = 256,
+                                       .attention = {.n_heads = 4, .bias = false},
+                                       .feed_forward = {.d_hidden = 256},
                                        .norm = nn::NormPlace::post,
-                                       .dropout = 0.1,
-                                       .attention_bias = false},
+                                       .dropout = 0.1},
                              .cutoffs = {100},
                              .div = 2,
                              .tied = false});
@@ -170,8 +169,8 @@ TEST_CASE("TransformerXL: options that are refused") {
   };
   error([](auto& o) { o.vocabulary = 0; }, "sizes must be at least 1: vocabulary 0");
   error([](auto& o) { o.n_layers = 0; }, "n_layers 0");
-  error([](auto& o) { o.layer.d_key = 0, o.layer.n_heads = 3; },
-        "layer.d_model 8 is not a multiple of layer.n_heads 3");
+  error([](auto& o) { o.layer.attention.d_key = 0, o.layer.attention.n_heads = 3; },
+        "layer.d_model 8 is not a multiple of layer.attention.n_heads 3");
   error([](auto& o) { o.lengths.memory = -1; }, "must not be negative: memory -1, extended 0");
   error([](auto& o) { o.lengths.same_length = SameLength::original; },
         "with memory 0 that is none");
@@ -311,7 +310,7 @@ TEST_CASE("TransformerXL: another position, absolute positions, or none of the r
   TransformerXL::Options o = tiny_xl({.memory = 16});
   const Tensor tokens = some_tokens(2, 13);
   SECTION("a table of relative positions works with memory") {
-    o.layer.position = nn::music_relative({.length = 20});
+    o.layer.attention.position = nn::music_relative({.length = 20});
     const auto model = make_xl(o);
     CHECK_FALSE(model->u.defined());
     CHECK(worst_error(testing::in_segments(*model, tokens, 4), model->hidden(tokens)) < 1e-12);
@@ -319,7 +318,7 @@ TEST_CASE("TransformerXL: another position, absolute positions, or none of the r
   SECTION("so does a RelativeSinusoid of one's own, which is the default with untied biases") {
     o.tied_biases = false;
     const auto usual = make_xl(o);
-    o.layer.position = nn::relative_sinusoid();
+    o.layer.attention.position = nn::relative_sinusoid();
     const auto model = make_xl(o);
     CHECK(same_bits(model->hidden(tokens), usual->hidden(tokens)));
   }
@@ -345,7 +344,7 @@ TEST_CASE("TransformerXL learns to copy from its memory") {
   manual_seed(2);
   TransformerXL::Options o = tiny_xl({.memory = 8});
   o.layer.d_model = 16;
-  o.layer.d_key = o.layer.d_value = 8;
+  o.layer.attention.d_key = o.layer.attention.d_value = 8;
   o.n_layers = 2;
   TransformerXL model(o);
   nn::Adam optimizer(model.parameters(), {.lr = 0.01});

@@ -75,8 +75,9 @@ TEST_CASE("shared_by_layers: two models share nothing, made apart or from the sa
 }
 
 TEST_CASE("shared_by_layers: a clone has a position of its own") {
-  nn::LayerOptions layer{.d_model = 8, .n_heads = 2, .d_hidden = 8};
-  layer.position = nn::shared_by_layers(nn::music_relative({.length = 4}));
+  nn::LayerOptions layer{
+      .d_model = 8, .attention = {.n_heads = 2}, .feed_forward = {.d_hidden = 8}};
+  layer.attention.position = nn::shared_by_layers(nn::music_relative({.length = 4}));
   auto first = std::make_unique<Layers>(layer);
   const auto copy = nn::clone(*first);
   share_nothing(*first, *copy);

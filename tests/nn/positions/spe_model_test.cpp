@@ -460,20 +460,20 @@ TEST_CASE("LanguageModel with SPE: published counts, generation, gradients") {
                              {794, sine(8, true), 76'495'642},
                              {794, conv(128, true), 76'614'426}}) {
     nn::LanguageModel::Options o = nn::music_performer(p.vocabulary);
-    o.layer.position = p.position;
+    o.layer.attention.position = p.position;
     CHECK(nn::count_parameters<nn::LanguageModel>(o) == p.count);
   }
   nn::LanguageModel::Options own = nn::music_performer(333);
-  own.layer.position = nn::sine_spe({.sines = 5});
+  own.layer.attention.position = nn::sine_spe({.sines = 5});
   CHECK(nn::count_parameters<nn::LanguageModel>(own) == 76'018'509 + 23 * 7680);
 
   for (const nn::MakePosition& position : {sine(2, true), conv(4, true)}) {
     nn::LanguageModel::Options o = nn::music_performer(11);
     o.layer.d_model = 8;
     o.n_layers = 2;
-    o.layer.n_heads = 2;
-    o.layer.d_hidden = 12;
-    o.layer.position = position;
+    o.layer.attention.n_heads = 2;
+    o.layer.feed_forward.d_hidden = 12;
+    o.layer.attention.position = position;
     o.layer.dropout = 0;
     manual_seed(4);
     nn::LanguageModel model(o);

@@ -27,15 +27,14 @@ TEST_CASE("BLOOM from its checkpoint", "[published]") {
   const testing::TempDir folder;
   nn::save_safetensors(folder.file("model.safetensors"), file.named());
 
-  nn::LanguageModel model({.vocabulary = 11,
-                           .n_layers = 2,
-                           .layer = {.d_model = 12,
-                                     .n_heads = 3,
-                                     .d_hidden = 48,
-                                     .activation = nn::Activation::gelu_tanh,
-                                     .position = nn::alibi()},
-                           .input = {.scale = false, .norm = true},
-                           .tied = true});
+  nn::LanguageModel model(
+      {.vocabulary = 11,
+       .n_layers = 2,
+       .layer = {.d_model = 12,
+                 .attention = {.n_heads = 3, .position = nn::alibi()},
+                 .feed_forward = {.d_hidden = 48, .activation = nn::Activation::gelu_tanh}},
+       .input = {.scale = false, .norm = true},
+       .tied = true});
   model.to(f64);
   nn::load_weights(folder.file("model.safetensors"), model, nn::bloom_names(model.options));
   const reference::Matrix want =

@@ -26,13 +26,13 @@ struct Deberta : nn::Module {
       "encoder",
       {.n_layers = 2,
        .layer = {.d_model = 12,
-                 .n_heads = 3,
-                 .d_hidden = 20,
+                 .attention =
+                     {.n_heads = 3,
+                      .position = nn::disentangled(
+                          {.max_distance = 12, .buckets = 4, .mirrored = false, .rows = relative})},
+                 .feed_forward = {.d_hidden = 20, .activation = nn::Activation::gelu},
                  .norm = nn::NormPlace::post,
-                 .activation = nn::Activation::gelu,
-                 .norm_eps = 1e-7,
-                 .position = nn::disentangled(
-                     {.max_distance = 12, .buckets = 4, .mirrored = false, .rows = relative})}}};
+                 .norm_eps = 1e-7}}};
 
   Tensor operator()(const Tensor& tokens) const { return encoder(embedding(tokens)); }
 };

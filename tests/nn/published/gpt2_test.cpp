@@ -32,14 +32,14 @@ TEST_CASE("GPT-2 from its checkpoint", "[published]") {
   const testing::TempDir folder;
   nn::save_safetensors(folder.file("model.safetensors"), file.named());
 
-  nn::LanguageModel model({.vocabulary = 11,
-                           .n_layers = 2,
-                           .layer = {.d_model = 12,
-                                     .n_heads = 3,
-                                     .d_hidden = 48,
-                                     .activation = nn::Activation::gelu_tanh},
-                           .input = {.scale = false, .learned_length = 16},
-                           .tied = true});
+  nn::LanguageModel model(
+      {.vocabulary = 11,
+       .n_layers = 2,
+       .layer = {.d_model = 12,
+                 .attention = {.n_heads = 3},
+                 .feed_forward = {.d_hidden = 48, .activation = nn::Activation::gelu_tanh}},
+       .input = {.scale = false, .learned_length = 16},
+       .tied = true});
   model.to(f64);
   nn::load_weights(folder.file("model.safetensors"), model, nn::gpt2_names(model.options));
   const reference::Matrix want =

@@ -29,15 +29,15 @@ TEST_CASE("GPT-NeoX from its checkpoint, in half precision", "[published]") {
   const testing::TempDir folder;
   testing::save_f16(folder.file("model.safetensors"), file.named());
 
-  nn::LanguageModel model({.vocabulary = 11,
-                           .n_layers = 2,
-                           .layer = {.d_model = 16,
-                                     .n_heads = 2,
-                                     .d_hidden = 64,
-                                     .residual = nn::Residual::parallel,
-                                     .activation = nn::Activation::gelu,
-                                     .position = nn::rotary({.dims = 2})},  // a quarter of a head
-                           .input = {.scale = false}});
+  nn::LanguageModel model(
+      {.vocabulary = 11,
+       .n_layers = 2,
+       .layer = {.d_model = 16,
+                 .attention = {.n_heads = 2,
+                               .position = nn::rotary({.dims = 2})},  // a quarter of a head
+                 .feed_forward = {.d_hidden = 64, .activation = nn::Activation::gelu},
+                 .residual = nn::Residual::parallel},
+       .input = {.scale = false}});
   model.to(f64);
   nn::load_weights(folder.file("model.safetensors"), model, nn::gpt_neox_names(model.options));
   const reference::Matrix want =

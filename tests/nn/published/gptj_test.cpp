@@ -28,17 +28,15 @@ TEST_CASE("GPT-J from its checkpoint", "[published]") {
   nn::save_safetensors(folder.file("model.safetensors"), file.named());
 
   const RotaryOptions rotation{.dims = 4, .pairing = RotaryPairing::interleaved};
-  nn::LanguageModel model({.vocabulary = 11,
-                           .n_layers = 2,
-                           .layer = {.d_model = 16,
-                                     .n_heads = 2,
-                                     .d_hidden = 64,
-                                     .residual = nn::Residual::parallel_one_norm,
-                                     .activation = nn::Activation::gelu_tanh,
-                                     .attention_bias = false,
-                                     .position = nn::rotary(rotation)},
-                           .input = {.scale = false},
-                           .output_bias = true});
+  nn::LanguageModel model(
+      {.vocabulary = 11,
+       .n_layers = 2,
+       .layer = {.d_model = 16,
+                 .attention = {.n_heads = 2, .bias = false, .position = nn::rotary(rotation)},
+                 .feed_forward = {.d_hidden = 64, .activation = nn::Activation::gelu_tanh},
+                 .residual = nn::Residual::parallel_one_norm},
+       .input = {.scale = false},
+       .output_bias = true});
   model.to(f64);
   nn::load_weights(folder.file("model.safetensors"), model, nn::gptj_names(model.options));
   const reference::Matrix want =

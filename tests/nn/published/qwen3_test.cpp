@@ -37,24 +37,25 @@ TEST_CASE("Qwen3 from its checkpoint", "[published]") {
   const YarnScaling scaling{.dims = 8, .base = 1e6, .factor = 4, .length = 32};
   const RotaryOptions rotation{.frequencies = yarn_frequencies(scaling),
                                .attention_factor = yarn_attention_factor(4)};
-  nn::LanguageModel model({.vocabulary = 11,
-                           .n_layers = 2,
-                           .layer = {.d_model = 16,
-                                     .n_heads = 4,
-                                     .d_hidden = 24,
-                                     .activation = nn::Activation::silu,
-                                     .norm_kind = nn::NormKind::rms,
-                                     .norm_eps = 1e-6,
-                                     .attention_bias = false,
-                                     .feed_forward_bias = false,
-                                     .gated = true,
-                                     .n_key_heads = 2,
-                                     .d_key = 8,
-                                     .d_value = 8,
-                                     .qk_norm = true,
-                                     .position = nn::rotary(rotation)},
-                           .input = {.scale = false},
-                           .tied = true});
+  nn::LanguageModel model(
+      {.vocabulary = 11,
+       .n_layers = 2,
+       .layer = {.d_model = 16,
+                 .attention = {.n_heads = 4,
+                               .n_key_heads = 2,
+                               .d_key = 8,
+                               .d_value = 8,
+                               .bias = false,
+                               .qk_norm = nn::NormOptions{.kind = nn::NormKind::rms},
+                               .position = nn::rotary(rotation)},
+                 .feed_forward = {.d_hidden = 24,
+                                  .activation = nn::Activation::silu,
+                                  .bias = false,
+                                  .gated = true},
+                 .norm_kind = nn::NormKind::rms,
+                 .norm_eps = 1e-6},
+       .input = {.scale = false},
+       .tied = true});
   model.to(f64);
   nn::load_weights(folder.file("model.safetensors"), model, nn::llama_names(model.options));
   const reference::Matrix want = reference::qwen3(reference::Weights(file.tensors()), some_tokens,

@@ -41,10 +41,10 @@ TEST_CASE("T5 from its checkpoint, in two shards", "[published]") {
   nn::SequenceToSequence::Options options = nn::t5_options(11, nn::T5Version::v1_1);
   options.n_encoder_layers = options.n_decoder_layers = 2;
   options.layer.d_model = 12;
-  options.layer.n_heads = 2;
-  options.layer.d_hidden = 20;
-  options.layer.d_key = options.layer.d_value = 4;
-  options.layer.position = nn::t5_bias({.buckets = 8, .max_distance = 9});
+  options.layer.attention.n_heads = 2;
+  options.layer.feed_forward.d_hidden = 20;
+  options.layer.attention.d_key = options.layer.attention.d_value = 4;
+  options.layer.attention.position = nn::t5_bias({.buckets = 8, .max_distance = 9});
   nn::SequenceToSequence model(options);
   model.to(f64);
   model.eval();

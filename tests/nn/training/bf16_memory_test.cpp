@@ -14,14 +14,13 @@ namespace {
 
 // Bytes at the peak of a step above what stays between steps (weights, gradients, moments).
 int64_t taken_by_step(const std::string& position, const std::string& kernel, DType dtype) {
-  nn::LanguageModel::Options o{.vocabulary = 50,
-                               .n_layers = 3,
-                               .layer = {.d_model = 64,
-                                         .n_heads = 2,
-                                         .d_hidden = 256,
-                                         .activation = nn::Activation::gelu,
-                                         .dropout = 0.1,
-                                         .kernel = nn::find_kernel(kernel).make({})}};
+  nn::LanguageModel::Options o{
+      .vocabulary = 50,
+      .n_layers = 3,
+      .layer = {.d_model = 64,
+                .attention = {.n_heads = 2, .kernel = nn::find_kernel(kernel).make({})},
+                .feed_forward = {.d_hidden = 256, .activation = nn::Activation::gelu},
+                .dropout = 0.1}};
   nn::add_position(position, {.length = 256}, o.layer, o.input);
   nn::LanguageModel model(o);
   model.to(dtype);

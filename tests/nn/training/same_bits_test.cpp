@@ -25,12 +25,12 @@ std::vector<std::vector<float>> trained(const Setting& s) {
   nn::LanguageModel::Options o{
       .vocabulary = 50,
       .n_layers = 2,
-      .layer = {.d_model = 32 * s.heads,
-                .n_heads = s.heads,
-                .d_hidden = 128 * s.heads,
-                .activation = nn::Activation::gelu,
-                .dropout = 0.1,
-                .kernel = nn::find_kernel(s.kernel).make({.features = 40, .redraw = 1})}};
+      .layer = {
+          .d_model = 32 * s.heads,
+          .attention = {.n_heads = s.heads,
+                        .kernel = nn::find_kernel(s.kernel).make({.features = 40, .redraw = 1})},
+          .feed_forward = {.d_hidden = 128 * s.heads, .activation = nn::Activation::gelu},
+          .dropout = 0.1}};
   nn::add_position(s.position, {.length = s.length, .realizations = 32, .sines = 3, .taps = 20},
                    o.layer, o.input);
   nn::LanguageModel model(o);
