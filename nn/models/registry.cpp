@@ -32,187 +32,98 @@ void add_conv(const Settings& s, LayerOptions& layer, InputOptions&) {
 }
 
 std::vector<PositionEntry> make_positions() {
-  const std::string yes = "yes", no = "–", beside = "beside its bias", computed = "computed";
   using L = LayerOptions;
   using I = InputOptions;
   return {
       {.name = "none",
-       .makes = "order by the mask alone: `no_position`",
        .scores = false,
-       .fused = yes,
-       .beyond = no,
        .add = [](const Settings&, L& l, I&) { l.attention.position = no_position(); }},
       {.name = "sinusoid",
-       .makes = "sinusoids added to the input, three layouts: `InputOptions::sinusoid` (Vaswani et "
-                "al. 2017)",
        .scores = false,
        .added = true,
        .memory = false,
-       .fused = yes,
-       .beyond = computed,
        .add = [](const Settings& s, L&, I& i) { i.sinusoid = s.layout; }},
       {.name = "learned",
-       .makes = "a trained vector for each position, added to the input: "
-                "`InputOptions::learned_length`",
        .scores = false,
        .added = true,
        .memory = false,
-       .fused = yes,
-       .beyond = "error",
        .add = [](const Settings& s, L&, I& i) { i.learned_length = longest(s); }},
       {.name = "music",
-       .makes = "`music_relative`: a table per head or shared (Huang et al. 2018)",
-       .fused = yes,
-       .beyond = "zero, clip or error",
        .add =
            [](const Settings& s, L& l, I&) {
              l.attention.position = music_relative(
                  {.length = reach(s, s.length), .two_sided = s.two_sided, .beyond = s.beyond});
            }},
       {.name = "music-local",
-       .makes = "the same in blocks, of which a query sees its own and the one before (§3.5)",
        .sides = Sides::causal,
        .memory = false,
-       .fused = yes,
-       .beyond = "never: two blocks",
        .add =
            [](const Settings& s, L& l, I&) {
              const int64_t block = reach(s, std::max<int64_t>(1, s.length / 2));
              l.attention.position = music_relative({.length = 2 * block, .block = block});
            }},
       {.name = "shaw",
-       .makes = "`shaw_relative`: tables on keys and values (Shaw et al. 2018)",
-       .fused = yes,
-       .beyond = "clip",
        .add = [](const Settings& s, L& l,
                  I&) { l.attention.position = shaw_relative({.clip = reach(s, 16)}); }},
       {.name = "shaw-keys",
-       .makes = "`shaw_relative({.values = false})`: on keys alone",
-       .fused = yes,
-       .beyond = "clip",
        .add =
            [](const Settings& s, L& l, I&) {
              l.attention.position = shaw_relative({.clip = reach(s, 16), .values = false});
            }},
       {.name = "xl",
-       .makes = "`relative_sinusoid`: sinusoids of the lag, biases u and v shared or per layer "
-                "(Transformer-XL, Dai et al. 2019)",
-       .fused = yes,
-       .beyond = "computed; clamp",
        .add = [](const Settings&, L& l, I&) { l.attention.position = relative_sinusoid(); }},
       {.name = "t5",
-       .makes =
-           "`t5_bias`: one bias per bucket of lags, one table for all layers (Raffel et al. 2020)",
-       .fused = yes,
-       .beyond = "last bucket",
        .add = [](const Settings&, L& l,
                  I&) { l.attention.position = shared_by_layers(t5_bias()); }},
-      {.name = "alibi",
-       .makes = "`alibi`: a fixed slope per head (Press et al. 2022)",
-       .fused = yes,
-       .beyond = computed,
-       .add = [](const Settings&, L& l, I&) { l.attention.position = alibi(); }},
-      {.name = "kerple",
-       .makes = "`kerple`: a learned logarithm of the lag (Chi et al. 2022)",
-       .fused = yes,
-       .beyond = computed,
-       .add = [](const Settings&, L& l, I&) { l.attention.position = kerple(); }},
+      {.name = "alibi", .add = [](const Settings&, L& l, I&) { l.attention.position = alibi(); }},
+      {.name = "kerple", .add = [](const Settings&, L& l, I&) { l.attention.position = kerple(); }},
       {.name = "kerple-power",
-       .makes = "the same with a learned power",
-       .fused = yes,
-       .beyond = computed,
        .add = [](const Settings&, L& l,
                  I&) { l.attention.position = kerple({.kind = Kerple::Kind::power}); }},
       {.name = "fire",
-       .makes = "`fire`: a small network of the lag (Li et al. 2024)",
        .counted = true,
-       .fused = beside,
-       .beyond = computed,
        .add = [](const Settings& s, L& l,
                  I&) { l.attention.position = fire({.length = double(reach(s, s.length))}); }},
       {.name = "rope",
-       .makes = "`rotary`: both pairings, partial, scaled (Su et al. 2021)",
        .scores = false,
        .pairs = true,
-       .fused = yes,
-       .beyond = computed,
        .add = [](const Settings&, L& l, I&) { l.attention.position = rotary(); }},
       {.name = "xpos",
-       .makes = "`rotary({.xpos = true})` (Sun et al. 2023)",
        .sides = Sides::causal,
        .pairs = true,
-       .fused = yes,
-       .beyond = computed,
        .add = [](const Settings&, L& l, I&) { l.attention.position = rotary({.xpos = true}); }},
       {.name = "bert",
-       .makes = "`bert_relative`: Hugging Face's relative_key_query; relative_key by "
-                "`keys_too = false` (Huang et al. 2020)",
-       .fused = beside,
-       .beyond = "error",
        .add =
            [](const Settings& s, L& l, I&) {
              l.attention.position =
                  bert_relative({.length = reach(s, longest(s)), .keys_too = true});
            }},
       {.name = "deberta",
-       .makes = "`disentangled`: content to position and back (He et al. 2021)",
-       .fused = beside,
-       .beyond = "clip",
        .add =
            [](const Settings& s, L& l, I&) {
              l.attention.position =
                  disentangled({.max_distance = reach(s, s.length), .buckets = 0});
            }},
       {.name = "window",
-       .makes = "`window_bias`: tokens of a window in a plane (Swin, Liu et al. 2021)",
        .sides = Sides::two_sided,
        .memory = false,
        .plane = true,
-       .fused = beside,
-       .beyond = "error: one window",
        .add =
            [](const Settings& s, L& l, I&) {
              l.attention.position = window_bias({.height = s.plane[0], .width = s.plane[1]});
            }},
       {.name = "grid",
-       .makes = "`grid_relative`: rows and columns of an image (Bello et al. 2019)",
        .sides = Sides::two_sided,
        .memory = false,
        .plane = true,
-       .fused = beside,
-       .beyond = "error: one image",
        .add =
            [](const Settings& s, L& l, I&) {
              l.attention.position = grid_relative({.height = s.plane[0], .width = s.plane[1]});
            }},
-      {.name = "sine",
-       .makes = "`sine_spe`: stochastic sines, gated (Liutkus et al. 2021)",
-       .scores = false,
-       .memory = false,
-       .fused = yes,
-       .beyond = computed,
-       .add = add_sine<true>},
-      {.name = "sine-ungated",
-       .makes = "the same without gates",
-       .scores = false,
-       .memory = false,
-       .fused = yes,
-       .beyond = computed,
-       .add = add_sine<false>},
-      {.name = "conv",
-       .makes = "`conv_spe`: noise through filters, in one dimension or two, gated",
-       .scores = false,
-       .memory = false,
-       .fused = yes,
-       .beyond = "zero from the filter's length on",
-       .add = add_conv<true>},
-      {.name = "conv-ungated",
-       .makes = "the same without gates",
-       .scores = false,
-       .memory = false,
-       .fused = yes,
-       .beyond = "zero from the filter's length on",
-       .add = add_conv<false>},
+      {.name = "sine", .scores = false, .memory = false, .add = add_sine<true>},
+      {.name = "sine-ungated", .scores = false, .memory = false, .add = add_sine<false>},
+      {.name = "conv", .scores = false, .memory = false, .add = add_conv<true>},
+      {.name = "conv-ungated", .scores = false, .memory = false, .add = add_conv<false>},
   };
 }
 
@@ -225,21 +136,13 @@ MakeKernel performer(const KernelSettings& s) {
 std::vector<KernelEntry> make_kernels() {
   return {
       {.name = "softmax",
-       .makes = "`softmax_kernel` (Vaswani et al. 2017)",
        .scores = true,
        .make = [](const KernelSettings&) { return softmax_kernel(); }},
-      {.name = "performer",
-       .makes = "`linear_kernel(favor())`: FAVOR+, positive random features of the softmax "
-                "(Choromanski et al. 2021)",
-       .make = performer<FavorKind::positive>},
-      {.name = "performer-hyperbolic",
-       .makes = "the same with hyperbolic features, in pairs",
-       .make = performer<FavorKind::hyperbolic>},
+      {.name = "performer", .make = performer<FavorKind::positive>},
+      {.name = "performer-hyperbolic", .make = performer<FavorKind::hyperbolic>},
       {.name = "linear-elu",
-       .makes = "`linear_kernel(elu_plus_one())` (Katharopoulos et al. 2020)",
        .make = [](const KernelSettings&) { return linear_kernel(elu_plus_one(), {.eps = 1e-6}); }},
       {.name = "linear-relu",
-       .makes = "`linear_kernel(relu_plus())` (Choromanski et al. 2021, §4.1)",
        .make =
            [](const KernelSettings& s) { return linear_kernel(relu_plus(), {.eps = s.relu_eps}); }},
   };
@@ -338,27 +241,6 @@ void add_position(const std::string& name, const Settings& settings, LayerOption
   const std::string why = refusal(name, "softmax", settings, layer);
   check(why.empty(), "position", why);
   for (const PositionEntry* p : parts_of(name)) p->add(settings, layer, input);
-}
-
-std::string position_table() {
-  std::string table =
-      "| `--position` | what it is | causal | two-sided | memory, cache | fused | linear kernels | "
-      "past the trained length |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n";
-  const auto yes = [](bool is) { return is ? "yes" : "–"; };
-  for (const PositionEntry& p : positions())
-    table += str("| `", p.name, "` | ", p.makes, " | ", yes(p.sides != Sides::two_sided), " | ",
-                 yes(p.sides != Sides::causal), " | ",
-                 p.memory                      ? "yes"
-                 : p.sides != Sides::two_sided ? "cache"
-                                               : "–",
-                 " | ", p.fused, " | ", yes(!p.scores), " | ", p.beyond, " |\n");
-  return table;
-}
-
-std::string kernel_table() {
-  std::string table = "| `--attention` | what it is |\n| --- | --- |\n";
-  for (const KernelEntry& k : kernels()) table += str("| `", k.name, "` | ", k.makes, " |\n");
-  return table;
 }
 
 }  // namespace stretto::nn

@@ -1,5 +1,4 @@
-// The positions and kernels of attention by name, as programs offer them and as the README lists
-// them: what each makes, what it can be combined with.
+// Positions and kernels of attention by name, as programs offer them, and what can be combined.
 //
 //     nn::LayerOptions layer{.d_model = 128,
 //                            .attention = {.n_heads = 4},
@@ -43,7 +42,6 @@ enum class Sides { both, causal, two_sided };
 
 struct PositionEntry {
   std::string name;
-  std::string makes;  // the function or setting, with its source
   Sides sides = Sides::both;
   bool scores = true;    // acts on the scores: needs a kernel that has them
   bool added = false;    // to the input of a model, not in its attention
@@ -51,8 +49,6 @@ struct PositionEntry {
   bool counted = false;  // depends on how far into the text a token is, not on differences alone
   bool plane = false;    // needs PositionSettings::plane
   bool pairs = false;    // turns pairs of numbers: needs an even number in a head
-  std::string fused;  // whether softmax attention needs no M × N numbers: "yes", "beside its bias"
-  std::string beyond;  // what happens past the trained length
   void (*add)(const PositionSettings&, LayerOptions&, InputOptions&) = nullptr;
 };
 
@@ -66,12 +62,11 @@ struct KernelSettings {
 
 struct KernelEntry {
   std::string name;
-  std::string makes;
   bool scores = false;  // a matrix of them, which positions and dropout act on
   MakeKernel (*make)(const KernelSettings&) = nullptr;
 };
 
-/// All of them, in the order of the README's table.
+/// All of them. The README has a table of the positions, docs/attention.md one of the kernels.
 const std::vector<PositionEntry>& positions();
 const std::vector<KernelEntry>& kernels();
 std::vector<std::string> position_names();
@@ -91,9 +86,5 @@ std::string refusal(const std::string& name, const std::string& kernel,
 /// refusal() says with softmax attention.
 void add_position(const std::string& name, const PositionSettings& settings, LayerOptions& layer,
                   InputOptions& input);
-
-/// The README's table of positions and that of kernels in docs/attention.md, in Markdown.
-std::string position_table();
-std::string kernel_table();
 
 }  // namespace stretto::nn

@@ -214,11 +214,37 @@ TEST_CASE("registry: what is not in it is named") {
              Containing("grid is for tokens in a plane"));
 }
 
-TEST_CASE("registry: its tables stand in the documentation") {
-  const auto text = [](const char* path) {
+TEST_CASE("registry: the tables in the documentation have its rows") {
+  // The cells of the rows below a header that begins with `first`.
+  const auto table = [](const char* path, const std::string& first) {
     std::ifstream file(testing::find_upwards(path));
-    return std::string(std::istreambuf_iterator<char>(file), {});
+    std::vector<std::vector<std::string>> rows;
+    std::string line;
+    while (std::getline(file, line) && line.rfind("| `" + first + "` |", 0) != 0) {
+    }
+    std::getline(file, line);  // | --- |
+    while (std::getline(file, line) && line.rfind("| ", 0) == 0) {
+      std::vector<std::string> cells;
+      for (size_t from = 2, to; (to = line.find(" |", from)) != std::string::npos; from = to + 3)
+        cells.push_back(line.substr(from, to - from));
+      rows.push_back(cells);
+    }
+    return rows;
   };
-  CHECK_THAT(text("README.md"), Containing(nn::position_table()));
-  CHECK_THAT(text("docs/attention.md"), Containing(nn::kernel_table()));
+  const auto yes = [](bool is) { return std::string(is ? "yes" : "–"); };
+  std::vector<std::vector<std::string>> rows = table("README.md", "--position");
+  REQUIRE(rows.size() == nn::positions().size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const nn::PositionEntry& p = nn::positions()[i];
+    INFO(p.name);
+    REQUIRE(rows[i].size() == 8);
+    CHECK(rows[i][0] == "`" + p.name + "`");
+    CHECK(rows[i][2] == yes(p.sides != nn::Sides::two_sided));
+    CHECK(rows[i][3] == yes(p.sides != nn::Sides::causal));
+    CHECK(rows[i][4] == (p.memory ? "yes" : p.sides != nn::Sides::two_sided ? "cache" : "–"));
+    CHECK(rows[i][6] == yes(!p.scores));
+  }
+  rows = table("docs/attention.md", "--attention");
+  REQUIRE(rows.size() == nn::kernels().size());
+  for (size_t i = 0; i < rows.size(); ++i) CHECK(rows[i][0] == "`" + nn::kernels()[i].name + "`");
 }
