@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "error.h"
 
@@ -107,60 +108,34 @@ constexpr DType dtype_of() {
   }
 }
 
-/// Names a C++ type as a value, for the generic lambdas of `dispatch`.
-template <class T>
-struct TypeTag {
-  using type = T;
-};
+/// Returns f<T>() with the T among Types whose dtype `t` is, or with the last one if it is none.
+template <class T, class... Types, class F>
+decltype(auto) dispatch_among(DType t, F&& f) {
+  if constexpr (sizeof...(Types) > 0) {
+    if (t != dtype_of<T>()) return dispatch_among<Types...>(t, std::forward<F>(f));
+  }
+  return f.template operator()<T>();
+}
 
-/// Calls f(TypeTag<T>{}) with the C++ type of `t`.
+/// Returns f<T>() with the C++ type of `t`:  dispatch(x.dtype(), [&]<class T>() { … })
 template <class F>
 decltype(auto) dispatch(DType t, F&& f) {
-  switch (t) {
-    case DType::f32:
-      return f(TypeTag<float>{});
-    case DType::f64:
-      return f(TypeTag<double>{});
-    case DType::bf16:
-      return f(TypeTag<BFloat16>{});
-    case DType::i64:
-      return f(TypeTag<int64_t>{});
-    case DType::i32:
-      return f(TypeTag<int32_t>{});
-    case DType::u8:
-      return f(TypeTag<uint8_t>{});
-    case DType::boolean:
-      break;
-  }
-  return f(TypeTag<bool>{});
+  return dispatch_among<float, double, BFloat16, int64_t, int32_t, uint8_t, bool>(
+      t, std::forward<F>(f));
 }
 
 /// The same for f32, f64 and bf16 only; other types are an error that names `op`.
 template <class F>
 decltype(auto) dispatch_floating(DType t, const char* op, F&& f) {
-  switch (t) {
-    case DType::f32:
-      return f(TypeTag<float>{});
-    case DType::f64:
-      return f(TypeTag<double>{});
-    case DType::bf16:
-      return f(TypeTag<BFloat16>{});
-    default:
-      fail(op, "got ", t, "; accepted: f32, f64, bf16");
-  }
+  if (!is_floating(t)) fail(op, "got ", t, "; accepted: f32, f64, bf16");
+  return dispatch_among<float, double, BFloat16>(t, std::forward<F>(f));
 }
 
 /// The same for i64 and i32 only.
 template <class F>
 decltype(auto) dispatch_index(DType t, const char* op, F&& f) {
-  switch (t) {
-    case DType::i64:
-      return f(TypeTag<int64_t>{});
-    case DType::i32:
-      return f(TypeTag<int32_t>{});
-    default:
-      fail(op, "indices are ", t, "; accepted: i64, i32");
-  }
+  if (!is_index(t)) fail(op, "indices are ", t, "; accepted: i64, i32");
+  return dispatch_among<int64_t, int32_t>(t, std::forward<F>(f));
 }
 
 /// What sums and products of T are computed in: f32 for bf16, otherwise T itself.

@@ -92,8 +92,7 @@ template <class T>
 std::vector<T> Tensor::to_vector() const {
   const Tensor host = host_copy(*this);
   std::vector<T> values(static_cast<size_t>(numel()));
-  dispatch(dtype(), [&](auto tag) {
-    using S = typename decltype(tag)::type;
+  dispatch(dtype(), [&]<class S>() {
     const S* from = host.data<S>();
     for (size_t i = 0; i < values.size(); ++i) values[i] = convert<T>(from[i]);
   });

@@ -46,18 +46,15 @@ constexpr bool of_integers = !std::is_same_v<F, em::Div> && !std::is_same_v<F, e
 template <class F>
 Tensor of_tensors(const char* name, const Tensor& a, const Tensor& b) {
   Tensor out = empty_like(a, broadcast_shapes(name, a.shape(), b.shape()));
-  dispatch_number<of_integers<F>>(a.dtype(), name, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    map<T, T, T>(name, Value<F>{}, out, a, b);
-  });
+  dispatch_number<of_integers<F>>(a.dtype(), name,
+                                  [&]<class T>() { map<T, T, T>(name, Value<F>{}, out, a, b); });
   return out;
 }
 
 template <template <class, class> class With, class F>
 Tensor with_number(const char* name, const Tensor& x, double c) {
   Tensor out = empty_like(x);
-  dispatch_number<of_integers<F>>(x.dtype(), name, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_number<of_integers<F>>(x.dtype(), name, [&]<class T>() {
     using C = compute_t<T>;
     map<T, T>(name, With<F, C>{C(c)}, out, x);
   });
@@ -83,8 +80,7 @@ STRETTO_SCALAR_FUNCTIONS(STRETTO_DEFINE)
 
 Tensor clamp(const Tensor& x, double low, double high) {
   Tensor out = empty_like(x);
-  dispatch_floating(x.dtype(), "clamp", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "clamp", [&]<class T>() {
     map<T, T>("clamp", Clamp<compute_t<T>>{low, high}, out, x);
   });
   return out;
@@ -97,8 +93,7 @@ Tensor clamp(const Tensor& x, int64_t low, int64_t high) {
 }
 
 void scale(const Tensor& x, double factor) {
-  dispatch_floating(x.dtype(), "mul_", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "mul_", [&]<class T>() {
     using C = compute_t<T>;
     map<T, T>("scale", WithRight<em::Mul, C>{C(factor)}, x, x);
   });
@@ -109,8 +104,7 @@ void add_scaled(const Tensor& to, const Tensor& from, double scale) {
     const AddScaled<float> add{float(scale)};
     return map<float, float, BFloat16>("add_scaled", add, to, to, from);
   }
-  dispatch_floating(to.dtype(), "add_", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(to.dtype(), "add_", [&]<class T>() {
     using C = compute_t<T>;
     map<T, T, T>("add_scaled", AddScaled<C>{C(scale)}, to, to, from);
   });

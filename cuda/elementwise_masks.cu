@@ -19,10 +19,8 @@ template <class F>
 Tensor compared(const char* name, const Tensor& a, const Tensor& b) {
   Tensor out =
       empty(broadcast_shapes(name, a.shape(), b.shape()), {.dtype = boolean, .device = a.device()});
-  dispatch_number(a.dtype(), name, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    map<bool, T, T>(name, Value<F>{}, out, a, b);
-  });
+  dispatch_number(a.dtype(), name,
+                  [&]<class T>() { map<bool, T, T>(name, Value<F>{}, out, a, b); });
   return out;
 }
 
@@ -44,8 +42,7 @@ Tensor where(const Tensor& mask, const Tensor& a, const Tensor& b) {
   const Shape shape =
       broadcast_shapes("where", broadcast_shapes("where", a.shape(), b.shape()), mask.shape());
   Tensor out = empty_like(a, shape);
-  dispatch_word(a.dtype(), [&](auto word) {
-    using Word = typename decltype(word)::type;
+  dispatch_word(a.dtype(), [&]<class Word>() {
     map<Word, uint8_t, Word, Word>("where", Choose{}, out, mask, a, b);
   });
   return out;

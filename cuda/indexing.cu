@@ -158,8 +158,7 @@ Tensor take(const Tensor& x, const Tensor& ids) {
   const int64_t rows = x.size(1), n = ids.numel();
   Tensor y = empty_like(x, {x.size(0), n, x.size(2)});
   if (y.numel() == 0) return y;
-  auto move = [&](auto word, int64_t total, int64_t inner) {
-    using Word = typename decltype(word)::type;
+  auto move = [&]<class Word>(int64_t total, int64_t inner) {
     launch("take", x.device().index, take_slices<Word>, blocks_for(total, threads), threads,
            static_cast<Word*>(y.raw_data()), static_cast<const Word*>(x.raw_data()),
            static_cast<const int64_t*>(ids.data<int64_t>()), uint64_t(total), uint64_t(rows),
@@ -167,9 +166,10 @@ Tensor take(const Tensor& x, const Tensor& ids) {
   };
   const int64_t per_pack = 16 / item_size(x.dtype());
   if (x.size(2) % per_pack == 0 && aligned(x.raw_data()) && aligned(y.raw_data())) {
-    move(TypeTag<Pack<uint32_t, 4>>{}, y.numel() / per_pack, x.size(2) / per_pack);
+    move.template operator()<Pack<uint32_t, 4>>(y.numel() / per_pack, x.size(2) / per_pack);
   } else {
-    dispatch_word(x.dtype(), [&](auto word) { move(word, y.numel(), x.size(2)); });
+    dispatch_word(x.dtype(),
+                  [&]<class Word>() { move.template operator()<Word>(y.numel(), x.size(2)); });
   }
   return y;
 }
@@ -190,8 +190,7 @@ Tensor place(const Tensor& g, const Tensor& ids, int64_t rows) {
   const auto* const places = static_cast<const uint32_t*>(order.raw_data());
   const int64_t* const keys = sorted.data<int64_t>();
   const int device = g.device().index;
-  dispatch_floating(g.dtype(), "place", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(g.dtype(), "place", [&]<class T>() {
     const T* from = g.data<T>();
     if (chunks > 1)
       launch("place", device, sum_pieces<T>, blocks_for(outer * chunks, 1), threads,
@@ -209,8 +208,7 @@ Tensor gather(const Tensor& x, int64_t d, const Tensor& index) {
   if (y.numel() == 0) return y;
   const Layout<3> layout =
       make_layout(index.shape(), {y.strides(), index.strides(), with(x.strides(), d, 0)});
-  dispatch_word(x.dtype(), [&](auto word) {
-    using Word = typename decltype(word)::type;
+  dispatch_word(x.dtype(), [&]<class Word>() {
     launch("gather", x.device().index, gather_elements<Word>, blocks_for(y.numel(), threads),
            threads, static_cast<Word*>(y.raw_data()), static_cast<const Word*>(x.raw_data()),
            static_cast<const int64_t*>(index.data<int64_t>()), layout, uint64_t(y.numel()),
@@ -234,8 +232,7 @@ void scatter_add(const Tensor& y, int64_t d, const Tensor& index, const Tensor& 
     last.push_back(d);
     order = sort_order(index.permute(last).contiguous().view({columns, n}), false, &sorted);
   }
-  dispatch_number(y.dtype(), "scatter_add", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_number(y.dtype(), "scatter_add", [&]<class T>() {
     if constexpr (!std::is_same_v<T, BFloat16>) {
       const T* from = source.data<T>();
       if (n <= short_column) {

@@ -80,8 +80,7 @@ Tensor cross_entropy(const Tensor& input, const Tensor& ids, int64_t ignored, do
   const int64_t rows = ids.numel(), width = x.size(-1);
   Tensor losses = empty({rows}, options_of(totals));
   if (rows == 0) return losses;
-  dispatch_floating(x.dtype(), "cross_entropy", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "cross_entropy", [&]<class T>() {
     using C = compute_t<T>;
     choose<T>(width, [&](auto shape) {
       using Shape = decltype(shape);
@@ -100,8 +99,7 @@ Tensor cross_entropy_backward(const Tensor& input, const Tensor& ids, int64_t ig
   Tensor dx = empty_like(x);
   if (x.numel() == 0) return dx;
   const int64_t rows = ids.numel(), width = x.size(-1);
-  dispatch_floating(x.dtype(), "cross_entropy_backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "cross_entropy_backward", [&]<class T>() {
     using C = compute_t<T>;
     choose<T>(width, [&](auto shape) {
       using Shape = decltype(shape);

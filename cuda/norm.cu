@@ -234,8 +234,7 @@ Tensor norm(const Tensor& input, const Tensor& weight, const Tensor& bias, doubl
   Tensor y = empty_like(x);
   if (x.numel() == 0) return y;
   const int64_t width = x.size(-1), rows = x.numel() / width;
-  dispatch_floating(x.dtype(), "norm", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "norm", [&]<class T>() {
     using C = compute_t<T>;
     choose_rows<T>(width, [&](auto shape) {
       using Shape = decltype(shape);
@@ -262,8 +261,7 @@ Tensor norm_backward(const Tensor& input, const Tensor& weight, const Tensor& gr
     if (want_db) fill(db = empty({width}, options_of(x)), 0);
     return dx;
   }
-  dispatch_floating(x.dtype(), "norm_backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "norm_backward", [&]<class T>() {
     using C = compute_t<T>;
     choose_rows<T>(width, [&](auto shape) {
       using Shape = decltype(shape);

@@ -275,8 +275,7 @@ std::function<Rule()> rule_again(const Task& task) {
 
 void sgd_steps(std::span<const SgdTask> tasks) {
   const Tensor& one = tasks[0].weight;
-  dispatch_floating(one.dtype(), "sgd_step", [&](auto tag) {
-    using P = typename decltype(tag)::type;
+  dispatch_floating(one.dtype(), "sgd_step", [&]<class P>() {
     using T = compute_t<P>;
     Batch<SgdEntry<P>> batch("sgd_step", one.device().index, update);
     for (const SgdTask& task : tasks) {
@@ -292,8 +291,7 @@ void sgd_steps(std::span<const SgdTask> tasks) {
 
 void adam_steps(std::span<const AdamTask> tasks) {
   const Tensor& one = tasks[0].weight;
-  dispatch_floating(one.dtype(), "adam_step", [&](auto tag) {
-    using P = typename decltype(tag)::type;
+  dispatch_floating(one.dtype(), "adam_step", [&]<class P>() {
     using T = compute_t<P>;
     Batch<AdamEntry<P>> batch("adam_step", one.device().index, update);
     for (const AdamTask& task : tasks) {
@@ -314,8 +312,7 @@ Tensor squares(const Tensors& tensors) {
   const Tensor sums =
       empty({std::max<int64_t>(pieces, 1)}, {.dtype = f64, .device = tensors[0].device()});
   if (pieces == 0) return sums.zero_();
-  dispatch_floating(tensors[0].dtype(), "l2_norm", [&](auto tag) {
-    using P = typename decltype(tag)::type;
+  dispatch_floating(tensors[0].dtype(), "l2_norm", [&]<class P>() {
     Batch<SquaresEntry<P>> batch("l2_norm", sums.device().index, sum_squares<P>);
     double* to = sums.data<double>();
     for (const Tensor& x : tensors) {
@@ -329,8 +326,7 @@ Tensor squares(const Tensors& tensors) {
 }
 
 void clip(const Tensors& tensors, const Tensor& norm, double most) {
-  dispatch_floating(tensors[0].dtype(), "clip_grad_norm", [&](auto tag) {
-    using P = typename decltype(tag)::type;
+  dispatch_floating(tensors[0].dtype(), "clip_grad_norm", [&]<class P>() {
     Batch<ClipEntry<P>> batch("clip_grad_norm", norm.device().index, update);
     for (const Tensor& x : tensors) {
       P* at = x.data<P>();

@@ -129,8 +129,7 @@ __global__ void whole_numbers(int64_t* out, DrawKey given, uint64_t low, uint64_
 template <class Draw>
 void fill_with(const char* name, const Tensor& out, RandomKey key) {
   if (out.numel() == 0) return;
-  dispatch_floating(out.dtype(), name, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(out.dtype(), name, [&]<class T>() {
     launch(name, out.device().index, draw<Draw, T>, blocks_for(out.numel(), 4 * threads), threads,
            out.data<T>(), draw_key(key, out.device().index), uint64_t(out.numel()),
            aligned(out.raw_data()));
@@ -146,8 +145,7 @@ Tensor dropout(const Tensor& x, uint32_t below, double scale, RandomKey key,
                const Tensor& residual) {
   Tensor out = empty_like(x);
   if (x.numel() == 0) return out;
-  dispatch_floating(x.dtype(), "dropout", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "dropout", [&]<class T>() {
     const T* const onto = residual.defined() ? residual.data<T>() : nullptr;
     launch("dropout", x.device().index, onto ? drop<true, T> : drop<false, T>,
            blocks_for(x.numel(), 4 * threads), threads, out.data<T>(),

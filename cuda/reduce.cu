@@ -162,8 +162,7 @@ Tensor sum(const Tensor& x, const Shape& sorted_dims, bool keepdim) {
 
   const SumPlan plan = plan_sum(x.shape(), x.strides(), sorted_dims);
   const int device = x.device().index;
-  dispatch_number(x.dtype(), "sum", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_number(x.dtype(), "sum", [&]<class T>() {
     using C = compute_t<T>;
     if (plan.splits == 1) return run(plan, out.data<T>(), x.data<T>(), device);
     const Tensor parts =

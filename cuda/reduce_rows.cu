@@ -198,8 +198,7 @@ __global__ void cumsum_columns(T* y, const T* x, int64_t columns, int64_t n, Div
 void extremes(const Tensor& input, bool largest, const Tensor& values, const Tensor& indices) {
   if (values.numel() == 0) return;
   const Tensor x = row_major(input);
-  dispatch_number(x.dtype(), "extremes", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_number(x.dtype(), "extremes", [&]<class T>() {
     largest ? run_extremes<true, T>(x, {}, values, indices)
             : run_extremes<false, T>(x, {}, values, indices);
   });
@@ -209,8 +208,7 @@ void logsumexp(const Tensor& input, const Tensor& y) {
   if (y.numel() == 0) return;
   const Tensor x = row_major(input);
   const int64_t n = x.size(-1), rows = y.numel();
-  dispatch_floating(x.dtype(), "logsumexp", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "logsumexp", [&]<class T>() {
     choose_rows<T>(n, [&](auto chosen) {
       using Shape = RowShape<decltype(chosen)::Threads, decltype(chosen)::pack, 0>;
       const dim3 block = row_block<Shape::Threads>();
@@ -227,8 +225,7 @@ Tensor cumsum(const Tensor& x, int64_t d) {
   int64_t outer = 1, inner = 1;
   for (int64_t e = 0; e < d; ++e) outer *= x.size(e);
   for (int64_t e = d + 1; e < x.dim(); ++e) inner *= x.size(e);
-  dispatch_number(x.dtype(), "cumsum", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_number(x.dtype(), "cumsum", [&]<class T>() {
     const T* from = x.data<T>();
     if (inner == 1) {
       const bool packs = n % scan_each == 0 && aligned(from) && aligned(y.raw_data());

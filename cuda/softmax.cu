@@ -116,8 +116,7 @@ Tensor softmax(const Tensor& input, bool logarithm) {
   Tensor y = empty_like(x);
   if (x.numel() == 0) return y;
   const int64_t width = x.size(-1), rows = x.numel() / width;
-  dispatch_floating(x.dtype(), "softmax", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "softmax", [&]<class T>() {
     choose<T>(width, logarithm, [&](auto shape, auto log) {
       using Shape = decltype(shape);
       const dim3 block = row_block<Shape::Threads>();
@@ -133,8 +132,7 @@ Tensor softmax_backward(const Tensor& output, const Tensor& grad, bool logarithm
   Tensor dx = empty_like(y);
   if (y.numel() == 0) return dx;
   const int64_t width = y.size(-1), rows = y.numel() / width;
-  dispatch_floating(y.dtype(), "softmax_backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(y.dtype(), "softmax_backward", [&]<class T>() {
     choose<T>(width, logarithm, [&](auto shape, auto log) {
       using Shape = decltype(shape);
       const dim3 block = row_block<Shape::Threads>();

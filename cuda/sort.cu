@@ -159,8 +159,7 @@ Tensor sort_order(const Tensor& x, bool descending, Tensor* sorted) {
   int size = 64;
   while (size < run_size && size < n) size *= 2;
   const int64_t runs = ceil_div(n, size);
-  dispatch_number(x.dtype(), "sort", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_number(x.dtype(), "sort", [&]<class T>() {
     using Key = key_t<T>;
     auto keys_of = [](const Tensor& t) { return static_cast<Key*>(t.raw_data()); };
     auto order_of = [](const Tensor& t) { return static_cast<uint32_t*>(t.raw_data()); };
@@ -189,8 +188,7 @@ Tensor sort_order(const Tensor& x, bool descending, Tensor* sorted) {
 void sort_rows(const Tensor& x, bool descending, const Tensor& values, const Tensor& indices) {
   if (values.numel() == 0) return;
   const Tensor order = sort_order(x, descending, nullptr);
-  dispatch_number(x.dtype(), "sort", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_number(x.dtype(), "sort", [&]<class T>() {
     launch("sort", x.device().index, take_first<T>, blocks_for(values.numel(), threads), threads,
            values.data<T>(), indices.data<int64_t>(), static_cast<const T*>(x.data<T>()),
            static_cast<const uint32_t*>(order.raw_data()), uint64_t(values.numel()),

@@ -24,20 +24,16 @@ struct UnarySlope {
 template <class F, bool integers>
 Tensor unary_value(const char* name, const Tensor& x) {
   Tensor out = empty_like(x);
-  dispatch_number<integers>(x.dtype(), name, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    map<T, T>(name, UnaryValue<F>{}, out, x);
-  });
+  dispatch_number<integers>(x.dtype(), name,
+                            [&]<class T>() { map<T, T>(name, UnaryValue<F>{}, out, x); });
   return out;
 }
 
 template <class F>
 Tensor unary_slope(const char* name, const Tensor& at, const Tensor& g) {
   Tensor out = empty_like(at);
-  dispatch_floating(at.dtype(), name, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    map<T, T, T>(name, UnarySlope<F>{}, out, at, g);
-  });
+  dispatch_floating(at.dtype(), name,
+                    [&]<class T>() { map<T, T, T>(name, UnarySlope<F>{}, out, at, g); });
   return out;
 }
 

@@ -157,11 +157,9 @@ void copy(const Tensor& to, const Tensor& from) {
 }  // namespace
 
 void fill(const Tensor& out, double value) {
-  dispatch(out.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch(out.dtype(), [&]<class T>() {
     const T element = static_cast<T>(value);
-    dispatch_word(out.dtype(), [&](auto word) {
-      using Word = typename decltype(word)::type;
+    dispatch_word(out.dtype(), [&]<class Word>() {
       if constexpr (sizeof(Word) == sizeof(T))
         map<Word>("fill", Constant<Word>{std::bit_cast<Word>(element)}, out);
     });
@@ -171,7 +169,7 @@ void fill(const Tensor& out, double value) {
 void strided_copy(const Tensor& to, const Tensor& from) {
   const DType t = to.dtype(), f = from.dtype();
   if (t == f) {
-    dispatch_word(t, [&](auto word) { copy<typename decltype(word)::type>(to, from); });
+    dispatch_word(t, [&]<class Word>() { copy<Word>(to, from); });
   } else if (t == bf16 && f == f32) {
     copy<BFloat16, float>(to, from);
   } else if (t == f32 && f == bf16) {

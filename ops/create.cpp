@@ -176,8 +176,7 @@ Tensor arange(Int n, TensorOptions options) {
   return made_there(
       "arange", {n}, options,
       [](const Tensor& x) {
-        dispatch(x.dtype(), [&](auto tag) {
-          using T = typename decltype(tag)::type;
+        dispatch(x.dtype(), [&]<class T>() {
           for (int64_t i = 0; i < x.numel(); ++i) x.data<T>()[i] = static_cast<T>(i);
         });
       },
@@ -200,8 +199,7 @@ Tensor arange(double start, double end, double step, TensorOptions options) {
   return made_there(
       "arange", {int64_t(n)}, options,
       [=](const Tensor& x) {
-        dispatch(x.dtype(), [&](auto tag) {
-          using T = typename decltype(tag)::type;
+        dispatch(x.dtype(), [&]<class T>() {
           for (int64_t i = 0; i < x.numel(); ++i)
             x.data<T>()[i] = static_cast<T>(start + double(i) * step);
         });
@@ -218,8 +216,7 @@ Tensor linspace(double start, double end, Int n, TensorOptions options) {
   return made_there(
       "linspace", {n}, options,
       [=](const Tensor& x) {
-        dispatch_floating(x.dtype(), "linspace", [&](auto tag) {
-          using T = typename decltype(tag)::type;
+        dispatch_floating(x.dtype(), "linspace", [&]<class T>() {
           for (int64_t i = 0; i < n; ++i)
             x.data<T>()[i] = static_cast<T>(i < counted ? start + step * double(i)
                                                         : end - step * double(n - 1 - i));
@@ -299,8 +296,7 @@ Tensor randint(Int low, Int high, const Shape& shape, TensorOptions options) {
       "randint", shape, options,
       [=](const Tensor& x) {
         const RandomKey key = next_random_key();
-        dispatch(x.dtype(), [&](auto tag) {
-          using T = typename decltype(tag)::type;
+        dispatch(x.dtype(), [&]<class T>() {
           T* y = x.data<T>();
           parallel_for(x.numel(), 16384, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i)

@@ -12,8 +12,7 @@ namespace {
 // In x's place where nothing else holds it.
 Tensor dropped_cpu(const Tensor& x, const Dropping& dropping, const Tensor& residual) {
   Tensor y = in_place_or_new(x);
-  dispatch_floating(x.dtype(), "dropout", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "dropout", [&]<class T>() {
     const T* from = x.data<T>();
     const T* onto = residual.defined() ? residual.data<T>() : nullptr;
     T* to = y.data<T>();

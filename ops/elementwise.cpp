@@ -196,8 +196,7 @@ namespace {
 // To the whole numbers of x's dtype that lie between the bounds.
 Tensor clamp_integers(const Tensor& x, double low, double high) {
   int64_t least = 0, most = 0;
-  dispatch(x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch(x.dtype(), [&]<class T>() {
     if constexpr (std::is_integral_v<T>) {
       using Limits = std::numeric_limits<T>;
       least = std::max(convert<int64_t>(std::ceil(low)), int64_t(Limits::min()));
@@ -239,8 +238,7 @@ namespace {
 template <class F>
 Tensor arithmetic_cpu(const Tensor& a, const Tensor& b, const Shape& shape) {
   Tensor y = empty(shape, options_of(a));
-  binary_loop(a, b, y, dispatch(a.dtype(), [](auto tag) {
-                using T = typename decltype(tag)::type;
+  binary_loop(a, b, y, dispatch(a.dtype(), []<class T>() {
                 using Number = std::conditional_t<std::is_same_v<T, bool>, int64_t, T>;
                 return binary_run<Number, Number, F>();
               }));
@@ -351,10 +349,8 @@ void add_scaled(const Tensor& to, const Tensor& from, double scale) {
   };
   if (from.dtype() != to.dtype())
     return run(to.data<float>(), static_cast<const BFloat16*>(from.data<BFloat16>()));
-  dispatch_floating(to.dtype(), "add_", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    run(to.data<T>(), static_cast<const T*>(from.data<T>()));
-  });
+  dispatch_floating(to.dtype(), "add_",
+                    [&]<class T>() { run(to.data<T>(), static_cast<const T*>(from.data<T>())); });
 }
 
 STRETTO_CLONES void add_run_in_f32(float* y, const BFloat16* a, int64_t sa, const BFloat16* b,
@@ -386,8 +382,7 @@ STRETTO_CLONES void scale_run(T* y, int64_t stride, int64_t n, compute_t<T> fact
 
 void scale(const Tensor& x, double factor) {
   const StridedLoop<1> loop(x.shape(), {x.strides()});
-  dispatch_floating(x.dtype(), "mul_", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "mul_", [&]<class T>() {
     T* y = x.data<T>();
     loop.run(
         [&](auto at, int64_t n) { scale_run(y + at[0], loop.inner[0], n, compute_t<T>(factor)); });

@@ -23,8 +23,7 @@ Tensor compare_cpu(const Tensor& a, const Tensor& b, const Shape& shape) {
   if constexpr (std::is_same_v<F, em::Gt>) return compare_cpu<em::Lt>(b, a, shape);
   if constexpr (std::is_same_v<F, em::Ge>) return compare_cpu<em::Le>(b, a, shape);
   Tensor y = empty(shape, {.dtype = boolean, .device = cpu});
-  binary_loop(a, b, y, dispatch(a.dtype(), [](auto tag) {
-                using T = typename decltype(tag)::type;
+  binary_loop(a, b, y, dispatch(a.dtype(), []<class T>() {
                 using Number = std::conditional_t<std::is_same_v<T, bool>, int64_t, T>;
                 return binary_run<Number, bool, F>();
               }));
@@ -129,8 +128,7 @@ Tensor where_cpu(const Tensor& any_mask, const Tensor& a, const Tensor& b, const
                             {y.strides(), broadcast_strides(mask.shape(), mask.strides(), shape),
                              broadcast_strides(a.shape(), a.strides(), shape),
                              broadcast_strides(b.shape(), b.strides(), shape)});
-  dispatch(a.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch(a.dtype(), [&]<class T>() {
     const uint8_t* m = mask.data<uint8_t>();
     const T *pa = a.data<T>(), *pb = b.data<T>();
     T* to = y.data<T>();

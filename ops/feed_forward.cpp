@@ -98,8 +98,7 @@ Tensor hidden_cpu(const Tensor& x, const Tensor& weight, const Tensor& bias, con
                   const Tensor& hidden, const Settings& s) {
   const int64_t width = weight.size(0);
   const Dropping dropping(s.p, s.key);
-  dispatch_floating(x.dtype(), "feed_forward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "feed_forward", [&]<class T>() {
     const auto row = rows_of<T>(s.f).hidden;
     const T* const b = bias.data<T>();
     T *const kept = before.data<T>(), *const to = hidden.data<T>();
@@ -122,8 +121,7 @@ Tensor gradient_cpu(const Tensor& g, const Tensor& weight, const Tensor& before,
   Tensor d = empty_like(before);
   const int64_t width = weight.size(1);
   const Dropping dropping(s.p, s.key);
-  dispatch_floating(g.dtype(), "feed_forward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(g.dtype(), "feed_forward", [&]<class T>() {
     const auto row = rows_of<T>(s.f).gradient;
     const T* const x = before.data<T>();
     T* const to = d.data<T>();

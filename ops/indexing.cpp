@@ -114,8 +114,7 @@ void place_kernel(const T* g, T* y, int64_t outer, int64_t n, int64_t rows, int6
 // g [outer, n, inner] → [outer, rows, inner].
 Tensor place_cpu(const Tensor& g, const Tensor& ids, int64_t rows) {
   Tensor y = empty_like(g, {g.size(0), rows, g.size(2)});
-  dispatch_floating(g.dtype(), "place", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(g.dtype(), "place", [&]<class T>() {
     place_kernel(g.data<T>(), y.data<T>(), g.size(0), ids.numel(), rows, g.size(2),
                  ids.data<int64_t>());
   });
@@ -207,8 +206,7 @@ Tensor scatter_cpu(const Tensor& x, int64_t d, const Tensor& index, const Tensor
                    DType wide) {
   Tensor y = x.dtype() == wide ? x.clone() : x.to(wide);
   const Tensor added = source.to(wide);
-  dispatch(wide, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch(wide, [&]<class T>() {
     if constexpr (!std::is_same_v<T, bool> && !std::is_same_v<T, BFloat16>)
       scatter_kernel<T>(y, d, index, added);
   });
@@ -227,8 +225,7 @@ Tensor gather_cpu(const Tensor& x, int64_t d, const Tensor& index) {
   Tensor y = empty_like(x, index.shape());
   const int64_t step = x.strides()[d];
   const StridedLoop<3> loop(index.shape(), {y.strides(), index.strides(), with(x.strides(), d, 0)});
-  dispatch(x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch(x.dtype(), [&]<class T>() {
     loop.run([&](auto at, int64_t n) {
       T* to = y.data<T>() + at[0];
       const int64_t* where = index.data<int64_t>() + at[1];

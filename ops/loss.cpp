@@ -110,8 +110,7 @@ Tensor losses_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double ep
                   const Tensor& totals) {
   const int64_t classes = x.size(-1), count = ids.numel();
   Tensor losses = zeros({count}, options_of(totals));
-  dispatch_floating(x.dtype(), "cross_entropy", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "cross_entropy", [&]<class T>() {
     using C = compute_t<T>;
     const T* px = x.data<T>();
     const int64_t* id = ids.data<int64_t>();
@@ -131,8 +130,7 @@ Tensor gradient_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double 
                     const Tensor& totals, const Tensor& g) {
   const int64_t classes = x.size(-1);
   Tensor dx = empty_like(x);
-  dispatch_floating(x.dtype(), "cross_entropy", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "cross_entropy", [&]<class T>() {
     using C = compute_t<T>;
     const T* px = x.data<T>();
     const C* pg = g.data<C>();

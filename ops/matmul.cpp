@@ -67,8 +67,7 @@ Tensor product(Tensor a, Tensor b, const Shape& batch) {
   shape.push_back(m);
   shape.push_back(n);
   Tensor y = empty(shape, options_of(a));
-  auto run = [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  auto run = [&]<class T>() {
     const MatrixRef<T> ma = matrix<T>(a), mb = matrix<T>(b);
     T* c = y.data<T>();
     const int64_t count = batch.numel();
@@ -88,10 +87,7 @@ Tensor product(Tensor a, Tensor b, const Shape& batch) {
       }
     });
   };
-  if (a.dtype() == bf16)
-    run(TypeTag<BFloat16>{});
-  else
-    a.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  dispatch_among<BFloat16, double, float>(a.dtype(), run);
   return y;
 }
 
@@ -142,8 +138,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
     }
   }
   w = weight.to(wide);
-  auto run = [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  auto run = [&]<class T>() {
     MatrixRef<T> m = matrix<T>(w);
     m.transposed = !m.transposed;
     const auto with_bias = [&](int64_t, int64_t j, int64_t rows, int64_t columns, T* sums,
@@ -154,7 +149,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
     gemm_parallel<T>(n, out, in, 1, {input.data<T>(), lda}, m, 0, y.data<T>(), ldc,
                      row.defined() ? &epilogue : nullptr);
   };
-  wide == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  dispatch_among<double, float>(wide, run);
   return y.to(x.dtype());
 }
 

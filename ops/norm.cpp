@@ -151,8 +151,7 @@ Tensor backward_cpu(const Tensor& x, const Tensor& w, const Tensor& g, const Ten
   const int64_t chunks = (count + chunk - 1) / chunk;
   if (want_dw) sums_w = zeros({chunks, n}, wide);
   if (want_db) sums_b = zeros({chunks, n}, wide);
-  dispatch_floating(x.dtype(), "norm", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "norm", [&]<class T>() {
     using C = compute_t<T>;
     const T *px = x.data<T>(), *pg = g.data<T>();
     const T* pw = weight.data<T>();
@@ -190,8 +189,7 @@ Tensor normalise_cpu(const Tensor& x, const Tensor& w, const Tensor& c, double e
   Tensor y = empty_like(x);
   const int64_t n = x.size(-1), count = scale.numel();
   const bool centre = means.defined();
-  dispatch_floating(x.dtype(), "norm", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "norm", [&]<class T>() {
     using C = compute_t<T>;
     const T* px = x.data<T>();
     const T *pw = w.defined() ? w.data<T>() : nullptr, *pb = c.defined() ? c.data<T>() : nullptr;

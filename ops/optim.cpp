@@ -72,8 +72,7 @@ STRETTO_CLONES void adam_loop(int64_t n, P* __restrict w, const P* __restrict gr
 }
 
 void sgd_cpu(const SgdTask& t) {
-  dispatch_floating(t.weight.dtype(), "sgd_step", [&](auto tag) {
-    using P = typename decltype(tag)::type;
+  dispatch_floating(t.weight.dtype(), "sgd_step", [&]<class P>() {
     using T = compute_t<P>;
     const auto loop = t.momentum.defined() ? sgd_loop<P, true> : sgd_loop<P, false>;
     parallel_for(t.weight.numel(), grain, [&](int64_t begin, int64_t end) {
@@ -84,8 +83,7 @@ void sgd_cpu(const SgdTask& t) {
 }
 
 void adam_cpu(const AdamTask& t) {
-  dispatch_floating(t.weight.dtype(), "adam_step", [&](auto tag) {
-    using P = typename decltype(tag)::type;
+  dispatch_floating(t.weight.dtype(), "adam_step", [&]<class P>() {
     using T = compute_t<P>;
     const auto loop = t.v_max.defined() ? adam_loop<P, true> : adam_loop<P, false>;
     parallel_for(t.weight.numel(), grain, [&](int64_t begin, int64_t end) {
@@ -180,8 +178,7 @@ void adam_steps(std::span<const AdamTask> tasks) {
 
 std::vector<double> stretch_squares(const Tensor& x) {
   std::vector<double> sums(size_t((x.numel() + norm_stretch - 1) / norm_stretch));
-  dispatch_floating(x.dtype(), "l2_norm", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "l2_norm", [&]<class T>() {
     const T* values = x.data<T>();
     parallel_for(x.numel(), norm_stretch, [&](int64_t begin, int64_t end) {
       sums[size_t(begin / norm_stretch)] = sum_of_squares(values + begin, end - begin);

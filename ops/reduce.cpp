@@ -158,9 +158,7 @@ Tensor sum_row_major(const Tensor& x, const Plan& plan, double scale) {
 
 Tensor sum_cpu(const Tensor& x, const Plan& plan, double scale) {
   const Tensor row_major = x.contiguous();
-  return dispatch(x.dtype(), [&](auto tag) {
-    return sum_row_major<typename decltype(tag)::type>(row_major, plan, scale);
-  });
+  return dispatch(x.dtype(), [&]<class T>() { return sum_row_major<T>(row_major, plan, scale); });
 }
 
 Tensor sum_cuda(const Tensor& x, const Plan& plan, double scale) {
@@ -236,8 +234,7 @@ struct Extremes {
 template <bool largest>
 void extremes_cpu(const Tensor& x, const Extremes& result) {
   const int64_t n = x.size(-1);
-  dispatch(x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch(x.dtype(), [&]<class T>() {
     const T* from = x.data<T>();
     T* values = result.values.template data<T>();
     int64_t* indices = result.indices.template data<int64_t>();
@@ -311,8 +308,7 @@ Tensor cumsum_cpu(const Tensor& x, int64_t d) {
   int64_t outer = 1, inner = 1;
   for (int64_t e = 0; e < d; ++e) outer *= x.shape()[e];
   for (int64_t e = d + 1; e < x.dim(); ++e) inner *= x.shape()[e];
-  return dispatch(x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  return dispatch(x.dtype(), [&]<class T>() {
     using R = sum_result_t<T>;
     const Tensor sums = empty(x.shape(), {.dtype = dtype_of<R>(), .device = cpu});
     const int64_t width = std::clamp<int64_t>(inner, 1, 512), tiles = (inner + width - 1) / width;
@@ -348,8 +344,7 @@ STRETTO_CLONES void logsumexp_rows(const T* x, T* y, int64_t rows, int64_t n) {
 
 void logsumexp_cpu(const Tensor& x, const Tensor& y) {
   const int64_t n = x.size(-1);
-  dispatch_floating(x.dtype(), "logsumexp", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "logsumexp", [&]<class T>() {
     parallel_for(y.numel(), rows_per_chunk(n), [&](int64_t begin, int64_t end) {
       logsumexp_rows(x.data<T>() + begin * n, y.data<T>() + begin, end - begin, n);
     });

@@ -64,8 +64,7 @@ STRETTO_CLONES void softmax_backward_row(const T* y, const T* g, T* dx, int64_t 
 Tensor softmax_cpu(const Tensor& x, bool logarithm) {
   Tensor y = empty_like(x);
   const int64_t n = x.size(-1);
-  dispatch_floating(x.dtype(), "softmax", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "softmax", [&]<class T>() {
     const T* from = x.data<T>();
     T* to = y.data<T>();
     using C = compute_t<T>;
@@ -83,8 +82,7 @@ Tensor softmax_cpu(const Tensor& x, bool logarithm) {
 Tensor softmax_backward_cpu(const Tensor& y, const Tensor& g, bool logarithm) {
   Tensor dx = in_place_or_new(g);
   const int64_t n = y.size(-1);
-  dispatch_floating(y.dtype(), "softmax", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(y.dtype(), "softmax", [&]<class T>() {
     const T *py = y.data<T>(), *pg = g.data<T>();
     T* to = dx.data<T>();
     parallel_for(n == 0 ? 0 : y.numel() / n, rows_per_chunk(n), [&](int64_t begin, int64_t end) {

@@ -56,8 +56,7 @@ void sort_rows(const Tensor& x, const Tensor& values, const Tensor& indices, int
 }
 
 void sorted_cpu(const Tensor& rows, const Tensor& values, const Tensor& indices, bool descending) {
-  dispatch(rows.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch(rows.dtype(), [&]<class T>() {
     const auto run = descending ? sort_rows<T, true> : sort_rows<T, false>;
     run(rows, values, indices, rows.size(-1), values.size(-1));
   });

@@ -126,10 +126,8 @@ Copier copier_of(DType to, DType from) {
   if (to == bf16 && from == f32) return copier<BFloat16, float>;
   if (to == f64 && from == f32) return {copy_run<double, float>};
   if (to == f32 && from == f64) return {copy_run<float, double>};
-  return {dispatch(to, [&](auto to_tag) {
-    return dispatch(from, [&](auto from_tag) -> CopyRun {
-      return rare_run<typename decltype(to_tag)::type, typename decltype(from_tag)::type>;
-    });
+  return {dispatch(to, [&]<class To>() {
+    return dispatch(from, [&]<class From>() -> CopyRun { return rare_run<To, From>; });
   })};
 }
 
@@ -150,8 +148,7 @@ void strided_copy(const Tensor& to, const Tensor& from) {
 
 void fill(const Tensor& x, double value) {
   const StridedLoop<1> loop(x.shape(), {x.strides()});
-  dispatch(x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch(x.dtype(), [&]<class T>() {
     T* y = x.data<T>();
     const T v = static_cast<T>(value);
     loop.run([&](auto at, int64_t n) {

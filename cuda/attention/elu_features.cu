@@ -21,15 +21,12 @@ struct EluPlusOneSlope {
 }  // namespace
 
 void elu_features(const Tensor& x, const Tensor& y) {
-  dispatch_floating(x.dtype(), "elu_features", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    map<T, T>("elu_features", EluPlusOne(), y, x);
-  });
+  dispatch_floating(x.dtype(), "elu_features",
+                    [&]<class T>() { map<T, T>("elu_features", EluPlusOne(), y, x); });
 }
 
 void elu_features_backward(const Tensor& y, const Tensor& g, const Tensor& dx) {
-  dispatch_floating(y.dtype(), "elu_features_backward", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(y.dtype(), "elu_features_backward", [&]<class T>() {
     map<T, T, T>("elu_features_backward", EluPlusOneSlope(), dx, y, g);
   });
 }

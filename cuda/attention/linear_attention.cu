@@ -183,8 +183,7 @@ KeyStates key_states(const LinearAttentionInputs& in, const Tensor& k, const Ten
   s.heads = s.groups;
   if (!in.causal) plain_chunks(s, s.n), segments = cut(s, units);
   const Tensor sums = empty({units, segments, state}, {.dtype = f32, .device = k.device()});
-  with_type(k.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(k.dtype(), [&]<class T>() {
     Forward<T> call = call_of<T>(in, s);
     call.k = rows_of<const T>(k), call.v = rows_of<const T>(v);
     call.after = {sums.data<float>(), segments * state, state};
@@ -219,8 +218,7 @@ void linear_attention(const LinearAttentionInputs& in, const Tensor& y, const Te
   in.causal ? causal_chunks(s) : plain_chunks(s, s.m);
   const int segments = cut(s, blocks);
   const KeyStates states = key_states(in, k, v, s, segments, after);
-  with_type(q.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(q.dtype(), [&]<class T>() {
     Forward<T> call = call_of<T>(in, s);
     call.q = rows_of<const T>(q), call.y = rows_of<T>(y);
     if (in.causal) call.k = rows_of<const T>(k), call.v = rows_of<const T>(v);

@@ -345,10 +345,10 @@ void with_widths(int64_t f, int64_t dv, F go) {
   f > 128 ? go(Four(), One()) : f > 64 ? go(Two(), One()) : go(One(), One());
 }
 
-/// f of the type's tag, f32 or bf16.
+/// f<T>() for f32 or bf16.
 template <class F>
 void with_type(DType type, F f) {
-  type == f32 ? f(TypeTag<float>{}) : f(TypeTag<BFloat16>{});
+  dispatch_among<float, BFloat16>(type, f);
 }
 
 /// x where rows are contiguous and all of them begin at multiples of 16 bytes, else a copy.

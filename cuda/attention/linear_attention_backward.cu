@@ -446,8 +446,7 @@ void linear_attention_backward(const LinearAttentionInputs& in, const Tensor& to
   const int64_t state = int64_t(of_q.f) * (of_q.dv + 1);
   const int q_segments = cut(of_q, blocks);
   const KeyStates states = key_states(in, k, v, of_q, q_segments, {});
-  with_type(q.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(q.dtype(), [&]<class T>() {
     const Backward<T> all = {.q = rows_of<const T>(q),
                              .k = rows_of<const T>(k),
                              .v = rows_of<const T>(v),

@@ -73,8 +73,7 @@ __global__ void __launch_bounds__(threads) linear_attention_tokens(const Token<T
 using namespace linear;
 
 void linear_attention_token(const LinearAttentionInputs& in, const Tensor& y, const Tensor& after) {
-  with_type(in.q.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(in.q.dtype(), [&]<class T>() {
     const Sizes s = sizes_of(in.q, in.k, in.v);
     const Token<T> call = {.q = rows_of<const T>(in.q),
                            .k = rows_of<const T>(in.k),

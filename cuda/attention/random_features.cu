@@ -299,8 +299,7 @@ bool serves_random_features(const Tensor& x, const Tensor& projection) {
 void random_features(const Tensor& input, const RandomFeatures& s, const Tensor& y,
                      const Tensor& places) {
   const Tensor x = aligned_rows(input);
-  with_type(x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(x.dtype(), [&]<class T>() {
     Features<T> call = call_of<T>(x, s);
     call.x = rows_of<const T>(x), call.to = rows_of<T>(y);
     if (places.defined()) call.places = places.data<int>();
@@ -317,8 +316,7 @@ void random_features_backward(const Tensor& input, const RandomFeatures& s, cons
                               const Tensor& grad, const Tensor& places, const Tensor& dx) {
   const Tensor y = aligned_rows(features), g = aligned_rows(grad),
                x = input.defined() ? aligned_rows(input) : Tensor();
-  with_type(y.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  with_type(y.dtype(), [&]<class T>() {
     Features<T> call = call_of<T>(dx, s);
     call.y = rows_of<const T>(y), call.g = rows_of<const T>(g), call.to = rows_of<T>(dx);
     if (x.defined()) call.x = rows_of<const T>(x);

@@ -38,8 +38,7 @@ Tensor shift(const char* name, const Tensor& x, int64_t width) {
   Tensor out = empty_like(x, shape);
   if (out.numel() == 0) return out;
   const int64_t rows = out.numel() / width;
-  dispatch_floating(x.dtype(), name, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), name, [&]<class T>() {
     using Word = std::conditional_t<sizeof(T) == 8, uint64_t,
                                     std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
     const dim3 block = row_block<32>();

@@ -432,14 +432,13 @@ Tensor complex_product(const Tensor& a, const Tensor& b) {
     return broadcast_strides(numbers(x.shape()), strides, sizes);
   };
   const Layout<3> layout = make_layout(sizes, {seen(y), seen(a), seen(b)});
-  auto launch_as = [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  auto launch_as = [&]<class T>() {
     auto packs = [](const Tensor& x) { return static_cast<Pack<T, 2>*>(x.raw_data()); };
     launch("complex_product", y.device().index, multiply_complex<T>, blocks_for(y.numel() / 2, 256),
            256, packs(y), static_cast<const Pack<T, 2>*>(packs(a)),
            static_cast<const Pack<T, 2>*>(packs(b)), layout, uint64_t(y.numel() / 2));
   };
-  a.dtype() == f64 ? launch_as(TypeTag<double>{}) : launch_as(TypeTag<float>{});
+  dispatch_among<double, float>(a.dtype(), launch_as);
   return y;
 }
 

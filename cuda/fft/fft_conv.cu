@@ -56,14 +56,13 @@ Tensor convolve_directly(const Tensor& x, const Tensor& w, const ConvAxis& rows,
     return broadcast_strides(leading(t.shape()), leading(contiguous_strides(t.shape())), batch);
   };
   const Layout<3> matrices = make_layout(batch, {seen(y), seen(x), seen(w)});
-  auto run = [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  auto run = [&]<class T>() {
     launch("fft_conv", y.device().index, sum_products<T>, blocks_for(y.numel(), 256), 256,
            y.data<T>(), static_cast<const T*>(x.data<T>()), static_cast<const T*>(w.data<T>()),
            matrices, uint64_t(y.numel()), rows, columns, Divider(rows.length),
            Divider(columns.length), x.size(-1), w.size(-1));
   };
-  x.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  dispatch_among<double, float>(x.dtype(), run);
   return y;
 }
 

@@ -228,8 +228,7 @@ Tensor convolve_rows(const Tensor& x, const Tensor& w, const RowConvolution& row
   if (apart) results.insert(0, chunks);
   Tensor y = empty(results, options_of(x));
   if (row.first > 0 || row.last < row.length) y.zero_();
-  auto go = [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  auto go = [&]<class T>() {
     const RowProblem<T> problem{y.data<T>() + row.first,
                                 x.data<T>() + row.x_first,
                                 w.data<T>() + row.w_first,
@@ -249,7 +248,7 @@ Tensor convolve_rows(const Tensor& x, const Tensor& w, const RowConvolution& row
                                 row.correlate};
     summed ? run_of<T, true>(log, problem, x.device()) : run_of<T, false>(log, problem, x.device());
   };
-  x.dtype() == f64 ? go(TypeTag<double>{}) : go(TypeTag<float>{});
+  dispatch_among<double, float>(x.dtype(), go);
   return apart ? sum(y, {0}, false) : y;
 }
 

@@ -89,13 +89,13 @@ template <class F>
 void dispatch_word(DType t, F&& f) {
   switch (item_size(t)) {
     case 1:
-      return f(TypeTag<uint8_t>{});
+      return f.template operator()<uint8_t>();
     case 2:
-      return f(TypeTag<uint16_t>{});
+      return f.template operator()<uint16_t>();
     case 4:
-      return f(TypeTag<uint32_t>{});
+      return f.template operator()<uint32_t>();
     default:
-      return f(TypeTag<uint64_t>{});
+      return f.template operator()<uint64_t>();
   }
 }
 
@@ -103,7 +103,7 @@ void dispatch_word(DType t, F&& f) {
 template <bool integers = true, class F>
 void dispatch_number(DType t, const char* name, F&& f) {
   if constexpr (integers) {
-    if (t == i64) return f(TypeTag<int64_t>{});
+    if (t == i64) return f.template operator()<int64_t>();
   }
   dispatch_floating(t, name, std::forward<F>(f));
 }

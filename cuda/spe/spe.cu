@@ -82,12 +82,11 @@ void fill_normal_rows(const Tensor& out, RandomKey key, int64_t apart, int64_t f
   const int64_t count = out.size(0), rows = out.size(1), n = out.size(2);
   const dim3 grid(blocks_for(rows, 1), blocks_for(count, 1));
   const int device = out.device().index;
-  const auto run = [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  const auto run = [&]<class T>() {
     launch("fill_normal_rows", device, normal_rows<T>, grid, threads, out.data<T>(),
            draw_key(key, device), count, rows, n, apart, first, pitch);
   };
-  out.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  dispatch_among<double, float>(out.dtype(), run);
 }
 
 void fill_normal_columns(const Tensor& out, RandomKey key, int64_t apart, int64_t first,
@@ -105,13 +104,12 @@ void fill_normal_columns(const Tensor& out, RandomKey key, int64_t apart, int64_
   }
   const int64_t blocks = out.size(0) * rows * tiles;
   check(blocks < INT32_MAX, "fill_normal_columns", "too many rows: ", out);
-  const auto run = [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  const auto run = [&]<class T>() {
     launch_with_shared("fill_normal_columns", device, normal_columns<T>, unsigned(blocks), threads,
                        bytes, out.data<T>(), draw_key(key, device), Divider(tiles), Divider(rows),
                        Divider(r), n, apart, first, pitch);
   };
-  out.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  dispatch_among<double, float>(out.dtype(), run);
 }
 
 }  // namespace stretto::cuda

@@ -301,8 +301,7 @@ void apply_noise_code(const NoiseCode& code, const NoiseSide (&sides)[2]) {
   const Problem& p = plan.p;
   const dim3 grid(unsigned(plan.tiles), unsigned(p.heads * p.r_tiles),
                   unsigned(ceil_div(p.b, batch)));
-  with_type(sides[0].x, [&](auto tag) {
-    using S = typename decltype(tag)::type;
+  with_type(sides[0].x, [&]<class S>() {
     launch_with_shared(
         "spe", sides[0].x.device().index, apply_noise<S>, grid, threads, Room::bytes(p),
         sides_of<S>(sides, 1, [](const NoiseSide& o, int) -> const Tensor& { return o.y; }),
@@ -323,18 +322,16 @@ void noise_code_dx(const NoiseCode& code, const NoiseSide (&sides)[2], const Ten
   const Device device = sides[0].x.device();
   const dim3 grid(unsigned(plan.tiles), unsigned(p.heads * p.r_tiles),
                   unsigned(ceil_div(p.b, batch)));
-  with_type(sides[0].x, [&](auto tag) {
-    using S = typename decltype(tag)::type;
+  with_type(sides[0].x, [&]<class S>() {
     const auto g =
         sides_of<const S>(wanted, 1, [](const NoiseSide& o, int) -> const Tensor& { return o.y; });
-    const auto run_to = [&](const Tensor(&to)[2], auto out, int64_t part_q, int64_t part_k) {
-      using Out = typename decltype(out)::type;
+    const auto run_to = [&]<class Out>(const Tensor(&to)[2], int64_t part_q, int64_t part_k) {
       launch_with_shared(
           "spe", device.index, noise_gradients<S, Out>, grid, threads, Room::bytes(p),
           sides_of<Out>(wanted, 4, [&](const NoiseSide&, int i) -> const Tensor& { return to[i]; }),
           part_q, part_k, g, p);
     };
-    if (p.r_tiles == 1) return run_to(dx, tag, 0, 0);
+    if (p.r_tiles == 1) return run_to.template operator()<S>(dx, 0, 0);
     Tensor parts[2], first[2];
     int64_t sizes[2] = {};
     for (int i = 0; i < 2; ++i) {
@@ -344,7 +341,7 @@ void noise_code_dx(const NoiseCode& code, const NoiseSide (&sides)[2], const Ten
       first[i] = parts[i].select(0, 0);
       sizes[i] = dx[i].numel();
     }
-    run_to(first, TypeTag<float>{}, sizes[0], sizes[1]);
+    run_to.template operator()<float>(first, sizes[0], sizes[1]);
     for (int i = 0; i < 2; ++i) {
       Tensor to = dx[i];
       if (p.n[i] > 0) to.copy_(sum(parts[i], {0}, false));

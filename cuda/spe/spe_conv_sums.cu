@@ -139,8 +139,7 @@ NoiseSums noise_code_sums(const NoiseCode& code, const NoiseSide (&sides)[2]) {
   const Tensor de = empty({int64_t(grid.z) * 2, h, d, r}, options);
   const int width = p.across * run;
   const int64_t numbers = ahead + (3 * width + share.groups * run - 1) * lanes;
-  with_type(sides[0].x, [&](auto tag) {
-    using S = typename decltype(tag)::type;
+  with_type(sides[0].x, [&]<class S>() {
     launch_with_shared(
         "spe", w.device().index, sum_noise<S>, grid, threads,
         4 * std::max<int64_t>(numbers, 3 * threads), dw.data<float>(), de.data<float>(),

@@ -27,7 +27,7 @@ Rows<S> rows_of(const Tensor& x, int pack) {
 
 template <class F>
 void with_type(const Tensor& x, F f) {
-  x.dtype() == bf16 ? f(TypeTag<BFloat16>{}) : f(TypeTag<float>{});
+  dispatch_among<BFloat16, float>(x.dtype(), f);
 }
 
 /// v_i of all lanes summed, for i the lane.

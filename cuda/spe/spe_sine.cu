@@ -397,8 +397,7 @@ void apply_sine_code(const SineCode& code, const Tensor& x, int64_t at, const Te
   SineLaunch l = launch_of(code, x, at);
   l.p.dims = stage_dims(l.p.d, l.p.k);
   const int64_t bytes = 4 * (tile_dims * x_pitch + Stage::size(l.p.dims, l.p.k, l.p.d));
-  with_type(x, [&](auto tag) {
-    using S = typename decltype(tag)::type;
+  with_type(x, [&]<class S>() {
     with_sines(l.p.k, [&]<int K>(std::integral_constant<int, K>) {
       launch_with_shared("spe", x.device().index, apply_sines<K, S>,
                          dim3(unsigned(l.blocks), unsigned(l.p.heads * l.p.tiles),
@@ -416,8 +415,7 @@ void sine_code_dx(const SineCode& code, const Tensor& g, int64_t at, const Tenso
   const Device device = g.device();
   const dim3 grid(unsigned(l.blocks), unsigned(l.p.heads * l.p.tiles),
                   unsigned(ceil_div(l.p.b, batch)));
-  with_type(g, [&](auto tag) {
-    using S = typename decltype(tag)::type;
+  with_type(g, [&]<class S>() {
     const auto run = [&](const auto& rows, int64_t part) {
       using Out = std::remove_pointer_t<decltype(rows.data)>;
       with_sines(l.p.k, [&]<int K>(std::integral_constant<int, K>) {

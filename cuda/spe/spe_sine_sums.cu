@@ -173,8 +173,7 @@ Tensor sine_code_sums(const SineCode& code, const Tensor& x, const Tensor& g, in
   Shape parts = shape;
   parts.insert(0, splits);
   const Tensor out = empty(parts, options);
-  with_type(x, [&](auto tag) {
-    using S = typename decltype(tag)::type;
+  with_type(x, [&]<class S>() {
     Rows<const S> from = rows_of<const S>(x, quad);
     from.packs = from.packs && dims % quad == 0;
     launch_with_shared("spe", x.device().index, sine_sums<S>,

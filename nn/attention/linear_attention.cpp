@@ -52,8 +52,7 @@ bool any_visible(const Tensor& denominators, const AttentionMask& mask, int64_t 
     while (hidden && key < n && hidden[b * n + key]) ++key;
     const int64_t begin = key == n ? m : mask.causal ? std::max<int64_t>(0, key + m - n) : 0;
     for (int64_t h = head < 0 ? 0 : head; h < (head < 0 ? heads : head + 1) && !found; ++h)
-      dispatch_floating(denominators.dtype(), op, [&](auto tag) {
-        using T = typename decltype(tag)::type;
+      dispatch_floating(denominators.dtype(), op, [&]<class T>() {
         if constexpr (!std::is_same_v<T, BFloat16>) {
           const T* x = denominators.data<T>() + (b * heads + h) * m;
           found = std::any_of(x + begin, x + m, condition);

@@ -15,8 +15,7 @@ bool is_finite(const Tensor& value) {
   if (!is_floating(value.dtype())) return true;
   const Tensor x = value.contiguous();
   bool finite = true;
-  dispatch_floating(x.dtype(), "load", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "load", [&]<class T>() {
     const T* values = x.data<T>();
     for (int64_t i = 0; i < x.numel(); ++i) {
       const auto v = compute_t<T>(values[i]);

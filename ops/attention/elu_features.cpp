@@ -43,15 +43,16 @@ std::array<Tensor, n> as_they_lie(std::array<Tensor, n> x) {
   return x;
 }
 
-// f(tag, offsets, n) for runs of numbers of operands of one shape, in parallel.
+// f<T>(offsets, n) for runs of numbers of operands of one shape, in parallel.
 template <size_t n, class F>
 void over_runs(const std::array<Tensor, n>& given, F&& f) {
   const std::array<Tensor, n> x = as_they_lie(given);
   std::array<Shape, n> strides;
   for (size_t i = 0; i < n; ++i) strides[i] = x[i].strides();
   const StridedLoop<int(n)> loop(x[0].shape(), strides);
-  dispatch_floating(x[0].dtype(), op,
-                    [&](auto tag) { loop.run([&](auto at, int64_t run) { f(tag, at, run); }); });
+  dispatch_floating(x[0].dtype(), op, [&]<class T>() {
+    loop.run([&](auto at, int64_t run) { f.template operator()<T>(at, run); });
+  });
 }
 
 // Rows of more than one number, contiguous ones.
@@ -64,8 +65,7 @@ void features(const Tensor& x, const Tensor& y) {
     const auto [from, to] = as_they_lie<2>({x, y});
     return cuda::elu_features(from, to);
   }
-  over_runs<2>({x, y}, [&](auto tag, auto at, int64_t n) {
-    using T = typename decltype(tag)::type;
+  over_runs<2>({x, y}, [&]<class T>(auto at, int64_t n) {
     features(x.data<T>() + at[0], y.data<T>() + at[1], n);
   });
 }
@@ -75,8 +75,7 @@ void chain_rule(const Tensor& y, const Tensor& g, const Tensor& dx) {
     const auto [from, slope, to] = as_they_lie<3>({y, g, dx});
     return cuda::elu_features_backward(from, slope, to);
   }
-  over_runs<3>({y, g, dx}, [&](auto tag, auto at, int64_t n) {
-    using T = typename decltype(tag)::type;
+  over_runs<3>({y, g, dx}, [&]<class T>(auto at, int64_t n) {
     chain_rule(y.data<T>() + at[0], g.data<T>() + at[1], dx.data<T>() + at[2], n);
   });
 }

@@ -292,9 +292,8 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
   const Inputs in = inputs_of(q, k, v);
   if (state && state->sums.defined() && p.m == 1 && p.n == 1) {
     const Tensor before = state->sums.detach().contiguous(), after = empty_like(before);
-    dispatch_floating(type, "linear_attention", [&](auto tag) {
-      forward_token<typename decltype(tag)::type>(p, in, before, after, out);
-    });
+    dispatch_floating(type, "linear_attention",
+                      [&]<class T>() { forward_token<T>(p, in, before, after, out); });
     state->sums = after;
     return out;
   }

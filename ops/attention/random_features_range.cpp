@@ -41,9 +41,8 @@ double largest_square(const Tensor& x, const Tensor& padding = {}) {
   const Tensor from = rows_contiguous(x),
                padded = padding.defined() ? padding.to(u8).contiguous() : Tensor();
   double largest = 0;
-  dispatch_floating(x.dtype(), "random_features", [&](auto tag) {
-    largest = largest_square<typename decltype(tag)::type>(
-        from, padded.defined() ? padded.data<uint8_t>() : nullptr);
+  dispatch_floating(x.dtype(), "random_features", [&]<class T>() {
+    largest = largest_square<T>(from, padded.defined() ? padded.data<uint8_t>() : nullptr);
   });
   return largest;
 }

@@ -92,8 +92,7 @@ STRETTO_CLONES void turn_row(const T* x, T* __restrict y, const compute_t<T>* al
 Tensor turned_cpu(const Tensor& input, const Turn& by, RotaryPairing pairing) {
   const Tensor x = input.contiguous(), y = empty_like(x);
   const int64_t length = x.size(2), size = x.size(3), dims = by.along.size(1);
-  dispatch_floating(x.dtype(), "rotate", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  dispatch_floating(x.dtype(), "rotate", [&]<class T>() {
     using C = compute_t<T>;
     const T* from = x.data<T>();
     T* to = y.data<T>();

@@ -71,7 +71,7 @@ void real_inverse_rows(const Tensor& x, const Tensor& y, BinScale scale) {
   });
 }
 
-// y of `shape` by run(x, y, tag), on CUDA by there(x, y), in f32 for bf16.
+// y of `shape` by run<T>(x, y), on CUDA by there(x, y), in f32 for bf16.
 template <class F, class G>
 Tensor computed(const Tensor& input, const Shape& shape, F run, G there) {
   const Tensor x = input.detach().to(input.dtype() == f64 ? f64 : f32).contiguous();
@@ -80,7 +80,7 @@ Tensor computed(const Tensor& input, const Shape& shape, F run, G there) {
   if (x.device().is_cuda()) {
     there(x, y);
   } else {
-    x.dtype() == f64 ? run(x, y, TypeTag<double>{}) : run(x, y, TypeTag<float>{});
+    dispatch_among<double, float>(x.dtype(), [&]<class T>() { run.template operator()<T>(x, y); });
   }
   return y.to(input.dtype());
 }
@@ -89,9 +89,7 @@ Tensor computed(const Tensor& input, const Shape& shape, F run, G there) {
 Tensor complex_transform(const char* op, const Tensor& x, bool inverse, double scale) {
   const Tensor y = computed(
       x, x.shape(),
-      [&](auto& from, auto& to, auto tag) {
-        complex_rows<typename decltype(tag)::type>(from, to, inverse, scale);
-      },
+      [&]<class T>(auto& from, auto& to) { complex_rows<T>(from, to, inverse, scale); },
       [=](const Tensor& from, const Tensor& to) { cuda::fft_complex(from, to, inverse, scale); });
   return record(op, {x}, y, [=](Backward& b) {
     return Tensors{complex_transform(op, b.grad(), !inverse, scale)};
@@ -107,10 +105,7 @@ Tensor to_bins(const char* op, const Tensor& x, BinScale scale) {
   shape.back() = n / 2 + 1;
   shape.push_back(2);
   const Tensor y = computed(
-      x, shape,
-      [&](auto& from, auto& to, auto tag) {
-        real_rows<typename decltype(tag)::type>(from, to, scale);
-      },
+      x, shape, [&]<class T>(auto& from, auto& to) { real_rows<T>(from, to, scale); },
       [=](const Tensor& from, const Tensor& to) {
         cuda::fft_to_bins(from, to, scale.edge, scale.middle);
       });
@@ -122,10 +117,7 @@ Tensor from_bins(const char* op, const Tensor& x, int64_t n, BinScale scale) {
   Shape shape(x.shape().begin(), x.dim() - 1);
   shape.back() = n;
   const Tensor y = computed(
-      x, shape,
-      [&](auto& from, auto& to, auto tag) {
-        real_inverse_rows<typename decltype(tag)::type>(from, to, scale);
-      },
+      x, shape, [&]<class T>(auto& from, auto& to) { real_inverse_rows<T>(from, to, scale); },
       [=](const Tensor& from, const Tensor& to) {
         cuda::fft_from_bins(from, to, scale.edge, scale.middle);
       });

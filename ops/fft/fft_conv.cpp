@@ -386,12 +386,11 @@ Tensor computed(const Tensor& left, const Tensor& right, const Spans& spans, Con
   const Problem q(x, w, batch, spans);
   if (q.nothing()) return y.zero_();
   if (form == ConvForm::automatic) form = direct_is_faster(q) ? ConvForm::direct : ConvForm::fft;
-  const auto run = [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  const auto run = [&]<class T>() {
     const auto convolve = form == ConvForm::direct ? convolve_directly<T> : convolve_by_fft<T>;
     convolve(q, x.data<T>(), w.data<T>(), y.data<T>());
   };
-  x.dtype() == f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  dispatch_among<double, float>(x.dtype(), run);
   return y;
 }
 

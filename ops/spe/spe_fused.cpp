@@ -365,7 +365,7 @@ void backward(const SpeSource& s, const Tensors& inputs, const std::vector<SpeCa
 void spe_forward(const SpeSource& s, const Tensors& inputs, const SpeCall& call) {
   if (call.sides[0].x.device().is_cuda()) return s.forward_on_cuda(inputs, call);
   dispatch_floating(call.sides[0].x.dtype(), "spe",
-                    [&](auto tag) { forward<typename decltype(tag)::type>(s, inputs, call); });
+                    [&]<class T>() { forward<T>(s, inputs, call); });
 }
 
 void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall> calls,
@@ -385,9 +385,7 @@ void spe_backward(const SpeSource& s, const Tensors& inputs, std::vector<SpeCall
     for (SpeOperand& o : call.sides)
       if (o.x.dtype() != type)
         o.x = rows_contiguous(o.x.to(type)), o.y = rows_contiguous(o.y.to(type));
-  dispatch_floating(type, "spe", [&](auto tag) {
-    backward<typename decltype(tag)::type>(s, inputs, calls, gradients);
-  });
+  dispatch_floating(type, "spe", [&]<class T>() { backward<T>(s, inputs, calls, gradients); });
 }
 
 Tensors plain_tensors(const Tensors& tensors) {
