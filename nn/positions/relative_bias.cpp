@@ -23,26 +23,6 @@ int64_t queries_with_future(const AttentionCall& call) {
   return call.options.mask.is_causal() ? 1 : call.n_queries();
 }
 
-// A whole number in digits of 32 bits, the lowest first.
-using Digits = std::vector<uint32_t>;
-
-void multiply(Digits& x, int64_t factor, int64_t times) {
-  for (; times > 0; --times) {
-    uint64_t carry = 0;
-    for (uint32_t& digit : x) {
-      carry += digit * uint64_t(factor);
-      digit = uint32_t(carry);
-      carry >>= 32;
-    }
-    if (carry > 0) x.push_back(uint32_t(carry));
-  }
-}
-
-bool at_least(const Digits& a, const Digits& b) {
-  if (a.size() != b.size()) return a.size() > b.size();
-  return !std::lexicographical_compare(a.rbegin(), a.rend(), b.rbegin(), b.rend());
-}
-
 class Buckets {
  public:
   Buckets(const char* op, int64_t buckets, int64_t max_distance, bool two_sided)
@@ -76,22 +56,13 @@ std::vector<int64_t> t5_thresholds(int64_t n, int64_t max_distance) {
   std::vector<int64_t> first;
   for (int64_t b = 0; b <= e; ++b) first.push_back(b);
   for (int64_t b = e + 1; b < n; ++b) {
-    // a^(n − e) ≥ max_distance^(b − e) · e^(n − b), which max_distance itself fulfils.
-    Digits bound{1};
-    multiply(bound, max_distance, b - e);
-    multiply(bound, e, n - b);
-    int64_t low = first.back(), high = max_distance;
-    while (low < high) {
-      const int64_t a = (low + high) / 2;
-      Digits power{1};
-      multiply(power, a, n - e);
-      if (at_least(power, bound)) {
-        high = a;
-      } else {
-        low = a + 1;
-      }
-    }
-    first.push_back(low);
+    // e (max_distance / e)^t, rounded up, unless only an error of rounding keeps it from a whole
+    // number.
+    const double t = double(b - e) / double(n - e);
+    const double border = double(e) * std::pow(double(max_distance) / double(e), t);
+    const double nearest = std::round(border);
+    const bool whole = std::fabs(border - nearest) < 1e-13 * border;
+    first.push_back(int64_t(whole ? nearest : std::ceil(border)));
   }
   return first;
 }

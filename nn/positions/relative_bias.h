@@ -19,9 +19,9 @@ namespace stretto::nn {
 /// The first distance of each of the n buckets of one side: 0, 1, … ⌊n/2⌋ − 1 each have a bucket of
 /// their own, the others share logarithmically growing ones, and whatever lies beyond max_distance
 /// is in the last (Raffel et al. 2020, §2.1, and the authors' code). With e = ⌊n/2⌋ bucket b ≥ e
-/// begins at the least a with ln(a/e) / ln(max_distance/e) · (n − e) ≥ b − e; the comparison is
-/// made in whole numbers, where logarithms may fall on the wrong side. A distance that appears
-/// twice leaves the earlier bucket empty. n ≥ 2 and e < max_distance < 2³².
+/// begins at the least a with ln(a/e) / ln(max_distance/e) · (n − e) ≥ b − e; a border that is
+/// a whole number is exact. A distance that appears twice leaves the earlier bucket empty. n ≥ 2
+/// and e < max_distance < 2³².
 std::vector<int64_t> t5_thresholds(int64_t buckets_per_side, int64_t max_distance);
 
 /// The bucket of a relative position (key − query). Two-sided: the past in the lower half of the

@@ -23,6 +23,10 @@ Tensor dense(int64_t heads, int64_t m, int64_t n, F f) {
   return stretto::tensor(values, {heads, m, n});
 }
 
+/// The first distance of each of the n buckets of one side, by comparisons of whole numbers of any
+/// size.
+std::vector<int64_t> t5_thresholds(int64_t n, int64_t max_distance);
+
 /// The bucket of a relative position, with logarithms as in the authors' code. Where a distance is
 /// exactly the first of a bucket rounding decides; with their 32 buckets and 128 it decides
 /// rightly.

@@ -101,6 +101,22 @@ TEST_CASE("T5: buckets are right where logarithms are not") {
     }
 }
 
+TEST_CASE("T5: first distances equal those of exact arithmetic") {
+  std::vector<int64_t> longest{100,  127,  128,  160,  256,  500,  512,
+                               1000, 1024, 2048, 4096, 6561, 10000};
+  for (int64_t n = 2; n <= 64; ++n) {
+    const int64_t e = n / 2;
+    for (const int64_t factor : {2, 3, 4, 8, 9, 16, 27, 32, 64, 81, 243, 1024})
+      longest.push_back(e * factor);
+    for (const int64_t max_distance : longest) {
+      if (max_distance <= e) continue;
+      INFO(n << " buckets to " << max_distance);
+      CHECK(nn::t5_thresholds(n, max_distance) == reference::t5_thresholds(n, max_distance));
+    }
+    longest.resize(13);
+  }
+}
+
 TEST_CASE("T5: the buckets of both sides") {
   for (int64_t r = -200; r <= 200; ++r)
     for (const bool two_sided : {false, true})
