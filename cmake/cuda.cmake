@@ -54,8 +54,7 @@ set(STRETTO_WITH_CUDA ON)
 message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${CMAKE_CUDA_ARCHITECTURES}")
 
 # Registers that do not suffice and arrays that are indexed end up in local memory: an error on the
-# architecture that kernels are made for, except in elementwise_sines.cu, which says why. What must
-# have the CPU's bits, or an optimiser's for two dtypes, has no fused products and sums.
+# architecture that kernels are made for, except in elementwise_sines.cu, which says why.
 function(stretto_kernel_flags)
   foreach(source ${ARGN})
     cmake_path(GET source FILENAME name)
@@ -64,8 +63,9 @@ function(stretto_kernel_flags)
        AND CMAKE_CUDA_ARCHITECTURES MATCHES "^90(-real)?$")
       list(APPEND options -Xptxas=-warn-spills,-warn-lmem-usage,-Werror)
     endif()
-    if(name MATCHES "^(create|random|optim|spe|spe_conv|spe_conv_sums)\\.cu$")
-      list(APPEND options -fmad=false)
+    file(STRINGS ${source} unfused REGEX "^#include \"cuda/runtime/unfused\\.h\"")
+    if(unfused)
+      list(APPEND options -fmad=false -DSTRETTO_UNFUSED)
     endif()
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${options}")
   endforeach()

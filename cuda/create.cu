@@ -3,6 +3,7 @@
 // CPU's arange, linspace, tril and triu.
 #include "cuda/create.h"
 #include "cuda/runtime/common.cuh"
+#include "cuda/runtime/unfused.h"
 
 namespace stretto::cuda {
 namespace {

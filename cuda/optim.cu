@@ -10,6 +10,7 @@
 #include "cuda/optim.h"
 #include "cuda/runtime/capture.h"
 #include "cuda/runtime/common.cuh"
+#include "cuda/runtime/unfused.h"
 
 namespace stretto::cuda {
 namespace {

@@ -8,6 +8,7 @@
 #include "cuda/random.h"
 #include "cuda/runtime/capture.h"
 #include "cuda/runtime/common.cuh"
+#include "cuda/runtime/unfused.h"
 
 namespace stretto::cuda {
 namespace {

@@ -6,6 +6,7 @@
 // compiled without fused products and sums (cmake/cuda.cmake). Tested against the CPU's codes.
 #include "cuda/runtime/capture.h"
 #include "cuda/runtime/common.cuh"
+#include "cuda/runtime/unfused.h"
 #include "cuda/spe/spe.h"
 
 namespace stretto::cuda {

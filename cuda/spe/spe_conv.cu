@@ -7,6 +7,7 @@
 // drawn by its neighbours, too. For f32 and bf16, filters whose noise fits in shared memory. Tested
 // against the CPU.
 #include "cuda/reduce.h"
+#include "cuda/runtime/unfused.h"
 #include "cuda/spe/spe_conv.cuh"
 
 namespace stretto::cuda {

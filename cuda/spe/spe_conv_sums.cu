@@ -6,6 +6,7 @@
 // and a warp has 16 taps, or with fewer taps the same ones for a part of the positions; sums stay
 // in registers until the end (spe_conv.cuh). For f32 and bf16. Tested against the CPU.
 #include "cuda/reduce.h"
+#include "cuda/runtime/unfused.h"
 #include "cuda/spe/spe_conv.cuh"
 
 namespace stretto::cuda {
