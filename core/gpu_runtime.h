@@ -11,6 +11,9 @@
 
 namespace stretto::cuda {
 
+/// GPUs of a process that the library can use.
+inline constexpr int max_gpus = 16;
+
 /// Usable GPUs; 0 without toolkit, driver or GPU (driver answers 35 and 100 both mean that).
 int device_count();
 std::string description();

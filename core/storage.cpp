@@ -192,18 +192,16 @@ class Allocator {
   MemoryStats stats_;
 };
 
-constexpr int max_gpus = 16;
-
 Allocator& allocator(Device device) {
   // Never destroyed before the last static tensor: leaked on purpose, reachable for leak checkers.
   static auto* all = [] {
     auto* list = new std::vector<std::unique_ptr<Allocator>>;
     list->push_back(std::make_unique<Allocator>(cpu));
-    for (int i = 0; i < max_gpus; ++i)
+    for (int i = 0; i < cuda::max_gpus; ++i)
       list->push_back(std::make_unique<Allocator>(Device(DeviceType::cuda, i)));
     return list;
   }();
-  check(device.index >= 0 && device.index < max_gpus, "Device", "no device ", device);
+  check(device.index >= 0 && device.index < cuda::max_gpus, "Device", "no device ", device);
   return *(*all)[device.is_cpu() ? 0 : size_t(device.index) + 1];
 }
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <tuple>
 
+#include "core/gpu_runtime.h"
 #include "cuda/runtime/blas.cuh"
 
 namespace stretto::cuda {
@@ -115,7 +116,7 @@ cublasLtHandle_t lt(const Blas& blas) {  // as documented
 const cublasLtMatmulAlgo_t* algorithm(const Blas& blas, int device, const Product& p,
                                       const Plan& plan) {
   using Chosen = std::map<Product, std::optional<cublasLtMatmulAlgo_t>>;
-  static std::array<Chosen, Blas::most_devices> of_devices;
+  static std::array<Chosen, max_gpus> of_devices;
   Chosen& chosen = of_devices[size_t(device)];  // under the lock of `blas`
   auto at = chosen.find(p);
   if (at == chosen.end()) {

@@ -14,7 +14,7 @@
 namespace stretto::cuda {
 namespace {
 
-constexpr int partial_rows = 264;  // two blocks for each multiprocessor of an H100
+constexpr int partial_rows = 2 * planned_sms;
 
 /// y [rows, width], means [2, rows] (or null), scale [rows] = x [rows, width]; w, b [width] or null
 template <class Shape, class T>

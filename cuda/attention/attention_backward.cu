@@ -21,7 +21,7 @@ namespace {
 void choose_segments(AttentionArgs& a) {
   const int64_t blocks = a.heads * ceil_div(a.high_lag + 1 - a.low_lag, lags_per_block);
   const int64_t longest = ceil_div(a.m, 256);  // a part has at least 256 of an entry's queries
-  a.segments = int(std::min({ceil_div(1056, blocks), a.batch * longest, int64_t(8)}));
+  a.segments = int(std::min({ceil_div(8 * planned_sms, blocks), a.batch * longest, int64_t(8)}));
   a.pieces = int(ceil_div(a.segments, a.batch));
 }
 

@@ -332,7 +332,7 @@ KeyStates key_states(const LinearAttentionInputs& in, const Tensor& k, const Ten
 /// least in each.
 inline int segments_for(int64_t units, int64_t chunks) {
   const int64_t most = ceil_div(chunks, int64_t(4));
-  return units >= 100 ? 1 : int(std::clamp<int64_t>(264 / units, 1, most));
+  return units >= 100 ? 1 : int(std::clamp<int64_t>(2 * planned_sms / units, 1, most));
 }
 
 /// go(JF, ND) for these widths.

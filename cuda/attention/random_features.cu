@@ -306,8 +306,8 @@ void random_features(const Tensor& input, const RandomFeatures& s, const Tensor&
     with_sizes(call.d, call.w, [&](auto jd, auto jw) {
       constexpr int JD = decltype(jd)::value, JW = decltype(jw)::value;
       launch_with_shared("random_features", x.device().index, feature_rows<T, JD, JW>,
-                         unsigned(std::min(call.count, 264)), threads, FeaturePlan<JD, JW>::forward,
-                         call);
+                         unsigned(std::min(call.count, 2 * planned_sms)), threads,
+                         FeaturePlan<JD, JW>::forward, call);
     });
   });
 }
@@ -324,8 +324,9 @@ void random_features_backward(const Tensor& input, const RandomFeatures& s, cons
     with_sizes(call.d, call.w, [&](auto jd, auto jw) {
       constexpr int JD = decltype(jd)::value, JW = decltype(jw)::value;
       launch_with_shared("random_features_backward", dx.device().index,
-                         feature_rows_backward<T, JD, JW>, unsigned(std::min(call.count, 264)),
-                         threads, FeaturePlan<JD, JW>::backward, call);
+                         feature_rows_backward<T, JD, JW>,
+                         unsigned(std::min(call.count, 2 * planned_sms)), threads,
+                         FeaturePlan<JD, JW>::backward, call);
     });
   });
 }

@@ -373,7 +373,8 @@ void run(const Tensor& input, const Tensor& y, int64_t n, bool inverse, double e
   int threads = 32;
   while (threads < most && threads * 4 < steps.room) threads *= 2;
   const int height = small ? std::min(most / threads, small_room<T> / steps.room) : 1;
-  const unsigned blocks = unsigned(std::min<int64_t>(ceil_div(rows, height), fits ? 4096 : 264));
+  const unsigned blocks =
+      unsigned(std::min<int64_t>(ceil_div(rows, height), fits ? 4096 : 2 * planned_sms));
   Tensor workspace;
   if (!fits)
     workspace = empty({int64_t(blocks), 4, steps.plane}, {.dtype = x.dtype(), .device = device});

@@ -14,7 +14,7 @@ namespace {
 constexpr int least_log = 8, most_log = 14;
 template <class T>
 constexpr int row_log = most_log - (sizeof(T) == 8 ? 3 : 0);  // of the longest row
-constexpr int small_block = 128, processors = 132;
+constexpr int small_block = 128;
 
 /// A launch: item (group, chunk) is `per` uses of a group, of `uses` each. The layouts' operands
 /// are y, x and w.
@@ -167,7 +167,7 @@ void run(RowProblem<T> problem, Device device) {
   using Room = RowRoom<T, log, summed>;
   constexpr Tables tables{log};
   const int64_t blocks =
-      std::min<int64_t>(ceil_div(problem.items, Room::slots), processors * Room::blocks);
+      std::min<int64_t>(ceil_div(problem.items, Room::slots), planned_sms * Room::blocks);
   const TensorOptions options{.dtype = dtype_of<T>(), .device = device};
   const Tensor factors = empty({tables.size(), 2}, options);
   launch("fft_conv", device.index, make_tables<T>, blocks_for(Room::points, 128), 128,
@@ -217,10 +217,10 @@ Tensor convolve_rows(const Tensor& x, const Tensor& w, const RowConvolution& row
   const int log = log_of(row.coefficients);
   const int64_t slots = std::max(1, small_block * held >> log);
   // Spectra of filters that several blocks use are made by each; sums of several are added later.
-  const int64_t per =
-      summed ? ceil_div(uses,
-                        std::clamp<int64_t>(ceil_div(2048 * slots, groups), 1, ceil_div(uses, 8)))
-             : std::clamp<int64_t>(groups * uses / (1056 * slots), 1, std::min<int64_t>(uses, 16));
+  const int64_t per = summed ? ceil_div(uses, std::clamp<int64_t>(ceil_div(2048 * slots, groups), 1,
+                                                                  ceil_div(uses, 8)))
+                             : std::clamp<int64_t>(groups * uses / (8 * planned_sms * slots), 1,
+                                                   std::min<int64_t>(uses, 16));
   const int64_t chunks = ceil_div(uses, per);
   check(groups * chunks < INT32_MAX, "fft_conv", "too many rows: x ", x, ", w ", w);
   const bool apart = summed && chunks > 1;

@@ -3,6 +3,8 @@
 #include <array>
 #include <memory>
 
+#include "core/gpu_runtime.h"
+
 namespace stretto::cuda {
 namespace {
 
@@ -14,7 +16,7 @@ struct OfDevice {
 
 OfDevice& of_device(int device) {
   // Never destroyed: CUDA may not be called after main. The driver frees them with the process.
-  static auto* all = new std::array<OfDevice, Blas::most_devices>;
+  static auto* all = new std::array<OfDevice, max_gpus>;
   return all->at(size_t(device));
 }
 

@@ -20,7 +20,6 @@ class Blas {
   operator cublasHandle_t() const { return handle_; }
   void* workspace() const { return workspace_; }
   static constexpr int64_t workspace_bytes = int64_t(32) << 20;  // what cuBLAS takes on Hopper
-  static constexpr int most_devices = 16;
 
  private:
   std::unique_lock<std::mutex> lock_;

@@ -50,7 +50,7 @@ struct Freed {
   std::vector<void*> blocks;
 };
 Freed& freed(int device) {
-  static auto* all = new std::array<Freed, 16>;  // never destroyed, as the streams
+  static auto* all = new std::array<Freed, max_gpus>;  // never destroyed, as the streams
   return all->at(size_t(device));
 }
 

@@ -17,6 +17,10 @@
 
 namespace stretto::cuda {
 
+/// Streaming multiprocessors that launches are planned for, an H100's. One number for every GPU, so
+/// that sums have the same order on each.
+constexpr int planned_sms = 132;
+
 /// Queues kernel(args...) on the device's stream, with so many bytes of dynamic shared memory.
 /// `op`, a literal, stands in the error.
 template <class... Params, class... Args>

@@ -7,12 +7,11 @@
 
 #include "core/device.h"
 #include "core/environment.h"
+#include "core/gpu_runtime.h"
 #include "cuda/runtime/runtime.h"
 
 namespace stretto::cuda {
 namespace {
-
-constexpr int most_devices = 16;
 
 // The ops that were queued last on a device.
 struct Recent {
@@ -36,7 +35,7 @@ struct Recent {
 };
 
 Recent& recent(int device) {
-  static auto* all = new std::array<Recent, most_devices>;
+  static auto* all = new std::array<Recent, max_gpus>;
   return all->at(size_t(device));
 }
 
@@ -79,7 +78,7 @@ bool wait_for_each() {
 
 // Of each device the thread that has its stream for itself, by the address of something of its own.
 std::atomic<const void*>& owner(int device) {
-  static auto* all = new std::array<std::atomic<const void*>, most_devices>{};
+  static auto* all = new std::array<std::atomic<const void*>, max_gpus>{};
   return all->at(size_t(device));
 }
 const void* this_thread() {
@@ -127,7 +126,7 @@ void share_stream(int device) noexcept { owner(device) = nullptr; }
 cudaStream_t stream(int device) {
   // Never destroyed: CUDA may not be called after main. The driver frees them with the process.
   static std::mutex mutex;
-  static auto* streams = new std::array<std::atomic<cudaStream_t>, most_devices>{};
+  static auto* streams = new std::array<std::atomic<cudaStream_t>, max_gpus>{};
   use(device);
   const void* const alone = owner(device);
   check(!alone || alone == this_thread(), "graph",

@@ -132,7 +132,8 @@ NoiseSums noise_code_sums(const NoiseCode& code, const NoiseSide (&sides)[2]) {
   share.tiles = plan.tiles;
   const int64_t blocks = h * d * p.lines * share.tap_blocks;
   check(blocks < INT32_MAX, "spe", "too many filters: ", w);
-  const int64_t splits = std::clamp<int64_t>(1056 / (blocks * p.r_tiles), 1, share.tiles);
+  const int64_t splits =
+      std::clamp<int64_t>(8 * planned_sms / (blocks * p.r_tiles), 1, share.tiles);
   share.per = ceil_div(share.tiles, splits);
   const dim3 grid(unsigned(blocks), unsigned(p.r_tiles),
                   unsigned(ceil_div(share.tiles, share.per)));

@@ -168,7 +168,8 @@ Tensor sine_code_sums(const SineCode& code, const Tensor& x, const Tensor& g, in
   while (dims > 1 && 4 * sine_sums_size(dims, l.p.k) > (55 << 10)) dims /= 2;
   l.p.dims = dims;
   const int64_t chunks = ceil_div(l.p.d, dims), rows = l.p.heads * l.p.tiles;
-  const int64_t per = ceil_div(l.blocks, std::clamp<int64_t>(1056 / (chunks * rows), 1, l.blocks));
+  const int64_t per =
+      ceil_div(l.blocks, std::clamp<int64_t>(8 * planned_sms / (chunks * rows), 1, l.blocks));
   const int64_t splits = ceil_div(l.blocks, per);
   Shape parts = shape;
   parts.insert(0, splits);
