@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "autograd/tape.h"
-#include "core/gemm/gemm.h"
+#include "core/cpu.h"
 #include "core/math.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
@@ -374,7 +374,7 @@ int main(int argc, char** argv) {
       },
       [&] {
         if (about) {
-          std::printf("%s\n", gemm_description().c_str());
+          std::printf("%s\n", cpu_description().c_str());
           return 0;
         }
         set_num_threads(threads);

@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "core/gemm/gemm.h"
+#include "core/cpu.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "nn/init.h"
@@ -74,7 +74,7 @@ int run(const Settings& o) {
     release_cached_memory();
   }
   if (o.brief || lengths.size() < 2) return 0;
-  std::printf("%s; lines by least squares:\n", gemm_description().c_str());
+  std::printf("%s; lines by least squares:\n", cpu_description().c_str());
   print_fit("least time", "ms", lengths, times);
   print_fit("least time of processors", "ms", lengths, processor_times);
   print_fit("peak memory", "MB", lengths, peaks);

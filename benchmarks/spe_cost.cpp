@@ -14,7 +14,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "core/gemm/gemm.h"
+#include "core/cpu.h"
 #include "core/parallel.h"
 #include "core/storage.h"
 #include "examples/common/command_line.h"
@@ -156,7 +156,7 @@ int run(const Settings& o) {
       static_cast<long long>(o.layers), static_cast<long long>(o.length),
       static_cast<long long>(o.batch), static_cast<long long>(o.realizations),
       static_cast<long long>(o.sines), static_cast<long long>(o.taps),
-      static_cast<long long>(o.ungated_taps), num_threads(), gemm_description().c_str(), o.rounds);
+      static_cast<long long>(o.ungated_taps), num_threads(), cpu_description().c_str(), o.rounds);
   print_table(runs);
   return 0;
 }

@@ -9,7 +9,7 @@
 #include <cstdio>
 
 #include "autograd/profile.h"
-#include "core/gemm/gemm.h"
+#include "core/cpu.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "nn/models/language_model.h"
@@ -96,7 +96,7 @@ int run(const Settings& o) {
   if (o.brief) return 0;
   std::printf("%lld parameters, peak memory %.1f MB, %s\n\n",
               static_cast<long long>(model.parameter_count()),
-              double(memory_stats(device).peak) / 1e6, gemm_description().c_str());
+              double(memory_stats(device).peak) / 1e6, cpu_description().c_str());
   constexpr int rounds = 10;
   std::vector<ProfileRow> rows;
   {

@@ -1,8 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # Bash functions of the scripts that users run: what the machine needs. The caller sets `log`, a file.
 
-readonly build_packages=(build-essential cmake ninja-build pkg-config nlohmann-json3-dev libxxhash-dev
-  'libopenblas0-pthread|libopenblas-dev')
+readonly build_packages=(build-essential cmake ninja-build pkg-config nlohmann-json3-dev libxxhash-dev)
 readonly example_packages=(libcli11-dev libcairo2-dev fonts-dejavu-core)
 readonly test_packages=('catch2|libcatch2-dev')
 readonly full_test_packages=(libbenchmark-dev openmpi-bin iproute2 help2man file dpkg-dev)

@@ -75,14 +75,10 @@ std::string environment() {
   return text ? text : "";
 }
 
-// What serves, and whether that was asked for.
-struct Serving {
-  std::atomic<bool> asked{!environment().empty()};
-  std::atomic<Isa> isa{asked ? capped(isa_of(environment())) : detected().best};
-};
-Serving& serving() {
-  static Serving value;
-  return value;
+std::atomic<Isa>& chosen() {
+  static std::atomic<Isa> isa{environment().empty() ? detected().best
+                                                    : capped(isa_of(environment()))};
+  return isa;
 }
 
 }  // namespace
@@ -95,13 +91,11 @@ Isa isa_of(const std::string& name) {
        "\"; it must be portable, avx2, avx512, amx or emulated, or not be set");
 }
 
-Isa isa() { return serving().isa.load(std::memory_order_relaxed); }
+Isa isa() { return chosen().load(std::memory_order_relaxed); }
 
 Isa vector_isa() { return std::min({isa(), detected().best, Isa::avx512}); }
 
 bool has_bf16_vectors() { return detected().bf16_vectors && isa() >= Isa::avx512; }
-
-bool vectors_are_unknown() { return detected().best == Isa::portable && !serving().asked; }
 
 std::string cpu_description() {
   std::string text;
@@ -128,13 +122,7 @@ std::string cpu_description() {
   return text;
 }
 
-IsaCap::IsaCap(Isa most) : before_(isa()), asked_before_(serving().asked) {
-  serving().isa = capped(most);
-  serving().asked = true;
-}
-IsaCap::~IsaCap() {
-  serving().isa = before_;
-  serving().asked = asked_before_;
-}
+IsaCap::IsaCap(Isa most) : before_(isa()) { chosen() = capped(most); }
+IsaCap::~IsaCap() { chosen() = before_; }
 
 }  // namespace stretto

@@ -23,9 +23,6 @@ Isa vector_isa();
 /// Whether the processor multiplies bf16 vectors (avx512_bf16), and `isa()` lets it.
 bool has_bf16_vectors();
 
-/// Whether the processor has none of the vectors above, and portable code was not asked for.
-bool vectors_are_unknown();
-
 /// "AVX-512 with bf16", "AVX-512; AMX is there, but the system refuses it", …
 std::string cpu_description();
 
@@ -39,7 +36,6 @@ class IsaCap {
 
  private:
   Isa before_;
-  bool asked_before_;
 };
 
 }  // namespace stretto

@@ -49,14 +49,12 @@ for source in examples/*.cpp examples/programs/*.cpp; do
 done
 for program in "${programs[@]}"; do put "$program" "$layout/$(basename "$program")"; done
 
-# What they need beyond the C and C++ libraries and CUDA's, and OpenBLAS, which they open.
-openblas=$(sed -n 's/^STRETTO_OPENBLAS:[^=]*=//p' "$build/CMakeCache.txt")
-[[ -f $openblas ]] && put "$openblas" "$layout/lib/libopenblas.so.0"
+# What they need beyond the C and C++ libraries and CUDA's.
 needed() {
   LD_LIBRARY_PATH=$build ldd "$@" 2>/dev/null | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
     grep -Ev '/(ld-linux|lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)\.so|lib(cud|cub|curand|nv))[^/]*$'
 }
-for library in $(needed "${programs[@]}" ${openblas:+"$openblas"}); do
+for library in $(needed "${programs[@]}"); do
   put "$library" "$layout/lib/$(basename "$library")"
 done
 

@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "core/cpu.h"
-#include "core/gemm/blas.h"
 #include "core/gemm/blocks.h"
 #include "core/gemm/kernels.h"
 #include "core/gemm/packed.h"
@@ -196,13 +195,11 @@ int64_t columns_of_few(int64_t m, int64_t n, int64_t k, MatrixRef<B> b) {
   return std::max({n / 32, enough, b.transposed ? int64_t(1) : few_columns});
 }
 
-// OpenBLAS is several times as fast as the portable kernel.
 template <class T>
 void run(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c,
          int64_t ldc) {
   if (!terms(m, n, k, beta, c, ldc)) return;
   if (by_tiles(false, m, n, k, alpha, a, b, beta, c, ldc)) return;
-  if (vectors_are_unknown() && blas_gemm(m, n, k, alpha, a, b, beta, c, ldc)) return;
   Call<T>{serving<T>(), alpha, beta, c, ldc}.serial(m, n, k, a, b);
 }
 
@@ -227,28 +224,19 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Mat
   }
   if (by_tiles(true, m, n, k, alpha, a, b, beta, c, ldc, epilogue)) return;
   const Call<T> call{serving<T>(), alpha, beta, c, ldc};
-  const bool by_blas = vectors_are_unknown() && !blas_description().empty();
-  if (m >= least_rows && !by_blas) {
+  if (m >= least_rows) {
     for (int64_t j = 0; j < n; j += most_columns)
       Call<T>{call.kernel, alpha, beta, c + j, ldc, epilogue, j}.parallel(
           m, std::min(most_columns, n - j), k, a, b.from(0, j));
     return;
   }
   // Few rows: a panel of B is used once, wherever it is packed, so threads take columns.
-  const bool by_rows = by_blas && m > n;
-  const int64_t side = by_rows ? m : n, work = (by_rows ? n : m) * k;
-  const int64_t least = m <= few_rows && !by_blas
-                            ? columns_of_few(m, n, k, b)
-                            : std::max<int64_t>(side / 32, 500'000 / work + 1);
-  parallel_for(side, round_up(least, call.kernel.columns), [&](int64_t begin, int64_t end) {
-    const int64_t i = by_rows ? begin : 0, j = by_rows ? 0 : begin;
-    const int64_t rows = by_rows ? end - begin : m, columns = by_rows ? n : end - begin;
-    T* const to = c + i * ldc + j;
-    if (by_blas)
-      gemm(rows, columns, k, alpha, a.from(i, 0), b.from(0, j), beta, to, ldc);
-    else
-      Call<T>{call.kernel, alpha, beta, to, ldc}.serial(rows, columns, k, a, b.from(0, j));
-    if (epilogue) (*epilogue)(i, j, rows, columns, to, ldc);
+  const int64_t least =
+      m <= few_rows ? columns_of_few(m, n, k, b) : std::max<int64_t>(n / 32, 500'000 / (m * k) + 1);
+  parallel_for(n, round_up(least, call.kernel.columns), [&](int64_t begin, int64_t end) {
+    Call<T>{call.kernel, alpha, beta, c + begin, ldc}.serial(m, end - begin, k, a,
+                                                             b.from(0, begin));
+    if (epilogue) (*epilogue)(0, begin, m, end - begin, c + begin, ldc);
   });
 }
 
@@ -259,7 +247,7 @@ template void gemm_parallel(int64_t, int64_t, int64_t, double, MatrixRef<double>
 
 bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
                    MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc) {
-  if (m > few_rows || products_of_tiles(n, k) || vectors_are_unknown()) return false;
+  if (m > few_rows || products_of_tiles(n, k)) return false;
   if (!terms(m, n, k, beta, c, ldc)) return true;
   const Gemm<float>& kernel = serving<float>();
   const int64_t grain = round_up(columns_of_few(m, n, k, b), kernel.columns);
@@ -272,11 +260,6 @@ bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float
 void set_float32_matmul_precision(Float32MatmulPrecision wanted) { precision = wanted; }
 Float32MatmulPrecision float32_matmul_precision() {
   return precision.load(std::memory_order_relaxed);
-}
-
-std::string gemm_description() {
-  const bool by_blas = vectors_are_unknown() && !blas_description().empty();
-  return by_blas ? blas_description() : cpu_description();
 }
 
 // ---------------------------------------------------------------------------- packed once
@@ -299,7 +282,7 @@ int64_t PackedB<T>::bytes(int64_t k, int64_t n, bool transposed) {
   if (k == 0 || n == 0) return 0;
   if (const int products = products_packed<T>()) return packed_tiles_bytes(products, k, n);
   if constexpr (!std::is_same_v<T, BFloat16>)
-    if (transposed && k <= block_k && !vectors_are_unknown())
+    if (transposed && k <= block_k)
       return round_up(n, serving<T>().columns) * k * int64_t(sizeof(T));
   return 0;
 }

@@ -82,7 +82,4 @@ void gemm_parallel(int64_t m, int64_t n, int64_t k, MatrixRef<BFloat16> a, Matri
 bool gemm_widening(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<float> a,
                    MatrixRef<BFloat16> b, float beta, float* c, int64_t ldc);
 
-/// What serves: `cpu_description()`, or OpenBLAS and its version.
-std::string gemm_description();
-
 }  // namespace stretto

@@ -15,7 +15,7 @@
 #include <new>
 #include <string_view>
 
-#include "core/gemm/gemm.h"
+#include "core/cpu.h"
 #include "core/version.h"
 #include "examples/common/error.h"
 #include "examples/common/interrupt.h"
@@ -130,7 +130,7 @@ int parse_and_run(int argc, char** argv, std::string_view name, const std::strin
       CLI::MultiOptionPolicy::TakeLast);
   app.set_version_flag("--version", [] {
     return str("stretto ", STRETTO_VERSION_MAJOR, ".", STRETTO_VERSION_MINOR, ".",
-               STRETTO_VERSION_PATCH, ", products by ", gemm_description());
+               STRETTO_VERSION_PATCH, ", products by ", cpu_description());
   });
   describe(app);
   read_strictly(app);
@@ -146,7 +146,7 @@ int parse_and_run(int argc, char** argv, std::string_view name, const std::strin
   } catch (const CLI::ParseError& e) {
     throw UsageError(std::string(e.what()) + " (--help lists the options)");
   }
-  as_usage([] { return gemm_description(); });  // which reads the environment
+  as_usage([] { return cpu_description(); });  // which reads the environment
   return run();
 }
 

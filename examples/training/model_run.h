@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/gemm/gemm.h"
+#include "core/cpu.h"
 #include "core/parallel.h"
 #include "examples/common/command_line.h"
 #include "examples/common/words.h"
@@ -51,7 +51,7 @@ class ModelRun : public TrainingRun {
   /// "1,000 parameters, 1 thread, AVX-512 …"
   std::string model_and_machine() {
     return counted(model().parameter_count(), "parameter") + ", " +
-           counted(num_threads(), "thread") + ", " + gemm_description();
+           counted(num_threads(), "thread") + ", " + cpu_description();
   }
   /// "Saved out/checkpoint.safetensors after 100 steps".
   std::string saved() {

@@ -473,7 +473,7 @@ TEST_CASE("a text takes no memory in proportion to its size", "[examples]") {
     for (int i = 0; i < 128; ++i) out << text;
   }
   write_file(folder.file("valid"), text.substr(0, 2000));
-  // Half of what eight bytes for each byte would take; OpenBLAS makes sure of 256 MiB.
+  // Half of what eight bytes for each byte would take.
   const Surroundings little{.memory = 512L << 20};
   const Ended ended =
       run(lm.path(),

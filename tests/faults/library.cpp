@@ -13,7 +13,6 @@
 #include <optional>
 
 #include "core/error.h"
-#include "core/gemm/blas.h"
 #include "core/parallel.h"
 #include "core/storage.h"
 #include "tests/faults/fault.h"
@@ -182,12 +181,6 @@ int in_child(const std::string& where, const std::function<int()>& act) {
   return wait_for(child, where);
 }
 
-std::string product_and_library() {
-  float a[4] = {1, 2, 3, 4}, c[4] = {};
-  blas_gemm(2, 2, 2, 1.0f, {a, 2}, {a, 2}, 0.0f, c, 2);
-  return str(c[0], " ", c[1], " ", c[2], " ", c[3], " ", blas_description());
-}
-
 }  // namespace
 
 int fail_memory() {
@@ -195,37 +188,6 @@ int fail_memory() {
   fail_memory(false, 1);
   set_num_threads(2);
   fail_memory(true, 17);
-  return complaints;
-}
-
-int fail_first_product() {
-  set_num_threads(1);
-  const TempDir folder;
-  in_child("without a fault", [&] {
-    write_file(folder.file("expected"), product_and_library());
-    return 0;
-  });
-  const std::string expected = read_file(folder.file("expected"));
-  for (const char* how : {"once", "always"}) {
-    long k = 1;
-    for (int code = 0; code == 0 && complaints < most_complaints; ++k) {
-      const std::string where = str("first product, request ", k, " ", how);
-      code = in_child(where, [&] {
-        std::string got;
-        Fault fault("memory", k, how);
-        const Outcome outcome = attempt([&] { got = product_and_library(); });
-        const bool fired = fault.end();
-        expect(outcome == Outcome::done || outcome == Outcome::out_of_memory, where,
-               "another error than out of memory");
-        if (outcome == Outcome::done) expect(got == expected, where, "another product or library");
-        expect(product_and_library() == expected, where, "another product or library afterwards");
-        return complaints > 0 ? 2 : fired ? 0 : 1;
-      });
-      if (code == 2) ++complaints;
-      if (code == 2 || code < 0) code = 0;
-    }
-    std::printf("first product: %ld requests, %s\n", k, how);
-  }
   return complaints;
 }
 

@@ -6,8 +6,6 @@ namespace stretto::testing {
 
 /// Every request for memory while a model is made, trained for a step, saved and loaded.
 int fail_memory();
-/// The same while OpenBLAS is opened for a first product, each time in a process of its own.
-int fail_first_product();
 /// Threads that are not to be had.
 int fail_threads();
 /// Every call for a file while a checkpoint is saved and loaded.

@@ -1,6 +1,6 @@
 // Faults planted where they can come from, and what must hold then (library.h, programs.h).
 //
-//     faults memory | first_product | threads | files | address_space
+//     faults memory | threads | files | address_space
 //     faults programs [FAULTS in each, 84] [SEED] [PROGRAM]
 #include <unistd.h>
 
@@ -16,8 +16,7 @@ using namespace stretto::testing;  // NOLINT
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
-  const bool needs_faults =
-      what == "memory" || what == "first_product" || what == "threads" || what == "files";
+  const bool needs_faults = what == "memory" || what == "threads" || what == "files";
   if (needs_faults && !can_fail()) {
     if (::getenv("LD_PRELOAD")) return std::printf("%s is not loaded\n", STRETTO_FAULTS), 1;
     ::setenv("LD_PRELOAD", STRETTO_FAULTS, 1);
@@ -27,8 +26,6 @@ int main(int argc, char** argv) {
   int complaints = 0;
   if (what == "memory") {
     complaints = fail_memory();
-  } else if (what == "first_product") {
-    complaints = fail_first_product();
   } else if (what == "threads") {
     complaints = fail_threads();
   } else if (what == "files") {
@@ -48,8 +45,7 @@ int main(int argc, char** argv) {
   } else if (what == "train") {
     return train_or_complain();
   } else {
-    std::printf(
-        "usage: faults memory | first_product | threads | files | address_space | programs\n");
+    std::printf("usage: faults memory | threads | files | address_space | programs\n");
     return 2;
   }
   std::printf("%d complaints\n", complaints);

@@ -38,7 +38,6 @@ std::atomic<bool> counting{false};
 std::atomic<long> counts[kinds];
 std::atomic<int> wanted{kinds};
 std::atomic<long> at{0}, fired{0};
-std::atomic<size_t> returned{0};  // by munmap
 int error = ENOMEM;
 bool always = false, partly = false, trace = false;
 const char* mark = nullptr;
@@ -128,7 +127,6 @@ void stretto_fault_arm(const char* kind, long k, const char* how) {
   counting = false;
   for (auto& count : counts) count = 0;
   fired = 0;
-  returned = 0;
   at = k;
   wanted = kinds;
   always = strcmp(how, "always") == 0 || strcmp(how, "full") == 0;
@@ -165,19 +163,9 @@ int posix_memalign(void** p, size_t a, size_t n) {
   return *p ? 0 : ENOMEM;
 }
 
-// What has just been given back can be had again: OpenBLAS is told so by a probe.
 void* mmap(void* address, size_t n, int access, int flags, int fd, off_t offset) {
-  size_t left = returned.load();
-  if (n > left) {
-    if (fails(memory)) return MAP_FAILED;
-  } else {
-    returned = left - n;
-  }
+  if (fails(memory)) return MAP_FAILED;
   return reinterpret_cast<void*>(::syscall(SYS_mmap, address, n, access, flags, fd, offset));
-}
-int munmap(void* address, size_t n) {
-  if (counting) returned += n;
-  return int(::syscall(SYS_munmap, address, n));
 }
 void* mmap64(void* address, size_t n, int access, int flags, int fd, off_t offset) {
   return mmap(address, n, access, flags, fd, offset);
