@@ -70,7 +70,7 @@ TEST_CASE("generated songs are whole, and the same for a seed", "[examples][groo
   CHECK(fingerprint(generate_grooves(3, 5, 1)) == fingerprint({generate_groove(3, 5)}));
   CHECK(fingerprint(generate_grooves(3, 0, 20)) != fingerprint(generate_grooves(4, 0, 20)));
   // On every machine and standard library.
-  CHECK(fingerprint(generate_grooves(1, 0, 50)) == "c863cec762cd7ca5");
+  CHECK(fingerprint(generate_grooves(1, 0, 50)) == "1e562a3a54afc9d9");
 }
 
 TEST_CASE("the patterns of all families fill a bar", "[examples][groove]") {
