@@ -13,7 +13,6 @@
 namespace stretto {
 namespace {
 
-thread_local uint64_t passes_ended = 0;
 thread_local LeafWatch* leaf_watch = nullptr;
 
 // a + b on the tape. In place when nothing else can see a. Sums of bf16 are kept in f32; whoever
@@ -282,7 +281,6 @@ void Engine::run() {
   }
   for (const auto& entry : leaf_order_)
     if (Tensor& g = leaves_[entry.get()]; g.defined()) finish_leaf(*entry, std::move(g));
-  if (!outer) ++passes_ended;
 }
 
 void Engine::start(const char* op, const Tensors& outputs, const Tensors& gradients) {
@@ -337,8 +335,6 @@ Tensors composed_gradient(Backward& b, const std::function<Tensor(const Tensors&
   const auto one = [&f](const Tensors& x) { return Tensors{f(x)}; };
   return composed_gradient(b, std::function<Tensors(const Tensors&)>(one), inputs);
 }
-
-uint64_t backward_passes() { return passes_ended; }
 
 void backward(const Tensors& outputs, const Tensors& gradients, BackwardOptions options) {
   Engine engine;

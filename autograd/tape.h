@@ -153,9 +153,6 @@ Tensors composed_gradient(Backward& b, const std::function<Tensors(const Tensors
 /// added to in place, unless create_graph puts it on the tape.
 void backward(const Tensors& outputs, const Tensors& gradients = {}, BackwardOptions options = {});
 
-/// Backward passes that have ended on this thread.
-uint64_t backward_passes();
-
 /// The same gradients, but returned for `inputs` and accumulated nowhere. An input that the
 /// outputs do not depend on gives an undefined tensor. The pass goes through no op that leads to
 /// none of the inputs.

@@ -22,6 +22,7 @@ struct ThreadState {
   RandomSource* random = nullptr;     // where keys come from; null: the state of the program
   Replay* replay = nullptr;           // the function that checkpoint() runs here
   Device device;                      // where tensors are made when nobody says where
+  bool skip_init = false;             // parameters stay as they are made (nn/init.h)
   uint64_t scope = 0;                 // its number; storages remember in which they were made
   const std::shared_ptr<PoolBlocks>* pool = nullptr;  // where memory of its device comes from
 };

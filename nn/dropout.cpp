@@ -1,6 +1,6 @@
 #include "nn/dropout.h"
 
-#include "nn/distributed/shared_sequence.h"
+#include "nn/distributed/process_group.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
 
@@ -13,9 +13,9 @@ Dropout::Options checked(Dropout::Options o) {
 }
 
 // Each process that shares a sequence has draws of its own, though all draw in step.
-RandomKey next_key() {
+RandomKey next_key(const ForwardContext& forward) {
   RandomKey key = next_random_key();
-  if (const ProcessGroup* group = ShareSequence::group())
+  if (const ProcessGroup* group = forward.sequence_group)
     key.seed ^= uint64_t(group->rank()) * 0x9e3779b97f4a7c15;
   return key;
 }
@@ -27,12 +27,12 @@ Dropout::Dropout(Options o) : options(checked(o)) {}
 Dropout::Dropout(Module& parent, std::string name, Options o)
     : Module(parent, std::move(name)), options(checked(o)) {}
 
-Tensor Dropout::operator()(const Tensor& x) const {
-  return training() && options.p > 0 ? dropout(x, options.p, next_key()) : x;
+Tensor Dropout::operator()(const Tensor& x, const ForwardContext& forward) const {
+  return training() && options.p > 0 ? dropout(x, options.p, next_key(forward)) : x;
 }
 
-Tensor Dropout::onto(const Tensor& x, const Tensor& residual) const {
-  return training() && options.p > 0 ? dropout_add(x, residual, options.p, next_key())
+Tensor Dropout::onto(const Tensor& x, const Tensor& residual, const ForwardContext& forward) const {
+  return training() && options.p > 0 ? dropout_add(x, residual, options.p, next_key(forward))
                                      : residual + x;
 }
 

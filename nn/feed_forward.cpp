@@ -40,8 +40,8 @@ void FeedForward::make() {
     up.emplace(*this, "up", Linear::Options{options.d_model, options.d_hidden, options.bias});
 }
 
-Tensor FeedForward::operator()(const Tensor& x) const {
-  if (up) return linear2(dropout(activate(linear1(x), options.activation) * (*up)(x)));
+Tensor FeedForward::operator()(const Tensor& x, const ForwardContext& forward) const {
+  if (up) return linear2(dropout(activate(linear1(x), options.activation) * (*up)(x), forward));
   return feed_forward(x, linear1.weight, linear1.bias, linear2.weight, linear2.bias,
                       options.activation, dropout.training() ? dropout.options.p : 0);
 }

@@ -34,7 +34,7 @@ class FeedForward : public Module {
   explicit FeedForward(Options options);
   FeedForward(Module& parent, std::string name, Options options);
 
-  Tensor operator()(const Tensor& x) const;
+  Tensor operator()(const Tensor& x, const ForwardContext& forward = {}) const;
   std::string label() const override;
 
   const Options options;

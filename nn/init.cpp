@@ -7,6 +7,7 @@
 #include "autograd/tape.h"
 #include "core/parallel.h"
 #include "core/random.h"
+#include "core/thread_state.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/orthogonal.h"
@@ -14,8 +15,6 @@
 
 namespace stretto::nn {
 namespace {
-
-thread_local bool skipping = false;
 
 TensorOptions draw_options(const Tensor& x) {
   return {.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
@@ -48,32 +47,32 @@ double normal_quantile(double p, double low, double high) {
 
 }  // namespace
 
-SkipInit::SkipInit() : before_(skipping) { skipping = true; }
-SkipInit::~SkipInit() { skipping = before_; }
-bool SkipInit::active() { return skipping; }
+SkipInit::SkipInit() : before_(thread_state.skip_init) { thread_state.skip_init = true; }
+SkipInit::~SkipInit() { thread_state.skip_init = before_; }
+bool SkipInit::active() { return thread_state.skip_init; }
 
 void constant_(const Tensor& x, double value) {
-  if (skipping) return;
+  if (SkipInit::active()) return;
   NoGrad guard;
   x.fill_(value);
 }
 
 void uniform_(const Tensor& x, double low, double high) {
   check(low <= high, "uniform_", "needs low ≤ high, got ", low, " and ", high);
-  if (skipping) return;
+  if (SkipInit::active()) return;
   assign(x, rand(x.shape(), next_random_key(), draw_options(x)), high - low, low);
 }
 
 void normal_(const Tensor& x, double mean, double std) {
   check(std >= 0, "normal_", "needs std ≥ 0, got ", std);
-  if (skipping) return;
+  if (SkipInit::active()) return;
   assign(x, randn(x.shape(), next_random_key(), draw_options(x)), std, mean);
 }
 
 void trunc_normal_(const Tensor& x, double mean, double std, double low, double high) {
   check(std > 0 && low < high, "trunc_normal_", "needs std > 0 and low < high, got std ", std,
         ", low ", low, ", high ", high);
-  if (skipping) return;
+  if (SkipInit::active()) return;
   double a = (low - mean) / std, b = (high - mean) / std;
   const bool mirrored = a > 0;  // the left tail has the digits
   if (mirrored) {
@@ -135,13 +134,13 @@ void kaiming_normal_(const Tensor& x, double a, Fan fan) { normal_(x, 0, kaiming
 
 void orthogonal_(const Tensor& x, double gain) {
   check(x.dim() >= 2, "orthogonal_", "needs at least 2 dimensions, got ", x);
-  if (skipping || x.numel() == 0) return;
+  if (SkipInit::active() || x.numel() == 0) return;
   orthogonal_(x, gain, next_random_key());
 }
 
 void orthogonal_(const Tensor& x, double gain, RandomKey key) {
   check(x.dim() >= 2, "orthogonal_", "needs at least 2 dimensions, got ", x);
-  if (skipping || x.numel() == 0) return;
+  if (SkipInit::active() || x.numel() == 0) return;
   const int64_t rows = x.size(0), columns = x.numel() / rows;
   const Shape drawn{std::min(rows, columns), std::max(rows, columns)};
   NoGrad guard;

@@ -38,23 +38,24 @@ std::unique_ptr<Norm> EncoderLayer::second_norm() {
   return std::make_unique<Norm>(*this, "norm2", options.norms());
 }
 
-Tensor EncoderLayer::operator()(const Tensor& x, const AttentionMask& visible,
-                                KeyValueCache* cache) const {
+Tensor EncoderLayer::operator()(const Tensor& x, const AttentionMask& visible, KeyValueCache* cache,
+                                const ForwardContext& forward) const {
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const auto attend = [&](const Tensor& t) {
-      return dropout.onto(self_attention(t, visible, after), x);
+      return dropout.onto(self_attention(t, visible, after, forward), x, forward);
     };
-    if (options.norm == NormPlace::post) return feed(x, norm1(attend(x)), x);
+    if (options.norm == NormPlace::post) return feed(x, norm1(attend(x)), x, forward);
     const Tensor normed = norm1(x);
-    return feed(x, attend(normed), normed);
+    return feed(x, attend(normed), normed, forward);
   });
 }
 
-Tensor EncoderLayer::feed(const Tensor& x, const Tensor& y, const Tensor& normed) const {
+Tensor EncoderLayer::feed(const Tensor& x, const Tensor& y, const Tensor& normed,
+                          const ForwardContext& forward) const {
   if (options.residual != Residual::sequential)
-    return dropout.onto(feed_forward(norm2 ? (*norm2)(x) : normed), y);
-  return residual(y, options.norm, *norm2, dropout,
-                  [&](const Tensor& t) { return feed_forward(t); });
+    return dropout.onto(feed_forward(norm2 ? (*norm2)(x) : normed, forward), y, forward);
+  return residual(y, options.norm, *norm2, dropout, forward,
+                  [&](const Tensor& t) { return feed_forward(t, forward); });
 }
 
 std::string EncoderLayer::label() const {
@@ -81,16 +82,17 @@ MultiHeadAttention::Options DecoderLayer::plain(MultiHeadAttention::Options o) {
 }
 
 Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& context, const AttentionMask& self,
-                                const AttentionMask& cross, DecoderCache* cache) const {
+                                const AttentionMask& cross, DecoderCache* cache,
+                                const ForwardContext& forward) const {
   return all_or_nothing(cache, [&](DecoderCache* after) {
-    Tensor y = residual(x, options.norm, norm1, dropout, [&](const Tensor& t) {
-      return self_attention(t, self, after ? &after->self : nullptr);
+    Tensor y = residual(x, options.norm, norm1, dropout, forward, [&](const Tensor& t) {
+      return self_attention(t, self, after ? &after->self : nullptr, forward);
     });
-    y = residual(y, options.norm, norm2, dropout, [&](const Tensor& t) {
-      return cross_attention(t, context, cross, after ? &after->cross : nullptr);
+    y = residual(y, options.norm, norm2, dropout, forward, [&](const Tensor& t) {
+      return cross_attention(t, context, cross, after ? &after->cross : nullptr, forward);
     });
-    return residual(y, options.norm, norm3, dropout,
-                    [&](const Tensor& t) { return feed_forward(t); });
+    return residual(y, options.norm, norm3, dropout, forward,
+                    [&](const Tensor& t) { return feed_forward(t, forward); });
   });
 }
 

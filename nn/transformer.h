@@ -40,7 +40,7 @@ class EncoderLayer : public Module {
   EncoderLayer(Module& parent, std::string name, LayerOptions options);
   explicit EncoderLayer(LayerOptions options);
   Tensor operator()(const Tensor& x, const AttentionMask& visible = {},
-                    KeyValueCache* cache = nullptr) const;
+                    KeyValueCache* cache = nullptr, const ForwardContext& forward = {}) const;
   std::string label() const override;
 
   const LayerOptions options;
@@ -52,7 +52,8 @@ class EncoderLayer : public Module {
 
  protected:
   /// What follows attention: `y` is x with its branch, `normed` what that branch saw of x.
-  Tensor feed(const Tensor& x, const Tensor& y, const Tensor& normed) const;
+  Tensor feed(const Tensor& x, const Tensor& y, const Tensor& normed,
+              const ForwardContext& forward) const;
 
  private:
   std::unique_ptr<Norm> second_norm();
@@ -74,7 +75,7 @@ class DecoderLayer : public Module {
   explicit DecoderLayer(LayerOptions options);
   Tensor operator()(const Tensor& x, const Tensor& context,
                     const AttentionMask& self = {.causal = true}, const AttentionMask& cross = {},
-                    DecoderCache* cache = nullptr) const;
+                    DecoderCache* cache = nullptr, const ForwardContext& forward = {}) const;
   std::string label() const override;
 
   const LayerOptions options;
@@ -92,9 +93,10 @@ class DecoderLayer : public Module {
 
 /// One residual branch around f, in the place of the norm that `place` says.
 template <class F>
-Tensor residual(const Tensor& x, NormPlace place, const Norm& norm, const Dropout& dropout, F&& f) {
-  if (place == NormPlace::pre) return dropout.onto(f(norm(x)), x);
-  return norm(dropout.onto(f(x), x));
+Tensor residual(const Tensor& x, NormPlace place, const Norm& norm, const Dropout& dropout,
+                const ForwardContext& forward, F&& f) {
+  if (place == NormPlace::pre) return dropout.onto(f(norm(x)), x, forward);
+  return norm(dropout.onto(f(x), x, forward));
 }
 
 }  // namespace stretto::nn

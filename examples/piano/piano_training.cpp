@@ -47,7 +47,8 @@ Tensor PianoTraining::loss(int64_t step) {
   const nn::Batch batch = trainer.fed_batch(step, [this](int64_t i) {
     return training_batch(pieces_, settings.language(), settings.crops(), settings.seed, i);
   });
-  return cross_entropy(model(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
+  const Tensor logits = model(batch.inputs, nullptr, trainer.sequence_group());
+  return cross_entropy(logits, batch.targets, {.ignore_index = nn::not_scored});
 }
 
 }  // namespace stretto::examples

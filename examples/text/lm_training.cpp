@@ -79,7 +79,8 @@ void LmTraining::keep_in_place() {
 Tensor LmTraining::loss(int64_t step) {
   const auto [inputs, targets] =
       trainer.fed_batch(step, [this](int64_t i) { return segments_(i); });
-  if (settings.memory == 0) return mean(model.nll(inputs, targets));
+  if (settings.memory == 0)
+    return mean(model.nll(inputs, targets, nullptr, trainer.sequence_group()));
   if (trainer.options.cuda_graph && goes_on(step)) {
     // A replay reads and writes one memory, of which backward gets a copy.
     keep_in_place();

@@ -7,21 +7,21 @@
 #include "autograd/replay.h"
 #include "core/all_or_nothing.h"
 #include "nn/distributed/sequence.h"
-#include "nn/distributed/shared_sequence.h"
 
 namespace stretto::nn {
 namespace {
 
 constexpr const char* op = "MultiHeadAttention";
 
-void check_whole(const char* what) {
-  check(!ShareSequence::group(), op, what, " of a sequence that processes share (ShareSequence)");
+void check_whole(const char* what, const ForwardContext& forward) {
+  check(!forward.sequence_group, op, what,
+        " of a sequence that processes share; accepted: without");
 }
 
 // Of a sequence that processes share: the keys and values before this one's stand before its own.
 void bring_all_keys(AttentionCall& call) {
-  std::tie(call.k, call.v) =
-      keys_and_values_of_whole(call.k, call.v, call.options, *std::exchange(call.group, nullptr));
+  ProcessGroup* const group = std::exchange(call.forward.sequence_group, nullptr);
+  std::tie(call.k, call.v) = keys_and_values_of_whole(call.k, call.v, call.options, *group);
   call.first = 0;
 }
 
@@ -29,7 +29,7 @@ void bring_all_keys(AttentionCall& call) {
 // memory has dropped keys, those before the first whole block are left out: no query sees them.
 void begin_with_block(AttentionCall& call) {
   const int64_t block = call.options.mask.block, n = call.n_keys(), m = call.n_queries();
-  if (block == 0 || call.group || call.first == 0 || m == 0) return;
+  if (block == 0 || call.forward.sequence_group || call.first == 0 || m == 0) return;
   const int64_t query = call.first + n - m;
   const int64_t seen = std::max<int64_t>(query / block - 1, 0) * block;
   check(seen >= call.first, op, "keys from position ", call.first, " on, of which the query at ",
@@ -72,7 +72,8 @@ Tensor AttentionKernel::weights(const AttentionCall& call) const {
 Tensor SoftmaxKernel::operator()(const AttentionCall& call) const {
   AttentionOptions options = call.options;
   options.form = form;
-  if (call.group) return attention_of_whole(call.q, call.k, call.v, options, *call.group);
+  if (ProcessGroup* group = call.forward.sequence_group)
+    return attention_of_whole(call.q, call.k, call.v, options, *group);
   return attention(call.q, call.k, call.v, options);
 }
 
@@ -132,7 +133,8 @@ AttentionMask MultiHeadAttention::seen(AttentionMask mask) const {
 }
 
 AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context,
-                                          const AttentionMask& mask) const {
+                                          const AttentionMask& mask,
+                                          const ForwardContext& forward) const {
   for (const Tensor* t : {&x, &context})
     check(t->dim() == 3 && t->size(2) == options.d_model, op, "input ", *t, "; must be [B, L, ",
           options.d_model, "]");
@@ -147,11 +149,12 @@ AttentionCall MultiHeadAttention::project(const Tensor& x, const Tensor& context
   c.options.mask = seen(mask);
   c.options.scale = options.scale;
   c.options.dropout = training() ? options.dropout : 0;
-  c.group = ShareSequence::group();
-  c.first = ShareSequence::first_position(c.n_keys());
-  check(!c.group || kernel_->takes_pieces(), op, kernel_->label(),
+  c.forward = forward;
+  c.first = forward.first_position;
+  const bool shared = forward.sequence_group;
+  check(!shared || kernel_->takes_pieces(), op, kernel_->label(),
         " takes no pieces of a sequence that processes share");
-  if (c.group && position_ && position_->needs_all_keys()) bring_all_keys(c);
+  if (shared && position_ && position_->needs_all_keys()) bring_all_keys(c);
   return c;
 }
 
@@ -226,14 +229,14 @@ void MultiHeadAttention::append_to_cache(AttentionCall& call, KeyValueCache& cac
 // A position acts once: it encodes the new keys before they join the cache where a key's encoding
 // depends on nothing else, and completes the call with all keys where it does.
 Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask,
-                                      KeyValueCache* cache) const {
+                                      KeyValueCache* cache, const ForwardContext& forward) const {
   check(!cache || cache->limit == 0 || mask.block == 0, op,
         "a limited cache does not know where blocks begin; use a window instead of blocks, or no "
         "limit");
-  if (cache) check_not_replayed(op, "a cache"), check_whole("a cache");
+  if (cache) check_not_replayed(op, "a cache"), check_whole("a cache", forward);
   const bool encodes = kernel_->keeps_state() || (position_ && position_->encodes_keys());
   return all_or_nothing(cache, [&](KeyValueCache* after) {
-    AttentionCall call = project(x, x, mask);
+    AttentionCall call = project(x, x, mask, forward);
     if (after) continue_from(call, *after, encodes);
     if (encodes) apply_position(call);
     if (after) append_to_cache(call, *after);
@@ -248,12 +251,15 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const AttentionMask& mask
 }
 
 Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
-                                      const AttentionMask& mask, KeyValueCache* cache) const {
+                                      const AttentionMask& mask, KeyValueCache* cache,
+                                      const ForwardContext& forward) const {
   if (cache) check_not_replayed(op, "a cache");
+  check_whole("attention to a context", forward);
   return all_or_nothing(cache, [&](KeyValueCache* after) {
     const bool known = after && after->k.defined();
     if (known) check_sizes(*after);
-    AttentionCall call = project(x, known ? x.slice(1, 0, 0) : context, mask);
+    AttentionCall call = project(x, known ? x.slice(1, 0, 0) : context, mask, forward);
+    call.first = 0;
     if (after) {
       call.memory = &after->position;
       call.continued = known;
@@ -272,14 +278,12 @@ Tensor MultiHeadAttention::operator()(const Tensor& x, const Tensor& context,
 }
 
 Tensor MultiHeadAttention::weights(const Tensor& x, const AttentionMask& mask) const {
-  check_whole("weights");
   AttentionCall c = project(x, x, mask);
   apply_position(c);
   return kernel_->weights(c);
 }
 
 Tensor MultiHeadAttention::scores(const Tensor& x, const AttentionMask& mask) const {
-  check_whole("scores");
   AttentionCall c = project(x, x, mask);
   apply_position(c);
   return attention_scores(c.q, c.k, c.options);

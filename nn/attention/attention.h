@@ -20,7 +20,7 @@ class AttentionKernel : public Module {
   /// The weights of the call's values, [B, H, M, N]: the softmax weights, unless a kernel overrides
   /// this. A kernel with a state has no softmax: it is an error unless it does.
   virtual Tensor weights(const AttentionCall& call) const;
-  /// Whether a call of this process's piece of a sequence (AttentionCall::group) can be answered.
+  /// Whether a call of this process's piece of a sequence (ForwardContext) can be answered.
   virtual bool takes_pieces() const { return false; }
   /// Whether the past can be a state of fixed size in the place of keys and values. Calls with a
   /// cache then bring the new positions alone, and AttentionCall::state.
@@ -81,19 +81,21 @@ class MultiHeadAttention : public Module {
 
   /// Self-attention: x [B, M, d_model] → the same. With a cache x continues the positions in it. A
   /// cache that a layer of other sizes, or a kernel of the other kind, has filled is an error.
-  Tensor operator()(const Tensor& x, const AttentionMask& mask = {},
-                    KeyValueCache* cache = nullptr) const;
+  Tensor operator()(const Tensor& x, const AttentionMask& mask = {}, KeyValueCache* cache = nullptr,
+                    const ForwardContext& forward = {}) const;
   /// Attention from x [B, M, d_model] to context [B, N, d_model]. For masks and positions the
   /// queries are the last M of the N positions. With a cache the first call puts the keys and
   /// values of the context there, and later ones do not look at `context`.
   Tensor operator()(const Tensor& x, const Tensor& context, const AttentionMask& mask,
-                    KeyValueCache* cache = nullptr) const;
+                    KeyValueCache* cache = nullptr, const ForwardContext& forward = {}) const;
   /// A cache for this layer that keeps the last `limit` positions, or with 0 all.
   KeyValueCache make_cache(int64_t limit = 0) const;
   /// Self-attention or attention to a context in two halves, for models that complete the call in
   /// between: the projections of x [B, M, d_model] and of its context [B, N, d_model] as heads, and
-  /// what comes after them.
-  AttentionCall project(const Tensor& x, const Tensor& context, const AttentionMask& mask) const;
+  /// what comes after them. The first key is at the context's first_position, unless
+  /// AttentionCall::first is set in between.
+  AttentionCall project(const Tensor& x, const Tensor& context, const AttentionMask& mask,
+                        const ForwardContext& forward = {}) const;
   Tensor attend(AttentionCall call) const;
   /// The weights of self-attention [B, H, M, M], for pictures.
   Tensor weights(const Tensor& x, const AttentionMask& mask = {}) const;

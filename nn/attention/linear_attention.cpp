@@ -85,9 +85,8 @@ LinearAttentionOptions LinearKernel::settings(const AttentionCall& call) const {
 Tensor LinearKernel::by_logarithms(const AttentionCall& call, const Tensor& drawn) const {
   const Tensor q = map_->logarithms(call.q, Side::query, drawn);
   Tensor keys = call.k, values = call.v.to(f64);
-  if (call.group)
-    std::tie(keys, values) =
-        keys_and_values_of_whole(call.k.to(f64), values, call.options, *call.group);
+  if (ProcessGroup* group = call.forward.sequence_group)
+    std::tie(keys, values) = keys_and_values_of_whole(call.k.to(f64), values, call.options, *group);
   const Tensor k = map_->logarithms(keys, Side::key, drawn);
   const DType type = call.q.dtype() == f64 ? f64 : f32;
   const double divisor = call.state ? map_->key_divisor(call.k.dtype(), drawn) : 0;
@@ -125,20 +124,21 @@ void LinearKernel::check_alive(const AttentionCall& call, const Tensor& denomina
 
 Tensor LinearKernel::attended(const AttentionCall& call, const Tensor& drawn) const {
   const LinearAttentionOptions o = settings(call);
+  ProcessGroup* const group = call.forward.sequence_group;
   const Tensor& padding = call.options.mask.key_padding;
   const bool on_cpu = call.q.device().is_cpu();
   const bool stabilised =
       on_cpu && options.eps == 0 && map_->has_exponentials() && map_->stabilises();
-  if (stabilised && (call.state || call.group)) {
+  if (stabilised && (call.state || group)) {
     bool in_range = map_->in_range(call.k, padding, drawn);
-    if (call.group) {
-      const std::vector<double> all = call.group->all_gather(std::vector<double>{double(in_range)});
+    if (group) {
+      const std::vector<double> all = group->all_gather(std::vector<double>{double(in_range)});
       in_range = *std::min_element(all.begin(), all.end()) > 0;
     }
     if (!in_range || (call.state && call.state->shift.defined())) return by_logarithms(call, drawn);
   }
   const Features f = mapped(call, drawn);
-  if (call.group) return linear_attention_of_whole(f.q, f.k, f.v, o, *call.group);
+  if (group) return linear_attention_of_whole(f.q, f.k, f.v, o, *group);
   if (call.state) return linear_attention(f.q, f.k, f.v, *call.state, o);
   const auto [y, denominators] = linear_attention_and_denominators(f.q, f.k, f.v, o);
   // Smaller ones have lost terms to underflow.

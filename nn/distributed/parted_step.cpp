@@ -7,7 +7,6 @@
 #include "autograd/tape.h"
 #include "core/error.h"
 #include "nn/data/batch.h"
-#include "nn/distributed/shared_sequence.h"
 #include "ops/elementwise.h"
 #include "ops/view.h"
 
@@ -49,7 +48,6 @@ double PartedStep::operator()(const std::function<Tensor()>& loss) {
   std::vector<double> losses;
   {
     const Ended ended{*this};
-    const ShareSequence shared(*sequence_);
     for (int64_t i = 0; i < count(); ++i) {
       part_ = first() + i;
       weight_ = -1;
@@ -60,6 +58,9 @@ double PartedStep::operator()(const std::function<Tensor()>& loss) {
       Tensor value = loss();
       check(weight_ >= 0, "train",
             "a batch that is cut into parts must come from Trainer::fed or fed_batch");
+      check(pieces() == 1 || group_passed_, "train",
+            "processes share the sequences: the loss must pass Trainer::sequence_group() to its "
+            "model");
       value = value * weight_;
       losses.push_back(value.item());
       // The mean of nothing may be 0 / 0. Others wait for the backward pass of a piece.
@@ -80,6 +81,12 @@ double PartedStep::operator()(const std::function<Tensor()>& loss) {
   }
   set_random_state({begin_.seed, begin_.next_stream + uint64_t(parts_ + 1) * streams_of_a_part});
   return finish(losses);
+}
+
+ProcessGroup* PartedStep::sequence_group() {
+  if (!running()) return nullptr;
+  group_passed_ = true;
+  return pieces() > 1 ? sequence_.get() : nullptr;
 }
 
 // The sum of the losses of all processes. Which parameters have been reached goes with them, 32 in

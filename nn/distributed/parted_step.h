@@ -18,9 +18,9 @@ namespace stretto::nn {
 /// buffers that the step began with; the first part's are kept.
 class PartedStep {
  public:
-  /// With `pieces`, so many neighbouring processes have the same parts and share their sequences
-  /// (nn/distributed/shared_sequence.h): the second dimension of what is cut, of which each has its
-  /// piece. `scatter`: each process gets the gradients of its stretches (PartSums).
+  /// With `pieces`, so many neighbouring processes have the same parts and share their sequences:
+  /// the second dimension of what is cut, of which each has its piece. `scatter`: each process gets
+  /// the gradients of its stretches (PartSums).
   PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group,
              int64_t pieces = 1, bool scatter = false);
 
@@ -32,6 +32,9 @@ class PartedStep {
   /// says by not_scored what does not count (-1: all rows count the same).
   Tensors cut(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored);
   bool running() const { return part_ >= 0; }
+  /// While a loss is computed, which passes it to its model (nn/forward_context.h): the processes
+  /// that share the sequences, or null.
+  ProcessGroup* sequence_group();
 
   /// The part whose loss is computed.
   int64_t part() const { return part_; }
@@ -55,6 +58,7 @@ class PartedStep {
   RandomState begin_;  // of the step
   int64_t part_ = -1;
   double weight_ = -1;            // of the part; below 0: nothing has been cut
+  bool group_passed_ = false;     // to the model
   std::optional<int64_t> batch_;  // that is made
   Tensors whole_;
 };

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -77,6 +78,10 @@ extern template void ProcessGroup::sum(float*, int64_t);
 extern template void ProcessGroup::sum(double*, int64_t);
 extern template void ProcessGroup::sum_pieces(float*, const std::vector<int64_t>&);
 extern template void ProcessGroup::sum_pieces(double*, const std::vector<int64_t>&);
+
+/// Of processes n·i … n·(i + 1) − 1 of `whole`, those that this process is among: their ranks are
+/// 0 … n − 1. n divides the whole's size, and `whole` outlives them.
+std::unique_ptr<ProcessGroup> neighbours(ProcessGroup& whole, int n);
 
 /// The processes of this run, or this one alone. The first call meets the others; if not all
 /// processes make it within STRETTO_PROCESS_TIMEOUT seconds, those that do end with one line.

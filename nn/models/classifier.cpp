@@ -116,8 +116,10 @@ Tensor SequenceClassifier::encode(const Sequences& s) const {
     x = cat({cls.reshape({1, 1, x.size(2)}).expand({b, 1, x.size(2)}), x}, 1);
     if (padding.defined()) padding = cat({zeros({b, 1}, options_of(padding)), padding}, 1);
   }
-  x = embedding.positions(x);
-  for (int64_t i = 0; i < o.n_layers; ++i) x = layers[i](x, {.key_padding = padding});
+  const ForwardContext forward = begin_forward();
+  x = embedding.positions(x, forward);
+  for (int64_t i = 0; i < o.n_layers; ++i)
+    x = layers[i](x, {.key_padding = padding}, nullptr, forward);
   x = norm(x);
   if (o.pooling != Pooling::mean) return x.select(1, 0);
   if (!padding.defined()) return mean(x, {1});

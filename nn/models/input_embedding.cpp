@@ -44,10 +44,11 @@ void AddedPosition::draw() const {
   if (table.defined()) normal_(table, 0, 0.02);
 }
 
-Tensor AddedPosition::operator()(const Tensor& x, int64_t first, int64_t step) const {
+Tensor AddedPosition::operator()(const Tensor& x, const ForwardContext& forward,
+                                 int64_t step) const {
   const InputOptions& o = options.input;
-  const int64_t n = x.size(1), last = first + (n - 1) * step;
-  Tensor y = o.dropout_before_position ? dropout(x) : x;
+  const int64_t n = x.size(1), first = forward.first_position, last = first + (n - 1) * step;
+  Tensor y = o.dropout_before_position ? dropout(x, forward) : x;
   if (o.sinusoid) y = y + sinusoids(n, options.d_model, *o.sinusoid, first, step, options_of(x));
   if (table.defined()) {
     check(last < o.learned_length, "AddedPosition", "positions ", first, " to ", last,
@@ -55,7 +56,7 @@ Tensor AddedPosition::operator()(const Tensor& x, int64_t first, int64_t step) c
     y = y + table.slice(0, first, last + 1, step);
   }
   if (norm) y = (*norm)(y);
-  return o.dropout_before_position ? y : dropout(y);
+  return o.dropout_before_position ? y : dropout(y, forward);
 }
 
 std::string AddedPosition::label() const {
@@ -79,8 +80,9 @@ Tensor InputEmbedding::lookup(const Tensor& tokens) const {
   return options.input.scale ? x * std::sqrt(double(options.d_model)) : x;
 }
 
-Tensor InputEmbedding::operator()(const Tensor& tokens, int64_t first, int64_t step) const {
-  return positions(lookup(tokens), first, step);
+Tensor InputEmbedding::operator()(const Tensor& tokens, const ForwardContext& forward,
+                                  int64_t step) const {
+  return positions(lookup(tokens), forward, step);
 }
 
 std::string InputEmbedding::label() const {

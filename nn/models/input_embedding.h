@@ -40,8 +40,8 @@ class AddedPosition : public Module {
   using Options = AddedPositionOptions;
   AddedPosition(Module& parent, std::string name, Options options);
 
-  /// Row i of x is at position first + i · step.
-  Tensor operator()(const Tensor& x, int64_t first = 0, int64_t step = 1) const;
+  /// Row i of x is at position forward.first_position + i · step.
+  Tensor operator()(const Tensor& x, const ForwardContext& forward = {}, int64_t step = 1) const;
   /// Draws the table's first values, normal with standard deviation 0.02. The models of the library
   /// do so after all others, so that one with learned positions starts, but for them, as one
   /// without.
@@ -71,7 +71,8 @@ class InputEmbedding : public Module {
   using Options = InputEmbeddingOptions;
   InputEmbedding(Module& parent, std::string name, Options options);
 
-  Tensor operator()(const Tensor& tokens, int64_t first = 0, int64_t step = 1) const;
+  Tensor operator()(const Tensor& tokens, const ForwardContext& forward = {},
+                    int64_t step = 1) const;
   /// The vectors alone, scaled: no position, no dropout.
   Tensor lookup(const Tensor& tokens) const;
   std::string label() const override;

@@ -5,7 +5,6 @@
 #include "autograd/tape.h"
 #include "core/all_or_nothing.h"
 #include "nn/attention/linear_attention.h"
-#include "nn/distributed/shared_sequence.h"
 #include "nn/init.h"
 #include "nn/positions/relative_table.h"
 #include "nn/positions/rotary.h"
@@ -70,16 +69,18 @@ std::string LanguageModel::label() const {
   return str("LanguageModel(", options.n_layers, " layers)");
 }
 
-Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache) const {
+Tensor LanguageModel::operator()(const Tensor& tokens, Cache* cache,
+                                 ProcessGroup* sequence_group) const {
   return all_or_nothing(cache, [&](Cache* after) {
-    const int64_t here = ShareSequence::first_position(tokens.dim() == 2 ? tokens.size(1) : 0);
-    Tensor x = embedding(tokens, after ? after->position : here);
+    ForwardContext forward = begin_forward(sequence_group, tokens.dim() == 2 ? tokens.size(1) : 0);
+    if (after) forward.first_position = after->position;
+    Tensor x = embedding(tokens, forward);
     if (after) {
       for_layers("LanguageModel", after->layers, options.n_layers);
       after->position += tokens.size(1);
     }
     for (int64_t i = 0; i < options.n_layers; ++i)
-      x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr);
+      x = layers[i](x, visible(), after ? &after->layers[size_t(i)] : nullptr, forward);
     if (norm) x = (*norm)(x);
     return out ? (*out)(x) : linear(x, embedding.weight);
   });
@@ -104,12 +105,13 @@ Tensor LanguageModel::attention_scores(const Tensor& tokens) const {
 
 std::vector<Tensor> LanguageModel::attention_weights(const Tensor& tokens) const {
   NoGrad guard;
+  const ForwardContext forward = begin_forward();
   std::vector<Tensor> weights;
-  Tensor x = embedding(tokens);
+  Tensor x = embedding(tokens, forward);
   for (int64_t i = 0; i < options.n_layers; ++i) {
     const EncoderLayer& layer = layers[i];
     weights.push_back(layer.self_attention.weights(attended(layer, x), visible()));
-    x = layer(x, visible());
+    x = layer(x, visible(), nullptr, forward);
   }
   return weights;
 }

@@ -50,8 +50,10 @@ class LanguageModel : public Module {
   /// tokens [B, L] (i64 or i32) → logits [B, L, vocabulary]; row i predicts token i + 1. With a
   /// cache the tokens continue those seen before, and the result equals that of one pass over all;
   /// a call that throws leaves the cache as it was, and a cache of a model with other sizes is an
-  /// error.
-  Tensor operator()(const Tensor& tokens, Cache* cache = nullptr) const;
+  /// error. With `sequence_group` the tokens are this process's of longer sequences
+  /// (ForwardContext), without a cache.
+  Tensor operator()(const Tensor& tokens, Cache* cache = nullptr,
+                    ProcessGroup* sequence_group = nullptr) const;
   /// An empty cache that keeps the last `limit` positions of every layer, or with 0 all. Only a
   /// cache with a limit has to be made; without one an empty Cache does, too.
   Cache make_cache(int64_t limit = 0) const;

@@ -29,8 +29,8 @@ void add_norm(Stack& stack) {
 }
 
 template <class Stack>
-Tensor finish(const Stack& stack, const Tensor& x) {
-  return stack.dropout(stack.norm ? (*stack.norm)(x) : x);
+Tensor finish(const Stack& stack, const Tensor& x, const ForwardContext& forward) {
+  return stack.dropout(stack.norm ? (*stack.norm)(x) : x, forward);
 }
 
 SequenceToSequence::Options checked(SequenceToSequence::Options o) {
@@ -64,10 +64,11 @@ Encoder::Encoder(Module& parent, std::string name, StackOptions o)
   add_norm(*this);
 }
 
-Tensor Encoder::operator()(const Tensor& x, const AttentionMask& visible) const {
+Tensor Encoder::operator()(const Tensor& x, const AttentionMask& visible,
+                           const ForwardContext& forward) const {
   Tensor y = x;
-  for (int64_t i = 0; i < layers.size(); ++i) y = layers[i](y, visible);
-  return finish(*this, y);
+  for (int64_t i = 0; i < layers.size(); ++i) y = layers[i](y, visible, nullptr, forward);
+  return finish(*this, y, forward);
 }
 
 std::string Encoder::label() const { return str("Encoder(", layers.size(), " layers)"); }
@@ -86,13 +87,14 @@ Decoder::Decoder(Module& parent, std::string name, StackOptions o)
 }
 
 Tensor Decoder::operator()(const Tensor& x, const Tensor& context, const AttentionMask& self,
-                           const AttentionMask& cross, std::vector<DecoderCache>* cache) const {
+                           const AttentionMask& cross, std::vector<DecoderCache>* cache,
+                           const ForwardContext& forward) const {
   return all_or_nothing(cache, [&](std::vector<DecoderCache>* after) {
     if (after) for_layers("Decoder", *after, layers.size());
     Tensor y = x;
     for (int64_t i = 0; i < layers.size(); ++i)
-      y = layers[i](y, context, self, cross, after ? &(*after)[size_t(i)] : nullptr);
-    return finish(*this, y);
+      y = layers[i](y, context, self, cross, after ? &(*after)[size_t(i)] : nullptr, forward);
+    return finish(*this, y, forward);
   });
 }
 
@@ -153,20 +155,24 @@ void SequenceToSequence::Cache::reorder(const Tensor& rows) {
   });
 }
 
-Tensor SequenceToSequence::encode(const Tensor& source, const Tensor& source_padding) const {
-  return encoder(source_embedding(source, 0, options.source_step), {.key_padding = source_padding});
+Tensor SequenceToSequence::encode(const Tensor& source, const Tensor& source_padding,
+                                  const ForwardContext& forward) const {
+  const Tensor x = source_embedding(source, forward, options.source_step);
+  return encoder(x, {.key_padding = source_padding}, forward);
 }
 
 Tensor SequenceToSequence::decode(const Tensor& target, const Tensor& context,
-                                  const Tensor& source_padding, Cache* cache) const {
+                                  const Tensor& source_padding, Cache* cache,
+                                  ForwardContext forward) const {
   check(context.defined() || (cache && cache->position > 0), "SequenceToSequence",
         "no context; it may be left out only with a cache that has seen it");
   return all_or_nothing(cache, [&](Cache* after) {
-    Tensor x = this->target()(target, after ? after->position : 0);
+    if (after) forward.first_position = after->position;
+    Tensor x = this->target()(target, forward);
     if (after && after->position == 0) after->source_padding = source_padding;
     x = decoder(x, context, {.causal = true},
                 {.key_padding = after ? after->source_padding : source_padding},
-                after ? &after->layers : nullptr);
+                after ? &after->layers : nullptr, forward);
     if (after) after->position += target.size(1);
     if (options.scale_output) x = x * (1 / std::sqrt(double(options.layer.d_model)));
     return out ? (*out)(x) : linear(x, target_table());
@@ -175,7 +181,8 @@ Tensor SequenceToSequence::decode(const Tensor& target, const Tensor& context,
 
 Tensor SequenceToSequence::operator()(const Tensor& source, const Tensor& target,
                                       const Tensor& source_padding) const {
-  return decode(target, encode(source, source_padding), source_padding);
+  const ForwardContext forward = begin_forward();
+  return decode(target, encode(source, source_padding, forward), source_padding, nullptr, forward);
 }
 
 std::string SequenceToSequence::label() const {

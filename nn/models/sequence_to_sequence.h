@@ -27,7 +27,8 @@ class Encoder : public Module {
  public:
   explicit Encoder(StackOptions options);
   Encoder(Module& parent, std::string name, StackOptions options);
-  Tensor operator()(const Tensor& x, const AttentionMask& visible = {}) const;
+  Tensor operator()(const Tensor& x, const AttentionMask& visible = {},
+                    const ForwardContext& forward = begin_forward()) const;
   std::string label() const override;
 
   const StackOptions options;
@@ -44,7 +45,8 @@ class Decoder : public Module {
   Decoder(Module& parent, std::string name, StackOptions options);
   Tensor operator()(const Tensor& x, const Tensor& context,
                     const AttentionMask& self = {.causal = true}, const AttentionMask& cross = {},
-                    std::vector<DecoderCache>* cache = nullptr) const;
+                    std::vector<DecoderCache>* cache = nullptr,
+                    const ForwardContext& forward = begin_forward()) const;
   std::string label() const override;
 
   const StackOptions options;
@@ -94,17 +96,18 @@ class SequenceToSequence : public Module {
 
   /// source [B, N] (i64 or i32), source_padding [B, N] bool, true = no token → context
   /// [B, N, d_model].
-  Tensor encode(const Tensor& source, const Tensor& source_padding = {}) const;
+  Tensor encode(const Tensor& source, const Tensor& source_padding = {},
+                const ForwardContext& forward = begin_forward()) const;
   /// target [B, M] (i64 or i32), the sequence written so far → logits [B, M, target_vocabulary];
   /// row i predicts token i + 1. With a cache the tokens continue those seen before, the result
   /// equals that of one pass over all, and only the first call looks at context and padding; a call
   /// that throws leaves the cache as it was.
   Tensor decode(const Tensor& target, const Tensor& context, const Tensor& source_padding = {},
-                Cache* cache = nullptr) const;
+                Cache* cache = nullptr, ForwardContext forward = begin_forward()) const;
   /// An empty cache whose self-attention keeps the last `limit` target positions, or with 0 all;
   /// without a limit an empty Cache does, too.
   Cache make_cache(int64_t limit = 0) const;
-  /// decode(target, encode(source)).
+  /// decode(target, encode(source)), in one pass.
   Tensor operator()(const Tensor& source, const Tensor& target,
                     const Tensor& source_padding = {}) const;
 

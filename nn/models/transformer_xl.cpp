@@ -5,7 +5,7 @@
 
 #include "autograd/replay.h"
 #include "core/all_or_nothing.h"
-#include "nn/distributed/shared_sequence.h"
+#include "nn/distributed/process_group.h"
 #include "nn/init.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -115,18 +115,18 @@ AttentionMask TransformerXL::visible() const {
   return visible;
 }
 
-Tensor TransformerXL::embed(const Tensor& tokens) const {
+Tensor TransformerXL::embed(const Tensor& tokens, const ForwardContext& forward) const {
   const Tensor x = embedding(tokens);
-  return positions(options.input.scale ? x * std::sqrt(double(options.layer.d_model)) : x,
-                   ShareSequence::first_position(tokens.size(1)));
+  return positions(options.input.scale ? x * std::sqrt(double(options.layer.d_model)) : x, forward);
 }
 
-Tensor TransformerXL::rows(int64_t n_keys, const AttentionMask& visible) const {
+Tensor TransformerXL::rows(int64_t n_keys, const AttentionMask& visible,
+                           const ForwardContext& forward) const {
   if (!sinusoidal()) return {};
   int64_t n = n_keys;
   if (visible.window > 0) n = std::min(n, visible.window);
   if (lengths.clamp > 0) n = std::min(n, lengths.clamp + 1);
-  return dropout(rows_(n - 1, 0, options.layer.d_model, options_of(embedding.weights[0])));
+  return dropout(rows_(n - 1, 0, options.layer.d_model, options_of(embedding.weights[0])), forward);
 }
 
 void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) const {
@@ -147,7 +147,8 @@ void TransformerXL::check_memory(const Tensor& tokens, const Memory& memory) con
         op, "the memory's extended context is ", memory.context, "; must be [", batch, ", e]");
 }
 
-Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory) const {
+Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory,
+                             ProcessGroup* sequence_group) const {
   if (memory) check_not_replayed(op, "a memory");
   check(tokens.dim() == 2 && tokens.size(1) >= 1, op, "tokens ", tokens,
         "; must be i64 or i32 [B, T] with T at least 1");
@@ -158,14 +159,15 @@ Tensor TransformerXL::hidden(const Tensor& tokens, Memory* memory) const {
       "the model, or call without a Memory");
   return all_or_nothing(memory, [&](Memory* after) {
     Memory none;
-    return advance(tokens, after ? *after : none, after != nullptr);
+    return advance(tokens, after ? *after : none, after != nullptr, sequence_group);
   });
 }
 
-Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember) const {
-  const ProcessGroup* const group = ShareSequence::group();
-  check(!group || !remember, op,
-        "a Memory with a sequence that processes share (ShareSequence); accepted: without");
+Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember,
+                              ProcessGroup* sequence_group) const {
+  ForwardContext forward = begin_forward(sequence_group, tokens.size(1));
+  check(!forward.sequence_group || !remember, op,
+        "a Memory with a sequence that processes share; accepted: without");
   check_memory(tokens, seen);
   const int64_t batch = tokens.size(0), again = seen.context.defined() ? seen.context.size(1) : 0;
   if (remember && seen.layers.empty()) {
@@ -179,8 +181,10 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember)
   const int64_t end = m + n - kept_as_tokens, begin = std::max<int64_t>(end - lengths.memory, 0);
 
   const AttentionMask sight = visible();
-  const Tensor position_rows = rows((m + n) * (group ? group->size() : 1), sight);
-  Tensor x = embed(fed);
+  const int64_t processes = forward.sequence_group ? sequence_group->size() : 1;
+  forward.shared_table = rows((m + n) * processes, sight, forward);
+  Tensor x = embed(fed, forward);
+  forward.first_position += seen.first;
   for (int64_t i = 0; i < options.n_layers; ++i) {
     Tensor memory_of_layer;
     if (remember) {
@@ -190,20 +194,22 @@ Tensor TransformerXL::advance(const Tensor& tokens, Memory& seen, bool remember)
       const int64_t from = all.size(1) - (m + n);  // ≤ 0
       seen.layers[size_t(i)] = all.slice(1, begin + from, end + from).clone();
     }
-    x = layers[i](x, memory_of_layer, sight, position_rows, seen.first);
+    x = layers[i](x, memory_of_layer, sight, forward);
   }
   if (remember) {
     seen.context = kept_as_tokens > 0 ? fed.slice(1, n - kept_as_tokens).to(i64).clone() : Tensor();
     seen.first += begin;
   }
-  return dropout(again > 0 ? x.slice(1, again) : x);
+  return dropout(again > 0 ? x.slice(1, again) : x, forward);
 }
 
-Tensor TransformerXL::nll(const Tensor& tokens, const Tensor& targets, Memory* memory) const {
+Tensor TransformerXL::nll(const Tensor& tokens, const Tensor& targets, Memory* memory,
+                          ProcessGroup* sequence_group) const {
   check(targets.shape() == tokens.shape(), op, "targets ", targets, " for tokens ", tokens,
         "; shapes must agree");
-  return all_or_nothing(memory,
-                        [&](Memory* after) { return output.nll(hidden(tokens, after), targets); });
+  return all_or_nothing(memory, [&](Memory* after) {
+    return output.nll(hidden(tokens, after, sequence_group), targets);
+  });
 }
 
 Tensor TransformerXL::log_probabilities(const Tensor& tokens, Memory* memory) const {

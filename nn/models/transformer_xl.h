@@ -82,10 +82,13 @@ class TransformerXL : public Module {
   };
 
   /// Output of the last layer, tokens [B, T] (i64 or i32) → [B, T, d_model]; row i predicts token
-  /// i + 1. With a memory the tokens continue those seen before.
-  Tensor hidden(const Tensor& tokens, Memory* memory = nullptr) const;
+  /// i + 1. With a memory the tokens continue those seen before. With `sequence_group`, and without
+  /// a memory, the tokens are this process's of longer sequences (ForwardContext).
+  Tensor hidden(const Tensor& tokens, Memory* memory = nullptr,
+                ProcessGroup* sequence_group = nullptr) const;
   /// −log p(target) of each position, [B, T]; targets [B, T] are the tokens one further on.
-  Tensor nll(const Tensor& tokens, const Tensor& targets, Memory* memory = nullptr) const;
+  Tensor nll(const Tensor& tokens, const Tensor& targets, Memory* memory = nullptr,
+             ProcessGroup* sequence_group = nullptr) const;
   /// log p of every word, [B, T, vocabulary]. These are also logits to draw tokens from.
   Tensor log_probabilities(const Tensor& tokens, Memory* memory = nullptr) const;
 
@@ -115,10 +118,11 @@ class TransformerXL : public Module {
   void make();
   bool sinusoidal() const;
   AttentionMask visible() const;
-  Tensor embed(const Tensor& tokens) const;
-  Tensor rows(int64_t n_keys, const AttentionMask& visible) const;
+  Tensor embed(const Tensor& tokens, const ForwardContext& forward) const;
+  Tensor rows(int64_t n_keys, const AttentionMask& visible, const ForwardContext& forward) const;
   void check_memory(const Tensor& tokens, const Memory& memory) const;
-  Tensor advance(const Tensor& tokens, Memory& seen, bool remember) const;
+  Tensor advance(const Tensor& tokens, Memory& seen, bool remember,
+                 ProcessGroup* sequence_group) const;
 
   LagSinusoids rows_;
 };

@@ -5,21 +5,20 @@
 namespace stretto::nn {
 
 Tensor TransformerXLLayer::operator()(const Tensor& x, const Tensor& memory,
-                                      const AttentionMask& visible, const Tensor& position_rows,
-                                      int64_t first) const {
+                                      const AttentionMask& visible,
+                                      const ForwardContext& forward) const {
   check(!memory.defined() || (memory.dim() == 3 && memory.size(0) == x.size(0)),
         "TransformerXLLayer", "memory ", memory, " for x ", x, "; must be [B, m, d_model]");
   const int64_t m = memory.defined() ? memory.size(1) : 0;
   const Tensor all = m > 0 ? cat({memory.detach(), x}, 1) : x;
   auto attend = [&](const Tensor& queries, const Tensor& context) {
-    AttentionCall call = self_attention.project(queries, context, visible);
-    call.position_rows = position_rows;
-    call.first += first;
-    return dropout.onto(self_attention.attend(std::move(call)), x);
+    const Tensor y =
+        self_attention.attend(self_attention.project(queries, context, visible, forward));
+    return dropout.onto(y, x, forward);
   };
-  if (options.norm == NormPlace::post) return feed(x, norm1(attend(x, all)), x);
+  if (options.norm == NormPlace::post) return feed(x, norm1(attend(x, all)), x, forward);
   const Tensor context = norm1(all), normed = context.slice(1, m);
-  return feed(x, attend(normed, context), normed);
+  return feed(x, attend(normed, context), normed, forward);
 }
 
 std::string TransformerXLLayer::label() const {

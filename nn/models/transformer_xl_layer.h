@@ -14,10 +14,9 @@ namespace stretto::nn {
 class TransformerXLLayer : public EncoderLayer {
  public:
   using EncoderLayer::EncoderLayer;
-  /// `memory` may be undefined. `position_rows` is what the position makes of
-  /// AttentionCall::position_rows, `first` the position of the first row of [memory; x].
+  /// `memory` may be undefined. The first row of [memory; x] is at forward.first_position.
   Tensor operator()(const Tensor& x, const Tensor& memory, const AttentionMask& visible,
-                    const Tensor& position_rows = {}, int64_t first = 0) const;
+                    const ForwardContext& forward = {}) const;
   std::string label() const override;
 };
 

@@ -26,7 +26,9 @@ class SharedPosition : public Position {
 
 }  // namespace
 
-int64_t AttentionCall::n_keys_of_all() const { return n_keys() * (group ? group->size() : 1); }
+int64_t AttentionCall::n_keys_of_all() const {
+  return n_keys() * (forward.sequence_group ? forward.sequence_group->size() : 1);
+}
 
 void add_bias(AttentionCall& call, const Tensor& bias) {
   Tensor& sum = call.options.bias;

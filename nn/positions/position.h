@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "../../ops/attention/attention.h"
+#include "../forward_context.h"
 #include "../module.h"
 
 namespace stretto {
@@ -23,8 +24,6 @@ struct LinearState;  // ops/attention/linear_attention.h
 }
 
 namespace stretto::nn {
-
-class ProcessGroup;  // nn/distributed/process_group.h
 
 /// What a Position remembers of one cache or state, from call to call. Never changed: a call puts
 /// another in its place.
@@ -37,8 +36,9 @@ struct PositionMemory {
 struct AttentionCall {
   Tensor q, k, v;
   AttentionOptions options;
-  Tensor position_rows =
-      {};  // what a model computed once for all its layers; each scheme says what
+  /// Of the pass that the call is part of; queries and keys are this process's, if processes share
+  /// the sequence.
+  ForwardContext forward = {};
   /// Of a kernel that keeps one (nn/attention/attention.h): the positions before the keys.
   LinearState* state = nullptr;
   /// Of the cache that the call begins or continues; null without one.
@@ -47,9 +47,6 @@ struct AttentionCall {
   /// has dropped keys. The last key's is first + n_keys() − 1, and so is the last query's.
   int64_t first = 0;
   bool continued = false;  // goes on where an earlier call left a cache
-  /// The processes that hold the sequence (nn/distributed/shared_sequence.h), of which queries and
-  /// keys are this one's piece; null where they are all.
-  ProcessGroup* group = nullptr;
   int64_t n_queries() const { return q.size(2); }
   int64_t n_keys() const { return k.size(2); }
   /// Keys of all processes: lags to n_keys_of_all() − 1 occur.
@@ -67,7 +64,7 @@ struct RelativeRange {
 };
 
 /// Returns the relative positions that can occur in a call, the keys of all processes included
-/// (AttentionCall::group). A table with a row for each has `zero_row` = past.
+/// (ForwardContext::sequence_group). A table with a row for each has `zero_row` = past.
 RelativeRange relative_range(const AttentionCall& call);
 
 /// Returns −past, …, 0, …, future of relative_range(call), [past + 1 + future], on the device of q:
@@ -96,7 +93,7 @@ class Position : public Module {
   /// keys alone, with `continued`.
   virtual bool encodes_keys() const { return false; }
   /// Whether what apply() adds is made of the keys, or has a column for each of them. Of a sequence
-  /// that processes share the call then brings all keys before its own, and has no `group`.
+  /// that processes share the call then brings all keys before its own, and has no group.
   virtual bool needs_all_keys() const { return false; }
 };
 

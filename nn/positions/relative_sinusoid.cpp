@@ -52,13 +52,13 @@ Tensor RelativeSinusoid::bias(const char* name, const Tensor& given) {
 
 void RelativeSinusoid::apply(AttentionCall& call) const {
   const bool causal = call.options.mask.is_causal();
-  Tensor rows = call.position_rows;
+  Tensor rows = call.forward.shared_table;
   int64_t past = 0;
   if (rows.defined()) {
     check(causal, "RelativeSinusoid",
-          "position_rows are of the past alone; attention must be causal");
+          "the shared table is of the past alone; attention must be causal");
     check(rows.dim() == 2 && rows.size(0) >= 1 && rows.size(1) == shape.d_model, "RelativeSinusoid",
-          "position_rows ", rows, "; must be [lags, ", shape.d_model, "]");
+          "shared table ", rows, "; must be [lags, ", shape.d_model, "]");
     past = rows.size(0) - 1;
   } else {
     auto clamped = [&](int64_t n) {

@@ -38,8 +38,8 @@ struct RelativeSinusoidOptions {
 /// content and of position. Lags may be negative: where attention is not causal this is the
 /// position of XLNet and of the Conformer.
 ///
-/// AttentionCall::position_rows, where a model gives them, are used in place of own sinusoids:
-/// [n, d_model] for the lags n − 1, …, 0; keys further back share the first. They need a causal
+/// ForwardContext::shared_table, if a model gives one, is used in place of own sinusoids:
+/// [n, d_model] for the lags n − 1, …, 0; keys further back share the first. It needs a causal
 /// call.
 class RelativeSinusoid : public Position {
  public:

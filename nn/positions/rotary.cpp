@@ -17,7 +17,8 @@ void Rotary::apply(AttentionCall& call) const {
         "its factors are counted from; use Rotary without xpos");
   // Only differences matter, but keys in a cache are turned for good, and other processes turn
   // theirs.
-  const int64_t first = call.group || (call.memory && !options.xpos) ? call.first : 0;
+  const int64_t first =
+      call.forward.sequence_group || (call.memory && !options.xpos) ? call.first : 0;
   const int64_t middle = options.xpos ? call.n_keys_of_all() / 2 : 0;
   call.k = rotate(call.k, first - middle, options, Side::key);
   call.q = rotate(call.q, first - middle + n - m, options, Side::query);

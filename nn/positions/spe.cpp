@@ -1,9 +1,6 @@
 #include "nn/positions/spe.h"
 
 #include <cmath>
-#include <map>
-#include <mutex>
-#include <thread>
 
 #include "autograd/replay.h"
 #include "nn/init.h"
@@ -52,47 +49,12 @@ struct Spe::Draws {
   int64_t realizations = 0;
   Tensor frozen;  // i64 [2]: the key in evaluation
   int64_t layers = 0;
+};
 
-  // Of one thread, through the layers.
-  struct Pass {
-    RandomKey key;
-    bool training = false;
-    uint64_t backward_passes = 0;
-    int64_t first_layer = 0, layer = -1;
-    std::shared_ptr<const Made> made;
-  };
-  std::mutex mutex;
-  std::map<std::thread::id, Pass> passes;
-  std::weak_ptr<const Made> ahead;  // what was last made in generation
-
-  // Of the calling thread, which alone uses what it gets.
-  Pass& pass() {
-    const std::lock_guard lock(mutex);
-    return passes[std::this_thread::get_id()];
-  }
-  // The pass that a call of this layer belongs to: the one before, or a new one.
-  template <class Draw>
-  Pass& pass_of(int64_t layer, bool training, Draw draw) {
-    Pass& p = pass();
-    const bool goes_on = p.layer >= 0 && layer > p.layer && p.training == training &&
-                         p.backward_passes == backward_passes();
-    if (!goes_on) p = {draw(), training, backward_passes(), layer, layer, {}};
-    p.layer = layer;
-    return p;
-  }
-  void end_pass() {
-    const std::lock_guard lock(mutex);
-    passes.erase(std::this_thread::get_id());
-  }
-
-  // The last one where it fits, of whatever layer; else a new one.
-  template <class Fits, class Make>
-  std::shared_ptr<const Made> made_ahead(Fits fits, Make make) {
-    const std::lock_guard lock(mutex);
-    auto made = ahead.lock();
-    if (!made || !fits(*made)) ahead = made = make();
-    return made;
-  }
+// What the layers that share a code have in common in one forward pass.
+struct Spe::Pass {
+  std::optional<RandomKey> key;  // in training
+  std::shared_ptr<const Made> made;
 };
 
 Spe::Spe(Module& parent, HeadShape shape, const Kind& kind, const Models& models)
@@ -120,7 +82,7 @@ Spe::Spe(Module& parent, HeadShape shape, const Kind& kind, const Models& models
   }
   if (!first_) first_ = draws_;
   if (models) (*models)(parent) = first_;
-  layer_ = draws_->layers++;
+  ++draws_->layers;
   if (!kind.gated) return;
   normal_(gate);
   parameter("gate", gate);
@@ -152,9 +114,14 @@ Tensor Spe::frozen_key(const char* name) {
   return frozen;
 }
 
+// Null if the call shares nothing.
+Spe::Pass* Spe::pass_of(const AttentionCall& call) const {
+  const bool shares = call.forward.store && draws_->layers > 1;
+  return shares ? &call.forward.store->of<Pass>(draws_.get()) : nullptr;
+}
+
 Spe::Keys Spe::keys_of(const AttentionCall& call) const {
   return replayed("the draws of Spe", [&]() -> Keys {
-    Draws& d = *draws_;
     if (training() && call.continued) {
       const auto* memory = call.memory ? dynamic_cast<const Memory*>(call.memory->get()) : nullptr;
       if (!memory)
@@ -168,55 +135,57 @@ Spe::Keys Spe::keys_of(const AttentionCall& call) const {
       const std::vector<int64_t> key = frozen.to_vector<int64_t>();
       return {uint64_t(key[0]), uint64_t(key[1])};
     };
-    const auto draw_code = [&] { return draw(d.frozen); };
-    const bool passes = d.layers > 1 && !call.continued;
-    Keys keys{
-        passes ? d.pass_of(layer_, training(), draw_code).key : draw_code(), {}, d.realizations};
+    Keys keys{{}, {}, realizations()};
+    Pass* const pass = training() ? pass_of(call) : nullptr;
+    keys.code = pass && pass->key ? *pass->key : draw(draws_->frozen);
+    if (pass) pass->key = keys.code;
     if (frozen_gate_.defined()) keys.gate = draw(frozen_gate_);
     return keys;
   });
 }
 
-// A code is kept in two cases. For a pass of layers that share it, from the first layer to the
-// last; not in what checkpoint() runs again: each layer of that has a backward pass of its own. And
-// in generation, which asks for one position after another, where a filter needs the noise of P
-// positions for each: 32 made at a time draw that of (P + 31) / 32, and take H·D·R·64 numbers. They
-// belong to the cache that they were made for; other layers at the same positions use them too.
+// A code is kept in two cases. For a pass of layers that share it; not in what checkpoint() runs
+// again: each layer of that has a backward pass of its own. And in generation, which asks for one
+// position after another, where a filter needs the noise of P positions for each: 32 made at a time
+// draw that of (P + 31) / 32, and take H·D·R·64 numbers. They belong to the cache that they were
+// made for; other layers at the same positions use them too.
 SpeCode Spe::code_of(const AttentionCall& call, const Keys& keys,
                      std::shared_ptr<const Made>& made) const {
-  Draws& d = *draws_;
+  const Draws& d = *draws_;
   const auto anew = [&] {
     return kind_.code(d.parameters, SpeNoise(keys.code, keys.realizations));
   };
   if (running_again()) return anew();
   const int64_t n = call.n_keys(), end = call.first + n;
   const bool own_dtype = (call.q.dtype() == f64) == (d.parameters[0].dtype() == f64);
-  const bool pass = kind_.keep && own_dtype && d.layers > 1 && !call.continued && n > 0;
+  Pass* const pass = pass_of(call);
+  const bool whole = kind_.keep && own_dtype && pass && !call.continued && n > 0;
   const bool generation = kind_.ahead && own_dtype && call.continued && call.memory &&
                           n <= at_a_time && !training() && !grad_enabled();
-  if (!pass && !generation) return anew();
+  if (!whole && !generation) return anew();
 
   decltype(Made::parameters) parameters;
   for (const Tensor& p : d.parameters) parameters.emplace_back(&p.storage(), p.storage().version);
-  const auto fits = [&](const Made& m) {
-    return m.key.seed == keys.code.seed && m.key.stream == keys.code.stream &&
-           m.code.realizations() == keys.realizations && m.first <= call.first && m.end >= end &&
-           m.recorded == grad_enabled() && m.parameters == parameters;
+  const auto fits = [&](const std::shared_ptr<const Made>& m) {
+    return m && m->key.seed == keys.code.seed && m->key.stream == keys.code.stream &&
+           m->code.realizations() == keys.realizations && m->first <= call.first && m->end >= end &&
+           m->recorded == grad_enabled() && m->parameters == parameters;
   };
   const auto make = [&](int64_t length) {
     return std::make_shared<const Made>(Made{anew().kept(length, call.first), keys.code, call.first,
                                              call.first + length, grad_enabled(), parameters});
   };
-  if (!pass) {
-    if (!made || !fits(*made)) made = d.made_ahead(fits, [&] { return make(at_a_time); });
+  if (generation) {
+    if (!fits(made)) made = pass && fits(pass->made) ? pass->made : make(at_a_time);
+    if (pass) pass->made = made;
     return made->code;
   }
-  Draws::Pass& p = d.pass();
-  if (p.first_layer == layer_ && layer_ < d.layers - 1) p.made = make(n);
+  if (!pass->made) {
+    pass->made = make(n);
+    return pass->made->code;
+  }
   // Calls that do not come from one another may be differentiated in passes of their own.
-  const bool usable =
-      p.made && fits(*p.made) && (p.first_layer == layer_ || p.made->code.keeps_for(call.q));
-  return usable ? p.made->code : anew();
+  return fits(pass->made) && pass->made->code.keeps_for(call.q) ? pass->made->code : anew();
 }
 
 void Spe::apply(AttentionCall& call) const {
@@ -230,7 +199,6 @@ void Spe::apply(AttentionCall& call) const {
   const SpeCode code = code_of(call, keys, made);
   if (gate.defined()) o.gate = SpeGate{gate, SpeNoise(keys.gate, keys.realizations)};
   const SpePair encoded = spe(call.q, call.k, code, o);
-  if (layer_ == draws_->layers - 1 && layer_ > 0 && !running_again()) draws_->end_pass();
   if (call.memory && (!call.continued || !before || before->made != made))
     *call.memory = std::make_shared<const Memory>(keys, made);
   if (call.options.scale)

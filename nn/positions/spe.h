@@ -53,9 +53,7 @@ MakePosition conv_spe(ConvSpeOptions options = {});
 ///
 /// Queries and keys may differ in number, as spe() has them; key heads must be as many as query
 /// heads. In training every call has new noise, but one that continues a cache or a state has what
-/// that began with. With SpeShare::draws the layers of a pass have one draw: a pass begins with the
-/// first of its layers, whichever that is, and ends with the last of all, before a layer that is
-/// not behind the one before, and when a backward pass has run. It belongs to a thread. In
+/// that began with. With SpeShare::draws the layers of a pass (ForwardContext) have one draw. In
 /// evaluation the noise is frozen, drawn when the module is made and saved in checkpoints: passes
 /// repeat, and generation step by step equals one pass over everything, under a limited cache too.
 /// A cache or state goes on in the mode it began in, and with as many realizations.
@@ -101,7 +99,9 @@ class Spe : public Position {
   struct Made;
   struct Keys;
   struct Memory;
+  struct Pass;
   Tensor frozen_key(const char* name);
+  Pass* pass_of(const AttentionCall& call) const;
   Keys keys_of(const AttentionCall& call) const;
   SpeCode code_of(const AttentionCall& call, const Keys& keys,
                   std::shared_ptr<const Made>& made) const;
@@ -110,7 +110,6 @@ class Spe : public Position {
   const HeadShape shape_;
   std::shared_ptr<Draws> draws_;  // its own, or shared
   std::shared_ptr<Draws> first_;  // of the first layer, whose parameters the others take
-  int64_t layer_ = 0;             // among those that share draws
   Tensor frozen_gate_;            // i64 [2]: the key of the gate's noise in evaluation
 };
 

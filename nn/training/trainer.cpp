@@ -78,6 +78,9 @@ bool Trainer::cuts() const {
 int64_t Trainer::first_part() const { return cuts() ? parted().first() : 0; }
 int64_t Trainer::part_count() const { return cuts() ? parted().count() : 1; }
 int64_t Trainer::part() const { return parted_ && parted_->running() ? parted_->part() : 0; }
+ProcessGroup* Trainer::sequence_group() const {
+  return parted_ ? parted_->sequence_group() : nullptr;
+}
 Communication Trainer::communication() const {
   return parted_ ? parted_->sums().communication() : Communication();
 }

@@ -81,10 +81,10 @@ struct TrainerOptions {
   /// 1. Not with micro_batches nor cuda_graph.
   int64_t parts = 0;
   /// So many neighbouring processes share the sequences of their parts, each with a piece of every
-  /// one and what its layers keep of it (nn/distributed/shared_sequence.h): a power of two that
-  /// divides their number, and the length. Losses and gradients are those of one process within
-  /// rounding. The loss must be one of a causal model, of f32 or f64 on the CPU. Evaluations have
-  /// sequences whole.
+  /// one and what its layers keep of it: a power of two that divides their number, and the length.
+  /// The loss passes sequence_group() to the model. Losses and gradients are those of one process
+  /// within rounding. The loss must be one of a causal model, of f32 or f64 on the CPU. Evaluations
+  /// have sequences whole.
   int64_t sequence_parallel = 1;
   /// Each process keeps its share of the optimiser's state, and on a CPU of the gradients: after a
   /// step the others are zero, or not there.
@@ -159,6 +159,9 @@ class Trainer {
   int64_t part_count() const;
   /// The part whose loss is computed; 0 where there is one.
   int64_t part() const;
+  /// The processes that share the sequences of the part whose loss is computed, for its model
+  /// (nn/forward_context.h); null if sequences are whole, as they are in evaluations.
+  ProcessGroup* sequence_group() const;
   Communication communication() const;
 
   /// A checkpoint (nn/training/checkpoint.h) with the run's own notes; `state` may have more notes,

@@ -104,7 +104,7 @@ Tensors transformer_xl(const Tensors& x, const Config& config, Form form, bool r
     sinusoids =
         nn::LagSinusoids()(clamp > 0 ? std::min(clamp, furthest) : furthest, 0, e, options_of(in));
   }
-  return only("out.y", layer(in, memory, visible, sinusoids));
+  return only("out.y", layer(in, memory, visible, {.shared_table = sinusoids}));
 }
 
 // ------------------------------------------------------------------- adaptive softmax

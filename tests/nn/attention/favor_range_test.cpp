@@ -124,7 +124,7 @@ struct Case {
   AttentionCall call(int64_t begin, int64_t end, nn::ProcessGroup* group = nullptr) const {
     AttentionCall c{q.slice(2, begin, end), k.slice(2, begin, end), v.slice(2, begin, end), {}};
     c.options.mask = mask;
-    c.group = group;
+    c.forward.sequence_group = group;
     return c;
   }
   // Exponents are rounded, relative to their size, and results by as much in turn.

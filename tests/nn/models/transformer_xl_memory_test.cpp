@@ -161,7 +161,7 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
     sum(run() * weights).backward();
     return Tensors{layer.self_attention.k.weight.grad(), layer.self_attention.v.weight.grad()};
   };
-  const Tensors got = gradients([&] { return layer(x, memory, causal, rows); });
+  const Tensors got = gradients([&] { return layer(x, memory, causal, {.shared_table = rows}); });
   CHECK_FALSE(memory.grad().defined());
   CHECK(x.grad().defined());
   // The same layer, told that memory and x are one input: its last rows, and their gradients, with
@@ -169,7 +169,7 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
   const Tensors all = gradients([&] {
     const Tensor joined = cat({memory.detach(), x.detach()}, 1);
     nn::AttentionCall call = layer.self_attention.project(x.detach(), joined, causal);
-    call.position_rows = rows;
+    call.forward.shared_table = rows;
     const Tensor y = layer.norm1(x.detach() + layer.self_attention.attend(call));
     return (*layer.norm2)(y + layer.feed_forward(y));
   });
@@ -182,7 +182,7 @@ TEST_CASE("gradients reach the projections through memory, and stop at the memor
         layer.self_attention.project(memory.detach(), memory.detach(), causal);
     call.k = cat({old.k.detach(), call.k}, 2);
     call.v = cat({old.v.detach(), call.v}, 2);
-    call.position_rows = rows;
+    call.forward.shared_table = rows;
     const Tensor y = layer.norm1(rest + layer.self_attention.attend(call));
     return (*layer.norm2)(y + layer.feed_forward(y));
   });

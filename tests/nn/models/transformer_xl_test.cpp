@@ -297,7 +297,7 @@ TEST_CASE("TransformerXL: one dropout mask on the sinusoids, for all layers and 
     Tensor dropped = model->dropout(rows);
     Tensor x = model->dropout(model->embedding(tokens) * std::sqrt(8.0));
     for (int64_t i = 0; i < 3; ++i) {
-      x = model->layers[i](x, {}, {.causal = true}, dropped);
+      x = model->layers[i](x, {}, {.causal = true}, {.shared_table = dropped});
       if (!one_mask) dropped = model->dropout(rows);
     }
     return model->dropout(x);

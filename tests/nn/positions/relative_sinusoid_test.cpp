@@ -208,18 +208,18 @@ TEST_CASE("RelativeSinusoid uses the rows that a model made") {
   nn::AttentionCall call = noisy_call(heads, 3, 8, true);
   const Tensor own = run(made.position, call);
   const nn::LagSinusoids rows;
-  call.position_rows = rows(7, 0, 6, doubles());
+  call.forward.shared_table = rows(7, 0, 6, doubles());
   CHECK(same_bits(run(made.position, call), own));
-  call.position_rows = call.position_rows * 2.0;
+  call.forward.shared_table = call.forward.shared_table * 2.0;
   CHECK(worst_error(run(made.position, call), own) > 1e-3);
 
   // Fewer rows: the lags further back share the first.
-  call.position_rows = rows(4, 0, 6, doubles());
+  call.forward.shared_table = rows(4, 0, 6, doubles());
   const Made clamped(heads, 4);
   clamped.position.r.weight.detach().copy_(made.position.r.weight);
   CHECK(same_bits(run(made.position, call), run(clamped.position, noisy_call(heads, 3, 8, true))));
 
-  call.position_rows = zeros({5, 8}, doubles());
+  call.forward.shared_table = zeros({5, 8}, doubles());
   CHECK_THROWS_WITH(run(made.position, call), Containing("f64 [5, 8]; must be [lags, 6]"));
   call.options.mask.causal = false;
   CHECK_THROWS_WITH(run(made.position, call), Containing("attention must be causal"));

@@ -75,10 +75,15 @@ struct Layers : nn::Module {
 
   Tensor operator()(const Tensor& x, const AttentionMask& visible = {.causal = true},
                     std::vector<nn::KeyValueCache>* caches = nullptr) const {
+    const nn::ForwardContext forward = nn::begin_forward();
     Tensor y = x;
     for (int64_t i = 0; i < 3; ++i)
-      y = y + layers[i](y, visible, caches ? &(*caches)[size_t(i)] : nullptr);
+      y = y + layers[i](y, visible, caches ? &(*caches)[size_t(i)] : nullptr, forward);
     return y;
+  }
+  /// One of them in a pass.
+  Tensor layer(int64_t i, const Tensor& x, const nn::ForwardContext& forward) const {
+    return layers[i](x, {.causal = true}, nullptr, forward);
   }
   /// The position of one of them.
   nn::Spe* spe(int64_t i) {

@@ -1,5 +1,4 @@
 // Stochastic positional encoding in models: generation, training, checkpoint().
-#include <cmath>
 
 #include "autograd/tape.h"
 #include "nn/init.h"
@@ -205,11 +204,15 @@ TEST_CASE("Spe: memory of a pass is given back after it") {
     CHECK(memory_stats().live == live);
     // Also after checkpoint() ran it again, layer by layer from the last.
     model->train();
-    Tensor y = x;
-    for (int64_t i = 0; i < 3; ++i)
-      y = checkpoint([&, i](const Tensors& in) { return model->layers[i](in[0]); }, {y});
-    sum(y).backward();
-    y = {};
+    const auto again = [&] {
+      const nn::ForwardContext forward = nn::begin_forward();
+      Tensor y = x;
+      for (int64_t i = 0; i < 3; ++i)
+        y = checkpoint(
+            [&, i, forward](const Tensors& in) { return model->layer(i, in[0], forward); }, {y});
+      return y;
+    };
+    sum(again()).backward();
     for (const Tensor& p : model->parameters()) p.set_grad({});
     CHECK(memory_stats().live == live);
   }
@@ -260,14 +263,17 @@ TEST_CASE("Spe: checkpoint() finds the draws of the first run") {
       const auto result = [&](bool again) {
         manual_seed(4);
         const auto model = layers_of(code.make, nn::linear_kernel());
-        const auto layer = [&](int64_t i, const Tensor& y) {
-          const auto f = [&, i](const Tensors& t) {
-            return t[0] + model->layers[i](t[0], {.causal = true});
+        const auto layer = [&](int64_t i, const Tensor& y, const nn::ForwardContext& forward) {
+          const auto f = [&, i, forward](const Tensors& t) {
+            return t[0] + model->layer(i, t[0], forward);
           };
           const bool here = again && (how == "layer by layer" || (how != "whole" && i != 1));
           return here ? checkpoint(f, {y}) : f({y});
         };
-        const auto all = [&](const Tensors& t) { return layer(2, layer(1, layer(0, t[0]))); };
+        const auto all = [&](const Tensors& t) {
+          const nn::ForwardContext forward = nn::begin_forward();
+          return layer(2, layer(1, layer(0, t[0], forward), forward), forward);
+        };
         const auto pass = [&](const Tensor& in) {
           return again && how == "whole" ? checkpoint(all, {in}) : all({in});
         };
@@ -300,7 +306,8 @@ TEST_CASE("Spe: layers of a pass may be left out, and every pass has gradients")
       uint64_t next = random_state().next_stream;
       for (const Pass& pass : step) {
         Tensor y = x;
-        for (const int64_t i : pass) y = y + model->layers[i](y, {.causal = true});
+        const nn::ForwardContext forward = nn::begin_forward();
+        for (const int64_t i : pass) y = y + model->layer(i, y, forward);
         for (const Tensor& p : model->parameters()) p.set_grad({});
         sum(y * y).backward();
         // One draw for the pass, and one of each layer's gate.
@@ -324,11 +331,9 @@ TEST_CASE("Spe: passes that skip layers can be differentiated one after the othe
     const auto gradients = [&](bool together) {
       manual_seed(4);
       const auto model = layers_of(code.make, nn::linear_kernel());
+      const nn::ForwardContext forward = nn::begin_forward();
       Tensors losses;
-      for (const int64_t i : {0, 1, 2}) {
-        const Tensor y = model->layers[i](x, {.causal = true});
-        losses.push_back(sum(y * y));
-      }
+      for (const int64_t i : {0, 1, 2}) losses.push_back(sum(square(model->layer(i, x, forward))));
       if (together)
         (losses[0] + losses[1] + losses[2]).backward();
       else

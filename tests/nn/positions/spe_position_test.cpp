@@ -210,9 +210,11 @@ TEST_CASE("Spe: what layers share") {
               (share == SpeShare::nothing ? 3 : 1) * (conv ? 2 * 2 * 4 * 5 : 3 * 2 * 4 * 3));
         CHECK(model.named_buffers().size() == (share == SpeShare::draws ? 1 : 3));
         const auto pass = [&] {
+          const nn::ForwardContext forward = nn::begin_forward();
           std::vector<Tensor> q;
           for (const auto& position : model.positions) {
             nn::AttentionCall call = some_call(5, 5);
+            call.forward = forward;
             position->apply(call);
             q.push_back(call.q);
           }

@@ -1,7 +1,5 @@
 // Models whose sequences are held by several processes, here threads: losses and gradients are
 // those of one process.
-#include "nn/distributed/shared_sequence.h"
-
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -56,11 +54,13 @@ Tensor targets() {
   return all;
 }
 
-Tensor mean_nll(const LanguageModel& model, const Tensor& in, const Tensor& wanted) {
-  return cross_entropy(model(in), wanted, {.ignore_index = not_scored});
+Tensor mean_nll(const LanguageModel& model, const Tensor& in, const Tensor& wanted,
+                ProcessGroup* group) {
+  return cross_entropy(model(in, nullptr, group), wanted, {.ignore_index = not_scored});
 }
-Tensor mean_nll(const TransformerXL& model, const Tensor& in, const Tensor& wanted) {
-  return mean(model.nll(in, wanted));
+Tensor mean_nll(const TransformerXL& model, const Tensor& in, const Tensor& wanted,
+                ProcessGroup* group) {
+  return mean(model.nll(in, wanted, nullptr, group));
 }
 
 // The loss, then the gradient of each parameter.
@@ -76,7 +76,7 @@ std::vector<std::vector<double>> step_of(Model& model, ProcessGroup& group, int6
           return Tensors{tokens(0), wanted};
         },
         1);
-    return mean_nll(model, cut[0], cut[1]);
+    return mean_nll(model, cut[0], cut[1], step.sequence_group());
   })});
   for (const Tensor& p : model.parameters()) all.push_back(p.grad().to_vector<double>());
   return all;
@@ -184,18 +184,20 @@ TEST_CASE("What pieces of a sequence do not take", "[distributed][sequence]") {
   TransformerXL xl({.vocabulary = vocabulary, .layer = layer({}), .lengths = {.memory = 4}});
   each_of(2, [&](ProcessGroup& group) {
     if (group.rank() > 0) return;
-    const ShareSequence shared(group);
     LanguageModel::Cache cache;
-    CHECK_THROWS_WITH(model(tokens(0), &cache), Containing("a cache"));
-    CHECK_THROWS_WITH(model.attention_weights(tokens(0)), Containing("weights"));
+    CHECK_THROWS_WITH(model(tokens(0), &cache, &group), Containing("a cache"));
     TransformerXL::Memory memory;
-    CHECK_THROWS_WITH(xl.nll(tokens(0), tokens(1), &memory), Containing("a Memory"));
-    for (const MakePosition& position : {MakePosition{}, fire()})
-      CHECK_THROWS_WITH(MultiHeadAttention({.d_model = 8, .position = position})(zeros({1, 4, 8})),
-                        Containing("causal"));
+    CHECK_THROWS_WITH(xl.nll(tokens(0), tokens(1), &memory, &group), Containing("a Memory"));
+    const ForwardContext forward = begin_forward(&group, 4);
+    const Tensor x = zeros({1, 4, 8});
+    for (const MakePosition& position : {MakePosition{}, fire()}) {
+      const MultiHeadAttention attention({.d_model = 8, .position = position});
+      CHECK_THROWS_WITH(attention(x, {}, nullptr, forward), Containing("causal"));
+      CHECK_THROWS_WITH(attention(x, x, {.causal = true}, nullptr, forward),
+                        Containing("attention to a context"));
+    }
     CHECK_THROWS_WITH(neighbours(group, 4), Containing("divides theirs"));
   });
-  CHECK(ShareSequence::group() == nullptr);
   Post post;
   Threads eight(post, 0, 8);
   CHECK_THROWS_WITH(PartSums({}, 2, eight, 2), Containing("2 to a sequence"));
@@ -206,11 +208,28 @@ TEST_CASE("Dropout of processes that share a sequence differs", "[distributed][s
   Post post;
   for (int rank = 0; rank < 2; ++rank) {
     Threads group(post, rank, 2);
-    const ShareSequence shared(group);
     manual_seed(5);
-    kept[size_t(rank)] = Dropout({0.5})(ones({64})).to_vector<float>();
+    const ForwardContext forward = begin_forward(&group, 64);
+    CHECK(forward.first_position == 64 * rank);
+    kept[size_t(rank)] = Dropout({0.5})(ones({64}), forward).to_vector<float>();
   }
   CHECK(kept[0] != kept[1]);
   manual_seed(5);
   CHECK(Dropout({0.5})(ones({64})).to_vector<float>() == kept[0]);
+}
+
+TEST_CASE("A loss whose model does not know that processes share its sequences is refused",
+          "[distributed][sequence]") {
+  manual_seed(3);
+  LanguageModel model(language(layer({})));
+  each_of(2, [&](ProcessGroup& group) {
+    const auto own = clone(model);
+    PartedStep step(*own, own->parameters(), 2, group, 2);
+    const auto make = [](int64_t) { return Tensors{tokens(0), tokens(1)}; };
+    CHECK_THROWS_WITH(step([&] {
+                        const Tensors cut = step.cut(0, make, 1);
+                        return mean_nll(*own, cut[0], cut[1], nullptr);
+                      }),
+                      Containing("must pass Trainer::sequence_group() to its model"));
+  });
 }
