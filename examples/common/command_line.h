@@ -5,7 +5,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+
+#include "examples/common/options.h"
 
 namespace CLI {
 class App;
@@ -41,14 +46,19 @@ std::string program_name();
 /// processes with mpirun in front.
 std::string command_line();
 
-/// run_program for a struct of options, whose `describe(app, options)` and `run(options)` stand
-/// beside it.
-template <class Options>
+/// run_program for a class with declare(OptionList&) and run(), which is called when all options
+/// have passed their checks.
+template <class Program>
 int run_program(int argc, char** argv, const std::string& name, const std::string& about) {
-  Options options;
+  auto program = std::make_unique<Program>();
+  std::optional<OptionList> options;
   return run_program(
-      argc, argv, name, about, [&](CLI::App& app) { describe(app, options); },
-      [&] { return run(options); });
+      argc, argv, name, about, [&](CLI::App& app) { program->declare(options.emplace(app)); },
+      [&] {
+        const auto running = std::move(program);  // ends before an error is reported
+        options->check();
+        return running->run();
+      });
 }
 
 }  // namespace stretto::examples

@@ -1,13 +1,15 @@
-// Settings of a run: values by name, kept as texts in its checkpoint, and checks that name the
-// option they complain about.
+// Settings of a run: values by name, which are options of the command line (options.h) and texts in
+// its checkpoint, and checks that name the option they complain about.
 //
-// A struct of settings lists its members once:
+// A struct of settings lists its members once, in the order of --help:
 //
 //     struct Settings {
 //       int64_t layers = 4;
 //       template <class S, class F>
-//       static void each(S& s, F&& f) { f("layers", s.layers); }
-//       void check() const;
+//       static void each(S& s, F&& f) {
+//         f("layers", s.layers, "Number of layers", between(1, 1000));
+//       }
+//       void check() const { check_each(*this); }
 //     };
 #pragma once
 
@@ -18,6 +20,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/parse_number.h"
@@ -122,15 +125,58 @@ inline void require_positive(const std::string& option, double value) {
 inline void require_not_negative(const std::string& option, double value) {
   require_number(option, value, value >= 0 && std::isfinite(value), "a number of at least 0");
 }
+inline void require_above_zero(const std::string& option, double value) {
+  require_number(option, value, value > 0, "above 0");
+}
 inline void require_share(const std::string& option, double value) {
   require_number(option, value, value >= 0 && value < 1, "at least 0 and below 1");
+}
+inline void require_fraction(const std::string& option, double value) {
+  require_number(option, value, value > 0 && value < 1, "above 0 and below 1");
+}
+inline void require_top_p(const std::string& option, double value) {
+  require_number(option, value, value > 0 && value <= 1, "above 0 and at most 1");
+}
+
+// Checks of a setting or an option, called with the option and the value, beside the functions
+// above.
+inline constexpr auto any_value = [](const std::string&, const auto&) {};
+/// As require_range.
+inline auto between(int64_t least, int64_t most) {
+  return
+      [=](const std::string& option, int64_t value) { require_range(option, value, least, most); };
+}
+/// As require_name.
+inline auto one_of(std::vector<std::string> accepted) {
+  return [accepted = std::move(accepted)](const std::string& option, const std::string& name) {
+    require_name(option, name, accepted);
+  };
+}
+/// Of a list of numbers (read_list), each as require_range.
+inline auto each_between(int64_t least, int64_t most) {
+  return [=](const std::string& option, const std::string& list) {
+    for (const int64_t value : read_list(option, list)) require_range(option, value, least, most);
+  };
+}
+/// A name that `find`, which throws UsageError for others, knows.
+template <class Find>
+auto known_to(Find find) {
+  return [=](const std::string&, const std::string& name) { find(name); };
+}
+
+/// Checks each setting by itself.
+template <class Settings>
+void check_each(const Settings& settings) {
+  Settings::each(settings, [](const char* name, const auto& value, const std::string&,
+                              const auto& check) { check(option_of(name), value); });
 }
 
 template <class Settings>
 nn::Metadata settings_to_notes(const Settings& settings) {
   nn::Metadata notes;
-  Settings::each(settings,
-                 [&](const char* name, const auto& value) { notes[name] = as_text(value); });
+  Settings::each(settings, [&](const char* name, const auto& value, const auto&...) {
+    notes[name] = as_text(value);
+  });
   return notes;
 }
 
@@ -140,7 +186,7 @@ template <class Settings>
 Settings settings_from_notes(const nn::Metadata& notes, const std::string& path,
                              const std::string& program) {
   Settings s;
-  Settings::each(s, [&](const char* name, auto& value) {
+  Settings::each(s, [&](const char* name, auto& value, const auto&...) {
     const auto it = notes.find(name);
     require(it != notes.end() && read_text(it->second, value),
             path + ": not a checkpoint of " + program + " (its setting \"" + name +

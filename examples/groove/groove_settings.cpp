@@ -6,12 +6,9 @@
 namespace stretto::examples {
 
 void GrooveSettings::check() const {
-  require_number("--held-out", held_out, held_out > 0 && held_out < 1, "above 0 and below 1");
-  require_range("--skip-bars", skip_bars, 0, 1000);
+  check_each(*this);
   check_model();
-  require_range("--length", length, 2, 1 << 20);
   check_position(position_settings(length));
-  require_not_negative("--weight-decay", weight_decay);
 }
 
 nn::LanguageModel::Options GrooveSettings::model() const {

@@ -26,14 +26,19 @@ struct GrooveSettings : ModelSettings {
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("held_out", s.held_out);
-    f("skip_bars", s.skip_bars);
-    f("augment", s.augment);
-    f("published_eos", s.published_eos);
-    f("published_model", s.published_model);
-    ModelSettings::each_of_model(s, f);
-    f("length", s.length);
-    f("weight_decay", s.weight_decay);
+    f("held_out", s.held_out, "Share of the files to judge by", require_fraction);
+    f("skip_bars", s.skip_bars, "Leave out so many bars at the start of every file",
+      between(0, 1000));
+    f("augment", s.augment,
+      "1: other harmony instruments, beginnings, keys and missing tracks; 0: not", any_value);
+    each_of_run(s, f);
+    f("published_model", s.published_model,
+      "Norms after the layers, biases everywhere, small first values", any_value);
+    f("published_eos", s.published_eos, "Do not learn where songs end, as the published models",
+      any_value);
+    each_of_model(s, f);
+    f("length", s.length, "Sequences are cut to so many tokens", between(2, 1 << 20));
+    f("weight_decay", s.weight_decay, "Decoupled weight decay", require_not_negative);
   }
   bool operator==(const GrooveSettings&) const = default;
 

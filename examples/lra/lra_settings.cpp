@@ -5,17 +5,10 @@
 
 #include "examples/common/settings.h"
 #include "examples/lra/image.h"
-#include "examples/training/model_training.h"
+#include "examples/training/training_program.h"
 
 namespace stretto::examples {
 namespace {
-
-nn::Pooling pooling_of(const std::string& name) {
-  if (name == "cls") return nn::Pooling::cls;
-  if (name == "first") return nn::Pooling::first;
-  require(name == "mean", "--pooling " + name + ": accepted are cls, first and mean");
-  return nn::Pooling::mean;
-}
 
 const char* name_of(nn::Pooling pooling) {
   return pooling == nn::Pooling::cls ? "cls" : pooling == nn::Pooling::first ? "first" : "mean";
@@ -23,28 +16,24 @@ const char* name_of(nn::Pooling pooling) {
 
 }  // namespace
 
+nn::Pooling lra_pooling(const std::string& name) {
+  if (name == "cls") return nn::Pooling::cls;
+  if (name == "first") return nn::Pooling::first;
+  require(name == "mean", "--pooling " + name + ": accepted are cls, first and mean");
+  return nn::Pooling::mean;
+}
+
 void LraSettings::check() const {
-  lra_task(task);
-  pooling_of(pooling);
   require(schedule == "rsqrt" || schedule == "cycles" || schedule == "cosine",
           "--schedule " + schedule + ": accepted are rsqrt, cycles and cosine");
-  require_range("--expressions", expressions, 1, 10'000'000);
-  require_range("--held-out-expressions", held_out_expressions, 1, 10'000'000);
-  require_range("--min-expression", min_expression, 0, 60'000);
-  require_range("--max-expression", max_expression, min_expression + 2, 60'000);
-  require_range("--max-depth", max_depth, 1, 100);
-  require_range("--max-args", max_args, 2, 100);
+  check_each(*this);
   require(!strip_brackets || task == "listops", "--strip-brackets: only listops has brackets");
-  require_number("--held-out", held_out, held_out > 0 && held_out < 1, "above 0 and below 1");
-  require_range("--max-length", max_length, 1, 1 << 20);
   require(task != "image" || max_length >= image_pixels,
           "--max-length " + as_text(max_length) + ": an image has 1024 pixels");
   require_range("--d-hidden", d_hidden, 2, 1 << 20);
   require_range("--warmup", warmup, schedule == "cosine" ? 0 : 1, INT64_MAX);
   check_model();
   check_position(positions());
-  require_range("--cycle", cycle, schedule == "cycles" ? 1 : 0, INT64_MAX);
-  require_not_negative("--weight-decay", weight_decay);
 }
 
 nn::SequenceClassifier::Options LraSettings::model() const {
@@ -54,7 +43,7 @@ nn::SequenceClassifier::Options LraSettings::model() const {
                                     .n_layers = layers,
                                     .layer = layer(),
                                     .input = {.scale = false},
-                                    .pooling = pooling_of(pooling),
+                                    .pooling = lra_pooling(pooling),
                                     .pairs = t.pairs,
                                     .attend_to_padding = attend_to_padding};
   o.layer.norm_eps = 1e-6;

@@ -12,6 +12,23 @@
 
 namespace stretto::examples {
 
+struct LraSettings;
+
+/// The names of --task. The table stands in lra_tables.cpp.
+std::vector<std::string> lra_tasks();
+
+/// What a task's sequences are made of.
+struct LraTask {
+  int64_t n_classes = 2;
+  bool pairs = false;
+  int64_t (*vocabulary)(const LraSettings&) = nullptr;
+  nn::LongRangePreset (*published)() = nullptr;
+};
+/// UsageError for an unknown name, with the names that are known.
+const LraTask& lra_task(const std::string& name);
+/// UsageError for another name than cls, first and mean.
+nn::Pooling lra_pooling(const std::string& name);
+
 /// With the same settings and data every step has the same bits, whatever the number of threads.
 /// All of it is kept in the checkpoint.
 struct LraSettings : ModelSettings {
@@ -47,22 +64,33 @@ struct LraSettings : ModelSettings {
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("task", s.task);
-    f("expressions", s.expressions);
-    f("held_out_expressions", s.held_out_expressions);
-    f("min_expression", s.min_expression);
-    f("max_expression", s.max_expression);
-    f("max_depth", s.max_depth);
-    f("max_args", s.max_args);
-    f("strip_brackets", s.strip_brackets);
-    f("held_out", s.held_out);
-    f("pooling", s.pooling);
-    f("max_length", s.max_length);
-    ModelSettings::each_of_model(s, f);
-    f("attend_to_padding", s.attend_to_padding);
-    f("schedule", s.schedule);
-    f("cycle", s.cycle);
-    f("weight_decay", s.weight_decay);
+    f("task", s.task, joined(lra_tasks()), known_to(lra_task));
+    f("held_out", s.held_out,
+      "Without --validation: judge by this share of the data, drawn from each class by --seed",
+      require_fraction);
+    each_of_run(s, f);
+    f("expressions", s.expressions, "listops: how many to generate to learn from",
+      between(1, 10'000'000));
+    f("held_out_expressions", s.held_out_expressions,
+      "listops: how many to validate by, and as many to test by", between(1, 10'000'000));
+    f("min_expression", s.min_expression, "listops: expressions are longer than this",
+      between(0, 60'000));
+    f("max_expression", s.max_expression, "listops: and shorter than this",
+      between(s.min_expression + 2, 60'000));
+    f("max_depth", s.max_depth, "listops: depth of the deepest digit", between(1, 100));
+    f("max_args", s.max_args, "listops: most arguments of an operator", between(2, 100));
+    f("strip_brackets", s.strip_brackets,
+      "listops: lose closing brackets, as the published results did", any_value);
+    f("pooling", s.pooling, "cls, first or mean: the vector that stands for a sequence",
+      known_to(lra_pooling));
+    f("max_length", s.max_length, "Longest sequence; texts are cut there", between(1, 1 << 20));
+    each_of_model(s, f);
+    f("attend_to_padding", s.attend_to_padding,
+      "1: pad to --max-length and see it, as the published; 0: do not see padding", any_value);
+    f("schedule", s.schedule, "After the warm-up: rsqrt, cycles (cosines) or cosine", any_value);
+    f("cycle", s.cycle, "Steps of a cycle", between(s.schedule == "cycles" ? 1 : 0, INT64_MAX));
+    f("weight_decay", s.weight_decay, "Weight decay of AdamW, of all parameters",
+      require_not_negative);
   }
   bool operator==(const LraSettings&) const = default;
 
@@ -87,16 +115,4 @@ struct LraSettings : ModelSettings {
 /// that learns something on two cores in minutes. UsageError for an unknown task.
 LraSettings lra_settings(const std::string& task, bool small = false);
 
-/// The names of --task. The table stands in lra_tables.cpp.
-std::vector<std::string> lra_tasks();
-
-/// What a task's sequences are made of.
-struct LraTask {
-  int64_t n_classes = 2;
-  bool pairs = false;
-  int64_t (*vocabulary)(const LraSettings&) = nullptr;
-  nn::LongRangePreset (*published)() = nullptr;
-};
-/// UsageError for an unknown name, with the names that are known.
-const LraTask& lra_task(const std::string& name);
 }  // namespace stretto::examples

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "autograd/tape.h"
-#include "examples/piano/piano_training.h"
+#include "examples/piano/piano_program.h"
 #include "nn/training/evaluate.h"
 #include "ops/spe/spe.h"
 

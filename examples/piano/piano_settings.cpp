@@ -5,16 +5,11 @@
 namespace stretto::examples {
 
 void PianoSettings::check() const {
-  language();
+  check_each(*this);
   check_model();
   check_position(positions());
-  require_range("--length", length, 1, 1 << 20);
-  require_range("--transpose", transpose, 0, 24);
-  require_range("--stretch", stretch, 0, 50);
   require(tokens == "performance" || (stretch == 0 && !pedal),
           std::string(pedal ? "--pedal" : "--stretch") + ": goes with --tokens performance");
-  require_not_negative("--init-std", init_std);
-  require_not_negative("--weight-decay", weight_decay);
 }
 
 nn::LanguageModel::Options PianoSettings::model() const {

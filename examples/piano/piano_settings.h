@@ -34,14 +34,17 @@ struct PianoSettings : ModelSettings {
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("tokens", s.tokens);
-    f("pedal", s.pedal);
-    ModelSettings::each_of_model(s, f);
-    f("init_std", s.init_std);
-    f("length", s.length);
-    f("transpose", s.transpose);
-    f("stretch", s.stretch);
-    f("weight_decay", s.weight_decay);
+    f("tokens", s.tokens, "remi or performance", known_to(piano_tokens));
+    f("pedal", s.pedal, "performance: notes last while the sustain pedal is down", any_value);
+    each_of_run(s, f);
+    each_of_model(s, f);
+    f("init_std", s.init_std, "Weights start with this deviation (0: each its own)",
+      require_not_negative);
+    f("length", s.length, "Tokens of a crop to learn from", between(1, 1 << 20));
+    f("transpose", s.transpose, "Crops are moved by up to so many semitones", between(0, 24));
+    f("stretch", s.stretch, "performance: and played up to so many hundredths faster or slower",
+      between(0, 50));
+    f("weight_decay", s.weight_decay, "Decoupled weight decay", require_not_negative);
   }
   bool operator==(const PianoSettings&) const = default;
 

@@ -52,6 +52,8 @@ int run(const Options& o) {
 }  // namespace stretto::examples
 
 int main(int argc, char** argv) {
-  return stretto::examples::run_program<stretto::examples::Options>(
-      argc, argv, "stretto-report", "Lays several runs over one another, in one page.");
+  stretto::examples::Options options;
+  return stretto::examples::run_program(
+      argc, argv, "stretto-report", "Lays several runs over one another, in one page.",
+      [&](CLI::App& app) { describe(app, options); }, [&] { return run(options); });
 }

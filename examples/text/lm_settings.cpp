@@ -8,17 +8,12 @@
 namespace stretto::examples {
 
 void LmSettings::check() const {
-  token_kind(tokens);
-  require_range("--vocabulary", vocabulary, 0, 1 << 30);
+  check_each(*this);
   require(vocabulary != 1, "--vocabulary 1: needs at least 2 words, <eos> and <unk>, or 0 for all");
   require(vocabulary == 0 || tokens == "words", "--vocabulary: only --tokens words has a limit");
   require(vocabulary != 1 && vocabulary != 2,
           "--vocabulary " + as_text(vocabulary) + ": <eos> and <unk> leave no room for words");
-  require_number("--held-out", held_out, held_out > 0 && held_out < 1, "above 0 and below 1");
   check_model();
-  require_range("--div", div, 1, 1024);
-  require_range("--length", length, 1, 1 << 20);
-  require_range("--memory", memory, 0, 1 << 20);
   check_position(positions());
   require(!own_position() || d_model % 2 == 0,
           "--d-model " + as_text(d_model) + ": sinusoids need an even number");

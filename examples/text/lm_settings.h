@@ -30,15 +30,18 @@ struct LmSettings : ModelSettings {
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("tokens", s.tokens);
-    f("vocabulary", s.vocabulary);
-    f("held_out", s.held_out);
-    ModelSettings::each_of_model(s, f);
-    f("untied_biases", s.untied_biases);
-    f("cutoffs", s.cutoffs);
-    f("div", s.div);
-    f("length", s.length);
-    f("memory", s.memory);
+    f("held_out", s.held_out, "Judge by this share of the data, its end", require_fraction);
+    f("tokens", s.tokens, "bytes, chars (of UTF-8) or words", known_to(token_kind));
+    f("vocabulary", s.vocabulary, "At most so many words (0: all)", between(0, 1 << 30));
+    each_of_run(s, f);
+    each_of_model(s, f);
+    f("untied_biases", s.untied_biases, "xl: u and v of their own for each layer", any_value);
+    f("cutoffs", s.cutoffs, "Ends of the clusters of the vocabulary: 20000,40000", any_value);
+    f("div", s.div, "Each cluster is so many times narrower than the one before", between(1, 1024));
+    f("length", s.length, "Tokens of a segment", between(1, 1 << 20));
+    f("memory", s.memory,
+      "Positions remembered from before (unless given: the length with xl, else 0)",
+      between(0, 1 << 20));
   }
   bool operator==(const LmSettings&) const = default;
 

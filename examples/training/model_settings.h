@@ -1,19 +1,18 @@
-// Settings that every training of a model has: its layers, its attention, its optimiser; their
-// options, checks and names.
+// Settings that every training of a model has: its layers, its attention, its optimiser.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "examples/common/options.h"
 #include "examples/common/settings.h"
 #include "nn/init.h"
 #include "nn/models/registry.h"
 
-namespace CLI {
-class App;
-}
-
 namespace stretto::examples {
+
+std::vector<std::string> activation_names();
 
 /// Whether a position is a stochastic one: sine, sine-ungated, conv and conv-ungated, also behind
 /// one of the input ("learned+sine").
@@ -54,39 +53,54 @@ struct ModelSettings {
   uint64_t seed = 1;
 
   template <class S, class F>
+  static void each_of_run(S& s, F&& f) {
+    f("steps", s.steps,
+      "Train this many steps instead: repeatable to the last bit (0: not set); with --resume, more "
+      "than before or fewer",
+      between(0, INT64_MAX));
+    f("seed", s.seed, "Of everything that is drawn", any_value);
+  }
+  template <class S, class F>
   static void each_of_model(S& s, F&& f) {
-    f("layers", s.layers);
-    f("d_model", s.d_model);
-    f("heads", s.heads);
-    f("d_head", s.d_head);
-    f("key_heads", s.key_heads);
-    f("d_hidden", s.d_hidden);
-    f("activation", s.activation);
-    f("gated", s.gated);
-    f("norm", s.norm);
-    f("rms_norm", s.rms_norm);
-    f("dropout", s.dropout);
-    f("attention_dropout", s.attention_dropout);
-    f("attention", s.attention);
-    f("features", s.features);
-    f("redraw", s.redraw);
-    f("position", s.position);
-    f("reach", s.reach);
-    f("beyond", s.beyond);
-    f("realizations", s.realizations);
-    f("sines", s.sines);
-    f("taps", s.taps);
-    f("dtype", s.dtype);
-    f("batch", s.batch);
-    f("learning_rate", s.learning_rate);
-    f("warmup", s.warmup);
-    f("clip", s.clip);
-    f("steps", s.steps);
-    f("seed", s.seed);
+    const std::vector<std::string> kernels = nn::kernel_names();
+    f("attention", s.attention, joined(kernels), one_of(kernels));
+    f("position", s.position, "", any_value);  // describe_position(), check_position()
+    f("features", s.features, "performer: random features", between(2, 65536));
+    f("redraw", s.redraw, "performer: draw them again after so many steps (0: never)",
+      between(0, INT64_MAX));
+    f("reach", s.reach,
+      "music, shaw, fire, bert, deberta: lags told apart; the block of music-local (0: follows)",
+      between(0, 1 << 20));
+    f("beyond", s.beyond, "music: lags without a row count zero or clip to the last",
+      one_of({"clip", "zero"}));
+    f("realizations", s.realizations, "sine and conv: draws, the width of their heads",
+      between(1, 65536));
+    f("sines", s.sines, "sine: sines of each template", between(1, 65536));
+    f("taps", s.taps, "conv: taps of each filter, how far it reaches", between(1, 1 << 20));
+    f("layers", s.layers, "Layers", between(1, 1000));
+    f("d_model", s.d_model, "Width of the model", between(1, 65536));
+    f("heads", s.heads, "Attention heads", between(1, 65536));
+    f("d_head", s.d_head, "Width of a head (0: d-model / heads)", between(0, 65536));
+    f("key_heads", s.key_heads, "Heads of keys and values, shared (0: --heads)",
+      between(0, s.heads));
+    f("d_hidden", s.d_hidden, "Width of the feed-forward networks", between(1, 1 << 20));
+    f("activation", s.activation, joined(activation_names()), one_of(activation_names()));
+    f("gated", s.gated, "Gated feed-forward networks (GLU)", any_value);
+    f("norm", s.norm, "pre or post: before or after each branch", one_of({"post", "pre"}));
+    f("rms_norm", s.rms_norm, "RMSNorm instead of LayerNorm", any_value);
+    f("dropout", s.dropout, "Dropout on embeddings and residual branches", require_share);
+    f("attention_dropout", s.attention_dropout, "Dropout on attention weights", require_share);
+    f("dtype", s.dtype, "f32 or bf16: of the weights and all between them",
+      one_of({"bf16", "f32"}));
+    f("batch", s.batch, "Sequences of a step", between(1, 1 << 20));
+    f("learning_rate", s.learning_rate, "Highest learning rate of the optimiser", require_positive);
+    f("warmup", s.warmup, "Steps of linear warm-up", between(0, INT64_MAX));
+    f("clip", s.clip, "Largest norm of a step's gradient", require_above_zero);
   }
   bool operator==(const ModelSettings&) const = default;
 
-  /// Throws UsageError, naming option and value, for what cannot be trained.
+  /// Throws UsageError, naming option and value, for what cannot be trained; check_each() comes
+  /// before it.
   void check_model() const;
   /// The same for positions in attention as `p` says: a program calls it for each that it has.
   void check_position(const nn::PositionSettings& p) const;
@@ -122,9 +136,9 @@ struct ModelSettings {
   }
 };
 
-/// Declares all of them but --steps and --seed, which describe_steps_and_seed does. --help offers
-/// the positions that fit attention as each of `attentions` says.
-void describe_model(CLI::App& app, ModelSettings& settings,
-                    const std::vector<nn::PositionSettings>& attentions);
+/// --help offers the positions that fit attention as each of `attentions` says; `more` ends it.
+void describe_position(OptionList& options, const ModelSettings& settings,
+                       const std::vector<nn::PositionSettings>& attentions,
+                       const std::string& more = "");
 
 }  // namespace stretto::examples

@@ -4,14 +4,14 @@
 #include <functional>
 
 #include "core/random.h"
-#include "examples/chorales/chorale_training.h"
-#include "examples/chorales/harmonisation.h"
-#include "examples/groove/groove_training.h"
-#include "examples/lra/lra_training.h"
-#include "examples/piano/piano_training.h"
+#include "examples/chorales/chorale_program.h"
+#include "examples/chorales/harmony_program.h"
+#include "examples/groove/groove_program.h"
+#include "examples/lra/lra_program.h"
+#include "examples/piano/piano_program.h"
 #include "examples/piano/piano_writing.h"
 #include "examples/text/lm_evaluation.h"
-#include "examples/text/lm_training.h"
+#include "examples/text/lm_program.h"
 #include "tests/examples/chorales/train_chorales.h"
 #include "tests/support/catch.h"
 

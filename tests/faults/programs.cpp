@@ -13,7 +13,7 @@
 #include <sstream>
 #include <thread>
 
-#include "examples/chorales/chorale_options.h"
+#include "examples/chorales/chorale_settings.h"
 #include "examples/chorales/chorale_song.h"
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_midi.h"

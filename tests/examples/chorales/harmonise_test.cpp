@@ -6,7 +6,7 @@
 
 #include "core/storage.h"
 #include "examples/chorales/baselines.h"
-#include "examples/chorales/harmonisation.h"
+#include "examples/chorales/harmony_program.h"
 #include "examples/common/error.h"
 #include "nn/training/evaluate.h"
 #include "ops/create.h"
@@ -35,8 +35,12 @@ HarmonySettings tiny_settings() {
   return s;
 }
 
-std::unique_ptr<HarmonyTraining> trained(const HarmonySettings& settings, int steps) {
-  auto training = std::make_unique<HarmonyTraining>(settings, tiny_chorales().train, cpu);
+std::unique_ptr<HarmonyProgram> trained(
+    const HarmonySettings& settings, int steps,
+    const std::vector<Chorale>& pieces = tiny_chorales().train) {
+  auto training = std::make_unique<HarmonyProgram>();
+  training->settings = settings;
+  training->start(pieces);
   for (int i = 0; i < steps; ++i) training->train_step(0);
   return training;
 }
@@ -101,23 +105,23 @@ TEST_CASE("a harmonisation learns, with every position", "[examples]") {
   settings.position = GENERATE("none", "sinusoid", "sinusoid+music", "rope");
   settings.label_smoothing = GENERATE(0.0, 0.1);
   settings.steps = 150;
-  HarmonyTraining training(settings, tiny_chorales().train, cpu);
-  const double first = training.train_step(0).loss;
+  const auto training = trained(settings, 0);
+  const double first = training->train_step(0).loss;
   CHECK(first == Approx(std::log(double(chorale_vocabulary))).margin(0.7));  // it knows nothing
-  while (training.step() < 150) training.train_step(0);
-  const double loss = harmony_loss(training.model, tiny_chorales().train, 8, 4, 2);
+  while (training->step() < 150) training->train_step(0);
+  const double loss = harmony_loss(*training->model, tiny_chorales().train, 8, 4, 2);
   CHECK(loss < 0.6 * first);
-  CHECK(training.model.training());  // as before
+  CHECK(training->model->training());  // as before
 }
 
 TEST_CASE("the loss of a harmony in pieces that fit is the same for all strides", "[examples]") {
   const auto training = trained(tiny_settings(), 5);
   std::vector<Chorale> fitting = tiny_chorales().train;
   for (Chorale& piece : fitting) piece.steps.resize(6);
-  const double whole = harmony_loss(training->model, fitting, 8, 8, 4);
+  const double whole = harmony_loss(*training->model, fitting, 8, 8, 4);
   for (const int64_t stride : {1, 3}) {
-    CHECK(harmony_loss(training->model, fitting, 8, stride, 4) == whole);
-    CHECK(harmony_loss(training->model, tiny_chorales().train, 8, stride, 4) != whole);
+    CHECK(harmony_loss(*training->model, fitting, 8, stride, 4) == whole);
+    CHECK(harmony_loss(*training->model, tiny_chorales().train, 8, stride, 4) != whole);
   }
 }
 
@@ -137,8 +141,8 @@ TEST_CASE("a harmonisation goes on from its checkpoint bit for bit", "[examples]
   second->save(folder.file("c"));
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
 
-  HarmonyTraining other(settings, tiny_chorales().valid, cpu);
-  CHECK_THAT(error_of<UsageError>([&] { other.load(folder.file("a")); }),
+  const auto other = trained(settings, 0, tiny_chorales().valid);
+  CHECK_THAT(error_of<UsageError>([&] { other->load(folder.file("a")); }),
              Containing(": was trained on other chorales than those of --data"));
 }
 
@@ -149,9 +153,9 @@ TEST_CASE("a greedy harmony is what the model finds likeliest, voice by voice", 
   Chorale melody = tiny_chorales().valid[0];
   melody.steps.resize(7);
   melody.steps[2][0] = -1;  // a rest
-  const Chorale found = harmonise(training->model, melody, 8, 1);
+  const Chorale found = harmonise(*training->model, melody, 8, 1);
   REQUIRE(found.steps.size() == 7);
-  const nn::EvalMode guard(training->model);
+  const nn::EvalMode guard(*training->model);
   Numbers soprano, inputs{start_token}, chosen;
   for (const auto& step : found.steps)
     for (size_t voice = 0; voice < 4; ++voice) {
@@ -161,7 +165,8 @@ TEST_CASE("a greedy harmony is what the model finds likeliest, voice by voice", 
     }
   inputs.pop_back();
   const Tensor logits =
-      training->model(tensor(soprano, {1, 7}), tensor(inputs, {1, 21}))[0].slice(1, silence_token);
+      (*training->model)(tensor(soprano, {1, 7}), tensor(inputs, {1, 21}))[0].slice(1,
+                                                                                    silence_token);
   for (int64_t i = 0; i < 21; ++i) {
     const std::vector<double> x = logits[i].to_vector<double>();
     CHECK(std::max_element(x.begin(), x.end()) - x.begin() == chosen[size_t(i)] - silence_token);
@@ -175,20 +180,20 @@ TEST_CASE("a harmony has the soprano and the length of its melody", "[examples]"
     const Chorale melody = random_chorale(random, steps);
     for (const int64_t length : {8, 9})
       for (const int64_t beam : {1, 3}) {
-        const Chorale found = harmonise(training->model, melody, length, beam);
+        const Chorale found = harmonise(*training->model, melody, length, beam);
         REQUIRE(found.steps.size() == melody.steps.size());
         for (size_t i = 0; i < found.steps.size(); ++i)
           CHECK(found.steps[i][0] == melody.steps[i][0]);
-        CHECK(found.steps == harmonise(training->model, melody, length, beam).steps);
+        CHECK(found.steps == harmonise(*training->model, melody, length, beam).steps);
         // The first window does not know of the rest.
         if (steps <= length) continue;
         Chorale opening = melody;
         opening.steps.resize(size_t(length));
-        const Chorale begun = harmonise(training->model, opening, length, beam);
+        const Chorale begun = harmonise(*training->model, opening, length, beam);
         CHECK(std::equal(begun.steps.begin(), begun.steps.end(), found.steps.begin()));
       }
   }
-  CHECK(harmonise(training->model, {}, 8, 2).steps.empty());
+  CHECK(harmonise(*training->model, {}, 8, 2).steps.empty());
 }
 
 TEST_CASE("agreement counts the lower voices", "[examples]") {

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "core/device.h"
-#include "examples/chorales/chorale_training.h"
+#include "examples/chorales/chorale_program.h"
 #include "nn/files/safetensors.h"
 #include "nn/linear.h"
 #include "nn/training/checkpoint.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <regex>
 
-#include "examples/chorales/chorale_training.h"
+#include "examples/chorales/chorale_program.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "examples/common/command_line.h"
 #include "examples/common/error.h"
-#include "examples/training/training_run.h"
+#include "examples/training/training_program.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
 

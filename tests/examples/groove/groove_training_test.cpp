@@ -1,6 +1,4 @@
 // Models of grooves: which there are, that they learn, and what they write.
-#include "examples/groove/groove_training.h"
-
 #include <cmath>
 #include <map>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "examples/common/settings.h"
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_grammar.h"
+#include "examples/groove/groove_program.h"
 #include "examples/groove/groove_tokens.h"
 #include "nn/init.h"
 #include "ops/create.h"
@@ -46,8 +45,11 @@ GrooveSettings tiny_settings() {
 
 std::vector<GrooveSource> tiny_songs() { return generate_grooves(5, 0, 4); }
 
-std::unique_ptr<GrooveTraining> trained(const GrooveSettings& settings, int steps) {
-  auto training = std::make_unique<GrooveTraining>(settings, tiny_songs(), cpu);
+std::unique_ptr<GrooveProgram> trained(const GrooveSettings& settings, int steps,
+                                       const std::vector<GrooveSource>& songs = tiny_songs()) {
+  auto training = std::make_unique<GrooveProgram>();
+  training->settings = settings;
+  training->start(songs);
   for (int i = 0; i < steps; ++i) training->train_step(0);
   return training;
 }
@@ -154,14 +156,14 @@ TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[exam
   const TempDir folder;
   const auto training = trained(s, 1);
   const auto valid = validation_grooves(tiny_songs(), s.length);
-  const double first = groove_loss(training->model, valid, 4, false);
+  const double first = groove_loss(*training->model, valid, 4, false);
   CHECK(first == Approx(std::log(794.0)).margin(0.7));  // it knows nothing
   while (training->step() < 5) training->train_step(0);
   training->save(folder.file("a"));
   while (training->step() < 100) training->train_step(0);
   training->save(folder.file("b"));
-  CHECK(groove_loss(training->model, valid, 4, false) < 0.7 * first);
-  CHECK(training->model.training());  // as before
+  CHECK(groove_loss(*training->model, valid, 4, false) < 0.7 * first);
+  CHECK(training->model->training());  // as before
 
   const auto again = trained(s, 1);
   again->load(folder.file("a"));
@@ -170,8 +172,8 @@ TEST_CASE("groove models learn, and go on from a checkpoint bit for bit", "[exam
   again->save(folder.file("c"));
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
 
-  GrooveTraining other(s, generate_grooves(6, 0, 4), cpu);
-  CHECK_THAT(error_of<UsageError>([&] { other.load(folder.file("a")); }),
+  const auto other = trained(s, 0, generate_grooves(6, 0, 4));
+  CHECK_THAT(error_of<UsageError>([&] { other->load(folder.file("a")); }),
              Containing(": was trained on other songs than those of --data"));
 }
 
@@ -181,20 +183,20 @@ TEST_CASE("the loss of grooves is over tokens, however they are batched", "[exam
   std::vector<GrooveSequence> uneven = valid;
   uneven[1].resize(7);
   uneven[2].push_back(groove_end);
-  const double whole = groove_loss(training->model, uneven, 4, false);
+  const double whole = groove_loss(*training->model, uneven, 4, false);
   for (const int64_t batch : {1, 2, 3, 9})
-    CHECK(groove_loss(training->model, uneven, batch, false) == Approx(whole).epsilon(1e-6));
+    CHECK(groove_loss(*training->model, uneven, batch, false) == Approx(whole).epsilon(1e-6));
   double sum = 0, n = 0;
   for (const GrooveSequence& sequence : uneven) {
     const double tokens = double(sequence.size()) - 1;
-    sum += tokens * groove_loss(training->model, {sequence}, 1, false);
+    sum += tokens * groove_loss(*training->model, {sequence}, 1, false);
     n += tokens;
   }
   CHECK(whole == Approx(sum / n).epsilon(1e-6));
-  CHECK(groove_loss(training->model, uneven, 4, true) != whole);
-  CHECK(groove_loss(training->model, valid, 4, true) ==
-        groove_loss(training->model, valid, 4, false));
-  CHECK(std::isnan(groove_loss(training->model, {}, 4, false)));
+  CHECK(groove_loss(*training->model, uneven, 4, true) != whole);
+  CHECK(groove_loss(*training->model, valid, 4, true) ==
+        groove_loss(*training->model, valid, 4, false));
+  CHECK(std::isnan(groove_loss(*training->model, {}, 4, false)));
 }
 
 TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[examples][groove]") {
@@ -211,24 +213,24 @@ TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[ex
   prompt.programs = {35, 0, 27};
   prompt.quarters_per_minute = 90;
   const GrooveSampling sampling{.tokens = 60, .temperature = 1, .seed = 3};
-  const Groove written = continue_groove(training->model, prompt, sampling);
+  const Groove written = continue_groove(*training->model, prompt, sampling);
   CHECK(written.programs == prompt.programs);
   CHECK(written.quarters_per_minute == 90);
   for (size_t track = 0; track < 3; ++track)
     for (const Note& note : prompt.tracks[track])
       CHECK(std::any_of(written.tracks[track].begin(), written.tracks[track].end(),
                         [&](const Note& n) { return same_note(n, note); }));
-  CHECK(same_notes(continue_groove(training->model, prompt, sampling), written));
+  CHECK(same_notes(continue_groove(*training->model, prompt, sampling), written));
 
   // The same, step by step, without a cache: the likeliest token that is allowed.
   NoGrad guard;
-  training->model.eval();
+  training->model->eval();
   std::vector<int64_t> tokens = to_tokens(prompt), seen{groove_start};
   seen.insert(seen.end(), tokens.begin(), tokens.end());
   GrooveGrammar grammar;
   for (const int64_t token : seen) grammar.see(token);
   for (int i = 0; i < 60 && seen.back() != groove_end; ++i) {
-    const Tensor logits = training->model(tensor(seen, {1, int64_t(seen.size())}))[0][-1];
+    const Tensor logits = (*training->model)(tensor(seen, {1, int64_t(seen.size())}))[0][-1];
     const std::vector<double> scores = logits.to_vector<double>();
     int64_t best = -1;
     for (int64_t token = 0; token < groove_vocabulary; ++token)
@@ -238,7 +240,7 @@ TEST_CASE("a continuation begins with its prompt and keeps to the grammar", "[ex
     seen.push_back(best);
   }
   const Groove expected = to_groove(seen);
-  CHECK(same_notes(continue_groove(training->model, prompt, {.tokens = 60, .temperature = 0}),
+  CHECK(same_notes(continue_groove(*training->model, prompt, {.tokens = 60, .temperature = 0}),
                    expected));
 }
 

@@ -1,7 +1,5 @@
 // Settings, data, training and scoring of the Long Range Arena's tasks.
 
-#include "examples/lra/lra_training.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,6 +11,7 @@
 #include "examples/common/error.h"
 #include "examples/common/settings.h"
 #include "examples/lra/image.h"
+#include "examples/lra/lra_program.h"
 #include "nn/init.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
@@ -44,7 +43,13 @@ LraSettings tiny() {
   return s;
 }
 
-LraTraining training(const LraSettings& s) { return {s, read_lra_data(s, {}).train, cpu}; }
+struct Training : LraProgram {
+  Training(const LraSettings& s, const LabelledSequences& train) {
+    settings = s;
+    start(train);
+  }
+  explicit Training(const LraSettings& s) : Training(s, read_lra_data(s, {}).train) {}
+};
 
 std::string refused(void (*change)(LraSettings&), const std::string& task = "listops") {
   LraSettings s = lra_settings(task);
@@ -95,10 +100,10 @@ TEST_CASE("every attention learns ListOps with every position", "[examples]") {
       if (!nn::refusal(position, attention, s.positions(), s.layer()).empty()) continue;
       s.check();
       const LraData data = read_lra_data(s, {});
-      LraTraining t(s, data.train, cpu);
-      const double before = evaluate(t.model, data.train, s).loss;
+      Training t(s, data.train);
+      const double before = evaluate(*t.model, data.train, s).loss;
       while (t.step() < 60) t.train_step(0);
-      CHECK(evaluate(t.model, data.train, s).loss < 0.9 * before);
+      CHECK(evaluate(*t.model, data.train, s).loss < 0.9 * before);
       ++count;
     }
   // All but music-local, xpos, window and grid; with the four linear kernels those without scores.
@@ -130,7 +135,7 @@ TEST_CASE("every task takes every attention", "[examples]") {
         pairs.others.add({5, 6});
         pairs.labels.push_back(int32_t(ids.size() > 1));
       }
-      LraTraining retrieval(s, pairs, cpu);
+      Training retrieval(s, pairs);
       CHECK(std::isfinite(retrieval.train_step(0).loss));
       s.task = "image";
       s.pooling = "mean";
@@ -139,7 +144,7 @@ TEST_CASE("every task takes every attention", "[examples]") {
       LabelledSequences images;
       images.sequences.add(std::vector<uint16_t>(size_t(image_pixels), 255));
       images.labels.push_back(9);
-      LraTraining image(s, images, cpu);
+      Training image(s, images);
       CHECK(std::isfinite(image.train_step(0).loss));
     }
 }
@@ -176,9 +181,9 @@ TEST_CASE("a performer's projection is redrawn as it is told", "[examples]") {
     LraSettings s = tiny();
     s.attention = "performer";
     s.redraw = redraw;
-    LraTraining t = training(s);
-    const auto projection = [&] { return t.model.named_buffers()[0].tensor.clone(); };
-    CHECK_THAT(t.model.named_buffers()[0].name, Containing("feature_map.projection"));
+    Training t(s);
+    const auto projection = [&] { return t.model->named_buffers()[0].tensor.clone(); };
+    CHECK_THAT(t.model->named_buffers()[0].name, Containing("feature_map.projection"));
     CHECK(projection().shape() == Shape{256, 8});
     std::vector<Tensor> seen;
     for (int i = 0; i < 6; ++i) {
@@ -199,25 +204,25 @@ TEST_CASE("a classifier goes on from its checkpoint bit for bit", "[examples]") 
   s.attention = GENERATE("softmax", "performer");
   s.position = GENERATE("sinusoid", "sine", "conv");
   // An epoch has 25 steps: the second part begins within the first and ends in the third.
-  LraTraining first = training(s);
+  Training first(s);
   for (int i = 0; i < 8; ++i) first.train_step(0.1);
   first.save(folder.file("a"));
   for (int i = 0; i < 44; ++i) first.train_step(0.2);
   first.save(folder.file("b"));
 
-  LraTraining second = training(s);
+  Training second(s);
   second.train_step(0.5);
   second.load(folder.file("a"));
   CHECK(second.step() == 8);
-  evaluate(second.model, read_lra_data(s, {}).valid, s);  // draws nothing
-  CHECK(second.model.training());
+  evaluate(*second.model, read_lra_data(s, {}).valid, s);  // draws nothing
+  CHECK(second.model->training());
   for (int i = 0; i < 44; ++i) second.train_step(0.2);
   second.save(folder.file("c"));
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
 
   LraSettings other = s;
   other.seed = 2;
-  LraTraining stranger = training(other);
+  Training stranger(other);
   CHECK(error_of<UsageError>([&] { stranger.load(folder.file("a")); }) ==
         folder.file("a") +
             ": was trained on other examples than those of --data (or of --seed without it)");
@@ -235,7 +240,7 @@ TEST_CASE("a classifier's training has the same bits with one thread and two", "
     s.position = position;
     s.d_model = 64, s.d_hidden = 300, s.batch = 32, s.max_length = 40;
     s.attend_to_padding = true;
-    LraTraining t = training(s);
+    Training t(s);
     for (int i = 0; i < 4; ++i) t.train_step(0);
     t.save(folder.file(std::to_string(threads)));
   }
@@ -248,20 +253,20 @@ TEST_CASE("scores do not depend on how examples are batched", "[examples]") {
   s.attend_to_padding = GENERATE(false, true);
   s.attention = GENERATE("softmax", "performer", "linear-relu", "linear-elu");
   const LraData data = read_lra_data(s, {});
-  LraTraining t(s, data.train, cpu);
+  Training t(s, data.train);
   for (int i = 0; i < 20; ++i) t.train_step(0);
-  const LraScore eight = evaluate(t.model, data.valid, s);
+  const LraScore eight = evaluate(*t.model, data.valid, s);
   CHECK(eight.accuracy.total == 50);
-  CHECK(evaluate(t.model, data.valid, s, 7).accuracy.total == 7);
-  CHECK(evaluate(t.model, data.valid, s, 70).accuracy.total == 50);
+  CHECK(evaluate(*t.model, data.valid, s, 7).accuracy.total == 7);
+  CHECK(evaluate(*t.model, data.valid, s, 70).accuracy.total == 50);
   s.batch = 50;
-  const LraScore all = evaluate(t.model, data.valid, s);
+  const LraScore all = evaluate(*t.model, data.valid, s);
   CHECK(all.loss == Approx(eight.loss).epsilon(1e-5));  // f32 sums of other shapes
   CHECK(all.accuracy.correct == eight.accuracy.correct);
   // By hand: the answer is the largest logit.
   int64_t correct = 0;
   for (int64_t i = 0; i < 50; ++i)
-    correct += evaluate(t.model, data.valid.part(i, 1), s).accuracy.correct;
+    correct += evaluate(*t.model, data.valid.part(i, 1), s).accuracy.correct;
   CHECK(correct == all.accuracy.correct);
 }
 
@@ -319,11 +324,11 @@ TEST_CASE("tasks read their files", "[examples]") {
   r.task = "retrieval";
   const LraData texts = read_lra_data(r, {.data = path});
   CHECK(texts.valid.others.longest() == 4);
-  LraTraining t(r, texts.train, cpu);
+  Training t(r, texts.train);
   for (int i = 0; i < 30; ++i) t.train_step(0);
-  CHECK(evaluate(t.model, texts.valid, r).loss < 0.1);  // there is one label
-  CHECK(t.trainer.options.tokens_per_step == 8 * (8 + 4));
-  CHECK(evaluate(t.model, texts.valid, r).accuracy.total == 2);
+  CHECK(evaluate(*t.model, texts.valid, r).loss < 0.1);  // there is one label
+  CHECK(t.trainer().options.tokens_per_step == 8 * (8 + 4));
+  CHECK(evaluate(*t.model, texts.valid, r).accuracy.total == 2);
 }
 
 TEST_CASE("what is held out has every class, however the file is sorted", "[examples]") {
@@ -386,7 +391,7 @@ TEST_CASE("the least memory is no more than training a classifier takes", "[exam
   const LraData data = read_lra_data(s, {});
   const int64_t before = memory_stats().live;
   reset_peak_memory();
-  LraTraining t(s, data.train, cpu);
+  Training t(s, data.train);
   t.train_step(0);
   t.train_step(0);
   const double taken = double(memory_stats().peak - before);

@@ -1,13 +1,12 @@
 // A model of piano music: its settings, its losses by position, what it writes.
 
-#include "examples/piano/piano_training.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "examples/common/error.h"
 #include "examples/common/settings.h"
 #include "examples/piano/performance.h"
+#include "examples/piano/piano_program.h"
 #include "examples/piano/piano_report.h"
 #include "examples/piano/piano_writing.h"
 #include "examples/piano/remi_vocabulary.h"

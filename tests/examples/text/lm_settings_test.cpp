@@ -35,7 +35,7 @@ TEST_CASE("the papers' configurations have the papers' sizes", "[examples]") {
   const auto count = [](const std::string& name, bool untied) {
     const LmPreset preset = lm_preset(name);
     LmSettings s;
-    LmSettings::each(s, [&](const char* key, auto& value) {
+    LmSettings::each(s, [&](const char* key, auto& value, const auto&...) {
       const auto it = preset.settings.find(key);
       if (it != preset.settings.end()) REQUIRE(read_text(it->second, value));
     });

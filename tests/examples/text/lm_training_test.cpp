@@ -1,7 +1,5 @@
 // Training, scoring and writing of a language model, with every position.
 
-#include "examples/text/lm_training.h"
-
 #include <cmath>
 
 #include "autograd/tape.h"
@@ -10,6 +8,7 @@
 #include "examples/common/error.h"
 #include "examples/text/grammar.h"
 #include "examples/text/lm_evaluation.h"
+#include "examples/text/lm_program.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"
 
@@ -40,14 +39,17 @@ const std::string& text() {
   return all;
 }
 
-LmTraining training(const LmSettings& s) {
-  nn::Tokenizer t = nn::Tokenizer::learn(token_kind(s.tokens), text());
-  std::vector<int32_t> tokens = t.encode(text());
-  return {s, std::move(t), std::move(tokens), cpu, "the text"};
-}
+/// Learns from text(), or another.
+struct Training : LmProgram {
+  explicit Training(const LmSettings& s, const std::string& learned = text()) {
+    settings = s;
+    tokenizer = nn::Tokenizer::learn(token_kind(s.tokens), text());
+    start(tokenizer->encode(learned), "the text");
+  }
+};
 
-double loss(LmTraining& t, nn::ScoringRule rule, int64_t batch = 4, int64_t groups = 1) {
-  return evaluate(t.model, t.tokenizer().encode(text()),
+double loss(Training& t, nn::ScoringRule rule, int64_t batch = 4, int64_t groups = 1) {
+  return evaluate(*t.model, t.tokenizer->encode(text()),
                   {.rule = rule, .batch = batch, .groups = groups})
       .all.mean();
 }
@@ -61,9 +63,9 @@ TEST_CASE("every position learns", "[examples]") {
       if (!nn::refusal(position, s.attention, s.positions(), s.layer()).empty()) continue;
       if (memory > 0 && !s.has_memory()) continue;
       INFO(position << ", memory " << memory);
-      LmTraining t = training(tiny(position, memory));
+      Training t(tiny(position, memory));
       const double first = t.train_step(0).loss;
-      CHECK(first == Approx(std::log(double(t.tokenizer().size()))).margin(0.3));
+      CHECK(first == Approx(std::log(double(t.tokenizer->size()))).margin(0.3));
       while (t.step() < 40) t.train_step(0);
       CHECK(loss(t, {12, memory, 12}) < 0.85 * first);
       const auto far = [&] { return loss(t, {48, memory, 48}); };  // four times as trained
@@ -82,14 +84,14 @@ TEST_CASE("a language model goes on from its checkpoint bit for bit", "[examples
   LmSettings s = tiny("xl", memory);
   s.steps = GENERATE(40, 0);  // 0: by the clock
   s.attention_dropout = 0.1;
-  LmTraining first = training(s);
+  Training first(s);
   // An epoch has 17 segments: the second part begins within the first and ends in the third.
   for (int i = 0; i < 8; ++i) first.train_step(0.1);
   first.save(folder.file("a"));
   for (int i = 0; i < 30; ++i) first.train_step(0.2);
   first.save(folder.file("b"));
 
-  LmTraining second = training(s);
+  Training second(s);
   second.train_step(0.5);
   second.load(folder.file("a"));
   CHECK(second.step() == 8);
@@ -107,7 +109,7 @@ TEST_CASE("a language model's training has the same bits with one thread and two
     LmSettings s = tiny("xl", 40);
     s.length = 40, s.d_model = 64, s.d_hidden = 300, s.tokens = "words", s.cutoffs = "5,10";
     s.batch = 2;
-    LmTraining t = training(s);
+    Training t(s);
     for (int i = 0; i < 4; ++i) t.train_step(0);
     t.save(folder.file(std::to_string(threads)));
   }
@@ -118,25 +120,23 @@ TEST_CASE("a language model's training has the same bits with one thread and two
 TEST_CASE("checkpoints of other texts and malformed memories are refused", "[examples]") {
   const TempDir folder;
   const std::string path = folder.file("c");
-  LmTraining t = training(tiny("xl", 6));
+  Training t(tiny("xl", 6));
   for (int i = 0; i < 3; ++i) t.train_step(0);
   t.save(path);
 
   const std::string other_text = text().substr(0, 500);
-  LmTraining other(tiny("xl", 6), nn::Tokenizer::learn(nn::TokenKind::bytes, text()),
-                   nn::Tokenizer::learn(nn::TokenKind::bytes, text()).encode(other_text), cpu,
-                   "other");
+  Training other(tiny("xl", 6), other_text);
   CHECK(error_of<UsageError>([&] { other.load(path); }) ==
         path + ": was trained on other text than that of --data (or of --seed without it)");
 
-  nn::TransformerXL model(t.settings.model(t.tokenizer().size()));
+  nn::TransformerXL model(t.settings.model(t.tokenizer->size()));
   nn::TrainingState state = nn::load_checkpoint(path, model, nullptr);
   REQUIRE(state.tensors.size() == 2);
   CHECK(state.tensors[0].tensor.shape() == Shape{3, 6, 16});
-  nn::Adam optimizer(t.model.parameters(), {});
+  nn::Adam optimizer(t.model->parameters(), {});
   const auto refused = [&](nn::TrainingState bad) {
-    nn::save_checkpoint(path, t.model, &optimizer, bad);
-    LmTraining fresh = training(tiny("xl", 6));
+    nn::save_checkpoint(path, *t.model, &optimizer, bad);
+    Training fresh(tiny("xl", 6));
     CHECK(error_of<UsageError>([&] { fresh.load(path); }) == path + ": its memory is malformed");
   };
   nn::TrainingState bad = state;
@@ -159,13 +159,13 @@ TEST_CASE("checkpoints of other texts and malformed memories are refused", "[exa
 TEST_CASE("a text shorter than a segment for each row is refused", "[examples]") {
   LmSettings s = tiny();
   s.batch = 50;
-  CHECK(error_of<UsageError>([&] { training(s); }) ==
+  CHECK(error_of<UsageError>([&] { Training t(s); }) ==
         "the text: 600 tokens to learn from are too few; 650 are one segment of --length 12 for "
         "each row of --batch 50");
 }
 
 TEST_CASE("scores do not depend on how segments are batched", "[examples]") {
-  LmTraining t = training(tiny("xl", 12));
+  Training t(tiny("xl", 12));
   for (int i = 0; i < 10; ++i) t.train_step(0);
   const double whole = loss(t, {600, 0, 600});
   // Rounding differs with shapes: f32 sums of about 16 terms, means of 599 losses.
@@ -179,15 +179,15 @@ TEST_CASE("scores do not depend on how segments are batched", "[examples]") {
   const double columns = loss(t, {12, 12, 12}, 7);
   for (const int64_t groups : {2, 3, 7, 8})
     CHECK(loss(t, {12, 12, 12}, 7, groups) == Approx(columns).epsilon(1e-5));
-  CHECK(t.model.training());  // as before
-  CHECK(t.model.lengths.memory == 12);
+  CHECK(t.model->training());  // as before
+  CHECK(t.model->lengths.memory == 12);
 }
 
 TEST_CASE("an evaluation tells what it has seen", "[examples]") {
-  LmTraining t = training(tiny("xl", 12));
-  const std::vector<int32_t> tokens = t.tokenizer().encode(text().substr(0, 25));  // 24 scored
+  Training t(tiny("xl", 12));
+  const std::vector<int32_t> tokens = t.tokenizer->encode(text().substr(0, 25));  // 24 scored
   const auto run = [&](nn::ScoringRule rule, bool same = false) {
-    return evaluate(t.model, tokens, {.rule = rule, .batch = 1, .same_length = same});
+    return evaluate(*t.model, tokens, {.rule = rule, .batch = 1, .same_length = same});
   };
   CHECK(run({12, 0, 12}).context == Approx(6.5));
   CHECK(run({12, 0, 1}).context == Approx((78 + 12 * 12) / 24.0));
@@ -207,24 +207,24 @@ TEST_CASE("an evaluation tells what it has seen", "[examples]") {
 TEST_CASE("a language model writes the same text for a seed, and with memory as without",
           "[examples]") {
   for (const std::string position : {"xl", "rope"}) {
-    LmTraining t = training(tiny(position, 60));
+    Training t(tiny(position, 60));
     for (int i = 0; i < 20; ++i) t.train_step(0);
     const std::vector<int64_t> prompt{1, 2, 3};
     WritingOptions o{.tokens = 30, .context = 60, .temperature = 0};
-    const std::vector<int64_t> with = write_tokens(t.model, prompt, o);
+    const std::vector<int64_t> with = write_tokens(*t.model, prompt, o);
     CHECK(with.size() == 30);
-    t.model.lengths.memory = 0;  // reads all of it again for each token
-    CHECK(write_tokens(t.model, prompt, o) == with);
+    t.model->lengths.memory = 0;  // reads all of it again for each token
+    CHECK(write_tokens(*t.model, prompt, o) == with);
     o.temperature = 1;
-    const std::vector<int64_t> drawn = write_tokens(t.model, prompt, o);
-    CHECK(write_tokens(t.model, prompt, o) == drawn);
+    const std::vector<int64_t> drawn = write_tokens(*t.model, prompt, o);
+    CHECK(write_tokens(*t.model, prompt, o) == drawn);
     o.seed = 2;
-    CHECK(write_tokens(t.model, prompt, o) != drawn);
+    CHECK(write_tokens(*t.model, prompt, o) != drawn);
   }
 }
 
 TEST_CASE("every step of a language model gives back the memory it takes", "[examples]") {
-  LmTraining t = training(tiny("xl", 12));
+  Training t(tiny("xl", 12));
   t.train_step(0);
   t.train_step(0);
   t.train_step(0);
@@ -242,10 +242,10 @@ TEST_CASE("the least memory is no more than training a language model takes", "[
   s.length = 40, s.d_model = 64, s.d_hidden = 256, s.batch = 8;
   const int64_t before = memory_stats().live;
   reset_peak_memory();
-  LmTraining t = training(s);
+  Training t(s);
   t.train_step(0);
   t.train_step(0);
   const double taken = double(memory_stats().peak - before);
-  CHECK(s.least_memory(t.tokenizer().size()) < taken);
-  CHECK(s.least_memory(t.tokenizer().size()) > taken / 10);
+  CHECK(s.least_memory(t.tokenizer->size()) < taken);
+  CHECK(s.least_memory(t.tokenizer->size()) > taken / 10);
 }

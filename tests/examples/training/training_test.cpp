@@ -2,7 +2,7 @@
 
 #include "core/parallel.h"
 #include "core/storage.h"
-#include "examples/chorales/chorale_training.h"
+#include "examples/chorales/chorale_program.h"
 #include "examples/common/error.h"
 #include "ops/create.h"
 #include "tests/examples/chorales/train_chorales.h"
@@ -29,10 +29,18 @@ ChoraleSettings tiny_settings() {
   return s;
 }
 
+struct Training : ChoraleProgram {
+  explicit Training(const ChoraleSettings& s,
+                    const std::vector<Chorale>& pieces = tiny_chorales().train) {
+    settings = s;
+    start(pieces);
+  }
+};
+
 /// The bytes of the checkpoint after some steps.
 std::string trained(const ChoraleSettings& settings, int steps) {
   const TempDir folder;
-  ChoraleTraining training(settings, tiny_chorales().train, cpu);
+  Training training(settings);
   for (int i = 0; i < steps; ++i) training.train_step(0);
   training.save(folder.file("c"));
   return read_file(folder.file("c"));
@@ -45,7 +53,7 @@ TEST_CASE("training lowers the loss", "[examples]") {
   settings.position = GENERATE("music", "sinusoid");
   settings.transpose = 0;
   settings.steps = 150;
-  ChoraleTraining training(settings, tiny_chorales().train, cpu);
+  Training training(settings);
   const double first = training.train_step(0).loss;
   CHECK(first == Approx(std::log(double(chorale_vocabulary))).margin(0.7));  // it knows nothing
   double last = 0;
@@ -54,18 +62,18 @@ TEST_CASE("training lowers the loss", "[examples]") {
 }
 
 TEST_CASE("the loss of pieces that fit into the length is the same for all strides", "[examples]") {
-  ChoraleTraining training(tiny_settings(), tiny_chorales().train, cpu);
+  Training training(tiny_settings());
   for (int i = 0; i < 5; ++i) training.train_step(0);
   std::vector<Chorale> fitting = tiny_chorales().train;
   for (Chorale& piece : fitting) piece.steps.resize(8);  // 32 tokens
   const auto loss = [&](const std::vector<Chorale>& pieces, int64_t stride, int64_t batch) {
-    return validation_loss(training.model, pieces, 32, stride, batch);
+    return validation_loss(*training.model, pieces, 32, stride, batch);
   };
   const double whole = loss(fitting, 32, 4);
   for (const int64_t stride : {1, 7, 16}) CHECK(loss(fitting, stride, 4) == whole);
   CHECK(loss(fitting, 32, 1) == Approx(whole).epsilon(1e-6));  // other shapes, other roundings
   CHECK(loss(tiny_chorales().train, 1, 4) != loss(tiny_chorales().train, 32, 4));
-  CHECK(training.model.training());  // as before
+  CHECK(training.model->training());  // as before
 }
 
 TEST_CASE("training has the same bits with one thread and two", "[examples]") {
@@ -82,15 +90,15 @@ TEST_CASE("training has the same bits with one thread and two", "[examples]") {
 }
 
 TEST_CASE("every training step gives back the memory it takes", "[examples]") {
-  ChoraleTraining training(tiny_settings(), tiny_chorales().train, cpu);
+  Training training(tiny_settings());
   training.train_step(0);  // makes gradients and moments
   const int64_t live = memory_stats().live;
   for (int i = 0; i < 5; ++i) {
     training.train_step(0);
     CHECK(memory_stats().live == live);
   }
-  validation_loss(training.model, tiny_chorales().valid, 32, 4, 2);
-  continue_chorale(training.model, {}, 4, 32, 1, 0.9, 1);
+  validation_loss(*training.model, tiny_chorales().valid, 32, 4, 2);
+  continue_chorale(*training.model, {}, 4, 32, 1, 0.9, 1);
   CHECK(memory_stats().live == live);
 }
 
@@ -100,7 +108,7 @@ TEST_CASE("the least memory is no more than a training takes", "[examples]") {
   settings.position = GENERATE("music", "sinusoid");
   const int64_t before = memory_stats().live;
   reset_peak_memory();
-  ChoraleTraining training(settings, tiny_chorales().train, cpu);
+  Training training(settings);
   training.train_step(0);
   training.train_step(0);
   const double taken = double(memory_stats().peak - before);
@@ -112,17 +120,17 @@ TEST_CASE("a training goes on from its checkpoint bit for bit", "[examples]") {
   const TempDir folder;
   ChoraleSettings settings = tiny_settings();
   settings.steps = GENERATE(40, 0);  // 0: by the clock
-  ChoraleTraining first(settings, tiny_chorales().train, cpu);
+  Training first(settings);
   for (int i = 0; i < 3; ++i) first.train_step(0.1);
   first.save(folder.file("a"));
   for (int i = 0; i < 3; ++i) first.train_step(0.2);
   first.save(folder.file("b"));
 
-  ChoraleTraining second(settings, tiny_chorales().train, cpu);
+  Training second(settings);
   second.train_step(0.5);
   second.load(folder.file("a"));
   CHECK(second.step() == 3);
-  validation_loss(second.model, tiny_chorales().valid, 32, 4, 2);  // draws nothing
+  validation_loss(*second.model, tiny_chorales().valid, 32, 4, 2);  // draws nothing
   for (int i = 0; i < 3; ++i) second.train_step(0.2);
   second.save(folder.file("c"));
   CHECK(read_file(folder.file("b")) == read_file(folder.file("c")));
@@ -132,10 +140,10 @@ TEST_CASE("a training refuses checkpoints of other data", "[examples]") {
   const TempDir folder;
   const ChoraleSettings settings = tiny_settings();
   const std::string path = folder.file("c");
-  ChoraleTraining(settings, tiny_chorales().train, cpu).save(path);
+  Training(settings).save(path);
   std::vector<Chorale> others = tiny_chorales().train;
   others.pop_back();
-  ChoraleTraining other(settings, others, cpu);
+  Training other(settings, others);
   CHECK(error_of<UsageError>([&] { other.load(path); }).rfind(path + ": was trained on other", 0) ==
         0);
 }
@@ -160,10 +168,10 @@ TEST_CASE("settings survive their notes", "[examples]") {
 }
 
 TEST_CASE("a continuation begins with its opening and repeats by its seed", "[examples]") {
-  ChoraleTraining training(tiny_settings(), tiny_chorales().train, cpu);
+  Training training(tiny_settings());
   const Chorale opening = tiny_chorales().valid[0];
   const auto piece = [&](int64_t steps, uint64_t seed) {
-    return continue_chorale(training.model, opening, steps, 32, 1, 1, seed).steps;
+    return continue_chorale(*training.model, opening, steps, 32, 1, 1, seed).steps;
   };
   const auto first = piece(6, 1);
   CHECK(first.size() > opening.steps.size());

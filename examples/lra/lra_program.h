@@ -1,13 +1,14 @@
-// One training of a sequence classifier: its data, its model, its accuracy, and the checkpoint that
-// continues it bit for bit.
+// A program that trains a classifier of long sequences on a task of the Long Range Arena, with any
+// attention and position, and measures its accuracy.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "examples/lra/lra_settings.h"
 #include "examples/lra/sequences.h"
-#include "examples/training/model_training.h"
+#include "examples/training/training_program.h"
 #include "nn/data/epoch_order.h"
 
 namespace stretto::examples {
@@ -37,16 +38,41 @@ struct LraScore {
 LraScore evaluate(nn::SequenceClassifier& model, const LabelledSequences& data,
                   const LraSettings& settings, int64_t most = 0);
 
-/// A classifier with the examples it learns from, and their order.
-class LraTraining final : public ModelTraining<nn::SequenceClassifier, nn::AdamW, LraSettings> {
+class LraProgram : public TrainingProgram {
  public:
-  LraTraining(const LraSettings& settings, LabelledSequences train, Device device);
+  LraProgram() : TrainingProgram({.out = "out/lra"}) {}
 
-  Tensor loss(int64_t step) override;
+  void declare(OptionList& options);
+
+  /// Makes the model and its trainer with these examples.
+  void start(LabelledSequences train);
+
+  LraSettings settings = lra_settings("listops");  // what --help shows
+  nn::SequenceClassifier* model = nullptr;
 
  private:
-  const LabelledSequences train_;
-  nn::EpochOrder order_;
+  void resolve() override;
+  int64_t count_parameters() override;
+  void prepare() override;
+  void note_missing_classes();
+  void begin() override;
+  void write_data();
+  Tensor loss(int64_t step) override;
+  double validate() override;
+  void report() override;
+
+  bool writes_data() const { return write_data_ && paths_.data.empty(); }
+
+  LraFiles paths_;
+  bool small_ = false;
+  bool write_data_ = false;
+  int64_t validation_examples_ = 200;
+
+  LraData data_;
+  int64_t n_train_ = 0;
+  std::string missing_;  // classes, a line for each part that lacks some
+  LabelledSequences train_;
+  std::optional<nn::EpochOrder> order_;
 };
 
 }  // namespace stretto::examples

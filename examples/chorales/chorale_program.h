@@ -1,17 +1,14 @@
-// One training of a Music Transformer on chorales: its settings, its model, its losses, and the
-// checkpoint that continues it bit for bit.
+// A program that trains a Music Transformer on four-voice chorales, and lets it write some.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "examples/chorales/chorale_options.h"
+#include "examples/chorales/chorale_settings.h"
 #include "examples/chorales/chorale_tokens.h"
-#include "examples/training/model_training.h"
+#include "examples/training/training_program.h"
 #include "nn/models/language_model.h"
-#include "nn/optim/optim.h"
-#include "nn/training/checkpoint.h"
 
 namespace stretto::examples {
 
@@ -22,7 +19,7 @@ struct ChoraleSettings : ChoraleModelSettings {
 
   bool operator==(const ChoraleSettings&) const = default;
 
-  /// check_chorales(), and a length of whole sixteenths.
+  /// Throws UsageError, naming option and value, for what cannot be trained.
   void check() const;
   /// A training takes more bytes than this.
   double least_memory() const;
@@ -32,7 +29,8 @@ struct ChoraleSettings : ChoraleModelSettings {
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    ChoraleModelSettings::each_of_chorales(s, f);
+    each_of_run(s, f);
+    each_of_chorales(s, f, "Tokens of context (4 per sixteenth)", 4);
   }
 };
 
@@ -43,25 +41,49 @@ double validation_loss(nn::LanguageModel& model, const std::vector<Chorale>& pie
 
 /// A name for the data of a run.
 std::string fingerprint(const std::vector<Chorale>& pieces);
-/// What ModelTraining::load says of other data.
+/// What TrainingProgram::load says of other data.
 inline constexpr const char* other_chorales =
     "chorales than those of --data (or of --seed without it)";
-
-/// A Music Transformer with the pieces it learns from.
-class ChoraleTraining final : public ModelTraining<nn::LanguageModel, nn::AdamW, ChoraleSettings> {
- public:
-  ChoraleTraining(const ChoraleSettings& settings, std::vector<Chorale> pieces, Device device);
-
-  Tensor loss(int64_t step) override;
-
- private:
-  const std::vector<Chorale> pieces_;
-};
 
 /// A continuation of `opening` (may be empty) of up to `steps` further sixteenths, or fewer when
 /// the model ends the piece, with a cache of this limit. Returns opening and continuation. Throws
 /// Interrupted as above.
 Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64_t steps,
                          int64_t limit, double temperature, double top_p, uint64_t seed);
+
+class ChoraleProgram : public TrainingProgram {
+ public:
+  ChoraleProgram() : TrainingProgram({.out = "out/chorales"}) {}
+
+  void declare(OptionList& options);
+
+  /// Makes the model and its trainer with the pieces to learn from.
+  void start(std::vector<Chorale> pieces);
+
+  ChoraleSettings settings;
+  nn::LanguageModel* model = nullptr;
+
+ private:
+  void resolve() override;
+  void fit_generation();
+  int64_t count_parameters() override;
+  void prepare() override;
+  void begin() override;
+  Tensor loss(int64_t step) override;
+  double validate() override { return validate(settings.length); }
+  double validate(int64_t stride);
+  void report() override;
+  void draw_attention();
+  void write_music();
+
+  std::string data_;
+  int64_t final_stride_ = 16;
+  int64_t generate_ = 128;
+  int64_t prime_ = 32;
+  double temperature_ = 1, top_p_ = 0.95;
+
+  ChoraleSet pieces_;
+  double unigram_ = 0, bigram_ = 0;  // the losses of counting
+};
 
 }  // namespace stretto::examples

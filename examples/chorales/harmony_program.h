@@ -1,14 +1,14 @@
-// Harmonising a melody: an encoder reads the soprano of a chorale, a decoder writes alto, tenor and
-// bass, sixteenth by sixteenth. Settings, data, training and the search for the likeliest harmony.
+// A program that trains a Transformer to harmonise a melody: its encoder reads the soprano of a
+// chorale, its decoder writes alto, tenor and bass, sixteenth by sixteenth.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "examples/chorales/chorale_options.h"
+#include "examples/chorales/chorale_settings.h"
 #include "examples/chorales/chorale_tokens.h"
-#include "examples/training/model_training.h"
+#include "examples/training/training_program.h"
 #include "nn/models/sequence_to_sequence.h"
 
 namespace stretto::examples {
@@ -31,8 +31,10 @@ struct HarmonySettings : ChoraleModelSettings {
 
   template <class S, class F>
   static void each(S& s, F&& f) {
-    f("label_smoothing", s.label_smoothing);
-    ChoraleModelSettings::each_of_chorales(s, f);
+    each_of_run(s, f);
+    f("label_smoothing", s.label_smoothing,
+      "Share of the training target that is spread over all tokens", require_share);
+    each_of_chorales(s, f, "Sixteenths that the model sees at once", 2);
   }
 };
 
@@ -54,17 +56,6 @@ HarmonyBatch harmony_batch(const nn::Batch& four_voices);
 double harmony_loss(nn::SequenceToSequence& model, const std::vector<Chorale>& pieces,
                     int64_t length, int64_t stride, int64_t batch);
 
-/// An encoder and decoder with the pieces they learn from; see ChoraleTraining.
-class HarmonyTraining final
-    : public ModelTraining<nn::SequenceToSequence, nn::AdamW, HarmonySettings> {
- public:
-  HarmonyTraining(const HarmonySettings& settings, std::vector<Chorale> pieces, Device device);
-  Tensor loss(int64_t step) override;
-
- private:
-  const std::vector<Chorale> pieces_;
-};
-
 /// The soprano of `melody` (its other voices are not looked at) with the likeliest lower voices
 /// that a beam finds. A piece longer than `length` sixteenths is done in windows of that length,
 /// each of which continues the second half of the one before. Throws Interrupted as above.
@@ -73,5 +64,36 @@ Chorale harmonise(nn::SequenceToSequence& model, const Chorale& melody, int64_t 
 
 /// The share of alto, tenor and bass that are the same in both; 0 to 1.
 double agreement(const Chorale& a, const Chorale& b);
+
+class HarmonyProgram : public TrainingProgram {
+ public:
+  HarmonyProgram() : TrainingProgram({.out = "out/harmony"}) {}
+
+  void declare(OptionList& options);
+
+  /// Makes the model and its trainer with the pieces to learn from.
+  void start(std::vector<Chorale> pieces);
+
+  HarmonySettings settings;
+  nn::SequenceToSequence* model = nullptr;
+
+ private:
+  void resolve() override;
+  int64_t count_parameters() override;
+  void prepare() override;
+  void begin() override;
+  Tensor loss(int64_t step) override;
+  double validate() override { return validate(settings.length); }
+  double validate(int64_t stride);
+  void report() override;
+  void write_music(int64_t number);
+
+  std::string data_;
+  int64_t beam_ = 4;
+  int64_t n_written_ = 2;
+
+  ChoraleSet pieces_;
+  double unigram_ = 0, bigram_ = 0;  // the losses of counting
+};
 
 }  // namespace stretto::examples

@@ -1,0 +1,268 @@
+#include "examples/groove/groove_program.h"
+
+#include <algorithm>
+#include <iostream>
+#include <limits>
+#include <utility>
+
+#include "examples/common/interrupt.h"
+#include "examples/groove/groove_report.h"
+#include "examples/groove/groove_tokens.h"
+#include "nn/models/generation.h"
+#include "nn/training/evaluate.h"
+#include "nn/training/progress.h"
+#include "ops/create.h"
+#include "ops/loss.h"
+
+namespace stretto::examples {
+namespace {
+
+void tell(const MidiDefects& damaged) {
+  if (damaged.files() > 0) std::cout << damaged.text() << std::endl;
+}
+
+}  // namespace
+
+double groove_loss(nn::LanguageModel& model, const std::vector<GrooveSequence>& sequences,
+                   int64_t batch, bool published_eos) {
+  return nn::mean_loss(model, [&](const auto& score) {
+    const auto n = int64_t(sequences.size());
+    for (int64_t at = 0; at < n; at += batch) {
+      check_interrupt();
+      const auto begin = sequences.begin() + at;
+      score(groove_batch({begin, begin + std::min(batch, n - at)}, published_eos));
+    }
+  });
+}
+
+Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
+                       const GrooveSampling& options) {
+  const nn::EvalMode guard(model);
+  const Device device = model.device();
+  std::vector<int64_t> tokens = to_tokens(prompt);
+  std::vector<int64_t> seen{groove_start};
+  seen.insert(seen.end(), tokens.begin(), tokens.end());
+  nn::LanguageModel::Cache cache = model.make_cache(options.limit);
+  GrooveGrammar grammar(options.shifts);
+  const auto allowed = [&](const Tensor& next) {
+    check_interrupt();
+    for (const int64_t token : next.to_vector<int64_t>()) grammar.see(token);
+    std::vector<double> scores = model(next.to(device), &cache)[0][-1].to_vector<double>();
+    for (const int64_t token : grammar.forbidden())
+      scores[size_t(token)] = -std::numeric_limits<double>::infinity();
+    return tensor(scores, {1, 1, int64_t(scores.size())});
+  };
+  const std::vector<int64_t> drawn =
+      nn::generate(allowed, seen,
+                   {.max_tokens = options.tokens,
+                    .end_token = groove_end,
+                    .seed = options.seed,
+                    .sampling = {.temperature = options.temperature}});
+  tokens.insert(tokens.end(), drawn.begin(), drawn.end());
+  Groove result = to_groove(tokens);
+  result.programs = prompt.programs;
+  result.quarters_per_minute = prompt.quarters_per_minute;
+  return result;
+}
+
+void GrooveProgram::declare(OptionList& options) {
+  options.file("data", data_, "Folder of MIDI files; without it songs are generated", "DIR");
+  options.settings(settings, "augment");
+  options("published", published_,
+          "The published configuration of 76 million parameters, for options not given");
+  run_.declare(options);
+  options.settings(settings);
+  describe_position(options, settings, {positions()});
+
+  options("evaluate", run_.report_only, "Do not train: judge and continue with --resume");
+  options.file("prompt", prompt_, "MIDI file to continue; without it a song held out");
+  options("prompt_bars", prompt_bars_, "How much of it the model sees", between(1, 1000));
+  options("prompts", n_prompts_, "Continue so many of the songs held out", between(1, 1'000'000));
+  options("continuations", continuations_, "How many to write of each (0: none)", between(0, 1000));
+  options("tokens", tokens_, "New tokens of each, at most", between(1, 1'000'000));
+  options("temperature", temperature_, "Of the drawing of tokens", require_not_negative);
+  options("published_shifts", published_shifts_,
+          "Write no time shift of no time, as the published code: chords fall apart");
+  options.file("compare", compare_,
+               "Only tell how alike in style other MIDI files are to the first one",
+               "FILE FILE...");
+  options("published_onsets", published_onsets_,
+          "Compare onsets as the published code did, by the first five ticks of a bar");
+}
+
+int GrooveProgram::run() { return compare_.empty() ? TrainingProgram::run() : compare(); }
+
+int GrooveProgram::compare() const {
+  require(compare_.size() >= 2, "--compare: needs a reference and at least one other file");
+  std::vector<Groove> grooves;
+  MidiDefects damaged;
+  for (const std::string& file : compare_)
+    grooves.push_back(with_fullest_harmony(read_groove(file, &damaged)));
+  tell(damaged);
+  const std::vector<Groove> others(grooves.begin() + 1, grooves.end());
+  std::cout << "Likeness in style to " << compare_.front() << ", by quarters (1: the same):\n"
+            << style_table(style_similarity(grooves.front(), others, onsets())) << std::flush;
+  return 0;
+}
+
+// The configuration, over it the command line. Of a resumed run, its own settings, which must be
+// those that are given, with --published all of that.
+void GrooveProgram::resolve() {
+  take_preset(settings, settings_to_notes(published_ ? published_groove() : GrooveSettings()),
+              run_);
+  if (!run_.resume.empty())
+    take_saved(settings, saved_settings<GrooveSettings>(run_.resume, "groove"), run_, published_);
+  settings.check();
+  require(prompt_.empty() || n_prompts_ == 1,
+          "--prompts " + as_text(n_prompts_) + ": --prompt FILE is one");
+  require(prompt_.empty() || continuations_ > 0, "--prompt: needs --continuations above 0");
+  if (!data_.empty()) inputs_.push_back({"--data", data_, true});
+  if (!prompt_.empty()) inputs_.push_back({"--prompt", prompt_});
+}
+
+int64_t GrooveProgram::count_parameters() {
+  return nn::count_parameters<nn::LanguageModel>(settings.model());
+}
+
+void GrooveProgram::prepare() {
+  use_device(settings.steps, settings.least_memory(),
+             "--layers, --d-model, --d-hidden, --length or --batch");
+  GrooveSplit songs = read_songs();
+  valid_ = validation_grooves(songs.valid, settings.length);
+  n_train_ = int64_t(songs.train.size());
+  if (continuations_ > 0) find_prompts(songs.valid);
+  baselines_ = counted_loss(songs.train, valid_, settings);
+  curve_ = {.title = "Loss of " + settings.attention + " attention, position " + settings.position,
+            .references = {{"bigram", baselines_.bigram}}};
+  if (continuations_ > 0) files_ = {"prompt.mid", "prompt.svg", "prompt.png"};
+  for (int64_t i = 1; i <= continuations_; ++i)
+    for (const char* ending : {".mid", ".svg", ".png"})
+      files_.push_back("continuation-" + std::to_string(i) + ending);
+  start(std::move(songs.train));
+}
+
+void GrooveProgram::start(std::vector<GrooveSource> songs) {
+  model = make_model<nn::LanguageModel>(settings.model(), settings);
+  if (run_.report_only) return;
+  songs_ = std::move(songs);
+  make_trainer(std::make_unique<nn::AdamW>(
+                   model->parameters(), nn::AdamW::Options{.lr = settings.learning_rate,
+                                                           .weight_decay = settings.weight_decay}),
+               cosine_of(settings),
+               {fingerprint(songs_), "songs than those of --data (or of --seed without it)"},
+               settings.batch * (settings.length - 1));
+}
+
+GrooveSplit GrooveProgram::read_songs() {
+  if (data_.empty()) return generate_groove_split(settings.seed);
+  GrooveFolder folder = read_groove_folder(data_, int(settings.skip_bars));
+  const std::string reasons = folder.reasons();
+  if (!reasons.empty()) skipped_ = " (skipped: " + reasons + ")";
+  damaged_ = folder.damaged;
+  return split_grooves(std::move(folder.songs), settings.held_out, data_ + skipped_);
+}
+
+// The file, or of the songs held out the first ones that begin within the bars of a prompt.
+void GrooveProgram::find_prompts(const std::vector<GrooveSource>& held_out) {
+  std::vector<Groove> songs;
+  if (!prompt_.empty())
+    songs.push_back(with_fullest_harmony(read_groove(prompt_, &prompt_damaged_)));
+  if (prompt_.empty())
+    for (const GrooveSource& song : held_out) songs.push_back(with_fullest_harmony(song));
+  for (Groove& song : songs) {
+    const Groove prompt = first_bars(song, int(prompt_bars_));
+    if (end_of(prompt) > 0 && int64_t(prompts_.size()) < n_prompts_)
+      prompts_.push_back({std::move(song), prompt});
+  }
+  const std::string bars = "--prompt-bars " + as_text(prompt_bars_);
+  require(!prompts_.empty(), bars + ": no note of " +
+                                 (prompt_.empty() ? "the songs held out" : prompt_) +
+                                 " ends within them");
+  const int64_t room = settings.room(positions());
+  for (const auto& [song, prompt] : prompts_) {
+    const auto seen = int64_t(to_tokens(prompt).size());
+    require(seen < room, bars + ": has " + as_text(seen) + " tokens, and --position " +
+                             settings.position + " has room for " + as_text(room - 1));
+    if (settings.has_position("learned")) tokens_ = std::min(tokens_, room - seen);
+  }
+}
+
+void GrooveProgram::begin() {
+  std::cout << (data_.empty() ? "Generated " : "Read ") << n_train_ << " songs to learn from and "
+            << valid_.size() << " to judge by" << skipped_ << ". Attention " << settings.attention
+            << ", position " << settings.position << ", " << model_and_machine() << std::endl;
+  tell(damaged_);
+  tell(prompt_damaged_);
+}
+
+Tensor GrooveProgram::loss(int64_t step) {
+  const nn::Batch batch = trainer().fed_batch(step, [this](int64_t i) {
+    return groove_batch(training_grooves(songs_, settings, i), settings.published_eos);
+  });
+  return cross_entropy((*model)(batch.inputs), batch.targets, {.ignore_index = nn::not_scored});
+}
+
+double GrooveProgram::validate() {
+  return told_with("validation", [&] {
+    return groove_loss(*model, valid_, settings.batch, settings.published_eos);
+  });
+}
+
+void GrooveProgram::report() {
+  if (!run_.report_only)
+    std::cout << saved() << " and " << nn::duration_text(trainer().seconds()) << std::endl;
+  const double loss = validate();
+  std::cout << "Validation loss, nats per token:\n"
+            << "  unigram  " << fixed(baselines_.unigram, 4) << "\n"
+            << "  bigram   " << fixed(baselines_.bigram, 4) << "\n"
+            << "  model    " << fixed(loss, 4) << std::endl;
+  show(ReportTable{"Validation loss, nats per token",
+                   {"", "loss"},
+                   {{"unigram", fixed(baselines_.unigram, 4)},
+                    {"bigram", fixed(baselines_.bigram, 4)},
+                    {"model", fixed(loss, 4)}}});
+  if (!run_.report_only) draw_curve();
+  if (continuations_ > 0) write_music();
+}
+
+void GrooveProgram::write(const std::string& name, const Groove& groove, const std::string& title) {
+  show_music(name, title, to_song(groove), groove_roll(groove, title));
+}
+
+std::vector<Groove> GrooveProgram::continuations(const Groove& prompt) {
+  std::vector<Groove> written;
+  for (int64_t i = 0; i < continuations_; ++i) {
+    written.push_back(
+        continue_groove(*model, prompt,
+                        {.tokens = tokens_,
+                         .temperature = temperature_,
+                         .seed = settings.seed + uint64_t(i),
+                         .shifts = published_shifts_ ? ShiftRule::forward : ShiftRule::as_encoded,
+                         .limit = settings.cache_limit(positions(), settings.length)}));
+  }
+  return written;
+}
+
+// Files of the first prompt, and the likeness of all.
+void GrooveProgram::write_music() {
+  std::vector<StyleSimilarity> likeness;
+  for (const auto& [song, prompt] : prompts_) {
+    const std::vector<Groove> written = continuations(prompt);
+    likeness.push_back(style_similarity(song, written, onsets()));
+    if (likeness.size() > 1) continue;
+    write("prompt", prompt, "Prompt");
+    for (size_t i = 0; i < written.size(); ++i) {
+      const std::string number = std::to_string(i + 1);
+      write("continuation-" + number, written[i],
+            "Continuation " + number + " of " + std::to_string(prompt_bars_) + " bars");
+    }
+  }
+  const std::string title =
+      "Likeness in style of the continuations, by quarters, to the whole song (1: the same)" +
+      (prompts_.size() > 1 ? ", of " + as_text(int64_t(prompts_.size())) + " songs" : "");
+  const std::string table = style_table(mean_similarity(likeness));
+  std::cout << title << ":\n" << table << std::flush;
+  show(ReportText{.title = title, .given = "", .text = table, .aligned = true});
+}
+
+}  // namespace stretto::examples

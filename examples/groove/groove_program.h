@@ -1,0 +1,92 @@
+// A program that trains a Transformer on grooves, that is bass, drums and one harmony instrument,
+// and lets it continue some: does it stay in the style it was given?
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "examples/groove/groove_data.h"
+#include "examples/groove/groove_grammar.h"
+#include "examples/groove/groove_midi.h"
+#include "examples/groove/groove_settings.h"
+#include "examples/groove/groove_style.h"
+#include "examples/training/training_program.h"
+#include "nn/models/language_model.h"
+
+namespace stretto::examples {
+
+/// Mean negative log-likelihood in nats per token; NaN for no sequences. Throws Interrupted when
+/// the user stops the program.
+double groove_loss(nn::LanguageModel& model, const std::vector<GrooveSequence>& sequences,
+                   int64_t batch, bool published_eos);
+
+struct GrooveSampling {
+  int64_t tokens = 300;      // new ones, at most
+  double temperature = 0.6;  // as published
+  uint64_t seed = 1;
+  ShiftRule shifts = ShiftRule::as_encoded;
+  int64_t limit = 0;  // of the cache
+};
+
+/// The prompt and what the model writes after it, one token at a time, as GrooveGrammar allows. The
+/// result has the prompt's instruments and tempo; notes that have no end when the tokens run out
+/// are lost. Throws Interrupted as above.
+Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
+                       const GrooveSampling& options);
+
+class GrooveProgram : public TrainingProgram {
+ public:
+  GrooveProgram() : TrainingProgram({.out = "out/groove"}) {}
+
+  void declare(OptionList& options);
+  /// With --compare, which only compares files, the program does nothing else.
+  int run() override;
+
+  /// Makes the model and its trainer with the songs to learn from.
+  void start(std::vector<GrooveSource> songs);
+
+  GrooveSettings settings;
+  nn::LanguageModel* model = nullptr;
+
+ private:
+  int compare() const;
+  void resolve() override;
+  int64_t count_parameters() override;
+  void prepare() override;
+  GrooveSplit read_songs();
+  void find_prompts(const std::vector<GrooveSource>& held_out);
+  void begin() override;
+  Tensor loss(int64_t step) override;
+  double validate() override;
+  void report() override;
+  void write(const std::string& name, const Groove& groove, const std::string& title);
+  std::vector<Groove> continuations(const Groove& prompt);
+  void write_music();
+
+  nn::PositionSettings positions() const { return settings.position_settings(settings.length); }
+  OnsetUnit onsets() const {
+    return published_onsets_ ? OnsetUnit::published_ticks : OnsetUnit::beats;
+  }
+
+  std::string data_;
+  bool published_ = false;
+  std::string prompt_;
+  int64_t prompt_bars_ = 2, n_prompts_ = 1, continuations_ = 3, tokens_ = 300;
+  double temperature_ = 0.6;
+  std::vector<std::string> compare_;
+  bool published_onsets_ = false, published_shifts_ = false;
+
+  std::vector<GrooveSource> songs_;
+  std::vector<GrooveSequence> valid_;
+  int64_t n_train_ = 0;
+  std::string skipped_;
+  MidiDefects damaged_, prompt_damaged_;
+  CountingLoss baselines_{};
+  struct Prompt {
+    Groove song, prompt;
+  };
+  std::vector<Prompt> prompts_;
+};
+
+}  // namespace stretto::examples

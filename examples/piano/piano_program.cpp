@@ -1,0 +1,299 @@
+#include "examples/piano/piano_program.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <iostream>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "examples/common/interrupt.h"
+#include "examples/piano/piano_measures.h"
+#include "examples/piano/piano_report.h"
+#include "nn/distributed/part_sums.h"
+#include "nn/training/evaluate.h"
+#include "nn/training/progress.h"
+#include "ops/loss.h"
+
+namespace stretto::examples {
+
+std::vector<double> loss_by_position(nn::LanguageModel& model,
+                                     const std::vector<PianoWindow>& windows, int64_t length,
+                                     int64_t batch) {
+  const nn::EvalMode guard(model);
+  const int64_t n = int64_t(windows.size());
+  nn::BatchSums sums{size_t(length)};
+  for (int64_t at = 0; at < n; at += batch) {
+    check_interrupt();
+    if (!sums.next()) continue;
+    const nn::Batch b =
+        window_batch(windows, at, std::min(batch, n - at), length).to(model.device());
+    const std::vector<double> all =
+        cross_entropy(model(b.inputs), b.targets, {.reduction = Reduction::none})
+            .to_vector<double>();
+    std::vector<double> losses(size_t(length), 0);
+    for (size_t i = 0; i < all.size(); ++i) losses[i % size_t(length)] += all[i] / double(n);
+    sums.add(losses);
+  }
+  return sums.total();
+}
+
+double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last) {
+  double sum = 0;
+  for (int64_t i = first; i < last; ++i) sum += numbers[size_t(i)];
+  return first < last ? sum / double(last - first) : std::numeric_limits<double>::quiet_NaN();
+}
+
+namespace {
+
+void line(ReportTable& table, const std::string& what, double nats) {
+  std::cout << "  " << std::left << std::setw(36) << what << fixed(nats, 4) << std::endl;
+  table.rows.push_back({what, fixed(nats, 4)});
+}
+
+}  // namespace
+
+void PianoProgram::declare(OptionList& options) {
+  options.file("data", data_, "Folder of MIDI files; without it pieces are generated", "DIR");
+  options.file("split", split_,
+               "Which file is for what: tab-separated columns file and split (train, valid, test)");
+  options("every", every_,
+          "Without --split: of so many files one is to validate by, and one to test by",
+          between(2, INT64_MAX));
+  options.settings(settings, "pedal");
+  options("preset", preset_, "small, or published: for options that are not given");
+  run_.declare(options);
+  run_.declare_sequence_parallel(options);
+  options.settings(settings);
+  describe_position(options, settings, {settings.positions()});
+  options.describe("batch", "Crops of a step");
+
+  options("evaluate", run_.report_only, "Do not train: score and write with --resume");
+  options("validation_windows", validation_windows_,
+          "Judge by so many windows while training (0: all)", between(0, INT64_MAX));
+  options("eval_length", eval_length_, "Tokens of a window at the end (0: 1.5 times --length)",
+          between(0, 1 << 20));
+  options("eval_windows", eval_windows_, "Judge by so many at the end (0: all)",
+          between(0, INT64_MAX));
+  options("eval_batch", eval_batch_, "So many windows at a time", between(1, 1 << 20));
+  options("picture_layers", picture_layers_,
+          "Layers whose attention is drawn, with commas (none: the first and the last)");
+  options("picture_heads", picture_heads_, "So many heads of each", between(1, 64));
+  options("picture_length", picture_length_, "Over so many tokens", between(1, 2048));
+  options("generate", generate_, "Tokens of music to write (0: none)", between(0, 65536));
+  options("bars", writing_.bars, "remi: it ends with so many bars (0: any number)",
+          between(0, INT64_MAX));
+  options("temperature", writing_.temperature, "Of the drawing of tokens", require_not_negative);
+  options("top_p", writing_.top_p, "Draw among the likeliest tokens that reach this share",
+          require_top_p);
+  options("grammar", writing_.grammar,
+          "1: beats never go backwards, only what sounds is let go, no early end; 0: any");
+}
+
+// The settings: the preset, over it the command line. Of a resumed run, its own ones, which must be
+// those that are given, with --preset all of that.
+void PianoProgram::resolve_settings() {
+  std::optional<PianoSettings> saved;
+  if (!run_.resume.empty()) {
+    saved = saved_settings<PianoSettings>(run_.resume, "train_music");
+    if (!run_.given("--tokens")) settings.tokens = saved->tokens;
+    if (!run_.given("--position")) settings.position = saved->position;
+  }
+  take_preset(settings,
+              settings_to_notes(piano_settings(preset_, settings.tokens, settings.position)), run_);
+  if (saved) take_saved(settings, *saved, run_, run_.given("--preset"));
+  settings.check();
+}
+
+void PianoProgram::resolve() {
+  resolve_settings();
+  require(split_.empty() || !data_.empty(), "--split: goes with --data DIR");
+  if (eval_length_ == 0) eval_length_ = settings.length + settings.length / 2;
+  each_between(1, settings.layers)("--picture-layers", picture_layers_);
+  picture_length_ = std::min(picture_length_, eval_length_);
+  const nn::PositionSettings positions = settings.positions();
+  settings.require_room(positions, eval_length_, "--eval-length " + as_text(eval_length_));
+  if (settings.has_position("learned")) {  // bert's table goes along with the last ones
+    if (!run_.given("--generate")) generate_ = std::min(generate_, settings.room(positions));
+    settings.require_room(positions, generate_, "--generate " + as_text(generate_));
+  }
+  if (!data_.empty()) inputs_.push_back({"--data", data_, true});
+  if (!split_.empty()) inputs_.push_back({"--split", split_});
+}
+
+int64_t PianoProgram::count_parameters() {
+  std::cout << "Tokens " << settings.tokens << ", attention " << settings.attention << ", position "
+            << settings.position << "\n";
+  return nn::count_parameters<nn::LanguageModel>(settings.model());
+}
+
+void PianoProgram::prepare() {
+  const PianoTokens& language = settings.language();
+  use_device(settings.steps, settings.least_memory(),
+             "--layers, --d-model, --d-hidden, --length or --batch");
+  check_sequence_parallel(settings.length, settings.weights());
+  library_ = data_.empty()
+                 ? generated_library(settings.seed, language)
+                 : read_library(
+                       {.folder = data_, .split = split_, .every = every_, .pedal = settings.pedal},
+                       language);
+  read_windows(language);
+  n_train_ = int64_t(library_.train.size());
+  curve_ = {.title = "Loss of " + settings.attention + " attention, position " + settings.position,
+            .references = {{"bigram", baselines_.bigram}}};
+  set_files();
+  model = make_model<nn::LanguageModel>(settings.model(), settings);
+  if (run_.report_only) return;
+  make_trainer(adamw(settings.weight_decay), cosine_of(settings),
+               {fingerprint(library_.train), "music than that of --data (or of --seed without it)"},
+               settings.batch * settings.length);
+}
+
+// Windows to judge by, and what counting makes of those of the end.
+void PianoProgram::read_windows(const PianoTokens& language) {
+  validation_ = windows(library_.valid, language, settings.length, validation_windows_);
+  require(!validation_.empty(),
+          "--length " + as_text(settings.length) + ": no piece to validate by has so many tokens");
+  const auto& judges = library_.test.empty() ? library_.valid : library_.test;
+  evaluation_ = windows(judges, language, eval_length_, eval_windows_);
+  require(!evaluation_.empty(),
+          "--eval-length " + as_text(eval_length_) + ": no piece to judge by has so many tokens");
+  TokenCounts counts(language.vocabulary);
+  for (const PianoPiece& piece : library_.train) {
+    counts.add(piece.tokens);
+    n_tokens_ += int64_t(piece.tokens.size());
+  }
+  std::vector<std::vector<int>> judged;
+  for (const PianoPiece& piece : judges) judged.push_back(piece.tokens);
+  baselines_ = counts.loss(judged);
+}
+
+void PianoProgram::set_files() {
+  files_ = {"evaluation.csv",    "position_loss.csv", "position_loss.svg",
+            "position_loss.png", "attention.svg",     "attention.png"};
+  if (generate_ > 0)
+    files_.insert(files_.end(), {"generated.mid", "generated.svg", "generated.png"});
+  if (is_stochastic(settings.position))
+    files_.insert(files_.end(), {"templates.svg", "templates.png"});
+  if (has_measures()) files_.emplace_back("position_measures.csv");
+}
+
+void PianoProgram::begin() {
+  std::cout << (data_.empty() ? "Generated " : "Read ") << n_train_ << " pieces of " << n_tokens_
+            << " tokens to learn from, " << library_.valid.size() << " to validate by and "
+            << library_.test.size() << " to test by";
+  if (library_.left_out > 0) std::cout << "; left out " << library_.left_out;
+  if (!library_.skipped.empty())
+    std::cout << "; skipped " << library_.skipped.size()
+              << ", the first: " << library_.skipped.front();
+  if (!library_.locked.empty()) std::cout << "; " << library_.locked;
+  if (library_.damaged.files() > 0) std::cout << "; " << library_.damaged.text();
+  std::cout << ". " << settings.tokens << ", attention " << settings.attention << ", position "
+            << settings.position << ", " << model_and_machine() << std::endl;
+}
+
+Tensor PianoProgram::loss(int64_t step) {
+  const nn::Batch batch = trainer().fed_batch(step, [this](int64_t i) {
+    return training_batch(library_.train, settings.language(), settings.crops(), settings.seed, i);
+  });
+  const Tensor logits = (*model)(batch.inputs, nullptr, trainer().sequence_group());
+  return cross_entropy(logits, batch.targets, {.ignore_index = nn::not_scored});
+}
+
+std::vector<double> PianoProgram::losses(const std::vector<PianoWindow>& all, int64_t length) {
+  return told_with(str("evaluation with length ", length),
+                   [&] { return loss_by_position(*model, all, length, eval_batch_); });
+}
+double PianoProgram::mean_loss(const std::vector<PianoWindow>& all, int64_t length) {
+  return mean_of(losses(all, length), 0, length);
+}
+
+void PianoProgram::report() {
+  if (!run_.report_only)
+    std::cout << saved() << ", " << nn::duration_text(trainer().seconds()) << "; now scoring "
+              << evaluation_.size() << " windows" << std::endl;
+  const int64_t n = eval_length_, trained = std::min(settings.length, n);
+  const std::vector<double> all = losses(evaluation_, n);
+  const double within = mean_of(all, 0, trained), beyond = mean_of(all, trained, n);
+  std::cout << "Loss of the pieces " << (library_.test.empty() ? "to validate by" : "to test by")
+            << ", nats per token:\n";
+  ReportTable table{"Loss of the pieces held out, nats per token", {"", "loss"}, {}};
+  line(table, "unigram", baselines_.unigram);
+  line(table, "bigram", baselines_.bigram);
+  line(table, "model, positions 1 to " + as_text(trained), within);
+  if (n > trained)
+    line(table, "model, positions " + as_text(trained + 1) + " to " + as_text(n), beyond);
+  show(std::move(table));
+  write_losses(all, trained, within, beyond);
+  if (!run_.report_only) draw_curve();
+  if (has_measures()) measure_position();
+  draw_attention();
+  if (generate_ > 0) write_music();
+}
+
+void PianoProgram::write_losses(const std::vector<double>& all, int64_t trained, double within,
+                                double beyond) {
+  nn::MetricsCsv(path("evaluation.csv"),
+                 {"windows", "length", "trained_length", "within", "beyond", "unigram", "bigram"})
+      .row({double(evaluation_.size()), double(all.size()), double(settings.length), within, beyond,
+            baselines_.unigram, baselines_.bigram});
+  const auto buckets = position_buckets(all, trained, std::max<int64_t>(1, settings.length / 16));
+  nn::MetricsCsv table(path("position_loss.csv"), {"first", "last", "nats_per_token"});
+  for (const PositionBucket& b : buckets) table.row({double(b.first + 1), double(b.last), b.loss});
+  show_chart("position_loss",
+             {{.title = "Loss with " + settings.attention + " attention, position " +
+                        settings.position + ", trained on " + as_text(settings.length) + " tokens",
+               .x_label = "position",
+               .y_label = "nats per token"},
+              position_curves(buckets, trained)});
+}
+
+// Of the scores of softmax, which performers approximate.
+bool PianoProgram::has_measures() const {
+  return settings.attention == "softmax" || settings.attention.starts_with("performer");
+}
+
+void PianoProgram::measure_position() {
+  nn::MetricsCsv table(path("position_measures.csv"),
+                       {"first", "last", "lags", "translation_invariance", "monotonicity"});
+  ReportTable told{"Attention of the first layer to repeated tokens, its best head (0 is best)",
+                   {"positions", "lags below", "translation invariance", "monotonicity"},
+                   {}};
+  std::cout << "Attention of the first layer to repeated tokens, its best head:\n"
+            << "  positions      lags   translation invariance   monotonicity (0 is best)\n";
+  for (const PositionMeasure& m :
+       position_measures(*model, settings.length, eval_length_, settings.seed)) {
+    const std::string rows = as_text(m.first + 1) + " to " + as_text(m.last);
+    std::cout << "  " << std::left << std::setw(13) << rows << "< " << std::setw(5) << m.lags
+              << std::setw(25) << fixed(m.invariance, 4) << fixed(m.monotonicity, 4) << "\n";
+    table.row({double(m.first + 1), double(m.last), double(m.lags), m.invariance, m.monotonicity});
+    told.rows.push_back({rows, as_text(m.lags), fixed(m.invariance, 4), fixed(m.monotonicity, 4)});
+  }
+  std::cout << std::flush;
+  show(std::move(told));
+}
+
+void PianoProgram::draw_attention() {
+  const nn::EvalMode guard(*model);
+  const AttentionPictureOptions shown{.layers = read_list("--picture-layers", picture_layers_),
+                                      .heads = picture_heads_};
+  const Device device = model->device();
+  const Tensor tokens = window_batch(evaluation_, 0, 1, picture_length_).inputs.to(device);
+  show_maps("attention", attention_maps(*model, tokens, shown));
+  if (const auto templates = template_maps(*model, picture_length_, shown))
+    show_maps("templates", *templates);
+}
+
+void PianoProgram::write_music() {
+  writing_.tokens = generate_;
+  writing_.seed = settings.seed;
+  writing_.limit = settings.cache_limit(settings.positions(), 0);
+  const std::vector<int> tokens = write_piano(*model, settings.language(), {}, writing_);
+  const Song song = settings.language().play(tokens);
+  const std::string title = "Written from nothing";
+  show_music("generated", title, song, song_roll(song, title));
+  std::cout << "Wrote " << path("generated.mid") << ": " << tokens.size() << " tokens, "
+            << song.tracks.front().notes.size() << " notes" << std::endl;
+}
+
+}  // namespace stretto::examples

@@ -1,0 +1,73 @@
+// A program that trains a model of piano music on MIDI files, with any attention and position,
+// measures how it predicts beyond the length it was trained on, and lets it write a piece.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "examples/common/counting.h"
+#include "examples/piano/library.h"
+#include "examples/piano/piano_settings.h"
+#include "examples/piano/piano_writing.h"
+#include "examples/training/training_program.h"
+
+namespace stretto::examples {
+
+/// Mean negative log-likelihood in nats at each of `length` positions, over `windows` (at least
+/// one); the model is evaluating meanwhile. Position i has i + 1 tokens to predict the next from.
+/// Throws Interrupted when the user stops the program.
+std::vector<double> loss_by_position(nn::LanguageModel& model,
+                                     const std::vector<PianoWindow>& windows, int64_t length,
+                                     int64_t batch);
+
+/// The mean of numbers [first, last); NaN of none.
+double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last);
+
+class PianoProgram : public TrainingProgram {
+ public:
+  PianoProgram() : TrainingProgram({.out = "out/music"}) {}
+
+  void declare(OptionList& options);
+
+  PianoSettings settings;
+  nn::LanguageModel* model = nullptr;
+
+ private:
+  void resolve() override;
+  void resolve_settings();
+  int64_t count_parameters() override;
+  void prepare() override;
+  void read_windows(const PianoTokens& language);
+  void set_files();
+  void begin() override;
+  Tensor loss(int64_t step) override;
+  double validate() override { return mean_loss(validation_, settings.length); }
+  double mean_loss(const std::vector<PianoWindow>& all, int64_t length);
+  std::vector<double> losses(const std::vector<PianoWindow>& all, int64_t length);
+  void report() override;
+  void write_losses(const std::vector<double>& all, int64_t trained, double within, double beyond);
+  bool has_measures() const;
+  void measure_position();
+  void draw_attention();
+  void write_music();
+
+  std::string preset_ = "small";
+  std::string data_, split_;
+  int64_t every_ = 10;
+  int64_t validation_windows_ = 32;
+  int64_t eval_length_ = 0;
+  int64_t eval_windows_ = 200;
+  int64_t eval_batch_ = 4;
+  std::string picture_layers_;
+  int64_t picture_heads_ = 4;
+  int64_t picture_length_ = 256;
+  int64_t generate_ = 1024;
+  PianoWritingOptions writing_;
+
+  PianoLibrary library_;
+  int64_t n_train_ = 0, n_tokens_ = 0;
+  std::vector<PianoWindow> validation_, evaluation_;
+  CountingLoss baselines_{};
+};
+
+}  // namespace stretto::examples

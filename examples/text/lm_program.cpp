@@ -1,0 +1,453 @@
+#include "examples/text/lm_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <iostream>
+#include <utility>
+
+#include "core/digest.h"
+#include "examples/common/file.h"
+#include "examples/common/words.h"
+#include "nn/distributed/part_sums.h"
+#include "nn/distributed/process_group.h"
+#include "nn/training/progress.h"
+#include "ops/indexing.h"
+#include "ops/reduce.h"
+
+namespace stretto::examples {
+namespace {
+
+constexpr const char* vocabulary_note = "vocabulary.tokens";
+constexpr const char* first_note = "memory.first";  // TransformerXL::Memory::first
+
+// By a thread where one can be had: of a large text it takes a while, and training need not wait.
+std::shared_future<std::string> fingerprint(const nn::TokenStream& tokens) {
+  return std::async([tokens] {
+    Digest print;
+    tokens.each([&](int64_t token) { print.add(token); });
+    return print.text();
+  });
+}
+
+const nn::TokenStream& enough(const nn::TokenStream& tokens, const LmSettings& s,
+                              const std::string& data) {
+  const int64_t needed = s.batch * (s.length + 1);
+  require(tokens.size() >= needed, data + ": " + as_text(tokens.size()) +
+                                       " tokens to learn from are too few; " + as_text(needed) +
+                                       " are one segment of --length " + as_text(s.length) +
+                                       " for each row of --batch " + as_text(s.batch));
+  return tokens;
+}
+
+// "length 64, memory 32".
+std::string lengths(const Evaluation& e) {
+  const std::string text = "length " + as_text(e.rule.length);
+  if (e.rule.memory > 0) return text + ", memory " + as_text(e.rule.memory);
+  return e.rule.stride < e.rule.length ? text + ", stride " + as_text(e.rule.stride) : text;
+}
+
+}  // namespace
+
+void LmProgram::declare(OptionList& options) {
+  options.file("data", data_, "A text; without it one is generated");
+  options.file("validation", validation_, "Judge by this text, and learn from all of --data");
+  options.settings(settings, "vocabulary");
+  options("preset", preset_name_,
+          "enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano or small; options that are given "
+          "count more");
+  run_.declare(options);
+  run_.declare_sequence_parallel(options);
+  options.settings(settings);
+  describe_position(options, settings, {settings.positions()});
+  options.describe("batch", "Rows of a step, each a stream of its own");
+  options.describe("learning_rate", "Highest learning rate of Adam");
+
+  options("validation_tokens", validation_tokens_, "Score only so many while training (0: all)",
+          between(0, INT64_MAX));
+  options("evaluate", run_.report_only, "Do not train: score and write with --resume");
+  options("eval_length", eval_length_,
+          "At the end score in segments of these lengths: 128,512 (unless given: --length)",
+          each_between(1, 1 << 20));
+  options("eval_memory", eval_memory_, "Each with these memories: 0,512 (unless given: --memory)",
+          each_between(0, 1 << 20));
+  options("eval_stride", eval_stride_,
+          "Without memory: tokens between the starts of segments (0: their length)",
+          between(0, INT64_MAX));
+  options("eval_clamp", eval_clamp_, "xl: further lags count as this one (0: none)",
+          between(0, 1 << 20));
+  options("eval_same_length", eval_same_length_,
+          "With memory: every token sees as many as the memory has");
+  options("eval_batch", eval_batch_, "Segments, or with memory streams, at a time",
+          between(1, 1 << 20));
+  options("generate", generate_, "Tokens to write at the end (0: none)", between(0, 1 << 20));
+  options("prompt", prompt_, "Text to continue; without it, the start of what is held out");
+  options("temperature", temperature_, "Of the drawing of tokens", require_not_negative);
+  options("top_p", top_p_, "Draw among the likeliest tokens that reach this share", require_top_p);
+}
+
+// Defaults, over them the preset, over it the command line. Of a resumed run, its own settings,
+// which must be those too.
+void LmProgram::resolve() {
+  if (!preset_name_.empty()) preset_ = lm_preset(preset_name_);
+  if (run_.given("--minutes")) preset_.settings.erase("steps");
+  take_preset(settings, preset_.settings, run_);
+  if (!run_.given("--memory") && !preset_.settings.contains("memory"))
+    settings.memory = settings.own_position() ? settings.length : 0;
+  if (!run_.resume.empty()) resume();
+  if (eval_length_.empty())
+    eval_length_ = as_text(preset_.eval_length > 0 ? preset_.eval_length : settings.length);
+  if (eval_memory_.empty()) {
+    eval_memory_ = as_text(settings.memory);
+    if (preset_.eval_memory > 0 && settings.memory > 0) eval_memory_ = as_text(preset_.eval_memory);
+  }
+  if (!run_.given("--eval-clamp")) eval_clamp_ = preset_.eval_clamp;
+  if (!run_.given("--eval-same-length")) eval_same_length_ = preset_.eval_same_length;
+  settings.check();
+  check_evaluation();
+  require(prompt_.empty() || generate_ > 0, "--prompt: needs --generate above 0");
+  if (!data_.empty()) inputs_.push_back({"--data", data_});
+  if (!validation_.empty()) inputs_.push_back({"--validation", validation_});
+}
+
+void LmProgram::resume() {
+  const std::string& path = run_.resume;
+  saved_notes_ = as_usage([&] { return nn::load_training_state(path); }).notes;
+  const LmSettings saved = settings_from_notes<LmSettings>(saved_notes_, path, "train_lm");
+  RunOptions asked = run_;
+  asked.given = [&](const std::string& option) {
+    std::string name = option.substr(2);
+    std::replace(name.begin(), name.end(), '-', '_');
+    return run_.given(option) || preset_.settings.contains(name);
+  };
+  LmSettings wanted = with_steps(saved, settings, run_);
+  // Nothing is learned about what lies beyond a table, so an evaluation may choose.
+  if (run_.report_only && run_.given("--beyond")) wanted.beyond = settings.beyond;
+  check_same_settings(settings_to_notes(wanted), settings_to_notes(settings), asked, path);
+  settings = wanted;
+}
+
+void LmProgram::check_evaluation() const {
+  for (const int64_t memory : read_list("--eval-memory", eval_memory_)) {
+    require(memory == 0 || settings.has_memory(), "--eval-memory " + as_text(memory) +
+                                                      ": --position " + settings.position +
+                                                      " has no use for a memory");
+    for (const int64_t length : read_list("--eval-length", eval_length_))
+      settings.require_room(
+          settings.positions(), length + memory,
+          "--eval-length " + as_text(length) +
+              (memory > 0 ? " with --eval-memory " + as_text(memory) : std::string()));
+  }
+}
+
+CorpusOptions LmProgram::corpus() const {
+  return {.data = data_,
+          .validation = validation_,
+          .kind = token_kind(settings.tokens),
+          .vocabulary = settings.vocabulary,
+          .held_out = settings.held_out,
+          .seed = settings.seed};
+}
+
+int64_t LmProgram::count_parameters() {
+  int64_t n_tokens = preset_.n_tokens;
+  if (n_tokens == 0 || !data_.empty()) n_tokens = read_corpus(corpus()).tokenizer.size();
+  std::cout << "Position " << settings.position << ", " << settings.layers << " layers, "
+            << n_tokens << " different tokens\n";
+  return nn::count_parameters<nn::TransformerXL>(settings.model(n_tokens));
+}
+
+void LmProgram::prepare() {
+  std::optional<nn::Tokenizer> known;
+  if (!run_.resume.empty()) known = saved_tokenizer(settings, saved_notes_, run_.resume);
+  Corpus corpus = read_corpus(this->corpus(), std::move(known));
+  tokenizer = std::move(corpus.tokenizer);
+  const int64_t n_tokens = tokenizer->size();
+  use_device(settings.steps, settings.least_memory(n_tokens),
+             "--layers, --d-model, --d-hidden, --length, --batch or the vocabulary");
+  check_sequence_parallel(settings.length, settings.weights());
+  require(run_.sequence_parallel == 1 || settings.memory == 0,
+          "--sequence-parallel: needs --memory 0");
+  require(corpus.valid.size() >= 2, (validation_.empty() ? name() : validation_) +
+                                        ": 1 token to judge by is too few; 2 are needed");
+  valid_ = std::move(corpus.valid);
+  generated_ = std::move(corpus.generated);
+  mapped_ = std::move(corpus.files);
+  note_ = std::move(corpus.note);
+  train_ = corpus.train;
+  set_prompt();
+  if (nn::process_group().leads()) counting_.start(train_, valid_, n_tokens);
+  start(std::move(corpus.train), name());
+  curve_ = {.title = "Loss with the position " + settings.position,
+            .unit = words() ? "nats per word" : unit(),
+            .scale = words() ? 1 : 1 / std::log(2.0)};
+  show_bigram();
+  files_ = {"evaluation.csv", "position_loss.csv", "position_loss.svg", "position_loss.png"};
+  if (generate_ > 0) files_.emplace_back("generated.txt");
+  if (data_.empty() && !run_.report_only) files_.emplace_back("text.txt");
+}
+
+void LmProgram::set_prompt() {
+  if (prompt_.empty()) {
+    prompt_tokens_.resize(size_t(std::min<int64_t>(64, valid_.size())));
+    valid_.read(0, int64_t(prompt_tokens_.size()), prompt_tokens_.data());
+    return;
+  }
+  require(tokenizer->kind() == nn::TokenKind::bytes || nn::invalid_utf8(prompt_) < 0,
+          "--prompt: is not UTF-8");
+  std::vector<int32_t> tokens;
+  try {
+    tokens = tokenizer->encode(prompt_);
+  } catch (const Error& e) {
+    throw UsageError("--prompt: " + plain(e));
+  }
+  if (words() && prompt_.back() != '\n') tokens.pop_back();  // the line goes on
+  require(!tokens.empty(), "--prompt: has no word");
+  prompt_tokens_.assign(tokens.begin(), tokens.end());
+}
+
+void LmProgram::start(nn::TokenStream train, const std::string& data) {
+  model = make_model<nn::TransformerXL>(settings.model(tokenizer->size()), settings);
+  if (run_.report_only) return;
+  std::shared_future<std::string> print = fingerprint(enough(train, settings, data));
+  segments_.emplace(std::move(train), settings.batch, settings.length);
+  make_trainer(std::make_unique<nn::Adam>(model->parameters(),
+                                          nn::Adam::Options{.lr = settings.learning_rate}),
+               cosine_of(settings),
+               {std::move(print), "text than that of --data (or of --seed without it)"},
+               settings.batch * settings.length);
+  trainer().options.after_step = [this](const nn::StepResult&) {
+    for (Remembered& part : parts_) {
+      if (part.after) part.memory = std::move(*part.after);
+      part.after.reset();
+    }
+    if (trainer().options.cuda_graph && remembered().memory.length() == settings.memory &&
+        !settings.counts_tokens())
+      keep_in_place();
+  };
+  trainer().options.step_kind = [this](int64_t step) { return goes_on(step) ? 0 : -1; };
+}
+
+void LmProgram::begin() {
+  if (data_.empty() && !run_.report_only) write_file_atomically(path("text.txt"), generated_);
+  std::cout << (data_.empty() ? "Generated " : "Read ") << train_.size() << " " << settings.tokens
+            << " to learn from and " << valid_.size() << " to judge by, "
+            << model->options.vocabulary << " different. Position " << settings.position << ", "
+            << model_and_machine() << std::endl;
+  if (!note_.empty()) std::cout << note_ << std::endl;
+}
+
+LmProgram::Remembered& LmProgram::remembered() {
+  parts_.resize(size_t(trainer().part_count()));
+  return parts_[size_t(std::max<int64_t>(0, trainer().part() - trainer().first_part()))];
+}
+
+bool LmProgram::goes_on(int64_t step) {
+  return !segments_->starts_epoch(step) && remembered().memory.length() == settings.memory &&
+         !settings.counts_tokens();
+}
+
+void LmProgram::keep_in_place() {
+  nn::TransformerXL::Memory& memory = remembered().memory;
+  if (place_.empty()) {
+    for (const Tensor& m : memory.layers) place_.push_back(m.clone());
+  } else {
+    for (size_t i = 0; i < place_.size(); ++i)
+      if (!place_[i].same(memory.layers[i])) place_[i].copy_(memory.layers[i]);
+  }
+  memory.layers = place_;
+}
+
+Tensor LmProgram::loss(int64_t step) {
+  const auto [inputs, targets] =
+      trainer().fed_batch(step, [this](int64_t i) { return (*segments_)(i); });
+  if (settings.memory == 0)
+    return mean(model->nll(inputs, targets, nullptr, trainer().sequence_group()));
+  if (trainer().options.cuda_graph && goes_on(step)) {
+    // A replay reads and writes one memory, of which backward gets a copy.
+    keep_in_place();
+    nn::TransformerXL::Memory memory;
+    for (const Tensor& m : remembered().memory.layers) memory.layers.push_back(m.clone());
+    Tensor loss = mean(model->nll(inputs, targets, &memory));
+    for (size_t i = 0; i < place_.size(); ++i) place_[i].copy_(memory.layers[i]);
+    return loss;
+  }
+  Remembered& own = remembered();
+  own.after = segments_->starts_epoch(step) ? nn::TransformerXL::Memory() : own.memory;
+  return mean(model->nll(inputs, targets, &*own.after));
+}
+
+void LmProgram::keep(nn::TrainingState& state) const {
+  for (const auto& file : mapped_) file->check_unchanged();
+  state.notes[vocabulary_note] = tokenizer->to_note();
+  if (parts_.empty()) return;
+  if (settings.counts_tokens()) state.notes[first_note] = as_text(parts_[0].memory.first);
+  for (size_t i = 0; i < parts_[0].memory.layers.size(); ++i) {
+    Tensors rows;
+    for (const Remembered& part : parts_) rows.push_back(part.memory.layers[i]);
+    state.tensors.push_back({"memory." + std::to_string(i), nn::gather_rows(cat(rows, 0))});
+  }
+}
+
+void LmProgram::take(const nn::TrainingState& state, const std::string& path) {
+  const std::vector<nn::NamedTensor>& tensors = state.tensors;
+  const size_t n = tensors.size();
+  bool good = n == 0 || n == size_t(settings.layers);
+  nn::TransformerXL::Memory memory;
+  memory.layers.resize(n);
+  for (const nn::NamedTensor& t : tensors) {
+    int64_t i = -1;
+    good = good && t.name.starts_with("memory.") && read_text(t.name.substr(7), i) && i >= 0 &&
+           size_t(i) < n && t.tensor.dtype() == settings.weights() && t.tensor.dim() == 3 &&
+           t.tensor.size(0) == settings.batch && t.tensor.size(1) <= settings.memory &&
+           t.tensor.size(1) == tensors[0].tensor.size(1) && t.tensor.size(2) == settings.d_model;
+    require(good, path + ": its memory is malformed");
+    memory.layers[size_t(i)] = t.tensor.to(model->device());
+  }
+  require(good && (n > 0) == (settings.memory > 0 && state.step > 0),
+          path + ": its memory is malformed");
+  if (const auto first = state.notes.find(first_note); first != state.notes.end())
+    require(read_text(first->second, memory.first) && memory.first >= 0,
+            path + ": its memory is malformed");
+  parts_.assign(size_t(trainer().part_count()), {});
+  const int64_t size = settings.batch / trainer().parts();
+  for (size_t part = 0; part < parts_.size(); ++part) {
+    parts_[part].memory.first = memory.first;
+    for (const Tensor& m : memory.layers) {
+      const int64_t begin = (trainer().first_part() + int64_t(part)) * size;
+      parts_[part].memory.layers.push_back(m.slice(0, begin, begin + size).contiguous());
+    }
+  }
+}
+
+double LmProgram::validate() {
+  const LmSettings& s = settings;
+  const int64_t scored_all = valid_.size() - 1;  // all but the first
+  const int64_t most = validation_tokens_ > 0 ? validation_tokens_ : scored_all;
+  const nn::TokenStream part = valid_.first(1 + std::min(most, scored_all));
+  show_bigram();
+  return scored(part, {.rule = {s.length, s.memory, s.length},
+                       .batch = s.batch,
+                       .groups = trainer().parts()})
+      .all.mean();
+}
+
+Evaluation LmProgram::scored(const nn::TokenStream& tokens, const EvaluationOptions& options) {
+  return told_with(
+      str("evaluation with length ", options.rule.length, " and memory ", options.rule.memory),
+      [&] { return evaluate(*model, tokens, options); });
+}
+
+// The bigram's loss, once it is known.
+void LmProgram::show_bigram() {
+  if (const auto counted = counting_.known())
+    curve_.references = {{"bigram", curve_.scale * counted->bigram}};
+}
+
+// Bits per character or byte; of words, the perplexity.
+double LmProgram::shown(double nats) const {
+  return words() ? std::exp(nats) : nats / std::log(2.0);
+}
+std::string LmProgram::unit() const {
+  return words()                      ? "perplexity"
+         : settings.tokens == "bytes" ? "bits per byte"
+                                      : "bits per character";
+}
+// `before` only on the console: rows of a table are the same for each position.
+void LmProgram::line(ReportTable& table, const std::string& what, double nats,
+                     const std::string& before) const {
+  const std::string value = fixed(shown(nats), words() ? 2 : 4);
+  std::cout << "  " << std::left << std::setw(44) << before + what << value << std::endl;
+  table.rows.push_back({what, value});
+}
+
+void LmProgram::report() {
+  if (!run_.report_only)
+    std::cout << saved() << ", " << nn::duration_text(trainer().seconds())
+              << "; now scoring all that is held out" << std::endl;
+  const CountingLoss counted_only = counting_.get();
+  show_bigram();
+  ReportTable table{
+      "Held-out " + unit() + ", " + counted(valid_.size() - 1, "token"), {"", unit()}, {}};
+  std::cout << table.title << ":\n";
+  line(table, "unigram", counted_only.unigram);
+  line(table, "bigram", counted_only.bigram);
+  std::vector<Evaluation> all;
+  for (const int64_t memory : read_list("--eval-memory", eval_memory_)) {
+    for (const int64_t length : read_list("--eval-length", eval_length_)) {
+      const int64_t stride =
+          memory > 0 || eval_stride_ == 0 ? length : std::min(length, eval_stride_);
+      all.push_back(scored(valid_, {.rule = {length, memory, stride},
+                                    .batch = eval_batch_,
+                                    .clamp = eval_clamp_,
+                                    .same_length = eval_same_length_}));
+      line(table, lengths(all.back()) + ", sees " + fixed(all.back().context, 1),
+           all.back().all.mean(), settings.position + ", ");
+    }
+  }
+  show(std::move(table));
+  write_evaluations(all);
+  if (!run_.report_only) draw_curve();
+  if (generate_ > 0) write_text();
+}
+
+void LmProgram::write_evaluations(const std::vector<Evaluation>& all) {
+  nn::MetricsCsv table(path("evaluation.csv"), {"length", "memory", "stride", "context", "tokens",
+                                                "nats_per_token", "tokens_per_second"});
+  nn::MetricsCsv positions(path("position_loss.csv"),
+                           {"length", "memory", "position", "tokens", "nats_per_token"});
+  std::vector<Series> curves;
+  for (const Evaluation& e : all) {
+    const nn::ScoringRule& r = e.rule;
+    table.row({double(r.length), double(r.memory), double(r.stride), e.context,
+               double(e.all.tokens), e.all.mean(), double(e.all.tokens) / e.seconds});
+    curves.push_back({settings.position + ", " + lengths(e), {}, {}});
+    const size_t bin = std::max<size_t>(1, e.at.size() / 64);  // a steadier curve
+    nn::LossSum sum;
+    for (size_t i = 0; i < e.at.size(); ++i) {
+      if (e.at[i].tokens == 0) continue;
+      positions.row(
+          {double(r.length), double(r.memory), double(i), double(e.at[i].tokens), e.at[i].mean()});
+      sum.loss += e.at[i].loss;
+      sum.tokens += e.at[i].tokens;
+      if ((i + 1) % bin != 0) continue;
+      curves.back().x.push_back(double(i) - double(bin - 1) / 2);
+      curves.back().y.push_back(words() ? sum.mean() : shown(sum.mean()));
+      sum = {};
+    }
+  }
+  show_chart("position_loss", {{.title = "Held-out loss against the position in the segment",
+                                .x_label = "position",
+                                .y_label = words() ? "nats per word" : unit()},
+                               std::move(curves)});
+}
+
+void LmProgram::write_text() {
+  const std::vector<int64_t> drawn = write_tokens(*model, prompt_tokens_,
+                                                  {.tokens = generate_,
+                                                   .at_once = settings.room(settings.positions()),
+                                                   .context = settings.length,
+                                                   .temperature = temperature_,
+                                                   .top_p = top_p_,
+                                                   .seed = settings.seed});
+  std::vector<int64_t> tokens = prompt_tokens_;
+  tokens.insert(tokens.end(), drawn.begin(), drawn.end());
+  const std::string given = tokenizer->decode(prompt_tokens_), all = tokenizer->decode(tokens);
+  write_file_atomically(path("generated.txt"), all + "\n");
+  const size_t begin = all.starts_with(given) ? given.size() : 0;
+  show(ReportText{"What the model writes", all.substr(0, begin), all.substr(begin)});
+  std::cout << "Wrote " << path("generated.txt") << std::endl;
+}
+
+nn::Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
+                              const std::string& path) {
+  const auto note = notes.find(vocabulary_note);
+  require(note != notes.end(), path + ": its vocabulary is missing");
+  try {
+    return nn::Tokenizer::from_note(token_kind(settings.tokens), note->second);
+  } catch (const Error& e) {
+    throw UsageError(path + ": " + plain(e));
+  }
+}
+
+}  // namespace stretto::examples

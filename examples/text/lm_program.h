@@ -1,0 +1,99 @@
+// A program that trains a language model on a text, with any of the positions, and measures what
+// each remembers.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "examples/text/lm_evaluation.h"
+#include "examples/text/lm_settings.h"
+#include "examples/training/training_program.h"
+#include "nn/data/segments.h"
+#include "nn/models/transformer_xl.h"
+
+namespace stretto::examples {
+
+class LmProgram : public TrainingProgram {
+ public:
+  LmProgram() : TrainingProgram({.out = "out/lm"}) {}
+
+  void declare(OptionList& options);
+
+  /// Makes the model of the tokenizer's vocabulary, and its trainer with the text `train`. Throws
+  /// UsageError, naming `data`, where a column of a batch would be shorter than a segment.
+  void start(nn::TokenStream train, const std::string& data);
+
+  LmSettings settings;
+  nn::TransformerXL* model = nullptr;
+  std::optional<nn::Tokenizer> tokenizer;
+
+ private:
+  void resolve() override;
+  void resume();
+  void check_evaluation() const;
+  int64_t count_parameters() override;
+  void prepare() override;
+  void set_prompt();
+  void begin() override;
+  /// Of segment `step`; at the start of an epoch the memory is empty.
+  Tensor loss(int64_t step) override;
+  double validate() override;
+  void report() override;
+  // The memory and the vocabulary.
+  void keep(nn::TrainingState& state) const override;
+  void take(const nn::TrainingState& state, const std::string& path) override;
+
+  bool words() const { return settings.tokens == "words"; }
+  std::string name() const { return data_.empty() ? "the generated text" : data_; }
+  CorpusOptions corpus() const;
+
+  // Whether the segment continues a full memory, so that steps are alike and can be replayed. Not
+  // where a position counts the tokens before: a replay has the number of the step it repeats.
+  bool goes_on(int64_t step);
+  void keep_in_place();
+
+  void show_bigram();
+  Evaluation scored(const nn::TokenStream& tokens, const EvaluationOptions& options);
+  double shown(double nats) const;
+  std::string unit() const;
+  void line(ReportTable& table, const std::string& what, double nats,
+            const std::string& before = "") const;
+  void write_evaluations(const std::vector<Evaluation>& all);
+  void write_text();
+
+  std::string preset_name_, data_, validation_;
+  int64_t validation_tokens_ = 100'000;
+  std::string eval_length_, eval_memory_;
+  int64_t eval_stride_ = 0, eval_clamp_ = 0, eval_batch_ = 8;
+  bool eval_same_length_ = false;
+  int64_t generate_ = 0;
+  std::string prompt_;
+  double temperature_ = 1, top_p_ = 1;
+
+  LmPreset preset_;
+  nn::Metadata saved_notes_;  // of --resume
+  nn::TokenStream train_, valid_;
+  std::string generated_, note_;  // Corpus
+  std::vector<std::shared_ptr<const MappedFile>> mapped_;
+  std::vector<int64_t> prompt_tokens_;
+  CountingInBackground counting_;
+
+  std::optional<nn::OrderedSegments> segments_;
+  // Of each part of the batch that is this process's; of one that is not cut there is one.
+  struct Remembered {
+    nn::TransformerXL::Memory memory;
+    std::optional<nn::TransformerXL::Memory> after;  // the segment of the last loss, which counts
+                                                     // when the step is made
+  };
+  Remembered& remembered();
+  std::vector<Remembered> parts_;
+  Tensors place_;  // where a full memory is kept for steps that are replayed
+};
+
+/// The vocabulary of a checkpoint.
+nn::Tokenizer saved_tokenizer(const LmSettings& settings, const nn::Metadata& notes,
+                              const std::string& path);
+
+}  // namespace stretto::examples
