@@ -20,8 +20,8 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kVoices = "4 (soprano, alto, tenor, bass; -1 = silent)";
-constexpr const char* kPitches = "a MIDI note number from 0 to 127, or -1 for silence";
+constexpr const char* expected_voices = "4 (soprano, alto, tenor, bass; -1 = silent)";
+constexpr const char* expected_pitches = "a MIDI note number from 0 to 127, or -1 for silence";
 
 [[noreturn]] void fail(const std::string& path, const std::string& what) {
   throw UsageError(path + ": " + what);
@@ -32,13 +32,12 @@ std::string read_text(const std::string& path) {
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) fail(path, "no such file");
   if (error) fail(path, "cannot read: " + error.message());
-  if (status.type() == fs::file_type::directory) {
+  if (status.type() == fs::file_type::directory)
     fail(path, "is a directory; expected a JSON file of chorales");
-  }
   if (status.type() != fs::file_type::regular) fail(path, "is not a regular file");
   constexpr double bytes_of_a_byte = 12;  // parsed
-  const auto size = static_cast<double>(fs::file_size(path, error));
-  if (!error && size > 1e8 && bytes_of_a_byte * size > static_cast<double>(available_memory()))
+  const auto size = double(fs::file_size(path, error));
+  if (!error && size > 1e8 && bytes_of_a_byte * size > double(available_memory()))
     fail(path, "is too large for the memory that is free");
   std::string text = read_whole_file(path);
   refuse_known_format(text, path, "a JSON file of chorales");
@@ -47,7 +46,7 @@ std::string read_text(const std::string& path) {
 }
 
 /// A few characters of `text` from `begin`, for an error message.
-std::string excerpt(std::string_view text, std::size_t begin) {
+std::string excerpt(std::string_view text, size_t begin) {
   std::string shown;
   for (const char c : text.substr(begin, 16)) shown += c >= ' ' && c <= '~' ? c : '?';
   return shown;
@@ -63,9 +62,8 @@ class KeyCheck {
     if (event == json::parse_event_t::object_end) open_.pop_back();
     if (event == json::parse_event_t::key) {
       const auto& name = parsed.get_ref<const std::string&>();
-      if (!open_.back().insert(name).second) {
+      if (!open_.back().insert(name).second)
         fail(path_, "has the key \"" + excerpt(name, 0) + "\" twice");
-      }
     }
     return true;
   }
@@ -75,8 +73,8 @@ class KeyCheck {
   std::vector<std::set<std::string>> open_;  // the keys of each object that has not ended
 };
 
-[[noreturn]] void malformed(const std::string& path, std::string_view text, std::size_t offset) {
-  const auto line = std::count(text.begin(), text.begin() + static_cast<long>(offset), '\n') + 1;
+[[noreturn]] void malformed(const std::string& path, std::string_view text, size_t offset) {
+  const auto line = std::count(text.begin(), text.begin() + int64_t(offset), '\n') + 1;
   fail(path, "malformed JSON at byte " + std::to_string(offset + 1) + " (line " +
                  std::to_string(line) + "), near \"" + excerpt(text, offset < 6 ? 0 : offset - 6) +
                  "\"");
@@ -84,9 +82,7 @@ class KeyCheck {
 
 json parse(const std::string& path, const std::string& text) {
   // JSON has no zero bytes, but the parser would take one for the end.
-  if (const std::size_t zero = text.find('\0'); zero != std::string::npos) {
-    malformed(path, text, zero);
-  }
+  if (const size_t zero = text.find('\0'); zero != std::string::npos) malformed(path, text, zero);
   try {
     return json::parse(text, KeyCheck(path));
   } catch (const json::parse_error& error) {
@@ -95,7 +91,7 @@ json parse(const std::string& path, const std::string& text) {
       fail(path, "the JSON text ends too early, after byte " + std::to_string(text.size()) +
                      " (is the file truncated?)");
     }
-    malformed(path, text, std::max<std::size_t>(error.byte, 1) - 1);
+    malformed(path, text, std::max<size_t>(error.byte, 1) - 1);
   } catch (const json::exception&) {  // a number that no double can hold
     fail(path, "the JSON text holds a number out of range");
   }
@@ -103,44 +99,40 @@ json parse(const std::string& path, const std::string& text) {
 
 std::string type_of(const json& value) { return std::string("got ") + value.type_name(); }
 
-std::string place_of(const std::string& split, std::size_t chorale) {
+std::string place_of(const std::string& split, size_t chorale) {
   return split + "[" + std::to_string(chorale) + "]";
 }
 
 /// The note number that `value` holds. `place` is evaluated only for a message.
-template <typename Place>
+template <class Place>
 int to_pitch(const std::string& path, const json& value, const Place& place) {
-  if (!value.is_number()) {
-    fail(path, place() + " is not a number (" + type_of(value) + "); expected " + kPitches);
-  }
+  if (!value.is_number())
+    fail(path, place() + " is not a number (" + type_of(value) + "); expected " + expected_pitches);
   const double number = value.get<double>();
-  if (number != std::floor(number)) {
-    fail(path, place() + " is " + value.dump() + ", not a whole number; expected " + kPitches);
-  }
-  if (number < -1 || number > 127) {
-    fail(path, place() + " is " + value.dump() + "; expected " + kPitches);
-  }
-  return static_cast<int>(number);
+  if (number != std::floor(number))
+    fail(path,
+         place() + " is " + value.dump() + ", not a whole number; expected " + expected_pitches);
+  if (number < -1 || number > 127)
+    fail(path, place() + " is " + value.dump() + "; expected " + expected_pitches);
+  return int(number);
 }
 
 Chorale to_chorale(const std::string& path, const json& value, const std::string& place) {
-  if (!value.is_array()) {
-    fail(path, place + " is not a list of steps (" + type_of(value) + ")");
-  }
+  if (!value.is_array()) fail(path, place + " is not a list of steps (" + type_of(value) + ")");
   if (value.empty()) fail(path, place + " has no steps");
   Chorale chorale;
   chorale.steps.resize(value.size());
-  for (std::size_t i = 0; i < value.size(); ++i) {
+  for (size_t i = 0; i < value.size(); ++i) {
     const json& step = value[i];
     const auto step_place = [&] { return place + " step " + std::to_string(i); };
-    if (!step.is_array()) {
-      fail(path, step_place() + " is not a list (" + type_of(step) + "); expected " + kVoices);
-    }
+    if (!step.is_array())
+      fail(path,
+           step_place() + " is not a list (" + type_of(step) + "); expected " + expected_voices);
     if (step.size() != 4) {
       fail(path, step_place() + " has " + std::to_string(step.size()) +
-                     (step.size() == 1 ? " number" : " numbers") + "; expected " + kVoices);
+                     (step.size() == 1 ? " number" : " numbers") + "; expected " + expected_voices);
     }
-    for (std::size_t voice = 0; voice < 4; ++voice) {
+    for (size_t voice = 0; voice < 4; ++voice) {
       chorale.steps[i][voice] = to_pitch(
           path, step[voice], [&] { return step_place() + " number " + std::to_string(voice + 1); });
     }
@@ -150,28 +142,24 @@ Chorale to_chorale(const std::string& path, const json& value, const std::string
 
 std::vector<Chorale> to_split(const std::string& path, const json& root, const std::string& key) {
   const auto found = root.find(key);
-  if (found == root.end()) {
+  if (found == root.end())
     fail(path, "has no key \"" + key + "\"; expected \"train\", \"valid\" and \"test\"");
-  }
-  if (!found->is_array()) {
+  if (!found->is_array())
     fail(path, "\"" + key + "\" is not a list of chorales (" + type_of(*found) + ")");
-  }
   if (found->empty()) fail(path, "\"" + key + "\" has no chorales");
   std::vector<Chorale> split;
   split.reserve(found->size());
-  for (std::size_t i = 0; i < found->size(); ++i) {
+  for (size_t i = 0; i < found->size(); ++i)
     split.push_back(to_chorale(path, (*found)[i], place_of(key, i)));
-  }
   return split;
 }
 
 void append_split(std::string& text, const std::string& key, const std::vector<Chorale>& split) {
   if (split.empty()) throw std::invalid_argument("cannot save chorales: " + key + " is empty");
   text += "\"" + key + "\": [";
-  for (std::size_t i = 0; i < split.size(); ++i) {
-    if (split[i].steps.empty()) {
+  for (size_t i = 0; i < split.size(); ++i) {
+    if (split[i].steps.empty())
       throw std::invalid_argument("cannot save chorales: " + place_of(key, i) + " has no steps");
-    }
     text += i == 0 ? "\n[" : ",\n[";
     const char* separator = "[";
     for (const std::array<int, 4>& step : split[i].steps) {

@@ -34,7 +34,6 @@ void save_chorales(const std::string& path, const ChoraleSet& set);
 /// to 400 steps each, in major and minor keys, of phrases that return. Piece i of a split depends
 /// on `seed`, the split and i alone, and is the same on every machine. Throws
 /// std::invalid_argument for a negative count.
-ChoraleSet generate_chorales(std::uint64_t seed, int n_train = 200, int n_valid = 25,
-                             int n_test = 25);
+ChoraleSet generate_chorales(uint64_t seed, int n_train = 200, int n_valid = 25, int n_test = 25);
 
 }  // namespace stretto::examples

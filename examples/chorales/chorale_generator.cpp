@@ -18,13 +18,13 @@ using Step = std::array<int, 4>;
 
 /// What a voice does within a quarter, besides holding its note.
 enum class Ornament {
-  kNone,
-  kPassing,         // the note between two a third apart, on the second eighth
-  kRun,             // the two notes between two a fourth apart, as sixteenths
-  kUpperNeighbour,  // away and back to a repeated note
-  kLowerNeighbour,
-  kAnticipation,  // the next note, a sixteenth early
-  kSuspension,    // the previous note, an eighth too long
+  none,
+  passing,          // the note between two a third apart, on the second eighth
+  run,              // the two notes between two a fourth apart, as sixteenths
+  upper_neighbour,  // away and back to a repeated note
+  lower_neighbour,
+  anticipation,  // the next note, a sixteenth early
+  suspension,    // the previous note, an eighth too long
 };
 
 /// A phrase as composed: one voicing a quarter and what decorates it.
@@ -38,11 +38,11 @@ struct Phrase {
 };
 
 /// Where the melody of `phrase` should be on `beat`: it rises to the middle and falls to the end.
-Melody melody_at(const Phrase& phrase, std::size_t beat) {
-  const int count = static_cast<int>(phrase.chords.size());
-  const int position = static_cast<int>(beat);
+Melody melody_at(const Phrase& phrase, size_t beat) {
+  const int count = int(phrase.chords.size());
+  const int position = int(beat);
   const int from_end = std::min(position, count - 1 - position);
-  const bool closing = phrase.cadence == Cadence::kAuthentic && position >= count - 2;
+  const bool closing = phrase.cadence == Cadence::authentic && position >= count - 2;
   return {phrase.centre - 2 + 12 * from_end / count, closing};
 }
 
@@ -57,57 +57,57 @@ int scale_neighbour(const Key& key, int from, int to) {
   return to_leading_tone && to - above == 3 ? above + 1 : above;
 }
 
-void decorate(PortableRandom& random, Phrase& phrase, std::size_t beat) {
+void decorate(PortableRandom& random, Phrase& phrase, size_t beat) {
   std::array<Ornament, 4>& ornaments = phrase.ornaments[beat];
-  ornaments.fill(Ornament::kNone);
+  ornaments.fill(Ornament::none);
   if (beat + 2 >= phrase.beats.size()) return;  // the final chord is plain
   int used = 0;
-  for (std::size_t voice = 0; voice < 4 && used < 2; ++voice) {
-    if (voice == 3 && ornaments[0] != Ornament::kNone) continue;  // outer voices take turns
+  for (size_t voice = 0; voice < 4 && used < 2; ++voice) {
+    if (voice == 3 && ornaments[0] != Ornament::none) continue;  // outer voices take turns
     if (!random.percent(voice == 0 ? 34 : 24)) continue;
     const int move = phrase.beats[beat + 1][voice] - phrase.beats[beat][voice];
     const int since = beat == 0 ? 0 : phrase.beats[beat - 1][voice] - phrase.beats[beat][voice];
     const int size = std::abs(move);
     if (size == 3 || size == 4) {
-      ornaments[voice] = Ornament::kPassing;
+      ornaments[voice] = Ornament::passing;
     } else if (size == 5) {
-      ornaments[voice] = Ornament::kRun;
+      ornaments[voice] = Ornament::run;
     } else if (size == 0) {
-      ornaments[voice] = random.percent(60) ? Ornament::kLowerNeighbour : Ornament::kUpperNeighbour;
+      ornaments[voice] = random.percent(60) ? Ornament::lower_neighbour : Ornament::upper_neighbour;
     } else if ((since == 1 || since == 2) && random.percent(60)) {
-      ornaments[voice] = Ornament::kSuspension;
+      ornaments[voice] = Ornament::suspension;
     } else if (size <= 2 && random.percent(40)) {
-      ornaments[voice] = Ornament::kAnticipation;
+      ornaments[voice] = Ornament::anticipation;
     }
-    if (ornaments[voice] != Ornament::kNone) ++used;
+    if (ornaments[voice] != Ornament::none) ++used;
   }
 }
 
 /// The sixteenths of one voice in one quarter.
-std::array<int, 4> ornamented(const Phrase& phrase, std::size_t beat, std::size_t voice) {
+std::array<int, 4> ornamented(const Phrase& phrase, size_t beat, size_t voice) {
   const int now = phrase.beats[beat][voice];
   const int next = phrase.beats[std::min(beat + 1, phrase.beats.size() - 1)][voice];
   const int before = phrase.beats[beat == 0 ? 0 : beat - 1][voice];
   switch (phrase.ornaments[beat][voice]) {
-    case Ornament::kPassing: {
+    case Ornament::passing: {
       const int between = scale_neighbour(phrase.key, now, next);
       return {now, now, between, between};
     }
-    case Ornament::kRun: {
+    case Ornament::run: {
       const int first = scale_neighbour(phrase.key, now, next);
       return {now, now, first, scale_neighbour(phrase.key, first, next)};
     }
-    case Ornament::kUpperNeighbour: {
+    case Ornament::upper_neighbour: {
       const int neighbour = scale_neighbour(phrase.key, now, now + 12);
       return {now, now, neighbour, neighbour};
     }
-    case Ornament::kLowerNeighbour: {
+    case Ornament::lower_neighbour: {
       const int neighbour = scale_neighbour(phrase.key, now, now - 12);
       return {now, now, neighbour, neighbour};
     }
-    case Ornament::kAnticipation:
+    case Ornament::anticipation:
       return {now, now, now, next};
-    case Ornament::kSuspension:
+    case Ornament::suspension:
       return {before, before, now, now};
     default:
       return {now, now, now, now};
@@ -115,22 +115,22 @@ std::array<int, 4> ornamented(const Phrase& phrase, std::size_t beat, std::size_
 }
 
 /// Whether `pitch` fits into `voice` of `step` without leaving its range or crossing a neighbour.
-bool fits(const Step& step, std::size_t voice, int pitch) {
-  if (pitch < kRanges[voice].low || pitch > kRanges[voice].high) return false;
+bool fits(const Step& step, size_t voice, int pitch) {
+  if (pitch < voice_ranges[voice].low || pitch > voice_ranges[voice].high) return false;
   if (voice > 0 && pitch > step[voice - 1]) return false;
   return voice == 3 || pitch >= step[voice + 1];
 }
 
 std::vector<Step> play(const Phrase& phrase) {
   std::vector<Step> steps;
-  for (std::size_t beat = 0; beat < phrase.beats.size(); ++beat) {
+  for (size_t beat = 0; beat < phrase.beats.size(); ++beat) {
     std::array<Step, 4> quarter;
     quarter.fill(phrase.beats[beat]);
-    for (std::size_t voice = 0; voice < 4; ++voice) {
+    for (size_t voice = 0; voice < 4; ++voice) {
       const std::array<int, 4> pitches = ornamented(phrase, beat, voice);
       bool good = true;
-      for (std::size_t i = 0; i < 4; ++i) good = good && fits(quarter[i], voice, pitches[i]);
-      for (std::size_t i = 0; good && i < 4; ++i) quarter[i][voice] = pitches[i];
+      for (size_t i = 0; i < 4; ++i) good = good && fits(quarter[i], voice, pitches[i]);
+      for (size_t i = 0; good && i < 4; ++i) quarter[i][voice] = pitches[i];
     }
     steps.insert(steps.end(), quarter.begin(), quarter.end());
   }
@@ -138,11 +138,11 @@ std::vector<Step> play(const Phrase& phrase) {
 }
 
 /// Voices and decorates the chords of `phrase` from beat `first` on.
-void realise(PortableRandom& random, Phrase& phrase, std::size_t first,
+void realise(PortableRandom& random, Phrase& phrase, size_t first,
              const std::optional<Voicing>& before) {
   phrase.beats.resize(phrase.chords.size());
   phrase.ornaments.resize(phrase.chords.size());
-  for (std::size_t beat = first; beat < phrase.chords.size(); ++beat) {
+  for (size_t beat = first; beat < phrase.chords.size(); ++beat) {
     const bool last = beat + 1 == phrase.chords.size();
     if (beat > 0 && phrase.chords[beat] == phrase.chords[beat - 1] &&
         (last || random.percent(50))) {
@@ -153,9 +153,8 @@ void realise(PortableRandom& random, Phrase& phrase, std::size_t first,
     phrase.beats[beat] =
         voice_chord(random, phrase.key, phrase.chords[beat], previous, melody_at(phrase, beat));
   }
-  for (std::size_t beat = first == 0 ? 0 : first - 1; beat < phrase.beats.size(); ++beat) {
+  for (size_t beat = first == 0 ? 0 : first - 1; beat < phrase.beats.size(); ++beat)
     decorate(random, phrase, beat);
-  }
 }
 
 Phrase compose(PortableRandom& random, const Key& key, int bars, Cadence cadence,
@@ -171,8 +170,8 @@ void close_with(PortableRandom& random, Phrase& phrase, Cadence cadence) {
   if (phrase.cadence == cadence) return;
   phrase.cadence = cadence;
   const std::vector<Chord> ending = cadence_chords(random, cadence);
-  const std::size_t first = phrase.chords.size() - ending.size();
-  std::copy(ending.begin(), ending.end(), phrase.chords.begin() + static_cast<long>(first));
+  const size_t first = phrase.chords.size() - ending.size();
+  std::copy(ending.begin(), ending.end(), phrase.chords.begin() + int64_t(first));
   realise(random, phrase, first, std::nullopt);
 }
 
@@ -180,10 +179,11 @@ void close_with(PortableRandom& random, Phrase& phrase, Cadence cadence) {
 bool transpose(Phrase& phrase, int degrees) {
   Phrase moved = phrase;
   for (Voicing& beat : moved.beats) {
-    for (std::size_t voice = 0; voice < 4; ++voice) {
+    for (size_t voice = 0; voice < 4; ++voice) {
       const int degree = degree_of(phrase.key, beat[voice]) + degrees;
       beat[voice] = scale_pitch(phrase.key, degree);
-      if (beat[voice] < kRanges[voice].low || beat[voice] > kRanges[voice].high) return false;
+      if (beat[voice] < voice_ranges[voice].low || beat[voice] > voice_ranges[voice].high)
+        return false;
     }
   }
   for (Chord& chord : moved.chords) chord.root = (chord.root + degrees + 7) % 7;
@@ -200,16 +200,15 @@ Phrase returned(PortableRandom& random, const Phrase& phrase) {
       break;
     case 1:
       for (int i = 1 + random.below(3); i > 0; --i) {
-        const int beat = random.below(static_cast<int>(again.beats.size()));
-        decorate(random, again, static_cast<std::size_t>(beat));
+        const int beat = random.below(int(again.beats.size()));
+        decorate(random, again, size_t(beat));
       }
       break;
     default: {
-      constexpr std::array<int, 6> kMoves = {1, -1, 2, -2, 3, -3};
+      constexpr std::array<int, 6> moves = {1, -1, 2, -2, 3, -3};
       const int first = random.below(6);
-      for (int i = 0; i < 6; ++i) {
-        if (transpose(again, kMoves[static_cast<std::size_t>((first + i) % 6)])) break;
-      }
+      for (int i = 0; i < 6; ++i)
+        if (transpose(again, moves[size_t((first + i) % 6)])) break;
     }
   }
   return again;
@@ -222,33 +221,33 @@ struct Form {
   int weight;
 };
 
-constexpr std::array<Form, 14> kForms = {{{"AABA", 2, 14},
-                                          {"ABAB", 2, 10},
-                                          {"AABB", 2, 10},
-                                          {"AABBA", 2, 8},
-                                          {"ABACA", 2, 8},
-                                          {"AABACA", 2, 8},
-                                          {"ABABCB", 2, 8},
-                                          {"AABAABA", 2, 6},
-                                          {"AABBCCAA", 2, 6},
-                                          {"ABA", 4, 6},
-                                          {"AABA", 4, 6},
-                                          {"ABAB", 4, 4},
-                                          {"ABACA", 4, 3},
-                                          {"AABBAA", 4, 3}}};
+constexpr std::array<Form, 14> forms = {{{"AABA", 2, 14},
+                                         {"ABAB", 2, 10},
+                                         {"AABB", 2, 10},
+                                         {"AABBA", 2, 8},
+                                         {"ABACA", 2, 8},
+                                         {"AABACA", 2, 8},
+                                         {"ABABCB", 2, 8},
+                                         {"AABAABA", 2, 6},
+                                         {"AABBCCAA", 2, 6},
+                                         {"ABA", 4, 6},
+                                         {"AABA", 4, 6},
+                                         {"ABAB", 4, 4},
+                                         {"ABACA", 4, 3},
+                                         {"AABBAA", 4, 3}}};
 
 const Form& choose_form(PortableRandom& random) {
   int total = 0;
-  for (const Form& form : kForms) total += form.weight;
+  for (const Form& form : forms) total += form.weight;
   int left = random.below(total);
-  for (const Form& form : kForms) {
+  for (const Form& form : forms) {
     if (left < form.weight) return form;
     left -= form.weight;
   }
-  return kForms.front();
+  return forms.front();
 }
 
-Chorale compose_chorale(std::uint64_t seed) {
+Chorale compose_chorale(uint64_t seed) {
   PortableRandom random(seed);
   const Key key{random.below(12), random.percent(45)};
   const Form& form = choose_form(random);
@@ -257,19 +256,19 @@ Chorale compose_chorale(std::uint64_t seed) {
   std::map<char, Phrase> known;
   std::optional<Voicing> before;
   Chorale chorale;
-  for (std::size_t i = 0; i < order.size(); ++i) {
+  for (size_t i = 0; i < order.size(); ++i) {
     const auto found = known.find(order[i]);
     const bool last = i + 1 == order.size();
     Phrase phrase;
     if (found == known.end()) {
-      const Cadence cadence = random.percent(50) ? Cadence::kHalf : Cadence::kAuthentic;
+      const Cadence cadence = random.percent(50) ? Cadence::half : Cadence::authentic;
       phrase = compose(random, key, form.bars, cadence, before);
       known.emplace(order[i], phrase);
     } else if (!last) {
       phrase = returned(random, found->second);
     } else {
       phrase = found->second;
-      close_with(random, phrase, Cadence::kAuthentic);
+      close_with(random, phrase, Cadence::authentic);
     }
     std::vector<Step> steps = play(phrase);
     if (breathes && !last) std::fill(steps.end() - 2, steps.end(), Step{-1, -1, -1, -1});
@@ -277,23 +276,23 @@ Chorale compose_chorale(std::uint64_t seed) {
     before = phrase.beats.back();
   }
   const int held = 4 * random.weighted({50, 10, 30, 0, 10});
-  chorale.steps.insert(chorale.steps.end(), static_cast<std::size_t>(held), chorale.steps.back());
+  chorale.steps.insert(chorale.steps.end(), size_t(held), chorale.steps.back());
   return chorale;
 }
 
-std::vector<Chorale> compose_split(std::uint64_t seed, std::uint64_t split, int count) {
+std::vector<Chorale> compose_split(uint64_t seed, uint64_t split, int count) {
   if (count < 0) throw std::invalid_argument("cannot generate a negative number of chorales");
   std::vector<Chorale> chorales;
-  std::uint64_t state = seed;
+  uint64_t state = seed;
   state = splitmix64(state) + split;
-  std::uint64_t seeds = splitmix64(state);
+  uint64_t seeds = splitmix64(state);
   for (int i = 0; i < count; ++i) chorales.push_back(compose_chorale(splitmix64(seeds)));
   return chorales;
 }
 
 }  // namespace
 
-ChoraleSet generate_chorales(std::uint64_t seed, int n_train, int n_valid, int n_test) {
+ChoraleSet generate_chorales(uint64_t seed, int n_train, int n_valid, int n_test) {
   return {compose_split(seed, 0, n_train), compose_split(seed, 1, n_valid),
           compose_split(seed, 2, n_test)};
 }

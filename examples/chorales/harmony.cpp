@@ -8,14 +8,14 @@
 namespace stretto::examples {
 namespace {
 
-enum Function { kTonic, kSubdominant, kDominant };
-enum VoiceIndex : std::size_t { kSoprano, kAlto, kTenor, kBass };
+enum class Function { tonic, subdominant, dominant };
+enum VoiceIndex : size_t { soprano_voice, alto_voice, tenor_voice, bass_voice };
 
-constexpr std::array<int, 7> kMajorScale = {0, 2, 4, 5, 7, 9, 11};
-constexpr std::array<int, 7> kMinorScale = {0, 2, 3, 5, 7, 8, 10};
+constexpr std::array<int, 7> major_scale = {0, 2, 4, 5, 7, 9, 11};
+constexpr std::array<int, 7> minor_scale = {0, 2, 3, 5, 7, 8, 10};
 
 Chord tonic_chord(PortableRandom& random, Function after) {
-  switch (random.weighted({60, after == kDominant ? 12 : 25, 22, 6})) {
+  switch (random.weighted({60, after == Function::dominant ? 12 : 25, 22, 6})) {
     case 0:
       return {0, 0, false};
     case 1:
@@ -55,24 +55,24 @@ Chord dominant_chord(PortableRandom& random) {
 
 Function next_function(PortableRandom& random, Function current) {
   switch (current) {
-    case kTonic:
+    case Function::tonic:
       return static_cast<Function>(random.weighted({25, 45, 30}));
-    case kSubdominant:
+    case Function::subdominant:
       return static_cast<Function>(random.weighted({20, 20, 60}));
     default:
-      return random.percent(80) ? kTonic : kDominant;
+      return random.percent(80) ? Function::tonic : Function::dominant;
   }
 }
 
 Chord chord_with(PortableRandom& random, Function function, Function before) {
-  if (function == kTonic) return tonic_chord(random, before);
-  return function == kSubdominant ? subdominant_chord(random) : dominant_chord(random);
+  if (function == Function::tonic) return tonic_chord(random, before);
+  return function == Function::subdominant ? subdominant_chord(random) : dominant_chord(random);
 }
 
 int melodic_cost(int move) {
-  constexpr std::array<int, 10> kCost = {7, 0, 0, 3, 4, 6, 20, 10, 16, 18};
-  const auto size = static_cast<std::size_t>(std::abs(move));
-  return size < kCost.size() ? kCost[size] : 30;
+  constexpr std::array<int, 10> interval_costs = {7, 0, 0, 3, 4, 6, 20, 10, 16, 18};
+  const auto size = size_t(std::abs(move));
+  return size < interval_costs.size() ? interval_costs[size] : 30;
 }
 
 int bass_cost(int move) {
@@ -85,14 +85,14 @@ int bass_cost(int move) {
 /// The cost of parallel or hidden fifths and octaves between two chords.
 int parallel_cost(const Voicing& from, const Voicing& to) {
   int cost = 0;
-  for (std::size_t upper = 0; upper < 4; ++upper) {
-    for (std::size_t lower = upper + 1; lower < 4; ++lower) {
+  for (size_t upper = 0; upper < 4; ++upper) {
+    for (size_t lower = upper + 1; lower < 4; ++lower) {
       const int interval = (to[upper] - to[lower]) % 12;
       if (interval != 0 && interval != 7) continue;
       const int up = to[upper] - from[upper];
       const int low = to[lower] - from[lower];
       if (up == 0 || low == 0) continue;
-      const bool outer = upper == kSoprano && lower == kBass;
+      const bool outer = upper == soprano_voice && lower == bass_voice;
       if ((from[upper] - from[lower]) % 12 == interval) {
         cost += outer ? 200 : 60;
       } else if (outer && (up > 0) == (low > 0) && std::abs(up) > 2) {
@@ -104,12 +104,13 @@ int parallel_cost(const Voicing& from, const Voicing& to) {
 }
 
 int leading_cost(const Voicing& from, const Voicing& to) {
-  int cost = melodic_cost(to[kSoprano] - from[kSoprano]) + bass_cost(to[kBass] - from[kBass]);
-  for (const std::size_t voice : {kAlto, kTenor}) {
+  int cost = melodic_cost(to[soprano_voice] - from[soprano_voice]) +
+             bass_cost(to[bass_voice] - from[bass_voice]);
+  for (const size_t voice : {alto_voice, tenor_voice}) {
     const int move = std::abs(to[voice] - from[voice]);
     cost += move <= 4 ? move : 2 * move;
   }
-  for (std::size_t voice = 0; voice + 1 < 4; ++voice) {  // a voice passes where its neighbour was
+  for (size_t voice = 0; voice + 1 < 4; ++voice) {  // a voice passes where its neighbour was
     if (to[voice] < from[voice + 1] || to[voice + 1] > from[voice]) cost += 5;
   }
   return cost + parallel_cost(from, to);
@@ -120,7 +121,7 @@ int sonority_cost(const Key& key, const std::vector<int>& tones, const Voicing& 
   std::array<int, 4> uses{};
   for (const int pitch : v) {
     const auto tone = std::find(tones.begin(), tones.end(), pitch % 12);
-    ++uses[static_cast<std::size_t>(tone - tones.begin())];
+    ++uses[size_t(tone - tones.begin())];
   }
   int cost = 0;
   if (uses[0] == 0) cost += 40;
@@ -132,22 +133,20 @@ int sonority_cost(const Key& key, const std::vector<int>& tones, const Voicing& 
   const auto leading =
       std::count_if(v.begin(), v.end(), [&](int pitch) { return pitch % 12 == leading_tone; });
   if (leading > 1) cost += 50;
-  for (std::size_t voice = 0; voice + 1 < 4; ++voice) {
+  for (size_t voice = 0; voice + 1 < 4; ++voice)
     if (v[voice] == v[voice + 1]) cost += 8;
-  }
-  constexpr std::array<int, 4> kComfort = {70, 64, 57, 49};
-  for (const std::size_t voice : {kAlto, kTenor, kBass}) {
-    cost += std::max(0, std::abs(v[voice] - kComfort[voice]) - 5);
-  }
+  constexpr std::array<int, 4> comfort = {70, 64, 57, 49};
+  for (const size_t voice : {alto_voice, tenor_voice, bass_voice})
+    cost += std::max(0, std::abs(v[voice] - comfort[voice]) - 5);
   return cost;
 }
 
 /// The pitches of `voice` between `low` and `high` that belong to `tones`.
-std::vector<int> candidates(const std::vector<int>& tones, std::size_t voice, int low, int high) {
+std::vector<int> candidates(const std::vector<int>& tones, size_t voice, int low, int high) {
   std::vector<int> pitches;
-  for (int p = std::max(low, kRanges[voice].low); p <= std::min(high, kRanges[voice].high); ++p) {
+  for (int p = std::max(low, voice_ranges[voice].low);
+       p <= std::min(high, voice_ranges[voice].high); ++p)
     if (std::find(tones.begin(), tones.end(), p % 12) != tones.end()) pitches.push_back(p);
-  }
   return pitches;
 }
 
@@ -155,8 +154,8 @@ std::vector<int> candidates(const std::vector<int>& tones, std::size_t voice, in
 
 int scale_pitch(const Key& key, int degree) {
   const int octave = degree >= 0 ? degree / 7 : -((6 - degree) / 7);
-  const auto note = static_cast<std::size_t>(degree - 7 * octave);
-  return key.tonic + 12 * octave + (key.minor ? kMinorScale : kMajorScale)[note];
+  const auto note = size_t(degree - 7 * octave);
+  return key.tonic + 12 * octave + (key.minor ? minor_scale : major_scale)[note];
 }
 
 int degree_of(const Key& key, int pitch) {
@@ -179,15 +178,15 @@ std::vector<int> chord_tones(const Key& key, const Chord& chord) {
 std::vector<Chord> cadence_chords(PortableRandom& random, Cadence cadence) {
   const Chord before = random.percent(50) ? Chord{1, 1, random.percent(40)} : Chord{3, 0, false};
   const Chord dominant{4, 0, false};
-  if (cadence == Cadence::kHalf) return {{0, random.below(2), false}, before, dominant, dominant};
+  if (cadence == Cadence::half) return {{0, random.below(2), false}, before, dominant, dominant};
   const Chord tonic{0, 0, false};
   return {before, {4, 0, random.percent(50)}, tonic, tonic};
 }
 
 std::vector<Chord> progression(PortableRandom& random, int quarters, Cadence cadence) {
   std::vector<Chord> chords = {{0, 0, false}};
-  Function function = kTonic;
-  while (static_cast<int>(chords.size()) < quarters - 4) {
+  Function function = Function::tonic;
+  while (int(chords.size()) < quarters - 4) {
     if (random.percent(15)) {
       chords.push_back(chords.back());
       continue;
@@ -195,8 +194,8 @@ std::vector<Chord> progression(PortableRandom& random, int quarters, Cadence cad
     const Function before = function;
     function = next_function(random, function);
     // An authentic cadence opens with a subdominant, which a dominant does not lead to.
-    const bool last = static_cast<int>(chords.size()) == quarters - 5;
-    if (last && function == kDominant) function = kTonic;
+    const bool last = int(chords.size()) == quarters - 5;
+    if (last && function == Function::dominant) function = Function::tonic;
     chords.push_back(chord_with(random, function, before));
   }
   for (const Chord& chord : cadence_chords(random, cadence)) chords.push_back(chord);
@@ -206,22 +205,22 @@ std::vector<Chord> progression(PortableRandom& random, int quarters, Cadence cad
 Voicing voice_chord(PortableRandom& random, const Key& key, const Chord& chord,
                     const Voicing* previous, const Melody& melody) {
   const std::vector<int> tones = chord_tones(key, chord);
-  const std::vector<int> bass_tone = {tones[static_cast<std::size_t>(chord.bass)]};
+  const std::vector<int> bass_tone = {tones[size_t(chord.bass)]};
   const int leading_tone = (key.tonic + 11) % 12;
   Voicing best{};
   int best_cost = std::numeric_limits<int>::max();
-  for (const int bass : candidates(bass_tone, kBass, 0, 127)) {
-    for (const int tenor : candidates(tones, kTenor, bass, bass + 21)) {
-      for (const int alto : candidates(tones, kAlto, tenor, tenor + 12)) {
-        for (const int soprano : candidates(tones, kSoprano, alto, alto + 12)) {
+  for (const int bass : candidates(bass_tone, bass_voice, 0, 127)) {
+    for (const int tenor : candidates(tones, tenor_voice, bass, bass + 21)) {
+      for (const int alto : candidates(tones, alto_voice, tenor, tenor + 12)) {
+        for (const int soprano : candidates(tones, soprano_voice, alto, alto + 12)) {
           const Voicing v = {soprano, alto, tenor, bass};
           int cost = sonority_cost(key, tones, v) + random.below(4);
           cost += std::abs(soprano - melody.target);
           if (melody.ends_closed && soprano % 12 != key.tonic) cost += 25;
           if (previous != nullptr) {
             cost += leading_cost(*previous, v);
-            const bool led = (*previous)[kSoprano] % 12 == leading_tone;
-            if (led && chord.root == 0 && soprano != (*previous)[kSoprano] + 1) cost += 12;
+            const bool led = (*previous)[soprano_voice] % 12 == leading_tone;
+            if (led && chord.root == 0 && soprano != (*previous)[soprano_voice] + 1) cost += 12;
           }
           if (cost >= best_cost) continue;
           best_cost = cost;

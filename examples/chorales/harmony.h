@@ -36,7 +36,7 @@ struct Chord {
 std::vector<int> chord_tones(const Key& key, const Chord& chord);
 
 /// How a phrase ends: open on the dominant, or closed on the tonic.
-enum class Cadence { kHalf, kAuthentic };
+enum class Cadence { half, authentic };
 
 /// The four chords, one a quarter, that make `cadence`; the last lasts two quarters.
 std::vector<Chord> cadence_chords(PortableRandom& random, Cadence cadence);
@@ -53,7 +53,7 @@ struct Range {
   int low;
   int high;
 };
-inline constexpr std::array<Range, 4> kRanges = {{{60, 81}, {52, 74}, {46, 69}, {36, 66}}};
+inline constexpr std::array<Range, 4> voice_ranges = {{{60, 81}, {52, 74}, {46, 69}, {36, 66}}};
 
 /// What the melody should do on the chord being voiced.
 struct Melody {

@@ -20,38 +20,34 @@ struct CountingLoss {
 class TokenCounts {
  public:
   explicit TokenCounts(int64_t n_tokens)
-      : n_(n_tokens),
-        count_(static_cast<std::size_t>(n_tokens)),
-        before_(count_),
-        followers_(count_) {
-    if (n_ <= 512) table_.resize(static_cast<std::size_t>(n_ * n_));  // all pairs, for speed
+      : n_(n_tokens), count_(size_t(n_tokens)), before_(count_), followers_(count_) {
+    if (n_ <= 512) table_.resize(size_t(n_ * n_));  // all pairs, for speed
   }
 
   static constexpr int64_t none = -1;  // before the first token
 
   void add(int64_t before, int64_t token) {
     ++total_;
-    ++count_[static_cast<std::size_t>(token)];
+    ++count_[size_t(token)];
     if (before == none) return;
-    const auto a = static_cast<std::size_t>(before);
+    const auto a = size_t(before);
     ++before_[a];
-    int64_t& together = table_.empty() ? pairs_[pair(before, token)]
-                                       : table_[static_cast<std::size_t>(before * n_ + token)];
+    int64_t& together =
+        table_.empty() ? pairs_[pair(before, token)] : table_[size_t(before * n_ + token)];
     followers_[a] += together++ == 0;
   }
   template <class Token>
   void add(const std::vector<Token>& sequence) {
-    for (std::size_t i = 0; i < sequence.size(); ++i)
-      add(i == 0 ? none : static_cast<int64_t>(sequence[i - 1]), sequence[i]);
+    for (size_t i = 0; i < sequence.size(); ++i)
+      add(i == 0 ? none : int64_t(sequence[i - 1]), sequence[i]);
   }
 
   /// Adds the loss of a token that is not the first.
   void score(int64_t before, int64_t token, CountingLoss& sum) const {
     if (before == none) return;
-    const auto a = static_cast<std::size_t>(before);
-    const double alone = (count_[static_cast<std::size_t>(token)] + 1) /
-                         (total_ + static_cast<double>(count_.size()));
-    const auto together = static_cast<double>(times(before, token));
+    const auto a = size_t(before);
+    const double alone = (count_[size_t(token)] + 1) / (total_ + double(count_.size()));
+    const auto together = double(times(before, token));
     const double t = followers_[a];
     sum.unigram -= std::log(alone);
     sum.bigram -= std::log(t > 0 ? (together + t * alone) / (before_[a] + t) : alone);
@@ -62,17 +58,14 @@ class TokenCounts {
     CountingLoss sum{};
     double n = 0;
     for (const std::vector<Token>& sequence : sequences)
-      for (std::size_t i = 1; i < sequence.size(); ++i, ++n)
-        score(sequence[i - 1], sequence[i], sum);
+      for (size_t i = 1; i < sequence.size(); ++i, ++n) score(sequence[i - 1], sequence[i], sum);
     return {sum.unigram / n, sum.bigram / n};
   }
 
  private:
-  static uint64_t pair(int64_t a, int64_t b) {
-    return uint64_t{static_cast<uint32_t>(a)} << 32 | static_cast<uint32_t>(b);
-  }
+  static uint64_t pair(int64_t a, int64_t b) { return uint64_t{uint32_t(a)} << 32 | uint32_t(b); }
   int64_t times(int64_t before, int64_t token) const {
-    if (!table_.empty()) return table_[static_cast<std::size_t>(before * n_ + token)];
+    if (!table_.empty()) return table_[size_t(before * n_ + token)];
     const auto found = pairs_.find(pair(before, token));
     return found == pairs_.end() ? 0 : found->second;
   }

@@ -66,7 +66,7 @@ void write_all(int descriptor, std::string_view bytes, const std::string& path) 
       if (errno == EINTR) continue;
       throw std::runtime_error(cannot_write(path, errno));
     }
-    bytes.remove_prefix(static_cast<std::size_t>(count));
+    bytes.remove_prefix(size_t(count));
   }
 }
 
@@ -78,13 +78,13 @@ void write_in_place(const std::string& path, std::string_view bytes) {
 }
 
 /// The descriptor and size of a regular file.
-int open_regular(const std::string& path, std::size_t& size) {
+int open_regular(const std::string& path, size_t& size) {
   // Opening a pipe would wait for its other end.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) refuse_to_read(path, errno);
   struct stat info {};
   const int error = ::fstat(descriptor, &info) == 0 ? 0 : errno;
-  size = static_cast<std::size_t>(info.st_size);
+  size = size_t(info.st_size);
   if (error == 0 && S_ISREG(info.st_mode)) return descriptor;
   ::close(descriptor);
   if (error != 0) refuse_to_read(path, error);
@@ -116,10 +116,10 @@ void tell_of_lost_pages() {
 }  // namespace
 
 std::string read_whole_file(const std::string& path) {
-  std::size_t size = 0;
+  size_t size = 0;
   const Descriptor file(open_regular(path, size));
-  constexpr std::size_t small = 1 << 24;
-  if (size > small && size > static_cast<std::size_t>(available_memory()))
+  constexpr size_t small = 1 << 24;
+  if (size > small && size > size_t(available_memory()))
     throw UsageError("cannot read '" + path + "': its " + std::to_string(size) +
                      " bytes do not fit into the memory that is free");
   std::string bytes;
@@ -130,12 +130,12 @@ std::string read_whole_file(const std::string& path) {
     if (count == 0) return bytes;
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) refuse_to_read(path, errno);
-    bytes.append(block.data(), static_cast<std::size_t>(count));
+    bytes.append(block.data(), size_t(count));
   }
 }
 
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  std::size_t size = 0;
+  size_t size = 0;
   Descriptor file(open_regular(path, size));
   if (size == 0) return;
   changed_at_ = time_of_change(file.get());

@@ -45,7 +45,7 @@ void note(int signal) {
 extern "C" void handle_signal(int signal) {
   const int error = errno;
   if (!ending.load()) note(signal);
-  const auto byte = static_cast<unsigned char>(signal);
+  const auto byte = uint8_t(signal);
   [[maybe_unused]] const ssize_t written = ::write(pipe_end.load(), &byte, 1);
   errno = error;
 }
@@ -66,7 +66,7 @@ void say(int descriptor, std::string_view text) {
 }
 
 void* answer(void* pipe) {
-  const int from = static_cast<int>(reinterpret_cast<std::intptr_t>(pipe));
+  const int from = int(reinterpret_cast<std::intptr_t>(pipe));
   int interrupts = 0;
   bool said = false;
   for (unsigned char signal = 0;;) {

@@ -9,8 +9,8 @@
 namespace stretto::examples {
 
 /// One step of the splitmix64 sequence: advances `state` and returns 64 well-mixed bits.
-inline std::uint64_t splitmix64(std::uint64_t& state) {
-  std::uint64_t z = (state += 0x9E3779B97F4A7C15U);
+inline uint64_t splitmix64(uint64_t& state) {
+  uint64_t z = (state += 0x9E3779B97F4A7C15U);
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
   return z ^ (z >> 31);
@@ -19,14 +19,14 @@ inline std::uint64_t splitmix64(std::uint64_t& state) {
 /// The generator xoshiro256** of Blackman and Vigna, with draws in integer arithmetic only.
 class PortableRandom {
  public:
-  explicit PortableRandom(std::uint64_t seed) {
-    for (std::uint64_t& word : state_) word = splitmix64(seed);
+  explicit PortableRandom(uint64_t seed) {
+    for (uint64_t& word : state_) word = splitmix64(seed);
   }
 
   /// 64 random bits.
-  std::uint64_t next() {
-    const std::uint64_t result = rotate(state_[1] * 5, 7) * 9;
-    const std::uint64_t shifted = state_[1] << 17;
+  uint64_t next() {
+    const uint64_t result = rotate(state_[1] * 5, 7) * 9;
+    const uint64_t shifted = state_[1] << 17;
     state_[2] ^= state_[0];
     state_[3] ^= state_[1];
     state_[1] ^= state_[2];
@@ -37,9 +37,7 @@ class PortableRandom {
   }
 
   /// A number in 0 .. n - 1; `n` must be positive (the bias is below n / 2^32).
-  int below(int n) {
-    return static_cast<int>(((next() >> 32) * static_cast<std::uint64_t>(n)) >> 32);
-  }
+  int below(int n) { return int(((next() >> 32) * uint64_t(n)) >> 32); }
 
   /// True `p` times in a hundred.
   bool percent(int p) { return below(100) < p; }
@@ -59,11 +57,9 @@ class PortableRandom {
   }
 
  private:
-  static std::uint64_t rotate(std::uint64_t x, int bits) {
-    return (x << bits) | (x >> (64 - bits));
-  }
+  static uint64_t rotate(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
 
-  std::array<std::uint64_t, 4> state_{};
+  std::array<uint64_t, 4> state_{};
 };
 
 }  // namespace stretto::examples

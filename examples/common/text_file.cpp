@@ -14,7 +14,7 @@ constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
 
 struct Format {
   std::string_view name, signature;
-  std::size_t at = 0;  // where the signature stands
+  size_t at = 0;  // where the signature stands
 };
 
 // The signatures are those of the formats' specifications; file(1) has the same.
@@ -85,15 +85,14 @@ void each_line(std::string_view bytes, const std::string& path,
     try {
       line(content, number);
     } catch (const UsageError&) {
-      const std::size_t zero =
-          number > 1 ? std::string_view::npos : bytes.substr(0, 4096).find('\0');
+      const size_t zero = number > 1 ? std::string_view::npos : bytes.substr(0, 4096).find('\0');
       if (zero == std::string_view::npos) throw;
       throw UsageError(path + ": is binary (byte " + as_text(int64_t(zero)) + " is 0); expected " +
                        expected);
     }
   };
   int64_t number = 0, passed = 0;
-  for (std::size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+  for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
     std::string_view content = text.substr(begin, end - begin);
     if (content.ends_with('\r')) content.remove_suffix(1);

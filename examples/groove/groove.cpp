@@ -13,7 +13,7 @@ void drop_bars(std::vector<Note>& notes, int bars) {
 
 }  // namespace
 
-Groove with_harmony(const GrooveSource& song, std::size_t index) {
+Groove with_harmony(const GrooveSource& song, size_t index) {
   Groove groove{.tracks = {song.bass.notes, song.drums.notes, {}},
                 .programs = {song.bass.program, song.drums.program, 0},
                 .quarters_per_minute = song.quarters_per_minute};
@@ -27,7 +27,7 @@ Groove with_fullest_harmony(const GrooveSource& song) {
   const auto fullest = std::max_element(
       song.harmony.begin(), song.harmony.end(),
       [](const auto& a, const auto& b) { return a.notes.size() < b.notes.size(); });
-  return with_harmony(song, static_cast<std::size_t>(fullest - song.harmony.begin()));
+  return with_harmony(song, size_t(fullest - song.harmony.begin()));
 }
 
 int end_of(const Groove& groove) {
@@ -60,11 +60,11 @@ GrooveSource without_bars(GrooveSource song, int bars) {
 }
 
 Song to_song(const Groove& groove) {
-  constexpr std::array<int, 3> kChannels = {0, 9, 2};
+  constexpr std::array<int, 3> channels = {0, 9, 2};
   Song song{groove_beat, groove.quarters_per_minute, {}};
-  for (std::size_t i = 0; i < 3; ++i)
+  for (size_t i = 0; i < 3; ++i)
     song.tracks.push_back(
-        {groove_track_names[i], kChannels[i], groove.programs[i], groove.tracks[i]});
+        {groove_track_names[i], channels[i], groove.programs[i], groove.tracks[i]});
   return song;
 }
 

@@ -12,7 +12,7 @@
 namespace stretto::examples {
 
 inline constexpr int groove_beat = 12, groove_bar = 48;  // ticks; a bar has four beats
-inline constexpr std::size_t bass_track = 0, drum_track = 1, harmony_track = 2;
+inline constexpr size_t bass_track = 0, drum_track = 1, harmony_track = 2;
 inline constexpr std::array<const char*, 3> groove_track_names = {"bass", "drums", "harmony"};
 
 /// Times are in ticks. `programs` are General MIDI instruments; that of the drums is not used.
@@ -38,7 +38,7 @@ struct GrooveSource {
 };
 
 /// The song with `harmony[index]` alone; with no harmony at all that track stays empty.
-Groove with_harmony(const GrooveSource& song, std::size_t index);
+Groove with_harmony(const GrooveSource& song, size_t index);
 /// The song with the harmony part of most notes, of equals the first.
 Groove with_fullest_harmony(const GrooveSource& song);
 

@@ -7,12 +7,12 @@
 namespace stretto::examples {
 
 Groove choose_harmony(const GrooveSource& song, PortableRandom& random) {
-  std::vector<std::size_t> with_notes;
-  for (std::size_t i = 0; i < song.harmony.size(); ++i)
+  std::vector<size_t> with_notes;
+  for (size_t i = 0; i < song.harmony.size(); ++i)
     if (!song.harmony[i].notes.empty()) with_notes.push_back(i);
   if (with_notes.empty()) return with_harmony(song, 0);
-  const int chosen = random.below(static_cast<int>(with_notes.size()));
-  return with_harmony(song, with_notes[static_cast<std::size_t>(chosen)]);
+  const int chosen = random.below(int(with_notes.size()));
+  return with_harmony(song, with_notes[size_t(chosen)]);
 }
 
 Groove skip_bars(const Groove& groove, PortableRandom& random) {
@@ -22,14 +22,14 @@ Groove skip_bars(const Groove& groove, PortableRandom& random) {
 }
 
 Groove drop_tracks(const Groove& groove, PortableRandom& random) {
-  std::vector<std::size_t> playing;
-  for (std::size_t i = 0; i < 3; ++i)
+  std::vector<size_t> playing;
+  for (size_t i = 0; i < 3; ++i)
     if (!groove.tracks[i].empty()) playing.push_back(i);
   if (playing.empty()) return groove;
-  const int kept = random.below(static_cast<int>(playing.size()));
+  const int kept = random.below(int(playing.size()));
   Groove fewer = groove;
-  for (int i = 0; i < static_cast<int>(playing.size()); ++i)
-    if (i != kept && random.percent(10)) fewer.tracks[playing[static_cast<std::size_t>(i)]].clear();
+  for (int i = 0; i < int(playing.size()); ++i)
+    if (i != kept && random.percent(10)) fewer.tracks[playing[size_t(i)]].clear();
   return fewer;
 }
 
@@ -42,7 +42,7 @@ Groove transposed(const Groove& groove, int semitones) {
     throw std::invalid_argument("cannot transpose by " + std::to_string(semitones) +
                                 " semitones; expected -12 to 12");
   Groove moved = groove;
-  for (const std::size_t track : {bass_track, harmony_track})
+  for (const size_t track : {bass_track, harmony_track})
     for (Note& note : moved.tracks[track]) {
       note.pitch += semitones;
       if (note.pitch < 0) note.pitch += 12;

@@ -22,21 +22,21 @@ struct Chart {
 
 /// A chart's phrases of four bars: degrees of the scale, 0 … 6.
 using Phrase = std::array<int, 4>;
-constexpr std::array<Phrase, 6> kMajor = {
+constexpr std::array<Phrase, 6> major_phrases = {
     {{0, 4, 5, 3}, {0, 5, 3, 4}, {1, 4, 0, 0}, {0, 3, 0, 4}, {3, 4, 2, 5}, {0, 2, 3, 4}}};
-constexpr std::array<Phrase, 5> kMinor = {
+constexpr std::array<Phrase, 5> minor_phrases = {
     {{0, 5, 2, 6}, {0, 3, 0, 4}, {0, 6, 5, 4}, {3, 0, 4, 0}, {0, 3, 6, 2}}};
 
 Chord chord_on(int tonic, bool minor, int degree, bool sevenths) {
-  constexpr std::array<int, 7> kMajorScale = {0, 2, 4, 5, 7, 9, 11};
-  constexpr std::array<int, 7> kMinorScale = {0, 2, 3, 5, 7, 8, 10};
-  const std::array<int, 7>& scale = minor ? kMinorScale : kMajorScale;
+  constexpr std::array<int, 7> major_scale = {0, 2, 4, 5, 7, 9, 11};
+  constexpr std::array<int, 7> minor_scale = {0, 2, 3, 5, 7, 8, 10};
+  const std::array<int, 7>& scale = minor ? minor_scale : major_scale;
   const auto above = [&](int steps) {
     const int to = degree + steps;
-    const int interval = scale[static_cast<std::size_t>(to % 7)] + 12 * (to / 7);
-    return interval - scale[static_cast<std::size_t>(degree)];
+    const int interval = scale[size_t(to % 7)] + 12 * (to / 7);
+    return interval - scale[size_t(degree)];
   };
-  Chord chord{(tonic + scale[static_cast<std::size_t>(degree)]) % 12, {0, above(2), above(4)}};
+  Chord chord{(tonic + scale[size_t(degree)]) % 12, {0, above(2), above(4)}};
   if (minor && degree == 4) chord.intervals[1] = 4;  // the dominant is major
   if (sevenths) chord.intervals.push_back(above(6));
   return chord;
@@ -46,12 +46,12 @@ Chart compose(PortableRandom& random) {
   const int tonic = random.below(12);
   const bool minor = random.percent(40), sevenths = random.percent(40);
   const auto phrase = [&] {
-    return minor ? kMinor[static_cast<std::size_t>(random.below(static_cast<int>(kMinor.size())))]
-                 : kMajor[static_cast<std::size_t>(random.below(static_cast<int>(kMajor.size())))];
+    return minor ? minor_phrases[size_t(random.below(int(minor_phrases.size())))]
+                 : major_phrases[size_t(random.below(int(major_phrases.size())))];
   };
   const Phrase a = phrase(), b = phrase();
-  constexpr std::array<const char*, 6> kForms = {"A", "AA", "AB", "AAB", "AABA", "AABABA"};
-  const char* form = kForms[static_cast<std::size_t>(random.weighted({2, 2, 3, 2, 4, 1}))];
+  constexpr std::array<const char*, 6> forms = {"A", "AA", "AB", "AAB", "AABA", "AABABA"};
+  const char* form = forms[size_t(random.weighted({2, 2, 3, 2, 4, 1}))];
   Chart chart{(minor ? "min" : "maj") + std::to_string(tonic) + form, {}};
   for (const char* part = form; *part != 0; ++part)
     for (const int degree : *part == 'A' ? a : b)
@@ -60,18 +60,18 @@ Chart compose(PortableRandom& random) {
 }
 
 const std::string& pick(PortableRandom& random, const Patterns& patterns) {
-  return patterns[static_cast<std::size_t>(random.below(static_cast<int>(patterns.size())))];
+  return patterns[size_t(random.below(int(patterns.size())))];
 }
 
 /// Calls strike(character, start, duration, number) for the notes of a pattern in bar `bar`.
-template <typename Strike>
+template <class Strike>
 void play(const std::string& pattern, int bar, const Strike& strike) {
-  const int steps = static_cast<int>(pattern.size()), step = groove_bar / steps;
+  const int steps = int(pattern.size()), step = groove_bar / steps;
   for (int i = 0, number = 0; i < steps; ++i) {
-    const char kind = pattern[static_cast<std::size_t>(i)];
+    const char kind = pattern[size_t(i)];
     if (kind == '.' || kind == '-') continue;
     int held = 1;
-    while (i + held < steps && pattern[static_cast<std::size_t>(i + held)] == '-') ++held;
+    while (i + held < steps && pattern[size_t(i + held)] == '-') ++held;
     strike(kind, bar * groove_bar + i * step, held * step - 1, number++);
   }
 }
@@ -88,8 +88,7 @@ struct Style {
 
 Style choose(PortableRandom& random) {
   const std::vector<GrooveFamily>& families = groove_families();
-  const GrooveFamily& f =
-      families[static_cast<std::size_t>(random.below(static_cast<int>(families.size())))];
+  const GrooveFamily& f = families[size_t(random.below(int(families.size())))];
   Style style{.family = f,
               .kick = pick(random, f.kick),
               .snare = pick(random, f.snare),
@@ -103,7 +102,7 @@ Style choose(PortableRandom& random) {
               .centre = 58 + random.below(8)};
   // A ghost note or a gap of its own.
   std::string& varied = random.percent(50) ? style.kick : style.snare;
-  char& step = varied[static_cast<std::size_t>(random.below(static_cast<int>(varied.size())))];
+  char& step = varied[size_t(random.below(int(varied.size())))];
   step = step == 'x' ? '.' : 'x';
   return style;
 }
@@ -122,11 +121,11 @@ void play_drums(const Style& style, int bar, bool fill, std::vector<Note>& notes
   part(style.cymbal, style.family.cymbal_pitch);
   part(style.colour, style.family.colour_pitch);
   if (!fill) return;
-  constexpr std::array<int, 4> kToms = {38, 48, 45, 41};
-  const int steps = static_cast<int>(style.kick.size());
+  constexpr std::array<int, 4> toms = {38, 48, 45, 41};
+  const int steps = int(style.kick.size());
   const int step = groove_bar / steps;
   for (int i = steps / 2; i < steps; ++i) {
-    const int tom = kToms[static_cast<std::size_t>(8 * (i - steps / 2) / steps)];
+    const int tom = toms[size_t(8 * (i - steps / 2) / steps)];
     notes.push_back({bar * groove_bar + i * step, step - 1, tom, 90});
   }
 }
@@ -134,7 +133,7 @@ void play_drums(const Style& style, int bar, bool fill, std::vector<Note>& notes
 void play_bass(const Style& style, int bar, const Chord& chord, const Chord& next,
                std::vector<Note>& notes) {
   const auto low = [](int root) { return 28 + (root + 8) % 12; };  // E and above
-  const std::string& pattern = style.bass[static_cast<std::size_t>(bar % 2)];
+  const std::string& pattern = style.bass[size_t(bar % 2)];
   play(pattern, bar, [&](char kind, int start, int duration, int) {
     int pitch = low(chord.root);
     if (kind == 't') pitch += chord.intervals[1];
@@ -159,16 +158,16 @@ std::vector<int> voicing(const Chord& chord, int centre) {
 void play_chords(const std::string& pattern, int bar, const std::vector<int>& pitches,
                  std::vector<Note>& notes) {
   play(pattern, bar, [&](char kind, int start, int duration, int number) {
-    for (std::size_t i = 0; i < pitches.size(); ++i)
-      if (kind == 'x' || static_cast<std::size_t>(number) % pitches.size() == i)
+    for (size_t i = 0; i < pitches.size(); ++i)
+      if (kind == 'x' || size_t(number) % pitches.size() == i)
         notes.push_back({start, duration, pitches[i], velocity(start)});
   });
 }
 
 }  // namespace
 
-GrooveSource generate_groove(std::uint64_t seed, std::uint64_t number) {
-  std::uint64_t state = seed;
+GrooveSource generate_groove(uint64_t seed, uint64_t number) {
+  uint64_t state = seed;
   state = splitmix64(state) + number;
   PortableRandom random(splitmix64(state));
   const Chart chart = compose(random);
@@ -178,13 +177,13 @@ GrooveSource generate_groove(std::uint64_t seed, std::uint64_t number) {
                     .bass = {"Bass", family.bass_program, {}},
                     .drums = {"Drums", 0, {}},
                     .harmony = {{"Piano", family.piano_program, {}}},
-                    .quarters_per_minute = static_cast<double>(family.tempo)};
+                    .quarters_per_minute = double(family.tempo)};
   if (style.has_guitar) song.harmony.push_back({"Guitar", family.guitar_program, {}});
   if (style.has_strings) song.harmony.push_back({"Strings", 48, {}});
-  const int bars = static_cast<int>(chart.bars.size());
+  const int bars = int(chart.bars.size());
   for (int bar = 0; bar < bars; ++bar) {
-    const Chord& chord = chart.bars[static_cast<std::size_t>(bar)];
-    const Chord& next = chart.bars[static_cast<std::size_t>((bar + 1) % bars)];
+    const Chord& chord = chart.bars[size_t(bar)];
+    const Chord& next = chart.bars[size_t((bar + 1) % bars)];
     play_drums(style, bar, bar % 4 == 3, song.drums.notes);
     play_bass(style, bar, chord, next, song.bass.notes);
     for (GroovePart& part : song.harmony) {
@@ -198,10 +197,9 @@ GrooveSource generate_groove(std::uint64_t seed, std::uint64_t number) {
   return song;
 }
 
-std::vector<GrooveSource> generate_grooves(std::uint64_t seed, std::uint64_t first, int count) {
+std::vector<GrooveSource> generate_grooves(uint64_t seed, uint64_t first, int count) {
   std::vector<GrooveSource> songs;
-  for (int i = 0; i < count; ++i)
-    songs.push_back(generate_groove(seed, first + static_cast<std::uint64_t>(i)));
+  for (int i = 0; i < count; ++i) songs.push_back(generate_groove(seed, first + uint64_t(i)));
   return songs;
 }
 

@@ -13,9 +13,9 @@ namespace stretto::examples {
 /// for drums, bass, piano and mostly guitar or strings. Styles belong to one of seven families,
 /// with variations of their own, and last for the whole song; every phrase ends with a fill. Songs
 /// have 4 to 24 bars; names are "chart.style".
-GrooveSource generate_groove(std::uint64_t seed, std::uint64_t number);
+GrooveSource generate_groove(uint64_t seed, uint64_t number);
 
 /// Songs `first` … `first + count − 1`.
-std::vector<GrooveSource> generate_grooves(std::uint64_t seed, std::uint64_t first, int count);
+std::vector<GrooveSource> generate_grooves(uint64_t seed, uint64_t first, int count);
 
 }  // namespace stretto::examples

@@ -10,8 +10,7 @@ void GrooveGrammar::see(int64_t token) {
   shifted_ = event.kind == Kind::time_shift;
   if (shifted_) time_ = event.from(time_);
   if (event.kind != Kind::note_on && event.kind != Kind::note_off) return;
-  int64_t& count =
-      sounding_[static_cast<std::size_t>(event.first)][static_cast<std::size_t>(event.second)];
+  int64_t& count = sounding_[size_t(event.first)][size_t(event.second)];
   if (event.kind == Kind::note_on) ++count;
   if (event.kind == Kind::note_off && count > 0) --count;
 }
@@ -23,9 +22,7 @@ bool GrooveGrammar::allows(int64_t token) const {
     const bool again = shifts_ == ShiftRule::as_encoded && !shifted_;
     return event.from(time_) > time_ || (again && event.from(time_) == time_);
   }
-  if (event.kind == Kind::note_off)
-    return sounding_[static_cast<std::size_t>(event.first)]
-                    [static_cast<std::size_t>(event.second)] > 0;
+  if (event.kind == Kind::note_off) return sounding_[size_t(event.first)][size_t(event.second)] > 0;
   return event.kind != Kind::start;
 }
 

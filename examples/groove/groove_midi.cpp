@@ -12,11 +12,11 @@
 namespace stretto::examples {
 namespace {
 
-constexpr std::int64_t kLastTick = (std::int64_t{1} << 28) - 1;
-constexpr int kDrumChannel = 9;
+constexpr int64_t last_tick = (int64_t{1} << 28) - 1;
+constexpr int drum_channel = 9;
 
 std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : text) c = char(std::tolower(uint8_t(c)));
   return text;
 }
 
@@ -27,18 +27,18 @@ bool is_bass(const GroovePart& part) {
 }
 
 /// Twelfths of a beat from the start, to the nearest.
-std::int64_t on_grid(const MidiFile& file, int track, std::int64_t tick, double seconds) {
-  const std::int64_t quarter = file.division.ticks_per_quarter;
+int64_t on_grid(const MidiFile& file, int track, int64_t tick, double seconds) {
+  const int64_t quarter = file.division.ticks_per_quarter;
   if (quarter > 0) return (2 * groove_beat * tick + quarter) / (2 * quarter);
   return std::llround(groove_beat * file.tempo_map(track).beats(seconds));
 }
 
 Note on_grid(const MidiFile& file, const MidiNote& note) {
-  const std::int64_t start = on_grid(file, note.track, note.start, note.start_seconds);
-  const std::int64_t end = std::max(start + 1, on_grid(file, note.track, note.start + note.duration,
-                                                       note.start_seconds + note.seconds));
-  require(end <= kLastTick, "a note ends after 2^28 twelfths of a beat; that is too long");
-  return {static_cast<int>(start), static_cast<int>(end - start), note.pitch, note.velocity};
+  const int64_t start = on_grid(file, note.track, note.start, note.start_seconds);
+  const int64_t end = std::max(start + 1, on_grid(file, note.track, note.start + note.duration,
+                                                  note.start_seconds + note.seconds));
+  require(end <= last_tick, "a note ends after 2^28 twelfths of a beat; that is too long");
+  return {int(start), int(end - start), note.pitch, note.velocity};
 }
 
 }  // namespace
@@ -55,13 +55,13 @@ GrooveSource to_groove_source(const MidiFile& file) {
       .quarters_per_minute = std::clamp(file.tempo_map().quarters_per_minute(0), 4.0, 1000.0)};
   std::map<std::array<int, 3>, GroovePart> parts;  // by track, channel and program
   for (const MidiNote& note : file.notes) {
-    if (note.channel == kDrumChannel) {
+    if (note.channel == drum_channel) {
       song.drums.notes.push_back(on_grid(file, note));
       continue;
     }
     GroovePart& part = parts[{note.track, note.channel, note.program}];
     if (part.notes.empty()) {
-      part.name = file.tracks[static_cast<std::size_t>(note.track)].name;
+      part.name = file.tracks[size_t(note.track)].name;
       part.program = note.program;
     }
     part.notes.push_back(on_grid(file, note));

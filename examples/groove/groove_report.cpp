@@ -10,7 +10,7 @@ namespace stretto::examples {
 namespace {
 
 /// A line of the table; `value(chunk)` may be NaN.
-template <typename Value>
+template <class Value>
 void add_line(std::ostream& table, const std::string& name, const Value& value) {
   double sum = 0;
   table << "  " << std::left << std::setw(24) << name << std::right;
@@ -19,11 +19,11 @@ void add_line(std::ostream& table, const std::string& name, const Value& value) 
     text << std::fixed << std::setprecision(3) << x;
     table << std::setw(8) << (std::isnan(x) ? "-" : text.str());
   };
-  for (std::size_t chunk = 0; chunk < style_chunks; ++chunk) {
+  for (size_t chunk = 0; chunk < style_chunks; ++chunk) {
     add(value(chunk));
     sum += value(chunk);
   }
-  add(sum / static_cast<double>(style_chunks));
+  add(sum / double(style_chunks));
   table << "\n";
 }
 
@@ -34,27 +34,27 @@ std::string style_table(const StyleSimilarity& s) {
   table << std::string(26, ' ');
   for (const char* column : {"1st", "2nd", "3rd", "4th", "mean"}) table << std::setw(8) << column;
   table << "\n";
-  for (const std::size_t track : {bass_track, drum_track, harmony_track})
+  for (const size_t track : {bass_track, drum_track, harmony_track})
     add_line(table,
              std::string(track == drum_track ? "onset-drum, " : "onset-duration, ") +
                  groove_track_names[track],
-             [&](std::size_t chunk) { return s.onset[chunk][track]; });
-  add_line(table, "mean of these", [&](std::size_t chunk) { return s.mean_onset(chunk); });
-  for (const std::size_t track : {bass_track, harmony_track})
+             [&](size_t chunk) { return s.onset[chunk][track]; });
+  add_line(table, "mean of these", [&](size_t chunk) { return s.mean_onset(chunk); });
+  for (const size_t track : {bass_track, harmony_track})
     add_line(table, std::string("time-pitch, ") + groove_track_names[track],
-             [&](std::size_t chunk) { return s.time_pitch[chunk][track]; });
-  add_line(table, "mean of these", [&](std::size_t chunk) { return s.mean_time_pitch(chunk); });
+             [&](size_t chunk) { return s.time_pitch[chunk][track]; });
+  add_line(table, "mean of these", [&](size_t chunk) { return s.mean_time_pitch(chunk); });
   return table.str();
 }
 
 Picture groove_roll(const Groove& groove, const std::string& title) {
-  constexpr int kMaxSteps = 2000 * groove_beat;
-  constexpr std::array<Color, 3> kColors = {{{0, 104, 170}, {150, 155, 165}, {213, 94, 0}}};
+  constexpr int max_steps = 2000 * groove_beat;
+  constexpr std::array<Color, 3> colors = {{{0, 104, 170}, {150, 155, 165}, {213, 94, 0}}};
   std::vector<RollVoice> voices;
-  for (const std::size_t track : {drum_track, harmony_track, bass_track}) {
-    voices.push_back({groove_track_names[track], kColors[track], {}});
+  for (const size_t track : {drum_track, harmony_track, bass_track}) {
+    voices.push_back({groove_track_names[track], colors[track], {}});
     for (const Note& note : groove.tracks[track])
-      if (note.start + note.duration <= kMaxSteps)
+      if (note.start + note.duration <= max_steps)
         voices.back().notes.push_back({note.start, note.start + note.duration, note.pitch});
   }
   return piano_roll({.title = title, .steps_per_beat = groove_beat}, voices);

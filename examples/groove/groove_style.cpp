@@ -9,24 +9,22 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int kBins = 24, kTicksPerBin = groove_bar / kBins;  // a bar or four beats, in sixths
-constexpr int kWidest = 20;                                   // interval
-constexpr int kLongest = 2 * groove_beat;                     // duration
-constexpr int kDurations = kLongest / kTicksPerBin;
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr int bins = 24, ticks_per_bin = groove_bar / bins;  // a bar or four beats, in sixths
+constexpr int widest = 20;                                   // interval
+constexpr int longest = 2 * groove_beat;                     // duration
+constexpr int durations = longest / ticks_per_bin;
+constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 
-void count(Profile& profile, int row, int column) {
-  profile[static_cast<std::size_t>(row * kBins + column)] += 1;
-}
+void count(Profile& profile, int row, int column) { profile[size_t(row * bins + column)] += 1; }
 
 /// The column of an onset; −1 where it is not counted.
 int onset_bin(const Note& note, OnsetUnit unit) {
   const int tick = note.start % groove_bar;
-  if (unit == OnsetUnit::beats) return tick / kTicksPerBin;
-  return tick > 4 ? -1 : std::min(6 * tick, kBins - 1);
+  if (unit == OnsetUnit::beats) return tick / ticks_per_bin;
+  return tick > 4 ? -1 : std::min(6 * tick, bins - 1);
 }
 
-Profile onset_profile(std::size_t track, const std::vector<Note>& notes, OnsetUnit unit) {
+Profile onset_profile(size_t track, const std::vector<Note>& notes, OnsetUnit unit) {
   return track == drum_track ? onset_drum_profile(notes, unit)
                              : onset_duration_profile(notes, unit);
 }
@@ -43,17 +41,17 @@ bool is_zero(const Profile& profile) {
 }
 
 /// The sum of profile(notes) over a stretch of all outputs, compared with that of the reference.
-template <typename ProfileOf>
-double likeness(std::size_t track, std::size_t chunk, const Groove& reference,
+template <class ProfileOf>
+double likeness(size_t track, size_t chunk, const Groove& reference,
                 const std::vector<Groove>& outputs, const ProfileOf& profile) {
   const Profile expected = profile(reference.tracks[track]);
-  if (is_zero(expected)) return kNone;
+  if (is_zero(expected)) return no_value;
   Profile sum(expected.size());
   for (const Groove& output : outputs) {
-    const int length = end_of(output) / static_cast<int>(style_chunks);
-    const int first = static_cast<int>(chunk) * length;
+    const int length = end_of(output) / int(style_chunks);
+    const int first = int(chunk) * length;
     const Profile part = profile(stretch(output.tracks[track], first, first + length));
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
   }
   return cosine_similarity(expected, sum);
 }
@@ -66,24 +64,24 @@ double mean(const Values& values) {
     sum += value;
     n += 1;
   }
-  return n > 0 ? sum / n : kNone;
+  return n > 0 ? sum / n : no_value;
 }
 
 }  // namespace
 
 Profile time_pitch_profile(const std::vector<Note>& notes) {
-  Profile profile(static_cast<std::size_t>((2 * kWidest + 1) * kBins));
+  Profile profile(size_t((2 * widest + 1) * bins));
   std::vector<Note> sorted = notes;
   std::sort(sorted.begin(), sorted.end(),
             [](const Note& a, const Note& b) { return a.start < b.start; });
   const auto add = [&](const Note& from, const Note& to) {
     const int interval = to.pitch - from.pitch;
-    if (std::abs(interval) <= kWidest)
-      count(profile, interval + kWidest, (to.start - from.start) / kTicksPerBin);
+    if (std::abs(interval) <= widest)
+      count(profile, interval + widest, (to.start - from.start) / ticks_per_bin);
   };
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    for (std::size_t j = i + 1;
-         j < sorted.size() && sorted[j].start - sorted[i].start < 4 * groove_beat; ++j) {
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    for (size_t j = i + 1; j < sorted.size() && sorted[j].start - sorted[i].start < 4 * groove_beat;
+         ++j) {
       add(sorted[i], sorted[j]);
       if (sorted[j].start == sorted[i].start) add(sorted[j], sorted[i]);
     }
@@ -92,17 +90,17 @@ Profile time_pitch_profile(const std::vector<Note>& notes) {
 }
 
 Profile onset_duration_profile(const std::vector<Note>& notes, OnsetUnit unit) {
-  Profile profile(static_cast<std::size_t>(kDurations * kBins));
+  Profile profile(size_t(durations * bins));
   for (const Note& note : notes) {
     const int onset = onset_bin(note, unit);
-    if (onset < 0 || note.duration > kLongest) continue;
-    count(profile, std::min(note.duration / kTicksPerBin, kDurations - 1), onset);
+    if (onset < 0 || note.duration > longest) continue;
+    count(profile, std::min(note.duration / ticks_per_bin, durations - 1), onset);
   }
   return profile;
 }
 
 Profile onset_drum_profile(const std::vector<Note>& notes, OnsetUnit unit) {
-  Profile profile(static_cast<std::size_t>(128 * kBins));
+  Profile profile(size_t(128 * bins));
   for (const Note& note : notes) {
     const int onset = onset_bin(note, unit);
     if (onset >= 0) count(profile, note.pitch, onset);
@@ -115,7 +113,7 @@ double cosine_similarity(const Profile& a, const Profile& b) {
     throw std::invalid_argument("cosine_similarity: profiles of " + std::to_string(a.size()) +
                                 " and " + std::to_string(b.size()) + " numbers");
   double ab = 0, aa = 0, bb = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
+  for (size_t i = 0; i < a.size(); ++i) {
     ab += a[i] * b[i];
     aa += a[i] * a[i];
     bb += b[i] * b[i];
@@ -123,21 +121,19 @@ double cosine_similarity(const Profile& a, const Profile& b) {
   return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 0;
 }
 
-double StyleSimilarity::mean_onset(std::size_t chunk) const { return mean(onset.at(chunk)); }
-double StyleSimilarity::mean_time_pitch(std::size_t chunk) const {
-  return mean(time_pitch.at(chunk));
-}
+double StyleSimilarity::mean_onset(size_t chunk) const { return mean(onset.at(chunk)); }
+double StyleSimilarity::mean_time_pitch(size_t chunk) const { return mean(time_pitch.at(chunk)); }
 
 StyleSimilarity style_similarity(const Groove& reference, const std::vector<Groove>& outputs,
                                  OnsetUnit unit) {
   StyleSimilarity result{};
-  for (std::size_t chunk = 0; chunk < style_chunks; ++chunk)
-    for (std::size_t track = 0; track < 3; ++track) {
+  for (size_t chunk = 0; chunk < style_chunks; ++chunk)
+    for (size_t track = 0; track < 3; ++track) {
       result.onset[chunk][track] = likeness(
           track, chunk, reference, outputs,
           [&](const std::vector<Note>& notes) { return onset_profile(track, notes, unit); });
       result.time_pitch[chunk][track] =
-          track == drum_track ? kNone
+          track == drum_track ? no_value
                               : likeness(track, chunk, reference, outputs, time_pitch_profile);
     }
   return result;
@@ -145,8 +141,8 @@ StyleSimilarity style_similarity(const Groove& reference, const std::vector<Groo
 
 StyleSimilarity mean_similarity(const std::vector<StyleSimilarity>& all) {
   StyleSimilarity result{};
-  for (std::size_t chunk = 0; chunk < style_chunks; ++chunk)
-    for (std::size_t track = 0; track < 3; ++track) {
+  for (size_t chunk = 0; chunk < style_chunks; ++chunk)
+    for (size_t track = 0; track < 3; ++track) {
       std::vector<double> onset, time_pitch;
       for (const StyleSimilarity& one : all) {
         onset.push_back(one.onset[chunk][track]);

@@ -32,7 +32,7 @@ Profile onset_drum_profile(const std::vector<Note>& notes, OnsetUnit unit = Onse
 /// sizes.
 double cosine_similarity(const Profile& a, const Profile& b);
 
-inline constexpr std::size_t style_chunks = 4;
+inline constexpr size_t style_chunks = 4;
 
 /// By quarter of the output and track; NaN for tracks in which the reference has nothing to count.
 struct StyleSimilarity {
@@ -40,8 +40,8 @@ struct StyleSimilarity {
   std::array<std::array<double, 3>, style_chunks> time_pitch;  // NaN for the drums
 
   /// Means over the tracks that are not NaN; NaN where all are.
-  double mean_onset(std::size_t chunk) const;
-  double mean_time_pitch(std::size_t chunk) const;
+  double mean_onset(size_t chunk) const;
+  double mean_time_pitch(size_t chunk) const;
 };
 
 /// Each output is cut into four stretches of ⌊its end / 4⌋ ticks, into which fall the notes that

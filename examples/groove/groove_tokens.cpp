@@ -10,8 +10,8 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int64_t kLastTick = (int64_t{1} << 28) - 1;  // a MIDI file's
-constexpr int kVelocity = 80;
+constexpr int64_t last_tick = (int64_t{1} << 28) - 1;  // a MIDI file's
+constexpr int note_velocity = 80;
 
 struct Timed {
   int64_t time;
@@ -22,14 +22,14 @@ std::vector<Timed> events_of(const Groove& groove) {
   using Key = std::tuple<int, int, int, int, int>;  // time, pitch, duration, velocity, track
   std::vector<Key> notes;
   for (int track = 0; track < 3; ++track)
-    for (const Note& note : groove.tracks[static_cast<std::size_t>(track)]) {
+    for (const Note& note : groove.tracks[size_t(track)]) {
       const bool good = note.start >= 0 && note.duration >= 0 && note.pitch >= 0 &&
-                        note.pitch <= 127 && int64_t{note.start} + note.duration <= kLastTick;
+                        note.pitch <= 127 && int64_t{note.start} + note.duration <= last_tick;
       if (!good)
         throw std::invalid_argument(
-            std::string("a note of the ") + groove_track_names[static_cast<std::size_t>(track)] +
-            " has start " + std::to_string(note.start) + ", duration " +
-            std::to_string(note.duration) + ", pitch " + std::to_string(note.pitch) +
+            std::string("a note of the ") + groove_track_names[size_t(track)] + " has start " +
+            std::to_string(note.start) + ", duration " + std::to_string(note.duration) +
+            ", pitch " + std::to_string(note.pitch) +
             "; expected times from 0, an end before tick 2^28 and a pitch of 0 to 127");
       notes.emplace_back(note.start, note.pitch, note.duration, note.velocity, track);
     }
@@ -50,7 +50,7 @@ GrooveEvent groove_event(int64_t token) {
   using Kind = GrooveEvent::Kind;
   if (token < 0 || token >= groove_vocabulary)
     throw std::invalid_argument("token " + std::to_string(token) + " is not in 0 .. 793");
-  const int t = static_cast<int>(token);
+  const int t = int(token);
   if (t < 384) return {Kind::note_on, t / 128, t % 128};
   if (t < 768) return {Kind::note_off, (t - 384) / 128, t % 128};
   if (t < groove_end) return {Kind::time_shift, (t - 767) / 12, (t - 767) % 12};
@@ -60,16 +60,16 @@ GrooveEvent groove_event(int64_t token) {
 std::vector<int64_t> to_tokens(const Groove& groove, int64_t most) {
   std::vector<int64_t> tokens;
   const auto add = [&](int64_t token) {
-    if (static_cast<int64_t>(tokens.size()) < most) tokens.push_back(token);
-    return static_cast<int64_t>(tokens.size()) < most;
+    if (int64_t(tokens.size()) < most) tokens.push_back(token);
+    return int64_t(tokens.size()) < most;
   };
   int64_t time = 0;
   for (const Timed& event : events_of(groove)) {
     int64_t beats = event.time / groove_beat - time / groove_beat;
     for (; beats >= 2; beats -= 2)
       if (!add(time_shift_token(2, 0))) return tokens;
-    const int tick = static_cast<int>(event.time % groove_beat);
-    if (beats > 0 || tick > 0) add(time_shift_token(static_cast<int>(beats), tick));
+    const int tick = int(event.time % groove_beat);
+    if (beats > 0 || tick > 0) add(time_shift_token(int(beats), tick));
     if (!add(event.token)) return tokens;
     time = event.time;
   }
@@ -86,16 +86,15 @@ Groove to_groove(const std::vector<int64_t>& tokens) {
     if (event.kind == Kind::end) break;
     if (event.kind == Kind::time_shift) time = event.from(time);
     if (event.kind != Kind::note_on && event.kind != Kind::note_off) continue;
-    if (time >= kLastTick)
+    if (time >= last_tick)
       throw std::invalid_argument("the tokens go beyond tick 2^28; a groove must end before it");
     std::queue<int64_t>& since = sounding[{event.first, event.second}];
     if (event.kind == Kind::note_on) {
       since.push(time);
     } else if (!since.empty()) {
-      const int start = static_cast<int>(since.front());
-      const int duration = std::max(1, static_cast<int>(time) - start);
-      groove.tracks[static_cast<std::size_t>(event.first)].push_back(
-          {start, duration, event.second, kVelocity});
+      const int start = int(since.front());
+      const int duration = std::max(1, int(time) - start);
+      groove.tracks[size_t(event.first)].push_back({start, duration, event.second, note_velocity});
       since.pop();
     }
   }

@@ -13,33 +13,30 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int kMaxVariableLength = 0x0FFFFFFF;
+constexpr int max_variable_length = 0x0FFFFFFF;
 
-void append_big_endian(std::string& bytes, std::uint32_t value, int count) {
-  for (int shift = 8 * (count - 1); shift >= 0; shift -= 8) {
-    bytes += static_cast<char>(value >> shift & 0xFF);
-  }
+void append_big_endian(std::string& bytes, uint32_t value, int count) {
+  for (int shift = 8 * (count - 1); shift >= 0; shift -= 8) bytes += char(value >> shift & 0xFF);
 }
 
 /// Seven bits a byte, most significant first, the top bit set on all but the last.
 void append_variable_length(std::string& bytes, int value) {
-  for (int shift = 21; shift > 0; shift -= 7) {
-    if (value >> shift != 0) bytes += static_cast<char>((value >> shift & 0x7F) | 0x80);
-  }
-  bytes += static_cast<char>(value & 0x7F);
+  for (int shift = 21; shift > 0; shift -= 7)
+    if (value >> shift != 0) bytes += char((value >> shift & 0x7F) | 0x80);
+  bytes += char(value & 0x7F);
 }
 
 void append_meta(std::string& bytes, int type, const std::string& data, int delta = 0) {
   append_variable_length(bytes, delta);
   bytes += '\xFF';
-  bytes += static_cast<char>(type);
-  append_variable_length(bytes, static_cast<int>(data.size()));
+  bytes += char(type);
+  append_variable_length(bytes, int(data.size()));
   bytes += data;
 }
 
 void append_chunk(std::string& file, const std::string& type, const std::string& data) {
   file += type;
-  append_big_endian(file, static_cast<std::uint32_t>(data.size()), 4);
+  append_big_endian(file, uint32_t(data.size()), 4);
   file += data;
 }
 
@@ -47,14 +44,14 @@ void require(bool good, const std::string& message) {
   if (!good) throw std::invalid_argument("MIDI: " + message);
 }
 
-void validate(const Track& track, std::size_t index) {
+void validate(const Track& track, size_t index) {
   const std::string place = "track " + std::to_string(index) + " ";
   require(track.name.size() <= 1000, place + "has a name of more than 1000 bytes");
   require(track.channel >= 0 && track.channel <= 15,
           place + "has channel " + std::to_string(track.channel) + "; expected 0 to 15");
   require(track.program >= 0 && track.program <= 127,
           place + "has program " + std::to_string(track.program) + "; expected 0 to 127");
-  for (std::size_t i = 0; i < track.notes.size(); ++i) {
+  for (size_t i = 0; i < track.notes.size(); ++i) {
     const Note& note = track.notes[i];
     const auto check = [&](bool good, const char* what, int value, const char* expected) {
       if (good) return;
@@ -63,7 +60,7 @@ void validate(const Track& track, std::size_t index) {
     };
     check(note.start >= 0, "start", note.start, "0 or more");
     check(note.duration > 0, "duration", note.duration, "1 or more");
-    check(note.start <= kMaxVariableLength - note.duration, "start", note.start,
+    check(note.start <= max_variable_length - note.duration, "start", note.start,
           "an end before tick 2^28");
     check(note.pitch >= 0 && note.pitch <= 127, "pitch", note.pitch, "0 to 127");
     check(note.velocity >= 1 && note.velocity <= 127, "velocity", note.velocity, "1 to 127");
@@ -97,7 +94,7 @@ std::string tempo_bytes(double quarters_per_minute) {
                                                              std::to_string(quarters_per_minute) +
                                                              "; expected 3.58 to 60000000");
   std::string bytes;
-  append_big_endian(bytes, static_cast<std::uint32_t>(std::lround(microseconds)), 3);
+  append_big_endian(bytes, uint32_t(std::lround(microseconds)), 3);
   return bytes;
 }
 
@@ -107,7 +104,7 @@ std::string tempo_track(const Song& song) {
   append_meta(bytes, 0x51, tempo_bytes(song.quarters_per_minute));
   int tick = 0;
   for (const TempoMark& mark : song.tempos) {
-    require(mark.tick > tick && mark.tick <= kMaxVariableLength,
+    require(mark.tick > tick && mark.tick <= max_variable_length,
             "a tempo stands at tick " + std::to_string(mark.tick) +
                 "; expected one after that of the tempo before, below 2^28");
     append_meta(bytes, 0x51, tempo_bytes(mark.quarters_per_minute), mark.tick - tick);
@@ -121,15 +118,15 @@ std::string note_track(const Track& track) {
   std::string bytes;
   append_meta(bytes, 0x03, track.name);
   append_variable_length(bytes, 0);
-  bytes += static_cast<char>(0xC0 | track.channel);
-  bytes += static_cast<char>(track.program);
+  bytes += char(0xC0 | track.channel);
+  bytes += char(track.program);
   int tick = 0;
   for (const Event& event : events_of(track)) {
     append_variable_length(bytes, event.tick - tick);
     tick = event.tick;
-    bytes += static_cast<char>((event.on ? 0x90 : 0x80) | track.channel);
-    bytes += static_cast<char>(event.pitch);
-    bytes += static_cast<char>(event.velocity);
+    bytes += char((event.on ? 0x90 : 0x80) | track.channel);
+    bytes += char(event.pitch);
+    bytes += char(event.velocity);
   }
   append_meta(bytes, 0x2F, "");
   return bytes;
@@ -142,13 +139,13 @@ std::string midi_bytes(const Song& song) {
       song.ticks_per_quarter >= 1 && song.ticks_per_quarter <= 0x7FFF,
       "ticks_per_quarter is " + std::to_string(song.ticks_per_quarter) + "; expected 1 to 32767");
   require(song.tracks.size() < 0xFFFF, "more than 65534 tracks");
-  for (std::size_t i = 0; i < song.tracks.size(); ++i) validate(song.tracks[i], i);
+  for (size_t i = 0; i < song.tracks.size(); ++i) validate(song.tracks[i], i);
 
   const std::string tempo = tempo_track(song);
   std::string header;
   append_big_endian(header, 1, 2);  // format: tracks that sound together
-  append_big_endian(header, static_cast<std::uint32_t>(song.tracks.size() + 1), 2);
-  append_big_endian(header, static_cast<std::uint32_t>(song.ticks_per_quarter), 2);
+  append_big_endian(header, uint32_t(song.tracks.size() + 1), 2);
+  append_big_endian(header, uint32_t(song.ticks_per_quarter), 2);
   std::string file;
   append_chunk(file, "MThd", header);
   append_chunk(file, "MTrk", tempo);

@@ -7,34 +7,34 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int kMeta = 0xFF;
-constexpr int kEndOfTrack = 0x2F;
+constexpr int meta_event = 0xFF;
+constexpr int end_of_track = 0x2F;
 
 std::string hex(int byte) {
-  constexpr const char* kDigits = "0123456789ABCDEF";
-  return std::string("0x") + kDigits[byte >> 4 & 15] + kDigits[byte & 15];
+  constexpr const char* digits = "0123456789ABCDEF";
+  return std::string("0x") + digits[byte >> 4 & 15] + digits[byte & 15];
 }
 
 /// How many data bytes follow a system message from 0xF1 on.
 int system_data_bytes(int status) {
-  constexpr std::array<int, 15> kCounts = {0, 1, 2, 1};
-  return kCounts[static_cast<std::size_t>(status & 15)];
+  constexpr std::array<int, 15> counts = {0, 1, 2, 1};
+  return counts[size_t(status & 15)];
 }
 
 }  // namespace
 
-void MidiSource::refuse(std::size_t offset, const std::string& reason) const {
+void MidiSource::refuse(size_t offset, const std::string& reason) const {
   throw UsageError(path + ": byte " + std::to_string(offset) + ": " + reason);
 }
 
-void MidiSource::warn(std::size_t offset, const std::string& defect) const {
-  if (warnings.size() == kMaxMidiWarnings) return;
+void MidiSource::warn(size_t offset, const std::string& defect) const {
+  if (warnings.size() == max_midi_warnings) return;
   warnings.push_back("byte " + std::to_string(offset) + ": " + defect);
 }
 
 bool MidiEvents::next(MidiEvent& event) {
   if (done_) return false;
-  const std::size_t begin = at_;
+  const size_t begin = at_;
   if (at_ == end_) {
     source_.warn(begin, "the track has no End of Track");
     done_ = true;
@@ -43,7 +43,7 @@ bool MidiEvents::next(MidiEvent& event) {
     at_ = end_;
     done_ = true;
   } else {
-    done_ = event.status == kMeta && event.first == kEndOfTrack;
+    done_ = event.status == meta_event && event.first == end_of_track;
     return true;
   }
   return false;
@@ -52,7 +52,7 @@ bool MidiEvents::next(MidiEvent& event) {
 MidiEvents::Read MidiEvents::read(MidiEvent& event) {
   event = {};
   event.offset = at_;
-  std::uint32_t delta = 0;
+  uint32_t delta = 0;
   int byte = 0;
   if (!take_variable(delta) || !take(byte)) return Read::cut;
   event.tick = tick_ + delta;
@@ -70,12 +70,9 @@ MidiEvents::Read MidiEvents::read(MidiEvent& event) {
 MidiEvents::Read MidiEvents::channel_message(MidiEvent& event, int byte) {
   if (byte < 0x80) {
     --at_;  // the status is left out
-    if (running_status_ == 0) {
+    if (running_status_ == 0)
       source_.refuse(at_, "data byte " + hex(byte) + " without a status before it");
-    }
-    if (cancelled_) {
-      source_.warn(at_, "running status goes on after a meta or system message");
-    }
+    if (cancelled_) source_.warn(at_, "running status goes on after a meta or system message");
   } else {
     running_status_ = byte;
   }
@@ -90,16 +87,15 @@ MidiEvents::Read MidiEvents::channel_message(MidiEvent& event, int byte) {
 
 MidiEvents::Read MidiEvents::system_message(MidiEvent& event) {
   const bool exclusive = event.status == 0xF0 || event.status == 0xF7;
-  if (exclusive || event.status == kMeta) {
+  if (exclusive || event.status == meta_event) {
     cancelled_ = true;
-    if (event.status == kMeta && !take(event.first)) return Read::cut;
+    if (event.status == meta_event && !take(event.first)) return Read::cut;
     return take_data(event.data) ? Read::whole : Read::cut;
   }
   source_.warn(at_ - 1, "system message " + hex(event.status) + " inside a track, skipped");
   if (event.status < 0xF8) cancelled_ = true;  // the real-time messages leave it alone
-  for (int i = 0; i < system_data_bytes(event.status); ++i) {
+  for (int i = 0; i < system_data_bytes(event.status); ++i)
     if (!take_data_byte(event.first)) return Read::cut;
-  }
   return Read::whole;
 }
 
@@ -109,20 +105,20 @@ bool MidiEvents::take(int& byte) {
   return true;
 }
 
-bool MidiEvents::take_variable(std::uint32_t& value) {
-  const std::size_t begin = at_;
+bool MidiEvents::take_variable(uint32_t& value) {
+  const size_t begin = at_;
   value = 0;
   for (int i = 0; i < 4; ++i) {
     int byte = 0;
     if (!take(byte)) return false;
-    value = value << 7 | static_cast<std::uint32_t>(byte & 0x7F);
+    value = value << 7 | uint32_t(byte & 0x7F);
     if (byte < 0x80) return true;
   }
   source_.refuse(begin, "a variable-length quantity of more than 4 bytes");
 }
 
 bool MidiEvents::take_data(std::string_view& data) {
-  std::uint32_t length = 0;
+  uint32_t length = 0;
   if (!take_variable(length) || length > end_ - at_) return false;
   data = source_.bytes.substr(at_, length);
   at_ += length;
@@ -131,9 +127,7 @@ bool MidiEvents::take_data(std::string_view& data) {
 
 bool MidiEvents::take_data_byte(int& byte) {
   if (!take(byte)) return false;
-  if (byte > 0x7F) {
-    source_.refuse(at_ - 1, "data byte " + hex(byte) + "; expected 0x00 to 0x7F");
-  }
+  if (byte > 0x7F) source_.refuse(at_ - 1, "data byte " + hex(byte) + "; expected 0x00 to 0x7F");
   return true;
 }
 

@@ -13,24 +13,24 @@ namespace stretto::examples {
 struct MidiSource {
   std::string_view bytes;
   const std::string& path;
-  std::vector<std::string>& warnings;  // at most kMaxMidiWarnings
+  std::vector<std::string>& warnings;  // at most max_midi_warnings
 
   /// Throws UsageError "PATH: byte OFFSET: REASON".
-  [[noreturn]] void refuse(std::size_t offset, const std::string& reason) const;
+  [[noreturn]] void refuse(size_t offset, const std::string& reason) const;
   /// Notes a defect that reading goes on after.
-  void warn(std::size_t offset, const std::string& defect) const;
+  void warn(size_t offset, const std::string& defect) const;
 
-  int byte(std::size_t offset) const { return static_cast<unsigned char>(bytes[offset]); }
+  int byte(size_t offset) const { return uint8_t(bytes[offset]); }
 };
 
-inline constexpr std::size_t kMaxMidiWarnings = 100;
+inline constexpr size_t max_midi_warnings = 100;
 
 /// `status` is 0x80 to 0xEF with the channel, and then `first` and `second` are the data bytes (0
 /// where the message has one only), 0xFF for a meta event of type `first` with `data`, and another
 /// number from 0xF0 on for a system message.
 struct MidiEvent {
-  std::int64_t tick = 0;
-  std::size_t offset = 0;  // of its delta time, in the file
+  int64_t tick = 0;
+  size_t offset = 0;  // of its delta time, in the file
   int status = 0;
   int first = 0;
   int second = 0;
@@ -46,14 +46,14 @@ struct MidiEvent {
 /// bytes.
 class MidiEvents {
  public:
-  MidiEvents(const MidiSource& source, std::size_t begin, std::size_t end)
+  MidiEvents(const MidiSource& source, size_t begin, size_t end)
       : source_(source), at_(begin), end_(end) {}
 
   /// The next event into `event`; false where the track ends. End of Track is the last event.
   bool next(MidiEvent& event);
 
   /// Where the event after the last one begins.
-  std::size_t offset() const { return at_; }
+  size_t offset() const { return at_; }
 
  private:
   enum class Read { whole, cut };
@@ -62,14 +62,14 @@ class MidiEvents {
   Read channel_message(MidiEvent& event, int byte);
   Read system_message(MidiEvent& event);
   bool take(int& byte);
-  bool take_variable(std::uint32_t& value);
+  bool take_variable(uint32_t& value);
   bool take_data(std::string_view& data);
   bool take_data_byte(int& byte);
 
   const MidiSource& source_;
-  std::size_t at_;
-  std::size_t end_;
-  std::int64_t tick_ = 0;
+  size_t at_;
+  size_t end_;
+  int64_t tick_ = 0;
   int running_status_ = 0;  // 0: none yet
   bool cancelled_ = false;  // the running status, by the standard
   bool done_ = false;

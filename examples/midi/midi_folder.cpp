@@ -96,7 +96,7 @@ std::string MidiFiles::locked_text() const {
   if (locked.empty()) return "";
   std::string text = std::to_string(locked.size()) + (locked.size() == 1 ? " folder" : " folders") +
                      " may not be searched: ";
-  for (std::size_t i = 0; i < locked.size() && i < 3; ++i) text += (i > 0 ? ", " : "") + locked[i];
+  for (size_t i = 0; i < locked.size() && i < 3; ++i) text += (i > 0 ? ", " : "") + locked[i];
   return text + (locked.size() > 3 ? " …" : "");
 }
 

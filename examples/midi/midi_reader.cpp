@@ -13,7 +13,7 @@
 namespace stretto::examples {
 namespace {
 
-constexpr const char* kTooLong = "the file is longer than the 64 MiB that are read";
+constexpr const char* too_long = "the file is longer than the 64 MiB that are read";
 
 /// Goes through the chunks of a file.
 class FileReader {
@@ -26,11 +26,11 @@ class FileReader {
     while (size_ - at_ >= 8 && chunk()) {
     }
     if (at_ < size_) source_.warn(at_, std::to_string(size_ - at_) + " bytes after the last chunk");
-    const std::size_t found = file_.tracks.size();
+    const size_t found = file_.tracks.size();
     const std::string counted =
         "tracks announced: " + std::to_string(announced_) + ", found: " + std::to_string(found);
     if (found == 0 && announced_ > 0) source_.refuse(size_, counted);
-    if (found != static_cast<std::size_t>(announced_)) source_.warn(begin_ + 10, counted);
+    if (found != size_t(announced_)) source_.warn(begin_ + 10, counted);
     if (file_.format == 0 && found > 1) {
       source_.warn(begin_ + 8, "format 0 with more than one track, read as format 1");
       file_.format = 1;
@@ -40,31 +40,29 @@ class FileReader {
   }
 
  private:
-  std::string_view type(std::size_t at) const { return source_.bytes.substr(at, 4); }
+  std::string_view type(size_t at) const { return source_.bytes.substr(at, 4); }
 
-  std::uint32_t number(std::size_t at, std::size_t count) const {
-    std::uint32_t value = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      value = value << 8 | static_cast<std::uint32_t>(source_.byte(at + i));
-    }
+  uint32_t number(size_t at, size_t count) const {
+    uint32_t value = 0;
+    for (size_t i = 0; i < count; ++i) value = value << 8 | uint32_t(source_.byte(at + i));
     return value;
   }
 
   /// Whether a chunk can begin at `at`: four printable characters.
-  bool is_chunk(std::size_t at) const {
+  bool is_chunk(size_t at) const {
     if (size_ - at < 8) return false;
     const std::string_view four = type(at);
     return std::all_of(four.begin(), four.end(), [](char c) { return c >= ' ' && c <= '~'; });
   }
 
-  bool is_track(std::size_t at) const { return size_ - at >= 8 && type(at) == "MTrk"; }
+  bool is_track(size_t at) const { return size_ - at >= 8 && type(at) == "MTrk"; }
 
   /// Where the next track begins from `at` on; the end of the file if none does. All are looked up
   /// in one go, as a file can ask for this at each of its tracks.
-  std::size_t next_track(std::size_t at) {
+  size_t next_track(size_t at) {
     if (!looked_up_) {
       const std::string_view bytes = source_.bytes.substr(0, size_);
-      for (std::size_t found = bytes.find("MTrk", at_); found != std::string_view::npos;
+      for (size_t found = bytes.find("MTrk", at_); found != std::string_view::npos;
            found = bytes.find("MTrk", found + 4)) {
         track_begins_.push_back(found);
       }
@@ -80,10 +78,8 @@ class FileReader {
     if (size_ < 12 || type(0) != "RIFF" || type(8) != "RMID") return;
     at_ = 12;
     while (size_ - at_ >= 8) {
-      std::size_t length = 0;
-      for (std::size_t i = 0; i < 4; ++i) {
-        length |= static_cast<std::size_t>(source_.byte(at_ + 4 + i)) << 8 * i;
-      }
+      size_t length = 0;
+      for (size_t i = 0; i < 4; ++i) length |= size_t(source_.byte(at_ + 4 + i)) << 8 * i;
       const bool data = type(at_) == "data";
       at_ += 8;
       if (data) {
@@ -98,7 +94,7 @@ class FileReader {
   }
 
   void header() {
-    const std::size_t left = size_ - begin_;
+    const size_t left = size_ - begin_;
     if (left == 0) source_.refuse(begin_, "the file is empty");
     if (left < 4 || type(begin_) != "MThd") {
       const std::string format = known_format(source_.bytes);
@@ -106,18 +102,17 @@ class FileReader {
                                             : "not a MIDI file: it is " + format);
     }
     if (left < 14) source_.refuse(size_, "the header is cut off");
-    const std::size_t length = number(begin_ + 4, 4);
+    const size_t length = number(begin_ + 4, 4);
     if (length < 6) {
       source_.refuse(begin_ + 4,
                      "the header's length is " + std::to_string(length) + "; expected 6 or more");
     }
     if (length > left - 8) source_.refuse(size_, "the header is cut off");
-    file_.format = static_cast<int>(number(begin_ + 8, 2));
-    if (file_.format > 2) {
+    file_.format = int(number(begin_ + 8, 2));
+    if (file_.format > 2)
       source_.refuse(begin_ + 8, "format " + std::to_string(file_.format) + "; expected 0, 1 or 2");
-    }
-    announced_ = static_cast<int>(number(begin_ + 10, 2));
-    const int division = static_cast<int>(number(begin_ + 12, 2));
+    announced_ = int(number(begin_ + 10, 2));
+    const int division = int(number(begin_ + 12, 2));
     if (division < 0x8000) {
       file_.division = {division, 0, 0};
     } else {
@@ -132,15 +127,15 @@ class FileReader {
 
   /// Reads or skips the chunk that begins here; false where the rest is none.
   bool chunk() {
-    const std::size_t begin = at_;
-    const std::size_t body = begin + 8;
-    const std::size_t length = number(begin + 4, 4);
+    const size_t begin = at_;
+    const size_t body = begin + 8;
+    const size_t length = number(begin + 4, 4);
     if (type(begin) == "MTrk") {
       track(body, length);
     } else if (is_chunk(begin) && type(begin) != "MThd" && length <= size_ - body) {
       at_ = body + length;
     } else {
-      const std::size_t next = next_track(begin);
+      const size_t next = next_track(begin);
       if (next == size_ || type(begin) == "MThd") return false;
       source_.warn(begin, "no chunk here, going on with the next track");
       at_ = next;
@@ -150,21 +145,19 @@ class FileReader {
 
   /// Reads a track. Its length is believed where a chunk or the end of the file follows; else the
   /// track goes on to its End of Track, or to where the next track or nothing begins.
-  void track(std::size_t body, std::size_t length) {
-    if (file_.tracks.size() == kMaxMidiTracks) {
-      source_.refuse(body - 8, "more than " + std::to_string(kMaxMidiTracks) + " tracks");
-    }
+  void track(size_t body, size_t length) {
+    if (file_.tracks.size() == max_midi_tracks)
+      source_.refuse(body - 8, "more than " + std::to_string(max_midi_tracks) + " tracks");
     const bool trusted =
         length <= size_ - body && (body + length == size_ || is_chunk(body + length));
-    std::size_t end = trusted ? body + length : size_;
+    size_t end = trusted ? body + length : size_;
     if (!trusted && length < size_ - body) end = next_track(body + length);
     MidiTrackPlayer player(source_, file_, changes_);
     MidiEvents events(source_, body, end);
     MidiEvent event;
     while (events.next(event)) {
-      if (++events_ > kMaxMidiEvents) {
-        source_.refuse(event.offset, "more than " + std::to_string(kMaxMidiEvents) + " events");
-      }
+      if (++events_ > max_midi_events)
+        source_.refuse(event.offset, "more than " + std::to_string(max_midi_events) + " events");
       player.play(event);
     }
     player.finish();
@@ -194,19 +187,18 @@ class FileReader {
                        [](const auto& a, const auto& b) { return a.tick < b.tick; });
     }
     for (MidiNote& note : file_.notes) {
-      if (note.program != kNoProgram) continue;
-      const auto& programs = changes_.programs[static_cast<std::size_t>(note.channel)];
-      const auto after = std::upper_bound(
-          programs.begin(), programs.end(), note.start,
-          [](std::int64_t tick, const auto& change) { return tick < change.tick; });
+      if (note.program != no_program) continue;
+      const auto& programs = changes_.programs[size_t(note.channel)];
+      const auto after =
+          std::upper_bound(programs.begin(), programs.end(), note.start,
+                           [](int64_t tick, const auto& change) { return tick < change.tick; });
       note.program = after == programs.begin() ? 0 : (after - 1)->program;
     }
     if (!apart) settle_changes();
     for (MidiNote& note : file_.notes) {
       const TempoMap& clock = file_.tempo_map(note.track);
-      note.start_seconds = clock.seconds(static_cast<double>(note.start));
-      note.seconds =
-          clock.seconds(static_cast<double>(note.start + note.duration)) - note.start_seconds;
+      note.start_seconds = clock.seconds(double(note.start));
+      note.seconds = clock.seconds(double(note.start + note.duration)) - note.start_seconds;
     }
     std::stable_sort(file_.notes.begin(), file_.notes.end(),
                      [&](const MidiNote& a, const MidiNote& b) {
@@ -216,13 +208,13 @@ class FileReader {
   }
 
   const MidiSource& source_;
-  std::size_t size_;       // where the MIDI file ends in the bytes
-  std::size_t begin_ = 0;  // where it begins
-  std::size_t at_ = 0;
+  size_t size_;       // where the MIDI file ends in the bytes
+  size_t begin_ = 0;  // where it begins
+  size_t at_ = 0;
   int announced_ = 0;  // tracks
   bool looked_up_ = false;
-  std::vector<std::size_t> track_begins_;
-  std::size_t events_ = 0;
+  std::vector<size_t> track_begins_;
+  size_t events_ = 0;
   MidiFile file_;
   MidiChanges changes_;
 };
@@ -230,13 +222,13 @@ class FileReader {
 }  // namespace
 
 const TempoMap& MidiFile::tempo_map(int track) const {
-  return format == 2 ? tempo_maps.at(static_cast<std::size_t>(track)) : tempo_maps.at(0);
+  return format == 2 ? tempo_maps.at(size_t(track)) : tempo_maps.at(0);
 }
 
 double MidiFile::seconds() const {
   double last = 0;
-  for (std::size_t i = 0; i < tracks.size(); ++i) {
-    const double end = tempo_map(static_cast<int>(i)).seconds(static_cast<double>(tracks[i].end));
+  for (size_t i = 0; i < tracks.size(); ++i) {
+    const double end = tempo_map(int(i)).seconds(double(tracks[i].end));
     last = std::max(last, end);
   }
   return last;
@@ -248,16 +240,15 @@ MidiFile read_midi(const std::string& path) {
   const fs::file_status status = fs::status(path, error);
   const bool there = fs::exists(status);
   if (there && !fs::is_regular_file(status)) throw UsageError(path + ": is not a regular file");
-  if (there && fs::file_size(path, error) > kMaxMidiBytes && !error) {
-    throw UsageError(path + ": byte " + std::to_string(kMaxMidiBytes) + ": " + kTooLong);
-  }
+  if (there && fs::file_size(path, error) > max_midi_bytes && !error)
+    throw UsageError(path + ": byte " + std::to_string(max_midi_bytes) + ": " + too_long);
   return parse_midi(read_whole_file(path), path);
 }
 
 MidiFile parse_midi(std::string_view bytes, const std::string& path) {
   std::vector<std::string> warnings;
   const MidiSource source{bytes, path, warnings};
-  if (bytes.size() > kMaxMidiBytes) source.refuse(kMaxMidiBytes, kTooLong);
+  if (bytes.size() > max_midi_bytes) source.refuse(max_midi_bytes, too_long);
   MidiFile file = FileReader(source).read();
   file.warnings = std::move(warnings);
   return file;

@@ -14,8 +14,8 @@ namespace stretto::examples {
 
 /// `start` and `duration` are in ticks, the other two times in seconds. A duration may be 0.
 struct MidiNote {
-  std::int64_t start;
-  std::int64_t duration;
+  int64_t start;
+  int64_t duration;
   double start_seconds;
   double seconds;
   int pitch;     // 0 to 127
@@ -27,7 +27,7 @@ struct MidiNote {
 
 /// `denominator` is the note value that `numerator` counts: 6 and 8 for 6/8.
 struct TimeSignature {
-  std::int64_t tick;
+  int64_t tick;
   int numerator;
   int denominator;
   int track;
@@ -35,7 +35,7 @@ struct TimeSignature {
 
 /// `sharps` is -7 (seven flats) to 7.
 struct KeySignature {
-  std::int64_t tick;
+  int64_t tick;
   int sharps;
   bool minor;
   int track;
@@ -43,7 +43,7 @@ struct KeySignature {
 
 /// A controller set to a value, such as the sustain pedal (64; down from value 64 on).
 struct ControlChange {
-  std::int64_t tick;
+  int64_t tick;
   int channel;
   int controller;
   int value;
@@ -53,7 +53,7 @@ struct ControlChange {
 /// `name` is the track's first name as it stands in the file, in whatever encoding.
 struct MidiTrack {
   std::string name;
-  std::int64_t end;  // the tick of the last event
+  int64_t end;  // the tick of the last event
 };
 
 /// What a MIDI file holds. Notes are sorted by start, then track, then order in the file; in a file
@@ -75,9 +75,9 @@ struct MidiFile {
   double seconds() const;
 };
 
-inline constexpr std::size_t kMaxMidiBytes = std::size_t{64} << 20;
-inline constexpr std::size_t kMaxMidiEvents = 4'000'000;
-inline constexpr std::size_t kMaxMidiTracks = 65535;
+inline constexpr size_t max_midi_bytes = size_t{64} << 20;
+inline constexpr size_t max_midi_events = 4'000'000;
+inline constexpr size_t max_midi_tracks = 65535;
 
 /// Reads the file at `path`, format 0, 1 or 2, also in a RIFF wrapper (RMID).
 ///

@@ -3,11 +3,8 @@
 namespace stretto::examples {
 
 MidiTrackPlayer::MidiTrackPlayer(const MidiSource& source, MidiFile& file, MidiChanges& changes)
-    : source_(source),
-      file_(file),
-      changes_(changes),
-      track_(static_cast<int>(file.tracks.size())) {
-  programs_.fill(kNoProgram);
+    : source_(source), file_(file), changes_(changes), track_(int(file.tracks.size())) {
+  programs_.fill(no_program);
   file_.tracks.push_back({"", 0});
 }
 
@@ -26,8 +23,8 @@ void MidiTrackPlayer::play(const MidiEvent& event) {
       file_.controls.push_back({event.tick, channel, event.first, event.second, track_});
       break;
     case 0xC:
-      programs_[static_cast<std::size_t>(channel)] = event.first;
-      changes_.programs[static_cast<std::size_t>(channel)].push_back({event.tick, event.first});
+      programs_[size_t(channel)] = event.first;
+      changes_.programs[size_t(channel)].push_back({event.tick, event.first});
       break;
     case 0xF:
       if (event.status == 0xFF) meta(event);
@@ -38,15 +35,14 @@ void MidiTrackPlayer::play(const MidiEvent& event) {
 }
 
 void MidiTrackPlayer::finish() {
-  for (auto& [key, notes] : sounding_) {
+  for (auto& [key, notes] : sounding_)
     for (; !notes.empty(); notes.pop()) end(notes.front(), file_.tracks.back().end);
-  }
 }
 
 void MidiTrackPlayer::start(const MidiEvent& event, int channel) {
   sounding_[channel * 128 + event.first].push(file_.notes.size());
   file_.notes.push_back({event.tick, 0, 0, 0, event.first, event.second, channel,
-                         programs_[static_cast<std::size_t>(channel)], track_});
+                         programs_[size_t(channel)], track_});
 }
 
 void MidiTrackPlayer::stop(const MidiEvent& event, int channel) {
@@ -56,13 +52,13 @@ void MidiTrackPlayer::stop(const MidiEvent& event, int channel) {
   found->second.pop();
 }
 
-void MidiTrackPlayer::end(std::size_t index, std::int64_t tick) {
+void MidiTrackPlayer::end(size_t index, int64_t tick) {
   file_.notes[index].duration = tick - file_.notes[index].start;
 }
 
 void MidiTrackPlayer::meta(const MidiEvent& event) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(event.data[i]); };
-  const auto has = [&](std::size_t length, const char* what) {
+  const auto byte = [&](size_t i) { return uint8_t(event.data[i]); };
+  const auto has = [&](size_t length, const char* what) {
     if (event.data.size() == length) return true;
     source_.warn(event.offset, std::string("a ") + what + " of " +
                                    std::to_string(event.data.size()) + " bytes, left out");

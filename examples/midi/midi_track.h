@@ -16,7 +16,7 @@ namespace stretto::examples {
 /// What tracks set for each other, in the order of the file.
 struct MidiChanges {
   struct Program {
-    std::int64_t tick;
+    int64_t tick;
     int program;
   };
   std::vector<TempoChange> tempos;
@@ -24,7 +24,7 @@ struct MidiChanges {
 };
 
 /// The program of a note on whose channel its track has set none.
-inline constexpr int kNoProgram = -1;
+inline constexpr int no_program = -1;
 
 /// Adds a track to a file and plays its events into it; notes get ticks but no seconds.
 class MidiTrackPlayer {
@@ -39,7 +39,7 @@ class MidiTrackPlayer {
  private:
   void start(const MidiEvent& event, int channel);
   void stop(const MidiEvent& event, int channel);
-  void end(std::size_t index, std::int64_t tick);
+  void end(size_t index, int64_t tick);
   void meta(const MidiEvent& event);
 
   const MidiSource& source_;
@@ -47,7 +47,7 @@ class MidiTrackPlayer {
   MidiChanges& changes_;
   int track_;
   std::array<int, 16> programs_{};
-  std::map<int, std::queue<std::size_t>> sounding_;  // by channel and pitch: notes, oldest first
+  std::map<int, std::queue<size_t>> sounding_;  // by channel and pitch: notes, oldest first
 };
 
 }  // namespace stretto::examples

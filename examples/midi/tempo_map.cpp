@@ -8,9 +8,9 @@
 namespace stretto::examples {
 namespace {
 
-constexpr int kDefaultTempo = 500000;  // 120 quarter notes a minute
+constexpr int default_tempo = 500000;  // 120 quarter notes a minute
 
-void require(bool good, const char* what, std::int64_t value, const char* expected) {
+void require(bool good, const char* what, int64_t value, const char* expected) {
   if (good) return;
   throw std::invalid_argument(std::string("tempo map: ") + what + " is " + std::to_string(value) +
                               "; expected " + expected);
@@ -54,12 +54,12 @@ TempoMap::TempoMap(const MidiDivision& division, std::vector<TempoChange> change
     }
     segments_.push_back(next);
   };
-  extend(0, kDefaultTempo);
+  extend(0, default_tempo);
   for (const TempoChange& change : changes_) {
     require(change.tick >= 0, "the tick of a change", change.tick, "0 or more");
     require(change.microseconds_per_quarter >= 1 && change.microseconds_per_quarter <= 0xFFFFFF,
             "microseconds_per_quarter", change.microseconds_per_quarter, "1 to 16777215");
-    extend(static_cast<double>(change.tick), change.microseconds_per_quarter);
+    extend(double(change.tick), change.microseconds_per_quarter);
   }
 }
 

@@ -16,7 +16,7 @@ struct MidiDivision {
 
 /// From `tick` on, a quarter note lasts `microseconds_per_quarter`, 1 to 2^24 - 1.
 struct TempoChange {
-  std::int64_t tick;
+  int64_t tick;
   int microseconds_per_quarter;
 };
 

@@ -121,15 +121,15 @@ std::string counted_anew(const std::string& svg) {
   std::map<std::string, std::string> names;
   std::map<std::string, int> counts;
   std::string text;
-  for (std::size_t at = 0; at < svg.size();) {
-    const std::size_t begin = std::min(svg.find_first_of("\"#", at), svg.size() - 1) + 1;
+  for (size_t at = 0; at < svg.size();) {
+    const size_t begin = std::min(svg.find_first_of("\"#", at), svg.size() - 1) + 1;
     text.append(svg, at, begin - at);
     at = begin;
     const std::string_view before = std::string_view(svg).substr(0, begin);
     if (!before.ends_with(" id=\"") && !before.ends_with("\"#") && !before.ends_with("(#"))
       continue;
-    const std::size_t digits = svg.find_first_not_of("abcdefghijklmnopqrstuvwxyz", begin);
-    const std::size_t end = svg.find_first_of("\")", begin);
+    const size_t digits = svg.find_first_not_of("abcdefghijklmnopqrstuvwxyz", begin);
+    const size_t end = svg.find_first_of("\")", begin);
     if (end == svg.npos || digits >= end || svg.find_first_not_of("0123456789", digits) != end)
       continue;
     std::string& name = names[svg.substr(begin, end - begin)];
@@ -147,7 +147,7 @@ std::string with_texts(std::string svg, const std::string& title, const std::str
   if (!title.empty()) head = "<title>" + escaped(shown_text(title)) + "</title>\n";
   if (!texts.empty()) head += "<desc>" + escaped(texts) + "</desc>\n";
   svg.insert(svg.find('>', svg.find("<svg ")) + 2, head);
-  for (std::size_t at = 0; (at = svg.find("<image ", at)) != svg.npos; ++at)
+  for (size_t at = 0; (at = svg.find("<image ", at)) != svg.npos; ++at)
     svg.insert(at + 7, "style=\"image-rendering:pixelated\" ");
   return svg;
 }
@@ -163,10 +163,10 @@ int text_width(const std::string& text, Font font) {
 std::string fit_text(const std::string& text, int width, Font font) {
   std::string all = shown_text(text);
   if (width_of(all, font) <= width) return all;
-  std::vector<std::size_t> ends;  // of characters
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if ((std::uint8_t(all[i]) & 0xC0) != 0x80) ends.push_back(i);
-  const auto first_too_long = std::partition_point(ends.begin(), ends.end(), [&](std::size_t end) {
+  std::vector<size_t> ends;  // of characters
+  for (size_t i = 0; i < all.size(); ++i)
+    if ((uint8_t(all[i]) & 0xC0) != 0x80) ends.push_back(i);
+  const auto first_too_long = std::partition_point(ends.begin(), ends.end(), [&](size_t end) {
     return width_of(all.substr(0, end) + "…", font) <= width;
   });
   return first_too_long == ends.begin() ? "" : all.substr(0, first_too_long[-1]) + "…";
@@ -177,7 +177,7 @@ std::string shown_text(const std::string& text) {
   std::string shown;
   for (std::string_view rest = text; !rest.empty();) {
     const auto bad = nn::invalid_utf8(rest);
-    const std::string_view good = rest.substr(0, bad < 0 ? rest.size() : std::size_t(bad));
+    const std::string_view good = rest.substr(0, bad < 0 ? rest.size() : size_t(bad));
     for (const char c : good) shown += (c >= 0 && c < ' ') || c == 0x7F ? ' ' : c;
     rest.remove_prefix(good.size());
     if (rest.empty()) break;
@@ -185,7 +185,7 @@ std::string shown_text(const std::string& text) {
     rest.remove_prefix(1);
   }
   for (const std::string_view none : {"\xEF\xBF\xBE", "\xEF\xBF\xBF"})  // U+FFFE, U+FFFF
-    for (std::size_t at = 0; (at = shown.find(none, at)) != shown.npos;)
+    for (size_t at = 0; (at = shown.find(none, at)) != shown.npos;)
       shown.replace(at, none.size(), replacement);
   return shown;
 }
@@ -234,7 +234,7 @@ void Canvas::line(const std::vector<Point>& points, Color color, double thicknes
     }
   }
   bool open = false;
-  for (std::size_t i = 1; i < points.size(); ++i) {
+  for (size_t i = 1; i < points.size(); ++i) {
     Point a = points[i - 1], b = points[i];
     if (!cut_to(box, a, b)) {
       open = false;
@@ -274,10 +274,10 @@ void Canvas::pixels(int x, int y, int width, int height,
   unsigned char* const data = cairo_image_surface_get_data(image.get());
   const int stride = cairo_image_surface_get_stride(image.get());
   for (int dy = 0; dy < height; ++dy) {
-    auto* row = reinterpret_cast<std::uint32_t*>(data + std::ptrdiff_t(dy) * stride);
+    auto* row = reinterpret_cast<uint32_t*>(data + std::ptrdiff_t(dy) * stride);
     for (int dx = 0; dx < width; ++dx) {
       const Color c = color(dx, dy);
-      row[dx] = std::uint32_t(c.r) << 16 | std::uint32_t(c.g) << 8 | c.b;
+      row[dx] = uint32_t(c.r) << 16 | uint32_t(c.g) << 8 | c.b;
     }
   }
   cairo_surface_mark_dirty(image.get());

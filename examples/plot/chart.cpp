@@ -13,22 +13,22 @@
 namespace stretto::examples {
 namespace {
 
-constexpr Color kGrid{230, 232, 236};
-constexpr Color kAxis{150, 155, 164};
-constexpr Color kReference{120, 124, 132};
+constexpr Color grid_color{230, 232, 236};
+constexpr Color axis_color{150, 155, 164};
+constexpr Color reference_color{120, 124, 132};
 
 // Okabe and Ito's colours, told apart with any common colour vision.
-constexpr std::array<Color, 7> kPalette = {{{0, 114, 178},
-                                            {213, 94, 0},
-                                            {0, 158, 115},
-                                            {204, 121, 167},
-                                            {230, 159, 0},
-                                            {86, 180, 233},
-                                            {90, 90, 90}}};
+constexpr std::array<Color, 7> palette = {{{0, 114, 178},
+                                           {213, 94, 0},
+                                           {0, 158, 115},
+                                           {204, 121, 167},
+                                           {230, 159, 0},
+                                           {86, 180, 233},
+                                           {90, 90, 90}}};
 
-Color series_color(std::size_t index) { return kPalette[index % kPalette.size()]; }
+Color series_color(size_t index) { return palette[index % palette.size()]; }
 
-bool series_dashed(std::size_t index) { return index / kPalette.size() % 2 == 1; }
+bool series_dashed(size_t index) { return index / palette.size() % 2 == 1; }
 
 struct Limits {
   double low = std::numeric_limits<double>::infinity();
@@ -42,7 +42,7 @@ struct Limits {
 
 bool in_range(double value) { return std::abs(value) <= 1e300; }  // sums stay finite
 
-bool drawn(const Series& series, std::size_t i) {
+bool drawn(const Series& series, size_t i) {
   return in_range(series.x[i]) && in_range(series.y[i]);
 }
 
@@ -55,9 +55,8 @@ void validate(const ChartOptions& options, const std::vector<Series>& series) {
     require(s.x.size() == s.y.size(), "series '" + s.name + "' has " + std::to_string(s.x.size()) +
                                           " x and " + std::to_string(s.y.size()) + " y");
   }
-  for (const ReferenceLine& line : options.reference_lines) {
+  for (const ReferenceLine& line : options.reference_lines)
     require(in_range(line.y), "reference line '" + line.label + "' is not finite");
-  }
   require(in_range(options.y_min.value_or(0)), "y_min is not finite");
   require(in_range(options.y_max.value_or(0)), "y_max is not finite");
   require(!options.y_min || !options.y_max || *options.y_min < *options.y_max,
@@ -76,7 +75,7 @@ Limits widened(Limits limits, bool whole = false) {
 /// Whether there are whole numbers alone, such as steps, between which no tick has a meaning.
 bool whole_x(const std::vector<Series>& series) {
   for (const Series& s : series)
-    for (std::size_t i = 0; i < s.x.size(); ++i)
+    for (size_t i = 0; i < s.x.size(); ++i)
       if (drawn(s, i) && s.x[i] != std::floor(s.x[i])) return false;
   return true;
 }
@@ -84,9 +83,8 @@ bool whole_x(const std::vector<Series>& series) {
 Limits x_limits(const std::vector<Series>& series) {
   Limits limits;
   for (const Series& s : series) {
-    for (std::size_t i = 0; i < s.x.size(); ++i) {
+    for (size_t i = 0; i < s.x.size(); ++i)
       if (drawn(s, i)) limits.include(s.x[i]);
-    }
   }
   return widened(limits, whole_x(series));
 }
@@ -94,9 +92,8 @@ Limits x_limits(const std::vector<Series>& series) {
 Limits y_limits(const ChartOptions& options, const std::vector<Series>& series) {
   Limits limits;
   for (const Series& s : series) {
-    for (std::size_t i = 0; i < s.y.size(); ++i) {
+    for (size_t i = 0; i < s.y.size(); ++i)
       if (drawn(s, i)) limits.include(s.y[i]);
-    }
   }
   for (const ReferenceLine& line : options.reference_lines) limits.include(line.y);
   limits = widened(limits);
@@ -123,7 +120,7 @@ struct Axes {
 };
 
 struct LegendEntry {
-  std::size_t series;
+  size_t series;
   int x, row;
   std::string name;
 };
@@ -133,7 +130,7 @@ std::vector<LegendEntry> lay_out_legend(const std::vector<Series>& series, int w
   std::vector<LegendEntry> entries;
   int x = 0;
   int row = 0;
-  for (std::size_t i = 0; i < series.size(); ++i) {
+  for (size_t i = 0; i < series.size(); ++i) {
     if (series[i].name.empty()) continue;
     const std::string name = fit_text(series[i].name, width - 34);
     const int needed = 34 + text_width(name);
@@ -168,18 +165,18 @@ void draw_grid(Canvas& canvas, const Axes& axes, const Ticks& x_ticks, const Tic
   const double bottom = plot.y + plot.height;
   for (const double value : y_ticks.values) {
     const double y = std::round(axes.to_y(value));
-    canvas.fill({plot.x, y, plot.width, 1}, kGrid);
+    canvas.fill({plot.x, y, plot.width, 1}, grid_color);
     canvas.text(plot.x - 10, y + 5, tick_label(value, y_ticks.step), faint_ink_color, Font::regular,
                 Align::right);
   }
   for (const double value : x_ticks.values) {
     const double x = std::round(axes.to_x(value));
-    canvas.fill({x, plot.y, 1, plot.height}, kGrid);
-    canvas.fill({x, bottom, 1, 5}, kAxis);
+    canvas.fill({x, plot.y, 1, plot.height}, grid_color);
+    canvas.fill({x, bottom, 1, 5}, axis_color);
     canvas.text(x, bottom + 21, tick_label(value, x_ticks.step), faint_ink_color, Font::regular,
                 Align::middle);
   }
-  canvas.fill({plot.x, bottom, plot.width, 1}, kAxis);
+  canvas.fill({plot.x, bottom, plot.width, 1}, axis_color);
 }
 
 void draw_references(Canvas& canvas, const Axes& axes, const ChartOptions& options,
@@ -193,19 +190,20 @@ void draw_references(Canvas& canvas, const Axes& axes, const ChartOptions& optio
   for (const ReferenceLine& line : lines) {
     if (line.y < axes.y.low || line.y > axes.y.high) continue;
     const double y = std::round(axes.to_y(line.y));
-    canvas.line({{plot.x, y}, {right, y}}, kReference, 2, {plot.x, y - 1, plot.width, 2}, true);
+    canvas.line({{plot.x, y}, {right, y}}, reference_color, 2, {plot.x, y - 1, plot.width, 2},
+                true);
     const double text_y = std::max(y + 5, free_y);
     free_y = text_y + line_height(Font::regular);
     canvas.text(right + 10, text_y, fit_text(line.label, label_width), faint_ink_color);
   }
 }
 
-void draw_series(Canvas& canvas, const Axes& axes, const Series& series, std::size_t index) {
+void draw_series(Canvas& canvas, const Axes& axes, const Series& series, size_t index) {
   constexpr double thickness = 2.2;
   const Rect& plot = axes.plot;
   const Rect clip{plot.x - 4, plot.y - 4, plot.width + 8, plot.height + 8};
   std::vector<Point> points;
-  for (std::size_t i = 0; i <= series.x.size(); ++i) {
+  for (size_t i = 0; i <= series.x.size(); ++i) {
     if (i < series.x.size() && drawn(series, i)) {
       points.push_back({axes.to_x(series.x[i]), axes.to_y(series.y[i])});
     } else if (!points.empty()) {
@@ -216,7 +214,7 @@ void draw_series(Canvas& canvas, const Axes& axes, const Series& series, std::si
 }
 
 bool any_drawn(const Series& series) {
-  for (std::size_t i = 0; i < series.x.size(); ++i)
+  for (size_t i = 0; i < series.x.size(); ++i)
     if (drawn(series, i)) return true;
   return false;
 }
@@ -262,7 +260,7 @@ Picture line_chart(const ChartOptions& options, const std::vector<Series>& serie
                 faint_ink_color, Font::regular, Align::middle);
     draw_grid(canvas, axes, x_ticks, y_ticks);
     draw_references(canvas, axes, options, label_width);
-    for (std::size_t i = 0; i < series.size(); ++i) draw_series(canvas, axes, series[i], i);
+    for (size_t i = 0; i < series.size(); ++i) draw_series(canvas, axes, series[i], i);
     if (std::none_of(series.begin(), series.end(), any_drawn))
       canvas.text(left + inner_width / 2.0, top + axes.plot.height / 2, "no data", faint_ink_color,
                   Font::regular, Align::middle);

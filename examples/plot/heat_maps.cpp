@@ -15,29 +15,27 @@
 namespace stretto::examples {
 namespace {
 
-constexpr Color kFrame{190, 194, 200};
-constexpr Color kMissing{200, 200, 200};
-constexpr int kPanel = 240;  // pixels of the longer side of a matrix, about
-constexpr int kGap = 28;
-constexpr int kCaption = 20;
-constexpr int kTop = 64;
-constexpr int kLeastBar = 120;
+constexpr Color frame_color{190, 194, 200};
+constexpr Color missing_color{200, 200, 200};
+constexpr int panel_pixels = 240;  // pixels of the longer side of a matrix, about
+constexpr int gap = 28;
+constexpr int caption_height = 20;
+constexpr int top_margin = 64;
+constexpr int least_bar = 120;
 
-std::uint8_t to_srgb(double linear) {
+uint8_t to_srgb(double linear) {
   const double x = std::clamp(linear, 0.0, 1.0);
   const double encoded = x <= 0.0031308 ? 12.92 * x : 1.055 * std::pow(x, 1 / 2.4) - 0.055;
-  return static_cast<std::uint8_t>(std::lround(255 * encoded));
+  return uint8_t(std::lround(255 * encoded));
 }
 
 void validate(const std::vector<HeatMap>& maps, double gamma) {
   if (maps.empty()) throw std::invalid_argument("heat_maps: no maps");
-  if (!(gamma > 0) || !std::isfinite(gamma)) {
+  if (!(gamma > 0) || !std::isfinite(gamma))
     throw std::invalid_argument("heat_maps: gamma must be positive and finite");
-  }
   for (const HeatMap& map : maps) {
     if (map.rows < 1 || map.columns < 1 ||
-        map.values.size() !=
-            static_cast<std::size_t>(map.rows) * static_cast<std::size_t>(map.columns)) {
+        map.values.size() != size_t(map.rows) * size_t(map.columns)) {
       throw std::invalid_argument("heat_maps: map '" + map.caption + "' has " +
                                   std::to_string(map.values.size()) + " values for " +
                                   std::to_string(map.rows) + " x " + std::to_string(map.columns));
@@ -52,7 +50,7 @@ struct Scale {
   double gamma = 1;
 
   Color color(double value) const {
-    if (!std::isfinite(value)) return kMissing;
+    if (!std::isfinite(value)) return missing_color;
     const double share = std::clamp((value - low) / (high - low), 0.0, 1.0);
     return heat_color(std::pow(share, gamma));
   }
@@ -64,8 +62,8 @@ Scale scale_of(const std::vector<HeatMap>& maps, double gamma) {
   for (const HeatMap& map : maps) {
     for (const float value : map.values) {
       if (!std::isfinite(value)) continue;
-      scale.low = std::min(scale.low, static_cast<double>(value));
-      scale.high = std::max(scale.high, static_cast<double>(value));
+      scale.low = std::min(scale.low, double(value));
+      scale.high = std::max(scale.high, double(value));
     }
   }
   if (!(scale.high > scale.low)) scale.high = scale.low + 1;
@@ -75,15 +73,15 @@ Scale scale_of(const std::vector<HeatMap>& maps, double gamma) {
 /// Pixels that `cells` cells of a matrix take if its longer side has `longest` cells: whole pixels
 /// per cell, or several cells a pixel where there are very many.
 int extent(int cells, int longest) {
-  if (longest <= kPanel) return cells * ((kPanel + longest / 2) / longest);
-  const double share = static_cast<double>(cells) / longest;
-  return std::max(static_cast<int>(std::lround(share * std::min(longest, 2 * kPanel))), 1);
+  if (longest <= panel_pixels) return cells * ((panel_pixels + longest / 2) / longest);
+  const double share = double(cells) / longest;
+  return std::max(int(std::lround(share * std::min(longest, 2 * panel_pixels))), 1);
 }
 
 /// The mean of the cells that pixel (x, y) of a picture of the map covers.
 double mean_at(const HeatMap& map, int x, int y, int width, int height) {
   const auto first = [](int pixel, int cells, int pixels) {
-    return static_cast<int>(static_cast<long long>(pixel) * cells / pixels);
+    return int(static_cast<long long>(pixel) * cells / pixels);
   };
   const int row0 = first(y, map.rows, height);
   const int row1 = std::max(first(y + 1, map.rows, height), row0 + 1);
@@ -92,9 +90,7 @@ double mean_at(const HeatMap& map, int x, int y, int width, int height) {
   double sum = 0;
   for (int row = row0; row < row1; ++row) {
     for (int column = column0; column < column1; ++column) {
-      sum += static_cast<double>(
-          map.values[static_cast<std::size_t>(row) * static_cast<std::size_t>(map.columns) +
-                     static_cast<std::size_t>(column)]);
+      sum += double(map.values[size_t(row) * size_t(map.columns) + size_t(column)]);
     }
   }
   return sum / ((row1 - row0) * (column1 - column0));
@@ -106,8 +102,8 @@ void draw_map(Canvas& canvas, const HeatMap& map, const Scale& scale, int x, int
   const int width = extent(map.columns, longest);
   const int height = extent(map.rows, longest);
   canvas.text(x, y + 13, fit_text(map.caption, cell_width), ink_color);
-  y += kCaption;
-  canvas.fill({x - 1.0, y - 1.0, width + 2.0, height + 2.0}, kFrame);
+  y += caption_height;
+  canvas.fill({x - 1.0, y - 1.0, width + 2.0, height + 2.0}, frame_color);
   canvas.pixels(x, y, width, height,
                 [&](int dx, int dy) { return scale.color(mean_at(map, dx, dy, width, height)); });
 }
@@ -123,7 +119,7 @@ std::vector<Mark> root_marks(const Scale& scale) {
   constexpr int count = 5;
   std::vector<Mark> marks;
   for (int i = 0; i < count; ++i) {
-    const double share = std::pow(static_cast<double>(i) / (count - 1), 1 / scale.gamma);
+    const double share = std::pow(double(i) / (count - 1), 1 / scale.gamma);
     char label[32];
     std::snprintf(label, sizeof label, "%.2g", scale.low + share * (scale.high - scale.low));
     marks.push_back({std::clamp(std::strtod(label, nullptr), scale.low, scale.high), label});
@@ -133,10 +129,9 @@ std::vector<Mark> root_marks(const Scale& scale) {
 
 /// The colours lie evenly along the bar.
 void draw_color_bar(Canvas& canvas, const Scale& scale, int x, int y, int height) {
-  canvas.fill({x - 1.0, y - 1.0, 18, height + 2.0}, kFrame);
-  canvas.pixels(x, y, 16, height, [&](int, int dy) {
-    return heat_color(1 - static_cast<double>(dy) / (height - 1));
-  });
+  canvas.fill({x - 1.0, y - 1.0, 18, height + 2.0}, frame_color);
+  canvas.pixels(x, y, 16, height,
+                [&](int, int dy) { return heat_color(1 - double(dy) / (height - 1)); });
   std::vector<Mark> marks;
   if (scale.gamma == 1) {
     const Ticks ticks = nice_ticks(scale.low, scale.high, 6);
@@ -180,8 +175,8 @@ double heat_gamma(const std::vector<HeatMap>& maps) {
     for (const float value : map.values) {
       if (!std::isfinite(value) || value == 0) continue;
       if (value < 0) return 1;
-      sum += static_cast<double>(value), count += 1;
-      high = std::max(high, static_cast<double>(value));
+      sum += double(value), count += 1;
+      high = std::max(high, double(value));
     }
   if (count == 0) return 1;
   const double roots = std::ceil(std::log(sum / count / high) / std::log(wanted));
@@ -208,23 +203,22 @@ Picture heat_maps(const std::string& title, const std::vector<HeatMap>& maps, do
     cell_width = std::max(cell_width, extent(map.columns, longest));
     cell_height = std::max(cell_height, extent(map.rows, longest));
   }
-  const int count = static_cast<int>(maps.size());
-  const int columns = static_cast<int>(std::ceil(std::sqrt(static_cast<double>(count))));
+  const int count = int(maps.size());
+  const int columns = int(std::ceil(std::sqrt(double(count))));
   const int rows = (count + columns - 1) / columns;
-  const int right = kGap + columns * (cell_width + kGap);
-  const int row_height = kCaption + cell_height + kGap;
-  const int bar_height = std::clamp(cell_height, kLeastBar, 2 * kPanel);
-  const int wanted = 2 * kGap + text_width(title, Font::title);
+  const int right = gap + columns * (cell_width + gap);
+  const int row_height = caption_height + cell_height + gap;
+  const int bar_height = std::clamp(cell_height, least_bar, 2 * panel_pixels);
+  const int wanted = 2 * gap + text_width(title, Font::title);
   const int width = std::max(right + 110, std::min(wanted, 1600));
-  const int height = kTop + std::max(rows * row_height, kCaption + bar_height + kGap);
+  const int height = top_margin + std::max(rows * row_height, caption_height + bar_height + gap);
   return draw(width, height, title, [&](Canvas& canvas) {
-    canvas.text(kGap, 37, fit_text(title, width - 2 * kGap, Font::title), ink_color, Font::title);
+    canvas.text(gap, 37, fit_text(title, width - 2 * gap, Font::title), ink_color, Font::title);
     for (int i = 0; i < count; ++i) {
-      draw_map(canvas, maps[static_cast<std::size_t>(i)], scale,
-               kGap + i % columns * (cell_width + kGap), kTop + i / columns * row_height,
-               cell_width);
+      draw_map(canvas, maps[size_t(i)], scale, gap + i % columns * (cell_width + gap),
+               top_margin + i / columns * row_height, cell_width);
     }
-    draw_color_bar(canvas, scale, right, kTop + kCaption, bar_height);
+    draw_color_bar(canvas, scale, right, top_margin + caption_height, bar_height);
   });
 }
 

@@ -11,27 +11,27 @@
 namespace stretto::examples {
 namespace {
 
-constexpr Color kBlackRow{243, 244, 247};
-constexpr Color kBeatLine{232, 234, 238};
-constexpr Color kBarLine{178, 182, 190};
-constexpr Color kKeyEdge{190, 194, 200};
-constexpr Color kBlackKey{60, 64, 72};
+constexpr Color black_row{243, 244, 247};
+constexpr Color beat_line{232, 234, 238};
+constexpr Color bar_line{178, 182, 190};
+constexpr Color key_edge{190, 194, 200};
+constexpr Color black_key{60, 64, 72};
 
-constexpr int kRow = 12;  // pixels per semitone
-constexpr int kKeyboard = 64;
-constexpr int kMargin = 24;
-constexpr int kTop = 84;
-constexpr int kBottom = 40;
-constexpr int kMaxBeats = 2000;
+constexpr int row_pixels = 12;  // pixels per semitone
+constexpr int keyboard_width = 64;
+constexpr int margin = 24;
+constexpr int top_margin = 84;
+constexpr int bottom_margin = 40;
+constexpr int max_beats = 2000;
 
 bool is_black(int pitch) {
-  constexpr std::array<bool, 12> kBlackKeys = {false, true,  false, true,  false, false,
+  constexpr std::array<bool, 12> black_keys = {false, true,  false, true,  false, false,
                                                true,  false, true,  false, true,  false};
-  return kBlackKeys[static_cast<std::size_t>(pitch % 12)];
+  return black_keys[size_t(pitch % 12)];
 }
 
 Color darker(Color c) {
-  const auto scale = [](std::uint8_t v) { return static_cast<std::uint8_t>(v * 7 / 10); };
+  const auto scale = [](uint8_t v) { return uint8_t(v * 7 / 10); };
   return {scale(c.r), scale(c.g), scale(c.b)};
 }
 
@@ -43,11 +43,11 @@ struct Roll {
   int steps_per_beat = 4;
   int step_width = 4;
 
-  int left() const { return kMargin + kKeyboard; }
+  int left() const { return margin + keyboard_width; }
   int width() const { return steps * step_width; }
-  int height() const { return (high - low + 1) * kRow; }
+  int height() const { return (high - low + 1) * row_pixels; }
   int x(int step) const { return left() + step * step_width; }
-  int y(int pitch) const { return kTop + (high - pitch) * kRow; }
+  int y(int pitch) const { return top_margin + (high - pitch) * row_pixels; }
   int steps_per_bar() const { return 4 * steps_per_beat; }
 };
 
@@ -74,9 +74,9 @@ Roll lay_out(const RollOptions& options, const std::vector<RollVoice>& voices) {
   }
   Roll roll;
   roll.steps_per_beat = options.steps_per_beat;
-  require(steps <= kMaxBeats * roll.steps_per_beat,
+  require(steps <= max_beats * roll.steps_per_beat,
           std::to_string(steps) + " steps are too many to draw (at most " +
-              std::to_string(kMaxBeats * roll.steps_per_beat) + ")");
+              std::to_string(max_beats * roll.steps_per_beat) + ")");
   if (high >= 0) {
     roll.low = std::max(low - 2, 0);
     roll.high = std::min(high + 2, 127);
@@ -94,39 +94,41 @@ Rect rect(int x, int y, int width, int height) {
 void draw_background(Canvas& canvas, const Roll& roll) {
   for (int pitch = roll.low; pitch <= roll.high; ++pitch) {
     if (is_black(pitch))
-      canvas.fill(rect(roll.left(), roll.y(pitch), roll.width(), kRow), kBlackRow);
+      canvas.fill(rect(roll.left(), roll.y(pitch), roll.width(), row_pixels), black_row);
     if (pitch % 12 == 0 || pitch % 12 == 5)  // the white keys with no black one below
-      canvas.fill(rect(roll.left(), roll.y(pitch) + kRow - 1, roll.width(), 1), kBeatLine);
+      canvas.fill(rect(roll.left(), roll.y(pitch) + row_pixels - 1, roll.width(), 1), beat_line);
   }
   const int bars_per_number = roll.steps / roll.steps_per_bar() > 8 ? 2 : 1;
   for (int step = 0; step <= roll.steps; step += roll.steps_per_beat) {
     const bool bar = step % roll.steps_per_bar() == 0;
     const int x = roll.x(step);
-    canvas.fill(rect(x, kTop, 1, roll.height()), bar ? kBarLine : kBeatLine);
+    canvas.fill(rect(x, top_margin, 1, roll.height()), bar ? bar_line : beat_line);
     const int number = step / roll.steps_per_bar();
     if (bar && step < roll.steps && number % bars_per_number == 0)
-      canvas.text(x + 3, kTop + roll.height() + 18, std::to_string(number + 1), faint_ink_color);
+      canvas.text(x + 3, top_margin + roll.height() + 18, std::to_string(number + 1),
+                  faint_ink_color);
   }
 }
 
 void draw_keyboard(Canvas& canvas, const Roll& roll) {
-  const int end = kTop + roll.height();
-  canvas.fill(rect(kMargin, kTop, kKeyboard, roll.height()), white_color);
+  const int end = top_margin + roll.height();
+  canvas.fill(rect(margin, top_margin, keyboard_width, roll.height()), white_color);
   for (int pitch = roll.low; pitch <= roll.high; ++pitch) {
     const int y = roll.y(pitch);
     if (is_black(pitch)) {
-      canvas.fill(rect(kMargin, y + kRow / 2, kKeyboard, 1), kKeyEdge);
-      canvas.fill(rect(kMargin, y + 1, kKeyboard * 5 / 9, kRow - 2), kBlackKey);
+      canvas.fill(rect(margin, y + row_pixels / 2, keyboard_width, 1), key_edge);
+      canvas.fill(rect(margin, y + 1, keyboard_width * 5 / 9, row_pixels - 2), black_key);
     } else if (pitch % 12 == 0 || pitch % 12 == 5) {
-      canvas.fill(rect(kMargin, y + kRow - 1, kKeyboard, 1), kKeyEdge);
+      canvas.fill(rect(margin, y + row_pixels - 1, keyboard_width, 1), key_edge);
     }
     if (pitch % 12 == 0)
-      canvas.text(kMargin + kKeyboard - 4, y + kRow - 1, "C" + std::to_string(pitch / 12 - 1),
-                  faint_ink_color, Font::regular, Align::right);
+      canvas.text(margin + keyboard_width - 4, y + row_pixels - 1,
+                  "C" + std::to_string(pitch / 12 - 1), faint_ink_color, Font::regular,
+                  Align::right);
   }
-  canvas.fill(rect(kMargin, kTop, kKeyboard, 1), kBarLine);
-  canvas.fill(rect(kMargin, end, kKeyboard + roll.width() + 1, 1), kBarLine);
-  canvas.fill(rect(kMargin, kTop, 1, roll.height()), kBarLine);
+  canvas.fill(rect(margin, top_margin, keyboard_width, 1), bar_line);
+  canvas.fill(rect(margin, end, keyboard_width + roll.width() + 1, 1), bar_line);
+  canvas.fill(rect(margin, top_margin, 1, roll.height()), bar_line);
 }
 
 /// Bars with their corners taken off, darker where they begin.
@@ -142,7 +144,7 @@ std::vector<Rect> bars_of(const RollVoice& voice, const Roll& roll) {
   for (const RollNote& note : voice.notes) {
     const int from = roll.x(note.begin) + 1;
     bars.push_back(rect(from, roll.y(note.pitch) + note.inset + 1,
-                        std::max(roll.x(note.end) - from, 3), kRow - 2 * note.inset - 2));
+                        std::max(roll.x(note.end) - from, 3), row_pixels - 2 * note.inset - 2));
   }
   return bars;
 }
@@ -151,21 +153,23 @@ std::vector<Rect> bars_of(const RollVoice& voice, const Roll& roll) {
 
 Picture piano_roll(const RollOptions& options, const std::vector<RollVoice>& voices) {
   const Roll roll = lay_out(options, voices);
-  const int width = std::max(roll.left() + roll.width() + kMargin, 560);
-  return draw(width, kTop + roll.height() + kBottom, options.title, [&](Canvas& canvas) {
-    canvas.text(kMargin, 35, fit_text(options.title, width - 2 * kMargin, Font::title), ink_color,
-                Font::title);
-    int x = kMargin;
-    for (const RollVoice& voice : voices) {
-      draw_notes(canvas, {rect(x, 53, 24, 10)}, voice.color);
-      canvas.text(x + 32, 63, voice.name, ink_color);
-      x += 32 + text_width(voice.name) + 24;
-    }
-    draw_background(canvas, roll);
-    draw_keyboard(canvas, roll);
-    for (const RollVoice& voice : voices) draw_notes(canvas, bars_of(voice, roll), voice.color);
-    canvas.text(kMargin, kTop + roll.height() + 18, "bar", faint_ink_color);
-  });
+  const int width = std::max(roll.left() + roll.width() + margin, 560);
+  return draw(width, top_margin + roll.height() + bottom_margin, options.title,
+              [&](Canvas& canvas) {
+                canvas.text(margin, 35, fit_text(options.title, width - 2 * margin, Font::title),
+                            ink_color, Font::title);
+                int x = margin;
+                for (const RollVoice& voice : voices) {
+                  draw_notes(canvas, {rect(x, 53, 24, 10)}, voice.color);
+                  canvas.text(x + 32, 63, voice.name, ink_color);
+                  x += 32 + text_width(voice.name) + 24;
+                }
+                draw_background(canvas, roll);
+                draw_keyboard(canvas, roll);
+                for (const RollVoice& voice : voices)
+                  draw_notes(canvas, bars_of(voice, roll), voice.color);
+                canvas.text(margin, top_margin + roll.height() + 18, "bar", faint_ink_color);
+              });
 }
 
 }  // namespace stretto::examples

@@ -7,7 +7,7 @@
 namespace stretto::examples {
 
 struct Color {
-  std::uint8_t r, g, b;
+  uint8_t r, g, b;
 
   friend bool operator==(const Color&, const Color&) = default;
 };

@@ -14,9 +14,7 @@ std::string fixed(double value, int decimals) {
   return buffer;
 }
 
-int decimals_of(double step) {
-  return std::max(0, static_cast<int>(-std::floor(std::log10(step) + 1e-9)));
-}
+int decimals_of(double step) { return std::max(0, int(-std::floor(std::log10(step) + 1e-9))); }
 
 }  // namespace
 
@@ -46,7 +44,7 @@ std::string tick_label(double value, double step) {
     char buffer[64];
     std::snprintf(buffer, sizeof(buffer), "%.*g", std::clamp(int(digits), 1, 17), value);
     std::string text = buffer;  // "3e-09", or "1.00000003"
-    const std::size_t e = text.find('e');
+    const size_t e = text.find('e');
     if (e == text.npos) return text;
     return text.substr(0, e + 1) + std::to_string(std::stoi(text.substr(e + 1)));
   }

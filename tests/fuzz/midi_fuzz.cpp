@@ -33,7 +33,7 @@ void check_file(const MidiFile& file, std::size_t size) {
   require(file.tempo_maps.size() == (file.format == 2 ? tracks : 1), "tempo maps");
   require(8 * tracks <= size, "more tracks than bytes");
   require(3 * (file.notes.size() + file.controls.size()) <= size, "more events than bytes");
-  require(file.warnings.size() <= kMaxMidiWarnings, "too many warnings");
+  require(file.warnings.size() <= max_midi_warnings, "too many warnings");
   for (const MidiNote& note : file.notes) {
     require(note.track >= 0 && static_cast<std::size_t>(note.track) < tracks, "track");
     require(within(note.pitch, 0, 127) && within(note.velocity, 1, 127) &&

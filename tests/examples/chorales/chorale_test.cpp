@@ -235,8 +235,8 @@ TEST_CASE("generated chorales are music for four voices", "[examples][generator]
         continue;
       }
       for (std::size_t voice = 0; voice < 4; ++voice) {
-        in_range =
-            in_range && step[voice] >= kRanges[voice].low && step[voice] <= kRanges[voice].high;
+        in_range = in_range && step[voice] >= voice_ranges[voice].low &&
+                   step[voice] <= voice_ranges[voice].high;
         in_order = in_order && (voice == 3 || step[voice] >= step[voice + 1]);
       }
     }

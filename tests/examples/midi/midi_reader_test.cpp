@@ -320,24 +320,24 @@ TEST_CASE("a MIDI file beyond a limit is refused", "[examples][midi]") {
   const TempDir folder;
   const std::string path = folder.file("long.mid");
   write_file(path, midi(0, {note_to(9)}));
-  std::filesystem::resize_file(path, kMaxMidiBytes + 1);
+  std::filesystem::resize_file(path, max_midi_bytes + 1);
   CHECK(error_of<UsageError>([&] { read_midi(path); }) ==
         path + ": byte 67108864: the file is longer than the 64 MiB that are read");
-  std::filesystem::resize_file(path, kMaxMidiBytes);
+  std::filesystem::resize_file(path, max_midi_bytes);
   CHECK(read_midi(path).notes.size() == 1);
 
-  const std::string events = bytes_of("\0\xC0") + std::string(2 * kMaxMidiEvents - 1, '\2');
+  const std::string events = bytes_of("\0\xC0") + std::string(2 * max_midi_events - 1, '\2');
   CHECK(refusal(midi(0, {events})) ==
         "song.mid: byte " + std::to_string(22 + events.size()) + ": more than 4000000 events");
   CHECK(parse(header(0, 1, 96) + chunk("MTrk", events)).tracks[0].end ==
-        std::int64_t{2} * (kMaxMidiEvents - 1));
+        std::int64_t{2} * (max_midi_events - 1));
 
   std::string tracks;
-  for (std::size_t i = 0; i < kMaxMidiTracks; ++i) tracks += bytes_of("MTrk\0\0\0\0");
-  const MidiFile many = parse(header(1, kMaxMidiTracks, 96) + tracks);
-  CHECK(many.tracks.size() == kMaxMidiTracks);
-  CHECK(many.warnings.size() == kMaxMidiWarnings);
-  CHECK(refusal(header(1, kMaxMidiTracks, 96) + tracks + bytes_of("MTrk\0\0\0\0")) ==
+  for (std::size_t i = 0; i < max_midi_tracks; ++i) tracks += bytes_of("MTrk\0\0\0\0");
+  const MidiFile many = parse(header(1, max_midi_tracks, 96) + tracks);
+  CHECK(many.tracks.size() == max_midi_tracks);
+  CHECK(many.warnings.size() == max_midi_warnings);
+  CHECK(refusal(header(1, max_midi_tracks, 96) + tracks + bytes_of("MTrk\0\0\0\0")) ==
         "song.mid: byte " + std::to_string(14 + tracks.size()) + ": more than 65535 tracks");
 }
 
