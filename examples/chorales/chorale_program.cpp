@@ -1,14 +1,12 @@
 #include "examples/chorales/chorale_program.h"
 
 #include <algorithm>
-#include <iomanip>
 #include <iostream>
 #include <optional>
 #include <utility>
 
 #include "core/digest.h"
 #include "examples/chorales/baselines.h"
-#include "examples/chorales/chorale_roll.h"
 #include "examples/chorales/chorale_song.h"
 #include "examples/common/interrupt.h"
 #include "nn/models/generation.h"
@@ -129,12 +127,10 @@ void ChoraleProgram::prepare() {
              "--layers, --d-model, --d-hidden, --length or --batch");
   pieces_ = data_.empty() ? generate_chorales(settings.seed) : load_chorales(data_);
   start(pieces_.train);
-  files_ = {"attention.svg", "attention.png"};
+  list_picture("attention");
   if (data_.empty()) files_.emplace_back("chorales.json");
-  if (generate_ > 0)
-    files_.insert(files_.end(), {"generated.mid", "generated.svg", "generated.png"});
-  if (generate_ > 0 && prime_ > 0)
-    files_.insert(files_.end(), {"primed.mid", "primed.svg", "primed.png"});
+  if (generate_ > 0) list_music("generated");
+  if (generate_ > 0 && prime_ > 0) list_music("primed");
 }
 
 void ChoraleProgram::start(std::vector<Chorale> pieces) {
@@ -173,17 +169,12 @@ void ChoraleProgram::report() {
   const double trained = trainer().seconds();
   std::cout << "Saved " << checkpoint() << "; now scoring the validation pieces" << std::endl;
   const double loss = validate(std::min(final_stride_, settings.length));
-  std::cout << "Validation loss, nats per token (" << step() << " steps, "
-            << nn::duration_text(trained) << "):\n"
-            << "  unigram           " << fixed(unigram_, 4) << "\n"
-            << "  bigram per voice  " << fixed(bigram_, 4) << "\n"
-            << "  " << std::left << std::setw(18) << settings.position + " model" << fixed(loss, 4)
-            << std::endl;
-  show(ReportTable{"Validation loss, nats per token",
-                   {"", "loss"},
-                   {{"unigram", fixed(unigram_, 4)},
-                    {"bigram per voice", fixed(bigram_, 4)},
-                    {"model", fixed(loss, 4)}}});
+  ReportTable table{"Validation loss, nats per token", {"", "loss"}, {}};
+  std::cout << table.title << " (" << step() << " steps, " << nn::duration_text(trained) << "):\n";
+  add_row(table, 18, "unigram", fixed(unigram_, 4));
+  add_row(table, 18, "bigram per voice", fixed(bigram_, 4));
+  add_row(table, 18, "model", fixed(loss, 4), settings.position + " ");
+  show(std::move(table));
   draw_curve();
   draw_attention();
   if (generate_ > 0) write_music();

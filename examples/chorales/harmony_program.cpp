@@ -6,7 +6,6 @@
 
 #include "examples/chorales/baselines.h"
 #include "examples/chorales/chorale_program.h"
-#include "examples/chorales/chorale_roll.h"
 #include "examples/chorales/chorale_song.h"
 #include "examples/common/interrupt.h"
 #include "nn/distributed/process_group.h"
@@ -167,9 +166,7 @@ void HarmonyProgram::prepare() {
   start(pieces_.train);
   if (data_.empty()) files_.emplace_back("chorales.json");
   for (int64_t i = 1; i <= n_written_; ++i)
-    for (const char* kind : {"composed-", "harmonised-"})
-      for (const char* ending : {".mid", ".svg", ".png"})
-        files_.push_back(kind + std::to_string(i) + ending);
+    for (const char* kind : {"composed-", "harmonised-"}) list_music(kind + std::to_string(i));
 }
 
 void HarmonyProgram::start(std::vector<Chorale> pieces) {
@@ -214,16 +211,12 @@ void HarmonyProgram::report() {
   const double trained = trainer().seconds();
   std::cout << "Saved " << checkpoint() << "; now scoring the validation pieces" << std::endl;
   const double loss = validate(settings.length / 2);
-  std::cout << "Validation loss of alto, tenor and bass, nats per token (" << step() << " steps, "
-            << nn::duration_text(trained) << "):\n"
-            << "  unigram per voice " << fixed(unigram_, 4) << "\n"
-            << "  bigram per voice  " << fixed(bigram_, 4) << "\n"
-            << "  model             " << fixed(loss, 4) << std::endl;
-  show(ReportTable{"Validation loss of alto, tenor and bass, nats per token",
-                   {"", "loss"},
-                   {{"unigram per voice", fixed(unigram_, 4)},
-                    {"bigram per voice", fixed(bigram_, 4)},
-                    {"model", fixed(loss, 4)}}});
+  ReportTable table{"Validation loss of alto, tenor and bass, nats per token", {"", "loss"}, {}};
+  std::cout << table.title << " (" << step() << " steps, " << nn::duration_text(trained) << "):\n";
+  add_row(table, 18, "unigram per voice", fixed(unigram_, 4));
+  add_row(table, 18, "bigram per voice", fixed(bigram_, 4));
+  add_row(table, 18, "model", fixed(loss, 4));
+  show(std::move(table));
   draw_curve();
   for (int64_t i = 1; i <= n_written_; ++i) write_music(i);
 }

@@ -1,4 +1,4 @@
-// Numbers of things, as a reader expects them.
+// Texts as a reader or a file expects them: numbers of things, and what a page shows.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,22 @@ inline std::string grouped(int64_t number) {
 /// The number with its noun in the singular or the plural: "1 thread", "955,904 parameters".
 inline std::string counted(int64_t number, const std::string& noun) {
   return grouped(number) + " " + noun + (number == 1 ? "" : "s");
+}
+
+/// The text as HTML and SVG show it: <, > and & by their names. For content, not for attributes.
+inline std::string escaped(const std::string& text) {
+  std::string safe;
+  for (const char c : text) {
+    if (c == '<')
+      safe += "&lt;";
+    else if (c == '>')
+      safe += "&gt;";
+    else if (c == '&')
+      safe += "&amp;";
+    else
+      safe += c;
+  }
+  return safe;
 }
 
 }  // namespace stretto::examples

@@ -1,4 +1,4 @@
-#include "examples/groove/groove_families.h"
+#include "examples/groove/groove_generator.h"
 
 namespace stretto::examples {
 

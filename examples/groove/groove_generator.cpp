@@ -5,7 +5,6 @@
 #include <string>
 
 #include "examples/common/portable_random.h"
-#include "examples/groove/groove_families.h"
 
 namespace stretto::examples {
 namespace {

@@ -134,10 +134,8 @@ void GrooveProgram::prepare() {
   baselines_ = counted_loss(songs.train, valid_, settings);
   curve_ = {.title = "Loss of " + settings.attention + " attention, position " + settings.position,
             .references = {{"bigram", baselines_.bigram}}};
-  if (continuations_ > 0) files_ = {"prompt.mid", "prompt.svg", "prompt.png"};
-  for (int64_t i = 1; i <= continuations_; ++i)
-    for (const char* ending : {".mid", ".svg", ".png"})
-      files_.push_back("continuation-" + std::to_string(i) + ending);
+  if (continuations_ > 0) list_music("prompt");
+  for (int64_t i = 1; i <= continuations_; ++i) list_music("continuation-" + std::to_string(i));
   start(std::move(songs.train));
 }
 
@@ -212,15 +210,12 @@ void GrooveProgram::report() {
   if (!run_.report_only)
     std::cout << saved() << " and " << nn::duration_text(trainer().seconds()) << std::endl;
   const double loss = validate();
-  std::cout << "Validation loss, nats per token:\n"
-            << "  unigram  " << fixed(baselines_.unigram, 4) << "\n"
-            << "  bigram   " << fixed(baselines_.bigram, 4) << "\n"
-            << "  model    " << fixed(loss, 4) << std::endl;
-  show(ReportTable{"Validation loss, nats per token",
-                   {"", "loss"},
-                   {{"unigram", fixed(baselines_.unigram, 4)},
-                    {"bigram", fixed(baselines_.bigram, 4)},
-                    {"model", fixed(loss, 4)}}});
+  ReportTable table{"Validation loss, nats per token", {"", "loss"}, {}};
+  std::cout << table.title << ":\n";
+  add_row(table, 9, "unigram", fixed(baselines_.unigram, 4));
+  add_row(table, 9, "bigram", fixed(baselines_.bigram, 4));
+  add_row(table, 9, "model", fixed(loss, 4));
+  show(std::move(table));
   if (!run_.report_only) draw_curve();
   if (continuations_ > 0) write_music();
 }

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "examples/common/interrupt.h"
-#include "examples/piano/piano_measures.h"
 #include "examples/piano/piano_report.h"
+#include "examples/piano/position_measures.h"
 #include "nn/distributed/part_sums.h"
 #include "nn/training/evaluate.h"
 #include "nn/training/progress.h"
@@ -43,15 +43,6 @@ double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last) 
   for (int64_t i = first; i < last; ++i) sum += numbers[size_t(i)];
   return first < last ? sum / double(last - first) : std::numeric_limits<double>::quiet_NaN();
 }
-
-namespace {
-
-void line(ReportTable& table, const std::string& what, double nats) {
-  std::cout << "  " << std::left << std::setw(36) << what << fixed(nats, 4) << std::endl;
-  table.rows.push_back({what, fixed(nats, 4)});
-}
-
-}  // namespace
 
 void PianoProgram::declare(OptionList& options) {
   options.file("data", data_, "Folder of MIDI files; without it pieces are generated", "DIR");
@@ -169,12 +160,11 @@ void PianoProgram::read_windows(const PianoTokens& language) {
 }
 
 void PianoProgram::set_files() {
-  files_ = {"evaluation.csv",    "position_loss.csv", "position_loss.svg",
-            "position_loss.png", "attention.svg",     "attention.png"};
-  if (generate_ > 0)
-    files_.insert(files_.end(), {"generated.mid", "generated.svg", "generated.png"});
-  if (is_stochastic(settings.position))
-    files_.insert(files_.end(), {"templates.svg", "templates.png"});
+  files_ = {"evaluation.csv", "position_loss.csv"};
+  list_picture("position_loss");
+  list_picture("attention");
+  if (generate_ > 0) list_music("generated");
+  if (is_stochastic(settings.position)) list_picture("templates");
   if (has_measures()) files_.emplace_back("position_measures.csv");
 }
 
@@ -218,11 +208,12 @@ void PianoProgram::report() {
   std::cout << "Loss of the pieces " << (library_.test.empty() ? "to validate by" : "to test by")
             << ", nats per token:\n";
   ReportTable table{"Loss of the pieces held out, nats per token", {"", "loss"}, {}};
-  line(table, "unigram", baselines_.unigram);
-  line(table, "bigram", baselines_.bigram);
-  line(table, "model, positions 1 to " + as_text(trained), within);
+  add_row(table, 36, "unigram", fixed(baselines_.unigram, 4));
+  add_row(table, 36, "bigram", fixed(baselines_.bigram, 4));
+  add_row(table, 36, "model, positions 1 to " + as_text(trained), fixed(within, 4));
   if (n > trained)
-    line(table, "model, positions " + as_text(trained + 1) + " to " + as_text(n), beyond);
+    add_row(table, 36, "model, positions " + as_text(trained + 1) + " to " + as_text(n),
+            fixed(beyond, 4));
   show(std::move(table));
   write_losses(all, trained, within, beyond);
   if (!run_.report_only) draw_curve();

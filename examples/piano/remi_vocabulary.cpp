@@ -1,11 +1,11 @@
-#include "examples/piano/remi_vocabulary.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <map>
 #include <set>
 #include <utility>
+
+#include "examples/piano/remi.h"
 
 namespace stretto::examples {
 namespace {

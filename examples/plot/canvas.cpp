@@ -13,7 +13,8 @@
 #include <string_view>
 #include <utility>
 
-#include "examples/common/markup.h"
+#include "examples/common/file.h"
+#include "examples/common/words.h"
 #include "nn/data/tokenizer.h"
 
 namespace stretto::examples {
@@ -304,6 +305,11 @@ Picture draw(int width, int height, const std::string& title,
   paint(image, width, height, drawing);
   require(cairo_surface_write_to_png_stream(image.get(), append, &picture.png));
   return picture;
+}
+
+void write_picture(const std::string& path, const Picture& picture) {
+  write_file_atomically(path + ".svg", picture.svg);
+  write_file_atomically(path + ".png", picture.png);
 }
 
 }  // namespace stretto::examples

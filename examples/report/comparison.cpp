@@ -13,7 +13,6 @@
 #include "examples/common/words.h"
 #include "examples/report/page.h"
 #include "examples/report/report.h"
-#include "examples/report/run_check.h"
 
 namespace stretto::examples {
 namespace {

@@ -23,4 +23,9 @@ std::string data_of_page(const std::string& path);
 /// must not take a memory or a stack of its own choice.
 nlohmann::json run_of_page(const std::string& path);
 
+/// Returns the parts of a run that a comparison shows. Throws json::exception or UsageError where
+/// one is missing, has an element of another type, or holds numbers or an amount that no program
+/// writes: a page may come from anyone, and one run must not keep the page from showing the others.
+nlohmann::json checked_run(const nlohmann::json& run);
+
 }  // namespace stretto::examples

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "examples/common/file.h"
-#include "examples/common/markup.h"
 #include "examples/common/settings.h"
+#include "examples/common/words.h"
 #include "examples/plot/canvas.h"
 #include "examples/report/page.h"
 

@@ -1,9 +1,10 @@
-#include "examples/report/run_check.h"
-
+// checked_run() of page.h.
 #include <cmath>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "examples/common/settings.h"
+#include "examples/report/page.h"
 
 namespace stretto::examples {
 namespace {

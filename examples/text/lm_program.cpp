@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <iostream>
 #include <utility>
 
@@ -182,7 +181,8 @@ void LmProgram::prepare() {
             .unit = words() ? "nats per word" : unit(),
             .scale = words() ? 1 : 1 / std::log(2.0)};
   show_bigram();
-  files_ = {"evaluation.csv", "position_loss.csv", "position_loss.svg", "position_loss.png"};
+  files_ = {"evaluation.csv", "position_loss.csv"};
+  list_picture("position_loss");
   if (generate_ > 0) files_.emplace_back("generated.txt");
   if (data_.empty() && !run_.report_only) files_.emplace_back("text.txt");
 }
@@ -348,19 +348,12 @@ void LmProgram::show_bigram() {
 double LmProgram::shown(double nats) const {
   return words() ? std::exp(nats) : nats / std::log(2.0);
 }
+std::string LmProgram::score(double nats) const { return fixed(shown(nats), words() ? 2 : 4); }
 std::string LmProgram::unit() const {
   return words()                      ? "perplexity"
          : settings.tokens == "bytes" ? "bits per byte"
                                       : "bits per character";
 }
-// `before` only on the console: rows of a table are the same for each position.
-void LmProgram::line(ReportTable& table, const std::string& what, double nats,
-                     const std::string& before) const {
-  const std::string value = fixed(shown(nats), words() ? 2 : 4);
-  std::cout << "  " << std::left << std::setw(44) << before + what << value << std::endl;
-  table.rows.push_back({what, value});
-}
-
 void LmProgram::report() {
   if (!run_.report_only)
     std::cout << saved() << ", " << nn::duration_text(trainer().seconds())
@@ -370,8 +363,8 @@ void LmProgram::report() {
   ReportTable table{
       "Held-out " + unit() + ", " + counted(valid_.size() - 1, "token"), {"", unit()}, {}};
   std::cout << table.title << ":\n";
-  line(table, "unigram", counted_only.unigram);
-  line(table, "bigram", counted_only.bigram);
+  add_row(table, 44, "unigram", score(counted_only.unigram));
+  add_row(table, 44, "bigram", score(counted_only.bigram));
   std::vector<Evaluation> all;
   for (const int64_t memory : read_list("--eval-memory", eval_memory_)) {
     for (const int64_t length : read_list("--eval-length", eval_length_)) {
@@ -381,8 +374,8 @@ void LmProgram::report() {
                                     .batch = eval_batch_,
                                     .clamp = eval_clamp_,
                                     .same_length = eval_same_length_}));
-      line(table, lengths(all.back()) + ", sees " + fixed(all.back().context, 1),
-           all.back().all.mean(), settings.position + ", ");
+      add_row(table, 44, lengths(all.back()) + ", sees " + fixed(all.back().context, 1),
+              score(all.back().all.mean()), settings.position + ", ");
     }
   }
   show(std::move(table));

@@ -58,8 +58,7 @@ class LmProgram : public TrainingProgram {
   Evaluation scored(const nn::TokenStream& tokens, const EvaluationOptions& options);
   double shown(double nats) const;
   std::string unit() const;
-  void line(ReportTable& table, const std::string& what, double nats,
-            const std::string& before = "") const;
+  std::string score(double nats) const;
   void write_evaluations(const std::vector<Evaluation>& all);
   void write_text();
 

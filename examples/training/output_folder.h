@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "examples/common/folder_lock.h"
-
 namespace stretto::examples {
 
 /// A file or folder that a run reads, by the option that names it: {"--data", "book.txt"}.
@@ -17,6 +15,30 @@ struct RunInput {
 /// Throws UsageError if `out`, which need not exist, is a folder among these inputs or lies below
 /// one: what is written there would be read by the next run.
 void check_outside_inputs(const std::string& out, const std::vector<RunInput>& inputs);
+
+/// Holds a lock on the file ".lock" of a folder, which names this process, and removes it at the
+/// end. A process that is killed leaves the file but not the lock.
+class FolderLock {
+ public:
+  /// Throws UsageError "--out: another run, of process 123, is at work in FOLDER" while another has
+  /// it, and where the file cannot be made or is not one that a lock left. File systems without
+  /// locks are taken as they are.
+  explicit FolderLock(const std::string& folder);
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+  /// False if the folder's path names another folder by now, or nothing, or if another run has
+  /// locked the folder since (which it can where the lock's file was removed by hand).
+  bool held() const;
+
+ private:
+  bool is_ours(bool if_missing) const;
+
+  std::string folder_;
+  int directory_ = -1;  // the folder itself, whatever its path names later
+  int descriptor_ = -1;
+};
 
 /// One run at a time (FolderLock) in a folder. The file ".stretto" in it lists the names that runs
 /// made there; other files are replaced with --overwrite only.

@@ -453,6 +453,21 @@ void TrainingProgram::draw_curve() {
                            {{"training", steps, train}, {"validation", steps, valid}}));
 }
 
+void TrainingProgram::add_row(ReportTable& table, int width, const std::string& name,
+                              const std::string& value, const std::string& before) {
+  std::cout << "  " << std::left << std::setw(width) << before + name << value << std::endl;
+  table.rows.push_back({name, value});
+}
+
+void TrainingProgram::list_picture(const std::string& name) {
+  files_.insert(files_.end(), {name + ".svg", name + ".png"});
+}
+
+void TrainingProgram::list_music(const std::string& name) {
+  files_.push_back(name + ".mid");
+  list_picture(name);
+}
+
 void TrainingProgram::show_chart(const std::string& name, const ReportChart& chart) {
   write_picture(path(name), line_chart(chart.options, chart.curves));
   page_.charts.push_back(chart);

@@ -80,8 +80,9 @@ class TrainingProgram {
   virtual void keep(nn::TrainingState&) const {}
   virtual void take(const nn::TrainingState&, const std::string& /*path*/) {}
 
-  /// Checks the options here, sets threads, the precision of products and anomaly detection, and
-  /// chooses the device.
+  /// Sets threads, the precision of products, anomaly detection and the device. Throws UsageError
+  /// for --minutes beside `steps`, for a device that is not there, and on a CPU where a model that
+  /// takes more than `least_bytes` finds less memory free; `smaller` names options that help.
   void use_device(int64_t steps, double least_bytes, const std::string& smaller);
   /// Throws UsageError where --sequence-parallel cannot cut sequences of so many positions, of
   /// weights of this dtype.
@@ -128,6 +129,14 @@ class TrainingProgram {
   std::string checkpoint() const { return final_path("checkpoint.safetensors"); }
   /// loss.svg and loss.png from metrics.csv.
   void draw_curve();
+  /// Prints "  name  value", the name over `width` columns, and adds it to the table, there as
+  /// `name` alone where it is printed with `before` in front.
+  static void add_row(ReportTable& table, int width, const std::string& name,
+                      const std::string& value, const std::string& before = "");
+
+  // Adds the files of show_chart and show_maps, or of show_music, to files_.
+  void list_picture(const std::string& name);
+  void list_music(const std::string& name);
 
   // What a program makes in report() goes to files of these names, pictures as `name`.svg and
   // `name`.png, and into the page too.

@@ -8,7 +8,6 @@
 
 #include "examples/common/error.h"
 #include "examples/groove/groove_augmentation.h"
-#include "examples/groove/groove_families.h"
 #include "examples/groove/groove_generator.h"
 #include "examples/groove/groove_midi.h"
 #include "examples/groove/groove_tokens.h"

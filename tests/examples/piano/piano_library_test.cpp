@@ -6,7 +6,7 @@
 #include "examples/common/error.h"
 #include "examples/piano/crops.h"
 #include "examples/piano/performance.h"
-#include "examples/piano/remi_vocabulary.h"
+#include "examples/piano/remi.h"
 #include "tests/examples/piano/piano.h"
 #include "tests/examples/temp_dir.h"
 #include "tests/support/catch.h"

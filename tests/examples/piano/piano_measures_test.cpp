@@ -1,6 +1,5 @@
-#include "examples/piano/piano_measures.h"
-
 #include "core/random.h"
+#include "examples/piano/position_measures.h"
 #include "nn/positions/relative_bias.h"
 #include "nn/positions/spe.h"
 #include "tests/support/catch.h"

@@ -9,7 +9,7 @@
 #include "examples/piano/piano_program.h"
 #include "examples/piano/piano_report.h"
 #include "examples/piano/piano_writing.h"
-#include "examples/piano/remi_vocabulary.h"
+#include "examples/piano/remi.h"
 #include "nn/init.h"
 #include "ops/loss.h"
 #include "tests/examples/temp_dir.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "examples/chorales/chorale_roll.h"
+#include "examples/chorales/chorale_song.h"
 #include "examples/plot/canvas.h"
 #include "examples/plot/chart.h"
 #include "examples/plot/ticks.h"
