@@ -82,7 +82,7 @@ Chorale continue_chorale(nn::LanguageModel& model, const Chorale& opening, int64
 }
 
 void ChoraleProgram::declare(OptionList& options) {
-  options.file("data", data_, "Four-voice chorales as JSON; without it some are generated");
+  options.input("data", data_, "Four-voice chorales as JSON; without it some are generated");
   run_.declare(options);
   options.settings(settings);
   describe_position(options, settings, {settings.positions()});
@@ -102,7 +102,6 @@ void ChoraleProgram::resolve() {
     take_saved(settings, saved_settings<ChoraleSettings>(run_.resume, "train_chorales"), run_);
   settings.check();
   fit_generation();
-  if (!data_.empty()) inputs_ = {{"--data", data_}};
 }
 
 // Where a table of positions ends, what was not asked for is made to fit: with learned positions
@@ -123,8 +122,7 @@ int64_t ChoraleProgram::count_parameters() {
 }
 
 void ChoraleProgram::prepare() {
-  use_device(settings.steps, settings.least_memory(),
-             "--layers, --d-model, --d-hidden, --length or --batch");
+  use_device(settings.steps, settings.least_memory());
   pieces_ = data_.empty() ? generate_chorales(settings.seed) : load_chorales(data_);
   start(pieces_.train);
   list_picture("attention");

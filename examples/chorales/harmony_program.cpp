@@ -137,7 +137,7 @@ double agreement(const Chorale& a, const Chorale& b) {
 }
 
 void HarmonyProgram::declare(OptionList& options) {
-  options.file("data", data_, "Four-voice chorales as JSON; without it some are generated");
+  options.input("data", data_, "Four-voice chorales as JSON; without it some are generated");
   run_.declare(options);
   options.settings(settings);
   describe_position(options, settings, {settings.positions(true), settings.positions(false)});
@@ -151,7 +151,6 @@ void HarmonyProgram::resolve() {
   if (!run_.resume.empty())
     take_saved(settings, saved_settings<HarmonySettings>(run_.resume, "harmonise"), run_);
   settings.check();
-  if (!data_.empty()) inputs_ = {{"--data", data_}};
 }
 
 int64_t HarmonyProgram::count_parameters() {
@@ -159,8 +158,7 @@ int64_t HarmonyProgram::count_parameters() {
 }
 
 void HarmonyProgram::prepare() {
-  use_device(settings.steps, settings.least_memory(),
-             "--layers, --d-model, --d-hidden, --length or --batch");
+  use_device(settings.steps, settings.least_memory());
   pieces_ = data_.empty() ? generate_chorales(settings.seed) : load_chorales(data_);
   n_written_ = std::min(n_written_, int64_t(pieces_.valid.size()));
   start(pieces_.train);

@@ -47,4 +47,11 @@ NamedTexts OptionList::all() const {
   return all;
 }
 
+std::vector<RunInput> OptionList::inputs() const {
+  std::vector<RunInput> given;
+  for (const Input& input : inputs_)
+    if (!input.path->empty()) given.push_back({input.option, *input.path, input.folder});
+  return given;
+}
+
 }  // namespace stretto::examples

@@ -18,6 +18,12 @@ namespace stretto::examples {
 /// Texts by name, in an order.
 using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 
+/// A file or folder that a program reads, by the option that names it: {"--data", "book.txt"}.
+struct RunInput {
+  std::string option, path;
+  bool folder = false;  // may be a folder, whose MIDI files are read
+};
+
 class OptionList {
  public:
   explicit OptionList(CLI::App& app) : app_(app) {}
@@ -32,11 +38,17 @@ class OptionList {
     declare(option_of(name), value, help, "");
     checks_.push_back([&value, check, option = option_of(name)] { check(option, value); });
   }
-  /// The same for a file or a folder; --help shows `operand` in place of the type and the default.
+  /// The same without a check; --help shows `operand` in place of the type and the default.
   template <class T>
-  void file(const std::string& name, T& value, const std::string& help,
-            const std::string& operand = "FILE") {
+  void path(const std::string& name, T& value, const std::string& help,
+            const std::string& operand) {
     declare(option_of(name), value, help, operand);
+  }
+  /// A file ("FILE") or folder ("DIR") that is read: one of inputs(), where it is given.
+  void input(const std::string& name, std::string& value, const std::string& help,
+             const std::string& operand = "FILE") {
+    path(name, value, help, operand);
+    inputs_.push_back({option_of(name), &value, operand == "DIR"});
   }
   /// Declares the settings that are not declared yet up to the one called `last`, or all.
   /// check() leaves them to the settings, which a checkpoint may replace.
@@ -61,6 +73,7 @@ class OptionList {
   bool given(const std::string& option) const;
   /// Every option with its value or default.
   NamedTexts all() const;
+  std::vector<RunInput> inputs() const;
 
  private:
   /// Of the types of settings, and std::vector<std::string>.
@@ -71,6 +84,12 @@ class OptionList {
 
   CLI::App& app_;
   std::vector<std::function<void()>> checks_;
+  struct Input {
+    std::string option;
+    const std::string* path;
+    bool folder;
+  };
+  std::vector<Input> inputs_;
 };
 
 }  // namespace stretto::examples

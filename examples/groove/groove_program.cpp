@@ -66,7 +66,7 @@ Groove continue_groove(nn::LanguageModel& model, const Groove& prompt,
 }
 
 void GrooveProgram::declare(OptionList& options) {
-  options.file("data", data_, "Folder of MIDI files; without it songs are generated", "DIR");
+  options.input("data", data_, "Folder of MIDI files; without it songs are generated", "DIR");
   options.settings(settings, "augment");
   options("published", published_,
           "The published configuration of 76 million parameters, for options not given");
@@ -75,7 +75,7 @@ void GrooveProgram::declare(OptionList& options) {
   describe_position(options, settings, {positions()});
 
   options("evaluate", run_.report_only, "Do not train: judge and continue with --resume");
-  options.file("prompt", prompt_, "MIDI file to continue; without it a song held out");
+  options.input("prompt", prompt_, "MIDI file to continue; without it a song held out");
   options("prompt_bars", prompt_bars_, "How much of it the model sees", between(1, 1000));
   options("prompts", n_prompts_, "Continue so many of the songs held out", between(1, 1'000'000));
   options("continuations", continuations_, "How many to write of each (0: none)", between(0, 1000));
@@ -83,7 +83,7 @@ void GrooveProgram::declare(OptionList& options) {
   options("temperature", temperature_, "Of the drawing of tokens", require_not_negative);
   options("published_shifts", published_shifts_,
           "Write no time shift of no time, as the published code: chords fall apart");
-  options.file("compare", compare_,
+  options.path("compare", compare_,
                "Only tell how alike in style other MIDI files are to the first one",
                "FILE FILE...");
   options("published_onsets", published_onsets_,
@@ -116,8 +116,6 @@ void GrooveProgram::resolve() {
   require(prompt_.empty() || n_prompts_ == 1,
           "--prompts " + as_text(n_prompts_) + ": --prompt FILE is one");
   require(prompt_.empty() || continuations_ > 0, "--prompt: needs --continuations above 0");
-  if (!data_.empty()) inputs_.push_back({"--data", data_, true});
-  if (!prompt_.empty()) inputs_.push_back({"--prompt", prompt_});
 }
 
 int64_t GrooveProgram::count_parameters() {
@@ -125,8 +123,7 @@ int64_t GrooveProgram::count_parameters() {
 }
 
 void GrooveProgram::prepare() {
-  use_device(settings.steps, settings.least_memory(),
-             "--layers, --d-model, --d-hidden, --length or --batch");
+  use_device(settings.steps, settings.least_memory());
   GrooveSplit songs = read_songs();
   valid_ = validation_grooves(songs.valid, settings.length);
   n_train_ = int64_t(songs.train.size());

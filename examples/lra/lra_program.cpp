@@ -108,9 +108,9 @@ void LraProgram::declare(OptionList& options) {
   options("small", small_,
           "A configuration that learns on two cores in minutes, in place of the published, which "
           "--help shows as it is of listops");
-  options.file("data", paths_.data, "Examples to learn from; without it listops generates them");
-  options.file("validation", paths_.validation, "Examples to judge by while training");
-  options.file("test", paths_.test, "Examples to judge by at the end");
+  options.input("data", paths_.data, "Examples to learn from; without it listops generates them");
+  options.input("validation", paths_.validation, "Examples to judge by while training");
+  options.input("test", paths_.test, "Examples to judge by at the end");
   options.settings(settings, "held_out");
   run_.declare(options);
   options.settings(settings, "max_args");
@@ -140,10 +140,6 @@ void LraProgram::resolve() {
   if (!run_.resume.empty())
     take_saved(settings, saved_settings<LraSettings>(run_.resume, "lra"), run_, small_);
   settings.check();
-  for (const auto& [option, path] : {std::pair{"--data", paths_.data},
-                                     {"--validation", paths_.validation},
-                                     {"--test", paths_.test}})
-    if (!path.empty()) inputs_.push_back({option, path});
 }
 
 int64_t LraProgram::count_parameters() {

@@ -45,9 +45,10 @@ double mean_of(const std::vector<double>& numbers, int64_t first, int64_t last) 
 }
 
 void PianoProgram::declare(OptionList& options) {
-  options.file("data", data_, "Folder of MIDI files; without it pieces are generated", "DIR");
-  options.file("split", split_,
-               "Which file is for what: tab-separated columns file and split (train, valid, test)");
+  options.input("data", data_, "Folder of MIDI files; without it pieces are generated", "DIR");
+  options.input(
+      "split", split_,
+      "Which file is for what: tab-separated columns file and split (train, valid, test)");
   options("every", every_,
           "Without --split: of so many files one is to validate by, and one to test by",
           between(2, INT64_MAX));
@@ -108,8 +109,6 @@ void PianoProgram::resolve() {
     if (!run_.given("--generate")) generate_ = std::min(generate_, settings.room(positions));
     settings.require_room(positions, generate_, "--generate " + as_text(generate_));
   }
-  if (!data_.empty()) inputs_.push_back({"--data", data_, true});
-  if (!split_.empty()) inputs_.push_back({"--split", split_});
 }
 
 int64_t PianoProgram::count_parameters() {
@@ -120,8 +119,7 @@ int64_t PianoProgram::count_parameters() {
 
 void PianoProgram::prepare() {
   const PianoTokens& language = settings.language();
-  use_device(settings.steps, settings.least_memory(),
-             "--layers, --d-model, --d-hidden, --length or --batch");
+  use_device(settings.steps, settings.least_memory());
   check_sequence_parallel(settings.length, settings.weights());
   library_ = data_.empty()
                  ? generated_library(settings.seed, language)

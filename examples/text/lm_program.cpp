@@ -49,8 +49,8 @@ std::string lengths(const Evaluation& e) {
 }  // namespace
 
 void LmProgram::declare(OptionList& options) {
-  options.file("data", data_, "A text; without it one is generated");
-  options.file("validation", validation_, "Judge by this text, and learn from all of --data");
+  options.input("data", data_, "A text; without it one is generated");
+  options.input("validation", validation_, "Judge by this text, and learn from all of --data");
   options.settings(settings, "vocabulary");
   options("preset", preset_name_,
           "enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano or small; options that are given "
@@ -105,8 +105,6 @@ void LmProgram::resolve() {
   settings.check();
   check_evaluation();
   require(prompt_.empty() || generate_ > 0, "--prompt: needs --generate above 0");
-  if (!data_.empty()) inputs_.push_back({"--data", data_});
-  if (!validation_.empty()) inputs_.push_back({"--validation", validation_});
 }
 
 void LmProgram::resume() {

@@ -4,13 +4,9 @@
 #include <string>
 #include <vector>
 
-namespace stretto::examples {
+#include "examples/common/options.h"
 
-/// A file or folder that a run reads, by the option that names it: {"--data", "book.txt"}.
-struct RunInput {
-  std::string option, path;
-  bool folder = false;  // may be a folder, whose MIDI files are read
-};
+namespace stretto::examples {
 
 /// Throws UsageError if `out`, which need not exist, is a folder among these inputs or lies below
 /// one: what is written there would be read by the next run.

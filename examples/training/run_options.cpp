@@ -4,9 +4,9 @@ namespace stretto::examples {
 
 void RunOptions::declare(OptionList& options) {
   given = [&options](const std::string& option) { return options.given(option); };
-  all = [&options] { return options.all(); };
-  options.file("out", out, "Folder for everything that is made", "DIR=" + out);
-  options.file("resume", resume, "Continue from a checkpoint, with its settings");
+  all = &options;
+  options.path("out", out, "Folder for everything that is made", "DIR=" + out);
+  options.path("resume", resume, "Continue from a checkpoint, with its settings", "FILE");
   options("overwrite", overwrite,
           "Replace an earlier run in --out, with the first checkpoint of this one, and files that "
           "no run made");

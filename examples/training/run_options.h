@@ -30,7 +30,7 @@ struct RunOptions {
   bool parameters = false;   // no training: the program prints how many its model has, and stops
   bool report_only = false;  // no training: prepare(), begin() and report()
   std::function<bool(const std::string&)> given;  // whether an option is on the command line
-  std::function<NamedTexts()> all;                // every option with its value or default
+  const OptionList* all = nullptr;                // every option of the program
 
   /// All but the next, and --evaluate.
   void declare(OptionList& options);

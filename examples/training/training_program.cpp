@@ -67,7 +67,7 @@ std::string digest_of_file(const std::string& path) {
 // The options, the executable, and whether matrix products are those of vector instructions, which
 // round otherwise than portable code.
 NamedTexts command_and_program(const RunOptions& o) {
-  NamedTexts all = o.all();
+  NamedTexts all = o.all->all();
   std::erase_if(all, [](const auto& entry) { return is_of_the_host(entry.first); });
   all.emplace_back("the program", digest_of_file("/proc/self/exe"));
   all.emplace_back("the instructions", isa() == Isa::portable ? "portable" : "of vectors");
@@ -262,7 +262,7 @@ void TrainingProgram::open_folder() {
   require(!error, "--out: cannot make the folder " + run_.out + ": " + error.message());
   claim_folder();
   const std::vector<std::string> names = all_files();
-  std::vector<RunInput> read = inputs_;
+  std::vector<RunInput> read = run_.all->inputs();
   if (!run_.resume.empty()) read.push_back({"--resume", run_.resume});
   const bool goes_on = resumes_here();
   folder_->check(names, read, goes_on ? "checkpoint.safetensors" : "",
@@ -292,7 +292,7 @@ int TrainingProgram::run() {
   install_interrupt_handlers();
   end_on_signal("Stopped before training.");
   const bool leads = nn::process_group().leads(), alone = nn::process_group().size() == 1;
-  check_outside_inputs(run_.out, inputs_);
+  check_outside_inputs(run_.out, run_.all->inputs());
   if (leads) claim_folder();
   if (!alone) check_same_on_all(command_and_program(run_));
   prepare();

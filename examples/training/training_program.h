@@ -58,7 +58,7 @@ class TrainingProgram {
   // A program is made of these, called in this order.
 
   /// Makes the settings of presets, the command line and --resume, checks them and all other
-  /// options, and sets inputs_: throws UsageError.
+  /// options: throws UsageError.
   virtual void resolve() = 0;
   /// For --parameters: the number, after a line about the model that it may print.
   virtual int64_t count_parameters() = 0;
@@ -83,7 +83,9 @@ class TrainingProgram {
   /// Sets threads, the precision of products, anomaly detection and the device. Throws UsageError
   /// for --minutes beside `steps`, for a device that is not there, and on a CPU where a model that
   /// takes more than `least_bytes` finds less memory free; `smaller` names options that help.
-  void use_device(int64_t steps, double least_bytes, const std::string& smaller);
+  void use_device(
+      int64_t steps, double least_bytes,
+      const std::string& smaller = "--layers, --d-model, --d-hidden, --length or --batch");
   /// Throws UsageError where --sequence-parallel cannot cut sequences of so many positions, of
   /// weights of this dtype.
   void check_sequence_parallel(int64_t length, DType weights) const;
@@ -150,8 +152,6 @@ class TrainingProgram {
   void show(ReportTable table) { page_.tables.push_back(std::move(table)); }
 
   RunOptions run_;
-  /// What is read, --resume left out: no output may be one of these.
-  std::vector<RunInput> inputs_;
   /// Names in the folder that are written, except those of every training (all_files()).
   std::vector<std::string> files_;
   /// How the loss is shown, in loss.svg, loss.png and on the page; what is not known yet is left
