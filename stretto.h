@@ -65,6 +65,7 @@
 #include "nn/positions/sinusoid.h"
 #include "nn/positions/spe.h"
 #include "nn/sequential.h"
+#include "nn/stack.h"
 #include "nn/training/captured_step.h"
 #include "nn/training/checkpoint.h"
 #include "nn/training/evaluate.h"

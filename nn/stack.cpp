@@ -1,0 +1,81 @@
+#include "nn/stack.h"
+
+#include "core/all_or_nothing.h"
+
+namespace stretto::nn {
+namespace {
+
+StackOptions checked(const char* op, StackOptions o) {
+  check(o.n_layers >= 1, op, "n_layers ", o.n_layers, "; must be at least 1");
+  return o;
+}
+
+// Every stack gets a sharing of its own, so that a clone does not use its original's position.
+LayerOptions layer_of(const StackOptions& o) {
+  LayerOptions layer = o.layer;
+  if (o.share_position) layer.attention.position = shared_by_layers(layer.attention.position);
+  return layer;
+}
+
+template <class Stack>
+void add_norm(Stack& stack) {
+  if (stack.options.final_norm) stack.norm.emplace(stack, "norm", stack.options.layer.norms());
+}
+
+template <class Stack>
+Tensor finish(const Stack& stack, const Tensor& x, const ForwardContext& forward) {
+  return stack.dropout(stack.norm ? (*stack.norm)(x) : x, forward);
+}
+
+}  // namespace
+
+Encoder::Encoder(StackOptions o)
+    : options(checked("Encoder", std::move(o))),
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
+  add_norm(*this);
+}
+
+Encoder::Encoder(Module& parent, std::string name, StackOptions o)
+    : Module(parent, std::move(name)),
+      options(checked("Encoder", std::move(o))),
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
+  add_norm(*this);
+}
+
+Tensor Encoder::operator()(const Tensor& x, const AttentionMask& visible,
+                           const ForwardContext& forward) const {
+  Tensor y = x;
+  for (int64_t i = 0; i < layers.size(); ++i) y = layers[i](y, visible, nullptr, forward);
+  return finish(*this, y, forward);
+}
+
+std::string Encoder::label() const { return str("Encoder(", layers.size(), " layers)"); }
+
+Decoder::Decoder(StackOptions o)
+    : options(checked("Decoder", std::move(o))),
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
+  add_norm(*this);
+}
+
+Decoder::Decoder(Module& parent, std::string name, StackOptions o)
+    : Module(parent, std::move(name)),
+      options(checked("Decoder", std::move(o))),
+      layers(*this, "layers", options.n_layers, layer_of(options)) {
+  add_norm(*this);
+}
+
+Tensor Decoder::operator()(const Tensor& x, const Tensor& context, const AttentionMask& self,
+                           const AttentionMask& cross, std::vector<DecoderCache>* cache,
+                           const ForwardContext& forward) const {
+  return all_or_nothing(cache, [&](std::vector<DecoderCache>* after) {
+    if (after) for_layers("Decoder", *after, layers.size());
+    Tensor y = x;
+    for (int64_t i = 0; i < layers.size(); ++i)
+      y = layers[i](y, context, self, cross, after ? &(*after)[size_t(i)] : nullptr, forward);
+    return finish(*this, y, forward);
+  });
+}
+
+std::string Decoder::label() const { return str("Decoder(", layers.size(), " layers)"); }
+
+}  // namespace stretto::nn
