@@ -82,6 +82,11 @@ foreach(folder nn nn/attention nn/data nn/files nn/models nn/optim nn/positions 
   file(GLOB folder_tests RELATIVE ${PROJECT_SOURCE_DIR}/tests/${folder} CONFIGURE_DEPENDS
        ${PROJECT_SOURCE_DIR}/tests/${folder}/*_test.cpp)
   list(REMOVE_ITEM folder_tests registry_test.cpp program_test.cpp)
+  if(folder STREQUAL nn/positions)
+    list(APPEND folder_tests position_measures_test.cpp)  # of examples/piano
+  elseif(folder STREQUAL nn/optim)
+    list(APPEND folder_tests optimizer_shards_test.cpp)  # of nn/distributed
+  endif()
   list(TRANSFORM folder_tests REPLACE "(.*)\\.cpp$" "[#\\1]")
   list(JOIN folder_tests "," folder_tests)
   string(REPLACE "/" "_" folder ${folder})
