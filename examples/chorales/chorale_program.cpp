@@ -96,7 +96,7 @@ void ChoraleProgram::declare(OptionList& options) {
   options("top_p", top_p_, "Draw among the likeliest tokens that reach this share", require_top_p);
 }
 
-// Of a resumed run, its own settings, which must be those that are given.
+// A resumed run takes the settings of its checkpoint; options that are given must equal them.
 void ChoraleProgram::resolve() {
   if (!run_.resume.empty())
     take_saved(settings, saved_settings<ChoraleSettings>(run_.resume, "train_chorales"), run_);

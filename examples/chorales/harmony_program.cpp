@@ -146,7 +146,7 @@ void HarmonyProgram::declare(OptionList& options) {
   options("pieces", n_written_, "Validation pieces to harmonise (0: none)", between(0, 1000));
 }
 
-// Of a resumed run, its own settings, which must be those that are given.
+// A resumed run takes the settings of its checkpoint; options that are given must equal them.
 void HarmonyProgram::resolve() {
   if (!run_.resume.empty())
     take_saved(settings, saved_settings<HarmonySettings>(run_.resume, "harmonise"), run_);

@@ -37,7 +37,7 @@ std::string missing_part(const GrooveSource& song);
 struct GrooveFolder {
   std::vector<GrooveSource> songs;         // with all three; their names are the files' paths
   std::map<std::string, int64_t> skipped;  // a missing part or "unreadable": how many files
-  MidiDefects damaged;                     // of those that are songs
+  MidiDefects damaged;                     // in the files that hold songs
   std::string locked;                      // MidiFiles::locked_text
 
   /// "no bass 3, unreadable 1; 1 folder may not be searched: a"

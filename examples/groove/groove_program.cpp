@@ -77,7 +77,7 @@ void GrooveProgram::declare(OptionList& options) {
   options("evaluate", run_.report_only, "Do not train: judge and continue with --resume");
   options.input("prompt", prompt_, "MIDI file to continue; without it a song held out");
   options("prompt_bars", prompt_bars_, "How much of it the model sees", between(1, 1000));
-  options("prompts", n_prompts_, "Continue so many of the songs held out", between(1, 1'000'000));
+  options("prompts", n_prompts_, "Number of held-out songs to continue", between(1, 1'000'000));
   options("continuations", continuations_, "How many to write of each (0: none)", between(0, 1000));
   options("tokens", tokens_, "New tokens of each, at most", between(1, 1'000'000));
   options("temperature", temperature_, "Of the drawing of tokens", require_not_negative);
@@ -105,8 +105,8 @@ int GrooveProgram::compare() const {
   return 0;
 }
 
-// The configuration, over it the command line. Of a resumed run, its own settings, which must be
-// those that are given, with --published all of that.
+// The configuration, then the options that are given. A resumed run takes the settings of its
+// checkpoint; options that are given must equal them, and with --published the configuration too.
 void GrooveProgram::resolve() {
   take_preset(settings, settings_to_notes(published_ ? published_groove() : GrooveSettings()),
               run_);

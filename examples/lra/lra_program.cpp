@@ -130,8 +130,8 @@ void LraProgram::declare(OptionList& options) {
 }
 
 // The task's configuration, over it the command line; attention without scores drops none of its
-// weights, as published. Of a resumed run, its own settings, which must be those that are given,
-// with --small all of that.
+// weights, as published. A resumed run takes the settings of its checkpoint; options that are given
+// must equal them, and with --small the whole configuration.
 void LraProgram::resolve() {
   nn::Metadata preset = settings_to_notes(lra_settings(settings.task, small_));
   require_name("--attention", settings.attention, nn::kernel_names());

@@ -12,7 +12,7 @@ namespace stretto::examples {
 struct PianoCropOptions {
   int64_t batch = 8;
   int64_t length = 512;
-  int64_t transpose = 6;  // each crop is moved by up to so many semitones
+  int64_t transpose = 6;  // largest transposition of a crop, in semitones
   int64_t stretch = 0;    // and played up to so many hundredths slower or faster (performance)
 };
 

@@ -82,8 +82,8 @@ void PianoProgram::declare(OptionList& options) {
           "1: beats never go backwards, only what sounds is let go, no early end; 0: any");
 }
 
-// The settings: the preset, over it the command line. Of a resumed run, its own ones, which must be
-// those that are given, with --preset all of that.
+// The preset, then the options that are given. A resumed run takes the settings of its checkpoint;
+// options that are given must equal them, and with --preset the whole preset.
 void PianoProgram::resolve_settings() {
   std::optional<PianoSettings> saved;
   if (!run_.resume.empty()) {

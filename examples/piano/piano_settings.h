@@ -41,7 +41,7 @@ struct PianoSettings : ModelSettings {
     f("init_std", s.init_std, "Weights start with this deviation (0: each its own)",
       require_not_negative);
     f("length", s.length, "Tokens of a crop to learn from", between(1, 1 << 20));
-    f("transpose", s.transpose, "Crops are moved by up to so many semitones", between(0, 24));
+    f("transpose", s.transpose, "Largest transposition of a crop, in semitones", between(0, 24));
     f("stretch", s.stretch, "performance: and played up to so many hundredths faster or slower",
       between(0, 50));
     f("weight_decay", s.weight_decay, "Decoupled weight decay", require_not_negative);
