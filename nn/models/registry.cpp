@@ -15,6 +15,9 @@ namespace stretto::nn {
 namespace {
 
 using Settings = PositionSettings;
+using L = LayerOptions;
+using I = InputOptions;
+using Positions = std::vector<PositionEntry>;
 
 int64_t reach(const Settings& s, int64_t otherwise) { return s.reach > 0 ? s.reach : otherwise; }
 int64_t longest(const Settings& s) { return s.longest > 0 ? s.longest : s.length; }
@@ -31,9 +34,8 @@ void add_conv(const Settings& s, LayerOptions& layer, InputOptions&) {
       {.realizations = s.realizations, .taps = {s.taps}, .gated = gated, .shared = s.share_conv});
 }
 
-std::vector<PositionEntry> make_positions() {
-  using L = LayerOptions;
-  using I = InputOptions;
+// No position, and positions that are added to the token embeddings.
+Positions input_positions() {
   return {
       {.name = "none",
        .scores = false,
@@ -48,6 +50,12 @@ std::vector<PositionEntry> make_positions() {
        .added = true,
        .memory = false,
        .add = [](const Settings& s, L&, I& i) { i.learned_length = longest(s); }},
+  };
+}
+
+// A vector of each relative position, which the scores multiply by the queries.
+Positions relative_vectors() {
+  return {
       {.name = "music",
        .add =
            [](const Settings& s, L& l, I&) {
@@ -72,6 +80,12 @@ std::vector<PositionEntry> make_positions() {
            }},
       {.name = "xl",
        .add = [](const Settings&, L& l, I&) { l.attention.position = relative_sinusoid(); }},
+  };
+}
+
+// A number of each relative position, which is added to the scores.
+Positions relative_biases() {
+  return {
       {.name = "t5",
        .add = [](const Settings&, L& l,
                  I&) { l.attention.position = shared_by_layers(t5_bias()); }},
@@ -84,6 +98,12 @@ std::vector<PositionEntry> make_positions() {
        .counted = true,
        .add = [](const Settings& s, L& l,
                  I&) { l.attention.position = fire({.length = double(reach(s, s.length))}); }},
+  };
+}
+
+// Queries and keys rotated by their positions.
+Positions rotary_positions() {
+  return {
       {.name = "rope",
        .scores = false,
        .pairs = true,
@@ -92,6 +112,12 @@ std::vector<PositionEntry> make_positions() {
        .sides = Sides::causal,
        .pairs = true,
        .add = [](const Settings&, L& l, I&) { l.attention.position = rotary({.xpos = true}); }},
+  };
+}
+
+// Vectors of relative positions, which the scores multiply by the queries and by the keys.
+Positions query_key_vectors() {
+  return {
       {.name = "bert",
        .add =
            [](const Settings& s, L& l, I&) {
@@ -104,6 +130,12 @@ std::vector<PositionEntry> make_positions() {
              l.attention.position =
                  disentangled({.max_distance = reach(s, s.length), .buckets = 0});
            }},
+  };
+}
+
+// Relative positions of tokens in a plane.
+Positions plane_positions() {
+  return {
       {.name = "window",
        .sides = Sides::two_sided,
        .memory = false,
@@ -120,11 +152,27 @@ std::vector<PositionEntry> make_positions() {
            [](const Settings& s, L& l, I&) {
              l.attention.position = grid_relative({.height = s.plane[0], .width = s.plane[1]});
            }},
+  };
+}
+
+// Stochastic positional encoding.
+Positions stochastic_positions() {
+  return {
       {.name = "sine", .scores = false, .memory = false, .add = add_sine<true>},
       {.name = "sine-ungated", .scores = false, .memory = false, .add = add_sine<false>},
       {.name = "conv", .scores = false, .memory = false, .add = add_conv<true>},
       {.name = "conv-ungated", .scores = false, .memory = false, .add = add_conv<false>},
   };
+}
+
+Positions make_positions() {
+  Positions all;
+  for (const auto& kind : {input_positions, relative_vectors, relative_biases, rotary_positions,
+                           query_key_vectors, plane_positions, stochastic_positions}) {
+    const Positions entries = kind();
+    all.insert(all.end(), entries.begin(), entries.end());
+  }
+  return all;
 }
 
 template <FavorKind kind>
