@@ -109,8 +109,15 @@ struct Block {
   Caches& caches;
 
  private:
+  struct Turn;
+  enum class After : u8;
   void note(u64 address, bool writes);
   void run_warp(Warp&, u64 steps);
+  void execute(const Instruction&, Warp&, u32 m);
+  After branch(Turn&, const Instruction&, u32 m);
+  After exit(Turn&, u32 m);
+  After branch_by_table(Turn&, const Instruction&, u32 m);
+  After run_together(Turn&, const Instruction&, u32 m);
   bool ready(Warp&, Group&, const Instruction&);
   bool release_barriers();
   void reduce_at_barrier(int barrier);
