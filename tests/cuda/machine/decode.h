@@ -142,6 +142,10 @@ class Decoder {
 
   void operate(Frame& f, const Statement& s, Instruction& i);
   void memory(Frame& f, const Statement& s, Instruction& i);
+  void barrier(Frame& f, const Statement& s, Instruction& i);
+  void exchange(Frame& f, const Statement& s, Instruction& i);
+  void matrix(Frame& f, const Statement& s, Instruction& i);
+  void async_copy(Frame& f, const Statement& s, Instruction& i);
   bool together(Frame& f, const Statement& s, Instruction& i);
   void set_source(Instruction& i, size_t n, Place p) {
     i.s[n] = p.offset;

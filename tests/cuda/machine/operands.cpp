@@ -15,6 +15,9 @@ Space space_of(const Statement& s) {
   return Space::generic;
 }
 
+/// What flips a predicate in all lanes, if the operand is !p.
+s64 negated(const Operand& o) { return o.negated ? s64(all_lanes) : 0; }
+
 }  // namespace
 
 void Decoder::memory(Frame& f, const Statement& s, Instruction& i) {
@@ -58,62 +61,64 @@ void Decoder::memory(Frame& f, const Statement& s, Instruction& i) {
   i.run = memory_handler(s, i);
 }
 
-/// Instructions with operands in an order of their own. false: an ordinary one.
-bool Decoder::together(Frame& f, const Statement& s, Instruction& i) {
+/// bar.sync, bar.red and bar.warp.sync.
+void Decoder::barrier(Frame& f, const Statement& s, Instruction& i) {
+  if (s.has("warp")) {
+    i.flow = Flow::sync;
+    set_source(i, 3, source(f, s.operands.at(0), 4));
+    return;
+  }
+  i.flow = Flow::barrier;
+  size_t at = 0;
+  if (s.has("red")) {  // d, barrier, [threads,] predicate
+    set_destination(i, destination(f, s.operands.at(at++)));
+    const Operand& last = s.operands.back();
+    set_source(i, 2, source(f, last, 0));
+    i.offset = negated(last);
+    i.target = s.has("popc") ? 1 : s.has("and") ? 2 : 3;
+  } else if (!s.has("sync")) {
+    throw Unknown("a barrier of this kind");
+  } else {
+    i.target = 0;
+  }
+  set_source(i, 0, source(f, s.operands.at(at), 4));
+  if (s.operands.size() > at + (at ? 2 : 1)) set_source(i, 1, source(f, s.operands.at(at + 1), 4));
+}
+
+/// shfl, vote, match and redux: each lane sees values of others. The mask of the lanes is source 3.
+void Decoder::exchange(Frame& f, const Statement& s, Instruction& i) {
   const std::string& op = s.op[0];
   auto operand = [&](size_t n) -> const Operand& { return s.operands.at(n); };
-  auto pair = [&] {  // d|p
-    if (operand(0).kind != Operand::list) return set_destination(i, destination(f, operand(0)));
+  i.flow = Flow::sync;
+  if (operand(0).kind == Operand::list && op != "vote") {  // d|p
     const Place d = destination(f, operand(0).parts.at(0)),
                 p = destination(f, operand(0).parts.at(1));
     list(i, {d, p}, 2);
     set_destination(i, d);
-  };
-  auto negated = [](const Operand& o) { return o.negated ? s64(all_lanes) : 0; };
-  if ((op == "bar" || op == "barrier") && s.has("warp")) {
-    i.flow = Flow::sync;
-    set_source(i, 3, source(f, operand(0), 4));
-  } else if (op == "bar" || op == "barrier") {
-    i.flow = Flow::barrier;
-    size_t at = 0;
-    if (s.has("red")) {  // d, barrier, [threads,] predicate
-      set_destination(i, destination(f, operand(at++)));
-      const Operand& last = s.operands.back();
-      set_source(i, 2, source(f, last, 0));
-      i.offset = negated(last);
-      i.target = s.has("popc") ? 1 : s.has("and") ? 2 : 3;
-    } else if (!s.has("sync")) {
-      throw Unknown("a barrier of this kind");
-    } else {
-      i.target = 0;
-    }
-    set_source(i, 0, source(f, operand(at), 4));
-    if (s.operands.size() > at + (at ? 2 : 1)) set_source(i, 1, source(f, operand(at + 1), 4));
-  } else if (op == "shfl") {
-    i.flow = Flow::sync;
-    pair();
-    for (size_t n = 0; n < 4; ++n) set_source(i, n, source(f, operand(n + 1), 4));
-  } else if (op == "vote") {
-    i.flow = Flow::sync;
+  } else {
     set_destination(i, destination(f, operand(0)));
-    set_source(i, 0, source(f, operand(1), 0));
-    i.offset = negated(operand(1));
-    set_source(i, 3, source(f, operand(2), 4));
-  } else if (op == "match" || op == "redux") {
-    i.flow = Flow::sync;
-    pair();
-    set_source(i, 0, source(f, operand(1), s.type().bytes()));
-    set_source(i, 3, source(f, operand(2), 4));
-  } else if (op == "mma") {
-    i.flow = Flow::aligned;
-    std::vector<Place> places;
+  }
+  if (op == "shfl") {
+    for (size_t n = 0; n < 4; ++n) set_source(i, n, source(f, operand(n + 1), 4));
+    return;
+  }
+  set_source(i, 0, source(f, operand(1), op == "vote" ? 0 : s.type().bytes()));
+  if (op == "vote") i.offset = negated(operand(1));
+  set_source(i, 3, source(f, operand(2), 4));
+}
+
+/// mma, ldmatrix and movmatrix: matrices whose elements lie in the registers of all lanes.
+void Decoder::matrix(Frame& f, const Statement& s, Instruction& i) {
+  const std::string& op = s.op[0];
+  auto operand = [&](size_t n) -> const Operand& { return s.operands.at(n); };
+  i.flow = Flow::aligned;
+  std::vector<Place> places;
+  if (op == "mma") {
     for (const Operand& o : s.operands)
       for (const Operand& part : o.parts) places.push_back(source(f, part, 4));
     if (operand(0).parts.size() != 4) throw Unknown("this mma");
     list(i, places, 4);
   } else if (op == "ldmatrix") {
-    i.flow = Flow::aligned;
-    std::vector<Place> places;
     for (const Operand& part : operand(0).parts) places.push_back(destination(f, part));
     list(i, places, places.size());
     i.space = space_of(s);
@@ -121,25 +126,41 @@ bool Decoder::together(Frame& f, const Statement& s, Instruction& i) {
     const Place p = source(f, operand(1).parts.at(0), -1);
     set_source(i, 0, p);
     i.bytes = u8(p.bytes);
-  } else if (op == "movmatrix") {
-    i.flow = Flow::aligned;
+  } else {
     set_destination(i, destination(f, operand(0)));
     set_source(i, 0, source(f, operand(1), 4));
+  }
+}
+
+/// cp.async to shared memory; commit_group and wait_group have no addresses.
+void Decoder::async_copy(Frame& f, const Statement& s, Instruction& i) {
+  if (s.operands.size() < 3) return;
+  const Operand &shared = s.operands[0], &global = s.operands[1];
+  const Place to = source(f, shared.parts.at(0), -1);
+  const Place from = source(f, global.parts.at(0), 8);
+  i.writes = true;
+  i.register_bytes = u8(to.bytes);
+  set_source(i, 0, to);
+  set_source(i, 1, from);
+  set_source(i, 2, source(f, s.operands[s.operands.size() > 3 ? 3 : 2], 4));
+  i.offset = s64(u64(u32(shared.offset)) | u64(global.offset) << 32);
+  k_.granule = std::min(k_.granule, 2);
+  k_.shared_granule = std::min(k_.shared_granule, 2);
+}
+
+/// Instructions with operands in an order of their own. false: an ordinary one.
+bool Decoder::together(Frame& f, const Statement& s, Instruction& i) {
+  const std::string& op = s.op[0];
+  if (op == "bar" || op == "barrier") {
+    barrier(f, s, i);
+  } else if (op == "shfl" || op == "vote" || op == "match" || op == "redux") {
+    exchange(f, s, i);
+  } else if (op == "mma" || op == "ldmatrix" || op == "movmatrix") {
+    matrix(f, s, i);
   } else if (op == "cp") {
-    if (s.operands.size() >= 3) {
-      const Place to = source(f, operand(0).parts.at(0), -1);
-      const Place from = source(f, operand(1).parts.at(0), 8);
-      i.writes = true;
-      i.register_bytes = u8(to.bytes);
-      set_source(i, 0, to);
-      set_source(i, 1, from);
-      set_source(i, 2, source(f, operand(s.operands.size() > 3 ? 3 : 2), 4));
-      i.offset = s64(u64(u32(operand(0).offset)) | u64(operand(1).offset) << 32);
-      k_.granule = std::min(k_.granule, 2);
-      k_.shared_granule = std::min(k_.shared_granule, 2);
-    }
+    async_copy(f, s, i);
   } else if (op == "activemask") {
-    set_destination(i, destination(f, operand(0)));
+    set_destination(i, destination(f, s.operands.at(0)));
   } else {
     return false;
   }
