@@ -181,6 +181,93 @@ void touch_global(const Instruction& i, Warp& w, const Access& a, bool writes) {
                (writes ? "touches, " : "wrote, ") + place(b, a.space, a.at[culprit]));
 }
 
+/// The space that a generic address lies in.
+Space space_at(u64 address) {
+  const u64 window = address & window_mask;
+  return window == shared_window  ? Space::shared
+         : window == local_window ? Space::local
+         : window == param_window ? Space::param
+                                  : Space::global;
+}
+
+struct Range {
+  u64 start, size;
+};
+
+/// Gives the access the bytes of its space; returns the addresses there.
+Range open_space(Access& a, Block& b, bool generic) {
+  switch (a.space) {
+    case Space::shared:
+      a.bytes = b.shared.data(), a.state = b.shared_state.data();
+      return {generic ? shared_window : 0, b.shared_bytes};
+    case Space::local:
+      a.bytes = b.local.data(), a.state = b.local_state.data();
+      return {generic ? local_window : 0, b.kernel.local_bytes};
+    case Space::param:
+      a.bytes = const_cast<u8*>(b.launch.params), a.state = b.param_state.data();
+      return {generic ? param_window : 0, b.kernel.param_bytes};
+    default:
+      a.space = Space::global;
+      a.bytes = DeviceMemory::get().data, a.state = DeviceMemory::get().state;
+      return {DeviceMemory::get().base, DeviceMemory::get().size};
+  }
+}
+
+/// The lanes' offsets into the space, and whether they follow each other or are all the same.
+void set_offsets(Access& a, const u64 (&addresses)[32], u64 start) {
+  const u64 base = addresses[__builtin_ctz(a.mask)] - start;
+  u64 apart = u64(a.mask != all_lanes), different = 0;
+  if (a.mask == all_lanes) {
+#pragma GCC ivdep
+    for (int l = 0; l < 32; ++l) {
+      a.at[l] = addresses[l] - start;
+      apart |= a.at[l] ^ (base + u64(l) * a.size);
+      different |= a.at[l] ^ base;
+    }
+  } else {
+#pragma GCC ivdep
+    for (int l = 0; l < 32; ++l) {
+      const u64 at = addresses[l] - start;
+      a.at[l] = (a.mask >> l) & 1 ? at : base;
+      different |= a.at[l] ^ base;
+    }
+  }
+  a.contiguous = apart == 0 && a.space != Space::local;
+  a.uniform = different == 0 && a.space != Space::local;
+}
+
+/// Each lane within the first `limit` bytes of the space, at a multiple of the access's size.
+void check_offsets(const Instruction& i, Warp& w, const Access& a, const u64 (&addresses)[32],
+                   u64 limit) {
+  Block& b = *w.block;
+  const u64 last = limit - a.size;  // limit < size: wraps, and is tested below
+  u32 outside = 0, odd = 0;
+#pragma GCC ivdep
+  for (int l = 0; l < 32; ++l) {
+    outside |= u32(a.at[l] > last);
+    odd |= u32(a.at[l] & (a.size - 1));
+  }
+  if (outside || limit < a.size) [[unlikely]] {
+    for_lanes(a.mask, [&](int l) {
+      if (a.at[l] <= last && limit >= a.size) return;
+      b.fail(i, w, l,
+             std::string("out of bounds: a ") + kind_of(i) + " of " + bytes_of(a.size) + " of " +
+                 name_of(a.space) + ' ' +
+                 (a.space == Space::global ? "at " + DeviceMemory::get().place(addresses[l])
+                                           : place(b, a.space, a.at[l])),
+             illegal_address);
+    });
+  }
+  if (odd) [[unlikely]]
+    for_lanes(a.mask, [&](int l) {
+      if (a.at[l] & (a.size - 1))
+        b.fail(i, w, l,
+               std::string("misaligned: a ") + kind_of(i) + " of " + bytes_of(a.size) + ' ' +
+                   place(b, a.space, a.at[l]),
+               misaligned_address);
+    });
+}
+
 }  // namespace
 
 Access resolve(const Instruction& i, Warp& w, Space space, const u64 (&addresses)[32], u32 mask,
@@ -189,82 +276,15 @@ Access resolve(const Instruction& i, Warp& w, Space space, const u64 (&addresses
   Access a;
   const int first = __builtin_ctz(mask);
   const bool generic = space == Space::generic;
-  if (generic) {
-    const u64 window = addresses[first] & window_mask;
-    space = window == shared_window  ? Space::shared
-            : window == local_window ? Space::local
-            : window == param_window ? Space::param
-                                     : Space::global;
-  }
-  u64 start = 0, limit = 0;
-  switch (space) {
-    case Space::shared:
-      a.bytes = b.shared.data(), a.state = b.shared_state.data();
-      start = generic ? shared_window : 0, limit = b.shared_bytes;
-      break;
-    case Space::local:
-      a.bytes = b.local.data(), a.state = b.local_state.data();
-      start = generic ? local_window : 0, limit = b.kernel.local_bytes;
-      break;
-    case Space::param:
-      a.bytes = const_cast<u8*>(b.launch.params), a.state = b.param_state.data();
-      start = generic ? param_window : 0, limit = b.kernel.param_bytes;
-      break;
-    default:
-      space = Space::global;
-      a.bytes = DeviceMemory::get().data, a.state = DeviceMemory::get().state;
-      start = DeviceMemory::get().base, limit = DeviceMemory::get().size;
-  }
-  a.space = space;
+  a.space = generic ? space_at(addresses[first]) : space;
   a.mask = mask;
   a.size = size;
-  const u64 base = addresses[first] - start;
-  u64 apart = u64(mask != all_lanes), different = 0;
-  if (mask == all_lanes) {
-#pragma GCC ivdep
-    for (int l = 0; l < 32; ++l) {
-      a.at[l] = addresses[l] - start;
-      apart |= a.at[l] ^ (base + u64(l) * size);
-      different |= a.at[l] ^ base;
-    }
-  } else {
-#pragma GCC ivdep
-    for (int l = 0; l < 32; ++l) {
-      const u64 at = addresses[l] - start;
-      a.at[l] = (mask >> l) & 1 ? at : base;
-      different |= a.at[l] ^ base;
-    }
-  }
-  a.contiguous = apart == 0 && space != Space::local;
-  a.uniform = different == 0 && space != Space::local;
+  const auto [start, limit] = open_space(a, b, generic);
+  set_offsets(a, addresses, start);
+  const u64 base = a.at[first];
   if (a.contiguous && 32 * size <= limit && base <= limit - 32 * size && base % size == 0) return a;
-  const u64 last = limit - size;  // limit < size: wraps, and is tested below
-  u32 outside = 0, odd = 0;
-#pragma GCC ivdep
-  for (int l = 0; l < 32; ++l) {
-    outside |= u32(a.at[l] > last);
-    odd |= u32(a.at[l] & (size - 1));
-  }
-  if (outside || limit < size) [[unlikely]] {
-    for_lanes(mask, [&](int l) {
-      if (a.at[l] <= last && limit >= size) return;
-      b.fail(i, w, l,
-             std::string("out of bounds: a ") + kind_of(i) + " of " + bytes_of(size) + " of " +
-                 name_of(space) + ' ' +
-                 (space == Space::global ? "at " + DeviceMemory::get().place(addresses[l])
-                                         : place(b, space, a.at[l])),
-             illegal_address);
-    });
-  }
-  if (odd) [[unlikely]]
-    for_lanes(mask, [&](int l) {
-      if (a.at[l] & (size - 1))
-        b.fail(i, w, l,
-               std::string("misaligned: a ") + kind_of(i) + " of " + bytes_of(size) + ' ' +
-                   place(b, space, a.at[l]),
-               misaligned_address);
-    });
-  if (space == Space::local)
+  check_offsets(i, w, a, addresses, limit);
+  if (a.space == Space::local)
     for (int l = 0; l < 32; ++l)
       a.at[l] += u64(w.id * 32 + ((mask >> l) & 1 ? l : first)) * b.kernel.local_bytes;
   return a;
