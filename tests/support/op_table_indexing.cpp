@@ -19,7 +19,7 @@ Array joined(const Arrays& x, int64_t d) {
   });
 }
 
-void add_joining(std::vector<Op>& table) {
+void add_cat(std::vector<Op>& table) {
   for (int64_t d : {0, -1})
     table.push_back({.name = str("cat ", d),
                      .call = [d](const Tensors& x) { return cat(x, d); },
@@ -42,6 +42,9 @@ void add_joining(std::vector<Op>& table) {
        },
        "[cat] dtypes differ: f32 [2] and f64"},
       {[] { cat({ones({2})}, 1); }, "[cat] dimension 1 of a tensor with 1 dimension"}};
+}
+
+void add_stack(std::vector<Op>& table) {
   for (int64_t d : {0, -1})
     table.push_back({.name = str("stack ", d),
                      .call = [d](const Tensors& x) { return stack(x, d); },
@@ -66,6 +69,9 @@ void add_joining(std::vector<Op>& table) {
                             stack({ones({2}), ones({3})});
                           },
                           "[stack] f32 [2] and f32 [3]; all shapes must agree"}};
+}
+
+void add_split(std::vector<Op>& table) {
   // The pieces in falling order of their numbers, so that each gradient has its own place.
   table.push_back(
       {.name = "split 4",
@@ -113,66 +119,76 @@ void add_joining(std::vector<Op>& table) {
 
 int64_t integer(const Number& x) { return int64_t(x.value); }
 
+Input ids(Shape shape, int64_t classes) { return {shape, Domain::index, classes}; }
+Input ids32(Shape shape, int64_t classes) { return {shape, Domain::index32, classes}; }
+
+void add_gather(std::vector<Op>& table, int64_t d) {
+  const int64_t n = d == 0 ? 29 : 17;
+  table.push_back({.name = str("gather ", d),
+                   .call = [d](const Tensors& x) { return gather(x[0], d, x[1]); },
+                   .reference =
+                       [d](const Arrays& x) {
+                         return build(x[1].shape, [&](const Shape& i) {
+                           return x[0].at(with_entry(i, d, integer(x[1].at(i))));
+                         });
+                       },
+                   .samples = {{{{3, 3}}, ids({2, 3}, 3)},
+                               {{{29, 17}}, ids({29, 17}, n)},
+                               {{{29, 17}}, ids32({5, 4}, n)},
+                               {{{3, 3}}, ids({0, 3}, 3)},
+                               {{{2, 2}}, ids(d == 0 ? Shape{9, 2} : Shape{2, 9}, 2)}},
+                   .large = {{{259, 283}}, ids({259, 283}, 259)}});
+}
+
+void add_scatter_add(std::vector<Op>& table, int64_t d) {
+  const int64_t n = d == 0 ? 29 : 17;
+  table.push_back({.name = str("scatter_add ", d),
+                   .call = [d](const Tensors& x) { return scatter_add(x[0], d, x[1], x[2]); },
+                   .reference =
+                       [d](const Arrays& x) {
+                         Array y = x[0];
+                         build(x[1].shape, [&](const Shape& i) {
+                           const Shape to = with_entry(i, d, integer(x[1].at(i)));
+                           Number& sum = const_cast<Number&>(y.at(to));
+                           sum = sum + x[2].at(i);
+                           return Number();
+                         });
+                         return y;
+                       },
+                   .samples = {{{{3, 3}}, ids({2, 3}, 3), {{2, 3}}},
+                               {{{29, 17}}, ids({29, 17}, n), {{29, 17}}},
+                               {{{29, 17}}, ids32({5, 4}, n), {{5, 4}}},
+                               {{{3, 3}}, ids({0, 3}, 3), {{0, 3}}},
+                               {{{2, 2}},
+                                ids(d == 0 ? Shape{9, 2} : Shape{2, 9}, 2),
+                                {d == 0 ? Shape{9, 2} : Shape{2, 9}}}},
+                   .large = {{{259, 283}}, ids({259, 283}, 259), {{259, 283}}}});
+}
+
+void add_index_select(std::vector<Op>& table, int64_t d) {
+  table.push_back({.name = str("index_select ", d),
+                   .call = [d](const Tensors& x) { return index_select(x[0], d, x[1]); },
+                   .reference =
+                       [d](const Arrays& x) {
+                         return build(with_entry(x[0].shape, d, x[1].shape[0]),
+                                      [&](const Shape& i) {
+                                        const Shape at{i[d]};
+                                        return x[0].at(with_entry(i, d, integer(x[1].at(at))));
+                                      });
+                       },
+                   .samples = {{{{3, 4}}, ids({5}, 3)},
+                               {{{29, 17}}, ids({40}, 17)},
+                               {{{3, 4, 2}}, ids32({2}, 3)},
+                               {{{3, 4}}, ids({0}, 3)},
+                               {{{3, 4}}, ids({1}, 3)}},
+                   .large = {{{259, 283}}, ids({300}, 259)}});
+}
+
 void add_indexing(std::vector<Op>& table) {
-  const auto ids = [](Shape shape, int64_t classes) {
-    return Input{shape, Domain::index, classes};
-  };
-  const auto ids32 = [](Shape shape, int64_t classes) {
-    return Input{shape, Domain::index32, classes};
-  };
   for (int64_t d : {0, 1}) {
-    const int64_t n = d == 0 ? 29 : 17;
-    table.push_back({.name = str("gather ", d),
-                     .call = [d](const Tensors& x) { return gather(x[0], d, x[1]); },
-                     .reference =
-                         [d](const Arrays& x) {
-                           return build(x[1].shape, [&](const Shape& i) {
-                             return x[0].at(with_entry(i, d, integer(x[1].at(i))));
-                           });
-                         },
-                     .samples = {{{{3, 3}}, ids({2, 3}, 3)},
-                                 {{{29, 17}}, ids({29, 17}, n)},
-                                 {{{29, 17}}, ids32({5, 4}, n)},
-                                 {{{3, 3}}, ids({0, 3}, 3)},
-                                 {{{2, 2}}, ids(d == 0 ? Shape{9, 2} : Shape{2, 9}, 2)}},
-                     .large = {{{259, 283}}, ids({259, 283}, 259)}});
-    table.push_back({.name = str("scatter_add ", d),
-                     .call = [d](const Tensors& x) { return scatter_add(x[0], d, x[1], x[2]); },
-                     .reference =
-                         [d](const Arrays& x) {
-                           Array y = x[0];
-                           build(x[1].shape, [&](const Shape& i) {
-                             const Shape to = with_entry(i, d, integer(x[1].at(i)));
-                             Number& sum = const_cast<Number&>(y.at(to));
-                             sum = sum + x[2].at(i);
-                             return Number();
-                           });
-                           return y;
-                         },
-                     .samples = {{{{3, 3}}, ids({2, 3}, 3), {{2, 3}}},
-                                 {{{29, 17}}, ids({29, 17}, n), {{29, 17}}},
-                                 {{{29, 17}}, ids32({5, 4}, n), {{5, 4}}},
-                                 {{{3, 3}}, ids({0, 3}, 3), {{0, 3}}},
-                                 {{{2, 2}},
-                                  ids(d == 0 ? Shape{9, 2} : Shape{2, 9}, 2),
-                                  {d == 0 ? Shape{9, 2} : Shape{2, 9}}}},
-                     .large = {{{259, 283}}, ids({259, 283}, 259), {{259, 283}}}});
-    table.push_back({.name = str("index_select ", d),
-                     .call = [d](const Tensors& x) { return index_select(x[0], d, x[1]); },
-                     .reference =
-                         [d](const Arrays& x) {
-                           return build(with_entry(x[0].shape, d, x[1].shape[0]),
-                                        [&](const Shape& i) {
-                                          const Shape at{i[d]};
-                                          return x[0].at(with_entry(i, d, integer(x[1].at(at))));
-                                        });
-                         },
-                     .samples = {{{{3, 4}}, ids({5}, 3)},
-                                 {{{29, 17}}, ids({40}, 17)},
-                                 {{{3, 4, 2}}, ids32({2}, 3)},
-                                 {{{3, 4}}, ids({0}, 3)},
-                                 {{{3, 4}}, ids({1}, 3)}},
-                     .large = {{{259, 283}}, ids({300}, 259)}});
+    add_gather(table, d);
+    add_scatter_add(table, d);
+    add_index_select(table, d);
   }
   const auto far = [] { return tensor<int64_t>({0, 7}); };
   for (Op* op : {&table[table.size() - 6], &table[table.size() - 5], &table[table.size() - 4]})
@@ -195,6 +211,9 @@ void add_indexing(std::vector<Op>& table) {
        "[gather] index i64 [2, 4] into f32 [3, 3] along dimension 0; the index must have as many"},
       {[] { scatter_add(ones({3}), 0, zeros({2}, {.dtype = i64}), ones({1})); },
        "[scatter_add] index i64 [2] for source f32 [1]; both need one shape"}};
+}
+
+void add_embedding(std::vector<Op>& table) {
   table.push_back({.name = "embedding",
                    .call = [](const Tensors& x) { return embedding(x[0], x[1]); },
                    .reference =
@@ -226,12 +245,7 @@ void add_indexing(std::vector<Op>& table) {
        "[embedding] indices are f32; accepted: i64, i32"}};
 }
 
-}  // namespace
-
-void add_indexing_ops(std::vector<Op>& table) {
-  add_joining(table);
-  add_indexing(table);
-
+void add_skew(std::vector<Op>& table) {
   // y[i, j] = x[i, j − i + M − 1] and back, zero outside.
   for (int64_t n : {1, 5, 23}) {
     table.push_back({.name = str("skew to ", n),
@@ -283,6 +297,17 @@ void add_indexing_ops(std::vector<Op>& table) {
                             unskew(ones({2, 2}, {.dtype = i64}), 2);
                           },
                           "[unskew] got i64 [2, 2]"}};
+}
+
+}  // namespace
+
+void add_indexing_ops(std::vector<Op>& table) {
+  add_cat(table);
+  add_stack(table);
+  add_split(table);
+  add_indexing(table);
+  add_embedding(table);
+  add_skew(table);
 }
 
 }  // namespace stretto::testing

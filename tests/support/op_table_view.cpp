@@ -103,7 +103,7 @@ void add_shape_views(std::vector<Op>& table) {
   });
 }
 
-void add_strided_views(std::vector<Op>& table) {
+void add_permuted_views(std::vector<Op>& table) {
   const Shape large = {6, 101, 113};
   table.push_back(moving(
       "transpose 0 -1", {{29, 17}, {2, 3, 4}, {0, 3}, {1}, {5, 1}}, large,
@@ -134,6 +134,9 @@ void add_strided_views(std::vector<Op>& table) {
                             ones({2, 3}).permute({0});
                           },
                           "[permute] order [0] for f32 [2, 3]"}};
+}
+
+void add_expanded_views(std::vector<Op>& table) {
   for (const Shape& to : {Shape{3, 1}, Shape{3, 7}}) {  // (1, 3) and (1, 7) of C3
     table.push_back(moving(
         str("expand to ", Shape{3, -1, to[1]}), {{1, to[1]}, {5, to[1]}, {5, 1}, {1}}, {211, 1},
@@ -169,7 +172,10 @@ void add_strided_views(std::vector<Op>& table) {
          broadcast_to(ones({2, 3}), {3});
        },
        "[broadcast_to] f32 [2, 3] does not broadcast to [3]"}};
+}
 
+void add_slices(std::vector<Op>& table) {
+  const Shape large = {6, 101, 113};
   struct Slice {
     int64_t start, end, step;
   };
@@ -289,7 +295,9 @@ Array summed_to(const Array& x, const Shape& shape) {
 
 void add_view_ops(std::vector<Op>& table) {
   add_shape_views(table);
-  add_strided_views(table);
+  add_permuted_views(table);
+  add_expanded_views(table);
+  add_slices(table);
   add_copies(table);
   for (const Shape& to : {Shape{}, Shape{3}, Shape{1, 3}, Shape{2, 1, 3}, Shape{2, 4, 1}})
     table.push_back(moving(
