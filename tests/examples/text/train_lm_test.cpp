@@ -151,6 +151,91 @@ TEST_CASE("train_lm, stopped, goes on where it was, bit for bit", "[examples]") 
   check_stopped_run_goes_on<TinyText>(longer);
 }
 
+namespace {
+
+std::vector<Refusal> refused_texts(const TinyText& tiny) {
+  const auto file = [&](const char* name) { return tiny.file(name); };
+  return {
+      {{"--data", file("none")}, "cannot read '" + file("none") + "': No such file or directory"},
+      {{"--data", file("out")}, "cannot read '" + file("out") + "': Is a directory"},
+      {{"--data", file("empty")}, file("empty") + ": is empty"},
+      {{"--validation", file("empty")}, file("empty") + ": is empty"},
+      {{"--data", file("bad"), "--tokens", "chars"},
+       file("bad") + ": is not UTF-8 at byte 9; --tokens bytes takes any file"},
+      {{"--validation", file("bad"), "--tokens", "words"},
+       file("bad") + ": is not UTF-8 at byte 9; --tokens bytes takes any file"},
+      {{"--data", file("short")},
+       file("short") + ": 11 tokens to learn from are too few; 34 are one segment of --length "
+                       "16 for each row "
+                       "of --batch 2"},
+      {{"--data", file("short"), "--tokens", "words"},
+       file("short") + ": is too short to hold out 0.1 of it in whole lines"},
+      {{"--data", file("one"), "--held-out", "0.001"},
+       file("one") + ": 1 token to judge by is too few; 2 are needed"},
+  };
+}
+
+std::vector<Refusal> refused_options() {
+  return {
+      {{"--tokens", "letters"}, "--tokens letters: accepted are bytes, chars, words"},
+      {{"--preset", "huge"},
+       "--preset huge: accepted are enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and "
+       "small"},
+      {{"--norm", "none"}, "--norm none: accepted are post, pre"},
+      {{"--beyond", "error"}, "--beyond error: accepted are clip, zero"},
+      {{"--held-out", "1"}, "--held-out 1: must be above 0 and below 1"},
+      {{"--vocabulary", "9"}, "--vocabulary: only --tokens words has a limit"},
+      {{"--tokens", "words", "--vocabulary", "2"},
+       "--vocabulary 2: <eos> and <unk> leave no room for words"},
+      {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
+      {{"--length", "0"}, "--length 0: accepted are 1 to 1048576"},
+      {{"--memory", "-1"}, "--memory -1: accepted are 0 to 1048576"},
+      {{"--dropout", "1"}, "--dropout 1: must be at least 0 and below 1"},
+      {{"--cutoffs", "9,x"}, "--cutoffs 9,x: must be whole numbers with commas between them"},
+      {{"--cutoffs", "9,999"},
+       "--cutoffs 9,999: must be below the vocabulary, which has 41 tokens"},
+      {{"--eval-length", "0"}, "--eval-length 0: accepted are 1 to 1048576"},
+      {{"--eval-memory", "1,,2"},
+       "--eval-memory 1,,2: must be whole numbers with commas between them"},
+      {{"--position", "sinusoid", "--eval-memory", "16"},
+       "--eval-memory 16: --position sinusoid has no use for a memory"},
+      {{"--generate", "9", "--prompt", "\x01"}, "--prompt: byte 0x01 is not in the vocabulary"},
+      {{"--generate", "9", "--prompt", "\xFF", "--tokens", "chars"}, "--prompt: is not UTF-8"},
+      {{"--generate", "9", "--prompt", " ", "--tokens", "words"}, "--prompt: has no word"},
+      {{"--top-p", "0"}, "--top-p 0: must be above 0 and at most 1"},
+      {{"--evaluate"}, "--evaluate: needs --resume FILE"},
+      {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
+      {{"--device", "tpu"}, "[Device] \"tpu\" is not a device; accepted: cpu, cuda, cuda:N"},
+  };
+}
+
+/// With the checkpoint of a run of 3 steps.
+std::vector<Refusal> refused_resumptions(const TinyText& tiny) {
+  const std::string checkpoint = tiny.out("checkpoint.safetensors");
+  const auto file = [&](const char* name) { return tiny.file(name); };
+  return {
+      {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
+       "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
+      {{"--steps", "3", "--resume", checkpoint, "--preset", "wt103-base"},
+       "--cutoffs 20000,40000,200000: the run of " + checkpoint +
+           " has none; it can only go on with that"},
+      {{"--steps", "3", "--resume", checkpoint, "--data", file("odd")},
+       file("odd") + ": byte 0x7E ('~') is not in the vocabulary of the checkpoint"},
+      {{"--steps", "3", "--resume", checkpoint, "--data", file("one")},
+       checkpoint + ": was trained on other text than that of --data (or of --seed without it)"},
+      {{"--steps", "3", "--resume", checkpoint, "--validation", file("text.txt")},
+       checkpoint + ": was trained on other text than that of --data (or of --seed without it)"},
+      {{"--resume", checkpoint, "--steps", "2"},
+       "--steps 2: the run of " + checkpoint + " has taken 3 already"},
+      {{"--resume", file("text.txt")},
+       "[safetensors] " + file("text.txt") +
+           ": header of 7593462736100813175 bytes; at most 100000000 allowed; it looks like "
+           "text: \"with fail when (fail 7):?  let veestar be [fail]?  with mufes wh\""},
+  };
+}
+
+}  // namespace
+
 TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
   NEEDS_PROGRAM("train_lm");
   const TinyText tiny;
@@ -160,79 +245,12 @@ TEST_CASE("train_lm refuses what it cannot use in one line", "[examples]") {
   write_file(tiny.file("one"), std::string(1000, 'a'));
   write_file(tiny.file("odd"), std::string(100, '~'));
   write_file(tiny.file("bad"), "caf\xC3\xA9 caf\xE9 and so on");
-  const std::string checkpoint = tiny.out("checkpoint.safetensors");
-  const auto file = [&](const char* name) { return tiny.file(name); };
-  check_refusals(
-      tiny,
-      {
-          {{"--data", file("none")},
-           "cannot read '" + file("none") + "': No such file or directory"},
-          {{"--data", file("out")}, "cannot read '" + file("out") + "': Is a directory"},
-          {{"--data", file("empty")}, file("empty") + ": is empty"},
-          {{"--validation", file("empty")}, file("empty") + ": is empty"},
-          {{"--data", file("bad"), "--tokens", "chars"},
-           file("bad") + ": is not UTF-8 at byte 9; --tokens bytes takes any file"},
-          {{"--validation", file("bad"), "--tokens", "words"},
-           file("bad") + ": is not UTF-8 at byte 9; --tokens bytes takes any file"},
-          {{"--data", file("short")},
-           file("short") + ": 11 tokens to learn from are too few; 34 are one segment of --length "
-                           "16 for each row "
-                           "of --batch 2"},
-          {{"--data", file("short"), "--tokens", "words"},
-           file("short") + ": is too short to hold out 0.1 of it in whole lines"},
-          {{"--data", file("one"), "--held-out", "0.001"},
-           file("one") + ": 1 token to judge by is too few; 2 are needed"},
-          {{"--tokens", "letters"}, "--tokens letters: accepted are bytes, chars, words"},
-          {{"--preset", "huge"},
-           "--preset huge: accepted are enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and "
-           "small"},
-          {{"--norm", "none"}, "--norm none: accepted are post, pre"},
-          {{"--beyond", "error"}, "--beyond error: accepted are clip, zero"},
-          {{"--held-out", "1"}, "--held-out 1: must be above 0 and below 1"},
-          {{"--vocabulary", "9"}, "--vocabulary: only --tokens words has a limit"},
-          {{"--tokens", "words", "--vocabulary", "2"},
-           "--vocabulary 2: <eos> and <unk> leave no room for words"},
-          {{"--heads", "3"}, "--d-model 16 is not a multiple of --heads 3; give --d-head"},
-          {{"--length", "0"}, "--length 0: accepted are 1 to 1048576"},
-          {{"--memory", "-1"}, "--memory -1: accepted are 0 to 1048576"},
-          {{"--dropout", "1"}, "--dropout 1: must be at least 0 and below 1"},
-          {{"--cutoffs", "9,x"}, "--cutoffs 9,x: must be whole numbers with commas between them"},
-          {{"--cutoffs", "9,999"},
-           "--cutoffs 9,999: must be below the vocabulary, which has 41 tokens"},
-          {{"--eval-length", "0"}, "--eval-length 0: accepted are 1 to 1048576"},
-          {{"--eval-memory", "1,,2"},
-           "--eval-memory 1,,2: must be whole numbers with commas between them"},
-          {{"--position", "sinusoid", "--eval-memory", "16"},
-           "--eval-memory 16: --position sinusoid has no use for a memory"},
-          {{"--generate", "9", "--prompt", "\x01"}, "--prompt: byte 0x01 is not in the vocabulary"},
-          {{"--generate", "9", "--prompt", "\xFF", "--tokens", "chars"}, "--prompt: is not UTF-8"},
-          {{"--generate", "9", "--prompt", " ", "--tokens", "words"}, "--prompt: has no word"},
-          {{"--top-p", "0"}, "--top-p 0: must be above 0 and at most 1"},
-          {{"--evaluate"}, "--evaluate: needs --resume FILE"},
-          {{"--minutes", "1"}, "--minutes: this run takes 60 steps, by --steps"},
-          {{"--device", "tpu"}, "[Device] \"tpu\" is not a device; accepted: cpu, cuda, cuda:N"},
-          {{"--steps", "3", "--resume", checkpoint, "--layers", "2"},
-           "--layers 2: the run of " + checkpoint + " has 1; it can only go on with that"},
-          {{"--steps", "3", "--resume", checkpoint, "--preset", "wt103-base"},
-           "--cutoffs 20000,40000,200000: the run of " + checkpoint +
-               " has none; it can only go on with that"},
-          {{"--steps", "3", "--resume", checkpoint, "--data", file("odd")},
-           file("odd") + ": byte 0x7E ('~') is not in the vocabulary of the checkpoint"},
-          {{"--steps", "3", "--resume", checkpoint, "--data", file("one")},
-           checkpoint +
-               ": was trained on other text than that of --data (or of --seed without it)"},
-          {{"--steps", "3", "--resume", checkpoint, "--validation", file("text.txt")},
-           checkpoint +
-               ": was trained on other text than that of --data (or of --seed without it)"},
-          {{"--resume", checkpoint, "--steps", "2"},
-           "--steps 2: the run of " + checkpoint + " has taken 3 already"},
-          {{"--resume", file("text.txt")},
-           "[safetensors] " + file("text.txt") +
-               ": header of 7593462736100813175 bytes; at most 100000000 allowed; it looks like "
-               "text: \"with fail when (fail 7):?  let veestar be [fail]?  with mufes wh\""},
-      });
+  check_refusals(tiny, refused_texts(tiny));
+  check_refusals(tiny, refused_options());
+  check_refusals(tiny, refused_resumptions(tiny));
   // But a finished run goes on to more steps.
   REQUIRE(tiny.resume({"--steps", "5"}).status == 0);
+  const std::string checkpoint = tiny.out("checkpoint.safetensors");
   CHECK(stretto::nn::load_training_state(checkpoint).step == 5);
   CHECK(stretto::nn::load_training_state(checkpoint).notes.at("steps") == "5");
 }

@@ -200,11 +200,10 @@ TEST_CASE("spe: a NaN stays in its own row") {
     }
 }
 
-TEST_CASE("spe: what it does not accept") {
+TEST_CASE("spe: codes that cannot be made") {
   const SpeCall sine({}, f64), conv({.kind = CodeKind::conv}, f64),
       image({.kind = CodeKind::image}, f64);
   const Tensors &in = sine.inputs, &filters = conv.inputs;
-  const Tensor &q = in[0], &k = in[1];
   const RandomKey key{1, 2};
   CHECK_THROWS_WITH(SpeNoise(key, 0), "[SpeNoise] R = 0; must be at least 1");
   CHECK_THROWS_WITH(SpeNoise(arange(3)), "[SpeNoise] got i64 [3]; must be a floating tensor");
@@ -246,6 +245,25 @@ TEST_CASE("spe: what it does not accept") {
       "[SpeCode::conv] the noise f32 [2, 3, 4, 4, 6] reaches 3 rows of 4 positions, the shape is "
       "[3, 5]");
 
+  CHECK_THROWS_WITH(sine.code().kept(-1), "[SpeCode::kept] length is -1; must be 0 or more");
+  CHECK_THROWS_WITH(sine.code().kept(1, -1), "[SpeCode::kept] first is -1; must be 0 or more");
+}
+
+TEST_CASE("spe_template: what it does not accept") {
+  const SpeCall sine({}, f64), image({.kind = CodeKind::image}, f64);
+  CHECK_THROWS_WITH(spe_template(sine.code(), 0), "[spe_template] n is 0; must be at least 1");
+  CHECK_THROWS_WITH(spe_template(image.code(), 2),
+                    Containing("only codes of one dimension have a template over lags"));
+  CHECK_THROWS_WITH(spe_template(sine.code(), 2, zeros({3})),
+                    "[spe_template] gate f32 [3]; must be floating [2, 3]");
+}
+
+TEST_CASE("spe: what it does not accept") {
+  const SpeCall sine({}, f64), conv({.kind = CodeKind::conv}, f64),
+      image({.kind = CodeKind::image}, f64);
+  const Tensors& filters = conv.inputs;
+  const Tensor &q = sine.inputs[0], &k = sine.inputs[1];
+  const RandomKey key{1, 2};
   for (const Form form : {Form::composed, testing::fused_form()}) {
     const SpeOptions plain{.form = form};
     const SpeCode code = sine.code();
@@ -288,11 +306,4 @@ TEST_CASE("spe: what it does not accept") {
   }
   CHECK_THROWS_WITH(spe(q.to(f32), k.to(f32), sine.code().kept(6)),
                     Containing("the kept code is f64, as its parameters are"));
-  CHECK_THROWS_WITH(sine.code().kept(-1), "[SpeCode::kept] length is -1; must be 0 or more");
-  CHECK_THROWS_WITH(sine.code().kept(1, -1), "[SpeCode::kept] first is -1; must be 0 or more");
-  CHECK_THROWS_WITH(spe_template(sine.code(), 0), "[spe_template] n is 0; must be at least 1");
-  CHECK_THROWS_WITH(spe_template(image.code(), 2),
-                    Containing("only codes of one dimension have a template over lags"));
-  CHECK_THROWS_WITH(spe_template(sine.code(), 2, zeros({3})),
-                    "[spe_template] gate f32 [3]; must be floating [2, 3]");
 }
