@@ -2,13 +2,13 @@
 // back. Any position and any kernel; the Music Transformer, the Performer and LLaMA are settings.
 //
 // Reference: tests/reference/attention.cpp, local_logits(), attention()
-// Reference: tests/reference/llama.cpp, llama()
-// Reference: tests/reference/mistral.cpp, mistral()
-// Reference: tests/reference/qwen3.cpp, qwen3()
-// Reference: tests/reference/gpt2.cpp, gpt2()
-// Reference: tests/reference/gpt_neox.cpp, gpt_neox()
-// Reference: tests/reference/gptj.cpp, gptj()
-// Reference: tests/reference/bloom.cpp, bloom()
+// Reference: tests/reference/published/llama.cpp, llama()
+// Reference: tests/reference/published/mistral.cpp, mistral()
+// Reference: tests/reference/published/qwen3.cpp, qwen3()
+// Reference: tests/reference/published/gpt2.cpp, gpt2()
+// Reference: tests/reference/published/gpt_neox.cpp, gpt_neox()
+// Reference: tests/reference/published/gptj.cpp, gptj()
+// Reference: tests/reference/published/bloom.cpp, bloom()
 #pragma once
 
 #include <optional>

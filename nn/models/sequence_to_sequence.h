@@ -2,7 +2,7 @@
 // another. T5 (Raffel et al. 2020) is a setting of it.
 //
 // Reference: tests/reference/sequence_to_sequence.cpp, transformer()
-// Reference: tests/reference/t5.cpp, t5()
+// Reference: tests/reference/published/t5.cpp, t5()
 #pragma once
 
 #include <optional>

@@ -2,7 +2,7 @@
 // content.
 //
 // Reference: tests/reference/disentangled.cpp, disentangled_bias()
-// Reference: tests/reference/deberta.cpp, deberta_v2()
+// Reference: tests/reference/published/deberta.cpp, deberta_v2()
 #pragma once
 
 #include <optional>

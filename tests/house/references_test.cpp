@@ -17,7 +17,7 @@ const std::string mark = "// Reference: ";
 
 // What is wrong with the line of `header`, empty where nothing is.
 std::string fault(const std::string& reference) {
-  static const std::regex none(R"(none \(.+\))"), named(R"((tests/reference/\w+\.cpp), (.+))"),
+  static const std::regex none(R"(none \(.+\))"), named(R"((tests/reference/[\w/]+\.cpp), (.+))"),
       function(R"((\w+)\(\))");
   std::smatch parts;
   if (std::regex_match(reference, none)) return "";

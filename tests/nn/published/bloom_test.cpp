@@ -1,6 +1,6 @@
 #include "stretto.h"
 #include "tests/nn/published/checkpoint.h"
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 #include "tests/support/catch.h"
 #include "tests/support/compare.h"
 

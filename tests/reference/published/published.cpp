@@ -1,4 +1,4 @@
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 
 #include <cmath>
 #include <numbers>

@@ -1,7 +1,7 @@
 // T5 1.1 (Raffel et al. 2020, Shazeer 2020; modeling_t5.py).
 #include <cmath>
 
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 #include "tests/reference/relative_bias.h"
 
 namespace stretto::reference {

@@ -2,7 +2,7 @@
 // pos_att_type c2p and p2c, share_att_key, position buckets, norm_rel_ebd "layer_norm".
 #include <cmath>
 
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 
 namespace stretto::reference {
 namespace {

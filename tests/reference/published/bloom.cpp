@@ -2,7 +2,7 @@
 // of the key), which differs from −slope · distance by a number per query.
 #include <cmath>
 
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 
 namespace stretto::reference {
 namespace {

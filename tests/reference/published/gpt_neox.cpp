@@ -2,7 +2,7 @@
 // of each head is rotated; query_key_value has for each head its query, key and value.
 #include <cmath>
 
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 
 namespace stretto::reference {
 

@@ -1,7 +1,7 @@
 // LLaMA (Touvron et al. 2023; modeling_llama.py).
 #include <cmath>
 
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 
 namespace stretto::reference {
 

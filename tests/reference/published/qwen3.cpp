@@ -2,7 +2,7 @@
 // rotation; the output projection is the embedding.
 #include <cmath>
 
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 
 namespace stretto::reference {
 namespace {

@@ -2,7 +2,7 @@
 // numbers rotated together.
 #include <cmath>
 
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 
 namespace stretto::reference {
 

@@ -1,7 +1,7 @@
 // GPT-2 (Radford et al. 2019; modeling_gpt2.py). Its Conv1D has weights [in, out].
 #include <cmath>
 
-#include "tests/reference/published.h"
+#include "tests/reference/published/published.h"
 
 namespace stretto::reference {
 namespace {
