@@ -5,425 +5,400 @@
 //     dK = V Tᵀ + w + [tril(g Vᵀ − e) r]ᵀ Q                 from the last chunk to the first
 //     dV = K T + [tril(Q Kᵀ) r]ᵀ g                T = Σ r q gᵀ, w = −Σ r e q of the chunks after
 //
-// The first sweep is a block for a head, and writes e; the second a block for a key head, whose
-// chunks go over its heads, one after the other. Either by segments where there are few. T and w
-// after the first chunk are the gradient of the state before it. In bf16 the weights tril(…) are
-// rounded as operands; S, T and r q are not. Tested against the CPU.
-#include "cuda/attention/linear_attention.cuh"
+// Both sweeps walk over chunks as linear_attention_chunks.cuh has it. The first is a block for a
+// head, and writes e; the second a block for a key head, whose steps are its heads' chunks:
+//
+//     for each chunk, from the last one on:
+//         dK, dV = parts of the state T, w
+//         for each head of the key head:
+//             dV += [tril(Q Kᵀ) r]ᵀ g,  dK += [tril(g Vᵀ − e) r]ᵀ Q
+//             T += (r Q)ᵀ g,  w −= Qᵀ (r e)
+//         store dK, dV
+//
+// Either by segments if there are few heads. T and w after the first chunk are the gradient of the
+// state before it. In bf16 the weights tril(…) are rounded as operands; S, T and r q are not.
+// Tested against the CPU.
+#include "cuda/attention/linear_attention_chunks.cuh"
 
 namespace stretto::cuda {
 namespace linear {
 namespace {
 
+/// Own bytes: partial sums N·g [2, 64], or r and e of two steps [2][2, 64].
+constexpr SharedTiles backward_tiles{.own_bytes = 4 * chunk * 4};
+
+/// 1 / total of a query, 0 where there is none; first: the head's first one.
 template <class T>
-struct Backward {
-  Rows<const T> q, k, v, g;  // sweep of queries: k null, the state is that of all keys; of keys: q
-                             // null, the same of queries
-  Rows<T> dq, dk, dv;        // dk null: sums alone
-  const uint8_t* hidden;
-  States<const float> before;
-  States<float> after;
-  const float* totals;  // [B, H, M]
-  float* slopes;        // e [B, H, M]
-  Sizes size;
-};
-
-template <class T, int JF, int ND>
-using BackwardPlan = Plan<T, JF, ND, 2, 2, float, 4 * chunk * 4>;
-
-/// The tiles of a stage.
-template <class T, int JF, int ND>
-struct Tiles {
-  using Here = BackwardPlan<T, JF, ND>;
-  Tile<T, 64 * JF> q, k;
-  Tile<T, 64 * ND> v, g;
-  __device__ Tiles(char* memory, int stage)
-      : q{memory + stage * Here::stage},
-        k{q.data + Here::wide},
-        v{k.data + Here::wide},
-        g{v.data + Here::narrow} {}
-};
-
-/// 1 / total of a query, 0 where there is none.
-template <class T>
-__device__ inline float factor_of(const Backward<T>& a, int64_t first, int row) {
+__device__ inline float factor_of(const Args<T>& a, int64_t first, int row) {
   if (row < 0 || row >= a.size.m) return 0;
   const float total = a.totals[first + row];
   return total == 0 ? 0 : 1 / total;
 }
 
-/// dq and e; grid: [B H, segments]
-template <class T, int JF, int ND>
-__global__ void __launch_bounds__(threads, sizeof(T) == 2 && JF * ND == 1 ? 2 : 1)
-    linear_attention_queries(const __grid_constant__ Backward<T> a) {
-  using Here = BackwardPlan<T, JF, ND>;
-  using Part = State<T, JF, ND>;
-  constexpr int unrolled = steps_at_once<T, JF * ND>;
-  constexpr bool keeps = sizeof(T) == 2 ? JF * ND <= 2 : JF * ND == 1;
-  extern __shared__ __align__(1024) char memory[];
+/// f(sum, h, z) for the sums of a warp over features, of rows l / 4 + 8h, with their columns' z.
+template <int N, class F>
+__device__ __forceinline__ void with_z(float (&d)[N][2][2][4], const float* z, const Place& p,
+                                       const F& f) {
+#pragma unroll
+  for (int y = 0; y < 2 * N; ++y)
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float2 two = *reinterpret_cast<const float2*>(z + p.half<64 * N>(y) + 8 * j + p.column);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        f(d[y / 2][y % 2][j][2 * h], h, two.x);
+        f(d[y / 2][y % 2][j][2 * h + 1], h, two.y);
+      }
+    }
+}
+
+/// g Vᵀ of a warp's queries in blocks of 16 keys: all in registers, or, if these do not suffice,
+/// one at a time, which is computed again whenever it is asked for.
+template <class T, Widths W>
+struct GradientProducts {
+  static constexpr bool held = Registers<T, W>::hold_products;
+  using Block = float[2][4];
+  Block d[held ? 4 : 1] = {};
+
+  __device__ __forceinline__ Block& of_keys(int y, const Place& p, const Chunk<T, W>& in) {
+    if constexpr (!held) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) d[0][i / 4][i % 4] = 0;
+      multiply_rows<1>(d, p, in.g, in.v, y, BlockRange{0, 4}, [](int, const Left<T>&) {});
+    }
+    return d[held ? y : 0];
+  }
+};
+
+/// N·g of the warp's rows, over its half of the features: Σ_f Q (g Sᵀ) + Σ_j P (g Vᵀ).
+template <class T, Widths W>
+__device__ __forceinline__ void dot_outputs(float (&dot)[2], const Place& p, const Chunk<T, W>& in,
+                                            GradientProducts<T, W>& products,
+                                            const HalfRows<W.features>& from_state,
+                                            const BlockRange& range) {
+#pragma unroll(GradientProducts <T, W>::held ? 4 : 1)
+  for (int y = 0; y < 4; ++y)
+    if (range.has(y)) {
+      float scores[2][4] = {};
+#pragma unroll(Registers <T, W>::steps)
+      for (int x = 0; x < W.features / 32; ++x)
+        multiply(scores, left(in.q, 16 * p.warp_row, p.half<W.features>(x)),
+                 right_transposed(in.k, 16 * y, p.half<W.features>(x)));
+      if (y == p.warp_row) mask_diagonal<false>(p, scores);
+      const float(&w)[2][4] = products.of_keys(y, p, in);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) dot[i % 4 / 2] += scores[i / 4][i % 4] * w[i / 4][i % 4];
+    }
+#pragma unroll
+  for (int y = 0; y < W.features / 32; ++y) {
+    const Left<T> q = left(in.q, 16 * p.warp_row, p.half<W.features>(y));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = q.values(i / 2, i % 2);
+      const float(&sums)[4] = from_state[y / 2][y % 2][i % 2];
+      dot[i / 2] += two.x * sums[i / 2 * 2] + two.y * sums[i / 2 * 2 + 1];
+    }
+  }
+}
+
+/// e = r N·g of the warp's rows, from both halves' sums; meets a barrier.
+__device__ __forceinline__ void slopes_of(float (&slope)[2], float (&dot)[2], const float (&by)[2],
+                                          const Place& p, float* dots) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    dot[i] = row_sum(dot[i]);
+    if (p.column == 0) dots[p.warp_column * chunk + p.chunk_row(i)] = dot[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = p.chunk_row(i);
+    slope[i] = by[i] * (dots[row] + dots[chunk + row]);
+  }
+}
+
+/// dq and e of the chunk whose first query is `first`.
+template <class T, Widths W, class S>
+__device__ __forceinline__ void write_query_gradients(const Args<T>& a, int b, int h, int first,
+                                                      const Place& p, const Chunk<T, W>& in,
+                                                      const S& state, float* dots, bool keys) {
+  const int64_t first_query = int64_t(blockIdx.x) * a.size.m;
+  float by[2];
+  T* rows[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = first + p.chunk_row(i);
+    by[i] = factor_of(a, first_query, row);
+    rows[i] = row_or_null(a.dq, b, h, row, a.size.m);
+  }
+  const BlockRange range{0, keys ? p.warp_row + 1 : 0};
+  GradientProducts<T, W> products;
+  HalfRows<W.features> d = {};
+  multiply_rows<Registers<T, W>::steps>(
+      products.d, p, in.g, in.v, 0, products.held ? range : BlockRange{0, 0},
+      [&](int x, const Left<T>& g) { state.multiply_by_transposed(d, p, g, 16 * x); });
+
+  float dot[2] = {}, slope[2];
+  dot_outputs(dot, p, in, products, d, range);
+  slopes_of(slope, dot, by, p, dots);
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    if (rows[i] && p.owns_row()) a.slopes[first_query + first + p.chunk_row(i)] = slope[i];
+
+  with_z(d, state.line.data, p, [&](float& x, int i, float z) { x -= slope[i] * z; });
+#pragma unroll(products.held ? 4 : 1)
+  for (int x = 0; x < 4; ++x)
+    if (range.has(x)) {
+      float(&w)[2][4] = products.of_keys(x, p, in);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) w[i / 4][i % 4] -= slope[i % 4 / 2];
+      if (x == p.warp_row) mask_diagonal<false>(p, w);
+      multiply_half(d, p, operand_of<Left<T>>(w), in.k, 16 * x);
+    }
+  store_half(rows, d, by, p, a.size.f);
+}
+
+/// dq and e; without keys, the state is that of all. Grid: [B H, segments]
+template <class Memory>
+__global__ void __launch_bounds__(threads, Memory::blocks_per_sm)
+    linear_attention_queries(const __grid_constant__ Args<typename Memory::Element> a) {
+  using Operand = typename Memory::Operand;
+  extern __shared__ __align__(1024) char bytes[];
+  const Memory memory{bytes};
   const Sizes& size = a.size;
   Place p;
   const int b = int(blockIdx.x) / size.heads, h = int(blockIdx.x) % size.heads,
             kh = h / (size.heads / size.groups), segment = int(blockIdx.y),
             begin = segment * size.per_segment, end = min(size.chunks, begin + size.per_segment);
   const bool keys = a.k.data;
-  const int64_t first_query = int64_t(blockIdx.x) * size.m;
-  const uint8_t* const hidden = a.hidden ? a.hidden + int64_t(b) * size.n : nullptr;
-  const WideTile<T, 64 * ND> shared_state(memory + Here::state_at, 64 * JF);
-  const auto z = Here::line(memory);
-  float* const dots = reinterpret_cast<float*>(memory + Here::more_at);  // [2, 64]
-  const auto column = [&](int c) { return 32 * JF * p.side + 16 * c; };  // of dq
+  const uint8_t* const hidden = a.hidden_of(b);
 
   const auto load = [&](int c, int stage) {
-    const Tiles<T, JF, ND> to(memory, stage);
+    const Operand to = memory.stage(stage);
     const int at = size.first + c * chunk;
-    copy_rows<threads>(to.q, a.q.at(b, h), a.q.row, at - size.shift, size.m, size.f);
-    copy_rows<threads>(to.g, a.g.at(b, h), a.g.row, at - size.shift, size.m, size.dv);
-    if (keys) {
-      copy_rows<threads>(to.k, a.k.at(b, kh), a.k.row, at, size.n, size.f, hidden);
-      copy_rows<threads>(to.v, a.v.at(b, kh), a.v.row, at, size.n, size.dv, hidden);
-    }
+    load_queries(to, a, b, h, at);
+    if (keys) load_keys(to, a, b, kh, at, hidden);
     ptx::commit();
   };
 
   load(begin, 0);
-  Part state;
-  state.begin(p, a.before.data ? a.before.at(b * size.groups + kh, segment) : nullptr, size.f,
-              size.dv, shared_state, z, true);
-  ptx::wait<0>();
-  __syncthreads();
+  State<Memory> state(memory);
+  state.load(p, a.before.at(b * size.groups + kh, segment), size, true);
+  wait_for_copies();
 #pragma unroll 1
   for (int c = begin; c < end; ++c) {
-    const int stage = Here::stages == 2 ? (c - begin) % 2 : 0;
-    if (Here::stages == 2 && c + 1 < end) load(c + 1, stage ^ 1);
-    const Tiles<T, JF, ND> in(memory, stage);
-    p.renew();
-    float by[2];
-    T* rows[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int row = size.first + c * chunk - size.shift + 16 * p.slab + p.row + 8 * i;
-      by[i] = factor_of(a, first_query, row);
-      rows[i] = row >= 0 && row < size.m ? a.dq.at(b, h) + row * a.dq.row : nullptr;
-    }
-    // g Vᵀ is kept, or computed twice where registers do not suffice.
-    float weights[keeps ? 4 : 1][2][4] = {}, d[JF][2][2][4] = {}, dot[2] = {};
-#pragma unroll(unrolled)
-    for (int x = 0; x < 4 * ND; ++x) {
-      const Left<T> mine = left(in.g, 16 * p.slab, 16 * x);
-      if (keeps && keys)
-#pragma unroll
-        for (int y = 0; y < 4; ++y)
-          if (y <= p.slab)
-            multiply(weights[keeps ? y : 0], mine, right_turned(in.v, 16 * y, 16 * x));
-#pragma unroll
-      for (int y = 0; y < 2 * JF; ++y)
-        shared_state.multiply_by_turned(d[y / 2][y % 2], mine, column(y), 16 * x);
-    }
-    const auto weigh = [&](int y) -> float(&)[2][4] {
-      if constexpr (!keeps) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) weights[0][i / 4][i % 4] = 0;
-#pragma unroll 1
-        for (int x = 0; x < 4 * ND; ++x)
-          multiply(weights[0], left(in.g, 16 * p.slab, 16 * x), right_turned(in.v, 16 * y, 16 * x));
-      }
-      return weights[keeps ? y : 0];
-    };
-    // N·g: each side takes its half of the features.
-    if (keys)
-#pragma unroll(keeps ? 4 : 1)
-      for (int y = 0; y < 4; ++y)
-        if (y <= p.slab) {
-          float products[2][4] = {};
-#pragma unroll(unrolled)
-          for (int x = 0; x < 2 * JF; ++x)
-            multiply(products, left(in.q, 16 * p.slab, column(x)),
-                     right_turned(in.k, 16 * y, column(x)));
-          if (y == p.slab) mask_diagonal<false>(p, products);
-          const float(&w)[2][4] = weigh(y);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) dot[i % 4 / 2] += products[i / 4][i % 4] * w[i / 4][i % 4];
-        }
-#pragma unroll
-    for (int y = 0; y < 2 * JF; ++y) {
-      const Left<T> mine = left(in.q, 16 * p.slab, column(y));
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 one = mine.values(i / 2, i % 2);
-        const float(&sums)[4] = d[y / 2][y % 2][i % 2];
-        dot[i / 2] += one.x * sums[i / 2 * 2] + one.y * sums[i / 2 * 2 + 1];
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      dot[i] = row_sum(dot[i]);
-      if (p.column == 0) dots[p.side * chunk + 16 * p.slab + p.row + 8 * i] = dot[i];
-    }
-    __syncthreads();
-    float slope[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int row = 16 * p.slab + p.row + 8 * i;
-      slope[i] = by[i] * (dots[row] + dots[chunk + row]);
-      if (rows[i] && p.side == 0 && p.column == 0)
-        a.slopes[first_query + size.first + c * chunk - size.shift + row] = slope[i];
-    }
-#pragma unroll
-    for (int y = 0; y < 2 * JF; ++y)
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const float2 sum = *reinterpret_cast<const float2*>(z.data + column(y) + 8 * j + p.column);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          d[y / 2][y % 2][j][2 * i] -= slope[i] * sum.x;
-          d[y / 2][y % 2][j][2 * i + 1] -= slope[i] * sum.y;
-        }
-      }
-    if (keys)
-#pragma unroll(keeps ? 4 : 1)
-      for (int x = 0; x < 4; ++x)
-        if (x <= p.slab) {
-          float(&w)[2][4] = weigh(x);
-#pragma unroll
-          for (int i = 0; i < 8; ++i) w[i / 4][i % 4] -= slope[i % 4 / 2];
-          if (x == p.slab) mask_diagonal<false>(p, w);
-          const auto mine = operand_of<Left<T>>(w);
-#pragma unroll
-          for (int y = 0; y < 2 * JF; ++y)
-            multiply(d[y / 2][y % 2], mine, right(in.k, 16 * x, column(y)));
-        }
-#pragma unroll
-    for (int y = 0; y < JF; ++y) store_sums(rows, d[y], by, column(2 * y), size.f);
-    if (keys) state.add_keys(p, in.k, in.v, shared_state, z);
+    const int stage = Memory::stage_of(c - begin);
+    if (Memory::stages == 2 && c + 1 < end) load(c + 1, stage ^ 1);
+    const Operand in = memory.stage(stage);
+    p.make_opaque();
+    write_query_gradients(a, b, h, size.first + c * chunk - size.shift, p, in, state, memory.own(),
+                          keys);
+    if (keys) state.add_keys(p, in);
     if (c + 1 == end) break;
     __syncthreads();
-    if (keys) state.share(p, shared_state, z);
-    if (Here::stages == 1) load(c + 1, 0);
-    ptx::wait<0>();
-    __syncthreads();
+    if (keys) state.share(p);
+    if (Memory::stages == 1) load(c + 1, 0);
+    wait_for_copies();
   }
 }
 
-/// dk and dv, or T and w alone; grid: [B G, segments], segments from the last chunk on
-template <class T, int JF, int ND>
+/// r = 1 / total and e of a chunk's queries, in shared memory.
+struct QueryFactors {
+  const float* data;  // [2, 64]
+
+  /// Those of queries 16 y + 8 j …, in the order of sums' columns.
+  __device__ float2 r(const Place& p, int y, int j) const { return at(16 * y + 8 * j + p.column); }
+  __device__ float2 e(const Place& p, int y, int j) const {
+    return at(chunk + 16 * y + 8 * j + p.column);
+  }
+  __device__ float2 at(int i) const { return *reinterpret_cast<const float2*>(data + i); }
+};
+
+/// d += [tril(a bᵀ − e) r]ᵀ c, e only if asked for, for the warp's keys of `a` and queries of `b`
+/// and `c`, some blocks of 16 queries at a time; also(x, operand) as in multiply_rows().
+template <bool less_e, class T, Widths W, int Width, int To, class Also>
+__device__ __forceinline__ void add_weighted(float (&d)[To / 64][2][2][4], const Place& p,
+                                             const Tile<T, Width>& a, const Tile<T, Width>& b,
+                                             const Tile<T, To>& c, const QueryFactors& factors,
+                                             bool queries, const Also& also) {
+  constexpr int blocks = Registers<T, W>::query_blocks;
+  const BlockRange range{queries ? p.warp_row : 4, 4};
+#pragma unroll 1
+  for (int y0 = 0; y0 < 4; y0 += blocks) {
+    float weights[blocks][2][4] = {};
+    multiply_rows<Registers<T, W>::steps>(weights, p, a, b, y0, range,
+                                          [&](int x, const Left<T>& operand) {
+                                            if (y0 == 0) also(x, operand);
+                                          });
+#pragma unroll
+    for (int x = 0; x < blocks; ++x)
+      if (range.has(y0 + x)) {
+        float(&w)[2][4] = weights[x];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const float2 r = factors.r(p, y0 + x, j),
+                       e = less_e ? factors.e(p, y0 + x, j) : float2{0, 0};
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            w[j][2 * i] = (w[j][2 * i] - e.x) * r.x;
+            w[j][2 * i + 1] = (w[j][2 * i + 1] - e.y) * r.y;
+          }
+        }
+        if (y0 + x == p.warp_row) mask_diagonal<true>(p, w);
+        multiply_half(d, p, operand_of<Left<T>>(w), c, 16 * (y0 + x));
+      }
+  }
+}
+
+/// dk and dv of the warp's keys of a chunk, which are summed up over the queries' heads.
+template <class T, Widths W>
+struct KeyGradients {
+  HalfRows<W.features> dk = {};
+  HalfRows<W.values> dv = {};
+
+  /// Adds a head's part, and, with the first one, the state's, over T and w.
+  template <class S>
+  __device__ __forceinline__ void add(const Place& p, const Chunk<T, W>& in, const S& state,
+                                      const QueryFactors& factors, bool queries, bool first) {
+    if (first)
+#pragma unroll
+      for (int i = 0; i < W.values / 4; ++i) dv[i / 16][i / 8 % 2][i / 4 % 2][i % 4] = 0;
+    add_weighted<false, T, W>(dv, p, in.k, in.q, in.g, factors, queries,
+                              [&](int x, const Left<T>& k) {
+                                if (first) state.multiply_by(dv, p, k, 16 * x);
+                              });
+    if (first) with_z(dk, state.line.data, p, [](float& x, int, float w) { x = w; });
+    add_weighted<true, T, W>(dk, p, in.v, in.g, in.q, factors, queries,
+                             [&](int x, const Left<T>& v) {
+                               if (first) state.multiply_by_transposed(dk, p, v, 16 * x);
+                             });
+  }
+  __device__ __forceinline__ void store(const Args<T>& a, int b, int kh, int first, const Place& p,
+                                        const uint8_t* hidden) const {
+    T *key_rows[2], *value_rows[2];
+    float by[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int row = first + p.chunk_row(i);
+      key_rows[i] = row_or_null(a.dk, b, kh, row, a.size.n);
+      value_rows[i] = row_or_null(a.dv, b, kh, row, a.size.n);
+      by[i] = key_rows[i] && hidden && hidden[row] ? 0 : 1;
+    }
+    store_half(key_rows, dk, by, p, a.size.f);
+    store_half(value_rows, dv, by, p, a.size.dv);
+  }
+};
+
+/// T += Σ r q gᵀ and w −= Σ r e q over a chunk's queries.
+template <class T, Widths W, class S>
+__device__ __forceinline__ void add_queries(S& state, const Place& p, const Chunk<T, W>& in,
+                                            const QueryFactors& factors) {
+  state.template add<RowSums<float>>(p, in.g, [&](int j, int x, RowSums<float>* sums) {
+    const Left<T> q = left_transposed(in.q, 16 * x, state.feature(p, j));
+    Wide<T> scaled;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 r = factors.r(p, x, i % 2), two = q.values(i / 2, i % 2),
+                   both = {two.x * r.x, two.y * r.y};
+      scaled.set(i / 2, i % 2, both);
+      if (!sums) continue;
+      const float2 e = factors.e(p, x, i % 2);
+      sums->add(i / 2, -(both.x * e.x + both.y * e.y));
+    }
+    return scaled;
+  });
+}
+
+/// A block's steps in the sweep of keys: chunks from the last one on, each once for every head.
+struct KeySteps {
+  int b, kh, heads, first_head, begin, count;
+
+  __device__ KeySteps(const Sizes& s, bool queries)
+      : b(int(blockIdx.x) / s.groups),
+        kh(int(blockIdx.x) % s.groups),
+        heads(queries ? s.heads / s.groups : 1),
+        first_head(kh * heads),
+        begin(int(blockIdx.y) * s.per_segment),
+        count((min(s.chunks, begin + s.per_segment) - begin) * heads) {}
+  __device__ int head(int step) const { return first_head + step % heads; }
+  /// The first key of a step's chunk.
+  __device__ int first(const Sizes& s, int step) const {
+    return s.first + (s.chunks - 1 - (begin + step / heads)) * chunk;
+  }
+};
+
+/// dk and dv, or T and w alone; without queries, T and w are those of all. Grid: [B G, segments],
+/// segments from the last chunk on
+template <class Memory>
 __global__ void __launch_bounds__(threads, 1)
-    linear_attention_keys(const __grid_constant__ Backward<T> a) {
-  using Here = BackwardPlan<T, JF, ND>;
-  using Part = State<T, JF, ND>;
-  extern __shared__ __align__(1024) char memory[];
-  constexpr int unrolled = steps_at_once<T, JF * ND>, together = JF * ND <= 2 ? 4 : 1;
+    linear_attention_keys(const __grid_constant__ Args<typename Memory::Element> a) {
+  using Operand = typename Memory::Operand;
+  extern __shared__ __align__(1024) char bytes[];
+  const Memory memory{bytes};
   const Sizes& size = a.size;
   Place p;
   const bool queries = a.q.data, outputs = a.dk.data;
-  const int b = int(blockIdx.x) / size.groups, kh = int(blockIdx.x) % size.groups,
-            heads = queries ? size.heads / size.groups : 1, first_head = kh * heads,
-            segment = int(blockIdx.y), begin = segment * size.per_segment,
-            steps = (min(size.chunks, begin + size.per_segment) - begin) * heads;
-  const uint8_t* const hidden = a.hidden ? a.hidden + int64_t(b) * size.n : nullptr;
-  const WideTile<T, 64 * ND> shared_state(memory + Here::state_at, 64 * JF);
-  const auto z = Here::line(memory);
-  float* const stats = reinterpret_cast<float*>(memory + Here::more_at);  // [2][r, e][64]
-  const auto column = [&](int c) { return 32 * JF * p.side + 16 * c; };   // of dk
-  const auto first_of = [&](int step) {
-    return size.first + (size.chunks - 1 - (begin + step / heads)) * chunk;
-  };
+  const KeySteps steps(size, queries);
+  const uint8_t* const hidden = a.hidden_of(steps.b);
+  float* const factors = memory.own();  // [2][r, e][64]
 
   const auto load = [&](int step, int stage) {
-    const Tiles<T, JF, ND> to(memory, stage);
-    const int at = first_of(step), h = first_head + step % heads;
-    if (queries) {
-      copy_rows<threads>(to.q, a.q.at(b, h), a.q.row, at - size.shift, size.m, size.f);
-      copy_rows<threads>(to.g, a.g.at(b, h), a.g.row, at - size.shift, size.m, size.dv);
-    }
-    if (outputs) {
-      copy_rows<threads>(to.k, a.k.at(b, kh), a.k.row, at, size.n, size.f, hidden);
-      copy_rows<threads>(to.v, a.v.at(b, kh), a.v.row, at, size.n, size.dv, hidden);
-    }
+    const Operand to = memory.stage(stage);
+    const int at = steps.first(size, step), h = steps.head(step), b = steps.b, kh = steps.kh;
+    if (queries) load_queries(to, a, b, h, at);
+    if (outputs) load_keys(to, a, b, kh, at, hidden);
     ptx::commit();
   };
   // r by the first 64 threads, e by the next.
-  const auto stat_of = [&](int step) -> float {
+  const auto factor = [&](int step) -> float {
     if (!queries || threadIdx.x >= 2 * chunk) return 0;
-    const int row = first_of(step) - size.shift + int(threadIdx.x) % chunk;
-    const int64_t first = (int64_t(b) * size.heads + first_head + step % heads) * size.m;
+    const int row = steps.first(size, step) - size.shift + int(threadIdx.x) % chunk;
+    const int64_t first = (int64_t(steps.b) * size.heads + steps.head(step)) * size.m;
     if (threadIdx.x < chunk) return factor_of(a, first, row);
     return row >= 0 && row < size.m ? a.slopes[first + row] : 0;
   };
-  const auto keep_stat = [&](int step, float x) {
-    if (threadIdx.x < 2 * chunk) stats[step % 2 * 2 * chunk + threadIdx.x] = x;
+  const auto share_factor = [&](int step, float x) {
+    if (threadIdx.x < 2 * chunk) factors[step % 2 * 2 * chunk + threadIdx.x] = x;
   };
 
   load(0, 0);
-  keep_stat(0, stat_of(0));
-  Part state;
-  state.begin(p, a.before.data ? a.before.at(int(blockIdx.x), segment) : nullptr, size.f, size.dv,
-              shared_state, z, outputs);
-  ptx::wait<0>();
-  __syncthreads();
-  float dkey[JF][2][2][4] = {}, dvalue[ND][2][2][4] = {};
+  share_factor(0, factor(0));
+  State<Memory> state(memory);
+  state.load(p, a.before.at(int(blockIdx.x), int(blockIdx.y)), size, outputs);
+  wait_for_copies();
+  KeyGradients<typename Memory::Element, Memory::widths> gradients;
 #pragma unroll 1
-  for (int step = 0; step < steps; ++step) {
-    const int stage = Here::stages == 2 ? step % 2 : 0;
-    const bool more = step + 1 < steps;
-    if (Here::stages == 2 && more) load(step + 1, stage ^ 1);
-    const float next_stat = more ? stat_of(step + 1) : 0;
-    const Tiles<T, JF, ND> in(memory, stage);
-    p.renew();
-    const float* const r = stats + step % 2 * 2 * chunk;
-    const auto of_queries = [&](const float* x, int y, int j) {
-      return *reinterpret_cast<const float2*>(x + 16 * y + 8 * j + p.column);
-    };
+  for (int step = 0; step < steps.count; ++step) {
+    const int stage = Memory::stage_of(step);
+    const bool more = step + 1 < steps.count;
+    if (Memory::stages == 2 && more) load(step + 1, stage ^ 1);
+    const float next_factor = more ? factor(step + 1) : 0;
+    const Operand in = memory.stage(stage);
+    p.make_opaque();
+    const QueryFactors now{factors + step % 2 * 2 * chunk};
     if (outputs) {
-      const bool first_one = step % heads == 0;
-      if (first_one)
-#pragma unroll
-        for (int i = 0; i < 16 * ND; ++i) dvalue[i / 16][i / 8 % 2][i / 4 % 2][i % 4] = 0;
-      // Products of keys and queries, `together` blocks of 16 at a time, weighed and on or above
-      // the diagonal; with the state's part on the way.
-      const auto weigh = [&](float(&w)[2][4], int y, auto less) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const float2 by = of_queries(r, y, j), e = less(y, j);
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            w[j][2 * i] = (w[j][2 * i] - e.x) * by.x;
-            w[j][2 * i + 1] = (w[j][2 * i + 1] - e.y) * by.y;
-          }
-        }
-        if (y == p.slab) mask_diagonal<true>(p, w);
-        return operand_of<Left<T>>(w);
-      };
-#pragma unroll 1
-      for (int y0 = 0; y0 < 4; y0 += together) {
-        float weights[together][2][4] = {};
-#pragma unroll(unrolled)
-        for (int x = 0; x < 4 * JF; ++x) {
-          const Left<T> mine = left(in.k, 16 * p.slab, 16 * x);
-#pragma unroll
-          for (int y = 0; y < together; ++y)
-            if (queries && y0 + y >= p.slab)
-              multiply(weights[y], mine, right_turned(in.q, 16 * (y0 + y), 16 * x));
-          if (first_one && y0 == 0)
-#pragma unroll
-            for (int y = 0; y < 2 * ND; ++y)
-              shared_state.multiply_by(dvalue[y / 2][y % 2], mine, 16 * x, Part::column(p, y));
-        }
-#pragma unroll
-        for (int x = 0; x < together; ++x)
-          if (queries && y0 + x >= p.slab) {
-            const auto mine = weigh(weights[x], y0 + x, [](int, int) { return float2{0, 0}; });
-#pragma unroll
-            for (int y = 0; y < 2 * ND; ++y)
-              multiply(dvalue[y / 2][y % 2], mine, right(in.g, 16 * (y0 + x), Part::column(p, y)));
-          }
-      }
-      if (first_one)
-#pragma unroll
-        for (int y = 0; y < 2 * JF; ++y)
-#pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            const float2 sum =
-                *reinterpret_cast<const float2*>(z.data + column(y) + 8 * j + p.column);
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              dkey[y / 2][y % 2][j][2 * i] = sum.x;
-              dkey[y / 2][y % 2][j][2 * i + 1] = sum.y;
-            }
-          }
-#pragma unroll 1
-      for (int y0 = 0; y0 < 4; y0 += together) {
-        float weights[together][2][4] = {};
-#pragma unroll(unrolled)
-        for (int x = 0; x < 4 * ND; ++x) {
-          const Left<T> mine = left(in.v, 16 * p.slab, 16 * x);
-#pragma unroll
-          for (int y = 0; y < together; ++y)
-            if (queries && y0 + y >= p.slab)
-              multiply(weights[y], mine, right_turned(in.g, 16 * (y0 + y), 16 * x));
-          if (first_one && y0 == 0)
-#pragma unroll
-            for (int y = 0; y < 2 * JF; ++y)
-              shared_state.multiply_by_turned(dkey[y / 2][y % 2], mine, column(y), 16 * x);
-        }
-#pragma unroll
-        for (int x = 0; x < together; ++x)
-          if (queries && y0 + x >= p.slab) {
-            const auto mine = weigh(weights[x], y0 + x,
-                                    [&](int y, int j) { return of_queries(r + chunk, y, j); });
-#pragma unroll
-            for (int y = 0; y < 2 * JF; ++y)
-              multiply(dkey[y / 2][y % 2], mine, right(in.q, 16 * (y0 + x), column(y)));
-          }
-      }
-      if (step % heads == heads - 1) {
-        T *key_rows[2], *value_rows[2];
-        float by[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int row = first_of(step) + 16 * p.slab + p.row + 8 * i;
-          const bool there = row >= 0 && row < size.n;
-          by[i] = there && hidden && hidden[row] ? 0 : 1;
-          key_rows[i] = there ? a.dk.at(b, kh) + row * a.dk.row : nullptr;
-          value_rows[i] = there ? a.dv.at(b, kh) + row * a.dv.row : nullptr;
-        }
-#pragma unroll
-        for (int y = 0; y < JF; ++y) store_sums(key_rows, dkey[y], by, column(2 * y), size.f);
-#pragma unroll
-        for (int y = 0; y < ND; ++y)
-          store_sums(value_rows, dvalue[y], by, Part::column(p, 2 * y), size.dv);
-      }
+      gradients.add(p, in, state, now, queries, step % steps.heads == 0);
+      if (step % steps.heads == steps.heads - 1)
+        gradients.store(a, steps.b, steps.kh, steps.first(size, step), p, hidden);
     }
-    if (queries)
-      state.template add<RowSums<float>>(
-          p, in.g, shared_state, z, [&](int j, int x, RowSums<float>* sums) {
-            const Left<T> mine = left_turned(in.q, 16 * x, Part::feature(p, j));
-            Wide<T> scaled;
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              const float2 by = of_queries(r, x, i % 2), two = mine.values(i / 2, i % 2),
-                           both = {two.x * by.x, two.y * by.y};
-              scaled.set(i / 2, i % 2, both);
-              if (!sums) continue;
-              const float2 e = of_queries(r + chunk, x, i % 2);
-              sums->add(i / 2, -(both.x * e.x + both.y * e.y));
-            }
-            return scaled;
-          });
+    if (queries) add_queries(state, p, in, now);
     if (!more) break;
-    keep_stat(step + 1, next_stat);
+    share_factor(step + 1, next_factor);
     __syncthreads();
-    if (outputs && queries) state.share(p, shared_state, z);
-    if (Here::stages == 1) load(step + 1, 0);
-    ptx::wait<0>();
-    __syncthreads();
+    if (outputs && queries) state.share(p);
+    if (Memory::stages == 1) load(step + 1, 0);
+    wait_for_copies();
   }
-  if (a.after.data)
-    state.store(p, shared_state, z, a.after.at(int(blockIdx.x), segment), size.f, size.dv);
+  if (a.after.data) state.store(p, a.after.at(int(blockIdx.x), int(blockIdx.y)), size);
 }
 
 constexpr const char* op = "linear_attention_backward";
 
 template <class T>
-void start_queries(int device, int64_t blocks, int segments, const Backward<T>& call) {
-  with_widths<T>(call.size.f, call.size.dv, [&](auto jf, auto nd) {
-    constexpr int JF = decltype(jf)::value, ND = decltype(nd)::value;
-    launch_with_shared(op, device, linear_attention_queries<T, JF, ND>,
-                       dim3(unsigned(blocks), unsigned(segments)), threads,
-                       BackwardPlan<T, JF, ND>::bytes, call);
-  });
+void start_keys(int device, int64_t blocks, int segments, const Args<T>& call) {
+  launch_chunks<backward_tiles>(op, device, blocks, segments, call,
+                                [&]<class Memory>() { return linear_attention_keys<Memory>; });
 }
-template <class T>
-void start_keys(int device, int64_t blocks, int segments, const Backward<T>& call) {
-  with_widths<T>(call.size.f, call.size.dv, [&](auto jf, auto nd) {
-    constexpr int JF = decltype(jf)::value, ND = decltype(nd)::value;
-    launch_with_shared(op, device, linear_attention_keys<T, JF, ND>,
-                       dim3(unsigned(blocks), unsigned(segments)), threads,
-                       BackwardPlan<T, JF, ND>::bytes, call);
-  });
-}
-
-float* sums_of(const Tensor& x) { return x.defined() ? x.data<float>() : nullptr; }
 
 }  // namespace
 }  // namespace linear
@@ -446,27 +421,22 @@ void linear_attention_backward(const LinearAttentionInputs& in, const Tensor& to
   const int64_t state = int64_t(of_q.f) * (of_q.dv + 1);
   const int q_segments = cut(of_q, blocks);
   const KeyStates states = key_states(in, k, v, of_q, q_segments, {});
-  with_type(q.dtype(), [&]<class T>() {
-    const Backward<T> all = {.q = rows_of<const T>(q),
-                             .k = rows_of<const T>(k),
-                             .v = rows_of<const T>(v),
-                             .g = rows_of<const T>(g),
-                             .dq = rows_of<T>(to.q),
-                             .dk = rows_of<T>(to.k),
-                             .dv = rows_of<T>(to.v),
-                             .hidden = in.padding.defined() ? in.padding.data<uint8_t>() : nullptr,
-                             .totals = totals.data<float>(),
-                             .slopes = slopes.data<float>()};
-    Backward<T> call = all;
+  dispatch_among<float, BFloat16>(q.dtype(), [&]<class T>() {
+    Args<T> all = args_of<T>(in, of_q);
+    all.q = head_rows<const T>(q), all.k = head_rows<const T>(k), all.v = head_rows<const T>(v);
+    all.g = head_rows<const T>(g), all.totals = totals.data<float>();
+    all.dq = head_rows<T>(to.q), all.dk = head_rows<T>(to.k), all.dv = head_rows<T>(to.v);
+    all.slopes = slopes.data<float>();
+    Args<T> call = all;
     if (!in.causal) call.k = call.v = {};
     call.before = states.at;
-    call.size = of_q;
-    start_queries(device, blocks, q_segments, call);
+    launch_chunks<backward_tiles>(op, device, blocks, q_segments, call,
+                                  [&]<class Memory>() { return linear_attention_queries<Memory>; });
 
     // T of segments, then before each; two-sided, of all queries.
     call = all;
-    const float* const last = sums_of(grad_after);
-    float* const first = sums_of(to.before);
+    const float* const last = data_or_null(grad_after);
+    float* const first = data_or_null(to.before);
     int segments = cut(of_k, units);
     Tensor sums, total;
     if (!in.causal || segments > 1) {
@@ -481,7 +451,7 @@ void linear_attention_backward(const LinearAttentionInputs& in, const Tensor& to
       before_segments(op, device, sums.data<float>(), units, parts, state, last,
                       in.causal ? first : total.data<float>());
       call = all;
-      call.before = {sums_of(in.causal ? sums : total), in.causal ? parts * state : state,
+      call.before = {data_or_null(in.causal ? sums : total), in.causal ? parts * state : state,
                      in.causal ? state : 0};
     } else {
       call.before = {last, state, 0};

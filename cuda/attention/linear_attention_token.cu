@@ -13,8 +13,8 @@ constexpr int warps = threads / 32;
 
 template <class T>
 struct Token {
-  Rows<const T> q, k, v;
-  Rows<T> y;
+  HeadRows<const T> q, k, v;
+  HeadRows<T> y;
   const uint8_t* hidden;  // [B]
   const float* before;    // [B, G, F, Dv + 1]
   float* after;
@@ -73,12 +73,12 @@ __global__ void __launch_bounds__(threads) linear_attention_tokens(const Token<T
 using namespace linear;
 
 void linear_attention_token(const LinearAttentionInputs& in, const Tensor& y, const Tensor& after) {
-  with_type(in.q.dtype(), [&]<class T>() {
+  dispatch_among<float, BFloat16>(in.q.dtype(), [&]<class T>() {
     const Sizes s = sizes_of(in.q, in.k, in.v);
-    const Token<T> call = {.q = rows_of<const T>(in.q),
-                           .k = rows_of<const T>(in.k),
-                           .v = rows_of<const T>(in.v),
-                           .y = rows_of<T>(y),
+    const Token<T> call = {.q = head_rows<const T>(in.q),
+                           .k = head_rows<const T>(in.k),
+                           .v = head_rows<const T>(in.v),
+                           .y = head_rows<T>(y),
                            .hidden = in.padding.defined() ? in.padding.data<uint8_t>() : nullptr,
                            .before = in.before.data<float>(),
                            .after = after.data<float>(),

@@ -22,8 +22,8 @@ constexpr int none = std::numeric_limits<int>::min();
 
 template <class T>
 struct Features {
-  Rows<const T> x, y, g;
-  Rows<T> to;  // y, or dx
+  HeadRows<const T> x, y, g;
+  HeadRows<T> to;  // y, or dx
   const float* projection;
   const float* bound;
   int* places;
@@ -62,199 +62,230 @@ __device__ inline void load_tile(const Tile<float, Width>& to, int height, const
 }
 
 /// A row's largest number so far: a NaN wins, then the first one.
-struct Top {
-  float size = -INFINITY;
+struct RowMax {
+  float value = -INFINITY;
   int column = 0, code = 0;
-  __device__ void meet(const Top& o) {
-    const bool less = o.size > size || (o.size == size && o.column < column);
-    if (o.size != o.size || (size == size && less)) *this = o;
+  __device__ void merge(const RowMax& o) {
+    const bool higher = o.value > value || (o.value == value && o.column < column);
+    if (o.value != o.value || (value == value && higher)) *this = o;
   }
 };
 
-template <int JD, int JW>
+/// The widths that a kernel is compiled for: D and the projection's rows rounded up.
+struct FeatureWidths {
+  int inputs = 64, features = 64;
+};
+
+/// What a kernel has in shared memory; its template argument (SharedMemory says why).
+template <class T, FeatureWidths W>
 struct FeaturePlan {
-  static constexpr int x = 0, w = chunk * 64 * JD * 4, more = w + 64 * JW * 64 * JD * 4,
+  using Element = T;
+  static constexpr FeatureWidths widths = W;
+  static constexpr int x = 0, w = chunk * W.inputs * 4, more = w + W.features * W.inputs * 4,
                        forward = more + 2 * chunk * 12,
-                       backward = more + chunk * 64 * JW * 4 + chunk * 4;
+                       backward = more + chunk * W.features * 4 + chunk * 4;
   static_assert(backward <= 227 * 1024);
 };
 
+/// u = scale x ωᵀ of the warp's rows and half of the features, and the lane's part of |x|².
+template <FeatureWidths W>
+__device__ __forceinline__ void project(float (&u)[W.features / 32][2][4], float (&square)[2],
+                                        const Place& p, const Tile<float, W.inputs>& x,
+                                        const Tile<float, W.inputs>& w, int d, float scale) {
+#pragma unroll 1
+  for (int k = 0; k < d; k += 16) {
+    const Left<float> mine = left(x, 16 * p.warp_row, k);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = mine.values(i / 2, i % 2);
+      square[i / 2] += two.x * two.x + two.y * two.y;
+    }
+#pragma unroll
+    for (int c = 0; c < W.features / 32; ++c)
+      multiply(u[c], mine, right_transposed(w, p.half<W.features>(c), k));
+  }
+#pragma unroll
+  for (int i = 0; i < W.features / 4; ++i) u[i / 8][i / 4 % 2][i % 4] *= scale;
+}
+
+/// The largest of each of the warp's rows, of both halves through `shared` [2, 64]; meets a
+/// barrier.
+template <FeatureWidths W>
+__device__ __forceinline__ void find_row_maxima(RowMax (&row_max)[2],
+                                                const float (&u)[W.features / 32][2][4],
+                                                const Place& p, RowMax* shared, int w, bool pairs) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+#pragma unroll
+    for (int i = 0; i < W.features / 8; ++i) {
+      const int column = p.half<W.features>(i / 4) + i / 2 % 2 * 8 + p.column + i % 2;
+      const float one = u[i / 4][i / 2 % 2][2 * h + i % 2];
+      if (column < w)
+        row_max[h].merge(pairs ? RowMax{fabsf(one), column, one < 0 ? -1 - column : column}
+                               : RowMax{one, column, column});
+    }
+#pragma unroll
+    for (int lane = 1; lane < 4; lane *= 2)
+      row_max[h].merge({__shfl_xor_sync(0xffffffffu, row_max[h].value, lane),
+                        __shfl_xor_sync(0xffffffffu, row_max[h].column, lane),
+                        __shfl_xor_sync(0xffffffffu, row_max[h].code, lane)});
+    if (p.column == 0) shared[p.warp_column * chunk + p.chunk_row(h)] = row_max[h];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+    row_max[h].merge(shared[(1 - p.warp_column) * chunk + p.chunk_row(h)]);
+}
+
+/// Stores exp(±u − shift − log_root).
+template <class T, FeatureWidths W>
+__device__ __forceinline__ void store_features(const Features<T>& a, T* const (&rows)[2],
+                                               const float (&u)[W.features / 32][2][4],
+                                               const float (&shift)[2], const Place& p) {
+  const float by[2] = {1, 1};
+#pragma unroll 1
+  for (int sign = 0; sign < (a.pairs ? 2 : 1); ++sign) {
+#pragma unroll
+    for (int c = 0; c < W.features / 64; ++c) {
+      float y[2][2][4];
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const float one = u[2 * c + i / 8][i / 4 % 2][i % 4];
+        y[i / 8][i / 4 % 2][i % 4] =
+            math::exp(((sign ? -one : one) - shift[i % 4 / 2]) - a.log_root);
+      }
+      T* const to[2] = {rows[0] ? rows[0] + sign * a.w : nullptr,
+                        rows[1] ? rows[1] + sign * a.w : nullptr};
+      store_sums(to, y, by, p.half<W.features>(2 * c), a.w);
+    }
+  }
+}
+
 /// y and places
-template <class T, int JD, int JW>
-__global__ void __launch_bounds__(threads, 1) feature_rows(const __grid_constant__ Features<T> a) {
-  using Here = FeaturePlan<JD, JW>;
+template <class Plan>
+__global__ void __launch_bounds__(threads, 1)
+    feature_rows(const __grid_constant__ Features<typename Plan::Element> a) {
+  using T = typename Plan::Element;
+  constexpr FeatureWidths W = Plan::widths;
   extern __shared__ __align__(1024) char memory[];
-  const Tile<float, 64 * JD> x{memory + Here::x}, w{memory + Here::w};
-  Top* const tops = reinterpret_cast<Top*>(memory + Here::more);  // [2, 64]
+  const Tile<float, W.inputs> x{memory + Plan::x}, w{memory + Plan::w};
   const Place p;
-  const auto column = [&](int c) { return 32 * JW * p.side + 16 * c; };
-  load_tile(w, 64 * JW, a.projection, a.d, a.w, a.d);
+  load_tile(w, W.features, a.projection, a.d, a.w, a.d);
   const float bound = a.bound ? *a.bound : 0;
 #pragma unroll 1
   for (int tile = int(blockIdx.x); tile < a.count; tile += int(gridDim.x)) {
     const At<T> at(a, tile);
-    load_tile(x, chunk, a.x.at(at.b, at.h) + at.first * a.x.row, a.x.row, a.length - at.first, a.d);
+    load_tile(x, chunk, a.x.at(at.b, at.h, at.first), a.x.row, a.length - at.first, a.d);
     __syncthreads();
-    float u[2 * JW][2][4] = {}, square[2] = {};
-#pragma unroll 1
-    for (int k = 0; k < a.d; k += 16) {
-      const Left<float> mine = left(x, 16 * p.slab, k);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 two = mine.values(i / 2, i % 2);
-        square[i / 2] += two.x * two.x + two.y * two.y;
-      }
-#pragma unroll
-      for (int c = 0; c < 2 * JW; ++c) multiply(u[c], mine, right_turned(w, column(c), k));
-    }
-#pragma unroll
-    for (int i = 0; i < 16 * JW; ++i) u[i / 8][i / 4 % 2][i % 4] *= a.scale;
-    float less[2];
-    Top top[2];
-    if (a.own_max) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-#pragma unroll
-        for (int i = 0; i < 8 * JW; ++i) {
-          const int at_column = column(i / 4) + i / 2 % 2 * 8 + p.column + i % 2;
-          const float one = u[i / 4][i / 2 % 2][2 * h + i % 2];
-          if (at_column < a.w)
-            top[h].meet(a.pairs ? Top{fabsf(one), at_column, one < 0 ? -1 - at_column : at_column}
-                                : Top{one, at_column, at_column});
-        }
-#pragma unroll
-        for (int lane = 1; lane < 4; lane *= 2)
-          top[h].meet({__shfl_xor_sync(0xffffffffu, top[h].size, lane),
-                       __shfl_xor_sync(0xffffffffu, top[h].column, lane),
-                       __shfl_xor_sync(0xffffffffu, top[h].code, lane)});
-        if (p.column == 0) tops[p.side * chunk + 16 * p.slab + p.row + 8 * h] = top[h];
-      }
-      __syncthreads();
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        top[h].meet(tops[(1 - p.side) * chunk + 16 * p.slab + p.row + 8 * h]);
-        less[h] = top[h].size;
-      }
-    } else {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) less[h] = row_sum(square[h]) * (0.5f * a.scale * a.scale);
-    }
+    float u[W.features / 32][2][4] = {}, square[2] = {}, shift[2];
+    project<W>(u, square, p, x, w, a.d, a.scale);
+    RowMax row_max[2];
+    if (a.own_max)
+      find_row_maxima<W>(row_max, u, p, reinterpret_cast<RowMax*>(memory + Plan::more), a.w,
+                         a.pairs);
     T* rows[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int row = at.first + 16 * p.slab + p.row + 8 * h;
-      less[h] += bound;
-      rows[h] = row < a.length ? a.to.at(at.b, at.h) + row * a.to.row : nullptr;
-      if (a.places && rows[h] && p.side == 0 && p.column == 0) a.places[at.row + row] = top[h].code;
+      const int row = at.first + p.chunk_row(h);
+      shift[h] = a.own_max ? row_max[h].value : row_sum(square[h]) * (0.5f * a.scale * a.scale);
+      shift[h] += bound;
+      rows[h] = row < a.length ? a.to.at(at.b, at.h, row) : nullptr;
+      if (a.places && rows[h] && p.owns_row()) a.places[at.row + row] = row_max[h].code;
     }
-    const float by[2] = {1, 1};
-#pragma unroll 1
-    for (int sign = 0; sign < (a.pairs ? 2 : 1); ++sign) {
-#pragma unroll
-      for (int c = 0; c < JW; ++c) {
-        float y[2][2][4];
-#pragma unroll
-        for (int i = 0; i < 16; ++i) {
-          const float one = u[2 * c + i / 8][i / 4 % 2][i % 4];
-          y[i / 8][i / 4 % 2][i % 4] =
-              math::exp(((sign ? -one : one) - less[i % 4 / 2]) - a.log_root);
-        }
-        T* const to[2] = {rows[0] ? rows[0] + sign * a.w : nullptr,
-                          rows[1] ? rows[1] + sign * a.w : nullptr};
-        store_sums(to, y, by, column(2 * c), a.w);
-      }
-    }
+    store_features<T, W>(a, rows, u, shift, p);
     __syncthreads();
   }
 }
 
+/// du = ±g·y in shared memory, less its sum at the maximum, and −scale² Σ g·y of each row.
+template <class T, FeatureWidths W>
+__device__ __forceinline__ void find_du(const Features<T>& a, const At<T>& at,
+                                        const Tile<float, W.features>& du, float* factors) {
+  constexpr int lanes = W.features == 64 ? 16 : 32, packs = W.features == 256 ? 2 : 1;  // of a row
+  const T *const y = a.y.at(at.b, at.h), *const g = a.g.at(at.b, at.h);
+#pragma unroll 2
+  for (int r = int(threadIdx.x) / lanes; r < chunk; r += threads / lanes) {
+    const int row = at.first + r, lane = int(threadIdx.x) % lanes;
+    float4 products[packs] = {};
+    float total = 0;
+#pragma unroll
+    for (int k = 0; k < packs; ++k) {
+      const int from = (k * lanes + lane) * 4;
+      if (row >= a.length || from >= a.w) continue;
+      float d[4];
+      const auto add = [&](int offset, float sign) {
+        const auto f = *reinterpret_cast<const Pack<T, 4>*>(y + row * a.y.row + offset + from),
+                   s = *reinterpret_cast<const Pack<T, 4>*>(g + row * a.g.row + offset + from);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float product = cast<float>(f.v[i]) * cast<float>(s.v[i]);
+          d[i] = offset ? d[i] + sign * product : product;
+          total += product;
+        }
+      };
+      add(0, 1);
+      if (a.pairs) add(a.w, -1);
+      products[k] = {d[0], d[1], d[2], d[3]};
+    }
+#pragma unroll
+    for (int other = 1; other < lanes; other *= 2)
+      total += __shfl_xor_sync(0xffffffffu, total, other);
+    int place = none;
+    if (a.own_max && row < a.length) place = a.places[at.row + row];
+#pragma unroll
+    for (int k = 0; k < packs; ++k) {
+      const int from = (k * lanes + lane) * 4;
+      const auto subtract_total = [&](float& d, int i) {
+        if (place == from + i) d -= total;
+        if (place == -1 - from - i) d += total;
+      };
+      subtract_total(products[k].x, 0), subtract_total(products[k].y, 1);
+      subtract_total(products[k].z, 2), subtract_total(products[k].w, 3);
+      *reinterpret_cast<float4*>(du.at(r, from)) = products[k];
+    }
+    if (lane == 0) factors[r] = -total * a.scale * a.scale;
+  }
+}
+
 /// dx
-template <class T, int JD, int JW>
+template <class Plan>
 __global__ void __launch_bounds__(threads, 1)
-    feature_rows_backward(const __grid_constant__ Features<T> a) {
-  using Here = FeaturePlan<JD, JW>;
-  constexpr int lanes = JW == 1 ? 16 : 32, packs = JW == 4 ? 2 : 1;  // of a row
+    feature_rows_backward(const __grid_constant__ Features<typename Plan::Element> a) {
+  using T = typename Plan::Element;
+  constexpr FeatureWidths W = Plan::widths;
   extern __shared__ __align__(1024) char memory[];
-  const Tile<float, 64 * JD> x{memory + Here::x}, w{memory + Here::w};
-  const Tile<float, 64 * JW> du{memory + Here::more};
-  float* const factors = reinterpret_cast<float*>(du.data + chunk * 64 * JW * 4);  // [64]
+  const Tile<float, W.inputs> x{memory + Plan::x}, w{memory + Plan::w};
+  const Tile<float, W.features> du{memory + Plan::more};
+  float* const factors = reinterpret_cast<float*>(du.data + chunk * W.features * 4);  // [64]
   const Place p;
-  const auto column = [&](int c) { return 32 * JD * p.side + 16 * c; };
-  load_tile(w, 64 * JW, a.projection, a.d, a.w, a.d);
+  load_tile(w, W.features, a.projection, a.d, a.w, a.d);
 #pragma unroll 1
   for (int tile = int(blockIdx.x); tile < a.count; tile += int(gridDim.x)) {
     const At<T> at(a, tile);
     if (!a.own_max)
-      load_tile(x, chunk, a.x.at(at.b, at.h) + at.first * a.x.row, a.x.row, a.length - at.first,
-                a.d);
-    const T *const y = a.y.at(at.b, at.h), *const g = a.g.at(at.b, at.h);
-#pragma unroll 2
-    for (int r = int(threadIdx.x) / lanes; r < chunk; r += threads / lanes) {
-      const int row = at.first + r, lane = int(threadIdx.x) % lanes;
-      float4 products[packs] = {};
-      float total = 0;
-#pragma unroll
-      for (int k = 0; k < packs; ++k) {
-        const int from = (k * lanes + lane) * 4;
-        if (row >= a.length || from >= a.w) continue;
-        float d[4];
-        const auto add = [&](int offset, float sign) {
-          const auto f = *reinterpret_cast<const Pack<T, 4>*>(y + row * a.y.row + offset + from),
-                     s = *reinterpret_cast<const Pack<T, 4>*>(g + row * a.g.row + offset + from);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const float product = cast<float>(f.v[i]) * cast<float>(s.v[i]);
-            d[i] = offset ? d[i] + sign * product : product;
-            total += product;
-          }
-        };
-        add(0, 1);
-        if (a.pairs) add(a.w, -1);
-        products[k] = {d[0], d[1], d[2], d[3]};
-      }
-#pragma unroll
-      for (int other = 1; other < lanes; other *= 2)
-        total += __shfl_xor_sync(0xffffffffu, total, other);
-      int place = none;
-      if (a.own_max && row < a.length) place = a.places[at.row + row];
-#pragma unroll
-      for (int k = 0; k < packs; ++k) {
-        const int from = (k * lanes + lane) * 4;
-        const auto put = [&](float& d, int i) {
-          if (place == from + i) d -= total;
-          if (place == -1 - from - i) d += total;
-        };
-        put(products[k].x, 0), put(products[k].y, 1), put(products[k].z, 2), put(products[k].w, 3);
-        *reinterpret_cast<float4*>(du.at(r, from)) = products[k];
-      }
-      if (lane == 0) factors[r] = -total * a.scale * a.scale;
-    }
+      load_tile(x, chunk, a.x.at(at.b, at.h, at.first), a.x.row, a.length - at.first, a.d);
+    find_du<T, W>(a, at, du, factors);
     __syncthreads();
-    float d[JD][2][2][4] = {};
+    HalfRows<W.inputs> d = {};
 #pragma unroll 1
-    for (int k = 0; k < a.w; k += 16) {
-      const Left<float> mine = left(du, 16 * p.slab, k);
-#pragma unroll
-      for (int c = 0; c < 2 * JD; ++c) multiply(d[c / 2][c % 2], mine, right(w, k, column(c)));
-    }
+    for (int k = 0; k < a.w; k += 16) multiply_half(d, p, left(du, 16 * p.warp_row, k), w, k);
     T* rows[2];
     const float by[2] = {a.scale, a.scale};
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int r = 16 * p.slab + p.row + 8 * h;
-      rows[h] = at.first + r < a.length ? a.to.at(at.b, at.h) + (at.first + r) * a.to.row : nullptr;
+      const int r = p.chunk_row(h);
+      rows[h] = at.first + r < a.length ? a.to.at(at.b, at.h, at.first + r) : nullptr;
       const float factor = factors[r] / a.scale;
       if (!a.own_max)
 #pragma unroll
-        for (int c = 0; c < 4 * JD; ++c) {
-          const float2 one =
-              *reinterpret_cast<const float2*>(x.at(r, column(c / 2) + c % 2 * 8 + p.column));
+        for (int c = 0; c < W.inputs / 16; ++c) {
+          const float2 one = *reinterpret_cast<const float2*>(
+              x.at(r, p.half<W.inputs>(c / 2) + c % 2 * 8 + p.column));
           float(&sums)[4] = d[c / 4][c / 2 % 2][c % 2];
           sums[2 * h] += factor * one.x, sums[2 * h + 1] += factor * one.y;
         }
     }
-#pragma unroll
-    for (int c = 0; c < JD; ++c) store_sums(rows, d[c], by, column(2 * c), a.d);
+    store_half(rows, d, by, p, a.d);
     __syncthreads();
   }
 }
@@ -277,14 +308,13 @@ Features<T> call_of(const Tensor& x, const RandomFeatures& s) {
           .own_max = s.own_max};
 }
 
-/// go(JD, JW) for these widths.
+/// go<FeatureWidths>() for D = d and a projection of w rows.
 template <class F>
 void with_sizes(int d, int w, F go) {
-  using One = std::integral_constant<int, 1>;
-  using Two = std::integral_constant<int, 2>;
-  using Four = std::integral_constant<int, 4>;
-  if (d > 64) return go(Two(), Four());
-  w > 128 ? go(One(), Four()) : w > 64 ? go(One(), Two()) : go(One(), One());
+  if (d > 64) return go.template operator()<FeatureWidths{.inputs = 128, .features = 256}>();
+  if (w > 128) return go.template operator()<FeatureWidths{.features = 256}>();
+  w > 64 ? go.template operator()<FeatureWidths{.features = 128}>()
+         : go.template operator()<FeatureWidths{}>();
 }
 
 }  // namespace
@@ -299,15 +329,14 @@ bool serves_random_features(const Tensor& x, const Tensor& projection) {
 void random_features(const Tensor& input, const RandomFeatures& s, const Tensor& y,
                      const Tensor& places) {
   const Tensor x = aligned_rows(input);
-  with_type(x.dtype(), [&]<class T>() {
+  dispatch_among<float, BFloat16>(x.dtype(), [&]<class T>() {
     Features<T> call = call_of<T>(x, s);
-    call.x = rows_of<const T>(x), call.to = rows_of<T>(y);
+    call.x = head_rows<const T>(x), call.to = head_rows<T>(y);
     if (places.defined()) call.places = places.data<int>();
-    with_sizes(call.d, call.w, [&](auto jd, auto jw) {
-      constexpr int JD = decltype(jd)::value, JW = decltype(jw)::value;
-      launch_with_shared("random_features", x.device().index, feature_rows<T, JD, JW>,
+    with_sizes(call.d, call.w, [&]<FeatureWidths W>() {
+      launch_with_shared("random_features", x.device().index, feature_rows<FeaturePlan<T, W>>,
                          unsigned(std::min(call.count, 2 * planned_sms)), threads,
-                         FeaturePlan<JD, JW>::forward, call);
+                         FeaturePlan<T, W>::forward, call);
     });
   });
 }
@@ -316,17 +345,16 @@ void random_features_backward(const Tensor& input, const RandomFeatures& s, cons
                               const Tensor& grad, const Tensor& places, const Tensor& dx) {
   const Tensor y = aligned_rows(features), g = aligned_rows(grad),
                x = input.defined() ? aligned_rows(input) : Tensor();
-  with_type(y.dtype(), [&]<class T>() {
+  dispatch_among<float, BFloat16>(y.dtype(), [&]<class T>() {
     Features<T> call = call_of<T>(dx, s);
-    call.y = rows_of<const T>(y), call.g = rows_of<const T>(g), call.to = rows_of<T>(dx);
-    if (x.defined()) call.x = rows_of<const T>(x);
+    call.y = head_rows<const T>(y), call.g = head_rows<const T>(g), call.to = head_rows<T>(dx);
+    if (x.defined()) call.x = head_rows<const T>(x);
     if (places.defined()) call.places = places.data<int>();
-    with_sizes(call.d, call.w, [&](auto jd, auto jw) {
-      constexpr int JD = decltype(jd)::value, JW = decltype(jw)::value;
+    with_sizes(call.d, call.w, [&]<FeatureWidths W>() {
       launch_with_shared("random_features_backward", dx.device().index,
-                         feature_rows_backward<T, JD, JW>,
+                         feature_rows_backward<FeaturePlan<T, W>>,
                          unsigned(std::min(call.count, 2 * planned_sms)), threads,
-                         FeaturePlan<JD, JW>::backward, call);
+                         FeaturePlan<T, W>::backward, call);
     });
   });
 }

@@ -1,13 +1,20 @@
-// Products of blocks of 16 × 16 numbers on tensor cores, the same words for bf16 and f32. Operands
-// come from tiles in shared memory, either way round, or from sums in registers; sums are f32.
+// Products of 16 × 16 blocks on tensor cores, with the same functions for bf16 and f32. Operands
+// come from tiles in shared memory, as they are or transposed, or from sums in registers; sums are
+// f32.
 //
-// bf16 numbers are operands as they are. f32 ones are the sum of two of tf32, and three products
+// bf16 elements are operands as they are. f32 ones are the sum of two of tf32, and three products
 // stand for one: relative error 2^-21 each. Sums that become operands again are rounded to bf16
 // (Left) or the sum of two of bf16 (Wide: relative error 2^-17); in f32 both are exact as above.
 //
-// Of 16 × 16 sums lane l holds d[j][2h + e]: row l / 4 + 8h, column 8j + 2 (l % 4) + e. A left
-// operand's numbers lie alike, so that sums become operands where they are. For f32 that takes a
-// permutation of the columns in tf32's products, the same one on both sides.
+//     sums d[j][2h + e] of lane l = 4 r + c:        j = 0              j = 1
+//                                             +----------------+----------------+
+//                                     h = 0   | row r,         | row r,         |
+//                                             | columns 2c + e | columns 8 + 2c + e
+//                                     h = 1   | row r + 8      | row r + 8      |
+//                                             +----------------+----------------+
+//
+// A left operand's elements lie alike, so that sums become operands without a shuffle. For f32 that
+// takes a permutation of the columns in tf32's products, the same one on both sides.
 #pragma once
 
 #include "cuda/runtime/common.cuh"
@@ -17,7 +24,7 @@ namespace stretto::cuda {
 
 __device__ inline int lane_index() { return int(threadIdx.x % 32); }
 
-/// Rows of Width numbers in shared memory, a multiple of 64. Pieces of 16 bytes change places
+/// Rows of Width elements in shared memory, a multiple of 64. Chunks of 16 bytes are swizzled
 /// within a row, so that blocks are read, and sums written, without bank conflicts in either
 /// direction.
 template <class T, int Width>
@@ -31,17 +38,17 @@ struct Tile {
     else
       return (row & 2) | ((row ^ row >> 2) & 1) << 2;
   }
-  /// Byte of the number at (row, column).
+  /// The byte offset of the element at (row, column).
   __device__ static int place(int row, int column) {
     return row * pitch + ((column / V ^ swizzle(row)) << 4) + column % V * int(sizeof(T));
   }
   __device__ char* at(int row, int column) const { return data + place(row, column); }
 };
 
-/// Keeps the compiler from computing what follows from x before a loop, for all of its iterations:
-/// registers do not suffice for that in wide tiles.
+/// Returns x, hidden from the optimizer in wide tiles: what follows from it is computed at each
+/// use, instead of before a loop for all of its iterations, for which registers do not suffice.
 template <class T, int Width>
-__device__ inline int here(const Tile<T, Width>&, int x) {
+__device__ inline int opaque(const Tile<T, Width>&, int x) {
   if constexpr (Width * sizeof(T) > 128) asm volatile("" : "+r"(x));
   return x;
 }
@@ -136,8 +143,8 @@ __device__ inline void multiply(float (&d)[2][4], const Left<float>& a, const Ri
   }
 }
 
-/// Where a lane reads from for blocks of a tile whose rows are the operand's, or, turned, its
-/// columns. first: rows change before columns do, as lanes do. Blocks begin at multiples of 16.
+/// Where a lane reads from for a block at (row, column), multiples of 16, of a tile: ldmatrix's
+/// four matrices go down the rows first (`rows_first`), or along the columns.
 template <int Width>
 __device__ inline uint32_t block_address(const Tile<BFloat16, Width>& tile, int row, int column,
                                          bool rows_first) {
@@ -145,9 +152,9 @@ __device__ inline uint32_t block_address(const Tile<BFloat16, Width>& tile, int 
             c = rows_first ? lane / 16 : lane / 8 % 2;
   using Rows = Tile<BFloat16, Width>;
   return ptx::shared_address(tile.data) + row * Rows::pitch +
-         (Rows::place(r, c * 8) ^ here(tile, column) * 2);
+         (Rows::place(r, c * 8) ^ opaque(tile, column) * 2);
 }
-/// Rows `row` … of the tile are rows of the operand, columns `column` … what is summed over.
+/// Rows `row` … of the tile are rows of the operand; the product sums over columns `column` ….
 template <int Width>
 __device__ inline Left<BFloat16> left(const Tile<BFloat16, Width>& tile, int row, int column) {
   Left<BFloat16> a;
@@ -156,13 +163,13 @@ __device__ inline Left<BFloat16> left(const Tile<BFloat16, Width>& tile, int row
 }
 /// Columns of the tile are rows of the operand.
 template <int Width>
-__device__ inline Left<BFloat16> left_turned(const Tile<BFloat16, Width>& tile, int row,
-                                             int column) {
+__device__ inline Left<BFloat16> left_transposed(const Tile<BFloat16, Width>& tile, int row,
+                                                 int column) {
   Left<BFloat16> a;
   ptx::ldmatrix_trans(a.r, block_address(tile, row, column, false));
   return a;
 }
-/// Rows of the tile are what is summed over, columns those of the operand.
+/// The product sums over rows of the tile; its columns are those of the operand.
 template <int Width>
 __device__ inline Right<BFloat16> right(const Tile<BFloat16, Width>& tile, int row, int column) {
   Right<BFloat16> b;
@@ -171,8 +178,8 @@ __device__ inline Right<BFloat16> right(const Tile<BFloat16, Width>& tile, int r
 }
 /// Rows of the tile are columns of the operand.
 template <int Width>
-__device__ inline Right<BFloat16> right_turned(const Tile<BFloat16, Width>& tile, int row,
-                                               int column) {
+__device__ inline Right<BFloat16> right_transposed(const Tile<BFloat16, Width>& tile, int row,
+                                                   int column) {
   Right<BFloat16> b;
   ptx::ldmatrix(b.r, block_address(tile, row, column, false));
   return b;
@@ -182,7 +189,8 @@ __device__ inline Right<BFloat16> right_turned(const Tile<BFloat16, Width>& tile
 template <int Width, class F>
 __device__ inline void along_rows(const Tile<float, Width>& tile, int row, int column, F f) {
   using Rows = Tile<float, Width>;
-  const int lane = lane_index(), at = Rows::place(lane / 4, lane % 4 * 2) ^ here(tile, column) * 4;
+  const int lane = lane_index(),
+            at = Rows::place(lane / 4, lane % 4 * 2) ^ opaque(tile, column) * 4;
 #pragma unroll
   for (int h = 0; h < 2; ++h)
 #pragma unroll
@@ -195,7 +203,7 @@ __device__ inline void along_rows(const Tile<float, Width>& tile, int row, int c
 template <int Width, class F>
 __device__ inline void along_columns(const Tile<float, Width>& tile, int row, int column, F f) {
   using Rows = Tile<float, Width>;
-  const int lane = lane_index(), to = here(tile, column) * 4,
+  const int lane = lane_index(), to = opaque(tile, column) * 4,
             first = Rows::place(lane % 4 * 2, lane / 4) ^ to,
             second = Rows::place(lane % 4 * 2 + 1, lane / 4) ^ to;
 #pragma unroll
@@ -216,7 +224,7 @@ __device__ inline Left<float> left(const Tile<float, Width>& tile, int row, int 
   return a;
 }
 template <int Width>
-__device__ inline Left<float> left_turned(const Tile<float, Width>& tile, int row, int column) {
+__device__ inline Left<float> left_transposed(const Tile<float, Width>& tile, int row, int column) {
   Left<float> a;
   along_columns(tile, row, column, [&](int h, int j, float2 x) { a.set(h, j, x); });
   return a;
@@ -229,7 +237,8 @@ __device__ inline Right<float> right(const Tile<float, Width>& tile, int row, in
   return b;
 }
 template <int Width>
-__device__ inline Right<float> right_turned(const Tile<float, Width>& tile, int row, int column) {
+__device__ inline Right<float> right_transposed(const Tile<float, Width>& tile, int row,
+                                                int column) {
   Right<float> b;
   along_rows(tile, row, column,
              [&](int n, int j, float2 x) { b.set(n, j, 0, x.x), b.set(n, j, 1, x.y); });
@@ -247,8 +256,8 @@ __device__ inline Operand operand_of(const float (&d)[2][4]) {
   return a;
 }
 
-/// Sums of f32 in shared memory as exact operands: for bf16 the tile of what it keeps and the tile
-/// of the rest.
+/// Sums of f32 in shared memory as exact operands: for bf16 a tile of them rounded and a tile of
+/// the remainders.
 template <class T, int Width>
 struct WideTile;
 template <int Width>
@@ -257,10 +266,10 @@ struct WideTile<float, Width> {
   static constexpr int row_bytes = Width * 4;
   __device__ WideTile(char* data, int) : all{data} {}
 
-  /// f(two sums of d, the two numbers where they belong)
+  /// f(two sums of d, their two elements of the tile)
   template <class D, class F>
   __device__ void each(int row, int column, D& d, F f) const {
-    const int lane = here(all, lane_index());
+    const int lane = opaque(all, lane_index());
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
@@ -288,9 +297,9 @@ struct WideTile<float, Width> {
   __device__ void multiply_by(float (&d)[2][4], const Left<float>& a, int row, int column) const {
     multiply(d, a, right(all, row, column));
   }
-  __device__ void multiply_by_turned(float (&d)[2][4], const Left<float>& a, int row,
-                                     int column) const {
-    multiply(d, a, right_turned(all, row, column));
+  __device__ void multiply_by_transposed(float (&d)[2][4], const Left<float>& a, int row,
+                                         int column) const {
+    multiply(d, a, right_transposed(all, row, column));
   }
 };
 template <int Width>
@@ -301,17 +310,15 @@ struct WideTile<BFloat16, Width> {
 
   __device__ void write(int row, int column, const float (&d)[2][4]) const {
     const int lane = lane_index();
+    const auto a = operand_of<Wide<BFloat16>>(d);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         const int at =
             Tile<BFloat16, Width>::place(row + lane / 4 + 8 * h, column + 8 * j + lane % 4 * 2);
-        const float x = d[j][2 * h], y = d[j][2 * h + 1];
-        const uint32_t most = ptx::cvt_pack(x, y);
-        *reinterpret_cast<uint32_t*>(high.data + at) = most;
-        *reinterpret_cast<uint32_t*>(low.data + at) =
-            ptx::cvt_pack(x - __uint_as_float(most << 16), y - __uint_as_float(most & 0xffff0000u));
+        *reinterpret_cast<uint32_t*>(high.data + at) = a.high.r[h + 2 * j];
+        *reinterpret_cast<uint32_t*>(low.data + at) = a.low.r[h + 2 * j];
       }
   }
   __device__ void multiply_by(float (&d)[2][4], const Left<BFloat16>& a, int row,
@@ -319,21 +326,21 @@ struct WideTile<BFloat16, Width> {
     multiply(d, a, right(low, row, column));
     multiply(d, a, right(high, row, column));
   }
-  __device__ void multiply_by_turned(float (&d)[2][4], const Left<BFloat16>& a, int row,
-                                     int column) const {
-    multiply(d, a, right_turned(low, row, column));
-    multiply(d, a, right_turned(high, row, column));
+  __device__ void multiply_by_transposed(float (&d)[2][4], const Left<BFloat16>& a, int row,
+                                         int column) const {
+    multiply(d, a, right_transposed(low, row, column));
+    multiply(d, a, right_transposed(high, row, column));
   }
 };
 
-/// The sum of a number over the four lanes that hold a row of sums; all of them get it.
+/// The sum of x over the four lanes that hold a row of sums, in all of them.
 __device__ inline float row_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-/// Of two numbers of this lane and two of a neighbour (lane ^ distance), the first ones to the
-/// lower lane, the second ones to the upper.
+/// Of two words of this lane and two of a neighbor (lane ^ distance), the lower lane gets the first
+/// ones, the upper lane the second ones.
 __device__ inline void exchange(uint32_t& first, uint32_t& second, int distance) {
   const bool upper = lane_index() & distance;
   const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? first : second, distance);
@@ -379,11 +386,11 @@ __device__ inline void store_sums(float* const (&rows)[2], const float (&d)[2][2
     }
 }
 
-/// Begins to copy rows first … first + 63 of x [.., width] (rows `apart` numbers apart) to a tile;
+/// Begins to copy rows first … first + 63 of x [.., width] to a tile;
 /// zeros for rows outside 0 … rows − 1, for hidden ones, and for columns from `width` on.
 template <int Threads, class T, int Width>
-__device__ inline void copy_rows(const Tile<T, Width>& to, const T* x, int64_t apart, int first,
-                                 int rows, int width, const uint8_t* hidden = nullptr) {
+__device__ inline void copy_rows(const Tile<T, Width>& to, const T* x, int64_t row_stride,
+                                 int first, int rows, int width, const uint8_t* hidden = nullptr) {
   constexpr int V = pack_size<T>, pieces = Tile<T, Width>::pieces, each = Threads / pieces;
   unsigned thread = threadIdx.x;
   asm volatile("" : "+r"(thread));  // addresses are not kept over a loop: there are too many
@@ -391,9 +398,9 @@ __device__ inline void copy_rows(const Tile<T, Width>& to, const T* x, int64_t a
   unsigned r = thread / pieces;
   int row = first + int(r);
   const unsigned most = column < unsigned(width) ? unsigned(rows) : 0;
-  const T* from = x + (row * apart + column);
+  const T* from = x + (row * row_stride + column);
 #pragma unroll 4
-  for (int i = 0; i < 64 / each; ++i, r += each, row += each, from += each * apart) {
+  for (int i = 0; i < 64 / each; ++i, r += each, row += each, from += each * row_stride) {
     const bool there = unsigned(row) < most && !(hidden && hidden[row]);
     ptx::copy16(ptx::shared_address(to.at(r, column)), from, there);
   }
