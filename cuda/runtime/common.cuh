@@ -149,6 +149,19 @@ __device__ inline C combine(C value, Op op) {
   return value;
 }
 
+/// v_i of all lanes summed, for i the lane.
+template <int half = 16>
+__device__ inline float sum_across(float (&v)[32]) {
+  const bool upper = (threadIdx.x & half) != 0;
+#pragma unroll
+  for (int i = 0; i < half; ++i) {
+    const float mine = upper ? v[i + half] : v[i], other = upper ? v[i] : v[i + half];
+    v[i] = mine + __shfl_xor_sync(0xffffffffu, other, half);
+  }
+  if constexpr (half > 1) return sum_across<half / 2>(v);
+  return v[0];
+}
+
 /// V numbers that are moved by one instruction where they are at most 16 bytes, as they mostly are.
 template <class T, int V>
 struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) Pack {

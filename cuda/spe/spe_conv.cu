@@ -106,9 +106,8 @@ __device__ inline void load_rows(const Room& room, const Sides<const S>& x, cons
   for (int i = threadIdx.x; i < x_size; i += threads) {
     const int side = i / (batch * places), b = where.b0 + i / places % batch;
     const int l = where.operand_row(p, side, i % places);
-    const Rows<const S>& rows = x.of[side];
-    const S* const from =
-        rows.data + b * rows.batch + where.head * rows.head + int64_t(l) * rows.row + d0;
+    const HeadRows<const S>& rows = x.of[side];
+    const S* const from = rows.at(b, where.head, l) + d0;
     const int left = l >= 0 && b < p.b ? p.d - d0 : 0;
 #pragma unroll
     for (int q = 0; q < x_dims; q += 4) {
@@ -155,13 +154,12 @@ __global__ void __launch_bounds__(threads, 2)
   }
   const int c = where.c0 + where.lane;
   if (c >= p.r) return;
-  const Rows<S>& rows = y.of[where.side];
+  const HeadRows<S>& rows = y.of[where.side];
 #pragma unroll
   for (int i = 0; i < run; ++i) {
     const int l = where.operand_row(p, where.side, where.own_place() + i);
     if (l < 0) continue;
-    S* const to =
-        rows.data + where.b0 * rows.batch + where.head * rows.head + int64_t(l) * rows.row + c;
+    S* const to = rows.at(where.b0, where.head, l) + c;
 #pragma unroll
     for (int b = 0; b < batch; ++b)
       if (where.b0 + b < p.b) to[b * rows.batch] = cast<S>(sums[b][i]);
@@ -180,10 +178,9 @@ __device__ inline void store_rows(const Sides<Out>& dx, int64_t part_q, int64_t 
     const int side = i / (batch * places), b = where.b0 + i / places % batch;
     const int l = where.operand_row(p, side, i % places);
     if (l < 0 || b >= p.b) continue;
-    const Rows<Out>& rows = dx.of[side];
+    const HeadRows<Out>& rows = dx.of[side];
     const int64_t part = int(blockIdx.y) % p.r_tiles * (side == 0 ? part_q : part_k);
-    Out* const to =
-        rows.data + part + b * rows.batch + where.head * rows.head + int64_t(l) * rows.row + d0;
+    Out* const to = rows.at(b, where.head, l) + part + d0;
 #pragma unroll
     for (int q = 0; q < x_dims; q += 4) {
       if (d0 + q >= p.d) break;
@@ -214,13 +211,12 @@ __global__ void __launch_bounds__(threads, 2)
   const Room room(memory, p);
   const int c = where.c0 + where.lane;
   float* const own = room.x + where.side * batch * places;
-  const Rows<const S>& rows = g.of[where.side];
+  const HeadRows<const S>& rows = g.of[where.side];
   float slopes[batch][run];
 #pragma unroll
   for (int i = 0; i < run; ++i) {
     const int l = where.operand_row(p, where.side, where.own_place() + i);
-    const S* const from =
-        rows.data + where.b0 * rows.batch + where.head * rows.head + int64_t(l) * rows.row + c;
+    const S* const from = rows.at(where.b0, where.head, l) + c;
 #pragma unroll
     for (int b = 0; b < batch; ++b)
       slopes[b][i] =
@@ -302,7 +298,7 @@ void apply_noise_code(const NoiseCode& code, const NoiseSide (&sides)[2]) {
   const Problem& p = plan.p;
   const dim3 grid(unsigned(plan.tiles), unsigned(p.heads * p.r_tiles),
                   unsigned(ceil_div(p.b, batch)));
-  with_type(sides[0].x, [&]<class S>() {
+  dispatch_among<BFloat16, float>(sides[0].x.dtype(), [&]<class S>() {
     launch_with_shared(
         "spe", sides[0].x.device().index, apply_noise<S>, grid, threads, Room::bytes(p),
         sides_of<S>(sides, 1, [](const NoiseSide& o, int) -> const Tensor& { return o.y; }),
@@ -323,7 +319,7 @@ void noise_code_dx(const NoiseCode& code, const NoiseSide (&sides)[2], const Ten
   const Device device = sides[0].x.device();
   const dim3 grid(unsigned(plan.tiles), unsigned(p.heads * p.r_tiles),
                   unsigned(ceil_div(p.b, batch)));
-  with_type(sides[0].x, [&]<class S>() {
+  dispatch_among<BFloat16, float>(sides[0].x.dtype(), [&]<class S>() {
     const auto g =
         sides_of<const S>(wanted, 1, [](const NoiseSide& o, int) -> const Tensor& { return o.y; });
     const auto run_to = [&]<class Out>(const Tensor(&to)[2], int64_t part_q, int64_t part_k) {

@@ -7,8 +7,8 @@
 #pragma once
 
 #include "cuda/runtime/capture.h"
+#include "cuda/runtime/head_rows.cuh"
 #include "cuda/spe/spe_conv.h"
-#include "cuda/spe/spe_rows.cuh"
 
 namespace stretto::cuda::noise {
 
@@ -91,14 +91,14 @@ __device__ inline void correlate(float (&sums)[run], const float* z, int count, 
 
 template <class S>
 struct Sides {
-  Rows<S> of[2];
+  HeadRows<S> of[2];
 };
 /// Of the sides' tensors that `pick` tells; where there is none, nobody looks.
 template <class S, class Pick>
 Sides<S> sides_of(const NoiseSide (&sides)[2], int pack, Pick pick) {
   Sides<S> all = {};
   for (int i = 0; i < 2; ++i)
-    if (const Tensor& x = pick(sides[i], i); x.defined()) all.of[i] = rows_of<S>(x, pack);
+    if (const Tensor& x = pick(sides[i], i); x.defined()) all.of[i] = head_rows<S>(x, pack);
   return all;
 }
 

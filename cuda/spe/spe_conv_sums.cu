@@ -22,6 +22,82 @@ struct Share {
   int64_t tiles, per;  // of positions: all, and a block's
 };
 
+/// What a block sums up: taps u0 … of a line of a dimension's filters, and realizations from c0 on.
+struct Target {
+  int index, line, u0, head, d, c0;
+  __device__ Target(const Problem& p, const Share& share) {
+    const int per_index = share.tap_blocks * p.lines;
+    index = int(blockIdx.x) / per_index;
+    line = int(blockIdx.x) % per_index / share.tap_blocks;
+    u0 = int(blockIdx.x) % share.tap_blocks * most_taps;
+    head = index / p.d;
+    d = index % p.d;
+    c0 = int(blockIdx.y) * lanes;
+  }
+};
+
+/// dc [2, width, lanes] = Σ_b x g at (row, column …), which is added to `sums` of both sides.
+template <class S>
+__device__ __forceinline__ void find_dc(float* dc, float (&sums)[2], const Sides<const S>& x,
+                                        const Sides<const S>& g, const Problem& p, const Target& to,
+                                        int64_t row, int64_t column, int width) {
+  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, c = to.c0 + lane;
+#pragma unroll 1
+  for (int i = warp; i < width; i += warps)
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const int l = operand_row(p, side, row, column + i);
+      float sum = 0;
+      if (l >= 0 && c < p.r) {
+        const HeadRows<const S>&xs = x.of[side], &gs = g.of[side];
+        const S* from = xs.at(0, to.head, l) + to.d;
+        const S* slope = gs.at(0, to.head, l) + c;
+#pragma unroll 4
+        for (int b = 0; b < p.b; ++b, from += xs.batch, slope += gs.batch)
+          sum = fmaf(cast<float>(*from), cast<float>(*slope), sum);
+      }
+      sums[side] += sum;
+      dc[(side * width + i) * lanes + lane] = sum;
+    }
+}
+
+/// Adds up the warps' sums of taps (of realizations: a lane's) and of dC, and stores them.
+__device__ __forceinline__ void store_sums(float* dw, float* de, float* memory,
+                                           const float (&taps)[2][run], const float (&rows)[2],
+                                           const Problem& p, const Share& share, const Target& to) {
+  const int t = int(threadIdx.x), warp = t / 32, lane = t % 32, c = to.c0 + lane;
+  float v[32];
+#pragma unroll
+  for (int i = 0; i < 32; ++i) v[i] = taps[i / run][i % run];
+  const float sum = sum_across(v);
+  __syncthreads();
+  float *const by_warp = memory, *const rows_by_warp = memory + warps * 32;
+  const auto swapped = [](int of, int i) { return of * 32 + (i ^ (of % 2 * run)); };
+  by_warp[swapped(warp, lane)] = sum;
+  rows_by_warp[t] = rows[0];
+  rows_by_warp[threads + t] = rows[1];
+  __syncthreads();
+  const int64_t n = int64_t(p.heads) * p.d, chunk = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
+#pragma unroll
+  for (int side = 0; side < 2; ++side) {
+    const int64_t at = (chunk * 2 + side) * n + to.index;
+    const int u = to.u0 + t;
+    if (t < share.groups * run && u < p.taps) {
+      float total = 0;
+#pragma unroll 1
+      for (int i = 0; i < share.parts; ++i)
+        total += by_warp[swapped(i * share.groups + t / run, side * run + t % run)];
+      dw[(at * p.lines + to.line) * p.taps + p.taps - 1 - u] = total;
+    }
+    if (to.u0 == 0 && to.line == 0 && t < lanes) {
+      float total = 0;
+#pragma unroll
+      for (int i = 0; i < warps; ++i) total += rows_by_warp[side * threads + i * 32 + t];
+      if (c < p.r) de[((int64_t(blockIdx.z) * 2 + side) * n + to.index) * p.r + c] = total;
+    }
+  }
+}
+
 /// dw [z, y, 2, H · D, lines, taps], de [z, y, 2, H · D, R] for grid [.., y, z]: a row of R has 32
 /// from each y.
 template <class S>
@@ -34,10 +110,7 @@ __global__ void __launch_bounds__(threads, 2)
   const int width = p.across * run, warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
   const int columns = width + share.groups * run - 1;
   float *const z = memory + ahead, *const dc = z + columns * lanes;  // dc [2, width, lanes]
-  const int per_index = share.tap_blocks * p.lines, index = int(blockIdx.x) / per_index;
-  const int line = int(blockIdx.x) % per_index / share.tap_blocks;
-  const int u0 = int(blockIdx.x) % share.tap_blocks * most_taps;
-  const int head = index / p.d, d = index % p.d, c0 = int(blockIdx.y) * lanes, c = c0 + lane;
+  const Target to(p, share);
   const int group = warp % share.groups, part = warp / share.groups, length = width / share.parts;
   float sums[2][run] = {}, rows[2] = {};
   const int64_t end = min(share.tiles, (int64_t(blockIdx.z) + 1) * share.per);
@@ -46,24 +119,8 @@ __global__ void __launch_bounds__(threads, 2)
     const int across = int(tile) % p.tiles_across, down = int(tile) / p.tiles_across;
     const int64_t row = p.row + down, column = p.column + int64_t(across) * width;
     __syncthreads();  // what was there has been read
-    draw(z, p, key, index, row + p.lines - 1 - line, column + u0, c0, columns);
-#pragma unroll 1
-    for (int i = warp; i < width; i += warps)
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        const int l = operand_row(p, side, row, column + i);
-        float sum = 0;
-        if (l >= 0 && c < p.r) {
-          const Rows<const S>&xs = x.of[side], &gs = g.of[side];
-          const S* from = xs.data + head * xs.head + int64_t(l) * xs.row + d;
-          const S* slope = gs.data + head * gs.head + int64_t(l) * gs.row + c;
-#pragma unroll 4
-          for (int b = 0; b < p.b; ++b, from += xs.batch, slope += gs.batch)
-            sum = fmaf(cast<float>(*from), cast<float>(*slope), sum);
-        }
-        rows[side] += sum;
-        dc[(side * width + i) * lanes + lane] = sum;
-      }
+    draw(z, p, key, to.index, row + p.lines - 1 - to.line, column + to.u0, to.c0, columns);
+    find_dc(dc, rows, x, g, p, to, row, column, width);
     __syncthreads();
     if (part >= share.parts) continue;
     const float* const from = z + (part * length + group * run) * lanes + lane;
@@ -77,36 +134,7 @@ __global__ void __launch_bounds__(threads, 2)
       });
     }
   }
-  float v[32];
-#pragma unroll
-  for (int i = 0; i < 32; ++i) v[i] = sums[i / run][i % run];
-  const float sum = sum_across(v);
-  __syncthreads();
-  float *const by_warp = memory, *const rows_by_warp = memory + warps * 32;
-  const auto swapped = [](int of, int i) { return of * 32 + (i ^ (of % 2 * run)); };
-  by_warp[swapped(warp, lane)] = sum;
-  rows_by_warp[threadIdx.x] = rows[0];
-  rows_by_warp[threads + threadIdx.x] = rows[1];
-  __syncthreads();
-  const int64_t n = int64_t(p.heads) * p.d, chunk = int64_t(blockIdx.z) * gridDim.y + blockIdx.y;
-#pragma unroll
-  for (int side = 0; side < 2; ++side) {
-    const int64_t at = (chunk * 2 + side) * n + index;
-    const int t = int(threadIdx.x), u = u0 + t;
-    if (t < share.groups * run && u < p.taps) {
-      float total = 0;
-#pragma unroll 1
-      for (int i = 0; i < share.parts; ++i)
-        total += by_warp[swapped(i * share.groups + t / run, side * run + t % run)];
-      dw[(at * p.lines + line) * p.taps + p.taps - 1 - u] = total;
-    }
-    if (u0 == 0 && line == 0 && t < lanes) {
-      float total = 0;
-#pragma unroll
-      for (int i = 0; i < warps; ++i) total += rows_by_warp[side * threads + i * 32 + t];
-      if (c < p.r) de[((int64_t(blockIdx.z) * 2 + side) * n + index) * p.r + c] = total;
-    }
-  }
+  store_sums(dw, de, memory, sums, rows, p, share, to);
 }
 
 }  // namespace noise
@@ -141,7 +169,7 @@ NoiseSums noise_code_sums(const NoiseCode& code, const NoiseSide (&sides)[2]) {
   const Tensor de = empty({int64_t(grid.z) * 2, h, d, r}, options);
   const int width = p.across * run;
   const int64_t numbers = ahead + (3 * width + share.groups * run - 1) * lanes;
-  with_type(sides[0].x, [&]<class S>() {
+  dispatch_among<BFloat16, float>(sides[0].x.dtype(), [&]<class S>() {
     launch_with_shared(
         "spe", w.device().index, sum_noise<S>, grid, threads,
         4 * std::max<int64_t>(numbers, 3 * threads), dw.data<float>(), de.data<float>(),

@@ -187,7 +187,7 @@ struct Where {
 /// y = Σ_d x_d (C_d + e_d)
 template <int K, class S>
 __global__ void __launch_bounds__(threads, 4)
-    apply_sines(const Rows<S> y, const Rows<const S> x, const Sines p) {
+    apply_sines(const HeadRows<S> y, const HeadRows<const S> x, const Sines p) {
   extern __shared__ float memory[];
   const Where where(p);
   const Stage stage(memory + tile_dims * x_pitch, p);
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(threads, 4)
     for (int j = 0; j < 2 * pairs; ++j) {
       const int l = where.row + place_of(j);
       if (unsigned(l) >= unsigned(p.n)) continue;
-      S* to = y.data + where.b0 * y.batch + where.head * y.head + int64_t(l) * y.row + c;
+      S* to = y.at(where.b0, where.head, l) + c;
 #pragma unroll
       for (int b = 0; b < batch; ++b, to += y.batch)
         if (where.b0 + b < p.b) put(to, sums[b][j][0], sums[b][j][1]);
@@ -254,19 +254,14 @@ __global__ void __launch_bounds__(threads, 4)
     });
 }
 
-/// dx = Σ_r g (C + e); of several tiles of columns each writes a part.
-template <int K, class S, class Out>
-__global__ void __launch_bounds__(threads, 4)
-    sine_gradients(const Rows<Out> dx, int64_t part, const Rows<const S> g, const Sines p) {
-  extern __shared__ float memory[];
-  const Where where(p);
-  const Stage stage(memory + tile_dims * dx_pitch, p);
-  stage.find_middles(p, where.head, where.middle);
-  const int lane = int(threadIdx.x) % 32, c = where.c0 + column_of();
-  float grads[batch][2 * pairs][2];
+/// g of the thread's columns c and c + 1 at its places; zeros outside.
+template <class S>
+__device__ __forceinline__ void load_gradients(float (&grads)[batch][2 * pairs][2],
+                                               const HeadRows<const S>& g, const Sines& p,
+                                               const Where& where, int c) {
 #pragma unroll
   for (int b = 0; b < batch; ++b) {
-    const S* const rows = g.data + (where.b0 + b) * g.batch + where.head * g.head + c;
+    const S* const rows = g.at(where.b0 + b, where.head) + c;
 #pragma unroll
     for (int j = 0; j < 2 * pairs; ++j) {
       const int l = where.row + place_of(j);
@@ -283,6 +278,45 @@ __global__ void __launch_bounds__(threads, 4)
       }
     }
   }
+}
+
+/// Stores dimensions `begin` … of dx, part `part` elements after the first one, from shared memory.
+template <class Out>
+__device__ __forceinline__ void store_dx(const HeadRows<Out>& dx, int64_t part, const float* memory,
+                                         const Sines& p, const Where& where, int begin) {
+#pragma unroll 1
+  for (int b = 0; b < batch; ++b) {
+    const TilePlace<tile_dims / quad> at;
+    const int l = where.row + at.l, first = begin + quad * at.q;
+    if (where.b0 + b >= p.b || unsigned(l) >= unsigned(p.n) || first >= p.d) continue;
+    const float* const from =
+        memory + quad * at.q * dx_pitch + b * dx_step + swapped(quad * at.q, at.l);
+    Out* const to = dx.at(where.b0 + b, where.head, l) + part + first;
+    Pack<Out, quad> v;
+#pragma unroll
+    for (int j = 0; j < quad; ++j) v.v[j] = first + j < p.d ? cast<Out>(from[j * dx_pitch]) : Out{};
+    if (dx.packs) {
+      *reinterpret_cast<Pack<Out, quad>*>(to) = v;
+    } else {
+#pragma unroll
+      for (int j = 0; j < quad; ++j)
+        if (first + j < p.d) to[j] = v.v[j];
+    }
+  }
+}
+
+/// dx = Σ_r g (C + e); of several tiles of columns each writes a part.
+template <int K, class S, class Out>
+__global__ void __launch_bounds__(threads, 4)
+    sine_gradients(const __grid_constant__ HeadRows<Out> dx, int64_t part,
+                   const __grid_constant__ HeadRows<const S> g, const Sines p) {
+  extern __shared__ float memory[];
+  const Where where(p);
+  const Stage stage(memory + tile_dims * dx_pitch, p);
+  stage.find_middles(p, where.head, where.middle);
+  const int lane = int(threadIdx.x) % 32;
+  float grads[batch][2 * pairs][2];
+  load_gradients(grads, g, p, where, where.c0 + column_of());
   __syncthreads();
 #pragma unroll 1
   for (int d0 = 0; d0 < p.d; d0 += p.dims) {
@@ -306,29 +340,9 @@ __global__ void __launch_bounds__(threads, 4)
     }
     __syncthreads();  // before the next dimensions, and for what follows
     const int done = d0 + count;
-    if (done % tile_dims != 0 && done < p.d) continue;
-    const int begin = (done - 1) / tile_dims * tile_dims;
-#pragma unroll 1
-    for (int b = 0; b < batch; ++b) {
-      const TilePlace<tile_dims / quad> at;
-      const int l = where.row + at.l, first = begin + quad * at.q;
-      if (where.b0 + b >= p.b || unsigned(l) >= unsigned(p.n) || first >= p.d) continue;
-      const float* const from =
-          memory + quad * at.q * dx_pitch + b * dx_step + swapped(quad * at.q, at.l);
-      Out* const to = dx.data + int(blockIdx.y) % p.tiles * part + (where.b0 + b) * dx.batch +
-                      where.head * dx.head + int64_t(l) * dx.row + first;
-      Pack<Out, quad> v;
-#pragma unroll
-      for (int j = 0; j < quad; ++j)
-        v.v[j] = first + j < p.d ? cast<Out>(from[j * dx_pitch]) : Out{};
-      if (dx.packs) {
-        *reinterpret_cast<Pack<Out, quad>*>(to) = v;
-      } else {
-#pragma unroll
-        for (int j = 0; j < quad; ++j)
-          if (first + j < p.d) to[j] = v.v[j];
-      }
-    }
+    if (done % tile_dims == 0 || done == p.d)
+      store_dx(dx, int(blockIdx.y) % p.tiles * part, memory, p, where,
+               (done - 1) / tile_dims * tile_dims);
   }
 }
 
@@ -339,21 +353,13 @@ int stage_dims(int64_t d, int64_t k) {
   return dims;
 }
 
-/// f(integral_constant<K>) for the sinusoids that models are published with, f of 0 for others.
+/// f<K>() for the sinusoids that models are published with, f<0>() for others.
 template <class F>
 void with_sines(int k, const F& f) {
-  switch (k) {
-    case 1:
-      return f(std::integral_constant<int, 1>());
-    case 5:
-      return f(std::integral_constant<int, 5>());
-    case 8:
-      return f(std::integral_constant<int, 8>());
-    case 10:
-      return f(std::integral_constant<int, 10>());
-    default:
-      return f(std::integral_constant<int, 0>());
-  }
+  if (k == 1) return f.template operator()<1>();
+  if (k == 5) return f.template operator()<5>();
+  if (k == 8) return f.template operator()<8>();
+  k == 10 ? f.template operator()<10>() : f.template operator()<0>();
 }
 
 }  // namespace
@@ -397,12 +403,12 @@ void apply_sine_code(const SineCode& code, const Tensor& x, int64_t at, const Te
   SineLaunch l = launch_of(code, x, at);
   l.p.dims = stage_dims(l.p.d, l.p.k);
   const int64_t bytes = 4 * (tile_dims * x_pitch + Stage::size(l.p.dims, l.p.k, l.p.d));
-  with_type(x, [&]<class S>() {
-    with_sines(l.p.k, [&]<int K>(std::integral_constant<int, K>) {
+  dispatch_among<BFloat16, float>(x.dtype(), [&]<class S>() {
+    with_sines(l.p.k, [&]<int K>() {
       launch_with_shared("spe", x.device().index, apply_sines<K, S>,
                          dim3(unsigned(l.blocks), unsigned(l.p.heads * l.p.tiles),
                               unsigned(ceil_div(l.p.b, batch))),
-                         threads, bytes, rows_of<S>(y, 2), rows_of<const S>(x, quad), l.p);
+                         threads, bytes, head_rows<S>(y, 2), head_rows<const S>(x, quad), l.p);
     });
   });
 }
@@ -415,18 +421,18 @@ void sine_code_dx(const SineCode& code, const Tensor& g, int64_t at, const Tenso
   const Device device = g.device();
   const dim3 grid(unsigned(l.blocks), unsigned(l.p.heads * l.p.tiles),
                   unsigned(ceil_div(l.p.b, batch)));
-  with_type(g, [&]<class S>() {
+  dispatch_among<BFloat16, float>(g.dtype(), [&]<class S>() {
     const auto run = [&](const auto& rows, int64_t part) {
       using Out = std::remove_pointer_t<decltype(rows.data)>;
-      with_sines(l.p.k, [&]<int K>(std::integral_constant<int, K>) {
+      with_sines(l.p.k, [&]<int K>() {
         launch_with_shared("spe", device.index, sine_gradients<K, S, Out>, grid, threads, bytes,
-                           rows, part, rows_of<const S>(g, 2), l.p);
+                           rows, part, head_rows<const S>(g, 2), l.p);
       });
     };
-    if (l.p.tiles == 1) return run(rows_of<S>(dx, quad), 0);
+    if (l.p.tiles == 1) return run(head_rows<S>(dx, quad), 0);
     const Tensor parts = empty({l.p.tiles, dx.size(0), dx.size(1), dx.size(2), dx.size(3)},
                                {.dtype = f32, .device = device});
-    run(rows_of<float>(parts.select(0, 0), quad), dx.numel());
+    run(head_rows<float>(parts.select(0, 0), quad), dx.numel());
     dx.copy_(sum(parts, {0}, false));
   });
 }

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cuda/fft/unit_root.cuh"
-#include "cuda/spe/spe_rows.cuh"
+#include "cuda/runtime/head_rows.cuh"
 #include "cuda/spe/spe_sine.h"
 
 namespace stretto::cuda {
@@ -50,12 +50,12 @@ __device__ inline int swapped(int d, int l) { return l ^ (d & 8); }
 
 /// tile[d, b, l] = x[b0 + b, head, row + l, d0 + d], zeros around
 template <int quads, class S>
-__device__ inline void load_tile(float* tile, const Rows<S>& x, const Sines& p, int b0, int head,
-                                 int row, int d0) {
+__device__ inline void load_tile(float* tile, const HeadRows<S>& x, const Sines& p, int b0,
+                                 int head, int row, int d0) {
   const TilePlace<quads> at;
   const int d = d0 + quad * at.q, l = row + at.l;
   const bool there = unsigned(l) < unsigned(p.n) && d < p.d;
-  const S* from = x.data + (b0 + at.b) * x.batch + head * x.head + int64_t(l) * x.row + d;
+  const S* from = x.at(b0 + at.b, head, l) + d;
   tile += quad * at.q * x_pitch + swapped(quad * at.q, at.l);
 #pragma unroll
   for (int b = at.b; b < batch; b += 4 / quads, from += 4 / quads * x.batch) {
