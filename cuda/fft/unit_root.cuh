@@ -1,7 +1,7 @@
 // Unit roots on the device, in f64.
 #pragma once
 
-#include <cstdint>
+#include "ops/fft/fft_butterfly.h"
 
 namespace stretto::cuda {
 
@@ -18,35 +18,22 @@ __device__ inline void series(double x, double& cosine, double& sine) {
   sine = s * x;
 }
 
-/// e^(−2πi k/n), as unit_root() of ops/fft/fft_plan.h: mirrored into the first octant.
+/// e^(−2πi k/n), 0 ≤ k < n, as unit_root() of ops/fft/fft_plan.h.
 __device__ inline void unit_root_of(int64_t k, int64_t n, double& cosine, double& sine) {
   int64_t x = 8 * k;
   const bool below = x > 4 * n;
   if (below) x = 8 * n - x;
-  const bool left = x > 2 * n;
-  if (left) x = 4 * n - x;
-  const bool steep = x > n;
-  if (steep) x = 2 * n - x;
-  double c, s;
-  series(double(x) * 0.78539816339744830962 / double(n), c, s);
-  cosine = steep ? s : c;
-  sine = steep ? c : s;
-  if (left) cosine = -cosine;
+  unit_root_by_octant(x, n, cosine, sine, [n](int64_t eighths, double& c, double& s) {
+    series(double(eighths) * 0.78539816339744830962 / double(n), c, s);
+  });
   if (!below) sine = -sine;
 }
 
 /// cos and sin of so many turns, |turns| ≤ ½: the same in f64.
 __device__ inline void wave_of(double turns, double& cosine, double& sine) {
-  double x = fabs(turns);
-  const bool left = x > 0.25;
-  if (left) x = 0.5 - x;
-  const bool steep = x > 0.125;
-  if (steep) x = 0.25 - x;
-  double c, s;
-  series(x * 6.28318530717958647693, c, s);
-  cosine = steep ? s : c;
-  sine = steep ? c : s;
-  if (left) cosine = -cosine;
+  unit_root_by_octant(fabs(turns), 0.125, cosine, sine, [](double x, double& c, double& s) {
+    series(x * 6.28318530717958647693, c, s);
+  });
   if (turns < 0) sine = -sine;
 }
 

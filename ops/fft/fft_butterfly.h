@@ -1,6 +1,6 @@
 // The Fourier transforms of 2, 3, 4, 5, 7 and 8 numbers, from which longer ones are made
-// [fft_plan]. Straight-line code that is inlined into STRETTO_CLONES loops and into the kernels of
-// cuda/fft/fft.cu. Internal to ops/ and cuda/.
+// [fft_plan], and the symmetry of unit roots. Straight-line code that is inlined into
+// STRETTO_CLONES loops and into the kernels of cuda/fft. Internal to ops/ and cuda/.
 //
 // Reference: tests/reference/fft.cpp, dft()
 #pragma once
@@ -42,6 +42,22 @@ struct Roots<7> {
   static constexpr double sin[] = {0, 0.78183148246802981, 0.97492791218182361,
                                    0.43388373911755812};
 };
+
+// cos and sin of an angle from 0 to half a turn, in units of which a turn has 8 `octant`: mirrored
+// into the first octant, of which first(angle, cosine, sine) knows them.
+template <class Angle, class First>
+STRETTO_HD inline void unit_root_by_octant(Angle angle, Angle octant, double& cosine, double& sine,
+                                           First first) {
+  const bool left = angle > 2 * octant;
+  if (left) angle = 4 * octant - angle;
+  const bool steep = angle > octant;
+  if (steep) angle = 2 * octant - angle;
+  double c, s;
+  first(angle, c, s);
+  cosine = steep ? s : c;
+  sine = steep ? c : s;
+  if (left) cosine = -cosine;
+}
 
 // The DFT of R numbers in place, R odd: sums and differences of the pairs (k, R − k) first.
 template <int R, class T>

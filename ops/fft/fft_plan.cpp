@@ -240,18 +240,16 @@ std::vector<int> fft_radices(int64_t n) {
 }
 
 Unit unit_root(int64_t k, int64_t n) {
-  // In eighths of 1/n of a turn, mirrored into the first octant.
-  int64_t x = 8 * (k % n);
+  int64_t x = 8 * (k % n);  // in eighths of 1/n of a turn
   const bool below = x > 4 * n;
   if (below) x = 8 * n - x;
-  const bool left = x > 2 * n;
-  if (left) x = 4 * n - x;
-  const bool steep = x > n;
-  if (steep) x = 2 * n - x;
-  const long double angle = (long double)(x)*0.78539816339744830962L / (long double)(n);
-  double c = double(std::cos(angle)), s = double(std::sin(angle));
-  if (steep) std::swap(c, s);
-  return {left ? -c : c, below ? -s : s};
+  double c, s;
+  unit_root_by_octant(x, n, c, s, [n](int64_t eighths, double& cosine, double& sine) {
+    const long double angle = (long double)(eighths)*0.78539816339744830962L / (long double)(n);
+    cosine = double(std::cos(angle));
+    sine = double(std::sin(angle));
+  });
+  return {c, below ? -s : s};
 }
 
 int64_t kept_fft_plan_bytes() { return kept_plans().bytes(); }
