@@ -54,7 +54,6 @@ std::unique_ptr<Channel> open_channel(const std::string&, int, int, int) { none(
 #include "cuda/elementwise_masks.h"
 #include "cuda/fft/fft.h"
 #include "cuda/fft/fft_conv.h"
-#include "cuda/fft/fft_conv_rows.h"
 #include "cuda/indexing.h"
 #include "cuda/linear.h"
 #include "cuda/loss.h"

@@ -3,7 +3,7 @@
 // are correlations with the other operand; those of what was broadcast are sums of spectra,
 // transformed back once. A block that has several rows for a filter transforms that once. Products
 // of up to 2^15 coefficients (2^12 of f64). Tested against the CPU.
-#include "cuda/fft/fft_conv_rows.h"
+#include "cuda/fft/fft_conv.h"
 #include "cuda/fft/row_transform.cuh"
 #include "cuda/reduce.h"
 #include "cuda/runtime/common.cuh"
@@ -47,6 +47,58 @@ struct RowRoom {
       int(std::min<int64_t>(std::max(1, 512 / threads), most_shared_memory / bytes));
 };
 
+/// A thread's numbers of a spectrum in memory, in pairs among those of the row's `count` threads.
+template <class T>
+struct Spectrum {
+  T* data;
+  int count, t;
+
+  /// Stores z, or, with a sign of −1, its conjugate.
+  __device__ __forceinline__ void store(const Values<T>& z, T sign) const {
+#pragma unroll
+    for (int q = 0; q < held / 2; ++q)
+      store_pair(data, q, count, t, z.re[2 * q], sign * z.im[2 * q], z.re[2 * q + 1],
+                 sign * z.im[2 * q + 1]);
+  }
+  __device__ __forceinline__ void load(Values<T>& z) const {
+#pragma unroll
+    for (int q = 0; q < held / 2; ++q) {
+      Pack<T, 2> pair[2];
+      load_pair(data, q, count, t, pair[0], pair[1]);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        z.re[2 * q + i] = pair[i].v[0];
+        z.im[2 * q + i] = pair[i].v[1];
+      }
+    }
+  }
+  /// z ← z times it
+  __device__ __forceinline__ void multiply(Values<T>& z) const {
+#pragma unroll
+    for (int q = 0; q < held / 2; ++q) {
+      Pack<T, 2> w[2];
+      load_pair(data, q, count, t, w[0], w[1]);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int k = 2 * q + i;
+        const T re = z.re[k], im = z.im[k];
+        z.re[k] = fma(-im, w[i].v[1], re * w[i].v[0]);
+        z.im[k] = fma(im, w[i].v[0], re * w[i].v[1]);
+      }
+    }
+  }
+  /// Adds z to it, or to 0 if it is the first one.
+  __device__ __forceinline__ void add(const Values<T>& z, bool first) const {
+#pragma unroll
+    for (int q = 0; q < held / 2; ++q) {
+      Pack<T, 2> sum[2] = {};
+      if (!first) load_pair(data, q, count, t, sum[0], sum[1]);
+      store_pair(data, q, count, t, sum[0].v[0] + z.re[2 * q], sum[0].v[1] + z.im[2 * q],
+                 sum[1].v[0] + z.re[2 * q + 1], sum[1].v[1] + z.im[2 * q + 1]);
+    }
+  }
+};
+
 /// y [groups, uses, length], or summed over the uses of a chunk
 template <class T, int log, bool summed>
 __global__ void __launch_bounds__(RowRoom<T, log, summed>::threads,
@@ -68,6 +120,7 @@ __global__ void __launch_bounds__(RowRoom<T, log, summed>::threads,
       reinterpret_cast<Copied*>(tables)[i] = reinterpret_cast<const Copied*>(p.tables)[i];
   }
   const Row row{Room::fits ? tables : p.tables, here, t};
+  const Spectrum<T> filter{kept, Row::threads, t};
 #pragma unroll 1
   for (int first = int(blockIdx.x) * Room::slots; first < p.items;
        first += int(gridDim.x) * Room::slots) {
@@ -79,63 +132,26 @@ __global__ void __launch_bounds__(RowRoom<T, log, summed>::threads,
              offsets(p.uses, unsigned(use)).v[operand];
     };
     Values<T> z;
-    const auto load = [&](bool filter, int use) {
-      const T* const from = filter ? p.w + place(2, use) : p.x + place(1, use);
-      row.load(z, from, active && use < p.n_uses ? filter ? p.taps : p.n : 0);
+    const auto load = [&](bool is_filter, int use) {
+      const T* const from = is_filter ? p.w + place(2, use) : p.x + place(1, use);
+      row.load(z, from, active && use < p.n_uses ? is_filter ? p.taps : p.n : 0);
       row.forward(z);
     };
-    const auto keep = [&] {
-      const T sign = p.correlate ? T(-1) : T(1);
-#pragma unroll
-      for (int q = 0; q < held / 2; ++q)
-        store_pair(kept, q, Row::threads, t, z.re[2 * q], sign * z.im[2 * q], z.re[2 * q + 1],
-                   sign * z.im[2 * q + 1]);
-    };
-    const auto multiply = [&] {
-#pragma unroll
-      for (int q = 0; q < held / 2; ++q) {
-        Pack<T, 2> w[2];
-        load_pair(kept, q, Row::threads, t, w[0], w[1]);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int k = 2 * q + i;
-          const T re = z.re[k], im = z.im[k];
-          z.re[k] = fma(-im, w[i].v[1], re * w[i].v[0]);
-          z.im[k] = fma(im, w[i].v[0], re * w[i].v[1]);
-        }
-      }
-    };
     if constexpr (summed) {
-      T* const sums = kept + 2 * Row::points;
+      const Spectrum<T> sums{kept + 2 * Row::points, Row::threads, t};
 #pragma unroll 1
       for (int round = 0; round < 2 * p.per; ++round) {
-        const int use = begin + round / 2;
-        const bool filter = round % 2 == 0;
-        load(filter, use);
+        const bool is_filter = round % 2 == 0;
+        load(is_filter, begin + round / 2);
         __syncthreads();  // the next row's numbers go elsewhere than these have come from
-        if (filter) {
-          keep();
+        if (is_filter) {
+          filter.store(z, p.correlate ? T(-1) : T(1));
           continue;
         }
-        multiply();
-#pragma unroll
-        for (int q = 0; q < held / 2; ++q) {
-          Pack<T, 2> sum[2] = {};
-          if (round > 1) load_pair(sums, q, Row::threads, t, sum[0], sum[1]);
-          store_pair(sums, q, Row::threads, t, sum[0].v[0] + z.re[2 * q], sum[0].v[1] + z.im[2 * q],
-                     sum[1].v[0] + z.re[2 * q + 1], sum[1].v[1] + z.im[2 * q + 1]);
-        }
+        filter.multiply(z);
+        sums.add(z, round == 1);
       }
-#pragma unroll
-      for (int q = 0; q < held / 2; ++q) {
-        Pack<T, 2> sum[2];
-        load_pair(sums, q, Row::threads, t, sum[0], sum[1]);
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          z.re[2 * q + i] = sum[i].v[0];
-          z.im[2 * q + i] = sum[i].v[1];
-        }
-      }
+      sums.load(z);
       row.backward(z);
       if (active) row.store(z, p.y + begin / p.per * p.part + place(0, 0), p.shift, p.length);
     } else {
@@ -145,10 +161,10 @@ __global__ void __launch_bounds__(RowRoom<T, log, summed>::threads,
         load(round < 0, use);
         if (round < 0) {
           __syncthreads();  // as above
-          keep();
+          filter.store(z, p.correlate ? T(-1) : T(1));
           continue;
         }
-        multiply();
+        filter.multiply(z);
         row.backward(z);
         if (active && use < p.n_uses) row.store(z, p.y + place(0, use), p.shift, p.length);
       }

@@ -8,7 +8,6 @@
 #include "autograd/tape.h"
 #include "cuda/fft/fft.h"
 #include "cuda/fft/fft_conv.h"
-#include "cuda/fft/fft_conv_rows.h"
 #include "cuda/runtime/composed.h"
 #include "ops/elementwise.h"
 #include "ops/fft/fft.h"
