@@ -8,8 +8,8 @@
 // times. Tested against the CPU: takes and scatter_add to the bit.
 #include "cuda/indexing.h"
 #include "cuda/runtime/common.cuh"
+#include "cuda/runtime/copy.h"
 #include "cuda/sort.h"
-#include "cuda/view.h"
 
 namespace stretto::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include "cuda/matmul.h"
 #include "cuda/runtime/blas.cuh"
 #include "cuda/runtime/common.cuh"
-#include "cuda/view.h"
+#include "cuda/runtime/copy.h"
 
 namespace stretto::cuda {
 namespace {

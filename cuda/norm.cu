@@ -8,8 +8,8 @@
 // partial rows are added by cuda::sum. Tested against the CPU's formula in f64.
 #include "cuda/norm.h"
 #include "cuda/reduce.h"
+#include "cuda/runtime/copy.h"
 #include "cuda/runtime/rows.cuh"
-#include "cuda/view.h"
 
 namespace stretto::cuda {
 namespace {

@@ -8,8 +8,8 @@
 // added in a second launch: one owner per accumulator, one order. Tested against sums in f64 on the
 // CPU.
 #include "cuda/reduce.h"
+#include "cuda/runtime/copy.h"
 #include "cuda/runtime/rows.cuh"
-#include "cuda/view.h"
 
 namespace stretto::cuda {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "autograd/tape.h"
 #include "cuda/create.h"
-#include "cuda/view.h"
+#include "cuda/runtime/copy.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/loops.h"

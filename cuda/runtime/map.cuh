@@ -8,10 +8,9 @@
 #pragma once
 
 #include "cuda/runtime/common.cuh"
+#include "cuda/runtime/copy.h"
 
 namespace stretto::cuda {
-
-void strided_copy(const Tensor& to, const Tensor& from);  // cuda/view.h
 
 constexpr int map_threads = 256;
 constexpr int64_t map_elements = int64_t(1) << 30;  // of a launch

@@ -3,7 +3,7 @@
 
 #include "autograd/accumulate.h"
 #include "cuda/elementwise.h"
-#include "cuda/view.h"
+#include "cuda/runtime/copy.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"

@@ -5,8 +5,8 @@
 // (cuda/runtime/index.h has the plan); pitches are odd numbers of words, so that columns of a tile
 // lie in different banks. Everything else is a map (cuda/runtime/map.cuh). Tested against the CPU,
 // to the bit.
+#include "cuda/runtime/copy.h"
 #include "cuda/runtime/map.cuh"
-#include "cuda/view.h"
 
 namespace stretto::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // Fills and copies on the device. Any dtype, any strides.
 #pragma once
 
-#include "runtime/kernel.h"
+#include "kernel.h"
 
 namespace stretto::cuda {
 
