@@ -25,8 +25,8 @@ struct RowShape {
 /// long, with packs = 0.
 template <class T, class F>
 void choose_rows(int64_t width, F go) {
-  auto of_pack = [&](auto pack) {
-    constexpr int V = decltype(pack)::value, K = V == 1 ? 16 : 16 / V > 4 ? 16 / V : 4;
+  auto of_pack = [&]<int V>() {
+    constexpr int K = V == 1 ? 16 : 16 / V > 4 ? 16 / V : 4;
     if (width <= 32 * V * K) {
       go(RowShape<32, V, K>());
     } else if (width <= 256 * V * K) {
@@ -35,8 +35,8 @@ void choose_rows(int64_t width, F go) {
       go(RowShape<256, V, 0>());
     }
   };
-  width % pack_size<T> == 0 ? of_pack(std::integral_constant<int, pack_size<T>>())
-                            : of_pack(std::integral_constant<int, 1>());
+  width % pack_size<T> == 0 ? of_pack.template operator()<pack_size<T>>()
+                            : of_pack.template operator()<1>();
 }
 
 /// f(i, x_i...) for the thread's numbers of rows x of this width, in compute types.
