@@ -54,16 +54,18 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
   const int unit = int(blockIdx.x);
-  const int i0 = int(gridDim.y - 1 - blockIdx.y) * S::BQ, p0 = i0 + a.shift;
-  const int iw = i0 + 16 * Slabs * warp, pw = iw + a.shift;
+  const int i0 = int(gridDim.y - 1 - blockIdx.y) * S::BQ, p0 = i0 + a.sizes.shift;
+  const int iw = i0 + 16 * Slabs * warp, pw = iw + a.sizes.shift;
   const int begin = a.first_key(p0) / BK * BK;
   const int last = a.end_of(i0, S::BQ), end = a.end_of(iw, 16 * Slabs);  // of the block, the warp
-  const bool biased = a.width > 0;
+  const bool biased = a.lag_bias.width > 0;
   {
     const auto [b, h, kh] = a.place(unit);
-    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.q.source(b, h), i0, a.m);
+    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.operands.q.source(b, h), i0,
+                                              a.sizes.m);
     if constexpr (Apart)
-      tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.p.source(b, h), i0, a.m);
+      tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.operands.p.source(b, h), i0,
+                                                a.sizes.m);
   }
   if (last > begin) {
     load_keys<S, BK>(a, base, unit, begin);
@@ -108,7 +110,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   [[maybe_unused]] tile::Back<Parts> back[Slabs];
   // Weights of 16 keys, or of none, meet the rows of values from lag `lag` on.
   auto spread = [&](const Operand(&weights)[Slabs], int lag) {
-    if (a.value_rows == 0) return;
+    if (a.value_table.count == 0) return;
     Operand left[Slabs];
     back[0].strip(left[0], weights[0], shear);
     tile::multiply_ring<D, S::ring, Parts>(acc, left, base + S::values, lag);
@@ -126,12 +128,12 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
                                         std::bool_constant<Diagonal>, int j0) {
     constexpr int first = Diagonal && Slabs == 2 ? K / 2 : K;  // octets that slab 0 sees
     uint32_t keep_bits[Slabs];
-    const bool drop = Drop && a.drop_below > 0;
+    const bool drop = Drop && a.dropout.below > 0;
     if (drop) {
-      const RandomKey key = key_now(a.key);
+      const RandomKey key = key_now(a.dropout.key);
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl)
-        keep_bits[sl] = kept_of_queries<K>(a, key, int64_t(unit) * a.m, iw + 16 * sl, j0);
+        keep_bits[sl] = kept_of_queries<K>(a, key, int64_t(unit) * a.sizes.m, iw + 16 * sl, j0);
     }
     const uint32_t tk = base + S::k + (j0 / BK & 1) * S::tile + j0 % BK * P,
                    tv = tk + (S::v - S::k);
@@ -184,10 +186,10 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             s[sl][n][e] += sbias[(j0 - pw - 16 * sl + 8 * n + 2 * t + (e & 1) - gr - 8 * (e >> 1)) &
                                  (S::ring - 1)];
     }
-    if (Diagonal || (a.causal && j0 + 8 * K - 1 > pw) || j0 + 8 * K > a.n ||
-        a.begins_after(j0, pw + 16 * Slabs - 1) || a.padding)
+    if (Diagonal || (a.mask.causal && j0 + 8 * K - 1 > pw) || j0 + 8 * K > a.sizes.n ||
+        a.begins_after(j0, pw + 16 * Slabs - 1) || a.mask.padding)
       a.hide_keys<K>(s, a.place(unit).b, j0, pw, -INFINITY);
-    const auto grown = [&](float most, float from) { return most * a.scale2 > from + 8; };
+    const auto grown = [&](float most, float from) { return most * a.scale.log2e > from + 8; };
     float most[Slabs][2];
     bool any = false;
 #pragma unroll
@@ -208,7 +210,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           float& m = most[sl][half];
           m = fmaxf(m, __shfl_xor_sync(all, m, 1));
           m = fmaxf(m, __shfl_xor_sync(all, m, 2));
-          const float to = Every ? ceilf(m * a.scale2) : m * a.scale2;
+          const float to = Every ? ceilf(m * a.scale.log2e) : m * a.scale.log2e;
           float& from = top[sl][half];
           const bool moves = grown(m, from);
           const float keep = moves ? ptx::ex2(from - to) : 1.f;
@@ -232,7 +234,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         for (int n = 0; n < K; ++n)
 #pragma unroll
           for (int e = 2 * half; e < 2 * half + 2; ++e) {
-            s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, at, most_exponent<Parts, false>);
+            s[sl][n][e] =
+                weight<Every>(s[sl][n][e], a.scale.log2e, at, most_exponent<Parts, false>);
             if constexpr (Parts > 1) total[sl][2 * half] += s[sl][n][e];
           }
       }
@@ -257,7 +260,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     }
   };
   // The last lag that is met: beyond 0 only where the diagonal begins in the midst of 32 keys.
-  const int last_lag = Table && Slabs == 2 && a.causal ? (a.shift % 32 == 0 ? 0 : 31) : INT_MAX;
+  const int last_lag =
+      Table && Slabs == 2 && a.mask.causal ? (a.sizes.shift % 32 == 0 ? 0 : 31) : INT_MAX;
 #pragma unroll 1
   for (int j0 = begin; j0 < last; j0 += BK) {
     if (j0 + BK < last) {
@@ -269,7 +273,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
     if (j0 < end) {
       constexpr int half = BK > 32 ? BK / 2 : BK;
       constexpr std::integral_constant<int, half / 8> narrow;
-      const bool to_diagonal = Slabs == 2 && a.causal && j0 + BK > pw;
+      const bool to_diagonal = Slabs == 2 && a.mask.causal && j0 + BK > pw;
       if (BK > half && end - j0 > half && !to_diagonal) {
         walk(std::integral_constant<int, N>(), std::false_type(), j0);
       } else {
@@ -298,37 +302,37 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         sum += __shfl_xor_sync(all, sum, 1);
         sum += __shfl_xor_sync(all, sum, 2);
       }
-      const float factor = sum == 0 ? 0.f : a.keep_scale / sum;
+      const float factor = sum == 0 ? 0.f : a.dropout.keep_scale / sum;
       const int i = iw + 16 * sl + gr + 8 * half;
       const auto number = [&](int x, int e) { return acc[sl][x][2 * half + e] * factor; };
-      put_row<D, Parts>(a.out, b, h, i, a.m, number, a.rest);
-      if (!a.sums || t != 0 || i >= a.m) continue;
-      const int64_t at = int64_t(unit) * a.m + i;
-      a.sums[at] = sum == 0 ? INFINITY : top[sl][half] + (Parts == 1 ? log2f(sum) : 0);
-      if constexpr (Parts > 1) a.inverse[at] = sum == 0 ? 0 : 1 / sum;
+      put_row<D, Parts>(a.results.out, b, h, i, a.sizes.m, number, a.results.rest);
+      if (!a.results.sums || t != 0 || i >= a.sizes.m) continue;
+      const int64_t at = int64_t(unit) * a.sizes.m + i;
+      a.results.sums[at] = sum == 0 ? INFINITY : top[sl][half] + (Parts == 1 ? log2f(sum) : 0);
+      if constexpr (Parts > 1) a.results.inverse[at] = sum == 0 ? 0 : 1 / sum;
     }
 }
 
 template <int D, int Parts, int BK, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
 void launch_forward(const AttentionArgs& a, int device) {
   using S = ForwardShape<D, Parts, BK, Slabs, Warps, Of>;
-  launch_with_shared("attention", device,
-                     attention_forward<D, Parts, BK, Slabs, Warps, PerSM, Drop, Of>,
-                     dim3(unsigned(a.batch * a.heads), unsigned(ceil_div(a.m, S::BQ))),
-                     dim3(Warps * 32), S::bytes, a);
+  launch_with_shared(
+      "attention", device, attention_forward<D, Parts, BK, Slabs, Warps, PerSM, Drop, Of>,
+      dim3(unsigned(a.sizes.batch * a.sizes.heads), unsigned(ceil_div(a.sizes.m, S::BQ))),
+      dim3(Warps * 32), S::bytes, a);
 }
 
 void launch_attention(const AttentionArgs& a, int64_t d, int device) {
   with_positions(a, [&]<Positions Of>(At<Of>) {
     constexpr bool plain = Of == Positions::none, every = Of == Positions::every;
-    if (a.parts > 1)
+    if (a.sizes.parts > 1)
       launch_forward<64, 3, 32, 1, 4, 1, true, Of>(a, device);
     else if constexpr (every)
       d <= 64 ? launch_forward<64, 1, 32, 1, 4, 2, true, Of>(a, device)
               : launch_forward<128, 1, 32, 1, 4, 1, true, Of>(a, device);
     else if (d <= 32)
       launch_forward<32, 1, 64, 2, 4, 2, true, Of>(a, device);
-    else if (d <= 64 && a.drop_below > 0)
+    else if (d <= 64 && a.dropout.below > 0)
       launch_forward<64, 1, 32, 2, 4, 2, true, Of>(a, device);
     else if (d <= 64)
       launch_forward<64, 1, 64, 2, 4, 2, false, Of>(a, device);
@@ -346,18 +350,18 @@ AttentionSaved attention(const AttentionCall& call, const Tensor& out, bool for_
   const bool wide = call.q.dtype() == f32;
   Tensors kept;
   AttentionArgs a = attention_args(call, kept);
-  a.out = head_rows<BFloat16>(out);
+  a.results.out = head_rows<void>(out);
   AttentionSaved saved;
   if (for_backward) {
     Shape sizes = rows;
     if (wide) sizes.insert(0, 2);
     saved.sums = empty(sizes, {.dtype = f32, .device = device});
-    a.sums = saved.sums.data<float>();
+    a.results.sums = saved.sums.data<float>();
     if (wide) {
-      a.inverse = a.sums + rows.numel();
+      a.results.inverse = a.results.sums + rows.numel();
     } else {
       saved.rest = empty_like(out);
-      a.rest = head_rows<BFloat16>(saved.rest);
+      a.results.rest = head_rows<void>(saved.rest);
     }
   }
   launch_attention(a, width, device.index);

@@ -12,21 +12,29 @@
 
 namespace stretto::cuda {
 
-/// Where the rows of the heads of a [B, H, L, D] are.
+/// Rows of the heads of a [B, H, L, D] in f32 or bf16; strides in elements. T: void or const void.
+/// f32 operands of tensor cores are cut into three of bf16, `part` elements apart.
 template <class T>
 struct HeadRows {
   T* data = nullptr;
   int64_t batch = 0, head = 0, row = 0, part = 0;
-  int chunks = 0;
+  int chunks = 0;  // of 8 elements in a row
 
-  template <class U = T>
-  __device__ U* at(int b, int h, int i) const {
-    return reinterpret_cast<U*>(data) + (b * batch + h * head + i * row);
+  template <class Element>
+  __device__ Element* at(int b, int h, int i) const {
+    return static_cast<Element*>(data) + (b * batch + h * head + i * row);
   }
+  /// The rows of a head, of bf16.
   __device__ tile::Source source(int b, int h) const {
-    return {data + b * batch + h * head, row, part, chunks};
+    return {at<const BFloat16>(b, h, 0), row, part, chunks};
   }
 };
+template <class T>
+HeadRows<T> head_rows(const Tensor& x) {
+  if (!x.defined()) return {};
+  const Shape& s = x.strides();
+  return {x.raw_data(), s[0], s[1], s[2], 0, int(x.size(3) / 8)};
+}
 
 /// Numbers of queries and keys, as the tensor they broadcast from has them: strides may be 0.
 struct Scores {
@@ -55,72 +63,105 @@ __device__ inline void each_score(float (&s)[Slabs][Tiles][4], int i, int j, con
       }
 }
 
+/// The arguments of all kernels of fused attention, by purpose.
 struct AttentionArgs {
-  HeadRows<const BFloat16> q, k, v, p, table, g;  // table: [H or 1, R, D] as one batch entry
-  HeadRows<BFloat16> out, dq, dk, dv, dp;         // or f32, where there are three parts;
-  HeadRows<const BFloat16> whole_out, whole_g;    // so are these
-  HeadRows<BFloat16> rest;  // of bf16 alone: what rounding took off the output
-  const float* bias;        // [H or 1, width], over the scale; none where the width is 0
-  const uint8_t* padding;   // [B, N]; null: none
-  float *sums, *delta;      // [B, H, M]; the delta is negative
-  float* inverse;           // [B, H, M], of f32 alone: 1 / Σ weights; null: not wanted
-  float *dtable, *dbias;    // [segments, H, rows, D], [segments, H, width]
-  int64_t bias_head;
-  Divider by_heads, by_group;  // heads, per_group
-  int parts;                   // 1: bf16; 3: f32
-  int batch, heads, per_group, m, n, shift;
-  int rows, zero_row, first, width;
-  int causal, window, block;
-  int low_lag, high_lag, segments, pieces;  // of the kernel that walks lags
-  float scale, scale2;                      // scale2 = scale · log₂ e
-  uint32_t drop_below;                      // 0: nothing is dropped
-  float keep_scale;
-  DrawKey key;
-  // What only the kernels of `every` have.
-  HeadRows<const BFloat16> values;  // [H or 1, R, Dv] as one batch entry
-  float* dvalues;                   // [segments, H, R, Dv]
-  int value_rows, value_zero_row;
-  Scores dense, ddense;  // the dense bias, none where null, and its gradient in f32
-  float* dkeys;          // [B, H, N]: that of a bias that all queries share
-  float over_scale;
-  int first_unit, unit_step;  // of entries and heads that attention_queries goes through
+  struct Sizes {
+    int batch, heads, per_group, m, n;  // per_group: heads that share a key head
+    int shift;                          // N − M, the position of the first query
+    int parts;                          // of an element: 1 in bf16, 3 in f32
+    Divider by_heads, by_group;
+  } sizes;
+  /// What tensor cores multiply. p: the position queries, q if there are none; g: the gradient of
+  /// the output, in f32 divided by the sums of weights.
+  struct Operands {
+    HeadRows<const void> q, k, v, p, g;
+  } operands;
+  /// Rows of relative positions, [H or 1, R, D] as one batch entry; relative position r has row
+  /// zero_row + r.
+  struct Table {
+    HeadRows<const void> rows;
+    int count, zero_row;
+  } table, value_table;
+  /// f32 [H or 1, width], divided by the scale; none if the width is 0.
+  struct LagBias {
+    const float* data;
+    int64_t head;
+    int first, width;
+    __device__ const float* of(int h) const { return data + h * head; }
+  } lag_bias;
+  Scores dense;  // the dense bias; none if null
+  struct Mask {
+    const uint8_t* padding;  // [B, N]; none if null
+    int causal, window, block;
+  } mask;
+  struct Scale {
+    float score, log2e, inverse;  // scale, scale · log₂ e and 1 / scale
+  } scale;
+  struct Dropout {
+    uint32_t below;  // 0: no dropout
+    float keep_scale;
+    DrawKey key;
+  } dropout;
+  /// What forward writes and backward reads.
+  struct Results {
+    HeadRows<void> out, rest;  // rest: in bf16, what rounding took off the output
+    float* sums;               // [B, H, M]
+    float* inverse;            // [B, H, M], in f32: 1 / Σ weights
+  } results;
+  /// −Σ out ∘ grad [B, H, M] and its operands.
+  struct Delta {
+    HeadRows<const void> out, grad;
+    float* data;
+  } delta;
+  struct Gradients {
+    HeadRows<void> q, k, v, p;
+    float *table, *value_table, *lag_bias;  // [segments, H, R, D], [… R, Dv], [segments, H, width]
+    Scores dense;                           // f32
+    float* key_bias;                        // [B, H, N]: of a bias that all queries share
+  } gradients;
+  struct Grid {
+    int low_lag, high_lag, segments, pieces;  // attention_lags
+    int first_unit, unit_step;                // entries and heads of attention_queries
+  } grid;
 
   /// Entry, head and key head of one of the batch's heads; not kept in registers.
   struct Place {
     int b, h, kh;
   };
   __device__ Place place(int unit) const {
-    const uint32_t u = uint32_t(tile::fresh(unit)), b = by_heads.quotient(u),
-                   h = u - b * uint32_t(heads);
-    return {int(b), int(h), int(by_group.quotient(h))};
+    const uint32_t u = uint32_t(tile::fresh(unit)), b = sizes.by_heads.quotient(u),
+                   h = u - b * uint32_t(sizes.heads);
+    return {int(b), int(h), int(sizes.by_group.quotient(h))};
   }
   /// Keys first_key … end_key − 1 are what a query sees but for padding.
   __device__ int first_key(int position) const {
-    if (window > 0) return max(0, position - window + 1);
-    if (block > 0) return max(0, (position / block - 1) * block);
+    if (mask.window > 0) return max(0, position - mask.window + 1);
+    if (mask.block > 0) return max(0, (position / mask.block - 1) * mask.block);
     return 0;
   }
   /// Whether a query may not see key j, as it is too far before its position.
   __device__ bool begins_after(int j, int position) const {
-    return window > 0 ? j <= position - window : block > 0 && j < position - block;
+    return mask.window > 0 ? j <= position - mask.window
+                           : mask.block > 0 && j < position - mask.block;
   }
-  __device__ int end_key(int position) const { return causal ? min(position + 1, n) : n; }
+  __device__ int end_key(int position) const {
+    return mask.causal ? min(position + 1, sizes.n) : sizes.n;
+  }
   /// Positions from here on see no key up to `key`.
   __device__ int end_position(int last_key) const {
-    if (window > 0) return min(n, last_key + window);
-    if (block > 0) return min(n, (last_key / block + 2) * block);
-    return n;
+    if (mask.window > 0) return min(sizes.n, last_key + mask.window);
+    if (mask.block > 0) return min(sizes.n, (last_key / mask.block + 2) * mask.block);
+    return sizes.n;
   }
   /// The end of the keys that the queries i … i + count − 1 see; 0 where none of them is there.
   __device__ int end_of(int i, int count) const {
-    return i < m ? end_key(min(i + count, m) - 1 + shift) : 0;
+    return i < sizes.m ? end_key(min(i + count, sizes.m) - 1 + sizes.shift) : 0;
   }
   __device__ bool hidden(int b, int j) const {
-    return j < 0 || j >= n || (padding && padding[int64_t(b) * n + j]);
+    return j < 0 || j >= sizes.n || (mask.padding && mask.padding[int64_t(b) * sizes.n + j]);
   }
-  __device__ const float* bias_of(int h) const { return bias + h * bias_head; }
   /// Whether lags say anything of scores.
-  __device__ bool lagged() const { return rows > 0 || width > 0; }
+  __device__ bool lagged() const { return table.count > 0 || lag_bias.width > 0; }
 
   /// Adds the dense bias, over the scale, to scores as each_score has them.
   template <int Parts, bool Turned, int Slope = 0, int Slabs, int Tiles>
@@ -129,8 +170,8 @@ struct AttentionArgs {
     using T = std::conditional_t<Parts == 1, BFloat16, float>;
     const T* const from = dense.of<const T>(b, h);
     each_score<Turned, Slope>(s, i, j, [&](int query, int key, float& x) {
-      if (query < m && key >= 0 && key < n)
-        x += cast<float>(from[query * dense.query + key * dense.key]) * over_scale;
+      if (query < sizes.m && key >= 0 && key < sizes.n)
+        x += cast<float>(from[query * dense.query + key * dense.key]) * scale.inverse;
     });
   }
 
@@ -141,7 +182,7 @@ struct AttentionArgs {
                             float nothing) const {
     const int lane = threadIdx.x % 32, first = j0 + 2 * (lane % 4);
     uint32_t padded = 0;
-    if (padding) {
+    if (mask.padding) {
 #pragma unroll
       for (int c = 0; c < 2 * Tiles; ++c)
         padded |= uint32_t(hidden(b, first + 8 * (c / 2) + c % 2)) << c;
@@ -169,11 +210,11 @@ using At = std::integral_constant<Positions, Of>;
 /// f(At<positions of the call>()): each launcher's choice among its kernels.
 template <class F>
 void with_positions(const AttentionArgs& a, const F& f) {
-  if (a.value_rows > 0 || a.dense.data)
+  if (a.value_table.count > 0 || a.dense.data)
     f(At<Positions::every>());
-  else if (!a.table.data)
+  else if (!a.table.rows.data)
     f(At<Positions::none>());
-  else if (a.p.data == a.q.data)
+  else if (a.operands.p.data == a.operands.q.data)
     f(At<Positions::shared>());
   else
     f(At<Positions::apart>());
@@ -195,16 +236,18 @@ __device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int unit
   const int h = a.place(unit).h;
   if constexpr (S::Table) {
     tile::load_rows<S::numbers, S::threads, Count, S::parts, S::ring>(
-        base + S::r, a.table.source(0, h), lag + a.zero_row, a.rows, lag & (S::ring - 1));
+        base + S::r, a.table.rows.source(0, h), lag + a.table.zero_row, a.table.count,
+        lag & (S::ring - 1));
   }
   if constexpr (S::Every) {
     tile::load_rows<S::numbers, S::threads, Count, S::parts, S::ring>(
-        base + S::values, a.values.source(0, h), lag + a.value_zero_row, a.value_rows,
-        lag & (S::ring - 1));
+        base + S::values, a.value_table.rows.source(0, h), lag + a.value_table.zero_row,
+        a.value_table.count, lag & (S::ring - 1));
   }
   if (biased)
-    tile::load_line<S::threads, Count, S::ring>(base + S::bias, a.bias_of(h), lag - a.first,
-                                                a.width, lag & (S::ring - 1));
+    tile::load_line<S::threads, Count, S::ring>(base + S::bias, a.lag_bias.of(h),
+                                                lag - a.lag_bias.first, a.lag_bias.width,
+                                                lag & (S::ring - 1));
 }
 
 /// Begins to copy Count keys and their values to the first or second place, in turns;
@@ -213,8 +256,10 @@ template <class S, int Count>
 __device__ inline void load_keys(const AttentionArgs& a, uint32_t base, int unit, int j) {
   const auto [b, h, kh] = a.place(unit);
   base += (j / Count & 1) * S::tile;
-  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::k, a.k.source(b, kh), j, a.n);
-  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::v, a.v.source(b, kh), j, a.n);
+  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::k, a.operands.k.source(b, kh),
+                                                           j, a.sizes.n);
+  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::v, a.operands.v.source(b, kh),
+                                                           j, a.sizes.n);
 }
 
 /// The same of S::BQ queries, with their outputs' gradients, sums and deltas.
@@ -222,16 +267,17 @@ template <class S>
 __device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int unit, int i,
                                     int half) {
   const auto [b, h, kh] = a.place(unit);
-  const int64_t line = int64_t(unit) * a.m;
+  const int64_t line = int64_t(unit) * a.sizes.m;
   const uint32_t to = base + half * S::tile, numbers = base + S::stats + half * 2 * S::BQ * 4;
-  const auto rows = [&, b = b, h = h](int area, const HeadRows<const BFloat16>& from) {
-    tile::load_rows<S::numbers, S::threads, S::BQ, S::parts>(to + area, from.source(b, h), i, a.m);
+  const auto rows = [&, b = b, h = h](int area, const HeadRows<const void>& from) {
+    tile::load_rows<S::numbers, S::threads, S::BQ, S::parts>(to + area, from.source(b, h), i,
+                                                             a.sizes.m);
   };
-  rows(S::q, a.q);
-  rows(S::g, a.g);
-  if constexpr (S::Apart) rows(S::p, a.p);
-  tile::load_line<S::threads, S::BQ>(numbers, a.sums + line, i, a.m);
-  tile::load_line<S::threads, S::BQ>(numbers + S::BQ * 4, a.delta + line, i, a.m);
+  rows(S::q, a.operands.q);
+  rows(S::g, a.operands.g);
+  if constexpr (S::Apart) rows(S::p, a.operands.p);
+  tile::load_line<S::threads, S::BQ>(numbers, a.results.sums + line, i, a.sizes.m);
+  tile::load_line<S::threads, S::BQ>(numbers + S::BQ * 4, a.delta.data + line, i, a.sizes.m);
 }
 
 /// Delta of a warp's Count queries from i on, −Σ o ∘ g, in f32 over the sum of weights: to where
@@ -245,15 +291,17 @@ __device__ inline void make_delta(const AttentionArgs& a, int unit, int i, float
 #pragma unroll 4
   for (int r = int(threadIdx.x) % 32 / lanes; r < Count; r += 32 / lanes) {
     float sum = 0;
-    if (i + r < a.m && x * V < a.whole_g.chunks * 8) {
+    if (i + r < a.sizes.m && x * V < a.delta.grad.chunks * 8) {
       using Numbers = Pack<T, V>;
       const auto o =
-          *reinterpret_cast<const Numbers*>(a.whole_out.at<const T>(b, h, i + r) + V * x);
-      const auto g = *reinterpret_cast<const Numbers*>(a.whole_g.at<const T>(b, h, i + r) + V * x);
+          *reinterpret_cast<const Numbers*>(a.delta.out.at<const T>(b, h, i + r) + V * x);
+      const auto g =
+          *reinterpret_cast<const Numbers*>(a.delta.grad.at<const T>(b, h, i + r) + V * x);
 #pragma unroll
       for (int e = 0; e < V; ++e) sum += cast<float>(o.v[e]) * cast<float>(g.v[e]);
       if constexpr (Parts == 1) {
-        const auto low = *reinterpret_cast<const Numbers*>(a.rest.at(b, h, i + r) + V * x);
+        const auto low = *reinterpret_cast<const Numbers*>(
+            a.results.rest.at<const BFloat16>(b, h, i + r) + V * x);
 #pragma unroll
         for (int e = 0; e < V; ++e) sum += cast<float>(low.v[e]) * cast<float>(g.v[e]);
       }
@@ -262,9 +310,9 @@ __device__ inline void make_delta(const AttentionArgs& a, int unit, int i, float
     for (int lane = lanes / 2; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
     if (x != 0) continue;
     if constexpr (Parts > 1)
-      if (i + r < a.m) sum *= a.inverse[int64_t(unit) * a.m + i + r];
+      if (i + r < a.sizes.m) sum *= a.results.inverse[int64_t(unit) * a.sizes.m + i + r];
     own[r] = -sum;
-    if (i + r < a.m) a.delta[int64_t(unit) * a.m + i + r] = -sum;
+    if (i + r < a.sizes.m) a.delta.data[int64_t(unit) * a.sizes.m + i + r] = -sum;
   }
 }
 
@@ -300,7 +348,8 @@ __device__ inline uint32_t kept_of_queries(const AttentionArgs& a, const RandomK
   for (int x = 0; x < 4 * Tiles; ++x) {
     const int query = i + lane / 4 + 8 * (x >> 1 & 1),
               k = j + 8 * (x >> 2) + 2 * (lane % 4) + (x & 1);
-    bits |= uint32_t(kept(key, uint64_t(row + query) * uint64_t(a.n) + uint64_t(k), a.drop_below))
+    bits |= uint32_t(kept(key, uint64_t(row + query) * uint64_t(a.sizes.n) + uint64_t(k),
+                          a.dropout.below))
             << x;
   }
   return bits;
@@ -317,9 +366,9 @@ __device__ inline uint32_t kept_of_keys(const AttentionArgs& a, const RandomKey&
   for (int x = 0; x < 4 * Tiles; ++x) {
     const int column = 8 * (x >> 2) + 2 * (lane % 4) + (x & 1);
     const int k = j + lane / 4 + 8 * (x >> 1 & 1) + slope * column;
-    bits |=
-        uint32_t(kept(key, uint64_t(row + i + column) * uint64_t(a.n) + uint64_t(k), a.drop_below))
-        << x;
+    bits |= uint32_t(kept(key, uint64_t(row + i + column) * uint64_t(a.sizes.n) + uint64_t(k),
+                          a.dropout.below))
+            << x;
   }
   return bits;
 }
@@ -328,8 +377,8 @@ __device__ inline uint32_t kept_of_keys(const AttentionArgs& a, const RandomKey&
 /// number(x, e), of tile x the lane's first or second. bf16 leaves in pieces of 16 bytes, and what
 /// its rounding takes off goes to `rest`, where given.
 template <int D, int Parts, class Number>
-__device__ inline void put_row(const HeadRows<BFloat16>& to, int b, int h, int i, int limit,
-                               const Number& number, const HeadRows<BFloat16>& rest = {}) {
+__device__ inline void put_row(const HeadRows<void>& to, int b, int h, int i, int limit,
+                               const Number& number, const HeadRows<void>& rest = {}) {
   const int t = tile::fresh(threadIdx.x) % 4;
 #pragma unroll
   for (int x = 0; x < D / 8; x += 4) {
@@ -341,11 +390,11 @@ __device__ inline void put_row(const HeadRows<BFloat16>& to, int b, int h, int i
         r[y] = tile::pack_pair(first, second);
         low[y] = ptx::cvt_pack(first, second);
       }
-      const auto put = [&](const HeadRows<BFloat16>& rows, uint32_t(&four)[4]) {
+      const auto put = [&](const HeadRows<void>& rows, uint32_t(&four)[4]) {
         tile::turn_quad(four, t);
         if (i < limit && x + t < to.chunks)
-          *reinterpret_cast<uint4*>(rows.at(b, h, i) + (x + t) * 8) = {four[0], four[1], four[2],
-                                                                       four[3]};
+          *reinterpret_cast<uint4*>(rows.at<BFloat16>(b, h, i) + (x + t) * 8) = {four[0], four[1],
+                                                                                 four[2], four[3]};
       };
       put(to, r);
       if (rest.data) put(rest, low);
@@ -361,8 +410,8 @@ __device__ inline void put_row(const HeadRows<BFloat16>& to, int b, int h, int i
 
 /// An operand as kernels read it; what is made for it is kept. Of f32 rows times `factors`, one for
 /// each of [B, H, L], where given.
-HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept,
-                                           const float* factors = nullptr);
+HeadRows<const void> attention_operand(const Tensor& x, Tensors& kept,
+                                       const float* factors = nullptr);
 /// A dense bias or its gradient, [B or 1, H or 1, M or 1, N or 1].
 Scores scores_of(const Tensor& x);
 /// The arguments that forward and backward have in common; operands of f32 as they are without
@@ -375,12 +424,5 @@ void launch_attention_queries(const AttentionArgs& a, int d, int device);
 void launch_attention_lags(const AttentionArgs& a, int d, int device);
 /// About how many lags a block of the last one serves: 64 to 192.
 constexpr int lags_per_block = 128;
-
-template <class T>
-HeadRows<T> head_rows(const Tensor& x) {
-  if (!x.defined()) return {};
-  const Shape& s = x.strides();
-  return {static_cast<T*>(x.raw_data()), s[0], s[1], s[2], 0, int(x.size(3) / 8)};
-}
 
 }  // namespace stretto::cuda

@@ -16,13 +16,16 @@
 namespace stretto::cuda {
 namespace {
 
-/// Parts of tables' gradients: blocks, of unequal length, for several turns of a large GPU, but at
-/// most 8 parts.
+/// Segments of the gradients of tables: blocks, of unequal length, for several waves of a large GPU,
+/// but at most 8 segments.
 void choose_segments(AttentionArgs& a) {
-  const int64_t blocks = a.heads * ceil_div(a.high_lag + 1 - a.low_lag, lags_per_block);
-  const int64_t longest = ceil_div(a.m, 256);  // a part has at least 256 of an entry's queries
-  a.segments = int(std::min({ceil_div(8 * planned_sms, blocks), a.batch * longest, int64_t(8)}));
-  a.pieces = int(ceil_div(a.segments, a.batch));
+  const int64_t blocks =
+      a.sizes.heads * ceil_div(a.grid.high_lag + 1 - a.grid.low_lag, lags_per_block);
+  // A segment has at least 256 of an entry's queries.
+  const int64_t longest = ceil_div(a.sizes.m, 256);
+  a.grid.segments =
+      int(std::min({ceil_div(8 * planned_sms, blocks), a.sizes.batch * longest, int64_t(8)}));
+  a.grid.pieces = int(ceil_div(a.grid.segments, a.sizes.batch));
 }
 
 /// The gradient of a table [H or 1, ...] from its parts [segments, H, ...].
@@ -45,52 +48,53 @@ void attention_backward(const AttentionCall& call, const Tensor& out, const Atte
   Tensors kept;
   AttentionArgs a = attention_args(call, kept);
   const Tensor delta = empty({batch, heads, m}, wide);
-  a.sums = saved.sums.data<float>();
-  if (a.parts > 1)
-    a.inverse = a.sums + batch * heads * m;
+  a.results.sums = saved.sums.data<float>();
+  if (a.sizes.parts > 1)
+    a.results.inverse = a.results.sums + batch * heads * m;
   else
-    a.rest = head_rows<BFloat16>(saved.rest);
-  a.delta = delta.data<float>();
-  a.g = attention_operand(grad, kept, a.inverse);
-  a.whole_out = head_rows<const BFloat16>(out);
-  a.whole_g = head_rows<const BFloat16>(grad);
-  a.dq = head_rows<BFloat16>(into.q);
-  a.dk = head_rows<BFloat16>(into.k);
-  a.dv = head_rows<BFloat16>(into.v);
-  a.dp = head_rows<BFloat16>(into.position);
+    a.results.rest = head_rows<void>(saved.rest);
+  a.delta.data = delta.data<float>();
+  a.operands.g = attention_operand(grad, kept, a.results.inverse);
+  a.delta.out = head_rows<const void>(out);
+  a.delta.grad = head_rows<const void>(grad);
+  a.gradients.q = head_rows<void>(into.q);
+  a.gradients.k = head_rows<void>(into.k);
+  a.gradients.v = head_rows<void>(into.v);
+  a.gradients.p = head_rows<void>(into.position);
   Tensor of_keys;
   // What all keys share changes no weight: its gradient is 0.
   if (into.bias.defined() && into.bias.size(3) == n) {
     if (into.bias.size(2) == 1) {
       of_keys = empty({batch, heads, 1, n}, wide);
-      a.dkeys = of_keys.data<float>();
+      a.gradients.key_bias = of_keys.data<float>();
     } else {
-      a.ddense = scores_of(into.bias);
+      a.gradients.dense = scores_of(into.bias);
     }
   }
   launch_attention_queries(a, int(d), device.index);
-  a.low_lag = INT_MAX, a.high_lag = INT_MIN;
+  a.grid.low_lag = INT_MAX, a.grid.high_lag = INT_MIN;
   const auto reaches = [&](const Tensor& x, int first, int count) {
     if (!table(x)) return;
-    a.low_lag = std::min(a.low_lag, first);
-    a.high_lag = std::max(a.high_lag, first + count - 1);
+    a.grid.low_lag = std::min(a.grid.low_lag, first);
+    a.grid.high_lag = std::max(a.grid.high_lag, first + count - 1);
   };
-  reaches(call.rows, -a.zero_row, a.rows);
-  reaches(call.lag_bias, a.first, a.width);
-  reaches(call.value_rows, -a.value_zero_row, a.value_rows);
-  if (a.low_lag <= a.high_lag) {
+  reaches(call.rows, -a.table.zero_row, a.table.count);
+  reaches(call.lag_bias, a.lag_bias.first, a.lag_bias.width);
+  reaches(call.value_rows, -a.value_table.zero_row, a.value_table.count);
+  if (a.grid.low_lag <= a.grid.high_lag) {
     choose_segments(a);
     const auto parts = [&](const Tensor& x, float*& to) {
       if (!table(x)) return Tensor();
       Shape sizes = x.shape();
       sizes[0] = heads;
-      sizes.insert(0, a.segments);
+      sizes.insert(0, a.grid.segments);
       const Tensor made = empty(sizes, wide);
       to = made.data<float>();
       return made;
     };
-    const Tensor rows = parts(call.rows, a.dtable), lag_bias = parts(call.lag_bias, a.dbias),
-                 value_rows = parts(call.value_rows, a.dvalues);
+    const Tensor rows = parts(call.rows, a.gradients.table),
+                 lag_bias = parts(call.lag_bias, a.gradients.lag_bias),
+                 value_rows = parts(call.value_rows, a.gradients.value_table);
     launch_attention_lags(a, int(d), device.index);
     if (rows.defined()) into.rows = add_parts(rows, call.rows);
     if (lag_bias.defined()) into.lag_bias = add_parts(lag_bias, call.lag_bias);

@@ -31,12 +31,14 @@ struct Query {
   int h, i;
   bool there;
   __device__ Query(const AttentionArgs& a, int kh, int r)
-      : h(kh * a.per_group + r / a.m), i(r % a.m), there(r < a.per_group * a.m) {}
+      : h(kh * a.sizes.per_group + r / a.sizes.m),
+        i(r % a.sizes.m),
+        there(r < a.sizes.per_group * a.sizes.m) {}
 };
 
 /// 16 bytes of a row, from column `at` on; zeros where there is nothing.
 template <class T>
-__device__ inline uint4 piece(const HeadRows<const BFloat16>& rows, int b, int h, int i, int at,
+__device__ inline uint4 piece(const HeadRows<const void>& rows, int b, int h, int i, int at,
                               bool there) {
   if (!there || at >= rows.chunks * 8) return {0, 0, 0, 0};
   return *reinterpret_cast<const uint4*>(rows.at<const T>(b, h, i) + at);
@@ -131,20 +133,22 @@ __global__ void __launch_bounds__(warps * 32, 2)
   __shared__ uint4 positions[Table ? steps : 1][P::parts][32];  // left operands of all warps
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const int unit = int(blockIdx.x) / s.row_tiles, row0 = int(blockIdx.x) % s.row_tiles * tile_rows;
-  const int groups = a.heads / a.per_group, b = unit / groups, kh = unit % groups;
-  const int start = s.begin + int(blockIdx.y) * s.per_split, end = min(a.n, start + s.per_split);
+  const int groups = a.sizes.heads / a.sizes.per_group, b = unit / groups, kh = unit % groups;
+  const int start = s.begin + int(blockIdx.y) * s.per_split,
+            end = min(a.sizes.n, start + s.per_split);
   const Query query[2] = {{a, kh, row0 + g}, {a, kh, row0 + g + 8}};
   int low[2], high[2];
   Fragment fq[steps];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const Query& x = query[half];
-    const int position = x.i + a.shift;
+    const int position = x.i + a.sizes.shift;
     low[half] = a.first_key(position);
     high[half] = min(end, a.end_key(position));
 #pragma unroll
     for (int c = 0; c < pieces; ++c)
-      P::left(&fq[c * P::steps], half, piece<T>(a.q, b, x.h, x.i, 4 * V * c + V * t, x.there));
+      P::left(&fq[c * P::steps], half,
+              piece<T>(a.operands.q, b, x.h, x.i, 4 * V * c + V * t, x.there));
   }
   if constexpr (Table) {
     if (warp == 0) {
@@ -154,7 +158,7 @@ __global__ void __launch_bounds__(warps * 32, 2)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const Query& x = query[half];
-          P::left(f, half, piece<T>(a.p, b, x.h, x.i, 4 * V * c + V * t, x.there));
+          P::left(f, half, piece<T>(a.operands.p, b, x.h, x.i, 4 * V * c + V * t, x.there));
         }
 #pragma unroll
         for (int y = 0; y < P::steps; ++y)
@@ -167,11 +171,11 @@ __global__ void __launch_bounds__(warps * 32, 2)
     }
     __syncthreads();
   }
-  const Shift shift[2] = {{lane, a.m - 1 - query[0].i}, {lane, a.m - 1 - query[1].i}};
+  const Shift shift[2] = {{lane, a.sizes.m - 1 - query[0].i}, {lane, a.sizes.m - 1 - query[1].i}};
   // Heads of these rows that have tables of their own.
-  const int last_row = min(row0 + tile_rows, a.per_group * a.m) - 1;
-  const int h0 = a.table.head == 0 ? 0 : kh * a.per_group + row0 / a.m;
-  const int h1 = a.table.head == 0 ? 0 : kh * a.per_group + last_row / a.m;
+  const int last_row = min(row0 + tile_rows, a.sizes.per_group * a.sizes.m) - 1;
+  const int h0 = a.table.rows.head == 0 ? 0 : kh * a.sizes.per_group + row0 / a.sizes.m;
+  const int h1 = a.table.rows.head == 0 ? 0 : kh * a.sizes.per_group + last_row / a.sizes.m;
   float acc[tiles][4] = {}, at[2] = {-1e30f, -1e30f}, total[2] = {};
 
 #pragma unroll 1
@@ -182,7 +186,7 @@ __global__ void __launch_bounds__(warps * 32, 2)
 #pragma unroll
       for (int c = 0; c < pieces; ++c) {
         const int j = j0 + 8 * n + g;
-        keys[n][c] = piece<T>(a.k, b, kh, j, 4 * V * c + V * t, j < end);
+        keys[n][c] = piece<T>(a.operands.k, b, kh, j, 4 * V * c + V * t, j < end);
       }
     auto load_values = [&] {
 #pragma unroll
@@ -192,7 +196,7 @@ __global__ void __launch_bounds__(warps * 32, 2)
 #pragma unroll
           for (int r = 0; r < 4; ++r) {
             const int j = j0 + 16 * x + 2 * t + r % 2 + 8 * (r / 2);
-            rows[x][c][r] = piece<T>(a.v, b, kh, j, 8 * V * c + V * g, j < end);
+            rows[x][c][r] = piece<T>(a.operands.v, b, kh, j, 8 * V * c + V * g, j < end);
           }
     };
     if (!Table) load_values();
@@ -215,13 +219,13 @@ __global__ void __launch_bounds__(warps * 32, 2)
           int mine = lane;
           asm volatile("" : "+r"(mine));  // what is read here is not kept: there are too many
           const int j = j0 + 8 * n + g;
-          int row = j - (a.n - 1) + a.zero_row;
-          if (s.clip) row = min(max(row, 0), a.rows - 1);
-          const bool there = j < end + a.m - 1 && row >= 0 && row < a.rows;
+          int row = j - (a.sizes.n - 1) + a.table.zero_row;
+          if (s.clip) row = min(max(row, 0), a.table.count - 1);
+          const bool there = j < end + a.sizes.m - 1 && row >= 0 && row < a.table.count;
 #pragma unroll(P::parts == 1 ? pieces : 1)
           for (int c = 0; c < pieces; ++c) {
             Fragment f;
-            P::right(f, piece<T>(a.table, 0, h, row, 4 * V * c + V * t, there));
+            P::right(f, piece<T>(a.table.rows, 0, h, row, 4 * V * c + V * t, there));
 #pragma unroll
             for (int y = 0; y < P::steps; ++y) {
               Fragment left;
@@ -239,12 +243,12 @@ __global__ void __launch_bounds__(warps * 32, 2)
         strip(now, 0);
 #pragma unroll
         for (int n = 0; n < BK / 8; ++n) {
-          if (n + 1 < BK / 8 || a.m > 1) strip(next, n + 1);
+          if (n + 1 < BK / 8 || a.sizes.m > 1) strip(next, n + 1);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             const float2 x = shift[half].pair(now[2 * half], now[2 * half + 1], next[2 * half],
                                               next[2 * half + 1]);
-            if (a.table.head != 0 && h != query[half].h) continue;
+            if (a.table.rows.head != 0 && h != query[half].h) continue;
             w[n][2 * half] += x.x;
             w[n][2 * half + 1] += x.y;
           }
@@ -256,19 +260,21 @@ __global__ void __launch_bounds__(warps * 32, 2)
     if (Table) load_values();  // registers do not suffice for both
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int position = query[half].i + a.shift;
+      const int position = query[half].i + a.sizes.shift;
       float most = -INFINITY;
 #pragma unroll
       for (int x = 0; x < BK / 4; ++x) {
-        const int j = j0 + 8 * (x / 2) + 2 * t + x % 2, lag = j - position - a.first;
+        const int j = j0 + 8 * (x / 2) + 2 * t + x % 2, lag = j - position - a.lag_bias.first;
         float& score = w[x / 2][2 * half + x % 2];
-        if (lag >= 0 && lag < a.width && query[half].there) score += a.bias_of(query[half].h)[lag];
-        if (j < low[half] || j >= high[half] || (a.padding && a.hidden(b, j))) score = -INFINITY;
+        if (lag >= 0 && lag < a.lag_bias.width && query[half].there)
+          score += a.lag_bias.of(query[half].h)[lag];
+        if (j < low[half] || j >= high[half] || (a.mask.padding && a.hidden(b, j)))
+          score = -INFINITY;
         most = fmaxf(most, score);
       }
       most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
       most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
-      const float top = fmaxf(at[half], most * a.scale2);
+      const float top = fmaxf(at[half], most * a.scale.log2e);
       if (__any_sync(all_lanes, top > at[half])) {
         const float keep = ptx::ex2(at[half] - top);
         at[half] = top;
@@ -282,7 +288,7 @@ __global__ void __launch_bounds__(warps * 32, 2)
 #pragma unroll
       for (int x = 0; x < BK / 4; ++x) {
         float& weight = w[x / 2][2 * half + x % 2];
-        weight = ptx::ex2(fmaf(weight, a.scale2, -at[half]));
+        weight = ptx::ex2(fmaf(weight, a.scale.log2e, -at[half]));
         total[half] += weight;
       }
     }
@@ -351,10 +357,11 @@ __global__ void __launch_bounds__(warps * 32)
   __shared__ float2 places[warps][D / 2 + D / 64 * V];
   const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, t = lane % 4;
   const int index = int(blockIdx.x) * warps + warp;
-  if (index >= a.batch * a.heads * a.m) return;
-  const int i = index % a.m, h = index / a.m % a.heads, b = index / a.m / a.heads;
-  const int groups = a.heads / a.per_group, unit = b * groups + h / a.per_group;
-  const int row = h % a.per_group * a.m + i, r = row % tile_rows;
+  if (index >= a.sizes.batch * a.sizes.heads * a.sizes.m) return;
+  const int i = index % a.sizes.m, h = index / a.sizes.m % a.sizes.heads,
+            b = index / a.sizes.m / a.sizes.heads;
+  const int groups = a.sizes.heads / a.sizes.per_group, unit = b * groups + h / a.sizes.per_group;
+  const int row = h % a.sizes.per_group * a.sizes.m + i, r = row % tile_rows;
   const int64_t block = (int64_t(unit) * s.row_tiles + row / tile_rows) * s.count;
   const float2* const marks = s.marks + block * tile_rows + r;
   const float2* const sums = s.sums + (block * 2 + r / 8) * tiles * 32 + r % 8 * 4 + t;
@@ -392,8 +399,9 @@ __global__ void __launch_bounds__(warps * 32)
   for (int c = 0; c < D / 64; ++c) {
     const int column = c * 64 + 2 * lane;
     const float2 x = *reinterpret_cast<const float2*>(place + column + column / 32 * V);
-    if (column < a.out.chunks * 8)
-      *reinterpret_cast<Pack<T, 2>*>(a.out.at<T>(b, h, i) + column) = {cast<T>(x.x), cast<T>(x.y)};
+    if (column < a.results.out.chunks * 8)
+      *reinterpret_cast<Pack<T, 2>*>(a.results.out.at<T>(b, h, i) + column) = {cast<T>(x.x),
+                                                                               cast<T>(x.y)};
   }
 }
 
@@ -405,22 +413,23 @@ int keys_per_split(int64_t keys, int64_t blocks, int64_t rows) {
 
 template <class T, int D>
 void decode(const AttentionArgs& a, Splits s, int device) {
-  const int64_t rows = int64_t(a.per_group) * a.m;
+  const int64_t rows = int64_t(a.sizes.per_group) * a.sizes.m;
   s.row_tiles = int(ceil_div(rows, int64_t(tile_rows)));
-  const int64_t blocks = int64_t(a.batch) * (a.heads / a.per_group) * s.row_tiles;
-  s.per_split = keys_per_split(a.n - s.begin, blocks, rows);
-  s.count = int(ceil_div(a.n - s.begin, s.per_split));
+  const int64_t blocks = int64_t(a.sizes.batch) * (a.sizes.heads / a.sizes.per_group) * s.row_tiles;
+  s.per_split = keys_per_split(a.sizes.n - s.begin, blocks, rows);
+  s.count = int(ceil_div(a.sizes.n - s.begin, s.per_split));
   const TensorOptions wide{.dtype = f32, .device = Device(DeviceType::cuda, device)};
   const Tensor sums = empty({blocks * s.count, D / 4 * 64}, wide),
                marks = empty({blocks * s.count, 2 * tile_rows}, wide);
   s.sums = reinterpret_cast<float2*>(sums.data<float>());
   s.marks = reinterpret_cast<float2*>(marks.data<float>());
   const dim3 grid(unsigned(blocks), unsigned(s.count));
-  const auto kernel =
-      a.table.data ? attention_decode_splits<T, D, true> : attention_decode_splits<T, D, false>;
+  const auto kernel = a.table.rows.data ? attention_decode_splits<T, D, true>
+                                        : attention_decode_splits<T, D, false>;
   launch("attention", device, kernel, grid, warps * 32, a, s);
   launch("attention", device, attention_decode_sums<T, D>,
-         unsigned(ceil_div(int64_t(a.batch) * a.heads * a.m, int64_t(warps))), warps * 32, a, s);
+         unsigned(ceil_div(int64_t(a.sizes.batch) * a.sizes.heads * a.sizes.m, int64_t(warps))),
+         warps * 32, a, s);
 }
 
 }  // namespace
@@ -434,12 +443,13 @@ bool attention_decode_takes(const AttentionCall& c) {
 void attention_decode(const AttentionCall& call, bool clip, const Tensor& out) {
   Tensors kept;
   AttentionArgs a = attention_args(call, kept, false);
-  a.out = head_rows<BFloat16>(out);
+  a.results.out = head_rows<void>(out);
   Splits s = {};
   s.clip = clip;
   const int64_t first = call.k.size(2) - call.q.size(2);  // the first query's position
-  if (a.window > 0) s.begin = int(std::max<int64_t>(0, first - a.window + 1));
-  if (a.block > 0) s.begin = int(std::max<int64_t>(0, (first / a.block - 1) * a.block));
+  if (a.mask.window > 0) s.begin = int(std::max<int64_t>(0, first - a.mask.window + 1));
+  if (a.mask.block > 0)
+    s.begin = int(std::max<int64_t>(0, (first / a.mask.block - 1) * a.mask.block));
   const int device = call.q.device().index;
   if (call.q.dtype() == f32)
     decode<float, 64>(a, s, device);

@@ -40,17 +40,19 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const float* const stats =
       reinterpret_cast<const float*>(smem + S::stats);  // [2][sums, delta][BQ]
   const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
-  const bool biased = a.width > 0;
+  const bool biased = a.lag_bias.width > 0;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
-  const int first_unit = int(blockIdx.x) * a.per_group;
+  const int first_unit = int(blockIdx.x) * a.sizes.per_group;
   const int j0 = blockIdx.y * S::rows, jw = j0 + warp * Slabs * 16;
-  const int first = a.causal ? max(0, j0 - a.shift) : 0;
-  const int end = min(a.m, a.end_position(min(j0 + S::rows, a.n) - 1) - a.shift);
+  const int first = a.mask.causal ? max(0, j0 - a.sizes.shift) : 0;
+  const int end = min(a.sizes.m, a.end_position(min(j0 + S::rows, a.sizes.n) - 1) - a.sizes.shift);
   const int tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
   {
     const auto [b, h, kh] = a.place(first_unit);
-    tile::load_rows<D, Threads, S::rows, Parts>(base + S::k, a.k.source(b, kh), j0, a.n);
-    tile::load_rows<D, Threads, S::rows, Parts>(base + S::v, a.v.source(b, kh), j0, a.n);
+    tile::load_rows<D, Threads, S::rows, Parts>(base + S::k, a.operands.k.source(b, kh), j0,
+                                                a.sizes.n);
+    tile::load_rows<D, Threads, S::rows, Parts>(base + S::v, a.operands.v.source(b, kh), j0,
+                                                a.sizes.n);
   }
 
   float dk[Slabs][D / 8][4] = {}, dv[Slabs][D / 8][4] = {};
@@ -58,10 +60,10 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const uint32_t own = base + warp * Slabs * 16 * P + sixteen;
   const tile::RowShear shear(lane, 7, -1);
 #pragma unroll 1
-  for (int unit = first_unit; unit < first_unit + a.per_group; ++unit) {
+  for (int unit = first_unit; unit < first_unit + a.sizes.per_group; ++unit) {
     if (tiles > 0) {
       load_queries<S>(a, base, unit, first, 0);
-      load_lags<S, S::rows + BQ>(a, base, unit, j0 - (first + a.shift) - (BQ - 1), biased);
+      load_lags<S, S::rows + BQ>(a, base, unit, j0 - (first + a.sizes.shift) - (BQ - 1), biased);
     }
     ptx::commit();
     ptx::wait<0>();
@@ -72,10 +74,10 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       const int i0 = first + step * BQ, now = step & 1;
       if (step + 1 < tiles) {
         load_queries<S>(a, base, unit, i0 + BQ, now ^ 1);
-        load_lags<S, BQ>(a, base, unit, j0 - (i0 + BQ + a.shift) - (BQ - 1), biased);
+        load_lags<S, BQ>(a, base, unit, j0 - (i0 + BQ + a.sizes.shift) - (BQ - 1), biased);
       }
       ptx::commit();
-      if (!a.causal || i0 + a.shift + BQ > jw) {
+      if (!a.mask.causal || i0 + a.sizes.shift + BQ > jw) {
         const uint32_t tq = base + S::q + now * S::tile, tg = base + S::g + now * S::tile;
         const uint32_t tp = base + S::p + now * S::tile;
         const float* const st = stats + now * 2 * BQ + 2 * t;
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         constexpr bool joined = Table && !Apart && Parts == 1;
         if constexpr (Parts > 1)
           tile::multiply_turned<D, BQ, Parts, D / 16, 0, D / 16, true>(s, of_k, tq + turned);
-        const int low = jw - (i0 + a.shift) - (BQ - 1);  // the lag of strip row 0
+        const int low = jw - (i0 + a.sizes.shift) - (BQ - 1);  // the lag of strip row 0
         if constexpr (Table) {
           if (!Every || a.lagged())
             tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
@@ -112,8 +114,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             for (int n = 0; n < N; ++n)
 #pragma unroll
               for (int e = 0; e < 4; ++e) {
-                const float x = sbias[(jw + 16 * sl + gr + 8 * (e >> 1) - i0 - a.shift - 8 * n -
-                                       2 * t - (e & 1)) &
+                const float x = sbias[(jw + 16 * sl + gr + 8 * (e >> 1) - i0 - a.sizes.shift -
+                                       8 * n - 2 * t - (e & 1)) &
                                       (S::ring - 1)];
                 s[sl][n][e] = Parts > 1 ? s[sl][n][e] + x : x;
               }
@@ -151,28 +153,28 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x,
+              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale.log2e, e & 1 ? sum.y : sum.x,
                                           most_exponent<Parts, true>);
         }
-        const int p0 = i0 + a.shift;
-        if ((a.causal && jw + 16 * Slabs - 1 > p0) || a.begins_after(jw, p0 + BQ - 1) ||
-            i0 + BQ > a.m) {
+        const int p0 = i0 + a.sizes.shift;
+        if ((a.mask.causal && jw + 16 * Slabs - 1 > p0) || a.begins_after(jw, p0 + BQ - 1) ||
+            i0 + BQ > a.sizes.m) {
 #pragma unroll
           for (int c = 0; c < BQ / 4; ++c) {
             const int position = p0 + 8 * (c / 2) + 2 * t + c % 2;
             const int low = a.first_key(position) - jw - gr;
-            const int high = position < a.n ? a.end_key(position) - jw - gr : -(1 << 30);
+            const int high = position < a.sizes.n ? a.end_key(position) - jw - gr : -(1 << 30);
 #pragma unroll
             for (int r = 0; r < 2 * Slabs; ++r)
               if (8 * r < low || 8 * r >= high) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
           }
         }
-        const bool drop = Drop && a.drop_below > 0;
+        const bool drop = Drop && a.dropout.below > 0;
         if (drop) {
-          const RandomKey key = key_now(a.key);
+          const RandomKey key = key_now(a.dropout.key);
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
-            keep_bits |= kept_of_keys<N>(a, key, int64_t(unit) * a.m, i0, jw + 16 * sl, 0)
+            keep_bits |= kept_of_keys<N>(a, key, int64_t(unit) * a.sizes.m, i0, jw + 16 * sl, 0)
                          << (16 * sl);
         }
         gather(dv, s, tg, drop);
@@ -188,7 +190,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           }
         }
         if constexpr (Every) {
-          if (a.value_rows > 0)
+          if (a.value_table.count > 0)
             tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
                 base + S::values, low, tg + turned, shear, [](int) { return 0.f; },
                 [](int, const auto&) {}, [&](float x, int sl, int n, int e) { ds[sl][n][e] += x; });
@@ -203,7 +205,8 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
               for (int e = 0; e < 4; ++e)
                 ds[sl][n][e] =
-                    (keep_bits >> (16 * sl + 4 * n + e) & 1 ? ds[sl][n][e] * a.keep_scale : 0) +
+                    (keep_bits >> (16 * sl + 4 * n + e) & 1 ? ds[sl][n][e] * a.dropout.keep_scale
+                                                            : 0) +
                     (e & 1 ? delta.y : delta.x);
           }
         }
@@ -235,50 +238,50 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           float sum = sum_ds[sl][half];
           sum += __shfl_xor_sync(0xffffffffu, sum, 1);
           sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-          if (a.dkeys && t == 0 && j < a.n)
-            a.dkeys[int64_t(unit) * a.n + j] = a.hidden(a.place(unit).b, j) ? 0 : sum;
+          if (a.gradients.key_bias && t == 0 && j < a.sizes.n)
+            a.gradients.key_bias[int64_t(unit) * a.sizes.n + j] =
+                a.hidden(a.place(unit).b, j) ? 0 : sum;
         }
     }
   }
   const auto [b, h, kh] = a.place(first_unit);
   // What nobody sees has no gradient.
-  const auto leave = [&, b = b, kh = kh](const HeadRows<BFloat16>& to, const auto& d,
-                                         float factor) {
+  const auto leave = [&, b = b, kh = kh](const HeadRows<void>& to, const auto& d, float factor) {
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int j = tile::fresh(jw) + sl * 16 + gr + 8 * half;
         const bool seen = !a.hidden(b, j);
-        put_row<D, Parts>(to, b, kh, j, a.n,
+        put_row<D, Parts>(to, b, kh, j, a.sizes.n,
                           [&](int x, int e) { return seen ? d[sl][x][2 * half + e] * factor : 0; });
       }
   };
-  leave(a.dk, dk, a.scale);
-  leave(a.dv, dv, a.keep_scale);
+  leave(a.gradients.k, dk, a.scale.score);
+  leave(a.gradients.v, dv, a.dropout.keep_scale);
 }
 
 template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
 void launch_keys(const AttentionArgs& a, int device) {
   using S = KeysShape<D, Parts, Slabs, Warps, Of>;
-  launch_with_shared(
-      "attention", device, attention_keys<D, Parts, Slabs, Warps, PerSM, Drop, Of>,
-      dim3(unsigned(a.batch * (a.heads / a.per_group)), unsigned(ceil_div(a.n, S::rows))),
-      dim3(Warps * 32), S::bytes, a);
+  launch_with_shared("attention", device, attention_keys<D, Parts, Slabs, Warps, PerSM, Drop, Of>,
+                     dim3(unsigned(a.sizes.batch * (a.sizes.heads / a.sizes.per_group)),
+                          unsigned(ceil_div(a.sizes.n, S::rows))),
+                     dim3(Warps * 32), S::bytes, a);
 }
 
 }  // namespace
 
 void launch_attention_keys(const AttentionArgs& a, int d, int device) {
   with_positions(a, [&]<Positions Of>(At<Of>) {
-    if (a.parts > 1)
+    if (a.sizes.parts > 1)
       launch_keys<64, 3, 1, 4, 1, true, Of>(a, device);
     else if constexpr (Of == Positions::every)
       d <= 64 ? launch_keys<64, 1, 1, 4, 2, true, Of>(a, device)
               : launch_keys<128, 1, 1, 4, 1, true, Of>(a, device);
     else if (d <= 32)
       launch_keys<32, 1, 2, 4, 2, true, Of>(a, device);
-    else if (d <= 64 && a.drop_below > 0)
+    else if (d <= 64 && a.dropout.below > 0)
       launch_keys<64, 1, 1, 8, 1, true, Of>(a, device);
     else if (d <= 64)
       launch_keys<64, 1, 2, 4, 2, false, Of>(a, device);

@@ -45,29 +45,30 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   const float* const stats =
       reinterpret_cast<const float*>(smem + S::stats);  // [2][sums, delta][BQ]
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
-  const int h = blockIdx.x % a.heads, segment = blockIdx.x / a.heads;
-  const int lag0 = a.high_lag + 1 - int(blockIdx.y + 1) * S::rows, lw = lag0 + warp * Slabs * 16;
-  const int first = max(0, -(lag0 + S::rows - 1) - a.shift);
-  const int end = min(a.m, a.n - lag0 - a.shift);
+  const int h = blockIdx.x % a.sizes.heads, segment = blockIdx.x / a.sizes.heads;
+  const int lag0 = a.grid.high_lag + 1 - int(blockIdx.y + 1) * S::rows,
+            lw = lag0 + warp * Slabs * 16;
+  const int first = max(0, -(lag0 + S::rows - 1) - a.sizes.shift);
+  const int end = min(a.sizes.m, a.sizes.n - lag0 - a.sizes.shift);
   const int all_tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
   if constexpr (Table) {
-    tile::load_rows<D, Threads, S::rows, Parts, S::area>(base + S::r, a.table.source(0, h),
-                                                         lag0 + a.zero_row, a.rows);
+    tile::load_rows<D, Threads, S::rows, Parts, S::area>(base + S::r, a.table.rows.source(0, h),
+                                                         lag0 + a.table.zero_row, a.table.count);
   }
   if constexpr (Every) {
-    tile::load_rows<D, Threads, S::rows, Parts, S::area>(base + S::values, a.values.source(0, h),
-                                                         lag0 + a.value_zero_row, a.value_rows);
+    tile::load_rows<D, Threads, S::rows, Parts, S::area>(
+        base + S::values, a.value_table.rows.source(0, h), lag0 + a.value_table.zero_row,
+        a.value_table.count);
   }
   float dr[Table ? Slabs : 1][D / 8][4] = {}, db[Slabs][2] = {};
   float dvalues[Slabs][D / 8][4] = {};
-  const bool biased = a.width > 0;
+  const bool biased = a.lag_bias.width > 0;
   if (biased)
-    tile::load_line<Threads, S::rows, S::area>(base + S::bias, a.bias_of(h), lag0 - a.first,
-                                               a.width);
+    tile::load_line<Threads, S::rows, S::area>(base + S::bias, a.lag_bias.of(h),
+                                               lag0 - a.lag_bias.first, a.lag_bias.width);
   ptx::commit();
   ptx::wait<0>();
   __syncthreads();
-  const float* const bias = reinterpret_cast<const float*>(smem + S::bias) + (lw - lag0 + gr);
   const uint32_t sixteen = Rows<D>::sixteen(lane), turned = Rows<D>::turned(lane);
   auto own = [&](int area, int sl, int x) {
     Operand f;
@@ -92,37 +93,39 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
       return own(S::r, sl, x);
   };
   const tile::RowShear shear(lane, 0, 1);
-  const int parts = a.batch * a.pieces, end_part = parts * (segment + 1) / a.segments;
+  const int parts = a.sizes.batch * a.grid.pieces,
+            end_part = parts * (segment + 1) / a.grid.segments;
 #pragma unroll 1
-  for (int part = parts * segment / a.segments; part < end_part; ++part) {
-    const int piece = part % a.pieces, unit = part / a.pieces * a.heads + h;
-    const int tile0 = all_tiles * piece / a.pieces, tile1 = all_tiles * (piece + 1) / a.pieces;
+  for (int part = parts * segment / a.grid.segments; part < end_part; ++part) {
+    const int piece = part % a.grid.pieces, unit = part / a.grid.pieces * a.sizes.heads + h;
+    const int tile0 = all_tiles * piece / a.grid.pieces,
+              tile1 = all_tiles * (piece + 1) / a.grid.pieces;
     auto load_keys = [&]<int Count>(std::integral_constant<int, Count>, int j) {
       const int to = j & (S::ring - 1);
       const auto [b, head, kh] = a.place(unit);
-      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::k, a.k.source(b, kh), j, a.n,
-                                                         to);
-      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::v, a.v.source(b, kh), j, a.n,
-                                                         to);
+      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::k, a.operands.k.source(b, kh), j,
+                                                         a.sizes.n, to);
+      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::v, a.operands.v.source(b, kh), j,
+                                                         a.sizes.n, to);
     };
     if (tile1 > tile0) {
       const int i0 = first + tile0 * BQ;
-      load_queries<S>(a, base, unit, i0, 0);
-      load_keys(std::integral_constant<int, S::rows + BQ>(), lag0 + i0 + a.shift);
+      load_queries<S>(a, base, unit, i0, tile0 & 1);
+      load_keys(std::integral_constant<int, S::rows + BQ>(), lag0 + i0 + a.sizes.shift);
     }
     ptx::commit();
     ptx::wait<0>();
     __syncthreads();
 #pragma unroll 1
     for (int step = tile0; step < tile1; ++step) {
-      const int i0 = first + step * BQ, now = (step - tile0) & 1;
+      const int i0 = first + step * BQ, now = step & 1;
       if (step + 1 < tile1) {
         load_queries<S>(a, base, unit, i0 + BQ, now ^ 1);
-        load_keys(std::integral_constant<int, BQ>(), lag0 + i0 + BQ + a.shift + S::rows);
+        load_keys(std::integral_constant<int, BQ>(), lag0 + i0 + BQ + a.sizes.shift + S::rows);
       }
       ptx::commit();
-      const int low = lw + i0 + a.shift;  // the key of strip row 0
-      if (low + 16 * Slabs + BQ - 2 >= 0 && low < a.n) {
+      const int low = lw + i0 + a.sizes.shift;  // the key of strip row 0
+      if (low + 16 * Slabs + BQ - 2 >= 0 && low < a.sizes.n) {
         const uint32_t tq = base + S::q + now * S::tile, tg = base + S::g + now * S::tile;
         const uint32_t tp = base + S::p + now * S::tile;
         const float* const st = stats + now * 2 * BQ + 2 * t;
@@ -131,13 +134,15 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         float s[Slabs][N][4] = {};
         const auto meet_rows = [&] {
           if constexpr (Table && !joined) {
-            if (!Every || a.rows > 0)
+            if (!Every || a.table.count > 0)
               tile::multiply_turned<D, BQ, Parts, kept ? D / 16 : unrolled, 0, D / 16, (Parts > 1)>(
                   s, of_rows, tp + turned);
           }
         };
         const auto add_bias = [&] {
           if (!biased) return;
+          const float* const bias =
+              reinterpret_cast<const float*>(smem + S::bias) + tile::fresh(warp * Slabs * 16 + gr);
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
@@ -177,16 +182,17 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
           for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
             for (int e = 0; e < 4; ++e)
-              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale2, e & 1 ? sum.y : sum.x,
+              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale.log2e, e & 1 ? sum.y : sum.x,
                                           most_exponent<Parts, true>);
         }
-        if (low < 0 || low + 16 * Slabs + BQ - 1 > a.n || i0 + BQ > a.m || a.block || a.padding) {
+        if (low < 0 || low + 16 * Slabs + BQ - 1 > a.sizes.n || i0 + BQ > a.sizes.m ||
+            a.mask.block || a.mask.padding) {
           const int b = a.place(unit).b;
 #pragma unroll
           for (int c = 0; c < BQ / 4; ++c) {
             const int column = 8 * (c / 2) + 2 * t + c % 2;
-            const int from = a.block ? a.first_key(i0 + column + a.shift) : 0;
-            const bool there = i0 + column < a.m;
+            const int from = a.mask.block ? a.first_key(i0 + column + a.sizes.shift) : 0;
+            const bool there = i0 + column < a.sizes.m;
 #pragma unroll
             for (int r = 0; r < 2 * Slabs; ++r) {
               const int j = low + gr + 8 * r + column;
@@ -196,16 +202,17 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
         }
         uint32_t bits[Slabs];
         if constexpr (Drop) {
-          const RandomKey key = key_now(a.key);
+          const RandomKey key = key_now(a.dropout.key);
 #pragma unroll
           for (int sl = 0; sl < Slabs; ++sl)
-            bits[sl] = Every && a.drop_below == 0
-                           ? ~0u
-                           : kept_of_keys<N>(a, key, int64_t(unit) * a.m, i0, low + 16 * sl, 1);
+            bits[sl] =
+                Every && a.dropout.below == 0
+                    ? ~0u
+                    : kept_of_keys<N>(a, key, int64_t(unit) * a.sizes.m, i0, low + 16 * sl, 1);
         }
         float of_values[Slabs][N][4] = {};  // what weights' gradients have of rows of values
         if constexpr (Every) {
-          if (a.value_rows > 0) {
+          if (a.value_table.count > 0) {
 #pragma unroll
             for (int y = 0; y < N / 2; ++y) {
               Operand l[Slabs];
@@ -227,7 +234,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             [&](float x, int sl, int n, int e) {
               if (sl == 0 && e == 0) delta = *reinterpret_cast<const float2*>(st + BQ + n * 8);
               if constexpr (Every) x += of_values[sl][n][e];
-              if constexpr (Drop) x = bits[sl] >> (4 * n + e) & 1 ? x * a.keep_scale : 0;
+              if constexpr (Drop) x = bits[sl] >> (4 * n + e) & 1 ? x * a.dropout.keep_scale : 0;
               s[sl][n][e] *= x + (e % 2 ? delta.y : delta.x);
             });
 #pragma unroll
@@ -237,7 +244,7 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
 #pragma unroll
             for (int e = 0; e < 4; ++e) db[sl][e >> 1] += s[sl][n][e];
         if constexpr (Table) {
-          if (!Every || a.rows > 0) {
+          if (!Every || a.table.count > 0) {
 #pragma unroll
             for (int x = 0; x < N / 2; ++x) {
               Operand l[Slabs];
@@ -256,12 +263,14 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
   for (int sl = 0; sl < Slabs; ++sl)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int lag = lw + sl * 16 + 8 * half + gr, row = lag + a.zero_row, at = lag - a.first;
-      const int64_t part = int64_t(segment) * a.heads + h;
+      const int lag = lw + sl * 16 + 8 * half + gr, row = lag + a.table.zero_row,
+                at = lag - a.lag_bias.first;
+      const int64_t part = int64_t(segment) * a.sizes.heads + h;
       float sum = db[sl][half];
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      if (t == 0 && a.dbias && at >= 0 && at < a.width) a.dbias[part * a.width + at] = sum;
+      if (t == 0 && a.gradients.lag_bias && at >= 0 && at < a.lag_bias.width)
+        a.gradients.lag_bias[part * a.lag_bias.width + at] = sum;
       // A row of `count` of them, of 8 · chunks numbers.
       auto put_part = [&](float* to, int r, int count, int chunks, const float(&x)[D / 8][4],
                           float factor) {
@@ -272,27 +281,28 @@ __global__ void __launch_bounds__(Warps * 32, PerSM)
             *reinterpret_cast<float2*>(to + (part * count + r) * (8 * chunks) + c * 8 + 2 * t) = {
                 x[c][2 * half] * factor, x[c][2 * half + 1] * factor};
       };
-      if constexpr (Table) put_part(a.dtable, row, a.rows, a.table.chunks, dr[sl], a.scale);
+      if constexpr (Table)
+        put_part(a.gradients.table, row, a.table.count, a.table.rows.chunks, dr[sl], a.scale.score);
       if constexpr (Every)
-        put_part(a.dvalues, lag + a.value_zero_row, a.value_rows, a.values.chunks, dvalues[sl],
-                 a.keep_scale);
+        put_part(a.gradients.value_table, lag + a.value_table.zero_row, a.value_table.count,
+                 a.value_table.rows.chunks, dvalues[sl], a.dropout.keep_scale);
     }
 }
 
 template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
 void launch_lags(const AttentionArgs& a, int device) {
   using S = LagsShape<D, Parts, Slabs, Warps, Of>;
-  launch_with_shared(
-      "attention", device, attention_lags<D, Parts, Slabs, Warps, PerSM, Drop, Of>,
-      dim3(unsigned(a.heads * a.segments), unsigned(ceil_div(a.high_lag + 1 - a.low_lag, S::rows))),
-      dim3(Warps * 32), S::bytes, a);
+  launch_with_shared("attention", device, attention_lags<D, Parts, Slabs, Warps, PerSM, Drop, Of>,
+                     dim3(unsigned(a.sizes.heads * a.grid.segments),
+                          unsigned(ceil_div(a.grid.high_lag + 1 - a.grid.low_lag, S::rows))),
+                     dim3(Warps * 32), S::bytes, a);
 }
 
 }  // namespace
 
 void launch_attention_lags(const AttentionArgs& a, int d, int device) {
   const auto choose = [&]<Positions Of, bool Drop>(At<Of>, std::bool_constant<Drop>) {
-    if (a.parts > 1)
+    if (a.sizes.parts > 1)
       launch_lags<64, 3, 1, 4, 1, Drop, Of>(a, device);
     else if constexpr (Of == Positions::every)
       d <= 64 ? launch_lags<64, 1, 1, 4, 2, Drop, Of>(a, device)
@@ -308,7 +318,7 @@ void launch_attention_lags(const AttentionArgs& a, int d, int device) {
     if constexpr (Of == Positions::every)
       choose(of, std::true_type());
     else
-      a.drop_below > 0 ? choose(of, std::true_type()) : choose(of, std::false_type());
+      a.dropout.below > 0 ? choose(of, std::true_type()) : choose(of, std::false_type());
   });
 }
 

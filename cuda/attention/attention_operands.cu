@@ -9,14 +9,14 @@ namespace {
 
 /// parts [3, B·H, L, D] of x [B, H, L, D], whose rows are multiplied by factors [B, H, L] if any.
 __global__ void __launch_bounds__(256, 1)
-    attention_parts(BFloat16* parts, HeadRows<const float> x, const float* factors, int heads,
+    attention_parts(BFloat16* parts, HeadRows<const void> x, const float* factors, int heads,
                     int length) {
   const int b = int(blockIdx.x) / heads, h = int(blockIdx.x) % heads, n = length * x.chunks;
   const int64_t part = int64_t(gridDim.x) * n * 8;
 #pragma unroll 1
   for (int c = int(blockIdx.y * blockDim.x + threadIdx.x); c < n;
        c += int(gridDim.y * blockDim.x)) {
-    const float* const from = x.at(b, h, c / x.chunks) + c % x.chunks * 8;
+    const float* const from = x.at<const float>(b, h, c / x.chunks) + c % x.chunks * 8;
     Pack<float, 4> v[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) v[i] = reinterpret_cast<const Pack<float, 4>*>(from)[i];
@@ -39,15 +39,15 @@ __global__ void __launch_bounds__(256, 1)
 
 }  // namespace
 
-HeadRows<const BFloat16> attention_operand(const Tensor& x, Tensors& kept, const float* factors) {
-  if (x.dtype() != f32) return head_rows<const BFloat16>(x);
+HeadRows<const void> attention_operand(const Tensor& x, Tensors& kept, const float* factors) {
+  if (x.dtype() != f32) return head_rows<const void>(x);
   const int64_t b = x.size(0), h = x.size(1), l = x.size(2), d = x.size(3);
   const Tensor parts = empty({3 * b, h, l, d}, {.dtype = bf16, .device = x.device()});
   kept.push_back(parts);
   launch("attention", x.device().index, attention_parts,
          dim3(unsigned(b * h), unsigned(std::min<int64_t>(ceil_div(l * d / 8, 256), 1024))), 256,
-         parts.data<BFloat16>(), head_rows<const float>(x), factors, int(h), int(l));
-  HeadRows<const BFloat16> rows = head_rows<const BFloat16>(parts);
+         parts.data<BFloat16>(), head_rows<const void>(x), factors, int(h), int(l));
+  HeadRows<const void> rows = head_rows<const void>(parts);
   rows.part = b * h * l * d;
   return rows;
 }
@@ -59,54 +59,53 @@ Scores scores_of(const Tensor& x) {
 
 AttentionArgs attention_args(const AttentionCall& c, Tensors& kept, bool cut) {
   const auto operand = [&](const Tensor& x) {
-    return cut ? attention_operand(x, kept) : head_rows<const BFloat16>(x);
+    return cut ? attention_operand(x, kept) : head_rows<const void>(x);
   };
   AttentionArgs a = {};
-  a.parts = cut && c.q.dtype() == f32 ? 3 : 1;
-  a.q = operand(c.q);
-  a.k = operand(c.k);
-  a.v = operand(c.v);
-  a.p = c.position.defined() ? operand(c.position) : a.q;
-  a.batch = int(c.q.size(0));
-  a.heads = int(c.q.size(1));
-  a.per_group = int(c.q.size(1) / c.k.size(1));
-  a.by_heads = Divider(a.heads);
-  a.by_group = Divider(a.per_group);
-  a.m = int(c.q.size(2));
-  a.n = int(c.k.size(2));
-  a.shift = a.n - a.m;
+  a.sizes.parts = cut && c.q.dtype() == f32 ? 3 : 1;
+  a.operands.q = operand(c.q);
+  a.operands.k = operand(c.k);
+  a.operands.v = operand(c.v);
+  a.operands.p = c.position.defined() ? operand(c.position) : a.operands.q;
+  a.sizes.batch = int(c.q.size(0));
+  a.sizes.heads = int(c.q.size(1));
+  a.sizes.per_group = int(c.q.size(1) / c.k.size(1));
+  a.sizes.by_heads = Divider(a.sizes.heads);
+  a.sizes.by_group = Divider(a.sizes.per_group);
+  a.sizes.m = int(c.q.size(2));
+  a.sizes.n = int(c.k.size(2));
+  a.sizes.shift = a.sizes.n - a.sizes.m;
   if (c.rows.defined()) {
-    a.table = operand(c.rows.unsqueeze(0));
-    if (c.rows.size(0) == 1) a.table.head = 0;
-    a.rows = int(c.rows.size(1));
-    a.zero_row = int(c.zero_row);
+    a.table.rows = operand(c.rows.unsqueeze(0));
+    if (c.rows.size(0) == 1) a.table.rows.head = 0;
+    a.table.count = int(c.rows.size(1));
+    a.table.zero_row = int(c.zero_row);
   }
   if (c.value_rows.defined()) {
-    a.values = operand(c.value_rows.unsqueeze(0));
-    if (c.value_rows.size(0) == 1) a.values.head = 0;
-    a.value_rows = int(c.value_rows.size(1));
-    a.value_zero_row = int(c.value_zero_row);
+    a.value_table.rows = operand(c.value_rows.unsqueeze(0));
+    if (c.value_rows.size(0) == 1) a.value_table.rows.head = 0;
+    a.value_table.count = int(c.value_rows.size(1));
+    a.value_table.zero_row = int(c.value_zero_row);
   }
   if (c.bias.defined()) a.dense = scores_of(c.bias);
-  a.bias = reinterpret_cast<const float*>(a.q.data);  // a place that can be named
   if (c.lag_bias.defined()) {
-    a.bias = c.lag_bias.data<float>();
-    a.width = int(c.lag_bias.size(1));
-    a.bias_head = c.lag_bias.size(0) == 1 ? 0 : a.width;
-    a.first = int(c.first);
+    a.lag_bias.data = c.lag_bias.data<float>();
+    a.lag_bias.width = int(c.lag_bias.size(1));
+    a.lag_bias.head = c.lag_bias.size(0) == 1 ? 0 : a.lag_bias.width;
+    a.lag_bias.first = int(c.first);
   }
-  if (c.padding.defined()) a.padding = c.padding.data<uint8_t>();
-  a.causal = c.causal;
-  a.window = int(c.window >= a.n ? 0 : c.window);
-  a.block = int(c.block >= a.n ? 0 : c.block);
-  a.scale = float(c.scale);
-  a.scale2 = float(c.scale * 1.4426950408889634);
-  a.over_scale = float(1 / c.scale);
-  a.keep_scale = 1;
+  if (c.padding.defined()) a.mask.padding = c.padding.data<uint8_t>();
+  a.mask.causal = c.causal;
+  a.mask.window = int(c.window >= a.sizes.n ? 0 : c.window);
+  a.mask.block = int(c.block >= a.sizes.n ? 0 : c.block);
+  a.scale.score = float(c.scale);
+  a.scale.log2e = float(c.scale * 1.4426950408889634);
+  a.scale.inverse = float(1 / c.scale);
+  a.dropout.keep_scale = 1;
   if (c.dropout > 0) {
-    a.drop_below = uint32_t(std::ceil(c.dropout * 16777216.0));
-    a.keep_scale = c.dropout >= 1 ? 0.f : float(1 / (1 - c.dropout));
-    a.key = draw_key(*c.dropout_key, c.q.device().index);
+    a.dropout.below = uint32_t(std::ceil(c.dropout * 16777216.0));
+    a.dropout.keep_scale = c.dropout >= 1 ? 0.f : float(1 / (1 - c.dropout));
+    a.dropout.key = draw_key(*c.dropout_key, c.q.device().index);
   }
   return a;
 }

@@ -44,27 +44,31 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
   using Operand = tile::Fragment<Parts>;
   extern __shared__ __align__(256) char smem[];
   const uint32_t base = ptx::shared_address(smem);
-  const bool biased = a.width > 0, drop = Drop && a.drop_below > 0;
+  const bool biased = a.lag_bias.width > 0, drop = Drop && a.dropout.below > 0;
   const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
-  const int unit = Every ? a.first_unit + int(blockIdx.x) * a.unit_step : int(blockIdx.x);
-  const int i0 = int(gridDim.y - 1 - blockIdx.y) * S::BQ, p0 = i0 + a.shift;
-  const int iw = i0 + 16 * Slabs * warp, pw = iw + a.shift;
+  const int unit = Every ? a.grid.first_unit + int(blockIdx.x) * a.grid.unit_step : int(blockIdx.x);
+  const int i0 = int(gridDim.y - 1 - blockIdx.y) * S::BQ, p0 = i0 + a.sizes.shift;
+  const int iw = i0 + 16 * Slabs * warp, pw = iw + a.sizes.shift;
   const int begin = a.first_key(p0) / BK * BK;
   const int last = a.end_of(i0, S::BQ), end = a.end_of(iw, 16 * Slabs);  // of the block, the warp
-  const auto line = [&] { return int64_t(unit) * a.m; };                 // of sums; not kept
+  const auto line = [&] { return int64_t(unit) * a.sizes.m; };           // of sums; not kept
 
   {
     const auto [b, h, kh] = a.place(unit);
-    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.q.source(b, h), i0, a.m);
-    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::g, a.g.source(b, h), i0, a.m);
+    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::q, a.operands.q.source(b, h), i0,
+                                              a.sizes.m);
+    tile::load_rows<D, Threads, S::BQ, Parts>(base + S::g, a.operands.g.source(b, h), i0,
+                                              a.sizes.m);
     if constexpr (Apart)
-      tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.p.source(b, h), i0, a.m);
+      tile::load_rows<D, Threads, S::BQ, Parts>(base + S::p, a.operands.p.source(b, h), i0,
+                                                a.sizes.m);
   }
   if (last > begin) {
     load_keys<S, BK>(a, base, unit, begin);
     load_lags<S, S::BQ + BK>(a, base, unit, begin - (p0 + S::BQ - 1), biased);
-    if constexpr (far) tile::load_line<Threads, S::BQ>(base + S::stats, a.sums + line(), i0, a.m);
+    if constexpr (far)
+      tile::load_line<Threads, S::BQ>(base + S::stats, a.results.sums + line(), i0, a.sizes.m);
   }
   ptx::commit();
   float* const deltas = reinterpret_cast<float*>(smem + S::delta) + warp * 16 * Slabs;
@@ -113,7 +117,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int i = iw + 16 * sl + gr + 8 * half;
-        near[0][sl][half] = i < a.m ? a.sums[line() + i] : INFINITY;
+        near[0][sl][half] = i < a.sizes.m ? a.results.sums[line() + i] : INFINITY;
         near[1][sl][half] = deltas[16 * sl + 8 * half + gr];
       }
   }
@@ -163,8 +167,9 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
       waiting = left[0];
     }
   };
-  const bool lagged = Table && (!Every || a.lagged()), tabled = Table && (!Every || a.rows > 0);
-  const bool valued = Every && a.value_rows > 0;
+  const bool lagged = Table && (!Every || a.lagged()),
+             tabled = Table && (!Every || a.table.count > 0);
+  const bool valued = Every && a.value_table.count > 0;
   if constexpr (Table)
     if (end > begin) {
 #pragma unroll
@@ -232,10 +237,10 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
           for (int e = 0; e < 4; ++e)
             s[sl][n][e] =
-                weight<Every>(s[sl][n][e], a.scale2, sums[e >> 1], most_exponent<Parts, true>);
+                weight<Every>(s[sl][n][e], a.scale.log2e, sums[e >> 1], most_exponent<Parts, true>);
       }
-      if ((a.causal && j0 + BK - 1 > pw) || j0 + BK > a.n ||
-          a.begins_after(j0, pw + 16 * Slabs - 1) || a.padding)
+      if ((a.mask.causal && j0 + BK - 1 > pw) || j0 + BK > a.sizes.n ||
+          a.begins_after(j0, pw + 16 * Slabs - 1) || a.mask.padding)
         a.hide_keys<N>(s, a.place(unit).b, j0, pw, 0.f);
       float ds[Slabs][N][4];
 #pragma unroll
@@ -266,14 +271,14 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
           ds, [&](int sl, int x) { return fg[sl][x]; }, tv + turned);
       tile::multiply_turned<D, BK, Parts, far ? 1 : D / 16, G>(ds, of_g, tv + turned);
       if (drop) {
-        const RandomKey key = key_now(a.key);
+        const RandomKey key = key_now(a.dropout.key);
 #pragma unroll
         for (int sl = 0; sl < Slabs; ++sl) {
           const uint32_t bits = kept_of_queries<N>(a, key, line(), iw + 16 * sl, j0);
 #pragma unroll
           for (int x = 0; x < 4 * N; ++x) {
             float& d = ds[sl][x / 4][x % 4];
-            d = (bits >> x & 1 ? d * a.keep_scale : 0) + number(1, sl, x / 2 % 2);
+            d = (bits >> x & 1 ? d * a.dropout.keep_scale : 0) + number(1, sl, x / 2 % 2);
           }
         }
       }
@@ -284,10 +289,11 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
           for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
       if constexpr (Every) {
-        if (a.ddense.data) {
-          float* const to = a.ddense.of<float>(a.place(unit).b, a.place(unit).h);
+        if (a.gradients.dense.data) {
+          float* const to = a.gradients.dense.of<float>(a.place(unit).b, a.place(unit).h);
           each_score<false>(ds, iw, j0, [&](int query, int key, float x) {
-            if (query < a.m && key < a.n) to[query * a.ddense.query + key * a.ddense.key] += x;
+            if (query < a.sizes.m && key < a.sizes.n)
+              to[query * a.gradients.dense.query + key * a.gradients.dense.key] += x;
           });
         }
       }
@@ -311,7 +317,7 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
       for (int s = 0; s < Slabs; ++s) spread(none, (end + BK - 1) / BK * BK - pw - 15 + 16 * s);
     }
-  const bool one = Every && !a.dp.data;  // queries that meet both keys and rows
+  const bool one = Every && !a.gradients.p.data;  // queries that meet both keys and rows
   if (one) {
 #pragma unroll
     for (int x = 0; x < D / 8; ++x)
@@ -324,12 +330,12 @@ __global__ void __launch_bounds__(Warps * 32, Parts == 1 ? 8 / Warps : 1)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int i = iw + 16 * sl + gr + 8 * half;
-      put_row<D, Parts>(a.dq, b, h, i, a.m,
-                        [&](int x, int e) { return dq[sl][x][2 * half + e] * a.scale; });
+      put_row<D, Parts>(a.gradients.q, b, h, i, a.sizes.m,
+                        [&](int x, int e) { return dq[sl][x][2 * half + e] * a.scale.score; });
       if constexpr (Apart) {
         if (!one)
-          put_row<D, Parts>(a.dp, b, h, i, a.m,
-                            [&](int x, int e) { return dp[sl][x][2 * half + e] * a.scale; });
+          put_row<D, Parts>(a.gradients.p, b, h, i, a.sizes.m,
+                            [&](int x, int e) { return dp[sl][x][2 * half + e] * a.scale.score; });
       }
     }
 }
@@ -338,15 +344,15 @@ template <int D, int Parts, int BK, int Slabs, int Warps, int Q, int G, bool Dro
 void launch_queries(AttentionArgs a, int device) {
   using S = QueriesShape<D, Parts, BK, Slabs, Warps, Of>;
   // Entries and heads at a time.
-  const int batch = a.ddense.data && a.ddense.batch == 0 ? 1 : a.batch;
-  const int heads = a.ddense.data && a.ddense.head == 0 ? 1 : a.heads;
-  a.unit_step = heads == 1 ? a.heads : 1;
-  for (int b = 0; b < a.batch; b += batch)
-    for (int h = 0; h < a.heads; h += heads) {
-      a.first_unit = b * a.heads + h;
+  const int batch = a.gradients.dense.data && a.gradients.dense.batch == 0 ? 1 : a.sizes.batch;
+  const int heads = a.gradients.dense.data && a.gradients.dense.head == 0 ? 1 : a.sizes.heads;
+  a.grid.unit_step = heads == 1 ? a.sizes.heads : 1;
+  for (int b = 0; b < a.sizes.batch; b += batch)
+    for (int h = 0; h < a.sizes.heads; h += heads) {
+      a.grid.first_unit = b * a.sizes.heads + h;
       launch_with_shared("attention", device,
                          attention_queries<D, Parts, BK, Slabs, Warps, Q, G, Drop, Of>,
-                         dim3(unsigned(batch * heads), unsigned(ceil_div(a.m, S::BQ))),
+                         dim3(unsigned(batch * heads), unsigned(ceil_div(a.sizes.m, S::BQ))),
                          dim3(Warps * 32), S::bytes, a);
     }
 }
@@ -355,14 +361,14 @@ void launch_queries(AttentionArgs a, int device) {
 
 void launch_attention_queries(const AttentionArgs& a, int d, int device) {
   with_positions(a, [&]<Positions Of>(At<Of>) {
-    if (a.parts > 1) {
+    if (a.sizes.parts > 1) {
       launch_queries<64, 3, Of == Positions::none ? 32 : 16, 1, 4, 0, 0, true, Of>(a, device);
     } else if constexpr (Of == Positions::every) {
       d <= 64 ? launch_queries<64, 1, 32, 1, 4, 0, 0, true, Of>(a, device)
               : launch_queries<128, 1, 32, 1, 4, 0, 0, true, Of>(a, device);
     } else if (d <= 32) {
       launch_queries<32, 1, 64, 1, 8, 2, 2, true, Of>(a, device);
-    } else if (d <= 64 && a.drop_below > 0) {
+    } else if (d <= 64 && a.dropout.below > 0) {
       launch_queries<64, 1, 64, 1, 8, 0, 0, true, Of>(a, device);
     } else if (d <= 64) {
       if constexpr (Of == Positions::none)
