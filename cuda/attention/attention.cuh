@@ -1,8 +1,8 @@
-// What the kernels of fused attention share (cuda/attention*.cu): their arguments, which keys a
-// query sees, and which weights are dropped.
+// What the kernels of fused softmax attention share (cuda/attention/attention*.cu): arguments,
+// tiles, which keys a query sees, loads, weights, dropout and stores.
 //
-// Query i stands at position i + N − M; a lag is a key less a position. Scores are kept divided by
-// their scale, exponentials are of 2.
+// Query i stands at position i + N − M; a lag is a relative position, key − position. Scores are
+// held divided by their scale, exponentials are of 2.
 #pragma once
 
 #include "cuda/attention/attention.h"
@@ -47,9 +47,9 @@ struct Scores {
   }
 };
 
-/// f(query, key, number) for a thread's numbers of slabs of 16 rows and tiles of 8 columns: row r,
-/// column c is of query i + r and key j + c or, turned over, query i + c and key j + r + Slope · c.
-template <bool Turned, int Slope = 0, int Slabs, int Tiles, class F>
+/// f(query, key, score) for a thread's scores of slabs of 16 rows and tiles of 8 columns: row r,
+/// column c is query i + r and key j + c or, transposed, query i + c and key j + r + Slope · c.
+template <bool Transposed, int Slope = 0, int Slabs, int Tiles, class F>
 __device__ inline void each_score(float (&s)[Slabs][Tiles][4], int i, int j, const F& f) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -59,7 +59,7 @@ __device__ inline void each_score(float (&s)[Slabs][Tiles][4], int i, int j, con
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int r = 16 * sl + lane / 4 + 8 * (e >> 1), c = 8 * n + 2 * (lane % 4) + (e & 1);
-        f(i + (Turned ? c : r), j + (Turned ? r + Slope * c : c), s[sl][n][e]);
+        f(i + (Transposed ? c : r), j + (Transposed ? r + Slope * c : c), s[sl][n][e]);
       }
 }
 
@@ -129,7 +129,7 @@ struct AttentionArgs {
     int b, h, kh;
   };
   __device__ Place place(int unit) const {
-    const uint32_t u = uint32_t(tile::fresh(unit)), b = sizes.by_heads.quotient(u),
+    const uint32_t u = uint32_t(tile::opaque(unit)), b = sizes.by_heads.quotient(u),
                    h = u - b * uint32_t(sizes.heads);
     return {int(b), int(h), int(sizes.by_group.quotient(h))};
   }
@@ -157,19 +157,29 @@ struct AttentionArgs {
   __device__ int end_of(int i, int count) const {
     return i < sizes.m ? end_key(min(i + count, sizes.m) - 1 + sizes.shift) : 0;
   }
-  __device__ bool hidden(int b, int j) const {
-    return j < 0 || j >= sizes.n || (mask.padding && mask.padding[int64_t(b) * sizes.n + j]);
+  /// Of an entry, the keys that padding hides from all queries, or that do not exist.
+  struct HiddenKeys {
+    const uint8_t* padding;
+    int64_t row;
+    int n;
+    __device__ bool operator()(int j) const {
+      return j < 0 || j >= n || (padding && padding[row + j]);
+    }
+  };
+  __device__ HiddenKeys hidden_keys(int b) const {
+    return {mask.padding, int64_t(b) * sizes.n, sizes.n};
   }
   /// Whether lags say anything of scores.
   __device__ bool lagged() const { return table.count > 0 || lag_bias.width > 0; }
 
-  /// Adds the dense bias, over the scale, to scores as each_score has them.
-  template <int Parts, bool Turned, int Slope = 0, int Slabs, int Tiles>
-  __device__ void add_dense(float (&s)[Slabs][Tiles][4], int b, int h, int i, int j) const {
+  /// Adds the terms of a query and a key other than products, divided by the scale, to scores as
+  /// each_score has them: the dense bias.
+  template <int Parts, bool Transposed, int Slope = 0, int Slabs, int Tiles>
+  __device__ void add_terms(float (&s)[Slabs][Tiles][4], int b, int h, int i, int j) const {
     if (!dense.data) return;
     using T = std::conditional_t<Parts == 1, BFloat16, float>;
     const T* const from = dense.of<const T>(b, h);
-    each_score<Turned, Slope>(s, i, j, [&](int query, int key, float& x) {
+    each_score<Transposed, Slope>(s, i, j, [&](int query, int key, float& x) {
       if (query < sizes.m && key >= 0 && key < sizes.n)
         x += cast<float>(from[query * dense.query + key * dense.key]) * scale.inverse;
     });
@@ -183,9 +193,10 @@ struct AttentionArgs {
     const int lane = threadIdx.x % 32, first = j0 + 2 * (lane % 4);
     uint32_t padded = 0;
     if (mask.padding) {
+      const HiddenKeys hidden = hidden_keys(b);
 #pragma unroll
       for (int c = 0; c < 2 * Tiles; ++c)
-        padded |= uint32_t(hidden(b, first + 8 * (c / 2) + c % 2)) << c;
+        padded |= uint32_t(hidden(first + 8 * (c / 2) + c % 2)) << c;
     }
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl)
@@ -202,106 +213,159 @@ struct AttentionArgs {
   }
 };
 
-/// Whether relative positions have rows, and whether queries of their own meet these; every: all
-/// that a call may have, also rows of values and a dense bias.
-enum class Positions { none, shared, apart, every };
-template <Positions Of>
-using At = std::integral_constant<Positions, Of>;
-/// f(At<positions of the call>()): each launcher's choice among its kernels.
+/// What relative positions add to scores besides a bias: nothing, products of the queries or of
+/// position queries with a table, or all that a call may have (also rows of values and a dense
+/// bias).
+enum class Positions { none, shared, separate, all };
+
+/// What a kernel is compiled for, the argument of its layout. (nvcc 13 does not launch kernels that
+/// have an argument of class type themselves.)
+struct AttentionTile {
+  Positions positions = Positions::none;
+  int head = 64;  // head dimension, to which operands are padded with zeros
+  int parts = 1;  // of an element: 1 in bf16, 3 in f32
+  int slabs = 1;  // of 16 rows that a warp owns: queries, keys or lags
+  int warps = 4;
+  int step = 32;  // keys of a step where warps own queries, queries of a step where they do not
+  int blocks_per_sm = 1;
+  int q_steps = 0, g_steps = 0;  // attention_queries: steps of 16 columns held in registers
+  bool dropout = true;
+
+  constexpr bool has_table() const { return positions != Positions::none; }
+  constexpr bool has_all() const { return positions == Positions::all; }
+  constexpr bool has_p() const { return has_all() || positions == Positions::separate; }
+};
+
+/// f.operator()<positions of the call>(): each launcher's choice among its kernels.
 template <class F>
 void with_positions(const AttentionArgs& a, const F& f) {
   if (a.value_table.count > 0 || a.dense.data)
-    f(At<Positions::every>());
+    f.template operator()<Positions::all>();
   else if (!a.table.rows.data)
-    f(At<Positions::none>());
+    f.template operator()<Positions::none>();
   else if (a.operands.p.data == a.operands.q.data)
-    f(At<Positions::shared>());
+    f.template operator()<Positions::shared>();
   else
-    f(At<Positions::apart>());
+    f.template operator()<Positions::separate>();
 }
 
-/// What the shapes of all kernels begin with; row: bytes of one.
-template <int D, int Parts, int Warps, Positions Of>
-struct AttentionShape {
-  static constexpr bool Every = Of == Positions::every, Table = Of != Positions::none;
-  static constexpr bool Apart = Every || Of == Positions::apart;
-  static constexpr int numbers = D, parts = Parts, threads = 32 * Warps, row = Parts * D * 2;
+/// What the layouts of shared memory begin with; row: bytes of one.
+template <AttentionTile T>
+struct AttentionLayout {
+  static constexpr AttentionTile config = T;
+  static constexpr bool table = T.has_table(), all = T.has_all(), has_p = T.has_p();
+  static constexpr int head = T.head, parts = T.parts, slabs = T.slabs, step = T.step;
+  static constexpr int blocks_per_sm = T.blocks_per_sm;
+  static constexpr int threads = 32 * T.warps, own = 16 * T.slabs;  // own: rows of a warp
+  static constexpr int rows = own * T.warps, row = T.parts * T.head * 2;
+  using Step = tile::Area<T.head, T.step, T.parts>;
+  using Own = tile::Area<T.head, tile::ring_of(rows), T.parts>;
 };
 
-/// Begins to copy what lags `lag` … lag + Count − 1 have into the rings of shape S: rows, rows of
+/// Begins to copy what lags `lag` … lag + Count − 1 have into the rings of layout L: rows, rows of
 /// values and biases.
-template <class S, int Count>
-__device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int unit, int lag,
-                                 bool biased) {
+template <class L, int Count>
+__device__ inline void load_lags(const AttentionArgs& a, uint32_t base, int unit, int lag) {
   const int h = a.place(unit).h;
-  if constexpr (S::Table) {
-    tile::load_rows<S::numbers, S::threads, Count, S::parts, S::ring>(
-        base + S::r, a.table.rows.source(0, h), lag + a.table.zero_row, a.table.count,
-        lag & (S::ring - 1));
-  }
-  if constexpr (S::Every) {
-    tile::load_rows<S::numbers, S::threads, Count, S::parts, S::ring>(
-        base + S::values, a.value_table.rows.source(0, h), lag + a.value_table.zero_row,
-        a.value_table.count, lag & (S::ring - 1));
-  }
-  if (biased)
-    tile::load_line<S::threads, Count, S::ring>(base + S::bias, a.lag_bias.of(h),
+  const auto load = [&](int ring, const AttentionArgs::Table& table) {
+    tile::load_rows<L::threads, Count>(typename L::Ring{base + ring}, table.rows.source(0, h),
+                                       lag + table.zero_row, table.count, lag & (L::ring - 1));
+  };
+  if constexpr (L::table) load(L::r, a.table);
+  if constexpr (L::all) load(L::values, a.value_table);
+  if (a.lag_bias.width > 0)
+    tile::load_line<L::threads, Count, L::ring>(base + L::bias, a.lag_bias.of(h),
                                                 lag - a.lag_bias.first, a.lag_bias.width,
-                                                lag & (S::ring - 1));
+                                                lag & (L::ring - 1));
 }
 
-/// Begins to copy Count keys and their values to the first or second place, in turns;
-/// j: a multiple of Count.
-template <class S, int Count>
+/// Which of the two places of an area the step from row `at` on has, in turns.
+template <class L>
+__device__ inline int turn(int at) {
+  return int(uint32_t(at) / L::step & 1);
+}
+
+/// Begins to copy the keys of a step and their values.
+template <class L>
 __device__ inline void load_keys(const AttentionArgs& a, uint32_t base, int unit, int j) {
   const auto [b, h, kh] = a.place(unit);
-  base += (j / Count & 1) * S::tile;
-  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::k, a.operands.k.source(b, kh),
-                                                           j, a.sizes.n);
-  tile::load_rows<S::numbers, S::threads, Count, S::parts>(base + S::v, a.operands.v.source(b, kh),
-                                                           j, a.sizes.n);
+  const typename L::Step to{base + turn<L>(j) * L::Step::bytes};
+  tile::load_rows<L::threads, L::step>(to + L::k, a.operands.k.source(b, kh), j, a.sizes.n);
+  tile::load_rows<L::threads, L::step>(to + L::v, a.operands.v.source(b, kh), j, a.sizes.n);
 }
 
-/// The same of S::BQ queries, with their outputs' gradients, sums and deltas.
-template <class S>
-__device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int unit, int i,
-                                    int half) {
+/// Begins to copy the queries of a step, the gradients of their outputs, sums and deltas.
+template <class L>
+__device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int unit, int i) {
   const auto [b, h, kh] = a.place(unit);
   const int64_t line = int64_t(unit) * a.sizes.m;
-  const uint32_t to = base + half * S::tile, numbers = base + S::stats + half * 2 * S::BQ * 4;
+  const typename L::Step to{base + turn<L>(i) * L::Step::bytes};
+  const uint32_t stats = base + L::stats + turn<L>(i) * 2 * L::step * 4;
   const auto rows = [&, b = b, h = h](int area, const HeadRows<const void>& from) {
-    tile::load_rows<S::numbers, S::threads, S::BQ, S::parts>(to + area, from.source(b, h), i,
-                                                             a.sizes.m);
+    tile::load_rows<L::threads, L::step>(to + area, from.source(b, h), i, a.sizes.m);
   };
-  rows(S::q, a.operands.q);
-  rows(S::g, a.operands.g);
-  if constexpr (S::Apart) rows(S::p, a.operands.p);
-  tile::load_line<S::threads, S::BQ>(numbers, a.results.sums + line, i, a.sizes.m);
-  tile::load_line<S::threads, S::BQ>(numbers + S::BQ * 4, a.delta.data + line, i, a.sizes.m);
+  rows(L::q, a.operands.q);
+  rows(L::g, a.operands.g);
+  if constexpr (L::has_p) rows(L::p, a.operands.p);
+  tile::load_line<L::threads, L::step>(stats, a.results.sums + line, i, a.sizes.m);
+  tile::load_line<L::threads, L::step>(stats + L::step * 4, a.delta.data + line, i, a.sizes.m);
 }
 
-/// Delta of a warp's Count queries from i on, −Σ o ∘ g, in f32 over the sum of weights: to where
+/// The rows that a warp owns as left operands, from shared memory or, the first `Held` steps of 16
+/// columns, from registers.
+template <class L, int Held = 0>
+struct OwnRows {
+  using Operand = tile::Fragment<L::parts>;
+  uint32_t address;  // where the lane reads
+  Operand held[Held > 0 ? L::slabs : 1][Held > 0 ? Held : 1];
+
+  __device__ OwnRows(uint32_t base, int area) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    address = base + area + warp * L::own * L::Own::pitch + tile::Rows<L::head>::as_rows(lane);
+  }
+  /// To be called when the rows have come.
+  __device__ void hold() {
+    if constexpr (Held > 0) {
+#pragma unroll
+      for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+        for (int x = 0; x < Held; ++x) held[sl][x] = load(sl, x);
+    }
+  }
+  __device__ Operand load(int sl, int x) const {
+    Operand f;
+    tile::load(f, (address + sl * 16 * L::Own::pitch) ^ (x << 5), L::Own::part);
+    return f;
+  }
+  /// Columns 16 x … of a slab; in a product that is unrolled, if some are held.
+  __device__ Operand operator()(int sl, int x) const {
+    if constexpr (Held > 0)
+      return held[sl][x];
+    else
+      return load(sl, x);
+  }
+};
+
+/// Delta of a warp's queries from i on, −Σ o ∘ g, in f32 divided by the sum of weights: to where
 /// keys and lags look for it, and to `own`.
-template <int D, int Parts, int Count>
-__device__ inline void make_delta(const AttentionArgs& a, int unit, int i, float* own) {
-  using T = std::conditional_t<Parts == 1, BFloat16, float>;
-  constexpr int V = pack_size<T>, lanes = D / V;
+template <class L>
+__device__ inline void compute_delta(const AttentionArgs& a, int unit, int i, float* own) {
+  using T = std::conditional_t<L::parts == 1, BFloat16, float>;
+  constexpr int V = pack_size<T>, lanes = L::head / V;
   const auto [b, h, kh] = a.place(unit);
   const int x = int(threadIdx.x) % lanes;
 #pragma unroll 4
-  for (int r = int(threadIdx.x) % 32 / lanes; r < Count; r += 32 / lanes) {
+  for (int r = int(threadIdx.x) % 32 / lanes; r < L::own; r += 32 / lanes) {
     float sum = 0;
     if (i + r < a.sizes.m && x * V < a.delta.grad.chunks * 8) {
-      using Numbers = Pack<T, V>;
-      const auto o =
-          *reinterpret_cast<const Numbers*>(a.delta.out.at<const T>(b, h, i + r) + V * x);
-      const auto g =
-          *reinterpret_cast<const Numbers*>(a.delta.grad.at<const T>(b, h, i + r) + V * x);
+      const auto row = [&, b = b, h = h](const auto& from) {
+        return *reinterpret_cast<const Pack<T, V>*>(from.template at<const T>(b, h, i + r) + V * x);
+      };
+      const auto o = row(a.delta.out), g = row(a.delta.grad);
 #pragma unroll
       for (int e = 0; e < V; ++e) sum += cast<float>(o.v[e]) * cast<float>(g.v[e]);
-      if constexpr (Parts == 1) {
-        const auto low = *reinterpret_cast<const Numbers*>(
-            a.results.rest.at<const BFloat16>(b, h, i + r) + V * x);
+      if constexpr (L::parts == 1) {
+        const auto low = row(a.results.rest);
 #pragma unroll
         for (int e = 0; e < V; ++e) sum += cast<float>(low.v[e]) * cast<float>(g.v[e]);
       }
@@ -309,27 +373,27 @@ __device__ inline void make_delta(const AttentionArgs& a, int unit, int i, float
 #pragma unroll
     for (int lane = lanes / 2; lane > 0; lane /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lane);
     if (x != 0) continue;
-    if constexpr (Parts > 1)
+    if constexpr (L::parts > 1)
       if (i + r < a.sizes.m) sum *= a.results.inverse[int64_t(unit) * a.sizes.m + i + r];
     own[r] = -sum;
     if (i + r < a.sizes.m) a.delta.data[int64_t(unit) * a.sizes.m + i + r] = -sum;
   }
 }
 
-/// The largest exponent of a weight: what is taken off may be 8 less than the largest, and is
-/// rounded up. Backward's weights of bf16 are over their sum, those of f32 as forward's are.
+/// The largest exponent of a weight: what is subtracted may be 8 less than the largest, and is
+/// rounded up. Backward's weights of bf16 are divided by their sum, those of f32 are forward's.
 template <int Parts, bool Backward>
-constexpr float most_exponent = Parts == 1 && Backward ? 0 : 9;
+constexpr float max_exponent = Parts == 1 && Backward ? 0 : 9;
 
-/// 2^(score · scale2 − less). With a dense bias, which may be as good as −∞ for all keys, no more
-/// than 2^most: what is left of such scores is the rounding of what is taken off.
-template <bool Every>
-__device__ inline float weight(float score, float scale2, float less, float most) {
-  const float x = fmaf(score, scale2, -less);
-  return ptx::ex2(Every ? fminf(x, most) : x);
+/// 2^(score · log2e_scale − subtracted). With a dense bias, which may be as good as −∞ for all
+/// keys, no more than 2^max: what is left of such scores is the rounding of what is subtracted.
+template <bool Dense>
+__device__ inline float weight(float score, float log2e_scale, float subtracted, float max) {
+  const float x = fmaf(score, log2e_scale, -subtracted);
+  return ptx::ex2(Dense ? fminf(x, max) : x);
 }
 
-/// Whether weight `index` is kept.
+/// Whether dropout keeps weight `index`.
 __device__ inline bool kept(const RandomKey& key, uint64_t index, uint32_t below) {
   const Random4 x = philox(key, index >> 2);
   const int i = int(index & 3);
@@ -337,52 +401,37 @@ __device__ inline bool kept(const RandomKey& key, uint64_t index, uint32_t below
   return ((i & 2 ? high : low) >> 8) >= below;
 }
 
-/// Bit 4 n + e: whether weight e of tile n of 8 keys is kept, of the 16 queries from i on and the
-/// keys from j on; `row` counts the queries of the batch entries and heads before.
-template <int Tiles>
-__device__ inline uint32_t kept_of_queries(const AttentionArgs& a, const RandomKey& key,
-                                           int64_t row, int i, int j) {
+/// Bit 4 n + e of a slab: whether dropout keeps weight e of tile n, as each_score has them.
+template <int Tiles, bool Transposed, int Slope = 0, int Slabs>
+__device__ inline void draw_kept(uint32_t (&bits)[Slabs], const AttentionArgs& a, int unit, int i,
+                                 int j) {
+  const RandomKey key = key_now(a.dropout.key);
+  const int64_t line = int64_t(unit) * a.sizes.m;
   const int lane = threadIdx.x % 32;
-  uint32_t bits = 0;
+#pragma unroll
+  for (int sl = 0; sl < Slabs; ++sl) {
+    bits[sl] = 0;
 #pragma unroll 1
-  for (int x = 0; x < 4 * Tiles; ++x) {
-    const int query = i + lane / 4 + 8 * (x >> 1 & 1),
-              k = j + 8 * (x >> 2) + 2 * (lane % 4) + (x & 1);
-    bits |= uint32_t(kept(key, uint64_t(row + query) * uint64_t(a.sizes.n) + uint64_t(k),
-                          a.dropout.below))
-            << x;
+    for (int x = 0; x < 4 * Tiles; ++x) {
+      const int r = 16 * sl + lane / 4 + 8 * (x >> 1 & 1),
+                c = 8 * (x >> 2) + 2 * (lane % 4) + (x & 1);
+      const int query = i + (Transposed ? c : r), k = j + (Transposed ? r + Slope * c : c);
+      const uint64_t index = uint64_t(line + query) * uint64_t(a.sizes.n) + uint64_t(k);
+      bits[sl] |= uint32_t(kept(key, index, a.dropout.below)) << x;
+    }
   }
-  return bits;
-}
-
-/// The same of tiles turned over: 16 keys from j on and tiles of 8 queries from i on; keys go up by
-/// `slope` with each query.
-template <int Tiles>
-__device__ inline uint32_t kept_of_keys(const AttentionArgs& a, const RandomKey& key, int64_t row,
-                                        int i, int j, int slope) {
-  const int lane = threadIdx.x % 32;
-  uint32_t bits = 0;
-#pragma unroll 1
-  for (int x = 0; x < 4 * Tiles; ++x) {
-    const int column = 8 * (x >> 2) + 2 * (lane % 4) + (x & 1);
-    const int k = j + lane / 4 + 8 * (x >> 1 & 1) + slope * column;
-    bits |= uint32_t(kept(key, uint64_t(row + i + column) * uint64_t(a.sizes.n) + uint64_t(k),
-                          a.dropout.below))
-            << x;
-  }
-  return bits;
 }
 
 /// Row i of a result, if below the limit, as a quad of lanes has it in tiles of a product:
-/// number(x, e), of tile x the lane's first or second. bf16 leaves in pieces of 16 bytes, and what
-/// its rounding takes off goes to `rest`, where given.
-template <int D, int Parts, class Number>
+/// number(x, e), the lane's element e of tile x. bf16 is stored 16 bytes at a time, and what its
+/// rounding takes off goes to `rest`, if given.
+template <class L, class Number>
 __device__ inline void put_row(const HeadRows<void>& to, int b, int h, int i, int limit,
                                const Number& number, const HeadRows<void>& rest = {}) {
-  const int t = tile::fresh(threadIdx.x) % 4;
+  const int t = tile::opaque(threadIdx.x) % 4;
 #pragma unroll
-  for (int x = 0; x < D / 8; x += 4) {
-    if constexpr (Parts == 1) {
+  for (int x = 0; x < L::head / 8; x += 4) {
+    if constexpr (L::parts == 1) {
       uint32_t r[4], low[4];
 #pragma unroll
       for (int y = 0; y < 4; ++y) {
@@ -391,7 +440,7 @@ __device__ inline void put_row(const HeadRows<void>& to, int b, int h, int i, in
         low[y] = ptx::cvt_pack(first, second);
       }
       const auto put = [&](const HeadRows<void>& rows, uint32_t(&four)[4]) {
-        tile::turn_quad(four, t);
+        tile::transpose_quad(four, t);
         if (i < limit && x + t < to.chunks)
           *reinterpret_cast<uint4*>(rows.at<BFloat16>(b, h, i) + (x + t) * 8) = {four[0], four[1],
                                                                                  four[2], four[3]};
@@ -406,6 +455,16 @@ __device__ inline void put_row(const HeadRows<void>& to, int b, int h, int i, in
                                                                                number(y, 1)};
     }
   }
+}
+
+/// The sum over the four lanes that share a row of a product.
+__device__ inline float quad_sum(float x) {
+  x += __shfl_xor_sync(0xffffffffu, x, 1);
+  return x + __shfl_xor_sync(0xffffffffu, x, 2);
+}
+__device__ inline float quad_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
 /// An operand as kernels read it; what is made for it is kept. Of f32 rows times `factors`, one for

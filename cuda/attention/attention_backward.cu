@@ -16,8 +16,8 @@
 namespace stretto::cuda {
 namespace {
 
-/// Segments of the gradients of tables: blocks, of unequal length, for several waves of a large GPU,
-/// but at most 8 segments.
+/// Segments of the gradients of tables: blocks, of unequal length, for several waves of a large
+/// GPU, but at most 8 segments.
 void choose_segments(AttentionArgs& a) {
   const int64_t blocks =
       a.sizes.heads * ceil_div(a.grid.high_lag + 1 - a.grid.low_lag, lags_per_block);

@@ -1,46 +1,47 @@
-// Fused attention of few queries (docs: Flash-Decoding, Dao et al. 2023).
+// Fused attention of few queries (docs: Flash-Decoding, Dao et al. 2023): the kernel of splits.
 //
 // The queries of all heads of a key head, up to 16 of them, are the rows of one tile of a product;
-// a block has some of the keys, of which its warps take turns. Keys, values and rows of the table
-// go from memory to registers, where they are operands as they come: what a lane reads at once, 16
-// bytes, are neighbours in a row, and the columns of the products are permuted accordingly. Each
-// warp has sums of its own; those of a block meet in shared memory, those of blocks in a second
-// kernel, in the order of the keys.
+// a block has a split of the keys, whose steps its warps take in turns:
 //
-// What is taken off exponents is rounded before, so that large scores lose only what they share.
-// Tested against the composed form in f64.
-#include "cuda/attention/attention.cuh"
+//               keys of split 0                 split 1
+//             ┌──────┬──────┬──────┬──────┬───┬──────┬──
+//   16 rows:  │warp 0│warp 1│warp 2│warp 3│w 0│warp 0│     strip: rows × lags of the last query;
+//   h, i      │      │      │      │      │   │      │     row (h, i) moves by M − 1 − i columns
+//             └──────┴──────┴──────┴──────┴───┴──────┴──
+//
+//   for each step:  w = q kᵀ + strip of p with the table, moved + bias;  hidden keys: −∞
+//                   row_max, w = 2^(w · log2e_scale − row_max);  acc, total += w V, w
+//   acc and total of the warps are added in shared memory, those of splits by a second kernel
+//   (attention_decode_sums.cu), in the order of the keys
+//
+// Keys, values and rows of the table go from memory to registers, where they are operands as they
+// come: what a lane reads at once, 16 bytes, are neighbors in a row, and the columns of the
+// products are permuted accordingly. What is subtracted from exponents is rounded before, so that
+// large scores lose only what they share. Tested against the composed form in f64.
+#include "cuda/attention/attention_decode.cuh"
 #include "cuda/attention/attention_decode.h"
 
 namespace stretto::cuda {
 namespace {
 
-constexpr int most_queries = 8, tile_rows = 16, warps = 4;
+constexpr int most_queries = 8, tile_rows = Splits::tile_rows, warps = Splits::warps;
 constexpr uint32_t all_lanes = 0xffffffffu;
-
-/// How keys are split, and what blocks leave: of each tile of rows and each split the sums of
-/// values [2, D / 8, 8, 4, 2], as registers have them, and for each row the exponent that was taken
-/// off and the sum of weights.
-struct Splits {
-  float2 *sums, *marks;
-  int begin, per_split, count, row_tiles, clip;
-};
 
 /// Where row r of a tile of the queries of a key head is.
 struct Query {
   int h, i;
-  bool there;
+  bool in_range;
   __device__ Query(const AttentionArgs& a, int kh, int r)
       : h(kh * a.sizes.per_group + r / a.sizes.m),
         i(r % a.sizes.m),
-        there(r < a.sizes.per_group * a.sizes.m) {}
+        in_range(r < a.sizes.per_group * a.sizes.m) {}
 };
 
-/// 16 bytes of a row, from column `at` on; zeros where there is nothing.
+/// 16 bytes of a row, from column `at` on; zeros out of range.
 template <class T>
 __device__ inline uint4 piece(const HeadRows<const void>& rows, int b, int h, int i, int at,
-                              bool there) {
-  if (!there || at >= rows.chunks * 8) return {0, 0, 0, 0};
+                              bool in_range) {
+  if (!in_range || at >= rows.chunks * 8) return {0, 0, 0, 0};
   return *reinterpret_cast<const uint4*>(rows.at<const T>(b, h, i) + at);
 }
 
@@ -118,69 +119,109 @@ struct Shift {
   }
 };
 
-/// grid: [B G row_tiles, splits]; sums and marks from q [B, H, M, D], k [B, G, N, D], v [B, G, N,
-/// Dv]
-template <class T, int D, bool Table>
-__global__ void __launch_bounds__(warps * 32, 2)
-    attention_decode_splits(const __grid_constant__ AttentionArgs a,
-                            const __grid_constant__ Splits s) {
+/// What the kernel of splits is compiled for.
+struct DecodeTile {
+  int head = 64;       // head dimension, to which operands are padded with zeros
+  int parts = 1;       // of an element: 1 in bf16, 3 in f32
+  bool table = false;  // of relative positions
+
+  constexpr int keys() const { return head * (parts > 1 ? 4 : 2) <= 128 ? 32 : 16; }  // of a step
+};
+
+/// A warp's part of a block of attention_decode_splits, and what its lane reads.
+template <DecodeTile C>
+struct SplitWarp {
+  using T = std::conditional_t<C.parts == 1, BFloat16, float>;
   using P = Pieces<T>;
   using Fragment = typename P::Fragment;
-  constexpr int V = P::V, pieces = D / (4 * V), wide = D / (8 * V), steps = D / 16, tiles = D / 8;
-  constexpr int BK = D * int(sizeof(T)) <= 128 ? 32 : 16;
-  __shared__ float4 values[warps][tiles][32];
-  __shared__ float2 marks[warps][tile_rows];
-  __shared__ uint4 positions[Table ? steps : 1][P::parts][32];  // left operands of all warps
-  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  const int unit = int(blockIdx.x) / s.row_tiles, row0 = int(blockIdx.x) % s.row_tiles * tile_rows;
-  const int groups = a.sizes.heads / a.sizes.per_group, b = unit / groups, kh = unit % groups;
-  const int start = s.begin + int(blockIdx.y) * s.per_split,
-            end = min(a.sizes.n, start + s.per_split);
-  const Query query[2] = {{a, kh, row0 + g}, {a, kh, row0 + g + 8}};
-  int low[2], high[2];
-  Fragment fq[steps];
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const Query& x = query[half];
-    const int position = x.i + a.sizes.shift;
-    low[half] = a.first_key(position);
-    high[half] = min(end, a.end_key(position));
-#pragma unroll
-    for (int c = 0; c < pieces; ++c)
-      P::left(&fq[c * P::steps], half,
-              piece<T>(a.operands.q, b, x.h, x.i, 4 * V * c + V * t, x.there));
-  }
-  if constexpr (Table) {
-    if (warp == 0) {
-#pragma unroll
-      for (int c = 0; c < pieces; ++c) {
-        Fragment f[P::steps];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const Query& x = query[half];
-          P::left(f, half, piece<T>(a.operands.p, b, x.h, x.i, 4 * V * c + V * t, x.there));
-        }
-#pragma unroll
-        for (int y = 0; y < P::steps; ++y)
-#pragma unroll
-          for (int part = 0; part < P::parts; ++part) {
-            const uint32_t(&r)[4] = f[y].r[part];
-            positions[c * P::steps + y][part][lane] = {r[0], r[1], r[2], r[3]};
-          }
-      }
-    }
-    __syncthreads();
-  }
-  const Shift shift[2] = {{lane, a.sizes.m - 1 - query[0].i}, {lane, a.sizes.m - 1 - query[1].i}};
-  // Heads of these rows that have tables of their own.
-  const int last_row = min(row0 + tile_rows, a.sizes.per_group * a.sizes.m) - 1;
-  const int h0 = a.table.rows.head == 0 ? 0 : kh * a.sizes.per_group + row0 / a.sizes.m;
-  const int h1 = a.table.rows.head == 0 ? 0 : kh * a.sizes.per_group + last_row / a.sizes.m;
-  float acc[tiles][4] = {}, at[2] = {-1e30f, -1e30f}, total[2] = {};
+  static constexpr int V = P::V, pieces = C.head / (4 * V), wide = C.head / (8 * V);
+  static constexpr int steps = C.head / 16, tiles = C.head / 8, BK = C.keys();
+  struct Shared {
+    float4 values[warps][tiles][32];
+    float2 marks[warps][tile_rows];
+    uint4 positions[C.table ? steps : 1][P::parts][32];  // left operands of all warps
+  };
+  using Scores = float[BK / 8][4];
+  using Values = uint4[BK / 16][wide][4];
 
-#pragma unroll 1
-  for (int j0 = start + warp * BK; j0 < end; j0 += warps * BK) {
-    uint4 keys[BK / 8][pieces], rows[BK / 16][wide][4];
+  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int row0, b, kh, start, end;  // the tile's first row; entry and key head; keys
+  const Query query[2];
+  const Shift shift[2];
+  int low[2], high[2];  // keys that the queries see
+  int first_table = 0,
+      last_table = 0;  // heads of the tile's rows, if these have tables of their own
+  Fragment fq[steps];
+  float acc[tiles][4] = {}, row_max[2] = {-1e30f, -1e30f}, total[2] = {};
+
+  __device__ SplitWarp(const AttentionArgs& a, const Splits& s, int groups, int unit)
+      : row0(int(blockIdx.x) % s.row_tiles * tile_rows),
+        b(unit / groups),
+        kh(unit % groups),
+        start(s.begin + int(blockIdx.y) * s.per_split),
+        end(min(a.sizes.n, start + s.per_split)),
+        query{{a, kh, row0 + g}, {a, kh, row0 + g + 8}},
+        shift{{lane, a.sizes.m - 1 - query[0].i}, {lane, a.sizes.m - 1 - query[1].i}} {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int position = query[half].i + a.sizes.shift;
+      low[half] = a.first_key(position);
+      high[half] = min(end, a.end_key(position));
+    }
+    if (C.table && a.table.rows.head != 0) {
+      const int last_row = min(row0 + tile_rows, a.sizes.per_group * a.sizes.m) - 1;
+      first_table = kh * a.sizes.per_group + row0 / a.sizes.m;
+      last_table = kh * a.sizes.per_group + last_row / a.sizes.m;
+    }
+  }
+
+  /// A piece of a row of a query, as a left operand.
+  __device__ void load_left(Fragment* f, const HeadRows<const void>& from, int half, int c) const {
+    const Query& x = query[half];
+    P::left(f, half, piece<T>(from, b, x.h, x.i, 4 * V * c + V * t, x.in_range));
+  }
+  __device__ void load_queries(const AttentionArgs& a, Shared& shared) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+#pragma unroll
+      for (int c = 0; c < pieces; ++c) load_left(&fq[c * P::steps], a.operands.q, half, c);
+    if constexpr (C.table) {
+      if (warp == 0) {
+#pragma unroll
+        for (int c = 0; c < pieces; ++c) {
+          Fragment f[P::steps];
+          load_left(f, a.operands.p, 0, c);
+          load_left(f, a.operands.p, 1, c);
+#pragma unroll
+          for (int y = 0; y < P::steps; ++y)
+#pragma unroll
+            for (int part = 0; part < P::parts; ++part) {
+              const uint32_t(&r)[4] = f[y].r[part];
+              shared.positions[c * P::steps + y][part][lane] = {r[0], r[1], r[2], r[3]};
+            }
+        }
+      }
+      __syncthreads();
+    }
+  }
+
+  __device__ void load_values(const AttentionArgs& a, Values& values, int j0) const {
+#pragma unroll
+    for (int x = 0; x < BK / 16; ++x)
+#pragma unroll
+      for (int c = 0; c < wide; ++c)
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          const int j = j0 + 16 * x + 2 * t + r % 2 + 8 * (r / 2);
+          values[x][c][r] = piece<T>(a.operands.v, b, kh, j, 8 * V * c + V * g, j < end);
+        }
+  }
+
+  /// The product of queries with keys, and the values, which are loaded with the keys or, where
+  /// there is a table and registers do not suffice for both, after its term.
+  __device__ void scores(const AttentionArgs& a, const Splits& s, const Shared& shared, Scores& w,
+                         Values& values, int j0) const {
+    uint4 keys[BK / 8][pieces];
 #pragma unroll
     for (int n = 0; n < BK / 8; ++n)
 #pragma unroll
@@ -188,19 +229,7 @@ __global__ void __launch_bounds__(warps * 32, 2)
         const int j = j0 + 8 * n + g;
         keys[n][c] = piece<T>(a.operands.k, b, kh, j, 4 * V * c + V * t, j < end);
       }
-    auto load_values = [&] {
-#pragma unroll
-      for (int x = 0; x < BK / 16; ++x)
-#pragma unroll
-        for (int c = 0; c < wide; ++c)
-#pragma unroll
-          for (int r = 0; r < 4; ++r) {
-            const int j = j0 + 16 * x + 2 * t + r % 2 + 8 * (r / 2);
-            rows[x][c][r] = piece<T>(a.operands.v, b, kh, j, 8 * V * c + V * g, j < end);
-          }
-    };
-    if (!Table) load_values();
-    float w[BK / 8][4] = {};
+    if (!C.table) load_values(a, values, j0);
 #pragma unroll
     for (int n = 0; n < BK / 8; ++n)
 #pragma unroll
@@ -210,88 +239,93 @@ __global__ void __launch_bounds__(warps * 32, 2)
 #pragma unroll
         for (int y = 0; y < P::steps; ++y) tile::multiply(w[n], fq[c * P::steps + y], f, y);
       }
-    if constexpr (Table) {
+    if constexpr (C.table) {
 #pragma unroll 1
-      for (int h = h0; h <= h1; ++h) {
-        // Column c of the strip is for the lag of key j0 + c to the last query.
-        auto strip = [&](float(&d)[4], int n) {
-          d[0] = d[1] = d[2] = d[3] = 0;
-          int mine = lane;
-          asm volatile("" : "+r"(mine));  // what is read here is not kept: there are too many
-          const int j = j0 + 8 * n + g;
-          int row = j - (a.sizes.n - 1) + a.table.zero_row;
-          if (s.clip) row = min(max(row, 0), a.table.count - 1);
-          const bool there = j < end + a.sizes.m - 1 && row >= 0 && row < a.table.count;
+      for (int h = first_table; h <= last_table; ++h) add_relative_term(a, s, shared, w, h, j0);
+    }
+    if (C.table) load_values(a, values, j0);
+  }
+
+  /// Tile n of the strip of head h: column c is for the lag of key j0 + c to the last query.
+  __device__ void strip(const AttentionArgs& a, const Splits& s, const Shared& shared,
+                        float (&d)[4], int h, int j0, int n) const {
+    d[0] = d[1] = d[2] = d[3] = 0;
+    const int own = tile::opaque(lane);  // too many operands to hold them over the loop
+    const int j = j0 + 8 * n + g;
+    int row = j - (a.sizes.n - 1) + a.table.zero_row;
+    if (s.clip) row = min(max(row, 0), a.table.count - 1);
+    const bool in_range = j < end + a.sizes.m - 1 && row >= 0 && row < a.table.count;
 #pragma unroll(P::parts == 1 ? pieces : 1)
-          for (int c = 0; c < pieces; ++c) {
-            Fragment f;
-            P::right(f, piece<T>(a.table.rows, 0, h, row, 4 * V * c + V * t, there));
+    for (int c = 0; c < pieces; ++c) {
+      Fragment f;
+      P::right(f, piece<T>(a.table.rows, 0, h, row, 4 * V * c + V * t, in_range));
 #pragma unroll
-            for (int y = 0; y < P::steps; ++y) {
-              Fragment left;
+      for (int y = 0; y < P::steps; ++y) {
+        Fragment left;
 #pragma unroll
-              for (int part = 0; part < P::parts; ++part) {
-                const uint4 r = positions[c * P::steps + y][part][mine];
-                left.r[part][0] = r.x, left.r[part][1] = r.y;
-                left.r[part][2] = r.z, left.r[part][3] = r.w;
-              }
-              tile::multiply(d, left, f, y);
-            }
-          }
-        };
-        float now[4], next[4] = {};
-        strip(now, 0);
-#pragma unroll
-        for (int n = 0; n < BK / 8; ++n) {
-          if (n + 1 < BK / 8 || a.sizes.m > 1) strip(next, n + 1);
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            const float2 x = shift[half].pair(now[2 * half], now[2 * half + 1], next[2 * half],
-                                              next[2 * half + 1]);
-            if (a.table.rows.head != 0 && h != query[half].h) continue;
-            w[n][2 * half] += x.x;
-            w[n][2 * half + 1] += x.y;
-          }
-#pragma unroll
-          for (int e = 0; e < 4; ++e) now[e] = next[e];
+        for (int part = 0; part < P::parts; ++part) {
+          const uint4 r = shared.positions[c * P::steps + y][part][own];
+          left.r[part][0] = r.x, left.r[part][1] = r.y;
+          left.r[part][2] = r.z, left.r[part][3] = r.w;
         }
+        tile::multiply(d, left, f, y);
       }
     }
-    if (Table) load_values();  // registers do not suffice for both
+  }
+  __device__ void add_relative_term(const AttentionArgs& a, const Splits& s, const Shared& shared,
+                                    Scores& w, int h, int j0) const {
+    float now[4], next[4] = {};
+    strip(a, s, shared, now, h, j0, 0);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int position = query[half].i + a.sizes.shift;
-      float most = -INFINITY;
+    for (int n = 0; n < BK / 8; ++n) {
+      if (n + 1 < BK / 8 || a.sizes.m > 1) strip(a, s, shared, next, h, j0, n + 1);
 #pragma unroll
-      for (int x = 0; x < BK / 4; ++x) {
-        const int j = j0 + 8 * (x / 2) + 2 * t + x % 2, lag = j - position - a.lag_bias.first;
-        float& score = w[x / 2][2 * half + x % 2];
-        if (lag >= 0 && lag < a.lag_bias.width && query[half].there)
-          score += a.lag_bias.of(query[half].h)[lag];
-        if (j < low[half] || j >= high[half] || (a.mask.padding && a.hidden(b, j)))
-          score = -INFINITY;
-        most = fmaxf(most, score);
-      }
-      most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(all_lanes, most, 2));
-      const float top = fmaxf(at[half], most * a.scale.log2e);
-      if (__any_sync(all_lanes, top > at[half])) {
-        const float keep = ptx::ex2(at[half] - top);
-        at[half] = top;
-        total[half] *= keep;
-#pragma unroll
-        for (int n = 0; n < tiles; ++n) {
-          acc[n][2 * half] *= keep;
-          acc[n][2 * half + 1] *= keep;
-        }
+      for (int half = 0; half < 2; ++half) {
+        const float2 x =
+            shift[half].pair(now[2 * half], now[2 * half + 1], next[2 * half], next[2 * half + 1]);
+        if (a.table.rows.head != 0 && h != query[half].h) continue;
+        w[n][2 * half] += x.x;
+        w[n][2 * half + 1] += x.y;
       }
 #pragma unroll
-      for (int x = 0; x < BK / 4; ++x) {
-        float& weight = w[x / 2][2 * half + x % 2];
-        weight = ptx::ex2(fmaf(weight, a.scale.log2e, -at[half]));
-        total[half] += weight;
+      for (int e = 0; e < 4; ++e) now[e] = next[e];
+    }
+  }
+
+  /// From scores of a row to weights: the bias of lags, the mask, and what is subtracted, which is
+  /// the largest so far.
+  __device__ void weights(const AttentionArgs& a, Scores& w, int half, int j0) {
+    const int position = query[half].i + a.sizes.shift;
+    float max = -INFINITY;
+#pragma unroll
+    for (int x = 0; x < BK / 4; ++x) {
+      const int j = j0 + 8 * (x / 2) + 2 * t + x % 2, lag = j - position - a.lag_bias.first;
+      float& score = w[x / 2][2 * half + x % 2];
+      if (lag >= 0 && lag < a.lag_bias.width && query[half].in_range)
+        score += a.lag_bias.of(query[half].h)[lag];
+      if (j < low[half] || j >= high[half] || (a.mask.padding && a.hidden_keys(b)(j)))
+        score = -INFINITY;
+      max = fmaxf(max, score);
+    }
+    const float to = fmaxf(row_max[half], quad_max(max) * a.scale.log2e);
+    if (__any_sync(all_lanes, to > row_max[half])) {
+      const float factor = ptx::ex2(row_max[half] - to);
+      row_max[half] = to;
+      total[half] *= factor;
+#pragma unroll
+      for (int n = 0; n < tiles; ++n) {
+        acc[n][2 * half] *= factor;
+        acc[n][2 * half + 1] *= factor;
       }
     }
+#pragma unroll
+    for (int x = 0; x < BK / 4; ++x) {
+      float& weight = w[x / 2][2 * half + x % 2];
+      weight = ptx::ex2(fmaf(weight, a.scale.log2e, -row_max[half]));
+      total[half] += weight;
+    }
+  }
+  __device__ void add_values(const Scores& w, const Values& values) {
 #pragma unroll
     for (int x = 0; x < BK / 16; ++x) {
       Fragment left;
@@ -299,110 +333,77 @@ __global__ void __launch_bounds__(warps * 32, 2)
 #pragma unroll
       for (int n = 0; n < tiles; ++n) {
         Fragment f;
-        P::column(f, rows[x][n / V], n % V);
+        P::column(f, values[x][n / V], n % V);
         tile::accumulate(acc[n], left, f, 0);
       }
     }
   }
-  // The warps' sums, in their order.
-#pragma unroll
-  for (int n = 0; n < tiles; ++n)
-    values[warp][n][lane] = {acc[n][0], acc[n][1], acc[n][2], acc[n][3]};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    total[half] += __shfl_xor_sync(all_lanes, total[half], 1);
-    total[half] += __shfl_xor_sync(all_lanes, total[half], 2);
-    if (t == 0) marks[warp][g + 8 * half] = {at[half], total[half]};
-  }
-  __syncthreads();
-  float factor[warps][2];
-  const int64_t block = int64_t(blockIdx.x) * s.count + blockIdx.y;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float2 mark[warps], sum = {-1e30f, 0};
-#pragma unroll
-    for (int u = 0; u < warps; ++u) {
-      mark[u] = marks[u][g + 8 * half];
-      sum.x = fmaxf(sum.x, mark[u].x);
-    }
-#pragma unroll
-    for (int u = 0; u < warps; ++u) {
-      factor[u][half] = ptx::ex2(mark[u].x - sum.x);
-      sum.y += factor[u][half] * mark[u].y;
-    }
-    if (warp == 0 && t == 0 && query[half].there) s.marks[block * tile_rows + g + 8 * half] = sum;
-  }
-#pragma unroll
-  for (int n = warp; n < tiles; n += warps) {
-    float sum[4] = {};
-#pragma unroll
-    for (int u = 0; u < warps; ++u) {
-      const float4 x = values[u][n][lane];
-      sum[0] += factor[u][0] * x.x, sum[1] += factor[u][0] * x.y;
-      sum[2] += factor[u][1] * x.z, sum[3] += factor[u][1] * x.w;
-    }
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      if (query[half].there)
-        s.sums[((block * 2 + half) * tiles + n) * 32 + lane] = {sum[2 * half], sum[2 * half + 1]};
-  }
-}
 
-/// out [B, H, M, Dv] from the sums and marks of splits; a warp has a query
-template <class T, int D>
-__global__ void __launch_bounds__(warps * 32)
-    attention_decode_sums(const __grid_constant__ AttentionArgs a,
-                          const __grid_constant__ Splits s) {
-  constexpr int V = pack_size<T>, tiles = D / 8;
-  __shared__ float2 places[warps][D / 2 + D / 64 * V];
-  const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32, t = lane % 4;
-  const int index = int(blockIdx.x) * warps + warp;
-  if (index >= a.sizes.batch * a.sizes.heads * a.sizes.m) return;
-  const int i = index % a.sizes.m, h = index / a.sizes.m % a.sizes.heads,
-            b = index / a.sizes.m / a.sizes.heads;
-  const int groups = a.sizes.heads / a.sizes.per_group, unit = b * groups + h / a.sizes.per_group;
-  const int row = h % a.sizes.per_group * a.sizes.m + i, r = row % tile_rows;
-  const int64_t block = (int64_t(unit) * s.row_tiles + row / tile_rows) * s.count;
-  const float2* const marks = s.marks + block * tile_rows + r;
-  const float2* const sums = s.sums + (block * 2 + r / 8) * tiles * 32 + r % 8 * 4 + t;
-  float top = -1e30f;
-#pragma unroll 1
-  for (int x = lane; x < s.count; x += 32) top = fmaxf(top, marks[x * tile_rows].x);
+  /// Adds the warps' sums in their order, and stores them.
+  __device__ void store(const Splits& s, Shared& shared) {
 #pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2)
-    top = fmaxf(top, __shfl_xor_sync(all_lanes, top, lanes));
-  float total = 0;
-  float2 value[D / 64] = {};
-#pragma unroll 4
-  for (int x = 0; x < s.count; ++x) {
-    const float2 mark = marks[x * tile_rows];
-    const float factor = ptx::ex2(mark.x - top);
-    total += factor * mark.y;
+    for (int n = 0; n < tiles; ++n)
+      shared.values[warp][n][lane] = {acc[n][0], acc[n][1], acc[n][2], acc[n][3]};
 #pragma unroll
-    for (int c = 0; c < D / 64; ++c) {
-      const float2 y = sums[(int64_t(x) * 2 * tiles + c * 8 + lane / 4) * 32];
-      value[c].x += factor * y.x;
-      value[c].y += factor * y.y;
+    for (int half = 0; half < 2; ++half) {
+      total[half] = quad_sum(total[half]);
+      if (t == 0) shared.marks[warp][g + 8 * half] = {row_max[half], total[half]};
+    }
+    __syncthreads();
+    float factor[warps][2];
+    const int64_t block = int64_t(blockIdx.x) * s.count + blockIdx.y;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float2 mark[warps], sum = {-1e30f, 0};
+#pragma unroll
+      for (int u = 0; u < warps; ++u) {
+        mark[u] = shared.marks[u][g + 8 * half];
+        sum.x = fmaxf(sum.x, mark[u].x);
+      }
+#pragma unroll
+      for (int u = 0; u < warps; ++u) {
+        factor[u][half] = ptx::ex2(mark[u].x - sum.x);
+        sum.y += factor[u][half] * mark[u].y;
+      }
+      if (warp == 0 && t == 0 && query[half].in_range)
+        s.marks[block * tile_rows + g + 8 * half] = sum;
+    }
+#pragma unroll
+    for (int n = warp; n < tiles; n += warps) {
+      float sum[4] = {};
+#pragma unroll
+      for (int u = 0; u < warps; ++u) {
+        const float4 x = shared.values[u][n][lane];
+        sum[0] += factor[u][0] * x.x, sum[1] += factor[u][0] * x.y;
+        sum[2] += factor[u][1] * x.z, sum[3] += factor[u][1] * x.w;
+      }
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (query[half].in_range)
+          s.sums[((block * 2 + half) * tiles + n) * 32 + lane] = {sum[2 * half], sum[2 * half + 1]};
     }
   }
-  const float by = total == 0 ? 0.f : 1 / total;
-  // Columns from registers' order to a row's; a gap after every 32 keeps their banks apart.
-  float* const place = reinterpret_cast<float*>(places[warp]);
+};
+
+/// grid: [B G row_tiles, splits]; sums and marks from q [B, H, M, D], k [B, G, N, D], v [B, G, N,
+/// Dv]
+template <class Warp>
+__global__ void __launch_bounds__(warps * 32, 2)
+    attention_decode_splits(const __grid_constant__ AttentionArgs a,
+                            const __grid_constant__ Splits s) {
+  __shared__ typename Warp::Shared shared;
+  Warp warp(a, s, a.sizes.heads / a.sizes.per_group, int(blockIdx.x) / s.row_tiles);
+  warp.load_queries(a, shared);
+#pragma unroll 1
+  for (int j0 = warp.start + warp.warp * Warp::BK; j0 < warp.end; j0 += warps * Warp::BK) {
+    typename Warp::Scores w = {};
+    typename Warp::Values values;
+    warp.scores(a, s, shared, w, values, j0);
 #pragma unroll
-  for (int c = 0; c < D / 64; ++c) {
-    const int n = c * 8 + lane / 4, column = n / V * 8 * V + 2 * V * t + n % V;
-    place[column + column / 32 * V] = value[c].x * by;
-    place[column + V + (column + V) / 32 * V] = value[c].y * by;
+    for (int half = 0; half < 2; ++half) warp.weights(a, w, half, j0);
+    warp.add_values(w, values);
   }
-  __syncwarp();
-#pragma unroll
-  for (int c = 0; c < D / 64; ++c) {
-    const int column = c * 64 + 2 * lane;
-    const float2 x = *reinterpret_cast<const float2*>(place + column + column / 32 * V);
-    if (column < a.results.out.chunks * 8)
-      *reinterpret_cast<Pack<T, 2>*>(a.results.out.at<T>(b, h, i) + column) = {cast<T>(x.x),
-                                                                               cast<T>(x.y)};
-  }
+  warp.store(s, shared);
 }
 
 /// A block has enough keys that what it leaves is little beside them.
@@ -424,12 +425,14 @@ void decode(const AttentionArgs& a, Splits s, int device) {
   s.sums = reinterpret_cast<float2*>(sums.data<float>());
   s.marks = reinterpret_cast<float2*>(marks.data<float>());
   const dim3 grid(unsigned(blocks), unsigned(s.count));
-  const auto kernel = a.table.rows.data ? attention_decode_splits<T, D, true>
-                                        : attention_decode_splits<T, D, false>;
+  using Tile = DecodeTile;
+  constexpr int parts = Pieces<T>::parts;
+  const auto kernel =
+      a.table.rows.data
+          ? attention_decode_splits<SplitWarp<Tile{.head = D, .parts = parts, .table = true}>>
+          : attention_decode_splits<SplitWarp<Tile{.head = D, .parts = parts}>>;
   launch("attention", device, kernel, grid, warps * 32, a, s);
-  launch("attention", device, attention_decode_sums<T, D>,
-         unsigned(ceil_div(int64_t(a.sizes.batch) * a.sizes.heads * a.sizes.m, int64_t(warps))),
-         warps * 32, a, s);
+  launch_decode_sums<T, D>(a, s, device);
 }
 
 }  // namespace

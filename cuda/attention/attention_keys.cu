@@ -1,292 +1,274 @@
 // Fused attention, backward: gradients of keys and values.
 //
 // A warp owns 16 or 32 keys of a key head and walks the queries that see any of them, 32 at a time,
-// head by head. Scores are made turned over, keys × queries, so that Pᵀ and dSᵀ are at once the
-// left operands of dV = Pᵀ g and dK = scale · dSᵀ Q. What relative positions add comes as lags ×
-// queries, of which column c moves up by 7 − c rows. A warp leaves out the tiles that see none of
-// its keys. The sums of dSᵀ's rows are the gradient of a bias that all queries share.
-// Tested against the composed form in f64.
-#include "cuda/attention/attention.cuh"
+// head by head (the drawing is in attention_transposed.cuh):
+//
+//   for each head of the group, for each step of queries:
+//     Pᵀ  = 2^(scores − sums)               keys × queries; hidden keys: 0
+//     dV += Pᵀ g                            of the weights that dropout keeps
+//     dSᵀ = Pᵀ ∘ (V gᵀ + δ)                 dropped where P is
+//     dK += dSᵀ Q
+//
+// A warp leaves out the tiles that see none of its keys. The sums of dSᵀ's rows are the gradient of
+// a bias that all queries share. Tested against the composed form in f64.
+#include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {
 namespace {
 
-using tile::Rows;
+template <AttentionTile T>
+struct KeysLayout : AttentionLayout<T> {
+  using Base = AttentionLayout<T>;
+  using Base::all, Base::has_p, Base::row, Base::rows, Base::step, Base::table;
+  static constexpr int ring = tile::ring_of(rows + 2 * step);
+  using Ring = tile::Area<T.head, ring, T.parts>;
+  static constexpr bool own_keys = true, joined = table && !has_p && T.parts == 1;
 
-template <int D, int Parts, int Slabs, int Warps, Positions Of>
-struct KeysShape : AttentionShape<D, Parts, Warps, Of> {
-  using Base = AttentionShape<D, Parts, Warps, Of>;
-  using Base::Apart, Base::Every, Base::Table, Base::row;
-  static constexpr int BQ = Every && D > 64 ? 16 : 32;
-  static constexpr int rows = 16 * Slabs * Warps, ring = tile::ring_of(rows + 2 * BQ);
-  static constexpr int tile = BQ * row;
-  static constexpr int k = 0, v = k + rows * row, q = v + rows * row, g = q + 2 * tile;
-  static constexpr int p = Apart ? g + 2 * tile : q, r = (Apart ? p : g) + 2 * tile;
-  static constexpr int values = r + (Table ? ring * row : 0);
-  static constexpr int stats = values + (Every ? ring * row : 0), bias = stats + 4 * BQ * 4;
+  static constexpr int k = 0, v = k + rows * row, q = v + rows * row, g = q + 2 * step * row;
+  static constexpr int p = has_p ? g + 2 * step * row : q, r = (has_p ? p : g) + 2 * step * row;
+  static constexpr int values = r + (table ? ring * row : 0);
+  static constexpr int stats = values + (all ? ring * row : 0), bias = stats + 4 * step * 4;
   static constexpr int bytes = bias + ring * 4;
 };
 
-/// dk [B, G, N, D] and dv [B, G, N, Dv] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M]
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
-__global__ void __launch_bounds__(Warps * 32, PerSM)
-    attention_keys(const __grid_constant__ AttentionArgs a) {
-  using S = KeysShape<D, Parts, Slabs, Warps, Of>;
-  constexpr bool Table = S::Table, Apart = S::Apart, Every = S::Every;
-  constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D, N = BQ / 8;
-  using Operand = tile::Fragment<Parts>;
-  extern __shared__ __align__(256) char smem[];
-  const uint32_t base = ptx::shared_address(smem);
-  const float* const stats =
-      reinterpret_cast<const float*>(smem + S::stats);  // [2][sums, delta][BQ]
-  const float* const sbias = reinterpret_cast<const float*>(smem + S::bias);
-  const bool biased = a.lag_bias.width > 0;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
-  const int first_unit = int(blockIdx.x) * a.sizes.per_group;
-  const int j0 = blockIdx.y * S::rows, jw = j0 + warp * Slabs * 16;
-  const int first = a.mask.causal ? max(0, j0 - a.sizes.shift) : 0;
-  const int end = min(a.sizes.m, a.end_position(min(j0 + S::rows, a.sizes.n) - 1) - a.sizes.shift);
-  const int tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
-  {
-    const auto [b, h, kh] = a.place(first_unit);
-    tile::load_rows<D, Threads, S::rows, Parts>(base + S::k, a.operands.k.source(b, kh), j0,
-                                                a.sizes.n);
-    tile::load_rows<D, Threads, S::rows, Parts>(base + S::v, a.operands.v.source(b, kh), j0,
-                                                a.sizes.n);
+template <class L>
+struct KeysWarp : TransposedWarp<L> {
+  using Base = TransposedWarp<L>;
+  using Base::as_columns, Base::base, Base::lane, Base::tiles, Base::warp;
+  using typename Base::Scores, typename Base::Step, typename Base::Sums;
+  const int first_unit, j0, jw;  // the first key of the block and of the warp
+  const int first, end;          // of the queries that see keys of the block
+  OwnRows<L> k, v;
+  Sums dk = {}, dv = {};
+  float sum_ds[L::slabs][2];
+
+  __device__ KeysWarp(const AttentionArgs& a, const char* smem)
+      : Base(smem),
+        first_unit(int(blockIdx.x) * a.sizes.per_group),
+        j0(blockIdx.y * L::rows),
+        jw(j0 + warp * L::own),
+        first(a.mask.causal ? max(0, j0 - a.sizes.shift) : 0),
+        end(min(a.sizes.m, a.end_position(min(j0 + L::rows, a.sizes.n) - 1) - a.sizes.shift)),
+        k(base, L::k),
+        v(base, L::v) {}
+  /// Whether the step sees keys of the warp.
+  __device__ bool sees(const AttentionArgs& a, int i0) const {
+    return !a.mask.causal || i0 + a.sizes.shift + L::step > jw;
+  }
+  /// The first lag of a step's strip.
+  __device__ int first_lag(const AttentionArgs& a, int from, int i0) const {
+    return from - (i0 + a.sizes.shift) - (L::step - 1);
   }
 
-  float dk[Slabs][D / 8][4] = {}, dv[Slabs][D / 8][4] = {};
-  const uint32_t sixteen = Rows<D>::sixteen(lane), turned = Rows<D>::turned(lane);
-  const uint32_t own = base + warp * Slabs * 16 * P + sixteen;
-  const tile::RowShear shear(lane, 7, -1);
-#pragma unroll 1
-  for (int unit = first_unit; unit < first_unit + a.sizes.per_group; ++unit) {
-    if (tiles > 0) {
-      load_queries<S>(a, base, unit, first, 0);
-      load_lags<S, S::rows + BQ>(a, base, unit, j0 - (first + a.sizes.shift) - (BQ - 1), biased);
+  __device__ void load_own(const AttentionArgs& a) const {
+    const auto [b, h, kh] = a.place(first_unit);
+    const auto rows = [&, b = b, kh = kh](int area, const HeadRows<const void>& from) {
+      tile::load_rows<L::threads, L::rows>(typename L::Own{base + area}, from.source(b, kh), j0,
+                                           a.sizes.n);
+    };
+    rows(L::k, a.operands.k);
+    rows(L::v, a.operands.v);
+  }
+  /// The first step of a head.
+  __device__ void load_first(const AttentionArgs& a, int unit) {
+    if (end > first) {
+      load_queries<L>(a, base, unit, first);
+      load_lags<L, L::rows + L::step>(a, base, unit, first_lag(a, j0, first));
     }
     ptx::commit();
     ptx::wait<0>();
     __syncthreads();
-    float sum_ds[Slabs][2] = {};
-#pragma unroll 1
-    for (int step = 0; step < tiles; ++step) {
-      const int i0 = first + step * BQ, now = step & 1;
-      if (step + 1 < tiles) {
-        load_queries<S>(a, base, unit, i0 + BQ, now ^ 1);
-        load_lags<S, BQ>(a, base, unit, j0 - (i0 + BQ + a.sizes.shift) - (BQ - 1), biased);
-      }
-      ptx::commit();
-      if (!a.mask.causal || i0 + a.sizes.shift + BQ > jw) {
-        const uint32_t tq = base + S::q + now * S::tile, tg = base + S::g + now * S::tile;
-        const uint32_t tp = base + S::p + now * S::tile;
-        const float* const st = stats + now * 2 * BQ + 2 * t;
-        float s[Slabs][N][4] = {};
-        auto of_k = [&](int sl, int x) {
-          Operand f;
-          tile::load(f, (own + S::k + sl * 16 * P) ^ (x << 5), S::rows * P);
-          return f;
-        };
-        constexpr bool joined = Table && !Apart && Parts == 1;
-        if constexpr (Parts > 1)
-          tile::multiply_turned<D, BQ, Parts, D / 16, 0, D / 16, true>(s, of_k, tq + turned);
-        const int low = jw - (i0 + a.sizes.shift) - (BQ - 1);  // the lag of strip row 0
-        if constexpr (Table) {
-          if (!Every || a.lagged())
-            tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
-                base + S::r, low, tp + turned, shear,
-                [&](int o) { return biased ? sbias[(low + 8 * o + gr) & (S::ring - 1)] : 0.f; },
-                [&](int x, const auto& f) {
-                  if constexpr (joined) {
 #pragma unroll
-                    for (int sl = 0; sl < Slabs; ++sl) {
-                      const Operand left = of_k(sl, x);
-#pragma unroll
-                      for (int n = 0; n < N; ++n) tile::multiply(s[sl][n], left, f[n / 2], n % 2);
-                    }
-                  }
-                },
-                [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
-        } else if (biased) {
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-            for (int n = 0; n < N; ++n)
-#pragma unroll
-              for (int e = 0; e < 4; ++e) {
-                const float x = sbias[(jw + 16 * sl + gr + 8 * (e >> 1) - i0 - a.sizes.shift -
-                                       8 * n - 2 * t - (e & 1)) &
-                                      (S::ring - 1)];
-                s[sl][n][e] = Parts > 1 ? s[sl][n][e] + x : x;
-              }
-        }
-        if constexpr (Every) {
-          const auto [b, h, kh] = a.place(unit);
-          a.add_dense<Parts, true>(s, b, h, i0, jw);
-        }
-        uint32_t keep_bits = 0;  // 16 for each slab
-        auto of_v = [&](int sl, int x) {
-          Operand f;
-          tile::load(f, (own + S::v + sl * 16 * P) ^ (x << 5), S::rows * P);
-          return f;
-        };
-        // Weights of the tile's queries, those that are kept, times their rows.
-        auto gather = [&](float(&d)[Slabs][D / 8][4], const float(&x)[Slabs][N][4], uint32_t right,
-                          bool masked) {
-#pragma unroll
-          for (int y = 0; y < N / 2; ++y) {
-            Operand l[Slabs];
-#pragma unroll
-            for (int sl = 0; sl < Slabs; ++sl) {
-              tile::pack(l[sl], x[sl][2 * y], x[sl][2 * y + 1]);
-              if (masked) tile::keep_pairs(l[sl], keep_bits >> (16 * sl + 8 * y));
-            }
-            tile::multiply<D, BQ, Parts>(d, l, right + sixteen + y * 16 * P);
-          }
-        };
-        if constexpr (!joined && Parts == 1)
-          tile::multiply_turned<D, BQ, Parts>(s, of_k, tq + turned);
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-          const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale.log2e, e & 1 ? sum.y : sum.x,
-                                          most_exponent<Parts, true>);
-        }
-        const int p0 = i0 + a.sizes.shift;
-        if ((a.mask.causal && jw + 16 * Slabs - 1 > p0) || a.begins_after(jw, p0 + BQ - 1) ||
-            i0 + BQ > a.sizes.m) {
-#pragma unroll
-          for (int c = 0; c < BQ / 4; ++c) {
-            const int position = p0 + 8 * (c / 2) + 2 * t + c % 2;
-            const int low = a.first_key(position) - jw - gr;
-            const int high = position < a.sizes.n ? a.end_key(position) - jw - gr : -(1 << 30);
-#pragma unroll
-            for (int r = 0; r < 2 * Slabs; ++r)
-              if (8 * r < low || 8 * r >= high) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
-          }
-        }
-        const bool drop = Drop && a.dropout.below > 0;
-        if (drop) {
-          const RandomKey key = key_now(a.dropout.key);
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl)
-            keep_bits |= kept_of_keys<N>(a, key, int64_t(unit) * a.sizes.m, i0, jw + 16 * sl, 0)
-                         << (16 * sl);
-        }
-        gather(dv, s, tg, drop);
-        float ds[Slabs][N][4];
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-          const float2 delta =
-              drop ? float2{0, 0} : *reinterpret_cast<const float2*>(st + BQ + n * 8);
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl) {
-            ds[sl][n][0] = ds[sl][n][2] = delta.x;
-            ds[sl][n][1] = ds[sl][n][3] = delta.y;
-          }
-        }
-        if constexpr (Every) {
-          if (a.value_table.count > 0)
-            tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, true>(
-                base + S::values, low, tg + turned, shear, [](int) { return 0.f; },
-                [](int, const auto&) {}, [&](float x, int sl, int n, int e) { ds[sl][n][e] += x; });
-        }
-        tile::multiply_turned<D, BQ, Parts>(ds, of_v, tg + turned);
-        if (drop) {
-#pragma unroll
-          for (int n = 0; n < N; ++n) {
-            const float2 delta = *reinterpret_cast<const float2*>(st + BQ + n * 8);
-#pragma unroll
-            for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-              for (int e = 0; e < 4; ++e)
-                ds[sl][n][e] =
-                    (keep_bits >> (16 * sl + 4 * n + e) & 1 ? ds[sl][n][e] * a.dropout.keep_scale
-                                                            : 0) +
-                    (e & 1 ? delta.y : delta.x);
-          }
-        }
-#pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-          for (int n = 0; n < N; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
-        if constexpr (Every) {
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-            for (int n = 0; n < N; ++n)
-#pragma unroll
-              for (int e = 0; e < 4; ++e) sum_ds[sl][e >> 1] += ds[sl][n][e];
-        }
-        gather(dk, ds, tq, false);
-      }
-      ptx::wait<0>();
-      __syncthreads();  // the next tile is there, and this one's place is free
+    for (int sl = 0; sl < L::slabs; ++sl) sum_ds[sl][0] = sum_ds[sl][1] = 0;
+  }
+
+  /// The product with queries, the relative term with its bias, and the other terms, in f32 in this
+  /// order; in bf16 the product is last, as mma adds it to the terms.
+  __device__ void scores(const AttentionArgs& a, Scores& s, int unit, int i0) const {
+    const auto add_products = [&] {
+      tile::multiply_transposed<tile::Steps{.swapped = L::parts > 1}>(
+          s, k, Base::step_rows(L::q, i0) + as_columns);
+    };
+    const float* const lag_bias = reinterpret_cast<const float*>(Base::shared + L::bias);
+    const bool biased = a.lag_bias.width > 0;
+    if constexpr (L::parts > 1) add_products();
+    if constexpr (L::table) {
+      const int lag = first_lag(a, jw, i0);
+      if (!L::all || a.lagged())
+        Base::add_strip(
+            s, Base::ring(L::r), lag, Base::step_rows(L::p, i0),
+            [&](int o) {
+              return biased ? lag_bias[(lag + 8 * o + lane / 4) & (L::ring - 1)] : 0.f;
+            },
+            k);
+    } else if (biased) {
+      each_score<true>(s, i0 + a.sizes.shift, jw, [&](int position, int key, float& x) {
+        const float bias = lag_bias[(key - position) & (L::ring - 1)];
+        x = L::parts > 1 ? x + bias : bias;
+      });
     }
-    if constexpr (Every) {
+    if constexpr (L::all) {
+      const auto [b, h, kh] = a.place(unit);
+      a.add_terms<L::parts, true>(s, b, h, i0, jw);
+    }
+    if constexpr (!L::joined && L::parts == 1) add_products();
+  }
+
+  /// Zeroes the weights of the queries that do not see a key, but for padding.
+  __device__ void hide(const AttentionArgs& a, Scores& s, int i0) const {
+    const int p0 = i0 + a.sizes.shift;
+    if (!(a.mask.causal && jw + L::own - 1 > p0) && !a.begins_after(jw, p0 + L::step - 1) &&
+        i0 + L::step <= a.sizes.m)
+      return;
 #pragma unroll
-      for (int sl = 0; sl < Slabs; ++sl)
+    for (int c = 0; c < L::step / 4; ++c) {
+      const int position = p0 + 8 * (c / 2) + 2 * (lane % 4) + c % 2, row = jw + lane / 4;
+      const int low = a.first_key(position) - row;
+      const int high = position < a.sizes.n ? a.end_key(position) - row : -(1 << 30);
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int j = jw + sl * 16 + gr + 8 * half;
-          float sum = sum_ds[sl][half];
-          sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-          sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-          if (a.gradients.key_bias && t == 0 && j < a.sizes.n)
-            a.gradients.key_bias[int64_t(unit) * a.sizes.n + j] =
-                a.hidden(a.place(unit).b, j) ? 0 : sum;
-        }
+      for (int r = 0; r < 2 * L::slabs; ++r)
+        if (8 * r < low || 8 * r >= high) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
     }
   }
-  const auto [b, h, kh] = a.place(first_unit);
-  // What nobody sees has no gradient.
-  const auto leave = [&, b = b, kh = kh](const HeadRows<void>& to, const auto& d, float factor) {
+
+  /// dP + δ; where nothing is dropped the sums begin with δ.
+  __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, int i0,
+                                   const uint32_t (&kept)[L::slabs], bool drop) const {
+    const float* const deltas = Base::stats(i0) + L::step;
 #pragma unroll
-    for (int sl = 0; sl < Slabs; ++sl)
+    for (int n = 0; n < tiles; ++n) {
+      const float2 delta = drop ? float2{0, 0} : Base::of_tile(deltas, n);
+#pragma unroll
+      for (int sl = 0; sl < L::slabs; ++sl) {
+        ds[sl][n][0] = ds[sl][n][2] = delta.x;
+        ds[sl][n][1] = ds[sl][n][3] = delta.y;
+      }
+    }
+    const Step g = Base::step_rows(L::g, i0);
+    if constexpr (L::all) {
+      if (a.value_table.count > 0)
+        Base::add_strip(
+            ds, Base::ring(L::values), first_lag(a, jw, i0), g, [](int) { return 0.f; }, v);
+    }
+    tile::multiply_transposed(ds, v, g + as_columns);
+    if (!drop) return;
+#pragma unroll
+    for (int n = 0; n < tiles; ++n) {
+      const float2 delta = Base::of_tile(deltas, n);
+#pragma unroll
+      for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          ds[sl][n][e] = (kept[sl] >> (4 * n + e) & 1 ? ds[sl][n][e] * a.dropout.keep_scale : 0) +
+                         (e & 1 ? delta.y : delta.x);
+    }
+  }
+
+  __device__ void step(const AttentionArgs& a, int unit, int i0) {
+    Scores s = {}, ds;
+    scores(a, s, unit, i0);
+    Base::weights(a, s, Base::stats(i0));
+    hide(a, s, i0);
+    const bool drop = L::config.dropout && a.dropout.below > 0;
+    uint32_t kept[L::slabs];
+    if (drop) draw_kept<tiles, true>(kept, a, unit, i0, jw);
+    Base::multiply_rows(dv, s, Base::step_rows(L::g, i0), kept, drop);
+    weight_gradients(a, ds, i0, kept, drop);
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+      for (int n = 0; n < tiles; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
+    if constexpr (L::all) Base::add_to_sums(sum_ds, ds);
+    Base::multiply_rows(dk, ds, Base::step_rows(L::q, i0), kept, false);
+  }
+
+  /// The gradient of a bias that all queries of a head share.
+  __device__ void store_key_bias(const AttentionArgs& a, int unit) const {
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int j = tile::fresh(jw) + sl * 16 + gr + 8 * half;
-        const bool seen = !a.hidden(b, j);
-        put_row<D, Parts>(to, b, kh, j, a.sizes.n,
-                          [&](int x, int e) { return seen ? d[sl][x][2 * half + e] * factor : 0; });
+        const int j = jw + sl * 16 + lane / 4 + 8 * half;
+        const float sum = quad_sum(sum_ds[sl][half]);
+        if (a.gradients.key_bias && lane % 4 == 0 && j < a.sizes.n)
+          a.gradients.key_bias[int64_t(unit) * a.sizes.n + j] =
+              a.hidden_keys(a.place(unit).b)(j) ? 0 : sum;
       }
-  };
-  leave(a.gradients.k, dk, a.scale.score);
-  leave(a.gradients.v, dv, a.dropout.keep_scale);
+  }
+
+  /// What nobody sees has no gradient.
+  __device__ void store(const AttentionArgs& a, const HeadRows<void>& to, const Sums& d,
+                        float factor) const {
+    const auto [b, h, kh] = a.place(first_unit);
+    const auto hidden = a.hidden_keys(b);
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int j = tile::opaque(jw) + sl * 16 + lane / 4 + 8 * half;
+        const bool seen = !hidden(j);
+        put_row<L>(to, b, kh, j, a.sizes.n,
+                   [&](int x, int e) { return seen ? d[sl][x][2 * half + e] * factor : 0; });
+      }
+  }
+};
+
+/// dk [B, G, N, D] and dv [B, G, N, Dv] from q, k, v, g [B, H, M, Dv], sums and delta [B, H, M]
+template <class L>
+__global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
+    attention_keys(const __grid_constant__ AttentionArgs a) {
+  extern __shared__ __align__(256) char smem[];
+  KeysWarp<L> warp(a, smem);
+  warp.load_own(a);
+#pragma unroll 1
+  for (int unit = warp.first_unit; unit < warp.first_unit + a.sizes.per_group; ++unit) {
+    warp.load_first(a, unit);
+#pragma unroll 1
+    for (int i0 = warp.first; i0 < warp.end; i0 += L::step) {
+      if (i0 + L::step < warp.end) {
+        load_queries<L>(a, warp.base, unit, i0 + L::step);
+        load_lags<L, L::step>(a, warp.base, unit, warp.first_lag(a, warp.j0, i0 + L::step));
+      }
+      ptx::commit();
+      if (warp.sees(a, i0)) warp.step(a, unit, i0);
+      ptx::wait<0>();
+      __syncthreads();  // the next queries have come, and the place of these is free
+    }
+    if constexpr (L::all) warp.store_key_bias(a, unit);
+  }
+  warp.store(a, a.gradients.k, warp.dk, a.scale.score);
+  warp.store(a, a.gradients.v, warp.dv, a.dropout.keep_scale);
 }
 
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
+template <AttentionTile T>
 void launch_keys(const AttentionArgs& a, int device) {
-  using S = KeysShape<D, Parts, Slabs, Warps, Of>;
-  launch_with_shared("attention", device, attention_keys<D, Parts, Slabs, Warps, PerSM, Drop, Of>,
+  using L = KeysLayout<T>;
+  launch_with_shared("attention", device, attention_keys<L>,
                      dim3(unsigned(a.sizes.batch * (a.sizes.heads / a.sizes.per_group)),
-                          unsigned(ceil_div(a.sizes.n, S::rows))),
-                     dim3(Warps * 32), S::bytes, a);
+                          unsigned(ceil_div(a.sizes.n, L::rows))),
+                     dim3(L::threads), L::bytes, a);
 }
 
 }  // namespace
 
 void launch_attention_keys(const AttentionArgs& a, int d, int device) {
-  with_positions(a, [&]<Positions Of>(At<Of>) {
+  with_positions(a, [&]<Positions P>() {
+    using T = AttentionTile;
     if (a.sizes.parts > 1)
-      launch_keys<64, 3, 1, 4, 1, true, Of>(a, device);
-    else if constexpr (Of == Positions::every)
-      d <= 64 ? launch_keys<64, 1, 1, 4, 2, true, Of>(a, device)
-              : launch_keys<128, 1, 1, 4, 1, true, Of>(a, device);
+      launch_keys<T{.positions = P, .parts = 3}>(a, device);
+    else if constexpr (P == Positions::all)
+      d <= 64 ? launch_keys<T{.positions = P, .blocks_per_sm = 2}>(a, device)
+              : launch_keys<T{.positions = P, .head = 128, .step = 16}>(a, device);
     else if (d <= 32)
-      launch_keys<32, 1, 2, 4, 2, true, Of>(a, device);
+      launch_keys<T{.positions = P, .head = 32, .slabs = 2, .blocks_per_sm = 2}>(a, device);
     else if (d <= 64 && a.dropout.below > 0)
-      launch_keys<64, 1, 1, 8, 1, true, Of>(a, device);
+      launch_keys<T{.positions = P, .warps = 8}>(a, device);
     else if (d <= 64)
-      launch_keys<64, 1, 2, 4, 2, false, Of>(a, device);
+      launch_keys<T{.positions = P, .slabs = 2, .blocks_per_sm = 2, .dropout = false}>(a, device);
     else
-      launch_keys<128, 1, 1, 8, 1, true, Of>(a, device);
+      launch_keys<T{.positions = P, .head = 128, .warps = 8}>(a, device);
   });
 }
 

@@ -1,324 +1,316 @@
-// Fused attention, backward: gradients of the rows of relative positions and of the lags' bias.
+// Fused attention, backward: gradients of the rows of relative positions and of the bias of lags.
 //
 // A block owns 64 to 192 lags of a head, a warp 16 to 48 of them, and walks the queries that see a
-// key that far away, 32 at a time. All is turned over, lags × queries: what queries make with keys
-// and values comes as keys × queries, of which column c moves up by c rows, so that dSᵀ is at once
-// the left operand of dR = scale · dSᵀ P, and the bias' gradient the sum of a row; rows of values
-// have Pᵀ g. Keys and values lie in rings, as each step needs 32 new ones.
+// key that far away (the drawing is in attention_transposed.cuh):
+//
+//   for each entry of the segment, for each step of queries:
+//     Pᵀ  = 2^(scores − sums)               lags × queries: the key of a lag moves with the query
+//     dVr += Pᵀ g                           of the rows of values
+//     dSᵀ = Pᵀ ∘ (V gᵀ + Vr gᵀ + δ)
+//     dR += dSᵀ P;  the gradient of the bias: sums of rows
+//
+// Keys and values lie in rings, as each step needs L::step new ones: what queries make with them
+// comes as a strip.
 //
 // The batch, and each entry's queries, are cut into as many segments as fill the GPU; their parts
 // are added in order by a second launch.
 // Tested against the composed form in f64.
-#include "cuda/attention/attention.cuh"
+#include "cuda/attention/attention_transposed.cuh"
 
 namespace stretto::cuda {
 namespace {
 
-using tile::Rows;
+template <AttentionTile T>
+struct LagsLayout : AttentionLayout<T> {
+  using Base = AttentionLayout<T>;
+  using Base::all, Base::has_p, Base::row, Base::rows, Base::step, Base::table;
+  static constexpr int ring = tile::ring_of(rows + 2 * step);
+  using Ring = tile::Area<T.head, ring, T.parts>;
+  static constexpr bool own_keys = false, joined = table && !has_p && T.parts == 1;
+  static constexpr int held = table && T.head <= 32 ? T.head / 16 : 0;  // steps of the table's rows
 
-template <int D, int Parts, int Slabs, int Warps, Positions Of>
-struct LagsShape : AttentionShape<D, Parts, Warps, Of> {
-  using Base = AttentionShape<D, Parts, Warps, Of>;
-  using Base::Apart, Base::Every, Base::Table, Base::row;
-  static constexpr int BQ = Every && (D > 64 || Parts > 1) ? 16 : 32;
-  static constexpr int rows = 16 * Slabs * Warps, area = tile::ring_of(rows),
-                       ring = tile::ring_of(rows + 2 * BQ);
-  static constexpr int tile = BQ * row;
-  static constexpr int r = 0, values = r + (Table ? rows * row : 0);
-  static constexpr int q = values + (Every ? rows * row : 0), g = q + 2 * tile;
-  static constexpr int p = Apart ? g + 2 * tile : q, k = (Apart ? p : g) + 2 * tile;
-  static constexpr int v = k + ring * row, stats = v + ring * row, bias = stats + 4 * BQ * 4;
+  static constexpr int r = 0, values = r + (table ? rows * row : 0);
+  static constexpr int q = values + (all ? rows * row : 0), g = q + 2 * step * row;
+  static constexpr int p = has_p ? g + 2 * step * row : q, k = (has_p ? p : g) + 2 * step * row;
+  static constexpr int v = k + ring * row, stats = v + ring * row, bias = stats + 4 * step * 4;
   static constexpr int bytes = bias + rows * 4;
+};
+
+/// What a warp sums.
+template <class L>
+struct LagsSums {
+  float rows[L::table ? L::slabs : 1][L::head / 8][4] = {}, bias[L::slabs][2] = {};
+  float value_rows[L::slabs][L::head / 8][4] = {};
+};
+
+template <class L>
+struct LagsWarp : TransposedWarp<L> {
+  using Base = TransposedWarp<L>;
+  using Base::as_columns, Base::base, Base::lane, Base::tiles, Base::warp;
+  using typename Base::Scores, typename Base::Step, typename Base::Sums;
+  const int h, segment;
+  const int lag0, lw;    // the first lag of the block and of the warp
+  const int first, end;  // of the queries that see a key at lags of the block
+  OwnRows<L, L::held> rows;
+  OwnRows<L> value_rows;
+
+  __device__ LagsWarp(const AttentionArgs& a, const char* smem)
+      : Base(smem),
+        h(blockIdx.x % a.sizes.heads),
+        segment(blockIdx.x / a.sizes.heads),
+        lag0(a.grid.high_lag + 1 - int(blockIdx.y + 1) * L::rows),
+        lw(lag0 + warp * L::own),
+        first(max(0, -(lag0 + L::rows - 1) - a.sizes.shift)),
+        end(min(a.sizes.m, a.sizes.n - lag0 - a.sizes.shift)),
+        rows(base, L::r),
+        value_rows(base, L::values) {}
+
+  __device__ void load_own(const AttentionArgs& a) {
+    const auto load = [&](int area, const AttentionArgs::Table& table) {
+      tile::load_rows<L::threads, L::rows>(typename L::Own{base + area}, table.rows.source(0, h),
+                                           lag0 + table.zero_row, table.count);
+    };
+    if constexpr (L::table) load(L::r, a.table);
+    if constexpr (L::all) load(L::values, a.value_table);
+    if (a.lag_bias.width > 0)
+      tile::load_line<L::threads, L::rows, L::Own::count>(
+          base + L::bias, a.lag_bias.of(h), lag0 - a.lag_bias.first, a.lag_bias.width);
+    ptx::commit();
+    ptx::wait<0>();
+    __syncthreads();
+    rows.hold();
+  }
+  /// Begins to copy Count keys and values from j on into their rings.
+  template <int Count>
+  __device__ void load_keys(const AttentionArgs& a, int unit, int j) const {
+    const auto [b, head, kh] = a.place(unit);
+    const int to = j & (L::ring - 1);
+    tile::load_rows<L::threads, Count>(Base::ring(L::k), a.operands.k.source(b, kh), j, a.sizes.n,
+                                       to);
+    tile::load_rows<L::threads, Count>(Base::ring(L::v), a.operands.v.source(b, kh), j, a.sizes.n,
+                                       to);
+  }
+  __device__ bool has_rows(const AttentionArgs& a) const {
+    return L::table && (!L::all || a.table.count > 0);
+  }
+  __device__ bool has_value_rows(const AttentionArgs& a) const {
+    return L::all && a.value_table.count > 0;
+  }
+
+  /// The relative term, the bias of the lag, the product of queries with keys and the other terms.
+  /// f32 adds them in the order of forward.
+  __device__ void scores(const AttentionArgs& a, Scores& s, int unit, int i0, int key) const {
+    if constexpr (L::parts > 1) {
+      add_row_products(a, s, i0);
+      add_bias(a, s);
+    }
+    Base::add_strip(
+        s, Base::ring(L::k), key, Base::step_rows(L::q, i0), [](int) { return 0.f; }, rows);
+    if constexpr (L::parts == 1) add_row_products(a, s, i0);
+    if constexpr (L::all) a.add_terms<L::parts, true, 1>(s, a.place(unit).b, h, i0, key);
+    if constexpr (L::parts == 1) add_bias(a, s);
+  }
+  /// Rows of the table times position queries, where the strip does not do this.
+  __device__ void add_row_products(const AttentionArgs& a, Scores& s, int i0) const {
+    if constexpr (L::table && !L::joined) {
+      constexpr int unrolled = L::held > 0 ? 16 : Base::strip.unrolled;
+      if (has_rows(a))
+        tile::multiply_transposed<tile::Steps{
+            .unrolled = L::parts > 1 && L::held == 0 ? 1 : unrolled, .swapped = L::parts > 1}>(
+            s, rows, Base::step_rows(L::p, i0) + as_columns);
+    }
+  }
+  __device__ void add_bias(const AttentionArgs& a, Scores& s) const {
+    if (a.lag_bias.width == 0) return;
+    const float* const bias =
+        reinterpret_cast<const float*>(Base::shared + L::bias) + (lw - lag0 + lane / 4);
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float x = bias[16 * sl + 8 * half];
+#pragma unroll
+        for (int n = 0; n < tiles; ++n) {
+          s[sl][n][2 * half] += x;
+          s[sl][n][2 * half + 1] += x;
+        }
+      }
+  }
+
+  /// Zeroes the weights of keys that a query does not see; key: of row 0 and the first query.
+  __device__ void hide(const AttentionArgs& a, Scores& s, int unit, int i0, int key) const {
+    if (key >= 0 && key + L::own + L::step - 1 <= a.sizes.n && i0 + L::step <= a.sizes.m &&
+        !a.mask.block && !a.mask.padding)
+      return;
+    const auto hidden = a.hidden_keys(a.place(unit).b);
+#pragma unroll
+    for (int c = 0; c < L::step / 4; ++c) {
+      const int column = 8 * (c / 2) + 2 * (lane % 4) + c % 2;
+      const int from = a.mask.block ? a.first_key(i0 + column + a.sizes.shift) : 0;
+      const bool in_range = i0 + column < a.sizes.m;
+#pragma unroll
+      for (int r = 0; r < 2 * L::slabs; ++r) {
+        const int j = key + lane / 4 + 8 * r + column;
+        if (!in_range || j < from || hidden(j)) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
+      }
+    }
+  }
+
+  /// From weights to the scores' gradients.
+  __device__ void score_gradients(const AttentionArgs& a, Scores& s, int i0, int key,
+                                  const uint32_t (&kept)[L::slabs], const Scores& of_values) const {
+    const float* const deltas = Base::stats(i0) + L::step;
+    float2 delta;  // of a tile's two queries
+    tile::transposed_strip<Base::strip>(
+        Base::ring(L::v), key, Base::step_rows(L::g, i0) + as_columns, Base::shear,
+        [](int) { return 0.f; }, [](int, const auto&) {},
+        [&](float x, int sl, int n, int e) {
+          if (sl == 0 && e == 0) delta = Base::of_tile(deltas, n);
+          if constexpr (L::all) x += of_values[sl][n][e];
+          if constexpr (L::config.dropout)
+            x = kept[sl] >> (4 * n + e) & 1 ? x * a.dropout.keep_scale : 0;
+          s[sl][n][e] *= x + (e % 2 ? delta.y : delta.x);
+        });
+  }
+
+  __device__ void step(const AttentionArgs& a, LagsSums<L>& sums, int unit, int i0) const {
+    const int key = lw + i0 + a.sizes.shift;  // of row 0 and the first query
+    if (key + L::own + L::step - 2 < 0 || key >= a.sizes.n) return;
+    Scores s = {};
+    scores(a, s, unit, i0, key);
+    Base::weights(a, s, Base::stats(i0));
+    hide(a, s, unit, i0, key);
+    uint32_t kept[L::slabs];
+    if constexpr (L::config.dropout) {
+      if (L::all && a.dropout.below == 0) {
+#pragma unroll
+        for (int sl = 0; sl < L::slabs; ++sl) kept[sl] = ~0u;
+      } else {
+        draw_kept<tiles, true, 1>(kept, a, unit, i0, key);
+      }
+    }
+    Scores of_values = {};  // what weights' gradients have of rows of values
+    if constexpr (L::all) {
+      if (has_value_rows(a)) {
+        const Step g = Base::step_rows(L::g, i0);
+        Base::multiply_rows(sums.value_rows, s, g, kept, L::config.dropout);
+        tile::multiply_transposed(of_values, value_rows, g + as_columns);
+      }
+    }
+    score_gradients(a, s, i0, key, kept, of_values);
+    Base::add_to_sums(sums.bias, s);
+    if constexpr (L::table) {
+      if (has_rows(a)) Base::multiply_rows(sums.rows, s, Base::step_rows(L::p, i0), kept, false);
+    }
+  }
+
+  __device__ void store(const AttentionArgs& a, const LagsSums<L>& sums) const {
+    const int64_t part = int64_t(segment) * a.sizes.heads + h;
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int lag = lw + sl * 16 + 8 * half + lane / 4, at = lag - a.lag_bias.first;
+        const float sum = quad_sum(sums.bias[sl][half]);
+        if (lane % 4 == 0 && a.gradients.lag_bias && at >= 0 && at < a.lag_bias.width)
+          a.gradients.lag_bias[part * a.lag_bias.width + at] = sum;
+        const auto put = [&](float* to, const AttentionArgs::Table& table,
+                             const float(&x)[L::head / 8][4], float factor) {
+          const int row = lag + table.zero_row, count = table.count, chunks = table.rows.chunks;
+          if (!to || row < 0 || row >= count) return;
+#pragma unroll
+          for (int c = 0; c < L::head / 8; ++c)
+            if (c < chunks)
+              *reinterpret_cast<float2*>(to + (part * count + row) * (8 * chunks) + c * 8 +
+                                         2 * (lane % 4)) = {x[c][2 * half] * factor,
+                                                            x[c][2 * half + 1] * factor};
+        };
+        if constexpr (L::table) put(a.gradients.table, a.table, sums.rows[sl], a.scale.score);
+        if constexpr (L::all)
+          put(a.gradients.value_table, a.value_table, sums.value_rows[sl], a.dropout.keep_scale);
+      }
+  }
 };
 
 /// dtable and dvalues [segments, H, R, D] and dbias [segments, H, W] from q, k, v, g, sums and
 /// delta [B, H, M]
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
-__global__ void __launch_bounds__(Warps * 32, PerSM)
+template <class L>
+__global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
     attention_lags(const __grid_constant__ AttentionArgs a) {
-  using S = LagsShape<D, Parts, Slabs, Warps, Of>;
-  constexpr bool Table = S::Table, Apart = S::Apart, Every = S::Every;
-  constexpr int BQ = S::BQ, Threads = Warps * 32, P = 2 * D, N = BQ / 8;
-  using Operand = tile::Fragment<Parts>;
   extern __shared__ __align__(256) char smem[];
-  const uint32_t base = ptx::shared_address(smem);
-  const float* const stats =
-      reinterpret_cast<const float*>(smem + S::stats);  // [2][sums, delta][BQ]
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, gr = lane / 4, t = lane % 4;
-  const int h = blockIdx.x % a.sizes.heads, segment = blockIdx.x / a.sizes.heads;
-  const int lag0 = a.grid.high_lag + 1 - int(blockIdx.y + 1) * S::rows,
-            lw = lag0 + warp * Slabs * 16;
-  const int first = max(0, -(lag0 + S::rows - 1) - a.sizes.shift);
-  const int end = min(a.sizes.m, a.sizes.n - lag0 - a.sizes.shift);
-  const int all_tiles = end > first ? (end - first + BQ - 1) / BQ : 0;
-  if constexpr (Table) {
-    tile::load_rows<D, Threads, S::rows, Parts, S::area>(base + S::r, a.table.rows.source(0, h),
-                                                         lag0 + a.table.zero_row, a.table.count);
-  }
-  if constexpr (Every) {
-    tile::load_rows<D, Threads, S::rows, Parts, S::area>(
-        base + S::values, a.value_table.rows.source(0, h), lag0 + a.value_table.zero_row,
-        a.value_table.count);
-  }
-  float dr[Table ? Slabs : 1][D / 8][4] = {}, db[Slabs][2] = {};
-  float dvalues[Slabs][D / 8][4] = {};
-  const bool biased = a.lag_bias.width > 0;
-  if (biased)
-    tile::load_line<Threads, S::rows, S::area>(base + S::bias, a.lag_bias.of(h),
-                                               lag0 - a.lag_bias.first, a.lag_bias.width);
-  ptx::commit();
-  ptx::wait<0>();
-  __syncthreads();
-  const uint32_t sixteen = Rows<D>::sixteen(lane), turned = Rows<D>::turned(lane);
-  auto own = [&](int area, int sl, int x) {
-    Operand f;
-    tile::load(f, (base + area + (warp * Slabs + sl) * 16 * P + sixteen) ^ (x << 5), S::area * P);
-    return f;
-  };
-  // Whether the queries' fragments serve both products, and the table's stay in registers. Where
-  // sums take most of these, products are loops.
-  constexpr bool joined = Table && !Apart && Parts == 1, kept = Table && D <= 32;
-  constexpr int unrolled = Parts > 1 || Slabs > 2 ? 1 : D / 16;
-  Operand rows[kept ? Slabs : 1][D / 16];
-  if constexpr (kept) {
-#pragma unroll
-    for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-      for (int x = 0; x < D / 16; ++x) rows[sl][x] = own(S::r, sl, x);
-  }
-  auto of_rows = [&](int sl, int x) {
-    if constexpr (kept)
-      return rows[sl][x];
-    else
-      return own(S::r, sl, x);
-  };
-  const tile::RowShear shear(lane, 0, 1);
-  const int parts = a.sizes.batch * a.grid.pieces,
-            end_part = parts * (segment + 1) / a.grid.segments;
+  LagsWarp<L> warp(a, smem);
+  warp.load_own(a);
+  LagsSums<L> sums;
+  const int steps = warp.end > warp.first ? (warp.end - warp.first + L::step - 1) / L::step : 0;
+  const int parts = a.sizes.batch * a.grid.pieces;
+  const int end_part = parts * (warp.segment + 1) / a.grid.segments;
 #pragma unroll 1
-  for (int part = parts * segment / a.grid.segments; part < end_part; ++part) {
-    const int piece = part % a.grid.pieces, unit = part / a.grid.pieces * a.sizes.heads + h;
-    const int tile0 = all_tiles * piece / a.grid.pieces,
-              tile1 = all_tiles * (piece + 1) / a.grid.pieces;
-    auto load_keys = [&]<int Count>(std::integral_constant<int, Count>, int j) {
-      const int to = j & (S::ring - 1);
-      const auto [b, head, kh] = a.place(unit);
-      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::k, a.operands.k.source(b, kh), j,
-                                                         a.sizes.n, to);
-      tile::load_rows<D, Threads, Count, Parts, S::ring>(base + S::v, a.operands.v.source(b, kh), j,
-                                                         a.sizes.n, to);
-    };
-    if (tile1 > tile0) {
-      const int i0 = first + tile0 * BQ;
-      load_queries<S>(a, base, unit, i0, tile0 & 1);
-      load_keys(std::integral_constant<int, S::rows + BQ>(), lag0 + i0 + a.sizes.shift);
+  for (int part = parts * warp.segment / a.grid.segments; part < end_part; ++part) {
+    const int piece = part % a.grid.pieces, unit = part / a.grid.pieces * a.sizes.heads + warp.h;
+    const int begin = warp.first + steps * piece / a.grid.pieces * L::step,
+              end = warp.first + steps * (piece + 1) / a.grid.pieces * L::step;
+    const int lag = warp.lag0 + a.sizes.shift;  // key of query 0 at the block's first lag
+    if (end > begin) {
+      load_queries<L>(a, warp.base, unit, begin);
+      warp.template load_keys<L::rows + L::step>(a, unit, lag + begin);
     }
     ptx::commit();
     ptx::wait<0>();
     __syncthreads();
+    // Counting the steps takes fewer registers than counting queries.
 #pragma unroll 1
-    for (int step = tile0; step < tile1; ++step) {
-      const int i0 = first + step * BQ, now = step & 1;
-      if (step + 1 < tile1) {
-        load_queries<S>(a, base, unit, i0 + BQ, now ^ 1);
-        load_keys(std::integral_constant<int, BQ>(), lag0 + i0 + BQ + a.sizes.shift + S::rows);
+    for (int step = 0; step < (end - begin) / L::step; ++step) {
+      const int i0 = begin + step * L::step;
+      if (i0 + L::step < end) {
+        load_queries<L>(a, warp.base, unit, i0 + L::step);
+        warp.template load_keys<L::step>(a, unit, lag + i0 + L::step + L::rows);
       }
       ptx::commit();
-      const int low = lw + i0 + a.sizes.shift;  // the key of strip row 0
-      if (low + 16 * Slabs + BQ - 2 >= 0 && low < a.sizes.n) {
-        const uint32_t tq = base + S::q + now * S::tile, tg = base + S::g + now * S::tile;
-        const uint32_t tp = base + S::p + now * S::tile;
-        const float* const st = stats + now * 2 * BQ + 2 * t;
-        const auto none = [](int) { return 0.f; };
-        const auto nothing = [](int, const auto&) {};
-        float s[Slabs][N][4] = {};
-        const auto meet_rows = [&] {
-          if constexpr (Table && !joined) {
-            if (!Every || a.table.count > 0)
-              tile::multiply_turned<D, BQ, Parts, kept ? D / 16 : unrolled, 0, D / 16, (Parts > 1)>(
-                  s, of_rows, tp + turned);
-          }
-        };
-        const auto add_bias = [&] {
-          if (!biased) return;
-          const float* const bias =
-              reinterpret_cast<const float*>(smem + S::bias) + tile::fresh(warp * Slabs * 16 + gr);
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-              const float x = bias[16 * sl + 8 * half];
-#pragma unroll
-              for (int n = 0; n < N; ++n) {
-                s[sl][n][2 * half] += x;
-                s[sl][n][2 * half + 1] += x;
-              }
-            }
-        };
-        if constexpr (Parts > 1) {
-          meet_rows();
-          add_bias();
-        }
-        tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false, unrolled>(
-            base + S::k, low, tq + turned, shear, none,
-            [&](int x, const auto& f) {
-              if constexpr (joined) {
-#pragma unroll
-                for (int sl = 0; sl < Slabs; ++sl) {
-                  const Operand left = of_rows(sl, x);
-#pragma unroll
-                  for (int n = 0; n < N; ++n) tile::multiply(s[sl][n], left, f[n / 2], n % 2);
-                }
-              }
-            },
-            [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
-        if constexpr (Parts == 1) meet_rows();
-        if constexpr (Every) a.add_dense<Parts, true, 1>(s, a.place(unit).b, h, i0, low);
-        if constexpr (Parts == 1) add_bias();
-#pragma unroll
-        for (int n = 0; n < N; ++n) {
-          const float2 sum = *reinterpret_cast<const float2*>(st + n * 8);
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-              s[sl][n][e] = weight<Every>(s[sl][n][e], a.scale.log2e, e & 1 ? sum.y : sum.x,
-                                          most_exponent<Parts, true>);
-        }
-        if (low < 0 || low + 16 * Slabs + BQ - 1 > a.sizes.n || i0 + BQ > a.sizes.m ||
-            a.mask.block || a.mask.padding) {
-          const int b = a.place(unit).b;
-#pragma unroll
-          for (int c = 0; c < BQ / 4; ++c) {
-            const int column = 8 * (c / 2) + 2 * t + c % 2;
-            const int from = a.mask.block ? a.first_key(i0 + column + a.sizes.shift) : 0;
-            const bool there = i0 + column < a.sizes.m;
-#pragma unroll
-            for (int r = 0; r < 2 * Slabs; ++r) {
-              const int j = low + gr + 8 * r + column;
-              if (!there || j < from || a.hidden(b, j)) s[r / 2][c / 2][2 * (r % 2) + c % 2] = 0;
-            }
-          }
-        }
-        uint32_t bits[Slabs];
-        if constexpr (Drop) {
-          const RandomKey key = key_now(a.dropout.key);
-#pragma unroll
-          for (int sl = 0; sl < Slabs; ++sl)
-            bits[sl] =
-                Every && a.dropout.below == 0
-                    ? ~0u
-                    : kept_of_keys<N>(a, key, int64_t(unit) * a.sizes.m, i0, low + 16 * sl, 1);
-        }
-        float of_values[Slabs][N][4] = {};  // what weights' gradients have of rows of values
-        if constexpr (Every) {
-          if (a.value_table.count > 0) {
-#pragma unroll
-            for (int y = 0; y < N / 2; ++y) {
-              Operand l[Slabs];
-#pragma unroll
-              for (int sl = 0; sl < Slabs; ++sl) {
-                tile::pack(l[sl], s[sl][2 * y], s[sl][2 * y + 1]);
-                if constexpr (Drop) tile::keep_pairs(l[sl], bits[sl] >> (8 * y));
-              }
-              tile::multiply<D, BQ, Parts>(dvalues, l, tg + sixteen + y * 16 * P);
-            }
-            tile::multiply_turned<D, BQ, Parts>(
-                of_values, [&](int sl, int x) { return own(S::values, sl, x); }, tg + turned);
-          }
-        }
-        // From weights to the scores' gradients.
-        float2 delta;  // of a tile's two queries
-        tile::turned_strip<D, S::ring, BQ, Parts, Slabs, N, false, unrolled>(
-            base + S::v, low, tg + turned, shear, none, nothing,
-            [&](float x, int sl, int n, int e) {
-              if (sl == 0 && e == 0) delta = *reinterpret_cast<const float2*>(st + BQ + n * 8);
-              if constexpr (Every) x += of_values[sl][n][e];
-              if constexpr (Drop) x = bits[sl] >> (4 * n + e) & 1 ? x * a.dropout.keep_scale : 0;
-              s[sl][n][e] *= x + (e % 2 ? delta.y : delta.x);
-            });
-#pragma unroll
-        for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-          for (int n = 0; n < N; ++n)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) db[sl][e >> 1] += s[sl][n][e];
-        if constexpr (Table) {
-          if (!Every || a.table.count > 0) {
-#pragma unroll
-            for (int x = 0; x < N / 2; ++x) {
-              Operand l[Slabs];
-#pragma unroll
-              for (int sl = 0; sl < Slabs; ++sl) tile::pack(l[sl], s[sl][2 * x], s[sl][2 * x + 1]);
-              tile::multiply<D, BQ, Parts>(dr, l, tp + sixteen + x * 16 * P);
-            }
-          }
-        }
-      }
+      warp.step(a, sums, unit, i0);
       ptx::wait<0>();
-      __syncthreads();  // the next tile is there, and this one's place is free
+      __syncthreads();  // the next queries have come, and the place of these is free
     }
   }
-#pragma unroll
-  for (int sl = 0; sl < Slabs; ++sl)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int lag = lw + sl * 16 + 8 * half + gr, row = lag + a.table.zero_row,
-                at = lag - a.lag_bias.first;
-      const int64_t part = int64_t(segment) * a.sizes.heads + h;
-      float sum = db[sl][half];
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-      if (t == 0 && a.gradients.lag_bias && at >= 0 && at < a.lag_bias.width)
-        a.gradients.lag_bias[part * a.lag_bias.width + at] = sum;
-      // A row of `count` of them, of 8 · chunks numbers.
-      auto put_part = [&](float* to, int r, int count, int chunks, const float(&x)[D / 8][4],
-                          float factor) {
-        if (!to || r < 0 || r >= count) return;
-#pragma unroll
-        for (int c = 0; c < D / 8; ++c)
-          if (c < chunks)
-            *reinterpret_cast<float2*>(to + (part * count + r) * (8 * chunks) + c * 8 + 2 * t) = {
-                x[c][2 * half] * factor, x[c][2 * half + 1] * factor};
-      };
-      if constexpr (Table)
-        put_part(a.gradients.table, row, a.table.count, a.table.rows.chunks, dr[sl], a.scale.score);
-      if constexpr (Every)
-        put_part(a.gradients.value_table, lag + a.value_table.zero_row, a.value_table.count,
-                 a.value_table.rows.chunks, dvalues[sl], a.dropout.keep_scale);
-    }
+  warp.store(a, sums);
 }
 
-template <int D, int Parts, int Slabs, int Warps, int PerSM, bool Drop, Positions Of>
+template <AttentionTile T>
 void launch_lags(const AttentionArgs& a, int device) {
-  using S = LagsShape<D, Parts, Slabs, Warps, Of>;
-  launch_with_shared("attention", device, attention_lags<D, Parts, Slabs, Warps, PerSM, Drop, Of>,
+  using L = LagsLayout<T>;
+  launch_with_shared("attention", device, attention_lags<L>,
                      dim3(unsigned(a.sizes.heads * a.grid.segments),
-                          unsigned(ceil_div(a.grid.high_lag + 1 - a.grid.low_lag, S::rows))),
-                     dim3(Warps * 32), S::bytes, a);
+                          unsigned(ceil_div(a.grid.high_lag + 1 - a.grid.low_lag, L::rows))),
+                     dim3(L::threads), L::bytes, a);
+}
+
+template <Positions P, bool Drop>
+void launch_lags_of(const AttentionArgs& a, int d, int device) {
+  using T = AttentionTile;
+  if (a.sizes.parts > 1)
+    launch_lags<T{
+        .positions = P, .parts = 3, .step = P == Positions::all ? 16 : 32, .dropout = Drop}>(
+        a, device);
+  else if constexpr (P == Positions::all)
+    d <= 64 ? launch_lags<T{.positions = P, .blocks_per_sm = 2, .dropout = Drop}>(a, device)
+            : launch_lags<T{.positions = P, .head = 128, .step = 16, .dropout = Drop}>(a, device);
+  else if (d <= 32)
+    launch_lags<T{.positions = P, .head = 32, .slabs = 2, .blocks_per_sm = 2, .dropout = Drop}>(
+        a, device);
+  else if (d <= 64)
+    launch_lags<T{.positions = P, .slabs = Drop ? 2 : 3, .blocks_per_sm = 2, .dropout = Drop}>(
+        a, device);
+  else
+    launch_lags<T{.positions = P, .head = 128, .warps = 8, .dropout = Drop}>(a, device);
 }
 
 }  // namespace
 
 void launch_attention_lags(const AttentionArgs& a, int d, int device) {
-  const auto choose = [&]<Positions Of, bool Drop>(At<Of>, std::bool_constant<Drop>) {
-    if (a.sizes.parts > 1)
-      launch_lags<64, 3, 1, 4, 1, Drop, Of>(a, device);
-    else if constexpr (Of == Positions::every)
-      d <= 64 ? launch_lags<64, 1, 1, 4, 2, Drop, Of>(a, device)
-              : launch_lags<128, 1, 1, 4, 1, Drop, Of>(a, device);
-    else if (d <= 32)
-      launch_lags<32, 1, 2, 4, 2, Drop, Of>(a, device);
-    else if (d <= 64)
-      launch_lags<64, 1, Drop ? 2 : 3, 4, 2, Drop, Of>(a, device);
+  with_positions(a, [&]<Positions P>() {
+    if (P == Positions::all || a.dropout.below > 0)
+      launch_lags_of<P, true>(a, d, device);
     else
-      launch_lags<128, 1, 1, 8, 1, Drop, Of>(a, device);
-  };
-  with_positions(a, [&]<Positions Of>(At<Of> of) {
-    if constexpr (Of == Positions::every)
-      choose(of, std::true_type());
-    else
-      a.dropout.below > 0 ? choose(of, std::true_type()) : choose(of, std::false_type());
+      launch_lags_of<P, P == Positions::all>(a, d, device);
   });
 }
 

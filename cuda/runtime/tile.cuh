@@ -1,9 +1,9 @@
-// Tiles of bf16 in shared memory for products on tensor cores: how rows lie there, how they come,
-// and how a product with rows of relative positions is sheared in registers.
+// Tiles of bf16 in shared memory for products on tensor cores: their layout, their copies, and how
+// a product with rows of relative positions is sheared in registers.
 //
-// A strip holds in column c what relative position `low` + c says; row g of a tile of queries needs
-// of it the columns from 7 − g on (15 − g, the lower half one tile further). Moving them takes one
-// shuffle a register, as all rows of a quad of lanes move by as much.
+// A strip has in column c the term of relative position `low` + c; row g of a tile of queries needs
+// its columns from 7 − g on (15 − g, the lower half one tile further). Moving them takes one
+// shuffle a register, as all rows of a quad of lanes move by the same distance.
 #pragma once
 
 #include "core/dtype.h"
@@ -12,8 +12,8 @@
 
 namespace stretto::cuda::tile {
 
-/// Rows of D numbers; 16-byte chunks of a row are swizzled by the row, so that the eight rows of an
-/// 8 × 8 matrix lie in eight groups of banks. An area starts at a multiple of 256.
+/// Rows of D elements; 16-byte chunks of a row are swizzled by the row, so that the eight rows of
+/// an 8 × 8 matrix lie in eight groups of banks. An area starts at a multiple of 256.
 template <int D>
 struct Rows {
   static constexpr int pitch = 2 * D, chunks = D / 8;
@@ -21,55 +21,67 @@ struct Rows {
   __device__ static uint32_t at(int row, int chunk) {
     return row * pitch + ((chunk ^ swizzle(row)) << 4);
   }
-  /// What a lane adds for sixteen rows and two chunks (xor x << 5 for the next two), as a left
-  /// operand or, transposed, a right one has them ...
-  __device__ static uint32_t sixteen(int lane) { return at(lane % 16, lane / 16); }
-  /// ... and as a right one whose columns are the rows.
-  __device__ static uint32_t turned(int lane) { return at(turned_row(lane), lane / 8 % 2); }
-  __device__ static int turned_row(int lane) { return lane % 8 + lane / 16 * 8; }
+  /// The offset of a lane for 16 rows × 16 columns (xor x << 5 for columns 16 x …) as a left
+  /// operand or, with load_trans, as a right one ...
+  __device__ static uint32_t as_rows(int lane) { return at(lane % 16, lane / 16); }
+  /// ... and as a right operand whose columns are the rows.
+  __device__ static uint32_t as_columns(int lane) { return at(column_row(lane), lane / 8 % 2); }
+  __device__ static int column_row(int lane) { return lane % 8 + lane / 16 * 8; }
 };
 
-/// x; what is made of it is not kept over a loop, where registers are few.
-__device__ inline int fresh(int x) {
+/// Count rows of D elements in shared memory, part after part: the whole area, or the place in it
+/// where a lane reads. As a ring it has row r in place r mod Count, a power of two.
+template <int D, int Count, int Parts>
+struct Area {
+  static constexpr int columns = D, count = Count, parts = Parts;
+  static constexpr int pitch = Rows<D>::pitch, part = Count * pitch, bytes = Parts * part;
+  uint32_t address;
+
+  __device__ Area operator+(uint32_t offset) const { return {address + offset}; }
+};
+
+/// Returns x, hidden from the optimizer: what is computed from it is computed again at each use,
+/// instead of taking registers all through a loop.
+__device__ inline int opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-/// Rows in global memory, of which `chunks` · 8 numbers are there; 16-byte aligned. Numbers of f32
-/// are three of bf16, which add up to them and lie `part` apart.
+/// Rows of `chunks` · 8 elements in global memory, 16-byte aligned. An element of f32 is three of
+/// bf16, which add up to it, `part` elements from each other.
 struct Source {
   const BFloat16* data;
   int64_t row, part;
   int chunks;
 };
 
-/// Begins to copy rows first … first + Count − 1 to places `to` … of an area of Area rows, a power
-/// of two, around its end if need be, part after part; those not in 0 … limit − 1 are zeros.
-template <int D, int Threads, int Count, int Parts = 1, int Area = Count>
-__device__ inline void load_rows(uint32_t area, const Source& from, int first, int limit,
-                                 int to = 0) {
-  constexpr int chunks = D / 8, each = Threads / chunks, times = (Count + each - 1) / each;
-  constexpr int unrolled = times <= 4 ? times : 1;
-  static_assert(each % 8 == 0 && (Area & (Area - 1)) == 0);
+/// Begins to copy rows first … first + Count − 1 to places `to` … of an area, around its end if
+/// need be, part after part; rows not in 0 … limit − 1 are zeros.
+template <int Threads, int Count, class A>
+__device__ inline void load_rows(A area, const Source& from, int first, int limit, int to = 0) {
+  constexpr int chunks = A::columns / 8, each = Threads / chunks, times = (Count + each - 1) / each,
+                unrolled = times <= 4 ? times : 1;
+  static_assert(each % 8 == 0 && (A::count & (A::count - 1)) == 0);
   const int x = threadIdx.x % chunks;
   int r = threadIdx.x / chunks;
-  const uint32_t rows = x < from.chunks ? limit : 0, chunk = (x ^ Rows<D>::swizzle(to + r)) << 4;
+  const uint32_t rows = x < from.chunks ? limit : 0;
+  const uint32_t chunk = (x ^ Rows<A::columns>::swizzle(to + r)) << 4;
   const BFloat16* data = from.data + (int64_t(first + r) * from.row + x * 8);
 #pragma unroll unrolled
   for (int i = 0; i < times; ++i) {
     if (Count % each == 0 || r < Count) {
-      const uint32_t place = area + ((to + r) & (Area - 1)) * Rows<D>::pitch + chunk;
-      const bool there = uint32_t(first + r) < rows;
+      const uint32_t place = area.address + ((to + r) & (A::count - 1)) * A::pitch + chunk;
+      const bool in_range = uint32_t(first + r) < rows;
 #pragma unroll
-      for (int part = 0; part < Parts; ++part)
-        ptx::copy16(place + part * Area * Rows<D>::pitch, data + part * from.part, there);
+      for (int part = 0; part < A::parts; ++part)
+        ptx::copy16(place + part * A::part, data + part * from.part, in_range);
     }
     r += each;
     data += each * from.row;
   }
 }
 
-/// The same with numbers.
+/// The same with one f32 a row.
 template <int Threads, int Count, int Area = Count>
 __device__ inline void load_line(uint32_t area, const float* from, int first, int limit,
                                  int to = 0) {
@@ -154,41 +166,49 @@ struct Always {
   }
 };
 
-/// d += left · rightᵀ for Slabs · 16 rows of a left operand and Tiles · 8 rows of an area of Count
-/// at `right`, where the lane adds turned(lane); left(slab, x): its columns 16 x …, from x = From
-/// to To, of which Unrolled are taken at a time: less than all take fewer registers. Of tiles
-/// n and n + 1 those of slabs that are wanted(slab, n).
-template <int D, int Count, int Parts, int Unrolled = D / 16, int From = 0, int To = D / 16,
-          bool Swapped = false, int Slabs, int Tiles, class Left, class Wanted = Always>
-__device__ inline void multiply_turned(float (&d)[Slabs][Tiles][4], const Left& left,
-                                       uint32_t right, const Wanted& wanted = {}) {
-#pragma unroll Unrolled
-  for (int x = From; x < To; ++x) {
-    Fragment<Parts> l[Slabs];
+/// The steps of 16 columns that a product takes, and how many of them are unrolled: a loop takes
+/// fewer registers.
+struct Steps {
+  int begin = 0, end = 1 << 10, unrolled = 1 << 10;
+  bool swapped = false;  // multiply()
+};
+
+/// d += left · rightᵀ for Slabs · 16 rows of a left operand and Tiles · 8 rows of an area, where
+/// the lane adds as_columns(lane); left(slab, x): its columns 16 x …. Of tiles n and n + 1 those of
+/// slabs that are wanted(slab, n).
+template <Steps Of = Steps{}, class A, int Slabs, int Tiles, class Left, class Wanted = Always>
+__device__ inline void multiply_transposed(float (&d)[Slabs][Tiles][4], const Left& left, A right,
+                                           const Wanted& wanted = {}) {
+  constexpr int all = A::columns / 16, end = Of.end < all ? Of.end : all,
+                unrolled = Of.unrolled < all ? Of.unrolled : all;
+#pragma unroll unrolled
+  for (int x = Of.begin; x < end; ++x) {
+    Fragment<A::parts> l[Slabs];
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl) l[sl] = left(sl, x);
 #pragma unroll
     for (int n = 0; n < Tiles; n += 2) {
-      Fragment<Parts> f;
-      load(f, (right + n * 8 * Rows<D>::pitch) ^ (x << 5), Count * Rows<D>::pitch);
+      Fragment<A::parts> f;
+      load(f, (right.address + n * 8 * A::pitch) ^ (x << 5), A::part);
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {
         if (!wanted(sl, n)) continue;
-        multiply<Parts, Swapped>(d[sl][n], l[sl], f, 0);
-        multiply<Parts, Swapped>(d[sl][n + 1], l[sl], f, 1);
+        multiply<A::parts, Of.swapped>(d[sl][n], l[sl], f, 0);
+        multiply<A::parts, Of.swapped>(d[sl][n + 1], l[sl], f, 1);
       }
     }
   }
 }
-/// d += left · right for Slabs · 16 rows of 16 columns and 16 rows of an area of Count at `right`,
-/// where the lane adds sixteen(lane).
-template <int D, int Count, int Parts, int Slabs, class Wanted = Always>
-__device__ inline void multiply(float (&d)[Slabs][D / 8][4], const Fragment<Parts> (&left)[Slabs],
-                                uint32_t right, const Wanted& wanted = {}) {
+/// d += left · right for Slabs · 16 rows of 16 columns and 16 rows of an area, where the lane adds
+/// as_rows(lane), for the slabs that are wanted(slab).
+template <class A, int Slabs, class Wanted = Always>
+__device__ inline void multiply(float (&d)[Slabs][A::columns / 8][4],
+                                const Fragment<A::parts> (&left)[Slabs], A right,
+                                const Wanted& wanted = {}) {
 #pragma unroll
-  for (int n = 0; n < D / 16; ++n) {
-    Fragment<Parts> f;
-    load_trans(f, right ^ (n << 5), Count * Rows<D>::pitch);
+  for (int n = 0; n < A::columns / 16; ++n) {
+    Fragment<A::parts> f;
+    load_trans(f, right.address ^ (n << 5), A::part);
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl) {
       if (!wanted(sl)) continue;
@@ -198,20 +218,20 @@ __device__ inline void multiply(float (&d)[Slabs][D / 8][4], const Fragment<Part
   }
 }
 
-/// The same with rows `row` … of a ring of Ring rows.
-template <int D, int Ring, int Parts, int Slabs>
-__device__ inline void multiply_ring(float (&d)[Slabs][D / 8][4],
-                                     const Fragment<Parts> (&left)[Slabs], uint32_t ring, int row) {
+/// The same with rows `row` … of a ring.
+template <class Ring, int Slabs>
+__device__ inline void multiply_ring(float (&d)[Slabs][Ring::columns / 8][4],
+                                     const Fragment<Ring::parts> (&left)[Slabs], Ring ring,
+                                     int row) {
   const int lane = threadIdx.x % 32;
   row += lane % 16;
-  multiply<D, Ring, Parts>(
-      d, left,
-      ring + (row & (Ring - 1)) * Rows<D>::pitch + (((lane / 16) ^ Rows<D>::swizzle(row)) << 4));
+  multiply(d, left,
+           ring + (row & (Ring::count - 1)) * Ring::pitch +
+               (((lane / 16) ^ Rows<Ring::columns>::swizzle(row)) << 4));
 }
 
-/// Turns four registers of a quad of lanes over: lane t has then what were registers t of lanes
-/// 0 … 3.
-__device__ inline void turn_quad(uint32_t (&r)[4], int t) {
+/// Transposes four registers of a quad of lanes: lane t then has registers t of lanes 0 … 3.
+__device__ inline void transpose_quad(uint32_t (&r)[4], int t) {
 #pragma unroll
   for (int by = 1; by <= 2; by *= 2) {
     const bool upper = t & by;
@@ -225,7 +245,7 @@ __device__ inline void turn_quad(uint32_t (&r)[4], int t) {
   }
 }
 
-/// Zeroes those of its numbers whose bit is not set: two in each register, then the next.
+/// Zeroes the elements whose bit is not set: two in each register, then the next.
 template <int Parts>
 __device__ inline void keep_pairs(Fragment<Parts>& a, uint32_t bits) {
 #pragma unroll
@@ -271,7 +291,7 @@ struct Shear {
   }
 };
 
-/// The way back, of numbers in bf16: what tiles of 16 queries leave to the next ones.
+/// From scores to strips, in bf16: what tiles of 16 queries carry to the next ones.
 template <int Parts>
 struct Back {
   uint32_t upper[Parts] = {};     // rows 0 … 7 of the last tile
@@ -293,7 +313,7 @@ struct Back {
   }
 
   /// Two tiles of the strip, the last of which begins where the two tiles do, all as left
-  /// operands. Rows g and g + 8 move alike, a tile apart: together in one register.
+  /// operands. Rows g and g + 8 move alike, by a tile more: they share a register.
   __device__ void strip(Fragment<Parts>& to, const Fragment<Parts>& next, const Shear& shear) {
     const uint32_t first = shear.odd ? 0x7632 : 0x5410, second = shear.odd ? 0x5410 : 0x7632;
 #pragma unroll
@@ -317,42 +337,41 @@ struct Back {
 /// Count tiles of the strips of slabs from `from` on, of slab s at `place` + 2 s: products of
 /// left(slab, x), columns 16 x … of the queries' rows, with rows `lag` … of a ring, plus the bias
 /// of the lag where biased, which lies in a ring too; a sum begins with it or, in f32, ends with
-/// it, so that products are not cut off at its last bit. turn: what the lane's chunk is in its row.
-template <int D, int Ring, int Count, int Parts, int Unrolled, int Slabs, int Tiles, class Left>
+/// it, so that products are not cut off at its last bit. chunk: the offset of the lane's chunk in
+/// its row.
+template <int Count, int Unrolled, class Ring, int Slabs, int Tiles, class Left>
 __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int from,
-                                    const Left& left, uint32_t ring, uint32_t turn, int lag,
+                                    const Left& left, Ring ring, uint32_t chunk, int lag,
                                     const float* bias, bool biased, const Shear& shear) {
-  constexpr int P = Rows<D>::pitch;
   const int lane = threadIdx.x % 32;
   const auto each_tile = [&](bool with_bias, const auto& f) {
 #pragma unroll
     for (int o = 0; o < Count; ++o) {
       float b0 = 0, b1 = 0;
       if (with_bias && biased) {
-        b0 = bias[(lag + 8 * o + 2 * (lane % 4)) & (Ring - 1)];
-        b1 = bias[(lag + 8 * o + 2 * (lane % 4) + 1) & (Ring - 1)];
+        b0 = bias[(lag + 8 * o + 2 * (lane % 4)) & (Ring::count - 1)];
+        b1 = bias[(lag + 8 * o + 2 * (lane % 4) + 1) & (Ring::count - 1)];
       }
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl)
         if (sl >= from) f(w[sl][place + o + 2 * sl], b0, b1);
     }
   };
-  each_tile(Parts == 1, [](float(&d)[4], float b0, float b1) {
+  each_tile(Ring::parts == 1, [](float(&d)[4], float b0, float b1) {
     d[0] = d[2] = b0;
     d[1] = d[3] = b1;
   });
 #pragma unroll Unrolled
-  for (int x = 0; x < D / 16; ++x) {
-    Fragment<Parts> l[Slabs];
+  for (int x = 0; x < Ring::columns / 16; ++x) {
+    Fragment<Ring::parts> l[Slabs];
 #pragma unroll
     for (int sl = 0; sl < Slabs; ++sl)
       if (sl >= from) l[sl] = left(sl, x);
 #pragma unroll
     for (int o = 0; o < Count; o += 2) {
-      Fragment<Parts> f;
-      load(f,
-           ring + ((lag + 8 * o + Rows<D>::turned_row(lane)) & (Ring - 1)) * P + (turn ^ (x << 5)),
-           Ring * P);
+      Fragment<Ring::parts> f;
+      const int row = (lag + 8 * o + Rows<Ring::columns>::column_row(lane)) & (Ring::count - 1);
+      load(f, ring.address + row * Ring::pitch + (chunk ^ (x << 5)), Ring::part);
 #pragma unroll
       for (int sl = 0; sl < Slabs; ++sl) {
         if (sl < from) continue;
@@ -361,8 +380,8 @@ __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int 
       }
     }
   }
-  each_tile(Parts > 1, [&](float(&d)[4], float b0, float b1) {
-    if constexpr (Parts > 1) {
+  each_tile(Ring::parts > 1, [&](float(&d)[4], float b0, float b1) {
+    if constexpr (Ring::parts > 1) {
       d[0] += b0, d[2] += b0;
       d[1] += b1, d[3] += b1;
     }
@@ -371,7 +390,7 @@ __device__ inline void add_to_strip(float (&w)[Slabs][Tiles][4], int place, int 
   });
 }
 
-/// For tiles turned over, [16 Slabs + 16, 8]: column c moves up by `first` + `step` · c
+/// For transposed tiles, [16 Slabs + 16, 8]: column c moves up by `first` + `step` · c
 /// rows, 0 … 7.
 struct RowShear {
   int from0, from1;
@@ -394,78 +413,84 @@ struct RowShear {
   }
 };
 
-/// use(number, slab, tile, element) for products of rows `row` … of a ring with the 8 Tiles rows at
-/// `right`, where the lane adds turned(lane), and Count are, sheared so that 16 Slabs rows are
-/// left. Tiles 2 y and 2 y + 1 begin at octet 2 y of the ring's rows or, down, at Tiles − 2 − 2 y;
-/// sums of octet o begin as first(o) or, in f32, end with it. also(x, f): for what else columns 16
-/// x … of all tiles serve, where they are loaded at once. Together: tiles for which rows are loaded
-/// once. What is used comes tile by tile.
-template <int D, int Ring, int Count, int Parts, int Slabs, int Tiles, bool Down,
-          int Unrolled = (Parts > 1 ? 1 : D / 16), class First, class Also, class Use>
-__device__ inline void turned_strip(uint32_t ring, int row, uint32_t right, const RowShear& shear,
-                                    const First& first, const Also& also, const Use& use) {
-  constexpr int P = Rows<D>::pitch, Together = Parts > 1 ? 2 : Tiles;
+/// How transposed_strip() goes.
+struct StripSteps {
+  int slabs, tiles;
+  bool down;  // tiles 2 y and 2 y + 1 begin at octet tiles − 2 − 2 y of the rows, not 2 y
+  int unrolled = 16;  // steps of 16 columns
+};
+
+/// use(number, slab, tile, element) for products of rows `row` … of a ring with 8 · tiles rows at
+/// `right`, where the lane adds as_columns(lane), sheared so that 16 · slabs rows are left, tile by
+/// tile.
+///
+///        8 tiles columns: queries            column c of the result is
+///      ┌───────────────┐                     column c of the strip, moved up
+///      │ \             │ row                 by first + step · c rows
+///      │  \   strip    │
+///      │   \           │ 16 slabs + 16 rows of a tile, of which 16 slabs are left
+///      └───────────────┘
+///
+/// Sums of octet o begin as first(o) or, in f32, end with it. also(x, f): what else uses columns
+/// 16 x … of all tiles, where these are loaded at once; in f32 two tiles are loaded at a time.
+template <StripSteps Of, class Ring, class Right, class First, class Also, class Use>
+__device__ inline void transposed_strip(Ring ring, int row, Right right, const RowShear& shear,
+                                        const First& first, const Also& also, const Use& use) {
+  constexpr int Parts = Ring::parts, slabs = Of.slabs, steps = Ring::columns / 16;
+  constexpr int group = Parts > 1 ? 2 : Of.tiles, octets = group + 2 * slabs;
+  constexpr int unrolled = Parts > 1 ? 1 : Of.unrolled < steps ? Of.unrolled : steps;
   const int lane = threadIdx.x % 32;
   row += lane % 16;
-  const uint32_t turn = ((lane / 16) ^ Rows<D>::swizzle(row)) << 4;
+  const uint32_t chunk = ((lane / 16) ^ Rows<Ring::columns>::swizzle(row)) << 4;
 #pragma unroll
-  for (int n0 = 0; n0 < Tiles; n0 += Together) {
-    constexpr int octets = Together + 2 * Slabs;
-    const int octet0 = Down ? Tiles - n0 - Together : n0;
-    // The place of octet o, of these, among those of tile n.
-    const auto place = [](int o, int n) {
-      return o - (Down ? Together - 2 - n / 2 * 2 : n / 2 * 2);
+  for (int n0 = 0; n0 < Of.tiles; n0 += group) {
+    const int octet0 = Of.down ? Of.tiles - n0 - group : n0;
+    float w[group][slabs + 1][4];
+    // f(sums of two columns, tile) for the tiles that octet o of the group is part of.
+    const auto each_tile = [&](int o, const auto& f) {
+#pragma unroll
+      for (int n = 0; n < group; ++n) {
+        const int at = o - (Of.down ? group - 2 - n / 2 * 2 : n / 2 * 2);
+        if (at >= 0 && at < 2 * slabs + 2) f(w[n][at / 2], at % 2 * 2, n);
+      }
     };
-    float w[Together][Slabs + 1][4];
 #pragma unroll
     for (int o = 0; o < octets; ++o) {
       const float x = Parts == 1 ? first(octet0 + o) : 0;
-#pragma unroll
-      for (int n = 0; n < Together; ++n) {
-        const int at = place(o, n);
-        if (at >= 0 && at < 2 * Slabs + 2)
-          w[n][at / 2][at % 2 * 2] = w[n][at / 2][at % 2 * 2 + 1] = x;
-      }
+      each_tile(o, [&](float(&d)[4], int e, int) { d[e] = d[e + 1] = x; });
     }
-#pragma unroll Unrolled
-    for (int x = 0; x < D / 16; ++x) {
-      Fragment<Parts> f[Together / 2];
+#pragma unroll unrolled
+    for (int x = 0; x < steps; ++x) {
+      Fragment<Parts> f[group / 2];
 #pragma unroll
-      for (int y = 0; y < Together / 2; ++y) {
-        load(f[y], (right + (n0 / 2 + y) * 16 * P) ^ (x << 5), Count * P);
-      }
+      for (int y = 0; y < group / 2; ++y)
+        load(f[y], (right.address + (n0 / 2 + y) * 16 * Right::pitch) ^ (x << 5), Right::part);
       also(x, f);
 #pragma unroll
       for (int o = 0; o < octets; o += 2) {
         Fragment<Parts> left;
-        load(left, ring + ((row + 8 * (octet0 + o)) & (Ring - 1)) * P + (turn ^ (x << 5)),
-             Ring * P);
-#pragma unroll
-        for (int n = 0; n < Together; ++n) {
-          const int at = place(o, n);
-          if (at >= 0 && at < 2 * Slabs + 2)
-            multiply<Parts, (Parts > 1)>(w[n][at / 2], left, f[n / 2], n % 2);
-        }
+        load(left,
+             ring.address + ((row + 8 * (octet0 + o)) & (Ring::count - 1)) * Ring::pitch +
+                 (chunk ^ (x << 5)),
+             Ring::part);
+        each_tile(o, [&](float(&d)[4], int, int n) {
+          multiply<Parts, (Parts > 1)>(d, left, f[n / 2], n % 2);
+        });
       }
     }
     if constexpr (Parts > 1) {
 #pragma unroll
       for (int o = 0; o < octets; ++o) {
         const float x = first(octet0 + o);
-#pragma unroll
-        for (int n = 0; n < Together; ++n) {
-          const int at = place(o, n);
-          if (at >= 0 && at < 2 * Slabs + 2)
-            w[n][at / 2][at % 2 * 2] += x, w[n][at / 2][at % 2 * 2 + 1] += x;
-        }
+        each_tile(o, [&](float(&d)[4], int e, int) { d[e] += x, d[e + 1] += x; });
       }
     }
 #pragma unroll
-    for (int n = 0; n < Together; ++n)
+    for (int n = 0; n < group; ++n)
 #pragma unroll
-      for (int o = 0; o < 2 * Slabs; ++o) {
+      for (int o = 0; o < 2 * slabs; ++o) {
         float d0, d1;
-        shear.octet(d0, d1, w[n], Down ? o + 1 - n % 2 : o + n % 2);
+        shear.octet(d0, d1, w[n], Of.down ? o + 1 - n % 2 : o + n % 2);
         use(d0, o / 2, n0 + n, 2 * (o % 2));
         use(d1, o / 2, n0 + n, 2 * (o % 2) + 1);
       }

@@ -1,0 +1,21 @@
+// What the two kernels of attention of few queries share: how keys are split.
+#pragma once
+
+#include "cuda/attention/attention.cuh"
+
+namespace stretto::cuda {
+
+/// How keys are split, and what blocks leave: of each tile of rows and each split the sums of
+/// values [2, D / 8, 8, 4, 2], as registers have them, and for each row its marks: the exponent
+/// that was subtracted and the sum of weights.
+struct Splits {
+  static constexpr int tile_rows = 16, warps = 4;  // of a block
+  float2 *sums, *marks;
+  int begin, per_split, count, row_tiles, clip;
+};
+
+/// Adds the splits in their order. (float, 64), (BFloat16, 64) and (BFloat16, 128) are defined.
+template <class T, int D>
+void launch_decode_sums(const AttentionArgs& a, const Splits& s, int device);
+
+}  // namespace stretto::cuda

@@ -1,0 +1,230 @@
+// The phases of the attention kernels whose warps own queries: forward (attention.cu) and the
+// gradients of queries (attention_queries.cu).
+//
+// A block owns L::rows queries, a warp 16 or 32 of them, and walks the keys that any of its queries
+// sees, L::step at a time. Rows of relative positions come in a strip, the product of the queries
+// with the rows of step + 16 lags:
+//
+//        keys j0 …                    strip: lags j0 − pw − 15 …
+//      ┌────────┐                   ┌──┬────────┐
+//   pw │ scores │     shear         │╲ ╲        │   query g of an octet needs the strip's columns
+//   …  │        │  ◄───────────     │ ╲ ╲  band │   from 7 − g on: lag = key − position. Shuffles
+//  +15 │        │                   │  ╲ ╲      │   among the four lanes of a row move them.
+//      └────────┘                   └──┴────────┘
+//                                    carried: the last 16 lags of a step are the first of the next
+//
+// Rows of the table lie in a ring, as each step needs L::step new ones. Slab s of 16 queries
+// carries 2 + 2 s tiles of 8 lags, so that all slabs take the same new lags.
+//
+//   load q, p; load the first keys, values and lags
+//   for each step:  begin to load the next one;  scores → hide → (each kernel's part)
+#pragma once
+
+#include "cuda/attention/attention.cuh"
+
+namespace stretto::cuda {
+
+/// How a kernel fits into its registers. Arguments are passed to each phase instead of being
+/// members of the warp: the compiler then knows that no store changes them, and does not load them
+/// again.
+struct RegisterUse {
+  /// Position queries are in registers, and the strip grows by two tiles at a time; else by all of
+  /// a step, which load an operand once.
+  bool p_held;
+  /// Steps of 16 columns that products with these operands unroll. Where operands are loaded and
+  /// registers are short, products are loops.
+  int q_unrolled, p_unrolled, g_unrolled = 0;
+  /// In bf16, a bias without a table is what the product with keys is added to.
+  bool bias_first = false;
+};
+
+/// From weights or gradients of scores back into the strip, whose sums over queries meet the rows
+/// of a table in a ring. Tiles that straddle two steps are carried, in bf16; slab 0 lags a step of
+/// 16 keys behind slab 1, so that both multiply the same rows.
+template <class L>
+struct StripProduct {
+  using Operand = tile::Fragment<L::parts>;
+  tile::Back<L::parts> back[L::slabs];
+  Operand waiting = {};  // of slab 0
+
+  /// d += what 16 keys leave in the strip, which begins with `lag`, times rows of the ring.
+  __device__ void add(float (&d)[L::slabs][L::head / 8][4], const Operand (&of_keys)[L::slabs],
+                      typename L::Ring ring, int lag, const tile::Shear& shear) {
+    Operand strip[L::slabs];
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl) back[sl].strip(strip[sl], of_keys[sl], shear);
+    if constexpr (L::slabs == 1) {
+      tile::multiply_ring(d, strip, ring, lag);
+    } else {
+      const Operand both[2] = {waiting, strip[1]};
+      tile::multiply_ring(d, both, ring, lag - 16);
+      waiting = strip[0];
+    }
+  }
+  /// The rest, when all keys are done: the strip begins with `lag`.
+  __device__ void finish(float (&d)[L::slabs][L::head / 8][4], typename L::Ring ring, int lag,
+                         const tile::Shear& shear) {
+    const Operand none[L::slabs] = {};
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl) add(d, none, ring, lag + 16 * sl, shear);
+  }
+};
+
+/// A layout L has the members of AttentionLayout, the areas q, p, k, v, r, values and bias of
+/// shared memory, a Ring of lags, and its RegisterUse `use`.
+template <class L>
+struct QueryWarp {
+  using Operand = tile::Fragment<L::parts>;
+  static constexpr int tiles = L::step / 8;
+  const uint32_t base;          // of shared memory
+  const float* const lag_bias;  // a ring
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit;
+  const int i0, p0, iw, pw;    // the first query of the block, of the warp; their positions
+  const int begin, last, end;  // keys: the first, the end for the block and for the warp
+  const bool biased;
+  const tile::Shear shear;
+  const uint32_t as_rows, as_columns, ring_chunk;  // offsets of the lane
+  float strip[L::table ? L::slabs : 1][L::table ? tiles + 2 * L::slabs : 1][4];
+
+  __device__ QueryWarp(const AttentionArgs& a, const char* shared, int unit_of_block)
+      : base(ptx::shared_address(shared)),
+        lag_bias(reinterpret_cast<const float*>(shared + L::bias)),
+        unit(unit_of_block),
+        i0(int(gridDim.y - 1 - blockIdx.y) * L::rows),
+        p0(i0 + a.sizes.shift),
+        iw(i0 + L::own * warp),
+        pw(iw + a.sizes.shift),
+        begin(a.first_key(p0) / L::step * L::step),
+        last(a.end_of(i0, L::rows)),
+        end(a.end_of(iw, L::own)),
+        biased(a.lag_bias.width > 0),
+        shear(lane),
+        as_rows(tile::Rows<L::head>::as_rows(lane)),
+        as_columns(tile::Rows<L::head>::as_columns(lane)),
+        ring_chunk(((lane / 8 % 2) ^ tile::Rows<L::head>::swizzle(
+                                         begin - pw + 1 + tile::Rows<L::head>::column_row(lane)))
+                   << 4) {}
+
+  /// Whether lags say anything of scores, where the kernel is compiled for a table.
+  __device__ bool lagged(const AttentionArgs& a) const { return !L::all || a.lagged(); }
+  __device__ bool drops(const AttentionArgs& a) const {
+    return L::config.dropout && a.dropout.below > 0;
+  }
+  __device__ typename L::Ring ring(int area) const { return {base + area}; }
+  /// The keys or values of a step from j on, in area k or v.
+  __device__ typename L::Step step_rows(int area, int j) const {
+    return {base + area + turn<L>(j) * L::Step::bytes + uint32_t(j) % L::step * L::Step::pitch};
+  }
+  /// The query of a lane's row.
+  __device__ int query(int sl, int half) const { return iw + 16 * sl + lane / 4 + 8 * half; }
+
+  /// Begins to copy the first keys, values and lags.
+  __device__ void load_first(const AttentionArgs& a) const {
+    if (last <= begin) return;
+    load_keys<L>(a, base, unit, begin);
+    load_lags<L, L::rows + L::step>(a, base, unit, begin - (p0 + L::rows - 1));
+  }
+
+  /// Count tiles of the strip, from lag `lag` on, at tile `place` of slab 0; slabs from `from` on.
+  template <int Count, class P>
+  __device__ void extend_strip(const P& p, int lag, int place, int from) {
+    tile::add_to_strip<Count, L::use.p_unrolled>(strip, place, from, p, ring(L::r), ring_chunk, lag,
+                                                 lag_bias, biased, shear);
+  }
+  /// What slabs carry into the first step.
+  template <class P>
+  __device__ void start_strip(const AttentionArgs& a, const P& p) {
+    if constexpr (L::table) {
+      if (end <= begin || !lagged(a)) return;
+#pragma unroll
+      for (int sl = L::slabs - 1; sl >= 0; --sl)
+        extend_strip<2>(p, begin - pw - 15 - 16 * sl, -2 * sl, sl);
+    }
+  }
+
+  /// Scores of 8 K keys from j0 on: the product with keys, the relative term with its bias, and the
+  /// other terms, in f32 in this order; in bf16 the product is last, as mma adds it to the terms.
+  /// Diagonal: queries are causal, and the first stands at j0 or before, so that slab 0 of two sees
+  /// the first half of the keys only.
+  template <int K, bool Diagonal = false, class Q, class P>
+  __device__ void scores(const AttentionArgs& a, float (&s)[L::slabs][K][4], int j0, const Q& q,
+                         const P& p) {
+    const auto add_products = [&] {
+      constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;  // tiles that slab 0 sees
+      tile::multiply_transposed<tile::Steps{.unrolled = L::use.q_unrolled}>(
+          s, q, step_rows(L::k, j0) + as_columns, [](int sl, int n) { return sl > 0 || n < seen; });
+    };
+    constexpr bool bias_first = L::parts == 1 && L::use.bias_first;
+    if constexpr (L::parts > 1) add_products();
+    if constexpr (L::table) {
+      if (lagged(a)) add_relative_term<K, Diagonal>(s, j0, p);
+    } else if constexpr (bias_first) {
+      if (biased) add_lag_bias<true>(s, j0);
+    }
+    if constexpr (L::all) {
+      const auto [b, h, kh] = a.place(unit);
+      a.add_terms<L::parts, false>(s, b, h, iw, j0);
+    }
+    if constexpr (L::parts == 1) add_products();
+    if constexpr (!L::table && !bias_first) {
+      if (biased) add_lag_bias<false>(s, j0);
+    }
+  }
+
+  /// The strip's new tiles, sheared; the last ones become the first.
+  template <int K, bool Diagonal, class P>
+  __device__ void add_relative_term(float (&s)[L::slabs][K][4], int j0, const P& p) {
+    constexpr int group = L::use.p_held ? 2 : K;  // tiles that share an operand
+    constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;
+    const float none[4] = {};
+    // On the diagonal there are no lags beyond those that are carried.
+    const auto tile_of = [&](int sl, int o) -> const float(&)[4] {
+      return Diagonal && o >= 2 + 2 * sl ? none : std::as_const(strip[sl][o]);
+    };
+#pragma unroll
+    for (int n = 0; n < K; n += group) {
+      if constexpr (!Diagonal) extend_strip<group>(p, j0 - pw + 1 + 8 * n, n + 2, 0);
+#pragma unroll
+      for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+        for (int o = n; o < n + group && o < (sl == 0 ? seen : K); ++o)
+          shear.template scores<(L::parts > 1)>(s[sl][o], tile_of(sl, o), tile_of(sl, o + 1),
+                                                tile_of(sl, o + 2));
+    }
+    if constexpr (!Diagonal) {
+#pragma unroll
+      for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+        for (int c = 0; c < 2 + 2 * sl; ++c)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) strip[sl][c][e] = strip[sl][K + c][e];
+    }
+  }
+
+  /// The bias of the lags, where there is no table; Set: scores are zero before.
+  template <bool Set, int K>
+  __device__ void add_lag_bias(float (&s)[L::slabs][K][4], int j0) const {
+    const int first = j0 - pw + 2 * (lane % 4) - lane / 4;
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+      for (int n = 0; n < K; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int lag = first - 16 * sl + 8 * n + (e & 1) - 8 * (e >> 1);
+          const float x = lag_bias[lag & (L::ring - 1)];
+          s[sl][n][e] = Set ? x : s[sl][n][e] + x;
+        }
+  }
+
+  /// Sets the scores or weights of the keys that a query does not see.
+  template <int K>
+  __device__ void hide(const AttentionArgs& a, float (&s)[L::slabs][K][4], int j0, float hidden,
+                       bool diagonal = false) const {
+    if (diagonal || (a.mask.causal && j0 + 8 * K - 1 > pw) || j0 + 8 * K > a.sizes.n ||
+        a.begins_after(j0, pw + L::own - 1) || a.mask.padding)
+      a.hide_keys<K>(s, a.place(unit).b, j0, pw, hidden);
+  }
+};
+
+}  // namespace stretto::cuda

@@ -1,0 +1,123 @@
+// The phases that the attention kernels share whose warps own keys (attention_keys.cu) or lags
+// (attention_lags.cu) and walk the queries, L::step at a time.
+//
+// Scores are computed transposed, so that Pᵀ and dSᵀ are at once the left operands of products with
+// rows of queries and of gradients. What is known by another index comes as a strip, the product of
+// a ring's rows with the queries, and is sheared:
+//
+//         queries i0 …                    strip
+//        ┌────────────┐                 ┌────────────┐
+//   own  │            │  column c moves │ ╲          │  keys:  own rows are keys, the ring has
+//   lags; rows │   scores   │ ◄────────────── │  ╲   band  │         column c moves up by 7 − c
+//   rows
+//        │            │  up, by octets  │   ╲        │  lags:  own rows are lags, the ring has
+//        keys; └────────────┘                 │    ╲       │         column c moves up by c rows
+//                                       └────────────┘
+#pragma once
+
+#include "cuda/attention/attention.cuh"
+
+namespace stretto::cuda {
+
+/// A layout L has the members of AttentionLayout, the areas q, g, p (two steps each) and stats of
+/// shared memory, a Ring, and
+///   own_keys  own rows are keys, not lags
+///   joined    own rows and the ring's rows are multiplied by the same queries: these are loaded
+///   once
+template <class L>
+struct TransposedWarp {
+  using Operand = tile::Fragment<L::parts>;
+  using Step = typename L::Step;
+  static constexpr int tiles = L::step / 8;
+  using Scores = float[L::slabs][tiles][4];
+  using Sums = float[L::slabs][L::head / 8][4];
+  const char* const shared;
+  const uint32_t base;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const uint32_t as_rows = tile::Rows<L::head>::as_rows(lane),
+                 as_columns = tile::Rows<L::head>::as_columns(lane);
+  const tile::RowShear shear;
+  // With three slabs, sums take most registers: products are loops.
+  static constexpr tile::StripSteps strip = {
+      .slabs = L::slabs, .tiles = tiles, .down = L::own_keys, .unrolled = L::slabs > 2 ? 1 : 16};
+
+  __device__ explicit TransposedWarp(const char* smem)
+      : shared(smem),
+        base(ptx::shared_address(smem)),
+        shear(lane, L::own_keys ? 7 : 0, L::own_keys ? -1 : 1) {}
+
+  /// The rows of the queries of a step, in area q, g or p.
+  __device__ Step step_rows(int area, int i0) const {
+    return {base + area + turn<L>(i0) * Step::bytes};
+  }
+  __device__ typename L::Ring ring(int area) const { return {base + area}; }
+  /// Sums and, `step` further, deltas of the lane's two queries of each tile.
+  __device__ const float* stats(int i0) const {
+    return reinterpret_cast<const float*>(shared + L::stats) + turn<L>(i0) * 2 * L::step +
+           2 * (lane % 4);
+  }
+  __device__ static float2 of_tile(const float* stats, int n) {
+    return *reinterpret_cast<const float2*>(stats + 8 * n);
+  }
+
+  /// s += the ring's rows from `row` on times queries, sheared, and, if joined, own rows times
+  /// these queries. Sums of octet o have bias(o).
+  template <class Bias, class Own>
+  __device__ void add_strip(Scores& s, typename L::Ring rows, int row, Step queries,
+                            const Bias& bias, const Own& own) const {
+    tile::transposed_strip<strip>(
+        rows, row, queries + as_columns, shear, bias,
+        [&](int x, const auto& f) {
+          if constexpr (L::joined) {
+#pragma unroll
+            for (int sl = 0; sl < L::slabs; ++sl) {
+              const Operand left = own(sl, x);
+#pragma unroll
+              for (int n = 0; n < tiles; ++n) tile::multiply(s[sl][n], left, f[n / 2], n % 2);
+            }
+          }
+        },
+        [&](float x, int sl, int n, int e) { s[sl][n][e] += x; });
+  }
+
+  /// From scores to weights, divided by their sum in bf16.
+  __device__ void weights(const AttentionArgs& a, Scores& s, const float* stats) const {
+#pragma unroll
+    for (int n = 0; n < tiles; ++n) {
+      const float2 sum = of_tile(stats, n);
+#pragma unroll
+      for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          s[sl][n][e] = weight<L::all>(s[sl][n][e], a.scale.log2e, e & 1 ? sum.y : sum.x,
+                                       max_exponent<L::parts, true>);
+    }
+  }
+
+  /// d += x times rows of the step; of x, if masked, what dropout keeps.
+  __device__ void multiply_rows(Sums& d, const Scores& x, Step rows,
+                                const uint32_t (&kept)[L::slabs], bool masked) const {
+#pragma unroll
+    for (int y = 0; y < tiles / 2; ++y) {
+      Operand left[L::slabs];
+#pragma unroll
+      for (int sl = 0; sl < L::slabs; ++sl) {
+        tile::pack(left[sl], x[sl][2 * y], x[sl][2 * y + 1]);
+        if (masked) tile::keep_pairs(left[sl], kept[sl] >> (8 * y));
+      }
+      tile::multiply(d, left, rows + as_rows + y * 16 * Step::pitch);
+    }
+  }
+
+  /// Adds x to the sums of its rows.
+  __device__ static void add_to_sums(float (&sums)[L::slabs][2], const Scores& x) {
+#pragma unroll
+    for (int sl = 0; sl < L::slabs; ++sl)
+#pragma unroll
+      for (int n = 0; n < tiles; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) sums[sl][e >> 1] += x[sl][n][e];
+  }
+};
+
+}  // namespace stretto::cuda
