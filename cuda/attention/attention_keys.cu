@@ -35,7 +35,7 @@ template <class L>
 struct KeysWarp : TransposedWarp<L> {
   using Base = TransposedWarp<L>;
   using Base::as_columns, Base::base, Base::lane, Base::tiles, Base::warp;
-  using typename Base::Scores, typename Base::Step, typename Base::Sums;
+  using typename Base::Queries, typename Base::Scores, typename Base::Step, typename Base::Sums;
   const int first_unit, j0, jw;  // the first key of the block and of the warp
   const int first, end;          // of the queries that see keys of the block
   OwnRows<L> k, v;
@@ -84,41 +84,40 @@ struct KeysWarp : TransposedWarp<L> {
 
   /// The product with queries, the relative term with its bias, and the other terms, in f32 in this
   /// order; in bf16 the product is last, as mma adds it to the terms.
-  __device__ void scores(const AttentionArgs& a, Scores& s, int unit, int i0) const {
+  __device__ void scores(const AttentionArgs& a, Scores& s, int unit, const Queries& at) const {
     const auto add_products = [&] {
-      tile::multiply_transposed<tile::Steps{.swapped = L::parts > 1}>(
-          s, k, Base::step_rows(L::q, i0) + as_columns);
+      tile::multiply_transposed<tile::Steps{.swapped = L::parts > 1}>(s, k, at.q + as_columns);
     };
     const float* const lag_bias = reinterpret_cast<const float*>(Base::shared + L::bias);
     const bool biased = a.lag_bias.width > 0;
     if constexpr (L::parts > 1) add_products();
     if constexpr (L::table) {
-      const int lag = first_lag(a, jw, i0);
+      const int lag = first_lag(a, jw, at.first);
       if (!L::all || a.lagged())
         Base::add_strip(
-            s, Base::ring(L::r), lag, Base::step_rows(L::p, i0),
+            s, Base::ring(L::r), lag, at.p,
             [&](int o) {
               return biased ? lag_bias[(lag + 8 * o + lane / 4) & (L::ring - 1)] : 0.f;
             },
             k);
     } else if (biased) {
-      each_score<true>(s, i0 + a.sizes.shift, jw, [&](int position, int key, float& x) {
+      each_score<true>(s, at.first + a.sizes.shift, jw, [&](int position, int key, float& x) {
         const float bias = lag_bias[(key - position) & (L::ring - 1)];
         x = L::parts > 1 ? x + bias : bias;
       });
     }
     if constexpr (L::all) {
       const auto [b, h, kh] = a.place(unit);
-      a.add_terms<L::parts, true>(s, b, h, i0, jw);
+      a.add_terms<L::parts, true>(s, b, h, at.first, jw);
     }
     if constexpr (!L::joined && L::parts == 1) add_products();
   }
 
   /// Zeroes the weights of the queries that do not see a key, but for padding.
-  __device__ void hide(const AttentionArgs& a, Scores& s, int i0) const {
-    const int p0 = i0 + a.sizes.shift;
+  __device__ void hide(const AttentionArgs& a, Scores& s, const Queries& at) const {
+    const int p0 = at.first + a.sizes.shift;
     if (!(a.mask.causal && jw + L::own - 1 > p0) && !a.begins_after(jw, p0 + L::step - 1) &&
-        i0 + L::step <= a.sizes.m)
+        at.first + L::step <= a.sizes.m)
       return;
 #pragma unroll
     for (int c = 0; c < L::step / 4; ++c) {
@@ -132,9 +131,9 @@ struct KeysWarp : TransposedWarp<L> {
   }
 
   /// dP + δ; where nothing is dropped the sums begin with δ.
-  __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, int i0,
+  __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, const Queries& at,
                                    const uint32_t (&kept)[L::slabs], bool drop) const {
-    const float* const deltas = Base::stats(i0) + L::step;
+    const float* const deltas = at.stats + L::step;
 #pragma unroll
     for (int n = 0; n < tiles; ++n) {
       const float2 delta = drop ? float2{0, 0} : Base::of_tile(deltas, n);
@@ -144,11 +143,11 @@ struct KeysWarp : TransposedWarp<L> {
         ds[sl][n][1] = ds[sl][n][3] = delta.y;
       }
     }
-    const Step g = Base::step_rows(L::g, i0);
+    const Step g = at.g;
     if constexpr (L::all) {
       if (a.value_table.count > 0)
         Base::add_strip(
-            ds, Base::ring(L::values), first_lag(a, jw, i0), g, [](int) { return 0.f; }, v);
+            ds, Base::ring(L::values), first_lag(a, jw, at.first), g, [](int) { return 0.f; }, v);
     }
     tile::multiply_transposed(ds, v, g + as_columns);
     if (!drop) return;
@@ -165,15 +164,16 @@ struct KeysWarp : TransposedWarp<L> {
   }
 
   __device__ void step(const AttentionArgs& a, int unit, int i0) {
+    const Queries at = Base::queries(i0);
     Scores s = {}, ds;
-    scores(a, s, unit, i0);
-    Base::weights(a, s, Base::stats(i0));
-    hide(a, s, i0);
+    scores(a, s, unit, at);
+    Base::weights(a, s, at.stats);
+    hide(a, s, at);
     const bool drop = L::config.dropout && a.dropout.below > 0;
     uint32_t kept[L::slabs];
     if (drop) draw_kept<tiles, true>(kept, a, unit, i0, jw);
-    Base::multiply_rows(dv, s, Base::step_rows(L::g, i0), kept, drop);
-    weight_gradients(a, ds, i0, kept, drop);
+    Base::multiply_rows(dv, s, at.g, kept, drop);
+    weight_gradients(a, ds, at, kept, drop);
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
@@ -181,7 +181,7 @@ struct KeysWarp : TransposedWarp<L> {
 #pragma unroll
         for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
     if constexpr (L::all) Base::add_to_sums(sum_ds, ds);
-    Base::multiply_rows(dk, ds, Base::step_rows(L::q, i0), kept, false);
+    Base::multiply_rows(dk, ds, at.q, kept, false);
   }
 
   /// The gradient of a bias that all queries of a head share.

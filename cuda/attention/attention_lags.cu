@@ -47,7 +47,7 @@ template <class L>
 struct LagsWarp : TransposedWarp<L> {
   using Base = TransposedWarp<L>;
   using Base::as_columns, Base::base, Base::lane, Base::tiles, Base::warp;
-  using typename Base::Scores, typename Base::Step, typename Base::Sums;
+  using typename Base::Queries, typename Base::Scores, typename Base::Step, typename Base::Sums;
   const int h, segment;
   const int lag0, lw;    // the first lag of the block and of the warp
   const int first, end;  // of the queries that see a key at lags of the block
@@ -99,25 +99,26 @@ struct LagsWarp : TransposedWarp<L> {
 
   /// The relative term, the bias of the lag, the product of queries with keys and the other terms.
   /// f32 adds them in the order of forward.
-  __device__ void scores(const AttentionArgs& a, Scores& s, int unit, int i0, int key) const {
+  __device__ void scores(const AttentionArgs& a, Scores& s, int unit, const Queries& at,
+                         int key) const {
     if constexpr (L::parts > 1) {
-      add_row_products(a, s, i0);
+      add_row_products(a, s, at);
       add_bias(a, s);
     }
     Base::add_strip(
-        s, Base::ring(L::k), key, Base::step_rows(L::q, i0), [](int) { return 0.f; }, rows);
-    if constexpr (L::parts == 1) add_row_products(a, s, i0);
-    if constexpr (L::all) a.add_terms<L::parts, true, 1>(s, a.place(unit).b, h, i0, key);
+        s, Base::ring(L::k), key, at.q, [](int) { return 0.f; }, rows);
+    if constexpr (L::parts == 1) add_row_products(a, s, at);
+    if constexpr (L::all) a.add_terms<L::parts, true, 1>(s, a.place(unit).b, h, at.first, key);
     if constexpr (L::parts == 1) add_bias(a, s);
   }
   /// Rows of the table times position queries, where the strip does not do this.
-  __device__ void add_row_products(const AttentionArgs& a, Scores& s, int i0) const {
+  __device__ void add_row_products(const AttentionArgs& a, Scores& s, const Queries& at) const {
     if constexpr (L::table && !L::joined) {
       constexpr int unrolled = L::held > 0 ? 16 : Base::strip.unrolled;
       if (has_rows(a))
         tile::multiply_transposed<tile::Steps{
             .unrolled = L::parts > 1 && L::held == 0 ? 1 : unrolled, .swapped = L::parts > 1}>(
-            s, rows, Base::step_rows(L::p, i0) + as_columns);
+            s, rows, at.p + as_columns);
     }
   }
   __device__ void add_bias(const AttentionArgs& a, Scores& s) const {
@@ -138,16 +139,17 @@ struct LagsWarp : TransposedWarp<L> {
   }
 
   /// Zeroes the weights of keys that a query does not see; key: of row 0 and the first query.
-  __device__ void hide(const AttentionArgs& a, Scores& s, int unit, int i0, int key) const {
-    if (key >= 0 && key + L::own + L::step - 1 <= a.sizes.n && i0 + L::step <= a.sizes.m &&
+  __device__ void hide(const AttentionArgs& a, Scores& s, int unit, const Queries& at,
+                       int key) const {
+    if (key >= 0 && key + L::own + L::step - 1 <= a.sizes.n && at.first + L::step <= a.sizes.m &&
         !a.mask.block && !a.mask.padding)
       return;
     const auto hidden = a.hidden_keys(a.place(unit).b);
 #pragma unroll
     for (int c = 0; c < L::step / 4; ++c) {
       const int column = 8 * (c / 2) + 2 * (lane % 4) + c % 2;
-      const int from = a.mask.block ? a.first_key(i0 + column + a.sizes.shift) : 0;
-      const bool in_range = i0 + column < a.sizes.m;
+      const int from = a.mask.block ? a.first_key(at.first + column + a.sizes.shift) : 0;
+      const bool in_range = at.first + column < a.sizes.m;
 #pragma unroll
       for (int r = 0; r < 2 * L::slabs; ++r) {
         const int j = key + lane / 4 + 8 * r + column;
@@ -157,13 +159,13 @@ struct LagsWarp : TransposedWarp<L> {
   }
 
   /// From weights to the scores' gradients.
-  __device__ void score_gradients(const AttentionArgs& a, Scores& s, int i0, int key,
+  __device__ void score_gradients(const AttentionArgs& a, Scores& s, const Queries& at, int key,
                                   const uint32_t (&kept)[L::slabs], const Scores& of_values) const {
-    const float* const deltas = Base::stats(i0) + L::step;
+    const float* const deltas = at.stats + L::step;
     float2 delta;  // of a tile's two queries
     tile::transposed_strip<Base::strip>(
-        Base::ring(L::v), key, Base::step_rows(L::g, i0) + as_columns, Base::shear,
-        [](int) { return 0.f; }, [](int, const auto&) {},
+        Base::ring(L::v), key, at.g + as_columns, Base::shear, [](int) { return 0.f; },
+        [](int, const auto&) {},
         [&](float x, int sl, int n, int e) {
           if (sl == 0 && e == 0) delta = Base::of_tile(deltas, n);
           if constexpr (L::all) x += of_values[sl][n][e];
@@ -176,10 +178,11 @@ struct LagsWarp : TransposedWarp<L> {
   __device__ void step(const AttentionArgs& a, LagsSums<L>& sums, int unit, int i0) const {
     const int key = lw + i0 + a.sizes.shift;  // of row 0 and the first query
     if (key + L::own + L::step - 2 < 0 || key >= a.sizes.n) return;
+    const Queries at = Base::queries(i0);
     Scores s = {};
-    scores(a, s, unit, i0, key);
-    Base::weights(a, s, Base::stats(i0));
-    hide(a, s, unit, i0, key);
+    scores(a, s, unit, at, key);
+    Base::weights(a, s, at.stats);
+    hide(a, s, unit, at, key);
     uint32_t kept[L::slabs];
     if constexpr (L::config.dropout) {
       if (L::all && a.dropout.below == 0) {
@@ -192,15 +195,15 @@ struct LagsWarp : TransposedWarp<L> {
     Scores of_values = {};  // what weights' gradients have of rows of values
     if constexpr (L::all) {
       if (has_value_rows(a)) {
-        const Step g = Base::step_rows(L::g, i0);
+        const Step g = at.g;
         Base::multiply_rows(sums.value_rows, s, g, kept, L::config.dropout);
         tile::multiply_transposed(of_values, value_rows, g + as_columns);
       }
     }
-    score_gradients(a, s, i0, key, kept, of_values);
+    score_gradients(a, s, at, key, kept, of_values);
     Base::add_to_sums(sums.bias, s);
     if constexpr (L::table) {
-      if (has_rows(a)) Base::multiply_rows(sums.rows, s, Base::step_rows(L::p, i0), kept, false);
+      if (has_rows(a)) Base::multiply_rows(sums.rows, s, at.p, kept, false);
     }
   }
 

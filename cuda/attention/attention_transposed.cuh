@@ -46,16 +46,19 @@ struct TransposedWarp {
         base(ptx::shared_address(smem)),
         shear(lane, L::own_keys ? 7 : 0, L::own_keys ? -1 : 1) {}
 
-  /// The rows of the queries of a step, in area q, g or p.
-  __device__ Step step_rows(int area, int i0) const {
-    return {base + area + turn<L>(i0) * Step::bytes};
+  /// The queries of a step.
+  struct Queries {
+    int first;
+    Step q, g, p;
+    const float* stats;  // sums and, `step` further, deltas of the lane's two queries of each tile
+  };
+  __device__ Queries queries(int i0) const {
+    const Step rows{base + turn<L>(i0) * Step::bytes};
+    const float* const stats = reinterpret_cast<const float*>(shared + L::stats);
+    return {i0, rows + L::q, rows + L::g, rows + L::p,
+            stats + turn<L>(i0) * 2 * L::step + 2 * (lane % 4)};
   }
   __device__ typename L::Ring ring(int area) const { return {base + area}; }
-  /// Sums and, `step` further, deltas of the lane's two queries of each tile.
-  __device__ const float* stats(int i0) const {
-    return reinterpret_cast<const float*>(shared + L::stats) + turn<L>(i0) * 2 * L::step +
-           2 * (lane % 4);
-  }
   __device__ static float2 of_tile(const float* stats, int n) {
     return *reinterpret_cast<const float2*>(stats + 8 * n);
   }
