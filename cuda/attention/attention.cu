@@ -49,7 +49,7 @@ template <class L>
 struct ForwardWarp : QueryWarp<L> {
   using Base = QueryWarp<L>;
   using Base::base, Base::end, Base::i0, Base::iw, Base::lane, Base::pw, Base::shear, Base::unit;
-  using typename Base::Operand;
+  using typename Base::Keys, typename Base::Operand;
   static constexpr uint32_t all_lanes = 0xffffffffu;
   OwnRows<L, L::columns> q;
   OwnRows<L> own_p;
@@ -89,12 +89,13 @@ struct ForwardWarp : QueryWarp<L> {
 
   /// 8 K keys from j0 on.
   template <int K, bool Diagonal>
-  __device__ void keys(const AttentionArgs& a, int j0) {
+  __device__ void attend(const AttentionArgs& a, int j0) {
+    const Keys at = Base::keys(j0);
     const bool drop = Base::drops(a);
     uint32_t kept[L::slabs];
     if (drop) draw_kept<K, false>(kept, a, unit, iw, j0);
     float s[L::slabs][K][4] = {};
-    Base::template scores<K, Diagonal>(a, s, j0, q, p());
+    Base::template scores<K, Diagonal>(a, s, at, q, p());
     Base::hide(a, s, j0, -INFINITY, Diagonal);
     move_row_max(a, s);
     weights(a, s);
@@ -105,7 +106,7 @@ struct ForwardWarp : QueryWarp<L> {
         for (int x = 0; x < 4 * K; ++x)
           if (!(kept[sl] >> x & 1)) s[sl][x / 4][x % 4] = 0;
     }
-    add_values<K, Diagonal>(a, s, kept, j0);
+    add_values<K, Diagonal>(a, s, kept, at);
   }
 
   /// Where the largest score has grown by more than 8 exponents, it becomes what is subtracted.
@@ -166,11 +167,11 @@ struct ForwardWarp : QueryWarp<L> {
   /// Weights times values, and the sums of weights in bf16.
   template <int K, bool Diagonal>
   __device__ void add_values(const AttentionArgs& a, const float (&s)[L::slabs][K][4],
-                             const uint32_t (&kept)[L::slabs], int j0) {
+                             const uint32_t (&kept)[L::slabs], const Keys& at) {
     constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;  // tiles that slab 0 sees
     constexpr uint32_t ones = 0x3f803f80;                        // two of bf16
     const bool drop = Base::drops(a);
-    const auto values = Base::step_rows(L::v, j0) + Base::as_rows;
+    const auto values = at.v + Base::as_rows;
 #pragma unroll
     for (int x = 0; x < K / 2; ++x) {
       Operand left[L::slabs];
@@ -185,7 +186,7 @@ struct ForwardWarp : QueryWarp<L> {
                      [x](int sl) { return sl > 0 || 2 * x < seen; });
       if constexpr (L::all) {
         if (a.value_table.count > 0)
-          to_values.add(acc, left, Base::ring(L::values), j0 - pw - 15 + 16 * x, shear);
+          to_values.add(acc, left, Base::ring(L::values), at.first - pw - 15 + 16 * x, shear);
       }
     }
   }
@@ -195,15 +196,15 @@ struct ForwardWarp : QueryWarp<L> {
     constexpr int half = L::step > 32 ? L::step / 2 : L::step;
     const bool to_diagonal = L::slabs == 2 && a.mask.causal && j0 + L::step > pw;
     if (L::step > half && end - j0 > half && !to_diagonal) {
-      keys<L::step / 8, false>(a, j0);
+      attend<L::step / 8, false>(a, j0);
       return;
     }
 #pragma unroll 1
     for (int j = j0; j < min(j0 + L::step, end); j += half)
       if (to_diagonal && j >= pw)
-        keys<half / 8, true>(a, j);
+        attend<half / 8, true>(a, j);
       else
-        keys<half / 8, false>(a, j);
+        attend<half / 8, false>(a, j);
   }
 
   __device__ void store(const AttentionArgs& a) {

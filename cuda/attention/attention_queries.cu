@@ -48,7 +48,7 @@ struct QueriesWarp : QueryWarp<L> {
   using Base = QueryWarp<L>;
   using Base::base, Base::begin, Base::end, Base::iw, Base::lane, Base::last, Base::pw, Base::shear,
       Base::tiles, Base::unit, Base::warp;
-  using typename Base::Operand;
+  using typename Base::Keys, typename Base::Operand;
   using Scores = float[L::slabs][tiles][4];
   const char* const shared;
   OwnRows<L, L::config.q_steps> q;
@@ -158,7 +158,7 @@ struct QueriesWarp : QueryWarp<L> {
   }
 
   /// dP + δ, the gradients of weights less their mean; where nothing is dropped they begin with δ.
-  __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, int j0) {
+  __device__ void weight_gradients(const AttentionArgs& a, Scores& ds, const Keys& at) {
     const bool drop = Base::drops(a);
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl) {
@@ -169,16 +169,16 @@ struct QueriesWarp : QueryWarp<L> {
         for (int e = 0; e < 4; ++e) ds[sl][n][e] = first[e >> 1];
     }
     if constexpr (L::all) {
-      if (has_value_rows(a)) add_value_term(ds, j0);
+      if (has_value_rows(a)) add_value_term(ds, at.first);
     }
     constexpr int held = L::config.g_steps;
-    const auto values = Base::step_rows(L::v, j0) + Base::as_columns;
+    const auto values = at.v + Base::as_columns;
     tile::multiply_transposed<tile::Steps{.end = held}>(ds, g, values);
     tile::multiply_transposed<tile::Steps{.begin = held, .unrolled = L::use.g_unrolled}>(
         ds, [&](int sl, int x) { return g.load(sl, x); }, values);
     if (drop) {
       uint32_t bits[L::slabs];
-      draw_kept<tiles, false>(bits, a, unit, iw, j0);
+      draw_kept<tiles, false>(bits, a, unit, iw, at.first);
 #pragma unroll
       for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
@@ -216,8 +216,8 @@ struct QueriesWarp : QueryWarp<L> {
   }
 
   /// dQ += dS K; dp += dS, in the strip, times the rows of the table.
-  __device__ void query_gradients(const AttentionArgs& a, const Scores& ds, int j0) {
-    const auto keys = Base::step_rows(L::k, j0) + Base::as_rows;
+  __device__ void query_gradients(const AttentionArgs& a, const Scores& ds, const Keys& at) {
+    const auto keys = at.k + Base::as_rows;
 #pragma unroll
     for (int x = 0; x < tiles / 2; ++x) {
       Operand left[L::slabs];
@@ -226,7 +226,8 @@ struct QueriesWarp : QueryWarp<L> {
       tile::multiply(dq, left, keys + x * 16 * L::Step::pitch);
       if constexpr (L::table) {
         if (has_rows(a))
-          to_table.add(position_gradient(), left, Base::ring(L::r), j0 - pw - 15 + 16 * x, shear);
+          to_table.add(position_gradient(), left, Base::ring(L::r), at.first - pw - 15 + 16 * x,
+                       shear);
       }
     }
   }
@@ -238,10 +239,11 @@ struct QueriesWarp : QueryWarp<L> {
   }
 
   __device__ void step(const AttentionArgs& a, int j0) {
+    const Keys at = Base::keys(j0);
     Scores s = {}, ds;
-    Base::template scores<tiles>(a, s, j0, q, p());
+    Base::template scores<tiles>(a, s, at, q, p());
     weights(a, s, j0);
-    weight_gradients(a, ds, j0);
+    weight_gradients(a, ds, at);
 #pragma unroll
     for (int sl = 0; sl < L::slabs; ++sl)
 #pragma unroll
@@ -249,7 +251,7 @@ struct QueriesWarp : QueryWarp<L> {
 #pragma unroll
         for (int e = 0; e < 4; ++e) ds[sl][n][e] *= s[sl][n][e];
     if constexpr (L::all) add_to_dense(a, ds, j0);
-    query_gradients(a, ds, j0);
+    query_gradients(a, ds, at);
   }
 
   __device__ void store(const AttentionArgs& a) {

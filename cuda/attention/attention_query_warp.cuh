@@ -111,9 +111,15 @@ struct QueryWarp {
     return L::config.dropout && a.dropout.below > 0;
   }
   __device__ typename L::Ring ring(int area) const { return {base + area}; }
-  /// The keys or values of a step from j on, in area k or v.
-  __device__ typename L::Step step_rows(int area, int j) const {
-    return {base + area + turn<L>(j) * L::Step::bytes + uint32_t(j) % L::step * L::Step::pitch};
+  /// Keys from `first` on, and their values.
+  struct Keys {
+    int first;
+    typename L::Step k, v;
+  };
+  __device__ Keys keys(int j) const {
+    const typename L::Step rows{base + turn<L>(j) * L::Step::bytes +
+                                uint32_t(j) % L::step * L::Step::pitch};
+    return {j, rows + L::k, rows + L::v};
   }
   /// The query of a lane's row.
   __device__ int query(int sl, int half) const { return iw + 16 * sl + lane / 4 + 8 * half; }
@@ -142,32 +148,32 @@ struct QueryWarp {
     }
   }
 
-  /// Scores of 8 K keys from j0 on: the product with keys, the relative term with its bias, and the
+  /// Scores of 8 K keys: the product with keys, the relative term with its bias, and the
   /// other terms, in f32 in this order; in bf16 the product is last, as mma adds it to the terms.
-  /// Diagonal: queries are causal, and the first stands at j0 or before, so that slab 0 of two sees
-  /// the first half of the keys only.
+  /// Diagonal: queries are causal, and the first stands at the first key or before, so that slab 0
+  /// of two sees the first half of the keys only.
   template <int K, bool Diagonal = false, class Q, class P>
-  __device__ void scores(const AttentionArgs& a, float (&s)[L::slabs][K][4], int j0, const Q& q,
-                         const P& p) {
+  __device__ void scores(const AttentionArgs& a, float (&s)[L::slabs][K][4], const Keys& at,
+                         const Q& q, const P& p) {
     const auto add_products = [&] {
       constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;  // tiles that slab 0 sees
       tile::multiply_transposed<tile::Steps{.unrolled = L::use.q_unrolled}>(
-          s, q, step_rows(L::k, j0) + as_columns, [](int sl, int n) { return sl > 0 || n < seen; });
+          s, q, at.k + as_columns, [](int sl, int n) { return sl > 0 || n < seen; });
     };
     constexpr bool bias_first = L::parts == 1 && L::use.bias_first;
     if constexpr (L::parts > 1) add_products();
     if constexpr (L::table) {
-      if (lagged(a)) add_relative_term<K, Diagonal>(s, j0, p);
+      if (lagged(a)) add_relative_term<K, Diagonal>(s, at.first, p);
     } else if constexpr (bias_first) {
-      if (biased) add_lag_bias<true>(s, j0);
+      if (biased) add_lag_bias<true>(s, at.first);
     }
     if constexpr (L::all) {
       const auto [b, h, kh] = a.place(unit);
-      a.add_terms<L::parts, false>(s, b, h, iw, j0);
+      a.add_terms<L::parts, false>(s, b, h, iw, at.first);
     }
     if constexpr (L::parts == 1) add_products();
     if constexpr (!L::table && !bias_first) {
-      if (biased) add_lag_bias<false>(s, j0);
+      if (biased) add_lag_bias<false>(s, at.first);
     }
   }
 
