@@ -37,13 +37,19 @@ struct Query {
         in_range(r < a.sizes.per_group * a.sizes.m) {}
 };
 
-/// 16 bytes of a row, from column `at` on; zeros out of range.
+/// A row of a head, or zeros out of range.
 template <class T>
-__device__ inline uint4 piece(const HeadRows<const void>& rows, int b, int h, int i, int at,
-                              bool in_range) {
-  if (!in_range || at >= rows.chunks * 8) return {0, 0, 0, 0};
-  return *reinterpret_cast<const uint4*>(rows.at<const T>(b, h, i) + at);
-}
+struct Row {
+  const T* data;
+  int columns;
+  __device__ Row(const HeadRows<const void>& rows, int b, int h, int i, bool in_range)
+      : data(rows.at<const T>(b, h, i)), columns(in_range ? rows.chunks * 8 : 0) {}
+  /// 16 bytes from column `at` on.
+  __device__ uint4 piece(int at) const {
+    if (at >= columns) return {0, 0, 0, 0};
+    return *reinterpret_cast<const uint4*>(data + at);
+  }
+};
 
 /// Four f32 as the parts of two pairs, which become numbers `place` and `place` + Step of a
 /// fragment.
@@ -175,23 +181,27 @@ struct SplitWarp {
     }
   }
 
-  /// A piece of a row of a query, as a left operand.
-  __device__ void load_left(Fragment* f, const HeadRows<const void>& from, int half, int c) const {
-    const Query& x = query[half];
-    P::left(f, half, piece<T>(from, b, x.h, x.i, 4 * V * c + V * t, x.in_range));
+  /// The row of a query, of q or p.
+  __device__ Row<T> query_row(const HeadRows<const void>& from, int half) const {
+    return {from, b, query[half].h, query[half].i, query[half].in_range};
   }
   __device__ void load_queries(const AttentionArgs& a, Shared& shared) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
+    for (int half = 0; half < 2; ++half) {
+      const Row<T> row = query_row(a.operands.q, half);
 #pragma unroll
-      for (int c = 0; c < pieces; ++c) load_left(&fq[c * P::steps], a.operands.q, half, c);
+      for (int c = 0; c < pieces; ++c)
+        P::left(&fq[c * P::steps], half, row.piece(4 * V * c + V * t));
+    }
     if constexpr (C.table) {
       if (warp == 0) {
+        const Row<T> rows[2] = {query_row(a.operands.p, 0), query_row(a.operands.p, 1)};
 #pragma unroll
         for (int c = 0; c < pieces; ++c) {
           Fragment f[P::steps];
-          load_left(f, a.operands.p, 0, c);
-          load_left(f, a.operands.p, 1, c);
+#pragma unroll
+          for (int half = 0; half < 2; ++half)
+            P::left(f, half, rows[half].piece(4 * V * c + V * t));
 #pragma unroll
           for (int y = 0; y < P::steps; ++y)
 #pragma unroll
@@ -209,12 +219,12 @@ struct SplitWarp {
 #pragma unroll
     for (int x = 0; x < BK / 16; ++x)
 #pragma unroll
-      for (int c = 0; c < wide; ++c)
+      for (int r = 0; r < 4; ++r) {
+        const int j = j0 + 16 * x + 2 * t + r % 2 + 8 * (r / 2);
+        const Row<T> row(a.operands.v, b, kh, j, j < end);
 #pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          const int j = j0 + 16 * x + 2 * t + r % 2 + 8 * (r / 2);
-          values[x][c][r] = piece<T>(a.operands.v, b, kh, j, 8 * V * c + V * g, j < end);
-        }
+        for (int c = 0; c < wide; ++c) values[x][c][r] = row.piece(8 * V * c + V * g);
+      }
   }
 
   /// The product of queries with keys, and the values, which are loaded with the keys or, where
@@ -223,12 +233,12 @@ struct SplitWarp {
                          Values& values, int j0) const {
     uint4 keys[BK / 8][pieces];
 #pragma unroll
-    for (int n = 0; n < BK / 8; ++n)
+    for (int n = 0; n < BK / 8; ++n) {
+      const int j = j0 + 8 * n + g;
+      const Row<T> row(a.operands.k, b, kh, j, j < end);
 #pragma unroll
-      for (int c = 0; c < pieces; ++c) {
-        const int j = j0 + 8 * n + g;
-        keys[n][c] = piece<T>(a.operands.k, b, kh, j, 4 * V * c + V * t, j < end);
-      }
+      for (int c = 0; c < pieces; ++c) keys[n][c] = row.piece(4 * V * c + V * t);
+    }
     if (!C.table) load_values(a, values, j0);
 #pragma unroll
     for (int n = 0; n < BK / 8; ++n)
@@ -254,11 +264,12 @@ struct SplitWarp {
     const int j = j0 + 8 * n + g;
     int row = j - (a.sizes.n - 1) + a.table.zero_row;
     if (s.clip) row = min(max(row, 0), a.table.count - 1);
-    const bool in_range = j < end + a.sizes.m - 1 && row >= 0 && row < a.table.count;
+    const Row<T> from(a.table.rows, 0, h, row,
+                      j < end + a.sizes.m - 1 && row >= 0 && row < a.table.count);
 #pragma unroll(P::parts == 1 ? pieces : 1)
     for (int c = 0; c < pieces; ++c) {
       Fragment f;
-      P::right(f, piece<T>(a.table.rows, 0, h, row, 4 * V * c + V * t, in_range));
+      P::right(f, from.piece(4 * V * c + V * t));
 #pragma unroll
       for (int y = 0; y < P::steps; ++y) {
         Fragment left;
