@@ -17,9 +17,9 @@
 // near it will do. It is rounded before it is subtracted, once for all weights, so that large
 // scores lose only what they share.
 //
-// Rows of values lie in a ring too: weights go back into a strip, [16 queries, lags], and meet them
-// there. Tiles of it that straddle two steps are carried, in bf16, so that there row_max is a whole
-// number, and what is carried moves by powers of 2.
+// Rows of values lie in a ring too: weights go back into a strip, [16 queries, lags], which is
+// multiplied by them. Tiles of it that straddle two steps are carried, in bf16, so that there
+// row_max is a whole number, and what is carried moves by powers of 2.
 //
 // Sums over keys are taken in the order of the steps by the one warp that owns the query. In bf16
 // the weights are summed as the values are, rounded to bf16, by a product with ones: the output is
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(L::threads, L::blocks_per_sm)
   ForwardWarp<L> warp(a, smem);
   warp.load(a);
   warp.start_strip(a, warp.p());
-  // The last lag that is met: beyond 0 only where the diagonal begins in the midst of 32 keys.
+  // The last lag that is needed: beyond 0 only if the diagonal begins inside a step of 32 keys.
   const int last_lag =
       L::table && L::slabs == 2 && a.mask.causal ? (a.sizes.shift % 32 == 0 ? 0 : 31) : INT_MAX;
 #pragma unroll 1

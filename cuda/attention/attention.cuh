@@ -153,7 +153,7 @@ struct AttentionArgs {
     if (mask.block > 0) return min(sizes.n, (last_key / mask.block + 2) * mask.block);
     return sizes.n;
   }
-  /// The end of the keys that the queries i … i + count − 1 see; 0 where none of them is there.
+  /// The end of the keys that the queries i … i + count − 1 see; 0 if there are none.
   __device__ int end_of(int i, int count) const {
     return i < sizes.m ? end_key(min(i + count, sizes.m) - 1 + sizes.shift) : 0;
   }
@@ -169,7 +169,7 @@ struct AttentionArgs {
   __device__ HiddenKeys hidden_keys(int b) const {
     return {mask.padding, int64_t(b) * sizes.n, sizes.n};
   }
-  /// Whether lags say anything of scores.
+  /// Whether scores have a relative term or a bias of lags.
   __device__ bool lagged() const { return table.count > 0 || lag_bias.width > 0; }
 
   /// Adds the terms of a query and a key other than products, divided by the scale, to scores as

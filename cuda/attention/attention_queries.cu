@@ -260,8 +260,8 @@ struct QueriesWarp : QueryWarp<L> {
         to_table.finish(position_gradient(), Base::ring(L::r),
                         (end + L::step - 1) / L::step * L::step - pw - 15, shear);
     }
-    const bool one = L::all && !a.gradients.p.data;  // queries that meet both keys and rows
-    if (one) {
+    const bool is_shared = L::all && !a.gradients.p.data;  // queries are also position queries
+    if (is_shared) {
 #pragma unroll
       for (int x = 0; x < L::head / 8; ++x)
 #pragma unroll
@@ -276,7 +276,7 @@ struct QueriesWarp : QueryWarp<L> {
         put_row<L>(a.gradients.q, b, h, i, a.sizes.m,
                    [&](int x, int e) { return dq[sl][x][2 * half + e] * a.scale.score; });
         if constexpr (L::has_p) {
-          if (!one)
+          if (!is_shared)
             put_row<L>(a.gradients.p, b, h, i, a.sizes.m,
                        [&](int x, int e) { return dp[sl][x][2 * half + e] * a.scale.score; });
         }

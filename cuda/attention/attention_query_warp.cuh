@@ -38,8 +38,8 @@ struct RegisterUse {
   bool bias_first = false;
 };
 
-/// From weights or gradients of scores back into the strip, whose sums over queries meet the rows
-/// of a table in a ring. Tiles that straddle two steps are carried, in bf16; slab 0 lags a step of
+/// From weights or gradients of scores back into the strip, which is multiplied by rows of a table
+/// in a ring. Tiles that straddle two steps are carried, in bf16; slab 0 lags a step of
 /// 16 keys behind slab 1, so that both multiply the same rows.
 template <class L>
 struct StripProduct {
@@ -105,7 +105,7 @@ struct QueryWarp {
                                          begin - pw + 1 + tile::Rows<L::head>::column_row(lane)))
                    << 4) {}
 
-  /// Whether lags say anything of scores, where the kernel is compiled for a table.
+  /// Whether scores have a relative term or its bias, in a kernel that is compiled for a table.
   __device__ bool lagged(const AttentionArgs& a) const { return !L::all || a.lagged(); }
   __device__ bool drops(const AttentionArgs& a) const {
     return L::config.dropout && a.dropout.below > 0;
