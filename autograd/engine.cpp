@@ -20,14 +20,14 @@ thread_local LeafWatch* leaf_watch = nullptr;
 Tensor accumulate(Tensor a, const Tensor& b, bool create_graph) {
   if (!a.defined()) return b;
   if (create_graph) {
-    Tensor sum = a.dtype() == bf16 ? a.detach().to(f32) : a.detach().clone();
+    Tensor sum = is_narrow(a.dtype()) ? a.detach().to(f32) : a.detach().clone();
     sum.add_(b.detach());
     return record("accumulate", {a, b}, sum, [a = a.dtype(), b = b.dtype()](Backward& g) {
       return Tensors{g.grad().to(a), g.grad().to(b)};
     });
   }
-  if (a.dtype() == bf16) {
-    if (b.dtype() == bf16) return add_in_f32(a, b);
+  if (is_narrow(a.dtype())) {
+    if (is_narrow(b.dtype())) return add_in_f32(a, b);
     a = a.to(f32);
   }
   if (a.unique() && a.is_contiguous()) {
@@ -64,7 +64,7 @@ void add_pass(Gradient& gradient, Tensor g, bool create_graph) {
   }
   // Handles that somebody holds stay the gradient.
   const bool in_place = !create_graph && !value.requires_grad() && value.is_contiguous();
-  if (value.dtype() != bf16) {
+  if (!is_narrow(value.dtype())) {
     if (in_place) {
       value.add_(g);
     } else {

@@ -65,6 +65,10 @@ struct BFloat16 {
 };
 
 constexpr bool is_floating(DType t) { return t <= DType::bf16; }
+/// What sums and products of a floating dtype are computed in: f64 for f64, else f32. As compute_t.
+constexpr DType compute_type(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
+/// Whether a floating dtype is narrower than what it is computed in.
+constexpr bool is_narrow(DType t) { return is_floating(t) && compute_type(t) != t; }
 constexpr bool is_index(DType t) { return t == DType::i64 || t == DType::i32; }
 constexpr bool is_mask(DType t) { return t == DType::u8 || t == DType::boolean; }
 
@@ -77,6 +81,11 @@ constexpr int64_t item_size(DType t) {
 /// "f32", "f64", "bf16", "i64", "i32", "u8", "bool".
 const char* name(DType t);
 inline void append_text(std::string& to, DType t) { to += name(t); }
+
+/// Throws unless t is a floating dtype.
+inline void check_floating(const char* op, DType t) {
+  if (!is_floating(t)) fail(op, "got ", t, "; accepted: f32, f64, bf16");
+}
 
 /// The type that both operands of an arithmetic op are converted to: floating beats integer beats
 /// bool; among floating types f64 > f32 > bf16, among integers i64 > i32 > u8.
@@ -127,7 +136,7 @@ decltype(auto) dispatch(DType t, F&& f) {
 /// The same for f32, f64 and bf16 only; other types are an error that names `op`.
 template <class F>
 decltype(auto) dispatch_floating(DType t, const char* op, F&& f) {
-  if (!is_floating(t)) fail(op, "got ", t, "; accepted: f32, f64, bf16");
+  check_floating(op, t);
   return dispatch_among<float, double, BFloat16>(t, std::forward<F>(f));
 }
 

@@ -183,6 +183,10 @@ std::string to_string(const Tensor& x) {
   return str(text, "  ", x);
 }
 
+void check_floating(const char* op, const Tensor& x) {
+  check(is_floating(x.dtype()), op, "got ", x, "; accepted: f32, f64, bf16");
+}
+
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors) {
   const Tensor* first = nullptr;
   for (const Tensor* x : tensors) {

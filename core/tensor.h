@@ -203,6 +203,8 @@ std::string to_string(const Tensor& x);
 
 /// Throws unless all defined tensors are on one device.
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors);
+/// Throws unless x has a floating dtype.
+void check_floating(const char* op, const Tensor& x);
 
 extern template std::vector<float> Tensor::to_vector() const;
 extern template std::vector<double> Tensor::to_vector() const;

@@ -17,7 +17,7 @@ namespace stretto::nn {
 namespace {
 
 TensorOptions draw_options(const Tensor& x) {
-  return {.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
+  return {.dtype = compute_type(x.dtype()), .device = x.device()};
 }
 
 // x = offset + scale · draws

@@ -201,11 +201,11 @@ Device Module::device() const {
 }
 
 Module& Module::to(DType dtype) {
-  check(is_floating(dtype), "Module::to", "got ", dtype, "; accepted: f32, f64, bf16");
+  check_floating("Module::to", dtype);
   NoGrad guard;
   auto convert = [&](const std::string&, const Member& m) {
     if (m.child || m.on_host || !is_floating(m.tensor.dtype())) return;
-    const DType wanted = m.at_least_f32 && dtype == bf16 ? f32 : dtype;
+    const DType wanted = m.at_least_f32 ? compute_type(dtype) : dtype;
     if (m.tensor.dtype() != wanted) m.tensor.set_data(m.tensor.to(wanted));
   };
   visit("", convert);

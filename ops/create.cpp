@@ -128,9 +128,6 @@ void fill_random(const Tensor& x, RandomKey key, Run run, bool below_one) {
 void fill_uniform_cpu(const Tensor& x, RandomKey key) { fill_random(x, key, uniform_run, true); }
 void fill_normal_cpu(const Tensor& x, RandomKey key) { fill_random(x, key, normal_run, false); }
 
-void check_floating(const char* op, DType dtype) {
-  check(is_floating(dtype), op, "got ", dtype, "; accepted: f32, f64, bf16");
-}
 
 // Whole number `index` of a sequence, in [0, range): two draws, multiplied up (range ≤ 2³²).
 uint64_t below(uint64_t range, RandomKey key, uint64_t index) {

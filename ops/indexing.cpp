@@ -348,7 +348,7 @@ Tensor scatter_add(const Tensor& x, Int d, const Tensor& given, const Tensor& so
   check_fits("scatter_add", given, x, d);
   const Tensor index = checked_along("scatter_add", given, x, d);
   // Where an element can meet many, sums are kept in f64.
-  DType wide = x.dtype() == bf16 ? f32 : x.dtype();
+  DType wide = is_narrow(x.dtype()) ? compute_type(x.dtype()) : x.dtype();
   if (wide == f32 && given.shape()[d] > 64) wide = f64;
   const Tensor y =
       on_device(x.detach(), scatter_cpu, scatter_cuda, d, index, source.detach(), wide);

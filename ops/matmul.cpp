@@ -116,7 +116,7 @@ Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const int64_t n = Shape(shape.begin(), shape.dim() - 1).numel();
   const int64_t lda = std::max<int64_t>(in, 1), ldc = std::max<int64_t>(out, 1);
   const bool narrow = x.dtype() == bf16 && has_bf16_products();
-  const DType wide = narrow ? bf16 : x.dtype() == f64 ? f64 : f32;
+  const DType wide = narrow ? bf16 : compute_type(x.dtype());
   const Tensor input = x.to(wide).contiguous();
   Tensor w = weight, y = empty(shape, {.dtype = wide, .device = cpu});
   if (narrow) {

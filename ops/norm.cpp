@@ -123,7 +123,7 @@ Tensor centred(const Tensor& x, const Tensor& means) {
 Tensors composed_backward(Backward& b, const Tensor& given, const Tensor& weight, double eps,
                           const Tensor& means) {
   const bool centre = means.defined();
-  const DType dtype = given.dtype(), wide = dtype == f64 ? f64 : f32;
+  const DType dtype = given.dtype(), wide = compute_type(dtype);
   const Tensor x = given.to(wide), g = b.grad().to(wide);
   const Tensor d = centre && x.numel() > 0 ? centred(x, means) : x;
   const Tensor scale = rsqrt(mean(square(d), {-1}, true) + eps);
@@ -220,7 +220,7 @@ Tensor normalise(const char* op, const Tensor& x, const Tensor& weight, const Te
   const Tensor w = weight.defined() ? weight.detach().contiguous() : Tensor();
   const Tensor c = bias.defined() ? bias.detach().contiguous() : Tensor();
   const int64_t n = x.size(-1), count = n == 0 ? 0 : x.numel() / n;
-  const TensorOptions wide{.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
+  const TensorOptions wide{.dtype = compute_type(x.dtype()), .device = x.device()};
   const Tensor means = centre ? empty({2, count}, wide) : Tensor(), scale = empty({count}, wide);
   Tensor y = on_device(from, normalise_cpu, cuda::norm, w, c, eps, means, scale);
   // Gradients: scale · (ĝ − x̂ · mean(ĝ · x̂) [− mean(ĝ)]) with ĝ = g · weight, Σ g · x̂, Σ g.

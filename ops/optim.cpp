@@ -99,7 +99,7 @@ void check_step(const char* op, const Tensor& weight, const Tensor& gradient,
                 std::initializer_list<const Tensor*> state) {
   check(is_floating(weight.dtype()) && gradient.dtype() == weight.dtype(), op, "weight ", weight,
         ", gradient ", gradient, "; both must have one floating dtype");
-  const DType type = weight.dtype() == f64 ? f64 : f32;
+  const DType type = compute_type(weight.dtype());
   auto fits = [&](const Tensor& x) {
     return x.shape() == weight.shape() && x.device() == weight.device() && x.is_contiguous();
   };

@@ -16,10 +16,6 @@
 namespace stretto {
 namespace {
 
-void check_floating(const char* op, const Tensor& x) {
-  check(is_floating(x.dtype()), op, "got ", x, "; accepted: f32, f64, bf16");
-}
-
 /// What sums are kept in, and what they are returned in. f64 for f32 is not slower than memory.
 template <class T>
 using sum_t = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
@@ -190,7 +186,7 @@ Tensor mean(const Tensor& x, const Dims& dims, bool keepdim) {
 
 Tensor var(const Tensor& x, const Dims& dims, double correction, bool keepdim) {
   check_floating("var", x);
-  if (x.dtype() == bf16) return var(x.to(f32), dims, correction, keepdim).to(bf16);
+  if (is_narrow(x.dtype())) return var(x.to(f32), dims, correction, keepdim).to(x.dtype());
   const double n = double(Plan("var", x, dims).count);
   // The mean is rounded: of what is far from 0 and varies little a part of it is left.
   const Tensor near = x - mean(x.detach(), dims, true);

@@ -77,7 +77,7 @@ void OptimizerShards::gather() {
       to_first(from, &steps, sizeof steps);
       if (steps == 0) continue;
       const std::vector<std::string> names = optimizer_.state_names(i);
-      const TensorOptions kind{.dtype = all[i].dtype() == f64 ? f64 : f32, .device = Device()};
+      const TensorOptions kind{.dtype = compute_type(all[i].dtype()), .device = Device()};
       for (size_t k = 0; k < names.size(); ++k) {
         if (k == whole[i].tensors.size() && group_.leads())
           whole[i].tensors.push_back({names[k], empty(all[i].shape(), kind)});

@@ -23,7 +23,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-DType sum_type(const Tensor& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
+DType sum_type(const Tensor& parameter) { return compute_type(parameter.dtype()); }
 
 }  // namespace
 

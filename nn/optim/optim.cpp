@@ -29,7 +29,7 @@ bool captured(const Tensor& weight) {
   return weight.device().is_cuda() && cuda::capturing(weight.device().index);
 }
 
-DType state_dtype(const Tensor& parameter) { return parameter.dtype() == f64 ? f64 : f32; }
+DType state_dtype(const Tensor& parameter) { return compute_type(parameter.dtype()); }
 
 }  // namespace
 
@@ -192,7 +192,7 @@ std::vector<std::string> Optimizer::state_names(size_t i) const {
   std::vector<std::string> names = slots();
   for (const ParameterGroup& group : groups_) {
     if (i < group.parameters.size()) {
-      if (group.parameters[i].dtype() == bf16) names.push_back(master_name);
+      if (is_narrow(group.parameters[i].dtype())) names.push_back(master_name);
       break;
     }
     i -= group.parameters.size();

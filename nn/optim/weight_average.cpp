@@ -14,7 +14,7 @@ WeightAverage::WeightAverage(const Module& model, Options o)
         "; accepted: at least 0 and below 1");
   const NoGrad guard;
   for (const NamedTensor& p : parameters_)
-    averages_.push_back(p.tensor.detach().to(p.tensor.dtype() == f64 ? f64 : f32).clone());
+    averages_.push_back(p.tensor.detach().to(compute_type(p.tensor.dtype())).clone());
 }
 
 // With d the decay, the weights of w₁ … wₜ are (1 − d) dᵗ⁻ⁱ / (1 − dᵗ).

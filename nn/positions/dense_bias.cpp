@@ -26,7 +26,7 @@ Fire::Fire(Module& parent, HeadShape shape, Options o)
 
 void Fire::apply(AttentionCall& call) const {
   const auto m = double(call.n_queries()), n = double(call.n_keys()), first = double(call.first);
-  const DType dtype = c.dtype() == bf16 ? f32 : c.dtype();  // bf16 cannot count beyond 256
+  const DType dtype = compute_type(c.dtype());  // bf16 cannot count beyond 256
   const TensorOptions number{.dtype = dtype, .device = c.device()};
   // Distances are counted among the keys of the call, where f32 is exact; i from position 0.
   const Tensor distance = arange(n - m, n, 1, number).unsqueeze(1) - arange(0, n, 1, number);

@@ -138,7 +138,7 @@ std::vector<ParameterState> match_optimizer(const Module& model, const Optimizer
     }
     states[i].steps = *steps.data<int64_t>();
     if (states[i].steps == 0) continue;
-    const DType dtype = parameters[i].dtype() == f64 ? f64 : f32;
+    const DType dtype = compute_type(parameters[i].dtype());
     for (const std::string& slot : optimizer.state_names(i)) {
       const Tensor value = matcher.take(prefix + slot);
       if (!value.defined()) continue;

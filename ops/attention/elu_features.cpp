@@ -83,7 +83,7 @@ void chain_rule(const Tensor& y, const Tensor& g, const Tensor& dx) {
 }  // namespace
 
 Tensor elu_features(const Tensor& input) {
-  check(is_floating(input.dtype()), op, "got ", input, "; accepted: f32, f64, bf16");
+  check_floating(op, input);
   if (!input.device().is_cpu() && cuda::composed(op, input.device()))
     return relu(input) + exp(clamp(input, -std::numeric_limits<double>::infinity(), 0));
   const Tensor x = rows_of(input), y = x.dim() == 4 ? heads_like(x) : empty_like(x);

@@ -30,7 +30,7 @@ void check_linear_state(const Tensor& q, const Tensor& k, const Tensor& v, const
         "all), as a query cannot stand before keys that the state has taken in");
   if (!state.sums.defined()) return;
   const Shape shape{k.size(0), k.size(1), k.size(3), v.size(3) + 1};
-  const DType dtype = q.dtype() == f64 ? f64 : f32;
+  const DType dtype = compute_type(q.dtype());
   check(state.sums.shape() == shape && state.sums.dtype() == dtype, op, "the state is ", state.sums,
         "; for k ", k, " and v ", v, " it must be ", dtype, " ", shape);
   check_same_device(op, {&q, &state.sums});

@@ -212,7 +212,7 @@ Tensor rotate(const Tensor& x, int64_t first_position, const RotaryOptions& o, S
   const int64_t l = x.size(2), dims = rotary_dims(op, o, x.size(3));
   if (x.numel() == 0 || dims == 0) return x;
   if (o.xpos) check_reach(o, first_position, l, dims, x.dtype());
-  const DType dtype = x.dtype() == f64 ? f64 : f32;
+  const DType dtype = compute_type(x.dtype());
   const auto table = [&](Tensor Turn::*part, const char* name) {
     return device_table(
         x.device(), [&] { return (turn(first_position, l, dims, o, side).*part).to(dtype); }, name,

@@ -74,7 +74,7 @@ void real_inverse_rows(const Tensor& x, const Tensor& y, BinScale scale) {
 // y of `shape` by run<T>(x, y), on CUDA by there(x, y), in f32 for bf16.
 template <class F, class G>
 Tensor computed(const Tensor& input, const Shape& shape, F run, G there) {
-  const Tensor x = input.detach().to(input.dtype() == f64 ? f64 : f32).contiguous();
+  const Tensor x = input.detach().to(compute_type(input.dtype())).contiguous();
   const Tensor y = empty_like(x, shape);
   if (y.numel() == 0) return y.to(input.dtype());
   if (x.device().is_cuda()) {
@@ -170,14 +170,14 @@ Tensor irfft(const Tensor& x, Int n) {
 
 Tensor rfft2(const Tensor& x) {
   check_real("rfft2", x, 2);
-  if (x.dtype() == bf16) return rfft2(x.to(f32)).to(bf16);
+  if (is_narrow(x.dtype())) return rfft2(x.to(f32)).to(x.dtype());
   const Tensor rows = to_bins("rfft2", x, {});
   return complex_transform("rfft2", rows.transpose(-3, -2), false, 1).transpose(-3, -2);
 }
 
 Tensor irfft2(const Tensor& x, Int n) {
   check_bins("irfft2", x, n, 2);
-  if (x.dtype() == bf16) return irfft2(x.to(f32), n).to(bf16);
+  if (is_narrow(x.dtype())) return irfft2(x.to(f32), n).to(x.dtype());
   const double scale = 1.0 / double(x.size(-3));
   const Tensor columns = complex_transform("irfft2", x.transpose(-3, -2), true, scale);
   return from_bins("irfft2", columns.transpose(-3, -2), n, inverse_scale(n));

@@ -462,7 +462,7 @@ Tensor fft_conv(const Tensor& x, const Tensor& w, const FftConvOptions& options)
           n, " numbers: x ", x, ", w ", w, "; without padding it must not be longer");
   }
   check_same_device("fft_conv", {&x, &w});
-  if (x.dtype() == bf16) return fft_conv(x.to(f32), w.to(f32), options).to(bf16);
+  if (is_narrow(x.dtype())) return fft_conv(x.to(f32), w.to(f32), options).to(x.dtype());
   if (axes == 1) {
     FftConvOptions both = options;
     both.axes = 2;

@@ -41,7 +41,7 @@ struct ConvSource : SpeSource {
         plane(p) {
     if (z.given.defined())
       given = (p.image ? z.given : z.given.unsqueeze(3))
-                  .to(z.given.dtype() == f64 ? f64 : f32)
+                  .to(compute_type(z.given.dtype()))
                   .to(cpu)
                   .permute({0, 1, 3, 4, 2})
                   .contiguous();

@@ -102,7 +102,7 @@ struct SpeSource : SpeSizes {
   /// (RD)^(−¼).
   double scale() const { return std::pow(double(realizations) * double(d), -0.25); }
   /// f32 or f64, for the parameters.
-  DType own_dtype() const { return parameter.dtype() == f64 ? f64 : f32; }
+  DType own_dtype() const { return compute_type(parameter.dtype()); }
 };
 
 }  // namespace stretto
