@@ -38,7 +38,7 @@ STRETTO_BF16_INLINE void fetch_ahead(const Next& next, int64_t step, int64_t ste
 template <class T, int terms, bool transposed>
 STRETTO_BF16_INLINE void load_b(const T* b, int64_t ld, int64_t n, int64_t k, __m512i (*y)[16]) {
   load_tile<T, terms, transposed>(b, ld, n, k, y);
-  for (int t = 0; transposed && t < terms; ++t) transpose(y[t]);
+  for (int t = 0; transposed && t < terms; ++t) simd::transpose(y[t]);
 }
 
 // sum += a · y as vdpbf16ps has it: pair by pair of k. a: pairs [16][R].

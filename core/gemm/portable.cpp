@@ -1,50 +1,17 @@
-// Tiles of 4 × 8 (f32) and 4 × 4 (f64) in vectors of 16 bytes, which the compiler makes of what any
-// processor has. A product is rounded before it is added.
-#include <cstring>
-
+// Tiles of 4 × 8 (f32) and 4 × 4 (f64).
+#include "core/simd/portable.h"
+// After the instruction set.
 #include "core/gemm/tile.h"
 
 namespace stretto::kernels {
-namespace {
-
-template <class T>
-struct Portable {
-  using Scalar = T;
-  typedef T Vector __attribute__((vector_size(16)));
-  static constexpr int width = 16 / sizeof(T);
-  STRETTO_GEMM_INLINE Vector set1(T x) { return x - Vector{}; }
-  STRETTO_GEMM_INLINE Vector load(const T* p) {
-    Vector x;
-    std::memcpy(&x, p, sizeof x);
-    return x;
-  }
-  STRETTO_GEMM_INLINE Vector load(const BFloat16* p) { return load(p, width); }
-  STRETTO_GEMM_INLINE Vector load(const BFloat16* p, int64_t n) {
-    Vector x = set1(T(0));
-    for (int i = 0; i < width && i < n; ++i) x[i] = T(float(p[i]));
-    return x;
-  }
-  STRETTO_GEMM_INLINE Vector load(const T* p, int64_t n) {
-    Vector x = set1(T(0));
-    for (int i = 0; i < width && i < n; ++i) x[i] = p[i];
-    return x;
-  }
-  STRETTO_GEMM_INLINE void store(T* p, Vector x) { std::memcpy(p, &x, sizeof x); }
-  STRETTO_GEMM_INLINE void store(T* p, Vector x, int64_t n) {
-    for (int i = 0; i < width && i < n; ++i) p[i] = x[i];
-  }
-  STRETTO_GEMM_INLINE Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
-};
-
-}  // namespace
 
 template <>
 const Gemm<float>& gemm_portable() {
-  return Tiles<Portable<float>, 4, 2>::kernels;
+  return Tiles<simd::Portable<float>, 4, 2>::kernels;
 }
 template <>
 const Gemm<double>& gemm_portable() {
-  return Tiles<Portable<double>, 4, 2>::kernels;
+  return Tiles<simd::Portable<double>, 4, 2>::kernels;
 }
 
 }  // namespace stretto::kernels

@@ -1,57 +1,16 @@
-// The body of core/gemm/kernels.h, once for all instruction sets: a file defines
-// STRETTO_GEMM_TARGET (the target attribute, without which the compiler may not use the
-// instructions; no file is compiled for a processor as a whole, so that no inline function of the
-// standard library is) and a vector type V with its operations, and takes
-// `Tiles<V, rows, vectors>::kernels`.
+// The body of core/gemm/kernels.h, once for all instruction sets: a file includes the vectors of
+// one (core/simd/) before this, and takes `Tiles<V, rows, vectors>::kernels`.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
+#include "../simd/vectors.h"
 #include "kernels.h"
-
-#ifndef STRETTO_GEMM_TARGET
-#define STRETTO_GEMM_TARGET
-#endif
-#define STRETTO_GEMM_INLINE STRETTO_GEMM_TARGET __attribute__((always_inline)) static inline
 
 namespace stretto::kernels {
 namespace {
-
-// The first n numbers, zeros behind them.
-template <class V>
-STRETTO_GEMM_INLINE typename V::Vector load_first(const BFloat16* p, int64_t n) {
-  BFloat16 all[V::width] = {};
-  for (int64_t i = 0; i < std::min<int64_t>(n, V::width); ++i) all[i] = p[i];
-  return V::load(all);
-}
-
-// rows[i][j] becomes rows[j][i], where V has no faster way: each round interleaves the first half
-// of the rows with the second.
-template <class V, int... j>
-STRETTO_GEMM_INLINE void interleave(const typename V::Vector* from, typename V::Vector* to,
-                                    std::integer_sequence<int, j...>) {
-  constexpr int w = V::width;
-#pragma GCC unroll 8
-  for (int i = 0; i < w / 2; ++i) {
-    to[2 * i] = __builtin_shufflevector(from[i], from[i + w / 2], (j / 2 + j % 2 * w)...);
-    to[2 * i + 1] =
-        __builtin_shufflevector(from[i], from[i + w / 2], (w / 2 + j / 2 + j % 2 * w)...);
-  }
-}
-template <class V>
-STRETTO_GEMM_INLINE void transpose(typename V::Vector* rows) {
-  typename V::Vector other[V::width];
-  int rounds = 0;
-#pragma GCC unroll 4
-  for (int w = V::width; w > 1; w /= 2, ++rounds)
-    interleave<V>(rounds % 2 ? other : rows, rounds % 2 ? rows : other,
-                  std::make_integer_sequence<int, V::width>());
-  if (rounds % 2)
-#pragma GCC unroll 16
-    for (int i = 0; i < V::width; ++i) rows[i] = other[i];
-}
 
 template <class V, int tile_rows, int vectors>
 struct Tiles {
@@ -61,7 +20,7 @@ struct Tiles {
 
   // n columns of `count` terms that are neighbours in memory, to vectors of columns.
   template <class B>
-  STRETTO_GEMM_INLINE void load_turned(const B* b, int64_t ld, int64_t n, int64_t count,
+  STRETTO_SIMD_INLINE void load_turned(const B* b, int64_t ld, int64_t n, int64_t count,
                                        Vector* rows) {
     if (count == w && n == w) {
 #pragma GCC unroll 16
@@ -72,10 +31,10 @@ struct Tiles {
     if constexpr (requires { V::transpose(rows); })
       V::transpose(rows);
     else
-      transpose<V>(rows);
+      simd::transpose_rows<V>(rows);
   }
 
-  STRETTO_GEMM_TARGET static void pack_b(const T* b, int64_t ld, bool transposed, int64_t k,
+  STRETTO_SIMD_TARGET static void pack_b(const T* b, int64_t ld, bool transposed, int64_t k,
                                          int64_t n, T* panel) {
     if (!transposed && n == columns) {
       for (int64_t p = 0; p < k; ++p, b += ld, panel += columns)
@@ -99,7 +58,7 @@ struct Tiles {
     }
   }
 
-  STRETTO_GEMM_TARGET static void pack_a(const T* a, int64_t ld, int64_t m, int64_t k, int64_t step,
+  STRETTO_SIMD_TARGET static void pack_a(const T* a, int64_t ld, int64_t m, int64_t k, int64_t step,
                                          T* panels) {
     constexpr int64_t chunk = 32;  // of k, whose cache lines two panels may share
     for (int64_t p = 0; p < k; p += chunk)
@@ -116,7 +75,7 @@ struct Tiles {
 
   // One tile of R rows.
   template <int R, bool by_columns>
-  STRETTO_GEMM_TARGET static void tile(int64_t k, const T* a, int64_t stride, const T* b,
+  STRETTO_SIMD_TARGET static void tile(int64_t k, const T* a, int64_t stride, const T* b,
                                        int64_t ldb, T alpha, T beta, T* c, int64_t ldc, int64_t n) {
 #pragma GCC unroll 1
     for (int i = 0; i < R; ++i)
@@ -151,7 +110,7 @@ struct Tiles {
   }
 
   // n ≤ w elements of C from their sums.
-  STRETTO_GEMM_INLINE void finish(Vector sum, T alpha, T beta, T* c, int64_t n) {
+  STRETTO_SIMD_INLINE void finish(Vector sum, T alpha, T beta, T* c, int64_t n) {
     const Vector y = V::set1(alpha) * sum, keep = V::set1(beta);
     if (n >= w)
       V::store(c, beta == T(0) ? y : V::fma(keep, V::load(c), y));
@@ -162,7 +121,7 @@ struct Tiles {
   // B transposed in memory: w columns at a time, whose next block is fetched meanwhile, as runs of
   // neighbours.
   template <class B, int R>
-  STRETTO_GEMM_TARGET static void few_turned(int64_t n, int64_t k, int64_t block, const T* a,
+  STRETTO_SIMD_TARGET static void few_turned(int64_t n, int64_t k, int64_t block, const T* a,
                                              const B* b, int64_t ldb, T alpha, T beta, T* c,
                                              int64_t ldc) {
     constexpr int64_t line = 64 / sizeof(B);
@@ -206,7 +165,7 @@ struct Tiles {
 
   // B as it is: eight of its rows at a time, and their sums in the first cache.
   template <class B, int R>
-  STRETTO_GEMM_TARGET static void few_straight(int64_t n, int64_t k, int64_t block, const T* a,
+  STRETTO_SIMD_TARGET static void few_straight(int64_t n, int64_t k, int64_t block, const T* a,
                                                const B* b, int64_t ldb, T alpha, T beta, T* c,
                                                int64_t ldc) {
     constexpr int64_t wide = 512, high = 8;

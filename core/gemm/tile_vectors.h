@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "../dtype.h"
-#include "transpose_avx512.h"
+#include "../simd/transpose_avx512.h"
 
 #define STRETTO_BF16_TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
 #define STRETTO_BF16_INLINE STRETTO_BF16_TARGET __attribute__((always_inline)) static inline

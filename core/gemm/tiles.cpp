@@ -52,11 +52,7 @@ class Session {
 STRETTO_CLONES void round_rows(const float* from, int64_t ld, int64_t rows, int64_t columns,
                                BFloat16* to, int64_t to_ld) {
   for (int64_t r = 0; r < rows; ++r, from += ld, to += to_ld)
-    for (int64_t i = 0; i < columns; ++i) {
-      const uint32_t x = std::bit_cast<uint32_t>(from[i]);
-      const uint32_t nearest = (x + 0x7fffu + (x >> 16 & 1u)) >> 16;
-      to[i].bits = uint16_t((x & 0x7fffffffu) > 0x7f800000u ? x >> 16 | 0x40u : nearest);
-    }
+    for (int64_t i = 0; i < columns; ++i) to[i] = BFloat16(from[i]);
 }
 
 STRETTO_CLONES uint32_t largest_bits(const float* x, int64_t n) {

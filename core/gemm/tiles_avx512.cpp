@@ -19,7 +19,7 @@ STRETTO_BF16_TARGET void pack_as(const T* x, int64_t ld, int64_t outer, int64_t 
       load_tile<T, terms, along_k>(along_k ? x + o * ld + p : x + p * ld + o, ld, outer - o, k - p,
                                    rows);
       for (int t = 0; t < terms; ++t) {
-        if (turn) transpose(rows[t]);
+        if (turn) simd::transpose(rows[t]);
         for (int r = 0; r < 16; ++r)
           _mm512_storeu_si512(tiles + t * tile_size + r * tile_k, rows[t][r]);
       }

@@ -2,24 +2,17 @@
 #include "ops/spe/spe_kernels.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-#define STRETTO_SPE_TARGET __attribute__((target("avx512f,fma")))
+#include "core/simd/avx512.h"
+// After the instruction set.
 #include "ops/spe/spe_tile.h"
 
 namespace stretto {
 namespace {
 
-struct F32 {
-  using Scalar = float;
-  using Vector = __m512;
-  static constexpr int width = 16;
-  STRETTO_SPE_INLINE Vector set1(float x) { return _mm512_set1_ps(x); }
-  STRETTO_SPE_INLINE Vector load(const float* p) { return _mm512_loadu_ps(p); }
-  STRETTO_SPE_INLINE void store(float* p, Vector x) { _mm512_storeu_ps(p, x); }
-  STRETTO_SPE_INLINE Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+struct F32 : simd::F32 {
   // Transposed while they are added, halves of what is left in each round. The masks are there for
   // the compiler, which takes the others to read something undefined.
-  STRETTO_SPE_INLINE void add_up(const Vector* v, float* to) {
+  STRETTO_SIMD_INLINE void add_up(const Vector* v, float* to) {
     constexpr __mmask16 all16 = 0xffff;
     constexpr __mmask8 all8 = 0xff;
     Vector two[8], four[4], eight[2];
@@ -42,16 +35,6 @@ struct F32 {
   }
 };
 
-struct F64 {
-  using Scalar = double;
-  using Vector = __m512d;
-  static constexpr int width = 8;
-  STRETTO_SPE_INLINE Vector set1(double x) { return _mm512_set1_pd(x); }
-  STRETTO_SPE_INLINE Vector load(const double* p) { return _mm512_loadu_pd(p); }
-  STRETTO_SPE_INLINE void store(double* p, Vector x) { _mm512_storeu_pd(p, x); }
-  STRETTO_SPE_INLINE Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_pd(a, b, c); }
-};
-
 }  // namespace
 
 template <>
@@ -60,7 +43,7 @@ const SpeKernels<float>& spe_avx512() {
 }
 template <>
 const SpeKernels<double>& spe_avx512() {
-  return SpeLoops<F64, 4>::kernels;
+  return SpeLoops<simd::F64, 4>::kernels;
 }
 
 }  // namespace stretto

@@ -1,27 +1,11 @@
-// Vectors of 16 bytes, which the compiler makes of what any processor has; a product is rounded
-// before it is added. And the choice between the instruction sets.
-#include <cstring>
-
+// Vectors of 16 bytes, and the choice between the instruction sets.
 #include "core/cpu.h"
+#include "core/simd/portable.h"
+// After the instruction set.
 #include "ops/spe/spe_tile.h"
 
 namespace stretto {
 namespace {
-
-template <class T>
-struct Portable {
-  using Scalar = T;
-  typedef T Vector __attribute__((vector_size(16)));
-  static constexpr int width = 16 / sizeof(T);
-  STRETTO_SPE_INLINE Vector set1(T x) { return x - Vector{}; }
-  STRETTO_SPE_INLINE Vector load(const T* p) {
-    Vector x;
-    std::memcpy(&x, p, sizeof x);
-    return x;
-  }
-  STRETTO_SPE_INLINE void store(T* p, Vector x) { std::memcpy(p, &x, sizeof x); }
-  STRETTO_SPE_INLINE Vector fma(Vector a, Vector b, Vector c) { return a * b + c; }
-};
 
 template <class T>
 const SpeKernels<T>& kernels() {
@@ -36,11 +20,11 @@ const SpeKernels<T>& kernels() {
 
 template <>
 const SpeKernels<float>& spe_portable() {
-  return SpeLoops<Portable<float>, 2>::kernels;
+  return SpeLoops<simd::Portable<float>, 2>::kernels;
 }
 template <>
 const SpeKernels<double>& spe_portable() {
-  return SpeLoops<Portable<double>, 2>::kernels;
+  return SpeLoops<simd::Portable<double>, 2>::kernels;
 }
 template <>
 const SpeKernels<float>& spe_kernels() {

@@ -1,6 +1,5 @@
-// The body of ops/spe/spe_kernels.h, once for all instruction sets: a file defines
-// STRETTO_SPE_TARGET, the target attribute, and a vector type V with its operations, and takes
-// `SpeLoops<V, vectors>::kernels`.
+// The body of ops/spe/spe_kernels.h, once for all instruction sets: a file includes the vectors of
+// one (core/simd/) before this, and takes `SpeLoops<V, vectors>::kernels`.
 //
 // Reference: tests/reference/spe.cpp, encoded(), sine_code()
 #pragma once
@@ -9,12 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "../../core/simd/vectors.h"
 #include "spe_kernels.h"
-
-#ifndef STRETTO_SPE_TARGET
-#define STRETTO_SPE_TARGET
-#endif
-#define STRETTO_SPE_INLINE STRETTO_SPE_TARGET __attribute__((always_inline)) static inline
 
 namespace stretto {
 namespace {
@@ -27,14 +22,14 @@ struct SpeLoops {
 
   // n numbers, w of them, `full`, but at the end of a row.
   template <bool full>
-  STRETTO_SPE_INLINE X load(const T* p, int64_t n) {
+  STRETTO_SIMD_INLINE X load(const T* p, int64_t n) {
     if constexpr (full) return V::load(p);
     T all[w] = {};
     for (int64_t i = 0; i < n; ++i) all[i] = p[i];
     return V::load(all);
   }
   template <bool full>
-  STRETTO_SPE_INLINE void store(T* p, X x, int64_t n) {
+  STRETTO_SIMD_INLINE void store(T* p, X x, int64_t n) {
     if constexpr (full) return V::store(p, x);
     T all[w];
     V::store(all, x);
@@ -42,7 +37,7 @@ struct SpeLoops {
   }
 
   // The sums of 16 vectors' numbers.
-  STRETTO_SPE_INLINE void add_up(const X* v, T* to) {
+  STRETTO_SIMD_INLINE void add_up(const X* v, T* to) {
     if constexpr (requires { V::add_up(v, to); }) {
       V::add_up(v, to);
     } else {
@@ -57,9 +52,9 @@ struct SpeLoops {
   }
 
   template <int B, int N, bool full>
-  STRETTO_SPE_INLINE void apply_tile(const T* x, int64_t ldx, const T* const* codes, int64_t dims,
-                                     int64_t at, const T* a, const T* gate, int64_t r, T* const* y,
-                                     int64_t r0, bool fresh) {
+  STRETTO_SIMD_INLINE void apply_tile(const T* x, int64_t ldx, const T* const* codes, int64_t dims,
+                                      int64_t at, const T* a, const T* gate, int64_t r, T* const* y,
+                                      int64_t r0, bool fresh) {
     const int64_t n = r - r0;
     X sum[B][N];
 #pragma GCC unroll 4
@@ -89,9 +84,9 @@ struct SpeLoops {
       for (int v = 0; v < N; ++v) store<full>(y[b] + r0 + v * w, sum[b][v], n - v * w);
   }
   template <int B>
-  STRETTO_SPE_INLINE void apply_rows(const T* x, int64_t ldx, const T* const* codes, int64_t dims,
-                                     int64_t at, const T* a, const T* gate, int64_t r, T* const* y,
-                                     bool fresh) {
+  STRETTO_SIMD_INLINE void apply_rows(const T* x, int64_t ldx, const T* const* codes, int64_t dims,
+                                      int64_t at, const T* a, const T* gate, int64_t r, T* const* y,
+                                      bool fresh) {
     int64_t r0 = 0;
     for (; r0 + most_vectors * w <= r; r0 += most_vectors * w)
       apply_tile<B, most_vectors, true>(x, ldx, codes, dims, at, a, gate, r, y, r0, fresh);
@@ -99,9 +94,9 @@ struct SpeLoops {
       apply_tile<B, 1, true>(x, ldx, codes, dims, at, a, gate, r, y, r0, fresh);
     if (r0 < r) apply_tile<B, 1, false>(x, ldx, codes, dims, at, a, gate, r, y, r0, fresh);
   }
-  STRETTO_SPE_TARGET static void apply(const T* x, int64_t ldx, int64_t batch,
-                                       const T* const* codes, int64_t dims, int64_t l, const T* a,
-                                       const T* gate, int64_t r, T* const* y, bool fresh) {
+  STRETTO_SIMD_TARGET static void apply(const T* x, int64_t ldx, int64_t batch,
+                                        const T* const* codes, int64_t dims, int64_t l, const T* a,
+                                        const T* gate, int64_t r, T* const* y, bool fresh) {
     int64_t b = 0;
     for (; b + 4 <= batch; b += 4)
       apply_rows<4>(x + b * ldx, ldx, codes, dims, l * r, a, gate, r, y + b, fresh);
@@ -110,8 +105,8 @@ struct SpeLoops {
   }
 
   template <int B, int C, bool full>
-  STRETTO_SPE_INLINE void add_products(const T* g, const T* const* codes, int64_t at, int64_t r,
-                                       int64_t n, X* sum) {
+  STRETTO_SIMD_INLINE void add_products(const T* g, const T* const* codes, int64_t at, int64_t r,
+                                        int64_t n, X* sum) {
     X y[B];
 #pragma GCC unroll 4
     for (int b = 0; b < B; ++b) y[b] = load<full>(g + b * r, n);
@@ -125,8 +120,8 @@ struct SpeLoops {
 
   // t[b, c] of B rows and C dimensions, at most 16 in all.
   template <int B, int C>
-  STRETTO_SPE_INLINE void products_tile(const T* g, const T* const* codes, int64_t at, int64_t dims,
-                                        int64_t r, T* t) {
+  STRETTO_SIMD_INLINE void products_tile(const T* g, const T* const* codes, int64_t at,
+                                         int64_t dims, int64_t r, T* t) {
     X sum[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) sum[i] = V::set1(T(0));
@@ -138,8 +133,8 @@ struct SpeLoops {
     for (int b = 0; b < B; ++b)
       for (int c = 0; c < C; ++c) t[b * dims + c] = all[b * C + c];
   }
-  STRETTO_SPE_TARGET static void products(const T* g, const T* const* codes, int64_t rows,
-                                          int64_t batch, int64_t dims, int64_t r, T* t) {
+  STRETTO_SIMD_TARGET static void products(const T* g, const T* const* codes, int64_t rows,
+                                           int64_t batch, int64_t dims, int64_t r, T* t) {
     for (int64_t l = 0; l < rows; ++l) {
       int64_t b = 0;
       for (; b + 4 <= batch; b += 4, g += 4 * r, t += 4 * dims) {
@@ -157,8 +152,8 @@ struct SpeLoops {
   }
 
   template <int C, int N, bool full>
-  STRETTO_SPE_INLINE void weighted_tile(const T* x, const T* g, int64_t batch, int64_t dims,
-                                        int64_t r, int64_t n, int64_t apart, bool fresh, T* to) {
+  STRETTO_SIMD_INLINE void weighted_tile(const T* x, const T* g, int64_t batch, int64_t dims,
+                                         int64_t r, int64_t n, int64_t apart, bool fresh, T* to) {
     X sum[C][N];
 #pragma GCC unroll 4
     for (int c = 0; c < C; ++c)
@@ -182,8 +177,8 @@ struct SpeLoops {
       for (int v = 0; v < N; ++v) store<full>(to + c * apart + v * w, sum[c][v], n - v * w);
   }
   template <int C>
-  STRETTO_SPE_INLINE void weighted_dims(const T* x, const T* g, int64_t batch, int64_t dims,
-                                        int64_t r, int64_t apart, bool fresh, T* to) {
+  STRETTO_SIMD_INLINE void weighted_dims(const T* x, const T* g, int64_t batch, int64_t dims,
+                                         int64_t r, int64_t apart, bool fresh, T* to) {
     int64_t i = 0;
     for (; i + most_vectors * w <= r; i += most_vectors * w)
       weighted_tile<C, most_vectors, true>(x, g + i, batch, dims, r, r - i, apart, fresh, to + i);
@@ -191,9 +186,9 @@ struct SpeLoops {
       weighted_tile<C, 1, true>(x, g + i, batch, dims, r, r - i, apart, fresh, to + i);
     if (i < r) weighted_tile<C, 1, false>(x, g + i, batch, dims, r, r - i, apart, fresh, to + i);
   }
-  STRETTO_SPE_TARGET static void weighted(const T* x, const T* g, int64_t rows, int64_t batch,
-                                          int64_t dims, int64_t r, int64_t apart, bool fresh,
-                                          T* to) {
+  STRETTO_SIMD_TARGET static void weighted(const T* x, const T* g, int64_t rows, int64_t batch,
+                                           int64_t dims, int64_t r, int64_t apart, bool fresh,
+                                           T* to) {
     for (int64_t l = 0; l < rows; ++l, x += batch * dims, g += batch * r, to += r) {
       int64_t c = 0;
       for (; c + 4 <= dims; c += 4)
@@ -204,8 +199,8 @@ struct SpeLoops {
   }
 
   template <int P, int N, bool full>
-  STRETTO_SPE_INLINE void waves_tile(const T* cosines, const T* sines, int64_t k, const T* a,
-                                     const T* b, int64_t r, int64_t n, int64_t pair, T* codes) {
+  STRETTO_SIMD_INLINE void waves_tile(const T* cosines, const T* sines, int64_t k, const T* a,
+                                      const T* b, int64_t r, int64_t n, int64_t pair, T* codes) {
     X even[P][N], odd[P][N];
 #pragma GCC unroll 4
     for (int i = 0; i < P; ++i)
@@ -233,9 +228,9 @@ struct SpeLoops {
         store<full>(before - i * r + v * w, even[i][v] - odd[i][v], n - v * w);
       }
   }
-  STRETTO_SPE_TARGET static void waves(const T* cosines, const T* sines, int64_t k, const T* a,
-                                       const T* b, int64_t r, int64_t first, int64_t end,
-                                       T* codes) {
+  STRETTO_SIMD_TARGET static void waves(const T* cosines, const T* sines, int64_t k, const T* a,
+                                        const T* b, int64_t r, int64_t first, int64_t end,
+                                        T* codes) {
     constexpr int64_t at_once = 4;
     for (int64_t pair = first / at_once * at_once; pair < end; pair += at_once) {
       int64_t i = 0;
@@ -249,8 +244,8 @@ struct SpeLoops {
   }
 
   template <int K, bool full>
-  STRETTO_SPE_INLINE void wave_sums_tile(const T* cosines, const T* sines, int64_t k, const T* dc,
-                                         int64_t r, int64_t n, T* sums) {
+  STRETTO_SIMD_INLINE void wave_sums_tile(const T* cosines, const T* sines, int64_t k, const T* dc,
+                                          int64_t r, int64_t n, T* sums) {
     X sum[K][4];
 #pragma GCC unroll 5
     for (int j = 0; j < K; ++j)
@@ -276,16 +271,16 @@ struct SpeLoops {
       for (int i = 0; i < 4; ++i) store<full>(sums + (j * 4 + i) * r, sum[j][i], n);
   }
   template <bool full>
-  STRETTO_SPE_INLINE void wave_sums_at(const T* cosines, const T* sines, int64_t k, const T* dc,
-                                       int64_t r, int64_t n, T* sums) {
+  STRETTO_SIMD_INLINE void wave_sums_at(const T* cosines, const T* sines, int64_t k, const T* dc,
+                                        int64_t r, int64_t n, T* sums) {
     int64_t j = 0;
     for (; j + 5 <= k; j += 5)
       wave_sums_tile<5, full>(cosines + j, sines + j, k, dc, r, n, sums + j * 4 * r);
     for (; j < k; ++j)
       wave_sums_tile<1, full>(cosines + j, sines + j, k, dc, r, n, sums + j * 4 * r);
   }
-  STRETTO_SPE_TARGET static void wave_sums(const T* cosines, const T* sines, int64_t k, const T* dc,
-                                           int64_t r, T* sums) {
+  STRETTO_SIMD_TARGET static void wave_sums(const T* cosines, const T* sines, int64_t k,
+                                            const T* dc, int64_t r, T* sums) {
     int64_t i = 0;
     for (; i + w <= r; i += w) wave_sums_at<true>(cosines, sines, k, dc + i, r, r - i, sums + i);
     if (i < r) wave_sums_at<false>(cosines, sines, k, dc + i, r, r - i, sums + i);

@@ -98,7 +98,7 @@ TEST_CASE("Every header of the library is in stretto.h, or is known to be intern
   // Folders and stems of what is not for users; a new header is for them unless it is named here.
   static const std::regex internal(
       "core/(atomic_file|cpu|device_table|digest|environment|gpu_channel|gpu_runtime|input_file|"
-      "one_line|parse_number)\\.h|core/gemm/.*|"
+      "one_line|parse_number)\\.h|core/(gemm|simd)/.*|"
       "autograd/(accumulate|engine|leaf_watch)\\.h|nn/leaf_owners\\.h|"
       "nn/distributed/(device_sums|halves|mpi|optimizer_shards|parted_step)\\.h|"
       "nn/files/"

@@ -9,7 +9,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-namespace stretto::kernels {
+namespace stretto::simd {
 
 /// rows[i] holds column i of what they held.
 __attribute__((target("avx512f"), always_inline)) inline void transpose(__m512i* r) {
@@ -40,5 +40,5 @@ __attribute__((target("avx512f"), always_inline)) inline void transpose(__m512i*
   }
 }
 
-}  // namespace stretto::kernels
+}  // namespace stretto::simd
 #endif
