@@ -39,6 +39,33 @@ STRETTO_HD inline Random4 philox(RandomKey key, uint64_t block) {
   return {{c0, c1, c2, c3}};
 }
 
+/// Draw j of block first + l is words[j][l], for 32 blocks side by side: in 64-bit lanes, as the
+/// products are, and enough of them that the compiler keeps the loops and makes them vector
+/// instructions. For the CPU; inlined into STRETTO_CLONES functions.
+inline constexpr int philox_lanes = 32;
+using PhiloxWords = uint64_t[4][philox_lanes];
+[[gnu::always_inline]] inline void philox_words(RandomKey key, uint64_t first, PhiloxWords& words) {
+  for (int l = 0; l < philox_lanes; ++l) {
+    const uint64_t block = first + uint64_t(l);
+    words[0][l] = uint32_t(block);
+    words[1][l] = block >> 32;
+    words[2][l] = uint32_t(key.stream);
+    words[3][l] = key.stream >> 32;
+  }
+  uint64_t k0 = uint32_t(key.seed), k1 = key.seed >> 32;
+  for (int round = 0; round < 10; ++round) {
+    for (int l = 0; l < philox_lanes; ++l) {
+      const uint64_t p0 = 0xD2511F53u * words[0][l], p1 = 0xCD9E8D57u * words[2][l];
+      words[0][l] = (p1 >> 32) ^ words[1][l] ^ k0;
+      words[1][l] = uint32_t(p1);
+      words[2][l] = (p0 >> 32) ^ words[3][l] ^ k1;
+      words[3][l] = uint32_t(p0);
+    }
+    k0 = uint32_t(k0 + 0x9E3779B9u);
+    k1 = uint32_t(k1 + 0xBB67AE85u);
+  }
+}
+
 /// The `index`-th 32-bit integer of a sequence.
 STRETTO_HD inline uint32_t random_bits(RandomKey key, uint64_t index) {
   return philox(key, index >> 2).v[index & 3];
@@ -57,6 +84,17 @@ STRETTO_HD inline void normals_from_bits(uint32_t a, uint32_t b, float& first, f
   first = radius * math::detail::sin_abs(angle, 1);
   second = radius * math::detail::sin_abs(angle, 0);
 }
+
+/// Dropout with probability p: an element whose draw has upper 24 bits under `below` is dropped,
+/// any other is multiplied by `factor`.
+struct DropoutRule {
+  uint32_t below = 0;
+  double factor = 1;  ///< 1 / (1 − p); 0 for p = 1.
+
+  DropoutRule() = default;
+  explicit DropoutRule(double p)
+      : below(uint32_t(std::ceil(p * 16777216.0))), factor(p >= 1 ? 0 : 1 / (1 - p)) {}
+};
 
 /// A whole number in [0, range) from two 32-bit draws, multiplied up; range <= 2^32.
 STRETTO_HD inline uint64_t below_from_bits(uint64_t range, uint32_t high, uint32_t low) {

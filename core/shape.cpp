@@ -111,6 +111,22 @@ Shape broadcast_strides(const Shape& sizes, const Shape& strides, const Shape& t
   return result;
 }
 
+void merge_dimensions(Shape& sizes, Shape* strides, int n) {
+  int64_t last = -1;
+  for (int64_t d = 0; d < sizes.dim(); ++d) {
+    if (sizes[d] == 1) continue;
+    bool merge = last >= 0;
+    for (int k = 0; k < n && merge; ++k) merge = strides[k][last] == strides[k][d] * sizes[d];
+    if (!merge) ++last;
+    sizes[last] = merge ? sizes[last] * sizes[d] : sizes[d];
+    for (int k = 0; k < n; ++k) strides[k][last] = strides[k][d];
+  }
+  while (sizes.dim() > last + 1) {
+    sizes.erase(sizes.dim() - 1);
+    for (int k = 0; k < n; ++k) strides[k].erase(strides[k].dim() - 1);
+  }
+}
+
 bool reshape_strides(const Shape& sizes, const Shape& strides, const Shape& to, Shape& result) {
   if (sizes.numel() == 0 || is_contiguous(sizes, strides)) {
     result = contiguous_strides(to);

@@ -83,6 +83,11 @@ int64_t wrap_dim(const char* op, int64_t d, int64_t dim);
 /// Strides that show `sizes` with `strides` as the broadcast shape `to` (stride 0 where repeated).
 Shape broadcast_strides(const Shape& sizes, const Shape& strides, const Shape& to);
 
+/// Drops sizes of 1, and merges neighbouring dimensions where all of `n` operands, with strides
+/// [n], step through them evenly: contiguous operands are left with one dimension, or none if they
+/// have one element.
+void merge_dimensions(Shape& sizes, Shape* strides, int n);
+
 /// Strides of a view of another shape with the same elements, if one exists without copying.
 bool reshape_strides(const Shape& sizes, const Shape& strides, const Shape& to, Shape& result);
 

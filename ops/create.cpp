@@ -42,56 +42,29 @@ Tensor filled(const char* op, const Shape& shape, double value, TensorOptions op
   return empty(shape, options).fill_(value);
 }
 
-// One philox block is four draws; this many blocks are computed side by side, so that each step of
-// the cipher is a few vector instructions.
-constexpr int64_t lanes = 16;
-constexpr int64_t batch = 4 * lanes;
-
-// Draw 4·(block + l) + j as draws[j][l].
-using Draws = uint32_t[4][lanes];
-
-inline __attribute__((always_inline)) void philox_batch(RandomKey key, uint64_t block, Draws& c) {
-  for (int64_t l = 0; l < lanes; ++l) {
-    c[0][l] = uint32_t(block + uint64_t(l));
-    c[1][l] = uint32_t((block + uint64_t(l)) >> 32);
-    c[2][l] = uint32_t(key.stream);
-    c[3][l] = uint32_t(key.stream >> 32);
-  }
-  uint32_t k0 = uint32_t(key.seed), k1 = uint32_t(key.seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    for (int64_t l = 0; l < lanes; ++l) {
-      const uint64_t p0 = uint64_t(0xD2511F53u) * c[0][l];
-      const uint64_t p1 = uint64_t(0xCD9E8D57u) * c[2][l];
-      c[0][l] = uint32_t(p1 >> 32) ^ c[1][l] ^ k0;
-      c[1][l] = uint32_t(p1);
-      c[2][l] = uint32_t(p0 >> 32) ^ c[3][l] ^ k1;
-      c[3][l] = uint32_t(p0);
-    }
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-}
+constexpr int64_t lanes = philox_lanes, batch = 4 * lanes;
 
 // Draws [begin, end) as f32, begin a multiple of 4.
 STRETTO_CLONES void uniform_run(float* y, RandomKey key, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += batch) {
-    Draws c;
-    philox_batch(key, uint64_t(i) / 4, c);
+    PhiloxWords draws;
+    philox_words(key, uint64_t(i) / 4, draws);
     float values[batch];
     for (int64_t l = 0; l < lanes; ++l)
-      for (int64_t j = 0; j < 4; ++j) values[4 * l + j] = uniform_from_bits(c[j][l]);
+      for (int64_t j = 0; j < 4; ++j) values[4 * l + j] = uniform_from_bits(uint32_t(draws[j][l]));
     std::copy_n(values, std::min(batch, end - i), y + (i - begin));
   }
 }
 
 STRETTO_CLONES void normal_run(float* y, RandomKey key, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += batch) {
-    Draws c;
-    philox_batch(key, uint64_t(i) / 4, c);
+    PhiloxWords draws;
+    philox_words(key, uint64_t(i) / 4, draws);
     float normal[4][lanes], values[batch];
     for (int64_t j = 0; j < 4; j += 2)
       for (int64_t l = 0; l < lanes; ++l)
-        normals_from_bits(c[j][l], c[j + 1][l], normal[j][l], normal[j + 1][l]);
+        normals_from_bits(uint32_t(draws[j][l]), uint32_t(draws[j + 1][l]), normal[j][l],
+                          normal[j + 1][l]);
     for (int64_t l = 0; l < lanes; ++l)
       for (int64_t j = 0; j < 4; ++j) values[4 * l + j] = normal[j][l];
     std::copy_n(values, std::min(batch, end - i), y + (i - begin));
@@ -127,7 +100,6 @@ void fill_random(const Tensor& x, RandomKey key, Run run, bool below_one) {
 
 void fill_uniform_cpu(const Tensor& x, RandomKey key) { fill_random(x, key, uniform_run, true); }
 void fill_normal_cpu(const Tensor& x, RandomKey key) { fill_random(x, key, normal_run, false); }
-
 
 // Whole number `index` of a sequence, in [0, range): two draws, multiplied up (range ≤ 2³²).
 uint64_t below(uint64_t range, RandomKey key, uint64_t index) {

@@ -41,7 +41,7 @@ Tensor dropout(const Tensor& x, double p) { return p == 0 ? x : dropout(x, p, ne
 
 Tensor dropout(const Tensor& x, double p, RandomKey key) {
   check_probability("dropout", p);
-  check(is_floating(x.dtype()), "dropout", "got ", x, "; accepted: f32, f64, bf16");
+  check_floating("dropout", x);
   if (p == 0) return x;
   const Dropping dropping(p, key);
   Tensor y = dropped(x.detach().contiguous(), dropping);

@@ -1,8 +1,6 @@
 // What dropout does to a run of elements on the CPU. Internal to ops/.
 #pragma once
 
-#include <cmath>
-
 #include "../core/random.h"
 #include "loops.h"
 
@@ -25,12 +23,9 @@ STRETTO_CLONES void drop_run_onto(const T* residual, const T* x, const uint32_t*
     y[i] = T(C(residual[i]) + ((draws[i] >> 8) < below ? C(0) : C(x[i]) * scale));
 }
 
-struct Dropping {
-  Dropping(double p, RandomKey draws)
-      : below(uint32_t(std::ceil(p * 16777216.0))), factor(p == 1 ? 0 : 1 / (1 - p)), key(draws) {}
+struct Dropping : DropoutRule {
+  Dropping(double p, RandomKey draws) : DropoutRule(p), key(draws) {}
 
-  uint32_t below;  // draws are whole multiples of 2⁻²⁴
-  double factor;
   RandomKey key;
 
   /// y = x with the elements dropped that have the numbers first, first + 1, …; `first` is a

@@ -31,21 +31,9 @@ class StridedLoop {
   using Offsets = std::array<int64_t, N>;
   Offsets inner{};
 
-  StridedLoop(const Shape& sizes, const std::array<Shape, N>& strides) {
-    empty_ = sizes.numel() == 0;
-    for (int64_t d = 0; d < sizes.dim(); ++d) {
-      if (sizes[d] == 1) continue;
-      bool merge = sizes_.dim() > 0;
-      for (int k = 0; k < N && merge; ++k)
-        merge = strides_[size_t(k)].back() == strides[size_t(k)][d] * sizes[d];
-      if (merge) {
-        sizes_.back() *= sizes[d];
-        for (int k = 0; k < N; ++k) strides_[size_t(k)].back() = strides[size_t(k)][d];
-      } else {
-        sizes_.push_back(sizes[d]);
-        for (int k = 0; k < N; ++k) strides_[size_t(k)].push_back(strides[size_t(k)][d]);
-      }
-    }
+  StridedLoop(const Shape& sizes, const std::array<Shape, N>& strides)
+      : empty_(sizes.numel() == 0), sizes_(sizes), strides_(strides) {
+    merge_dimensions(sizes_, strides_.data(), N);
     if (sizes_.dim() > 0) {
       n_ = sizes_.back();
       sizes_.erase(sizes_.dim() - 1);
@@ -91,7 +79,7 @@ class StridedLoop {
   }
 
  private:
-  bool empty_ = false;
+  bool empty_;
   int64_t n_ = 1;
   Shape sizes_;
   std::array<Shape, N> strides_;

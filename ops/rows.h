@@ -79,6 +79,20 @@ template <class T>
   return end;
 }
 
+/// What softmax subtracts from a row: its largest f(i), or 0 for a row of −∞ alone, which has no
+/// largest number to subtract; every exponential is 0 then.
+template <class C, class F>
+[[gnu::always_inline]] inline C softmax_shift(int64_t n, F f) {
+  const C top = max<C>(n, f);
+  return top == -std::numeric_limits<C>::infinity() ? C(0) : top;
+}
+
+/// What softmax multiplies a row's exponentials with, whose sum is `total`.
+template <class C>
+[[gnu::always_inline]] inline C softmax_scale(C total) {
+  return total == C(0) ? C(0) : C(1) / total;
+}
+
 /// Σ e^(x_i − top), where no x_i is above top.
 template <class T, class C = compute_t<T>>
 [[gnu::always_inline]] inline C sum_of_powers(const T* x, int64_t n, C top) {

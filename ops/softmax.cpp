@@ -15,9 +15,7 @@ namespace {
 template <class T>
 STRETTO_CLONES void softmax_row(const T* __restrict x, T* y, int64_t n, compute_t<T>* powers) {
   using C = compute_t<T>;
-  const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
-  // A row of −∞ alone has no top to subtract; with 0 in its place every exponential is 0.
-  const C shift = top == -std::numeric_limits<C>::infinity() ? C(0) : top;
+  const C shift = rows::softmax_shift<C>(n, [&](int64_t i) { return C(x[i]); });
   const auto power = [&](int64_t i) { return math::exp_negative(C(x[i]) - shift); };
   if constexpr (std::is_same_v<T, C>) powers = y;
   if (powers) {
@@ -25,13 +23,11 @@ STRETTO_CLONES void softmax_row(const T* __restrict x, T* y, int64_t n, compute_
       end = rows::fetch_next(n, begin, x + n);
       for (int64_t i = begin; i < end; ++i) powers[i] = power(i);
     }
-    const C total = rows::sum<C>(n, [&](int64_t i) { return powers[i]; });
-    const C scale = total == C(0) ? C(0) : C(1) / total;
+    const C scale = rows::softmax_scale(rows::sum<C>(n, [&](int64_t i) { return powers[i]; }));
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = T(powers[i] * scale);
   } else {
-    const C total = rows::sum_of_powers(x, n, shift);
-    const C scale = total == C(0) ? C(0) : C(1) / total;
+    const C scale = rows::softmax_scale(rows::sum_of_powers(x, n, shift));
     for (int64_t i = 0; i < n; ++i) y[i] = T(power(i) * scale);
   }
 }
@@ -39,8 +35,7 @@ STRETTO_CLONES void softmax_row(const T* __restrict x, T* y, int64_t n, compute_
 template <class T>
 STRETTO_CLONES void log_softmax_row(const T* __restrict x, T* __restrict y, int64_t n) {
   using C = compute_t<T>;
-  const C top = rows::max<C>(n, [&](int64_t i) { return C(x[i]); });
-  const C shift = top == -std::numeric_limits<C>::infinity() ? C(0) : top;
+  const C shift = rows::softmax_shift<C>(n, [&](int64_t i) { return C(x[i]); });
   const C log_total = math::log(rows::sum_of_powers(x, n, shift));
   // Not x − (shift + log total): where the shift is large, that is the shift.
   for (int64_t i = 0; i < n; ++i) y[i] = T((C(x[i]) - shift) - log_total);
@@ -94,7 +89,7 @@ Tensor softmax_backward_cpu(const Tensor& y, const Tensor& g, bool logarithm) {
 }
 
 Tensor along(const char* op, const Tensor& x, int64_t d, bool logarithm) {
-  check(is_floating(x.dtype()), op, "got ", x, "; accepted: f32, f64, bf16");
+  check_floating(op, x);
   if (x.dim() == 0) return along(op, x.unsqueeze(0), 0, logarithm).squeeze(0);
   d = wrap_dim(op, d, x.dim());
   if (d != x.dim() - 1) return along(op, x.transpose(d, -1), -1, logarithm).transpose(d, -1);

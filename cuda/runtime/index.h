@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <type_traits>
@@ -69,22 +70,18 @@ struct Offsets {
   int64_t v[N];
 };
 
-/// Sizes of 1 dropped, and neighbouring dimensions merged where every operand steps through them
-/// evenly: a contiguous tensor has one dimension, and its kernels no division.
+/// With dimensions merged: a contiguous tensor has one, and its kernels no division.
 template <int N>
-Layout<N> make_layout(const Shape& sizes, const Shape (&strides)[N]) {
+Layout<N> make_layout(Shape sizes, const Shape (&strides)[N]) {
+  std::array<Shape, N> steps = std::to_array(strides);
+  merge_dimensions(sizes, steps.data(), N);
   Layout<N> layout;
-  for (int64_t d = 0; d < sizes.dim(); ++d) {
-    if (sizes[d] == 1) continue;
-    const int last = layout.dims - 1;
-    bool merge = layout.dims > 0;
-    for (int n = 0; n < N && merge; ++n)
-      merge = layout.strides[n][last] == strides[n][d] * sizes[d];
-    const int at = merge ? last : layout.dims++;
-    layout.sizes[at] = merge ? layout.sizes[at] * sizes[d] : sizes[d];
-    for (int n = 0; n < N; ++n) layout.strides[n][at] = strides[n][d];
+  layout.dims = int(sizes.dim());
+  for (int d = 0; d < layout.dims; ++d) {
+    layout.sizes[d] = sizes[d];
+    layout.by[d] = Divider(sizes[d]);
+    for (size_t n = 0; n < N; ++n) layout.strides[n][d] = steps[n][d];
   }
-  for (int d = 0; d < layout.dims; ++d) layout.by[d] = Divider(layout.sizes[d]);
   return layout;
 }
 
