@@ -1,7 +1,9 @@
 #include "examples/lra/lra_settings.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "examples/common/settings.h"
 #include "examples/lra/image.h"
@@ -72,10 +74,12 @@ ListOpsOptions LraSettings::listops() const {
 
 double LraSettings::rate(int64_t step, double progress) const {
   if (schedule == "cosine") return cosine_of(*this).at(step + 1, progress);
-  nn::LongRangePreset curve{.warmup = warmup};
-  curve.cycle = schedule == "cycles" ? cycle : 0;
-  curve.base_rate = learning_rate * (curve.cycle > 0 ? 1 : std::sqrt(double(warmup)));
-  return curve.learning_rate(step);
+  const double t = double(step), w = double(warmup);
+  const bool cycles = schedule == "cycles";
+  const double rising = learning_rate * (cycles ? 1 : std::sqrt(w)) * std::min(1.0, t / w);
+  if (!cycles) return rising / std::sqrt(std::max(t, w));
+  const double turns = std::max(0.0, t - w) / double(cycle);
+  return rising * 0.5 * (1 + std::cos(std::numbers::pi * (turns - std::floor(turns))));
 }
 
 double LraSettings::least_memory(double length) const {
@@ -87,29 +91,30 @@ namespace {
 
 LraSettings published(const std::string& task) {
   LraSettings s;
-  const nn::LongRangePreset p = lra_task(task).published();
+  const LraTask& entry = lra_task(task);
+  const nn::SequenceClassifier::Options model = entry.published();
   s.task = task;
   s.realizations = task == "image" ? 32 : 64;
-  s.pooling = name_of(p.model.pooling);
-  s.max_length = p.max_length;
-  s.layers = p.model.n_layers;
-  const nn::LayerOptions& layer = p.model.layer;
+  s.pooling = name_of(model.pooling);
+  s.max_length = entry.max_length;
+  s.layers = model.n_layers;
+  const nn::LayerOptions& layer = model.layer;
   s.d_model = layer.d_model;
   s.heads = layer.attention.n_heads;
   s.d_head = layer.attention.d_key;
   s.d_hidden = layer.feed_forward.d_hidden;
   s.dropout = layer.dropout;
   s.attention_dropout = layer.attention.dropout;
-  s.position = p.model.input.learned_length > 0 ? "learned" : "sinusoid";
-  s.attend_to_padding = p.model.attend_to_padding;
-  s.batch = p.batch;
-  s.warmup = p.warmup;
-  s.cycle = p.cycle;
-  s.schedule = p.cycle > 0 ? "cycles" : "rsqrt";
-  s.learning_rate = p.base_rate / (p.cycle > 0 ? 1 : std::sqrt(double(p.warmup)));
-  s.weight_decay = p.weight_decay;
+  s.position = model.input.learned_length > 0 ? "learned" : "sinusoid";
+  s.attend_to_padding = model.attend_to_padding;
+  s.batch = entry.batch;
+  s.warmup = entry.warmup;
+  s.cycle = entry.cycle;
+  s.schedule = entry.cycle > 0 ? "cycles" : "rsqrt";
+  s.learning_rate = entry.base_rate / (entry.cycle > 0 ? 1 : std::sqrt(double(entry.warmup)));
+  s.weight_decay = entry.weight_decay;
   s.clip = std::numeric_limits<double>::infinity();
-  s.steps = p.steps;
+  s.steps = entry.steps;
   return s;
 }
 

@@ -22,7 +22,16 @@ struct LraTask {
   int64_t n_classes = 2;
   bool pairs = false;
   int64_t (*vocabulary)(const LraSettings&) = nullptr;
-  nn::LongRangePreset (*published)() = nullptr;
+  nn::SequenceClassifier::Options (*published)() = nullptr;
+  // The published training, by AdamW with β 0.9 and 0.98, eps 1e-9, its weight decay on every
+  // parameter; gradients are not clipped.
+  int64_t max_length = 0;
+  int64_t batch = 8;
+  double base_rate = 0;  // of the schedule rsqrt at step 1, of cycles at the top
+  int64_t warmup = 0;
+  int64_t cycle = 0;  // > 0: the schedule is cycles
+  int64_t steps = 0;
+  double weight_decay = 0.1;
 };
 /// UsageError for an unknown name, with the names that are known.
 const LraTask& lra_task(const std::string& name);
@@ -101,8 +110,10 @@ struct LraSettings : ModelSettings {
   /// own. An image without a token in front of it is a plane.
   nn::PositionSettings positions() const;
   ListOpsOptions listops() const;
-  /// rsqrt and cycles: nn::LongRangePreset with this highest rate, the first step at 0. cosine:
-  /// cosine_of(), over the steps or the share `progress` of the time. Steps count from 0.
+  /// rsqrt: a linear rise to learning_rate in `warmup` steps, then learning_rate · √(warmup /
+  /// step). cycles: the same rise, then cosines of `cycle` steps, each back from the top. cosine:
+  /// cosine_of(), over the steps or the share `progress` of the time. Steps count from 0, where the
+  /// rate is 0.
   double rate(int64_t step, double progress) const;
   /// Ids of a sequence that a batch is padded to; 0: as many as its longest has. Padding that is
   /// attended to must not depend on what else is in the batch.
@@ -111,7 +122,7 @@ struct LraSettings : ModelSettings {
   double least_memory(double length) const;
 };
 
-/// The published configuration of a task (nn::LongRangePreset, with brackets), or with `small` one
+/// The published configuration of a task (with brackets), or with `small` one
 /// that learns something on two cores in minutes. UsageError for an unknown task.
 LraSettings lra_settings(const std::string& task, bool small = false);
 

@@ -53,8 +53,8 @@ void LmProgram::declare(OptionList& options) {
   options.input("validation", validation_, "Judge by this text, and learn from all of --data");
   options.settings(settings, "vocabulary");
   options("preset", preset_name_,
-          "enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano or small; options that are given "
-          "count more");
+          "enwik8-12l, enwik8-24l, text8-12l, text8-24l, wt103-base, wt103-large, lm1b-base, "
+          "lm1b-large, nano or small; options that are given count more");
   run_.declare(options);
   run_.declare_sequence_parallel(options);
   options.settings(settings);

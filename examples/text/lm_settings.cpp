@@ -1,6 +1,7 @@
 #include "examples/text/lm_settings.h"
 
 #include <algorithm>
+#include <map>
 
 #include "examples/common/settings.h"
 #include "nn/models/transformer_xl_presets.h"
@@ -75,30 +76,54 @@ double LmSettings::least_memory(int64_t n_tokens) const {
 
 namespace {
 
-LmPreset from_paper(const nn::TransformerXLPreset& p, const std::string& tokens) {
+// One training script of Transformer-XL's authors: Adam with a linear rise of the learning rate to
+// 2.5e-4 and a cosine down to 0, gradients clipped at 0.25. Segments are as long as the memory.
+struct Script {
+  nn::TransformerXL::Options (*model)();
+  std::string tokens;
+  int64_t batch;
+  int64_t warmup;
+  int64_t steps;
+  int64_t eval_length, eval_memory, eval_clamp;
+};
+
+const std::map<std::string, Script>& scripts() {
+  static const std::map<std::string, Script> all{
+      {"enwik8-12l", {nn::enwik8_12l, "bytes", 22, 0, 400'000, 80, 2100, 820}},
+      {"enwik8-24l", {nn::enwik8_24l, "bytes", 64, 4000, 400'000, 128, 3800, 1000}},
+      {"text8-12l", {nn::text8_12l, "bytes", 22, 0, 400'000, 80, 2100, 820}},
+      {"text8-24l", {nn::text8_24l, "bytes", 64, 4000, 400'000, 128, 3800, 1000}},
+      {"wt103-base", {nn::wt103_base, "words", 60, 0, 200'000, 64, 640, 400}},
+      {"wt103-large", {nn::wt103_large, "words", 128, 16'000, 4'000'000, 128, 1600, 1000}},
+      {"lm1b-base", {nn::lm1b_base, "words", 224, 20'000, 500'000, 32, 128, 0}},
+      {"lm1b-large", {nn::lm1b_large, "words", 512, 30'000, 1'200'000, 32, 128, 0}}};
+  return all;
+}
+
+LmPreset from_script(const Script& script) {
+  const nn::TransformerXL::Options model = script.model();
   LmSettings s;
-  s.tokens = tokens;
-  s.layers = p.model.n_layers;
-  s.d_model = p.model.layer.d_model;
-  s.heads = p.model.layer.attention.n_heads;
-  s.d_head = p.model.layer.attention.d_key;
-  s.d_hidden = p.model.layer.feed_forward.d_hidden;
-  s.dropout = p.model.layer.dropout;
-  s.attention_dropout = p.model.layer.attention.dropout;
-  for (int64_t c : p.model.cutoffs) s.cutoffs += (s.cutoffs.empty() ? "" : ",") + as_text(c);
-  s.div = p.model.div;
-  s.length = p.segment;
-  s.memory = p.model.lengths.memory;
-  s.batch = p.batch;
-  s.learning_rate = p.learning_rate;
-  s.warmup = p.warmup;
-  s.clip = p.clip_norm;
-  s.steps = p.steps;
+  s.tokens = script.tokens;
+  s.layers = model.n_layers;
+  s.d_model = model.layer.d_model;
+  s.heads = model.layer.attention.n_heads;
+  s.d_head = model.layer.attention.d_key;
+  s.d_hidden = model.layer.feed_forward.d_hidden;
+  s.dropout = model.layer.dropout;
+  s.attention_dropout = model.layer.attention.dropout;
+  for (int64_t c : model.cutoffs) s.cutoffs += (s.cutoffs.empty() ? "" : ",") + as_text(c);
+  s.div = model.div;
+  s.length = s.memory = model.lengths.memory;
+  s.batch = script.batch;
+  s.learning_rate = 2.5e-4;
+  s.warmup = script.warmup;
+  s.clip = 0.25;
+  s.steps = script.steps;
   LmPreset preset{.settings = settings_to_notes(s),
-                  .n_tokens = p.model.vocabulary,
-                  .eval_length = p.evaluation_segment,
-                  .eval_memory = p.evaluation.memory,
-                  .eval_clamp = p.evaluation.clamp,
+                  .n_tokens = model.vocabulary,
+                  .eval_length = script.eval_length,
+                  .eval_memory = script.eval_memory,
+                  .eval_clamp = script.eval_clamp,
                   .eval_same_length = true};
   // Those a preset leaves to the user: the choice of data, and what a comparison is about.
   for (const char* name : {"vocabulary", "held_out", "beyond", "reach", "seed", "untied_biases"})
@@ -109,10 +134,8 @@ LmPreset from_paper(const nn::TransformerXLPreset& p, const std::string& tokens)
 }  // namespace
 
 LmPreset lm_preset(const std::string& name) {
-  if (name == "enwik8-12l") return from_paper(nn::enwik8_12l(), "bytes");
-  if (name == "enwik8-24l") return from_paper(nn::enwik8_24l(), "bytes");
-  if (name == "text8-12l") return from_paper(nn::text8_12l(), "bytes");
-  if (name == "wt103-base") return from_paper(nn::wt103_base(), "words");
+  if (const auto script = scripts().find(name); script != scripts().end())
+    return from_script(script->second);
   if (name == "nano")
     return {.settings = {{"layers", "2"},
                          {"d_model", "64"},
@@ -120,9 +143,9 @@ LmPreset lm_preset(const std::string& name) {
                          {"d_hidden", "256"},
                          {"length", "64"},
                          {"batch", "16"}}};
-  require(name == "small",
-          "--preset " + name +
-              ": accepted are enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and small");
+  std::string accepted;
+  for (const auto& script : scripts()) accepted += script.first + ", ";
+  require(name == "small", "--preset " + name + ": accepted are " + accepted + "nano and small");
   return {.settings = {{"layers", "6"},
                        {"d_model", "128"},
                        {"heads", "4"},

@@ -68,7 +68,7 @@ struct LmPreset {
   int64_t eval_length = 0, eval_memory = 0, eval_clamp = 0;  // 0: as in training
   bool eval_same_length = false;
 };
-/// UsageError for another name than enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and small.
+/// One of the authors' scripts by name, nano or small; UsageError for any other, with these names.
 LmPreset lm_preset(const std::string& name);
 
 }  // namespace stretto::examples

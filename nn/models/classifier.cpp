@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "nn/init.h"
 #include "nn/positions/sinusoid.h"
@@ -151,16 +150,6 @@ Tensor SequenceClassifier::operator()(const Sequences& x, const Sequences& y) co
   return (*out)(relu((*hidden2)(relu(hidden(cat({encode(x), encode(y)}, 1))))));
 }
 
-double LongRangePreset::learning_rate(int64_t step) const {
-  check(step >= 0 && warmup >= 1, "LongRangePreset", "step ", step, ", warmup ", warmup,
-        "; needs step ≥ 0 and warmup ≥ 1");
-  const double t = double(step), w = double(warmup);
-  const double rising = base_rate * std::min(1.0, t / w);
-  if (cycle == 0) return rising / std::sqrt(std::max(t, w));
-  const double turns = std::max(0.0, t - w) / double(cycle);
-  return rising * 0.5 * (1 + std::cos(std::numbers::pi * (turns - std::floor(turns))));
-}
-
 namespace {
 
 // Pre-norm layers without biases in the attention.
@@ -176,61 +165,42 @@ constexpr InputOptions with_sinusoids{.scale = false, .sinusoid = Sinusoid::inte
 
 }  // namespace
 
-LongRangePreset lra_listops() {
-  return {.model = {.vocabulary = 16,
-                    .n_classes = 10,
-                    .n_layers = 6,
-                    .layer = arena_layer(512, 8, 2048),
-                    .input = with_sinusoids,
-                    .attend_to_padding = true},
-          .max_length = 2000,
-          .base_rate = 0.0125,
-          .warmup = 1000,
-          .steps = 10'000};
+SequenceClassifier::Options lra_listops() {
+  return {.vocabulary = 16,
+          .n_classes = 10,
+          .n_layers = 6,
+          .layer = arena_layer(512, 8, 2048),
+          .input = with_sinusoids,
+          .attend_to_padding = true};
 }
 
-LongRangePreset lra_text() {
-  return {.model = {.vocabulary = 257,
-                    .layer = arena_layer(256, 4, 1024),
-                    .input = with_sinusoids,
-                    .attend_to_padding = true},
-          .max_length = 1000,
-          .base_rate = 0.0125,
-          .warmup = 8000,
-          .steps = 30'000};
+SequenceClassifier::Options lra_text() {
+  return {.vocabulary = 257,
+          .layer = arena_layer(256, 4, 1024),
+          .input = with_sinusoids,
+          .attend_to_padding = true};
 }
 
-LongRangePreset lra_retrieval() {
-  return {.model = {.vocabulary = 257,
-                    .layer = arena_layer(128, 4, 512),
-                    .input = with_sinusoids,
-                    .pooling = Pooling::first,
-                    .pairs = true,
-                    .attend_to_padding = true},
-          .max_length = 4000,
-          .base_rate = 0.005,
-          .warmup = 3000,
-          .steps = 15'000};
+SequenceClassifier::Options lra_retrieval() {
+  return {.vocabulary = 257,
+          .layer = arena_layer(128, 4, 512),
+          .input = with_sinusoids,
+          .pooling = Pooling::first,
+          .pairs = true,
+          .attend_to_padding = true};
 }
 
-LongRangePreset lra_image() {
+SequenceClassifier::Options lra_image() {
   LayerOptions layer = arena_layer(128, 8, 128);
   layer.dropout = 0.3;
   layer.attention.dropout = 0.2;
   layer.attention.d_key = layer.attention.d_value = 8;
-  return {.model = {.vocabulary = 256,
-                    .n_classes = 10,
-                    .n_layers = 1,
-                    .layer = layer,
-                    .input = {.scale = false, .learned_length = 1024},
-                    .attend_to_padding = true},
-          .max_length = 1024,
-          .batch = 96,
-          .base_rate = 0.00025,
-          .warmup = 468,
-          .cycle = 35'000,
-          .steps = 93'600,
-          .weight_decay = 0};
+  return {.vocabulary = 256,
+          .n_classes = 10,
+          .n_layers = 1,
+          .layer = layer,
+          .input = {.scale = false, .learned_length = 1024},
+          .attend_to_padding = true};
 }
 
 }  // namespace stretto::nn

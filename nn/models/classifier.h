@@ -74,30 +74,14 @@ class SequenceClassifier : public Module {
   static InputEmbedding::Options embedding_options(const Options& options);
 };
 
-/// One configuration of "Relative Positional Encoding for Transformers with Linear Complexity"
-/// (Liutkus et al. 2021), as its programs had it. The optimiser is AdamW with β 0.9 and 0.98, eps
-/// 1e-9, its weight decay on every parameter; gradients are not clipped.
-struct LongRangePreset {
-  SequenceClassifier::Options model;
-  int64_t max_length = 0;  // of a sequence; longer ones are cut
-  int64_t batch = 8;
-  double base_rate = 0;
-  int64_t warmup = 0;
-  int64_t cycle = 0;  // > 0: cosines of so many steps, each back from the top; 0: 1/√step
-  int64_t steps = 0;
-  double weight_decay = 0.1;
-
-  /// The learning rate of a step, counted from 0, where it is 0: base_rate · min(1, step / warmup)
-  /// times 1/√max(step, warmup), or (1 + cos(π · frac((step − warmup) / cycle))) / 2.
-  double learning_rate(int64_t step) const;
-};
-
+/// The configurations of "Relative Positional Encoding for Transformers with Linear Complexity"
+/// (Liutkus et al. 2021), as its programs had them (their training: examples/lra/lra_tables.cpp).
 /// Vocabularies are those of the programs: padding 0, then the symbols; ListOps without brackets
 /// and with an id for unknown ones, bytes for Text and Retrieval; grey values without padding for
 /// Image. Attention is to padding, as theirs was; with softmax, as only Image's was.
-LongRangePreset lra_listops();    // 19,982,858 parameters
-LongRangePreset lra_text();       // 3,486,722
-LongRangePreset lra_retrieval();  // 1,087,618
-LongRangePreset lra_image();      // 248,458, a learned table of positions included
+SequenceClassifier::Options lra_listops();    // 19,982,858 parameters
+SequenceClassifier::Options lra_text();       // 3,486,722
+SequenceClassifier::Options lra_retrieval();  // 1,087,618
+SequenceClassifier::Options lra_image();      // 248,458, a learned table of positions included
 
 }  // namespace stretto::nn

@@ -49,14 +49,28 @@ TEST_CASE("the papers' configurations have the papers' sizes", "[examples]") {
   CHECK(count("wt103-base", false) == 151'107'538);
   CHECK(count("wt103-base", true) == 151'119'838);
   CHECK(error_of<UsageError>([] { lm_preset("large"); }) ==
-        "--preset large: accepted are enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and "
-        "small");
+        "--preset large: accepted are enwik8-12l, enwik8-24l, lm1b-base, lm1b-large, text8-12l, "
+        "text8-24l, wt103-base, wt103-large, nano and small");
+}
+
+TEST_CASE("presets: the lengths of the scripts", "[examples]") {
+  for (const char* name : {"enwik8-12l", "enwik8-24l", "text8-12l", "text8-24l", "wt103-base",
+                           "wt103-large", "lm1b-base", "lm1b-large"}) {
+    INFO(name);
+    const LmPreset preset = lm_preset(name);
+    const auto number = [&](const char* key) { return std::stoll(preset.settings.at(key)); };
+    CHECK(number("length") == number("memory"));
+    CHECK(preset.eval_same_length);
+    CHECK(preset.eval_memory > number("memory"));
+    CHECK(preset.eval_length <= number("length"));
+    CHECK(number("warmup") < number("steps"));
+  }
 }
 
 TEST_CASE("presets name settings that exist", "[examples]") {
   const nn::Metadata all = settings_to_notes(LmSettings());
-  for (const char* name :
-       {"enwik8-12l", "enwik8-24l", "text8-12l", "wt103-base", "nano", "small"}) {
+  for (const char* name : {"enwik8-12l", "enwik8-24l", "text8-12l", "text8-24l", "wt103-base",
+                           "wt103-large", "lm1b-base", "lm1b-large", "nano", "small"}) {
     CHECK(!lm_preset(name).settings.empty());
     for (const auto& setting : lm_preset(name).settings) CHECK(all.count(setting.first) == 1);
   }

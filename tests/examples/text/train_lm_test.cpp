@@ -179,8 +179,8 @@ std::vector<Refusal> refused_options() {
   return {
       {{"--tokens", "letters"}, "--tokens letters: accepted are bytes, chars, words"},
       {{"--preset", "huge"},
-       "--preset huge: accepted are enwik8-12l, enwik8-24l, text8-12l, wt103-base, nano and "
-       "small"},
+       "--preset huge: accepted are enwik8-12l, enwik8-24l, lm1b-base, lm1b-large, text8-12l, "
+       "text8-24l, wt103-base, wt103-large, nano and small"},
       {{"--norm", "none"}, "--norm none: accepted are post, pre"},
       {{"--beyond", "error"}, "--beyond error: accepted are clip, zero"},
       {{"--held-out", "1"}, "--held-out 1: must be above 0 and below 1"},

@@ -81,38 +81,19 @@ double largest(const Tensor& x) { return max(abs(x.detach())).item(); }
 }  // namespace
 
 TEST_CASE("SequenceClassifier: parameters of the published models") {
-  const auto count = [](const nn::LongRangePreset& p) {
-    return nn::count_parameters<SequenceClassifier>(p.model);
+  const auto count = [](const SequenceClassifier::Options& o) {
+    return nn::count_parameters<SequenceClassifier>(o);
   };
   CHECK(count(nn::lra_listops()) == 19'982'858);
   CHECK(count(nn::lra_text()) == 3'486'722);
   CHECK(count(nn::lra_retrieval()) == 1'087'618);
-  nn::LongRangePreset image = nn::lra_image();
+  SequenceClassifier::Options image = nn::lra_image();
   CHECK(count(image) == 248'458);
-  image.model.input = {.scale = false};
+  image.input = {.scale = false};
   CHECK(count(image) == 117'258);
-  nn::LongRangePreset brackets = nn::lra_listops();
-  brackets.model.vocabulary = 17;
+  SequenceClassifier::Options brackets = nn::lra_listops();
+  brackets.vocabulary = 17;
   CHECK(count(brackets) == 19'983'370);
-}
-
-TEST_CASE("SequenceClassifier: learning rates of the published models") {
-  const nn::LongRangePreset listops = nn::lra_listops(), image = nn::lra_image();
-  CHECK(listops.learning_rate(0) == 0);
-  CHECK(listops.learning_rate(500) == Approx(0.0125 / 2 / std::sqrt(1000.0)).epsilon(1e-14));
-  CHECK(listops.learning_rate(1000) == Approx(3.95e-4).epsilon(2e-3));
-  CHECK(listops.learning_rate(4000) == Approx(0.0125 / std::sqrt(4000.0)).epsilon(1e-14));
-  CHECK(nn::lra_text().learning_rate(8000) == Approx(1.40e-4).epsilon(2e-3));
-  CHECK(nn::lra_retrieval().learning_rate(3000) == Approx(9.13e-5).epsilon(2e-3));
-  CHECK(image.learning_rate(0) == 0);
-  CHECK(image.learning_rate(234) == Approx(0.000125).epsilon(1e-14));
-  CHECK(image.learning_rate(468) == 0.00025);
-  CHECK(image.learning_rate(468 + 17'500) == Approx(0.000125).epsilon(1e-12));
-  CHECK(image.learning_rate(468 + 34'999) < 1e-9);
-  CHECK(image.learning_rate(468 + 35'000) == 0.00025);
-  CHECK(image.learning_rate(70'468) == 0.00025);
-  CHECK_THROWS_WITH(image.learning_rate(-1),
-                    "[LongRangePreset] step -1, warmup 468; needs step ≥ 0 and warmup ≥ 1");
 }
 
 TEST_CASE("SequenceClassifier: names of its parameters") {

@@ -89,9 +89,9 @@ TEST_CASE("TransformerXL: first weights are the authors'") {
 }
 
 TEST_CASE("TransformerXL: the published models' parameters, to the last") {
-  auto count = [](nn::TransformerXLPreset p, bool tied_biases = true) {
-    p.model.tied_biases = tied_biases;
-    return nn::count_parameters<TransformerXL>(p.model);
+  auto count = [](TransformerXL::Options o, bool tied_biases = true) {
+    o.tied_biases = tied_biases;
+    return nn::count_parameters<TransformerXL>(o);
   };
   CHECK(count(nn::enwik8_12l()) == 41'055'436);
   CHECK(count(nn::text8_12l()) == 40'964'635);
@@ -120,18 +120,6 @@ TEST_CASE("TransformerXL: counting equals making, whatever is tied, cut or narro
           if (div == 1 && d_embedding == 0) o.tied_projections = {};
           CHECK(nn::count_parameters<TransformerXL>(o) == TransformerXL(o).parameter_count());
         }
-}
-
-TEST_CASE("presets: the lengths of the scripts") {
-  for (const auto& p : {nn::enwik8_12l(), nn::text8_12l(), nn::enwik8_24l(), nn::text8_24l(),
-                        nn::wt103_base(), nn::wt103_large(), nn::lm1b_base(), nn::lm1b_large()}) {
-    CHECK(p.model.lengths.memory == p.segment);
-    CHECK(p.model.lengths.same_length == SameLength::off);
-    CHECK(p.evaluation.same_length == SameLength::original);
-    CHECK(p.evaluation.memory > p.model.lengths.memory);
-    CHECK(p.evaluation_segment <= p.segment);
-    CHECK(p.warmup < p.steps);
-  }
 }
 
 TEST_CASE("TransformerXL starts as the authors' code does") {
