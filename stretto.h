@@ -24,6 +24,7 @@
 #include "nn/data/epoch_order.h"
 #include "nn/data/masked_batch.h"
 #include "nn/data/segments.h"
+#include "nn/data/stage.h"
 #include "nn/data/token_stream.h"
 #include "nn/data/tokenizer.h"
 #include "nn/distributed/part_sums.h"

@@ -10,7 +10,6 @@
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/loops.h"
-#include "ops/mean_watch.h"
 #include "ops/reduce.h"
 #include "ops/rows.h"
 #include "ops/softmax.h"
@@ -94,17 +93,6 @@ Count checked_targets(const char* op, Tensor& ids, int64_t classes, int64_t igno
   return count;
 }
 
-thread_local MeanWatch* mean_watch = nullptr;
-
-// A mean is taken over so many.
-void note_mean(const Count& counted, Device device) {
-  if (!mean_watch) return;
-  const NoGrad guard;
-  const TensorOptions kind{.dtype = f64, .device = device};
-  mean_watch->add(counted.there.defined() ? counted.there.to(f64).reshape({})
-                                          : empty({}, kind).fill_(double(counted.number)));
-}
-
 // Losses [N]; the totals of rows to `totals` [N, 2].
 Tensor losses_cpu(const Tensor& x, const Tensor& ids, int64_t ignored, double epsilon,
                   const Tensor& totals) {
@@ -168,13 +156,12 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
   const double epsilon = options.label_smoothing;
   const Count counted = checked_targets(op, ids, classes, ignored);
   const Tensor x = logits.detach().contiguous();
-  const TensorOptions wide{.dtype = x.dtype() == f64 ? f64 : f32, .device = x.device()};
+  const TensorOptions wide{.dtype = compute_type(x.dtype()), .device = x.device()};
   const Tensor totals = empty({count, 2}, wide);
   const Tensor losses =
       on_device(x, losses_cpu, cuda::cross_entropy, ids, ignored, epsilon, totals);
   // Of a sum of losses, or of a gradient on its way to them.
   const bool average = options.reduction == Reduction::mean;
-  if (average) note_mean(counted, x.device());
   const double scale = average && counted.number > 0 ? 1.0 / double(counted.number) : 1.0;
   const Tensor share = average && counted.there.defined()
                            ? 1.0 / maximum(counted.there.to(wide.dtype), scalar(1, wide))
@@ -207,13 +194,12 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& targets, CrossEntropyOp
 namespace {
 
 // bf16 is computed in f32.
-Tensor wide(const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; }
+Tensor wide(const Tensor& x) { return x.to(compute_type(x.dtype())); }
 
 // Losses one by one, of which `counted` count, → what the reduction makes of them.
 Tensor reduced(const Tensor& losses, const Count& counted, Reduction reduction, DType dtype) {
   if (reduction == Reduction::none) return losses.to(dtype);
   const Tensor total = sum(losses);
-  if (reduction == Reduction::mean) note_mean(counted, losses.device());
   if (reduction == Reduction::mean && counted.there.defined()) {
     const Tensor least = scalar(1, options_of(total));
     return (total / maximum(counted.there.to(total.dtype()), least)).to(dtype);
@@ -303,9 +289,5 @@ Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& targ
   return reduced(t * softplus(-x) + (1.0 - t) * softplus(x), {logits.numel(), {}}, reduction,
                  logits.dtype());
 }
-
-MeanWatch::MeanWatch() : outer_(mean_watch) { mean_watch = this; }
-MeanWatch::~MeanWatch() { mean_watch = outer_; }
-MeanWatch* MeanWatch::newest() { return mean_watch; }
 
 }  // namespace stretto

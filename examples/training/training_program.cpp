@@ -136,8 +136,9 @@ void TrainingProgram::make_trainer(std::unique_ptr<nn::Optimizer> optimizer, nn:
                                         .clip = settings_.clip,
                                         .sequence_parallel = run_.sequence_parallel,
                                         .shard_optimizer = run_.shard_optimizer,
+                                        .cuda_graph = run_.cuda_graph,
                                         .tokens_per_step = double(tokens)});
-    int64_t& parts = trainer_->options.parts = run_.parts;
+    int64_t& parts = trainer_->options.micro_batches = run_.parts;
     if (parts == 0 && nn::started_by_mpirun())  // what divides the batch, up to 8
       for (parts = 8; settings_.batch % parts != 0;) parts /= 2;
     model_->to(device_).to(settings_.weights());
@@ -356,7 +357,6 @@ void TrainingProgram::say_communication() {
 void TrainingProgram::set_trainer_options() {
   nn::TrainerOptions& o = trainer().options;
   o.minutes = run_.minutes;
-  o.cuda_graph = run_.cuda_graph;
   o.quiet = !nn::process_group().leads();
   o.evaluate_every = run_.evaluate_every;
   o.save_every = run_.save_every;

@@ -1,5 +1,5 @@
-// A step whose batch is cut into parts, which processes share out: the same bits for any number of
-// processes (PartSums says which sums).
+// The gradient of a step whose batch is cut into parts, micro-batches, computed one after the other
+// or shared out to processes: the same bits for any number of processes (PartSums says which sums).
 #pragma once
 
 #include <functional>
@@ -15,7 +15,8 @@ namespace stretto::nn {
 /// A part's rows stand one after the other in the batch; its loss is a mean, which counts by the
 /// share that it has of what is scored, and not where nothing is. A parameter that no part of any
 /// process reaches has no gradient. Each part draws its own random numbers, and begins with the
-/// buffers that the step began with; the first part's are kept.
+/// buffers that the step began with; the first part's are kept. In one process a step can be
+/// captured (nn/training/captured_step.h).
 class PartedStep {
  public:
   /// With `pieces`, so many neighbouring processes have the same parts and share their sequences:
@@ -24,13 +25,17 @@ class PartedStep {
   PartedStep(const Module& model, Tensors parameters, int64_t parts, ProcessGroup& group,
              int64_t pieces = 1, bool scatter = false);
 
-  /// Leaves the gradient, of the mean over the whole batch, in the parameters, and returns that
-  /// mean. `loss` takes its batch from cut().
-  double operator()(const std::function<Tensor()>& loss);
+  /// Leaves the gradient, of the mean over the whole batch with this number, in the parameters, and
+  /// returns that mean, f64 [1]. `loss` takes its batch from stage(). In one process nothing waits
+  /// for a GPU, where a mean over nothing must therefore not be 0 / 0.
+  Tensor operator()(int64_t batch, const std::function<Tensor()>& loss);
+  /// A captured step is about to be replayed, with this batch.
+  void begin(int64_t batch);
 
-  /// While a loss is computed: the rows of its part of make(batch). `scored`: which of the tensors
-  /// says by not_scored what does not count (-1: all rows count the same).
-  Tensors cut(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored);
+  /// While a loss is computed: the rows of its part of make(batch), on the model's device.
+  /// `scored`: which of the tensors says by not_scored what does not count (-1: all rows count the
+  /// same).
+  Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored);
   bool running() const { return part_ >= 0; }
   /// While a loss is computed, which passes it to its model (nn/forward_context.h): the processes
   /// that share the sequences, or null.
@@ -43,11 +48,17 @@ class PartedStep {
   int64_t first() const { return sums_.first(); }
   int64_t count() const { return sums_.count(); }
   PartSums& sums() { return sums_; }
+  const PartSums& sums() const { return sums_; }
 
  private:
+  struct Cut {
+    Tensors rows;
+    double share;  // of all that is scored
+  };
+  Cut cut(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored, int64_t part);
   Tensor piece(const Tensor& rows) const;
-
-  double finish(const std::vector<double>& losses);
+  Tensor weighted(Tensor loss) const;
+  Tensor finish(const Tensors& losses);
 
   const Module& model_;
   const Tensors parameters_;
@@ -55,9 +66,11 @@ class PartedStep {
   ProcessGroup& group_;
   const std::unique_ptr<ProcessGroup> sequence_;  // those that share this process's sequences
   PartSums sums_;
-  RandomState begin_;  // of the step
+  RandomState begin_;   // of the step
+  int64_t number_ = 0;  // of its batch
   int64_t part_ = -1;
-  double weight_ = -1;            // of the part; below 0: nothing has been cut
+  double share_ = -1;             // of the part; below 0: nothing has been staged
+  Tensor weight_;                 // the same, f64 [] on the model's device
   bool group_passed_ = false;     // to the model
   std::optional<int64_t> batch_;  // that is made
   Tensors whole_;

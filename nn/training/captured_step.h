@@ -31,11 +31,11 @@ namespace stretto::nn {
 /// come. Calls of a negative kind, and of the kinds after those, are plain.
 ///
 /// A replay does the same work on the same memory. The step must therefore read its batch from
-/// tensors that the caller fills by copy_(), of one shape, or from fed(); must not read results on
-/// the host, nor branch on them; and what it returns is overwritten by the next call. The learning
-/// rate may change between calls, parameters, dropout rates and shapes may not. Gradients and
-/// states that were made in the captured call keep their memory. A step that copies to or from the
-/// host, or waits, throws in the captured call; nothing is computed then.
+/// tensors that the caller fills by copy_(), of one shape, or from fed() (nn/data/stage.h); must
+/// not read results on the host, nor branch on them; and what it returns is overwritten by the next
+/// call. The learning rate may change between calls, parameters, dropout rates and shapes may not.
+/// Gradients and states that were made in the captured call keep their memory. A step that copies
+/// to or from the host, or waits, throws in the captured call; nothing is computed then.
 class CapturedStep {
  public:
   using Step = std::function<Tensor()>;
@@ -60,9 +60,5 @@ class CapturedStep {
   const int eager_;
   std::map<int64_t, Kind> kinds_;
 };
-
-/// What make() returns, on the device. In a captured step it is called again before each replay,
-/// and the tensors that were returned get what it makes then: the shapes must stay.
-Tensors fed(Device device, const std::function<Tensors()>& make);
 
 }  // namespace stretto::nn

@@ -5,47 +5,18 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
-#include <unordered_set>
 
-#include "autograd/leaf_watch.h"
-#include "autograd/tape.h"
 #include "core/storage.h"
-#include "nn/distributed/optimizer_shards.h"
-#include "nn/distributed/parted_step.h"
 #include "nn/distributed/process_group.h"
-#include "nn/leaf_owners.h"
 #include "nn/optim/weight_average.h"
-#include "nn/training/micro_batches.h"
 #include "nn/training/progress.h"
-#include "ops/elementwise.h"
-#include "ops/indexing.h"
+#include "nn/training/training_step.h"
 
 namespace stretto::nn {
 namespace {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-void check_number(int64_t step, const char* what, double value) {
-  check(std::isfinite(value), "train", "step ", step, ": the ", what, " is ", value,
-        anomaly_detection() ? "" : "; anomaly detection names the op that first makes it so");
-}
-
-// What fails in f is told with the step.
-template <class F>
-auto at_step(int64_t step, F&& f) {
-  const auto told = [&](const Error& e) {
-    const std::string begin = str("[train] step ", step, ": "), text = e.what();
-    return text.starts_with(begin) ? text : begin + text;
-  };
-  try {
-    return f();
-  } catch (const OutOfMemory& e) {
-    throw OutOfMemory(told(e));
-  } catch (const Error& e) {
-    throw Error(told(e));
-  }
 }
 
 std::string fixed(double value) {
@@ -57,187 +28,43 @@ std::string fixed(double value) {
 
 Trainer::Trainer(Module& model, Optimizer& optimizer, TrainerOptions o)
     : options(std::move(o)), model_(model), optimizer_(optimizer) {
-  check(options.steps >= 0 && options.minutes >= 0 && options.micro_batches >= 1 &&
-            options.evaluate_every >= 0 && options.save_every >= 0 && options.save_minutes >= 0 &&
-            options.parts >= 0,
+  check(options.steps >= 0 && options.minutes >= 0 && options.micro_batches >= 0 &&
+            options.evaluate_every >= 0 && options.save_every >= 0 && options.save_minutes >= 0,
         "Trainer", "steps ", options.steps, ", minutes ", options.minutes, ", micro_batches ",
         options.micro_batches, ", evaluate_every ", options.evaluate_every, ", save_every ",
-        options.save_every, ", save_minutes ", options.save_minutes,
-        "; micro_batches must be ≥ 1 and the others ≥ 0");
+        options.save_every, ", save_minutes ", options.save_minutes, "; none may be negative");
+  check_step_options(options);
 }
 
 Trainer::~Trainer() = default;
 
-int64_t Trainer::parts() const {
-  if (options.parts > 0) return options.parts;
-  return started_by_mpirun() ? 8 : 1;
-}
-bool Trainer::cuts() const {
-  return parts() > 1 || options.sequence_parallel > 1 || process_group().size() > 1;
-}
-int64_t Trainer::first_part() const { return cuts() ? parted().first() : 0; }
-int64_t Trainer::part_count() const { return cuts() ? parted().count() : 1; }
-int64_t Trainer::part() const { return parted_ && parted_->running() ? parted_->part() : 0; }
-ProcessGroup* Trainer::sequence_group() const {
-  return parted_ ? parted_->sequence_group() : nullptr;
-}
-Communication Trainer::communication() const {
-  return parted_ ? parted_->sums().communication() : Communication();
+TrainingStep& Trainer::training_step() const {
+  if (!training_step_) training_step_ = make_training_step(model_, optimizer_, options);
+  return *training_step_;
 }
 
-PartedStep& Trainer::parted() const {
-  check(options.micro_batches == 1 && !options.cuda_graph, "Trainer",
-        "a batch that is cut into parts goes neither with micro_batches nor with cuda_graph");
-  const int64_t pieces = options.sequence_parallel;
-  if (!parted_ || parted_->parts() != parts() || parted_->pieces() != pieces) {
-    // The norm of gradients on a GPU is summed there, of all of them.
-    const bool scatter = options.shard_optimizer && model_.device().is_cpu();
-    shards_.reset();
-    parted_ = std::make_unique<PartedStep>(model_, optimizer_.parameters(), parts(),
-                                           process_group(), pieces, scatter);
-  }
-  return *parted_;
-}
-
-OptimizerShards* Trainer::shards() const {
-  if (!options.shard_optimizer || process_group().size() == 1) return nullptr;
-  PartSums& sums = parted().sums();
-  if (!shards_) shards_ = std::make_unique<OptimizerShards>(optimizer_, sums, process_group());
-  return shards_.get();
-}
-
-double Trainer::clip() const {
-  if (cuts() && parted().sums().scatters()) return shards()->clip(options.clip);
-  return clip_grad_norm(optimizer_.parameters(), options.clip).item();
-}
-
-// While a step is taken.
-struct Trainer::InStep {
-  explicit InStep(Trainer& t) : trainer(t), micro(t.options.micro_batches) {
-    t.micro_ = &micro;
-    if (!t.leaves_checked_) t.watch_ = &watch.emplace();
-  }
-  ~InStep() {
-    trainer.micro_ = nullptr;
-    trainer.watch_ = nullptr;
-  }
-  InStep(const InStep&) = delete;
-  InStep& operator=(const InStep&) = delete;
-
-  Trainer& trainer;
-  MicroBatches micro;
-  std::optional<LeafWatch> watch;
-};
+int64_t Trainer::parts() const { return micro_batches_of(options); }
+int64_t Trainer::first_part() const { return training_step().first_part(); }
+int64_t Trainer::part_count() const { return training_step().part_count(); }
+int64_t Trainer::part() const { return training_step().part(); }
+ProcessGroup* Trainer::sequence_group() const { return training_step().sequence_group(); }
+Communication Trainer::communication() const { return training_step().communication(); }
 
 StepResult Trainer::step(const std::function<Tensor()>& loss, double progress) {
-  const int64_t number = step_ + 1, n = options.micro_batches;
-  if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(number, progress));
-  StepResult result{};
-  {
-    const InStep scope(*this);
-    if (const Device device = model_.device(); device.is_cuda() && !cuts()) {
-      loss_ = loss;
-      if (captured_batches_ != n) captured_.reset();
-      if (options.cuda_graph && !captured_)
-        captured_ = std::make_unique<CapturedStep>(device, [this] { return step_on_gpu(); });
-      captured_batches_ = n;
-      Tensor both;
-      const int64_t kind = captured_ && options.step_kind ? options.step_kind(batches_) : 0;
-      at_step(number, [&] { both = captured_ ? (*captured_)(kind) : step_on_gpu(); });
-      const auto read = both.to_vector<double>();
-      check_number(number, "loss", result.loss = read[0]);
-      check_number(number, "norm of the gradient", result.gradient_norm = read[1]);
-      if (!captured_) at_step(number, [&] { optimizer_.step(); });
-    } else {
-      if (cuts()) {
-        at_step(number, [&] { result.loss = parted()(loss); });
-        check_number(number, "loss", result.loss);
-      } else {
-        result.loss = gradient_on_host(loss);
-      }
-      check_leaves();
-      at_step(number, [&] { result.gradient_norm = clip(); });
-      check_number(number, "norm of the gradient", result.gradient_norm);
-      shards() ? shards()->step() : optimizer_.step();
-    }
-  }
+  return take_step([&](int64_t) { return loss(); }, progress);
+}
+
+StepResult Trainer::take_step(const std::function<Tensor(int64_t)>& loss, double progress) {
+  if (options.schedule) optimizer_.set_learning_rate(options.schedule->at(step_ + 1, progress));
+  const StepResult result = training_step().take(loss, step_ + 1);
   ++step_;
-  batches_ += n;
   if (options.average) options.average->update();
   if (options.after_step) options.after_step(result);
   return result;
 }
 
-// Of all micro-batches; returns their mean loss.
-double Trainer::gradient_on_host(const std::function<Tensor()>& loss) {
-  const int64_t number = step_ + 1;
-  optimizer_.zero_grad();
-  for (int64_t i = 0; i < options.micro_batches; ++i) {
-    micro_->begin();
-    Tensor value = at_step(number, [&] {
-      const Tensor made = loss();
-      micro_->end();
-      return made;
-    });
-    const double mean = value.item();
-    // The mean of nothing may be 0 / 0.
-    const bool nothing = micro_->scores_nothing() && !std::isfinite(mean);
-    if (!nothing) check_number(number, "loss", mean);
-    at_step(number, [&] {
-      value = micro_->weighted(value);
-      if (!nothing) value.backward();
-    });
-  }
-  return at_step(number, [&] { return micro_->finish(optimizer_.parameters()).item(); });
-}
-
-// The loss and the norm of the gradient, f64 [2], which are read together. A captured step has the
-// optimiser's in it, so that nothing is read before.
-Tensor Trainer::step_on_gpu() {
-  optimizer_.zero_grad();
-  for (int64_t i = 0; i < options.micro_batches; ++i) {
-    micro_->begin();
-    const Tensor loss = loss_();
-    micro_->end();
-    micro_->weighted(loss).backward();
-  }
-  const Tensor loss = micro_->finish(optimizer_.parameters());
-  check_leaves();
-  const Tensor norm = clip_grad_norm(optimizer_.parameters(), options.clip);
-  if (captured_) optimizer_.step();
-  return cat({loss, norm.to(loss.device()).reshape({1})}, 0);
-}
-
-// In the first step: a module that its parent does not know computes, and would never be trained.
-// Parameters of other models have optimizers of their own.
-void Trainer::check_leaves() {
-  if (!watch_) return;
-  std::unordered_set<const TapeEntry*> own;
-  for (const Tensor& p : model_.root().parameters()) own.insert(p.tape().get());
-  for (const TapeEntry* leaf : watch_->leaves()) {
-    if (own.contains(leaf)) continue;
-    const std::optional<LeafOwner> owner = owner_of(leaf);
-    check(!owner || owner->updated, "train", "step ", step_ + 1, ": the ", owner->name, " ",
-          leaf->dtype, " ", leaf->shape, " of a ", owner->module,
-          " got a gradient, but is a parameter neither of ", model_.root().label(),
-          " nor of an optimizer; declare the module as a child, ", owner->module,
-          " name{*this, \"name\", …}, or freeze() what is not to be trained");
-  }
-  watch_ = nullptr;
-  leaves_checked_ = true;
-}
-
 Tensors Trainer::fed(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) const {
-  if (parted_ && parted_->running()) {
-    Tensors there;
-    for (const Tensor& x : parted_->cut(batch, make, scored))
-      there.push_back(x.to(model_.device()));
-    return there;
-  }
-  const int64_t within = batch - batches_;
-  const Tensors there = nn::fed(model_.device(), [=, this] { return make(batches_ + within); });
-  if (micro_) micro_->count(there, scored);
-  return there;
+  return training_step().stage(batch, make, scored);
 }
 
 Batch Trainer::fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const {
@@ -304,8 +131,7 @@ bool Trainer::run(const std::function<Tensor(int64_t)>& loss,
       return false;
     }
     const double before = at.progress, begin = now();
-    int64_t batch = batches_;
-    const StepResult result = step([&] { return loss(cuts() ? batch : batch++); }, before);
+    const StepResult result = take_step(loss, before);
     const double per_second = options.tokens_per_step / (now() - begin);
     speed = speed == 0 ? per_second : 0.95 * speed + 0.05 * per_second;
     loss_sum_ = 0.98 * loss_sum_ + 0.02 * result.loss;
@@ -332,7 +158,7 @@ void Trainer::measure(const std::function<double()>& validate, Progress* bar, do
   double valid = std::numeric_limits<double>::quiet_NaN();
   std::vector<double> own;
   try {
-    const ShareBatches shared(cuts());
+    const ShareBatches shared(training_step().cuts_batches());
     if (validate) valid = validate();
     for (const MetricColumn& column : options.columns) own.push_back(column.value());
   } catch (...) {

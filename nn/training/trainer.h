@@ -28,20 +28,13 @@
 #include "../module.h"
 #include "../optim/optim.h"
 #include "../optim/schedule.h"
-#include "captured_step.h"
 #include "checkpoint.h"
 #include "metrics.h"
 
-namespace stretto {
-class LeafWatch;
-}
-
 namespace stretto::nn {
 
-class MicroBatches;
 class Progress;
-class OptimizerShards;
-class PartedStep;
+class TrainingStep;
 class WeightAverage;
 
 struct StepResult {
@@ -68,23 +61,18 @@ struct TrainerOptions {
   double minutes = 0;                     // how long to train, where steps is 0
   std::optional<Schedule> schedule = {};  // unset: the optimiser's learning rate is left alone
   double clip = std::numeric_limits<double>::infinity();  // largest norm of the gradient
-  /// Batches of a step, one after the other. The gradient is that of the mean over all targets that
-  /// they score together, if the loss is a mean over its batch's. How many these are is known of a
-  /// batch from fed() or fed_batch(), and of a loss that has one mean by ops/loss.h; any other loss
-  /// weighs as much as the others of its step. A checkpoint knows how many batches are done: a run
-  /// may go on with another number.
-  int64_t micro_batches = 1;
-  /// Parts that a batch is cut into, a power of two that divides its rows: they are computed one
-  /// after the other, or shared out to the processes that mpirun has started, with the same bits
-  /// for any number of processes (nn/distributed/part_sums.h). The loss must take its batches from
-  /// fed() or fed_batch(). 0: the checkpoint's of a run that goes on, else 8 under mpirun and else
-  /// 1. Not with micro_batches nor cuda_graph.
-  int64_t parts = 0;
-  /// So many neighbouring processes share the sequences of their parts, each with a piece of every
-  /// one and what its layers keep of it: a power of two that divides their number, and the length.
-  /// The loss passes sequence_group() to the model. Losses and gradients are those of one process
-  /// within rounding. The loss must be one of a causal model, of f32 or f64 on the CPU. Evaluations
-  /// have sequences whole.
+  /// Micro-batches that a step's batch is cut into, a power of two that divides its rows: they are
+  /// computed one after the other (gradient accumulation), or shared out to the processes that
+  /// mpirun has started, with the same bits for any number of processes. Their gradients add up in
+  /// f32 at least (nn/distributed/part_sums.h). The loss is called for each, and must take its
+  /// batch from fed() or fed_batch(). 0: the checkpoint's of a run that goes on, else 8 under
+  /// mpirun and else 1.
+  int64_t micro_batches = 0;
+  /// So many neighbouring processes share the sequences of their micro-batches, each with a piece
+  /// of every one and what its layers keep of it: a power of two that divides their number, and the
+  /// length. The loss passes sequence_group() to the model. Losses and gradients are those of one
+  /// process within rounding. The loss must be one of a causal model, of f32 or f64 on the CPU.
+  /// Evaluations have sequences whole.
   int64_t sequence_parallel = 1;
   /// Each process keeps its share of the optimiser's state, and on a CPU of the gradients: after a
   /// step the others are zero, or not there.
@@ -96,7 +84,7 @@ struct TrainerOptions {
   std::string folder = {};
   Metadata notes = {};  // settings that checkpoints keep; a run goes on with equal ones alone
   /// Steps on a GPU are captured and replayed (nn/training/captured_step.h): the loss must take its
-  /// batches from fed(). What is not finite is noticed after the step, not before.
+  /// batches from fed(). What is not finite is noticed after the step, not before. In one process.
   bool cuda_graph = false;
   /// There: the kind of the step that begins with this batch (CapturedStep); unset: all are of one.
   /// Batches of other shapes are of another kind, what cannot be captured of a negative one.
@@ -127,8 +115,8 @@ class Trainer {
   Trainer(Module& model, Optimizer& optimizer, TrainerOptions options);
   ~Trainer();
 
-  /// One update by the gradient of `loss`, a mean over a batch; with micro-batches it is called for
-  /// each. A batch that scores nothing has loss 0 and a gradient of zeros. Throws Error
+  /// One update by the gradient of `loss`, a mean over the step's batch; it is called for each of
+  /// its micro-batches. One that scores nothing has loss 0 and a gradient of zeros. Throws Error
   /// "[train] step 7: …" where loss or gradient is not finite or an op fails, and in the first step
   /// where a gradient reaches a parameter that neither the model nor any optimizer has, by module
   /// and shape; parameters and optimiser are as before then. `progress` is for the schedule; the
@@ -136,30 +124,29 @@ class Trainer {
   StepResult step(const std::function<Tensor()>& loss, double progress);
   StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }
 
-  /// Trains to the end, and saves. loss(i) is the loss of batch i, counted from 0 (of step i, where
-  /// there are no micro-batches); `validate` gives the loss that is told as
-  /// validation. False where options.stop ended it. Where `validate` throws, its evaluation is made
-  /// up for when the run goes on. Throws Error, and changes nothing, where the folder has another
-  /// run (options.overwrite).
+  /// Trains to the end, and saves. loss(i) is the loss of batch i, that of step i + 1, or of the
+  /// micro-batch that fed() gives; `validate` gives the loss that is told as validation. False
+  /// where options.stop ended it. Where `validate` throws, its evaluation is made up for when the
+  /// run goes on. Throws Error, and changes nothing, where the folder has another run
+  /// (options.overwrite).
   bool run(const std::function<Tensor(int64_t)>& loss,
            const std::function<double()>& validate = {});
 
   /// make(batch) on the model's device, for a loss of this batch: in a step that is replayed it is
-  /// called with the numbers of its batches. Where batches are cut into parts, rows of it: the
-  /// tensors have a row for each sequence, and `scored` says which of them is not_scored where
-  /// nothing is to be predicted (-1: none, and each row counts as one). With micro-batches the same
-  /// says how much each of them counts.
+  /// called with the number of its batch. With micro-batches, the rows of the one whose loss is
+  /// computed: the tensors have a row for each sequence, and `scored` says which of them is
+  /// not_scored where nothing is to be predicted (-1: none, and each row counts as one).
   Tensors fed(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored = -1) const;
   Batch fed_batch(int64_t batch, const std::function<Batch(int64_t)>& make) const;
 
-  /// How many parts a step has, and which of them are this process's: of what a program keeps for
-  /// each row from step to step.
+  /// How many micro-batches a step has, and which of them are this process's: of what a program
+  /// keeps for each row from step to step.
   int64_t parts() const;
   int64_t first_part() const;
   int64_t part_count() const;
-  /// The part whose loss is computed; 0 where there is one.
+  /// The micro-batch whose loss is computed; 0 where there is one.
   int64_t part() const;
-  /// The processes that share the sequences of the part whose loss is computed, for its model
+  /// The processes that share the sequences whose loss is computed, for its model
   /// (nn/forward_context.h); null if sequences are whole, as they are in evaluations.
   ProcessGroup* sequence_group() const;
   Communication communication() const;
@@ -190,9 +177,8 @@ class Trainer {
   /// The least validation of the run; infinity before the first.
   double best_validation() const { return best_validation_; }
 
+  /// Also the number of the next step's batch.
   int64_t steps_done() const { return step_; }
-  /// Batches that these steps took: the number of the next one.
-  int64_t batches_done() const { return batches_; }
   double learning_rate() const { return optimizer_.learning_rate(); }
   /// The share of the run that is done; from 1 on run() ends.
   double progress() const;
@@ -201,19 +187,16 @@ class Trainer {
   /// Restarts the clock: run() counts what comes before it as well then.
   void start_clock();
 
-  TrainerOptions options;  // may change between steps
+  /// May change between steps, but for what chooses how they are taken: cuda_graph, micro_batches,
+  /// sequence_parallel and shard_optimizer.
+  TrainerOptions options;
 
  private:
   struct Unmeasured {
     double gradient_norm, learning_rate;
   };
-  double gradient_on_host(const std::function<Tensor()>& loss);
-  Tensor step_on_gpu();
-  void check_leaves();
-  bool cuts() const;
-  PartedStep& parted() const;
-  OptimizerShards* shards() const;
-  double clip() const;
+  TrainingStep& training_step() const;
+  StepResult take_step(const std::function<Tensor(int64_t)>& loss, double progress);
   struct Agreed {
     double progress;
     bool stop, save;
@@ -232,22 +215,13 @@ class Trainer {
   void save_average(TrainingState& state) const;
   void load_average(TrainingState& state, int64_t updates);
 
-  struct InStep;
-  std::function<Tensor()> loss_;   // of the step that is taken
-  MicroBatches* micro_ = nullptr;  // of that step
-  LeafWatch* watch_ = nullptr;     // of the first step
-  bool leaves_checked_ = false;
-  int64_t captured_batches_ = 0;
-  std::unique_ptr<CapturedStep> captured_;
-  mutable std::unique_ptr<PartedStep> parted_;
-  mutable std::unique_ptr<OptimizerShards> shards_;
-
   Module& model_;
   Optimizer& optimizer_;
+  mutable std::unique_ptr<TrainingStep> training_step_;  // made when it is first used
   std::optional<MetricsCsv> metrics_;
   bool metrics_wait_ = false;  // beside those of the run that is replaced
   std::string resumed_;        // the file
-  int64_t step_ = 0, batches_ = 0;
+  int64_t step_ = 0;
   double earlier_seconds_ = 0;
   std::optional<double> started_;
   double saved_at_ = 0;                    // on the clock

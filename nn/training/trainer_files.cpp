@@ -7,10 +7,9 @@
 #include <optional>
 
 #include "core/parse_number.h"
-#include "nn/distributed/optimizer_shards.h"
 #include "nn/distributed/process_group.h"
 #include "nn/optim/weight_average.h"
-#include "nn/training/trainer.h"
+#include "nn/training/training_step.h"
 
 namespace stretto::nn {
 namespace {
@@ -136,18 +135,18 @@ void Trainer::save(const std::string& path, TrainingState state) const {
     note("train_loss.sum", loss_sum_);
     note("train_loss.weight", loss_weight_);
   }
-  if (batches_ != step_) state.notes["batches"] = std::to_string(batches_);
   if (options.keep_best && std::isfinite(best_validation_))
     note("best_validation", best_validation_);
   if (unmeasured_) {
     note("unmeasured.gradient_norm", unmeasured_->gradient_norm);
     note("unmeasured.learning_rate", unmeasured_->learning_rate);
   }
-  if (cuts()) state.notes["parts"] = std::to_string(parts());
+  TrainingStep& step = training_step();
+  if (step.cuts_batches()) state.notes["micro_batches"] = std::to_string(parts());
   save_average(state);
-  if (shards()) shards()->gather();
+  step.gather_state();
   if (process_group().leads()) nn::save_checkpoint(path, model_, &optimizer_, state);
-  if (shards()) shards()->keep_own();
+  step.keep_own_state();
 }
 
 void Trainer::save_average(TrainingState& state) const {
@@ -192,18 +191,14 @@ TrainingState Trainer::load(const std::string& path) {
     notes.require(weight > 0, "train_loss.weight");
     unmeasured = u;
   }
-  double batches = double(state.step), best = std::numeric_limits<double>::infinity();
-  notes.read("batches", batches);
-  notes.require(
-      batches >= 0 && batches <= double(int64_t(1) << 53) && batches == std::floor(batches),
-      "batches");
+  double best = std::numeric_limits<double>::infinity();
   notes.read("best_validation", best);
   double parts = 1;
-  notes.read("parts", parts);
-  notes.require(parts >= 1 && parts <= 1 << 20 && parts == std::floor(parts), "parts");
-  check(options.parts == 0 || double(options.parts) == parts, "load", path,
+  notes.read("micro_batches", parts);
+  notes.require(parts >= 1 && parts <= 1 << 20 && parts == std::floor(parts), "micro_batches");
+  check(options.micro_batches == 0 || double(options.micro_batches) == parts, "load", path,
         ": its batches are cut into ", int64_t(parts), " parts, those of this run into ",
-        options.parts, "; it can only go on with the same");
+        options.micro_batches, "; it can only go on with the same");
   const bool averaged = state.notes.contains(average_note);
   check(averaged == (options.average != nullptr), "load", path,
         averaged ? ": has a weight average, and this run none; options.average is to have one"
@@ -212,10 +207,10 @@ TrainingState Trainer::load(const std::string& path) {
   if (averaged) notes.read(average_note, updates);
   state.tensors = load_checkpoint(path, model_, &optimizer_).tensors;
   if (averaged) load_average(state, int64_t(updates));
-  options.parts = int64_t(parts);
-  shards();  // which forgets what is others'
+  if (int64_t(parts) != this->parts()) training_step_.reset();
+  options.micro_batches = int64_t(parts);
+  training_step().keep_own_state();
   step_ = state.step;
-  batches_ = int64_t(batches);
   best_validation_ = best;
   evaluation_.reset();
   earlier_seconds_ = seconds;

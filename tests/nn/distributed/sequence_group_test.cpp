@@ -69,15 +69,16 @@ std::vector<std::vector<double>> step_of(Model& model, ProcessGroup& group, int6
                                          int64_t pieces, const Tensor& wanted) {
   PartedStep step(model, model.parameters(), parts, group, pieces);
   std::vector<std::vector<double>> all;
-  all.push_back({step([&] {
-    const Tensors cut = step.cut(
+  const Tensor loss = step(0, [&] {
+    const Tensors cut = step.stage(
         0,
         [&](int64_t) {
           return Tensors{tokens(0), wanted};
         },
         1);
     return mean_nll(model, cut[0], cut[1], step.sequence_group());
-  })});
+  });
+  all.push_back({loss.item()});
   for (const Tensor& p : model.parameters()) all.push_back(p.grad().to_vector<double>());
   return all;
 }
@@ -226,10 +227,11 @@ TEST_CASE("A loss whose model does not know that processes share its sequences i
     const auto own = clone(model);
     PartedStep step(*own, own->parameters(), 2, group, 2);
     const auto make = [](int64_t) { return Tensors{tokens(0), tokens(1)}; };
-    CHECK_THROWS_WITH(step([&] {
-                        const Tensors cut = step.cut(0, make, 1);
-                        return mean_nll(*own, cut[0], cut[1], nullptr);
-                      }),
+    CHECK_THROWS_WITH(step(0,
+                           [&] {
+                             const Tensors cut = step.stage(0, make, 1);
+                             return mean_nll(*own, cut[0], cut[1], nullptr);
+                           }),
                       Containing("must pass Trainer::sequence_group() to its model"));
   });
 }

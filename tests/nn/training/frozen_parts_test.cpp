@@ -60,7 +60,7 @@ TEST_CASE("Frozen and unused parameters stay as they are when batches are cut", 
     manual_seed(2);
     Net net;
     nn::AdamW optimizer(net.parameters(), decaying());
-    nn::Trainer trainer(net, optimizer, {.steps = 5, .parts = parts});
+    nn::Trainer trainer(net, optimizer, {.steps = 5, .micro_batches = parts});
     const Tensor rows = randn({8, 3});
     for (int64_t step = 0; step < 5; ++step) {
       INFO(parts << " parts, step " << step);
@@ -105,8 +105,8 @@ TEST_CASE("Frozen and unused parameters stay as they are on all processes", "[di
         std::vector<Weights> own{weights_of(net)};
         for (int64_t s = 0; s < 5; ++s) {
           freeze_for(net, s);
-          step([&] {
-            return mean(square(net(step.cut(
+          step(s, [&] {
+            return mean(square(net(step.stage(
                 s, [&](int64_t) { return Tensors{rows}; }, -1)[0])));
           });
           step.sums().scatters() ? shards->clip(0.5)

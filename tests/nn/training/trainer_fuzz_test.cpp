@@ -79,10 +79,8 @@ struct Outcome {
   std::vector<std::vector<bool>> has;  // a gradient, of each parameter after each step
 };
 
-// Case `seed`, a few steps: each batch whole, in micro-batches that end anywhere, or in parts.
-enum class Cut { whole, micro, parts };
-
-Outcome train(uint64_t seed, Cut cut) {
+// Case `seed`, a few steps: each batch whole, or in micro-batches.
+Outcome train(uint64_t seed, bool cut) {
   nn::Draws draws(seed, 0);
   const Sizes sizes{2 + draws.below(8), 1 + draws.below(5), draws.below(3), 1 + draws.below(2), 0};
   const int64_t parts = int64_t(2) << draws.below(2), rows = parts * (1 + draws.below(2));
@@ -93,31 +91,14 @@ Outcome train(uint64_t seed, Cut cut) {
   net.to(f64);
   nn::SGD optimizer(net.parameters(), {.lr = 0.1, .momentum = 0.5, .weight_decay = 0.1});
   nn::Trainer trainer(net, optimizer,
-                      {.steps = steps, .clip = 0.5, .parts = cut == Cut::parts ? parts : 1});
+                      {.steps = steps, .clip = 0.5, .micro_batches = cut ? parts : 1});
   Outcome got;
   for (int64_t step = 0; step < steps; ++step) {
     nn::Draws own(seed, step + 1);
     const nn::Batch batch = random_batch(own, rows, length, sizes.vocabulary);
-    std::vector<int64_t> ends{0, rows};
-    if (cut == Cut::micro) {
-      for (int64_t n = own.below(4); n > 0; --n) ends.push_back(1 + own.below(rows));
-      std::sort(ends.begin(), ends.end());
-      ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
-    }
     if (freezes) freeze_some(net, seed, step);
-    trainer.options.micro_batches = int64_t(ends.size()) - 1;
-    const int64_t first = trainer.batches_done();
-    int64_t next = first;
-    const nn::StepResult r = trainer.step([&] {
-      const int64_t at = cut == Cut::parts ? next : next++;
-      const auto make = [&](int64_t i) {
-        const int64_t begin = ends[size_t(i - first)], end = ends[size_t(i - first) + 1];
-        return nn::Batch{batch.inputs.slice(0, begin, end), batch.targets.slice(0, begin, end)};
-      };
-      // The loss of micro-batches is a mean, which tells their counts too.
-      const bool fed = cut != Cut::micro || seed % 2 == 0;
-      return net.loss(fed ? trainer.fed_batch(at, make) : make(at));
-    });
+    const nn::StepResult r = trainer.step(
+        [&] { return net.loss(trainer.fed_batch(step, [&](int64_t) { return batch; })); });
     got.numbers.insert(got.numbers.end(), {r.loss, r.gradient_norm});
     got.has.emplace_back();
     for (const Tensor& p : net.parameters()) got.has.back().push_back(p.grad().defined());
@@ -134,7 +115,7 @@ struct Run {
 };
 
 // With `resumed` a new model, optimizer and trainer go on from the checkpoint after every stop,
-// else the same ones do; numbers of micro-batches change at the stops.
+// else the same ones do.
 Run run(uint64_t seed, const std::string& folder, bool resumed) {
   nn::Draws draws(seed, 0);
   const Sizes sizes{2 + draws.below(6), 1 + draws.below(4), draws.below(3), 1,
@@ -152,7 +133,7 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
     std::unique_ptr<nn::Trainer> trainer;
   };
   std::optional<Program> p;
-  const auto start = [&](int64_t micro_batches) {
+  const auto start = [&] {
     p.emplace();
     manual_seed(seed);
     p->net = std::make_unique<Net>(sizes);
@@ -165,8 +146,7 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
     if (averages) p->average = std::make_unique<nn::WeightAverage>(*p->net);
     nn::TrainerOptions o{.steps = steps,
                          .clip = 1,
-                         .micro_batches = micro_batches,
-                         .parts = parts,
+                         .micro_batches = parts,
                          .evaluate_every = evaluate_every,
                          .folder = folder,
                          .quiet = true,
@@ -181,13 +161,12 @@ Run run(uint64_t seed, const std::string& folder, bool resumed) {
   };
   for (int64_t part = 0;; ++part) {
     nn::Draws own(seed, part + 1);
-    const int64_t n = parts > 1 ? 1 : 1 + own.below(3), stop_after = own.below(4);
+    const int64_t stop_after = own.below(4);
     if (part == 0 || resumed) {
-      start(n);
+      start();
       p->trainer->resume();
     }
     nn::Trainer& t = *p->trainer;
-    t.options.micro_batches = n;
     const int64_t end = t.steps_done() + stop_after;
     t.options.stop = [&t, end] { return t.steps_done() >= end; };
     const bool done = t.run(
@@ -221,19 +200,16 @@ TEST_CASE("A random step is that of its whole batch, however it is cut", "[train
   int64_t nothing = 0;
   const int64_t n = rounds(60);
   for (int64_t seed = 1; seed <= n; ++seed) {
-    const Outcome whole = train(uint64_t(seed), Cut::whole);
+    INFO("seed " << seed);
+    const Outcome whole = train(uint64_t(seed), false), got = train(uint64_t(seed), true);
     nothing += whole.numbers[0] == 0;
-    for (const Cut cut : {Cut::micro, Cut::parts}) {
-      INFO("seed " << seed << (cut == Cut::micro ? ", micro-batches" : ", parts"));
-      const Outcome got = train(uint64_t(seed), cut);
-      REQUIRE(got.has == whole.has);
-      REQUIRE(got.numbers.size() == whole.numbers.size());
-      // Sums of at most 40 numbers of at most 10, in f64, three steps of rate 0.1.
-      double most = 0;
-      for (size_t i = 0; i < got.numbers.size(); ++i)
-        most = std::max(most, std::abs(got.numbers[i] - whole.numbers[i]));
-      REQUIRE(most <= 1e-12);
-    }
+    REQUIRE(got.has == whole.has);
+    REQUIRE(got.numbers.size() == whole.numbers.size());
+    // Sums of at most 40 numbers of at most 10, in f64, three steps of rate 0.1.
+    double most = 0;
+    for (size_t i = 0; i < got.numbers.size(); ++i)
+      most = std::max(most, std::abs(got.numbers[i] - whole.numbers[i]));
+    REQUIRE(most <= 1e-12);
   }
   CHECK(nothing > n / 50);  // batches that score nothing are among them
   CHECK(nothing < n / 2);

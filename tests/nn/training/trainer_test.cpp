@@ -35,7 +35,9 @@ struct Fit {
 
   explicit Fit(nn::TrainerOptions o) : trainer(net, optimizer, (o.quiet = true, o)) {}
   Tensor loss(int64_t rows = 8) {
-    const Tensor x = randn({rows, 3}), error = net(x) - sum(x, {1}, true);
+    const auto batch = [rows](int64_t) { return Tensors{randn({rows, 3})}; };
+    const Tensor x = trainer.fed(trainer.steps_done(), batch)[0];
+    const Tensor error = net(x) - sum(x, {1}, true);
     return mean(error * error);
   }
   double validation() {
@@ -124,10 +126,8 @@ TEST_CASE("The gradient of micro-batches is that of their mean", "[trainer]") {
   const auto gradient = [&](int64_t n) {
     Fit fit({.steps = 1, .micro_batches = n});
     fit.net.eval();
-    int64_t part = 0;
     const nn::StepResult result = fit.trainer.step([&] {
-      const Tensor y = fit.net(x.slice(0, part * 4 / n, (part + 1) * 4 / n));
-      ++part;
+      const Tensor y = fit.net(fit.trainer.fed(0, [&](int64_t) { return Tensors{x}; })[0]);
       return mean(y * y);
     });
     return std::pair(result, fit.net.first.weight.grad().to_vector<double>());
@@ -208,7 +208,7 @@ TEST_CASE("States that make no sense are refused", "[trainer]") {
   refused("malformed, its step is -1");
 
   CHECK(error_of<Error>([] {
-          Fit({.steps = 1, .micro_batches = 0});
+          Fit({.steps = 1, .micro_batches = -1});
         }).rfind("[Trainer] steps 1", 0) == 0);
   CHECK(error_of<Error>([] { Fit({}).run(); }).rfind("[Trainer] neither steps nor minutes", 0) ==
         0);

@@ -21,7 +21,7 @@ struct Forgetful : nn::Module {
   Tensor operator()(const Tensor& x) const { return out(relu(in(x))); }
 };
 
-// Its loss, by micro-batches or parts or under checkpoint().
+// Its loss, by micro-batches or under checkpoint().
 std::string first_step(Forgetful& net, nn::TrainerOptions options, bool replayed = false) {
   options.steps = 2;
   nn::AdamW optimizer(net.parameters(), {.lr = 0.1});
@@ -52,7 +52,6 @@ TEST_CASE("A module that is no child of the model is reported", "[trainer]") {
   net.out.bias.set_requires_grad(false);
   CHECK(first_step(net, {}) == words);
   CHECK(first_step(net, {.micro_batches = 2}) == words);
-  CHECK(first_step(net, {.parts = 2}) == words);
   CHECK(first_step(net, {}, true) == words);
   net.out.freeze();
   CHECK(first_step(net, {}) == "(nothing thrown)");

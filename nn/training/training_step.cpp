@@ -1,0 +1,229 @@
+#include "nn/training/training_step.h"
+
+#include <cmath>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "autograd/leaf_watch.h"
+#include "autograd/tape.h"
+#include "nn/data/stage.h"
+#include "nn/distributed/optimizer_shards.h"
+#include "nn/distributed/parted_step.h"
+#include "nn/distributed/process_group.h"
+#include "nn/leaf_owners.h"
+#include "nn/training/captured_step.h"
+#include "ops/indexing.h"
+#include "ops/view.h"
+
+namespace stretto::nn {
+namespace {
+
+void check_number(int64_t step, const char* what, double value) {
+  check(std::isfinite(value), "train", "step ", step, ": the ", what, " is ", value,
+        anomaly_detection() ? "" : "; anomaly detection names the op that first makes it so");
+}
+
+// What fails in f is told with the step.
+template <class F>
+auto at_step(int64_t step, F&& f) {
+  const auto told = [&](const Error& e) {
+    const std::string begin = str("[train] step ", step, ": "), text = e.what();
+    return text.starts_with(begin) ? text : begin + text;
+  };
+  try {
+    return f();
+  } catch (const OutOfMemory& e) {
+    throw OutOfMemory(told(e));
+  } catch (const Error& e) {
+    throw Error(told(e));
+  }
+}
+
+// In the first step: a module that its parent does not know computes, and would never be trained.
+// Parameters of other models have optimizers of their own.
+class LeafCheck {
+ public:
+  // For one step; `number` is its.
+  class Scope {
+   public:
+    explicit Scope(LeafCheck& check) : check_(check) {
+      if (!check.done_) watch_.emplace();
+    }
+    // All backward passes of the step are done.
+    void operator()(const Module& model, int64_t number) {
+      if (!watch_) return;
+      std::unordered_set<const TapeEntry*> own;
+      for (const Tensor& p : model.root().parameters()) own.insert(p.tape().get());
+      for (const TapeEntry* leaf : watch_->leaves()) {
+        if (own.contains(leaf)) continue;
+        const std::optional<LeafOwner> owner = owner_of(leaf);
+        check(!owner || owner->updated, "train", "step ", number, ": the ", owner->name, " ",
+              leaf->dtype, " ", leaf->shape, " of a ", owner->module,
+              " got a gradient, but is a parameter neither of ", model.root().label(),
+              " nor of an optimizer; declare the module as a child, ", owner->module,
+              " name{*this, \"name\", …}, or freeze() what is not to be trained");
+      }
+      watch_.reset();
+      check_.done_ = true;
+    }
+
+   private:
+    LeafCheck& check_;
+    std::optional<LeafWatch> watch_;
+  };
+
+ private:
+  bool done_ = false;
+};
+
+// The gradient of a step, of its batch as a whole or in micro-batches.
+class GradientStep : public TrainingStep {
+ public:
+  GradientStep(Module& model, Optimizer& optimizer, const TrainerOptions& options)
+      : TrainingStep(model, optimizer, options) {
+    if (micro_batches_of(options) > 1 || options.sequence_parallel > 1 ||
+        process_group().size() > 1)
+      // The norm of gradients on a GPU is summed there, of all of them.
+      parts_.emplace(model, optimizer.parameters(), micro_batches_of(options), process_group(),
+                     options.sequence_parallel, options.shard_optimizer && model.device().is_cpu());
+  }
+
+  Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) override {
+    if (parts_ && parts_->running()) return parts_->stage(batch, make, scored);
+    // A replay of a captured step makes another batch.
+    return fed(model_.device(),
+               [this, make, within = batch - batch_] { return make(batch_ + within); });
+  }
+
+  int64_t first_part() const override { return parts_ ? parts_->first() : 0; }
+  int64_t part_count() const override { return parts_ ? parts_->count() : 1; }
+  int64_t part() const override { return parts_ && parts_->running() ? parts_->part() : 0; }
+  ProcessGroup* sequence_group() override { return parts_ ? parts_->sequence_group() : nullptr; }
+  Communication communication() const override {
+    return parts_ ? parts_->sums().communication() : Communication();
+  }
+  bool cuts_batches() const override { return parts_.has_value(); }
+
+ protected:
+  void begin(int64_t batch) {
+    batch_ = batch;
+    if (parts_) parts_->begin(batch);
+  }
+  // Leaves it in the parameters, and returns the loss, f64 [1], of the batch of begin().
+  template <class Look>
+  Tensor gradient(const Loss& loss, Look look) {
+    if (parts_) return (*parts_)(batch_, [&] { return loss(batch_); });
+    optimizer_.zero_grad();
+    const Tensor value = loss(batch_);
+    look(value);
+    value.backward();
+    return value.detach().to(f64).reshape({1});
+  }
+
+  int64_t batch_ = 0;  // of the step that is taken
+  std::optional<PartedStep> parts_;
+  LeafCheck leaves_;
+};
+
+// The host reads loss and norm before the parameters change: on the CPU, and with other processes.
+class HostStep : public GradientStep {
+ public:
+  HostStep(Module& model, Optimizer& optimizer, const TrainerOptions& options)
+      : GradientStep(model, optimizer, options) {
+    if (options.shard_optimizer && process_group().size() > 1)
+      shards_.emplace(optimizer, parts_->sums(), process_group());
+  }
+
+  StepResult take(const Loss& loss, int64_t number) override {
+    LeafCheck::Scope check_leaves(leaves_);
+    begin(number - 1);
+    StepResult result{};
+    const auto look = [&](const Tensor& value) { check_number(number, "loss", value.item()); };
+    at_step(number, [&] { result.loss = gradient(loss, look).item(); });
+    check_number(number, "loss", result.loss);
+    check_leaves(model_, number);
+    at_step(number, [&] {
+      result.gradient_norm = parts_ && parts_->sums().scatters()
+                                 ? shards_->clip(options_.clip)
+                                 : clip_grad_norm(optimizer_.parameters(), options_.clip).item();
+    });
+    check_number(number, "norm of the gradient", result.gradient_norm);
+    shards_ ? shards_->step() : optimizer_.step();
+    return result;
+  }
+
+  void gather_state() override {
+    if (shards_) shards_->gather();
+  }
+  void keep_own_state() override {
+    if (shards_) shards_->keep_own();
+  }
+
+ private:
+  std::optional<OptimizerShards> shards_;
+};
+
+// On a GPU: the host waits once, for loss and norm together. A captured step has the optimizer's in
+// it, so that nothing is read before.
+class GpuStep : public GradientStep {
+ public:
+  GpuStep(Module& model, Optimizer& optimizer, const TrainerOptions& options)
+      : GradientStep(model, optimizer, options) {
+    if (options.cuda_graph)
+      captured_ = std::make_unique<CapturedStep>(model.device(), [this] { return compute(); });
+  }
+
+  StepResult take(const Loss& loss, int64_t number) override {
+    LeafCheck::Scope check_leaves(leaves_);
+    begin(number - 1);
+    loss_ = loss;
+    check_leaves_ = [&] { check_leaves(model_, number); };
+    const int64_t kind = captured_ && options_.step_kind ? options_.step_kind(number - 1) : 0;
+    Tensor both;
+    at_step(number, [&] { both = captured_ ? (*captured_)(kind) : compute(); });
+    const auto read = both.to_vector<double>();
+    check_number(number, "loss", read[0]);
+    check_number(number, "norm of the gradient", read[1]);
+    if (!captured_) at_step(number, [&] { optimizer_.step(); });
+    return {read[0], read[1]};
+  }
+
+ private:
+  // The loss and the norm of the gradient, f64 [2].
+  Tensor compute() {
+    const Tensor loss = gradient(loss_, [](const Tensor&) {});
+    check_leaves_();
+    const Tensor norm = clip_grad_norm(optimizer_.parameters(), options_.clip);
+    if (captured_) optimizer_.step();
+    return cat({loss, norm.to(loss.device()).reshape({1})}, 0);
+  }
+
+  Loss loss_;                           // of the step that is taken
+  std::function<void()> check_leaves_;  // when its backward passes are done
+  std::unique_ptr<CapturedStep> captured_;
+};
+
+}  // namespace
+
+int64_t micro_batches_of(const TrainerOptions& options) {
+  if (options.micro_batches > 0) return options.micro_batches;
+  return started_by_mpirun() ? 8 : 1;
+}
+
+void check_step_options(const TrainerOptions& options) {
+  check(!options.cuda_graph || process_group().size() == 1, "Trainer", "cuda_graph with ",
+        process_group().size(), " processes; works in one");
+}
+
+std::unique_ptr<TrainingStep> make_training_step(Module& model, Optimizer& optimizer,
+                                                 const TrainerOptions& options) {
+  check_step_options(options);
+  const bool alone = process_group().size() == 1;
+  if (alone && model.device().is_cuda())
+    return std::make_unique<GpuStep>(model, optimizer, options);
+  return std::make_unique<HostStep>(model, optimizer, options);
+}
+
+}  // namespace stretto::nn
