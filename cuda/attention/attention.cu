@@ -73,7 +73,7 @@ struct ForwardWarp : QueryWarp<L> {
   __device__ void load(const AttentionArgs& a) {
     {
       const auto [b, h, kh] = a.place(unit);
-      const auto rows = [&, b = b, h = h](int area, const HeadRows<const void>& from) {
+      const auto rows = [&, b = b, h = h](int area, const OperandRows<const void>& from) {
         tile::load_rows<L::threads, L::rows>(typename L::Own{base + area}, from.source(b, h), i0,
                                              a.sizes.m);
       };
@@ -293,14 +293,14 @@ void launch_attention(const AttentionArgs& a, int64_t d, int device) {
 
 }  // namespace
 
-AttentionSaved attention(const AttentionCall& call, const Tensor& out, bool for_backward) {
+AttentionSaved attention(const AttentionInputs& call, const Tensor& out, bool for_backward) {
   const int64_t width = std::max(call.q.size(3), call.v.size(3));
   const Device device = call.q.device();
   const Shape rows{call.q.size(0), call.q.size(1), call.q.size(2)};
   const bool wide = call.q.dtype() == f32;
   Tensors kept;
   AttentionArgs a = attention_args(call, kept);
-  a.results.out = head_rows<void>(out);
+  a.results.out = operand_rows<void>(out);
   AttentionSaved saved;
   if (for_backward) {
     Shape sizes = rows;
@@ -311,7 +311,7 @@ AttentionSaved attention(const AttentionCall& call, const Tensor& out, bool for_
       a.results.inverse = a.results.sums + rows.numel();
     } else {
       saved.rest = empty_like(out);
-      a.results.rest = head_rows<void>(saved.rest);
+      a.results.rest = operand_rows<void>(saved.rest);
     }
   }
   launch_attention(a, width, device.index);

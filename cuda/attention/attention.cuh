@@ -15,7 +15,7 @@ namespace stretto::cuda {
 /// Rows of the heads of a [B, H, L, D] in f32 or bf16; strides in elements. T: void or const void.
 /// f32 operands of tensor cores are cut into three of bf16, `part` elements apart.
 template <class T>
-struct HeadRows {
+struct OperandRows {
   T* data = nullptr;
   int64_t batch = 0, head = 0, row = 0, part = 0;
   int chunks = 0;  // of 8 elements in a row
@@ -30,7 +30,7 @@ struct HeadRows {
   }
 };
 template <class T>
-HeadRows<T> head_rows(const Tensor& x) {
+OperandRows<T> operand_rows(const Tensor& x) {
   if (!x.defined()) return {};
   const Shape& s = x.strides();
   return {x.raw_data(), s[0], s[1], s[2], 0, int(x.size(3) / 8)};
@@ -74,12 +74,12 @@ struct AttentionArgs {
   /// What tensor cores multiply. p: the position queries, q if there are none; g: the gradient of
   /// the output, in f32 divided by the sums of weights.
   struct Operands {
-    HeadRows<const void> q, k, v, p, g;
+    OperandRows<const void> q, k, v, p, g;
   } operands;
   /// Rows of relative positions, [H or 1, R, D] as one batch entry; relative position r has row
   /// zero_row + r.
   struct Table {
-    HeadRows<const void> rows;
+    OperandRows<const void> rows;
     int count, zero_row;
   } table, value_table;
   /// f32 [H or 1, width], divided by the scale; none if the width is 0.
@@ -104,17 +104,17 @@ struct AttentionArgs {
   } dropout;
   /// What forward writes and backward reads.
   struct Results {
-    HeadRows<void> out, rest;  // rest: in bf16, what rounding took off the output
-    float* sums;               // [B, H, M]
-    float* inverse;            // [B, H, M], in f32: 1 / Σ weights
+    OperandRows<void> out, rest;  // rest: in bf16, what rounding took off the output
+    float* sums;                  // [B, H, M]
+    float* inverse;               // [B, H, M], in f32: 1 / Σ weights
   } results;
   /// −Σ out ∘ grad [B, H, M] and its operands.
   struct Delta {
-    HeadRows<const void> out, grad;
+    OperandRows<const void> out, grad;
     float* data;
   } delta;
   struct Gradients {
-    HeadRows<void> q, k, v, p;
+    OperandRows<void> q, k, v, p;
     float *table, *value_table, *lag_bias;  // [segments, H, R, D], [… R, Dv], [segments, H, width]
     Scores dense;                           // f32
     float* key_bias;                        // [B, H, N]: of a bias that all queries share
@@ -301,7 +301,7 @@ __device__ inline void load_queries(const AttentionArgs& a, uint32_t base, int u
   const int64_t line = int64_t(unit) * a.sizes.m;
   const typename L::Step to{base + turn<L>(i) * L::Step::bytes};
   const uint32_t stats = base + L::stats + turn<L>(i) * 2 * L::step * 4;
-  const auto rows = [&, b = b, h = h](int area, const HeadRows<const void>& from) {
+  const auto rows = [&, b = b, h = h](int area, const OperandRows<const void>& from) {
     tile::load_rows<L::threads, L::step>(to + area, from.source(b, h), i, a.sizes.m);
   };
   rows(L::q, a.operands.q);
@@ -426,8 +426,8 @@ __device__ inline void draw_kept(uint32_t (&bits)[Slabs], const AttentionArgs& a
 /// number(x, e), the lane's element e of tile x. bf16 is stored 16 bytes at a time, and what its
 /// rounding takes off goes to `rest`, if given.
 template <class L, class Number>
-__device__ inline void put_row(const HeadRows<void>& to, int b, int h, int i, int limit,
-                               const Number& number, const HeadRows<void>& rest = {}) {
+__device__ inline void put_row(const OperandRows<void>& to, int b, int h, int i, int limit,
+                               const Number& number, const OperandRows<void>& rest = {}) {
   const int t = tile::opaque(threadIdx.x) % 4;
 #pragma unroll
   for (int x = 0; x < L::head / 8; x += 4) {
@@ -439,7 +439,7 @@ __device__ inline void put_row(const HeadRows<void>& to, int b, int h, int i, in
         r[y] = tile::pack_pair(first, second);
         low[y] = ptx::cvt_pack(first, second);
       }
-      const auto put = [&](const HeadRows<void>& rows, uint32_t(&four)[4]) {
+      const auto put = [&](const OperandRows<void>& rows, uint32_t(&four)[4]) {
         tile::transpose_quad(four, t);
         if (i < limit && x + t < to.chunks)
           *reinterpret_cast<uint4*>(rows.at<BFloat16>(b, h, i) + (x + t) * 8) = {four[0], four[1],
@@ -469,13 +469,13 @@ __device__ inline float quad_max(float x) {
 
 /// An operand as kernels read it; what is made for it is kept. Of f32 rows times `factors`, one for
 /// each of [B, H, L], where given.
-HeadRows<const void> attention_operand(const Tensor& x, Tensors& kept,
-                                       const float* factors = nullptr);
+OperandRows<const void> attention_operand(const Tensor& x, Tensors& kept,
+                                          const float* factors = nullptr);
 /// A dense bias or its gradient, [B or 1, H or 1, M or 1, N or 1].
 Scores scores_of(const Tensor& x);
 /// The arguments that forward and backward have in common; operands of f32 as they are without
 /// `cut`.
-AttentionArgs attention_args(const AttentionCall& call, Tensors& kept, bool cut = true);
+AttentionArgs attention_args(const AttentionInputs& call, Tensors& kept, bool cut = true);
 
 // Launchers of the backward kernels, each in the file of its name. D: 32, 64 or 128.
 void launch_attention_keys(const AttentionArgs& a, int d, int device);

@@ -3,38 +3,16 @@
 // bias and its gradient.
 #pragma once
 
-#include <optional>
-
-#include "../../core/random.h"
+#include "../../ops/attention/attention_terms.h"
 #include "../runtime/kernel.h"
 
 namespace stretto::cuda {
 
-/// One call. Rows of all operands are contiguous and begin at multiples of 16 bytes.
-struct AttentionCall {
-  Tensor q, k, v;        // [B, H, M, D], [B, G, N, D], [B, G, N, Dv]
-  Tensor position = {};  // [B, H, M, D]; q where undefined
-  // [H or 1, R, D]: row `zero_row` + r is for relative position r; others have zeros.
-  Tensor rows = {};
-  // f32 [H or 1, W], over the scale: for relative positions `first` …; others have 0.
-  Tensor lag_bias = {};
-  Tensor value_rows = {};  // [H or 1, R, Dv], added to the values; as `rows`, from `value_zero_row`
-  Tensor bias = {};        // [B or 1, H or 1, M or 1, N or 1], added to the scores; any strides
-  Tensor padding = {};     // u8 [B, N]
-  int64_t zero_row = 0, first = 0, value_zero_row = 0;
-  bool causal = false;
-  int64_t window = 0, block = 0;  // 0: none; block needs causal
-  double scale = 1;               // > 0
-  double dropout = 0;
-  std::optional<RandomKey> dropout_key = {};
-};
-
-/// q, k, v and, where the call has one, position: given, as they are to be laid out, and written.
-/// rows, lag_bias and value_rows: made, in f32, contiguous. bias: where it is wanted, given as f32
-/// zeros of the bias's sizes, contiguous.
-struct AttentionGradients {
-  Tensor q, k, v, position = {}, rows = {}, lag_bias = {}, value_rows = {}, bias = {};
-};
+// A call is AttentionInputs in the form that kernels read: rows of all operands are contiguous and
+// begin at multiples of 16 bytes; `scale` is set; tables have zeros for what is beyond them (but in
+// attention_decode) and are in q's dtype, or undefined if they have no rows; lag_bias is f32,
+// contiguous and divided by the scale; bias has four dimensions, any strides; key_padding is u8,
+// contiguous.
 
 /// What backward needs of forward besides the output. Memory: in bf16 that of the output and 4
 /// bytes for each of the B H M queries; in f32 8 bytes for each query.
@@ -50,15 +28,18 @@ struct AttentionSaved {
 };
 
 /// Whether the kernels serve these sizes and types.
-STRETTO_KERNEL(bool attention_takes(const AttentionCall& call));
+STRETTO_KERNEL(bool attention_takes(const AttentionInputs& call));
 /// Writes out [B, H, M, Dv]. Returns what backward needs if `for_backward`, else nothing.
-STRETTO_KERNEL(AttentionSaved attention(const AttentionCall& call, const Tensor& out,
+STRETTO_KERNEL(AttentionSaved attention(const AttentionInputs& call, const Tensor& out,
                                         bool for_backward));
 /// From the output, what attention() returned, and the output's gradient, which lies as operands
-/// do. Those of rows, lag_bias and value_rows only where `of_tables`. In bf16 δ = Σ g·(O + rest),
-/// so that gradients of scores that should cancel are about 2⁻¹⁷ Σ |g·O| times their weight.
-STRETTO_KERNEL(void attention_backward(const AttentionCall& call, const Tensor& out,
+/// do. `into`: those of q, k, v and, if the call has one, position_query are given, as they are to
+/// be laid out, and written; bias is given if it is wanted, as f32 zeros of the bias's sizes,
+/// contiguous; those of keys, values and lag_bias are made, in f32, contiguous, if `of_tables`. In
+/// bf16 δ = Σ g·(O + rest), so that gradients of scores that should cancel are about 2⁻¹⁷ Σ |g·O|
+/// times their weight.
+STRETTO_KERNEL(void attention_backward(const AttentionInputs& call, const Tensor& out,
                                        const AttentionSaved& saved, const Tensor& grad,
-                                       bool of_tables, AttentionGradients& into));
+                                       bool of_tables, AttentionInputs& into));
 
 }  // namespace stretto::cuda

@@ -37,14 +37,16 @@ Tensor add_parts(const Tensor& parts, const Tensor& table) {
 
 }  // namespace
 
-void attention_backward(const AttentionCall& call, const Tensor& out, const AttentionSaved& saved,
-                        const Tensor& grad, bool of_tables, AttentionGradients& into) {
+void attention_backward(const AttentionInputs& call, const Tensor& out, const AttentionSaved& saved,
+                        const Tensor& grad, bool of_tables, AttentionInputs& into) {
   const Device device = call.q.device();
   const TensorOptions wide{.dtype = f32, .device = device};
   const int64_t d = std::max(call.q.size(3), call.v.size(3));
   const auto table = [&](const Tensor& x) { return of_tables && x.defined() && x.numel() > 0; };
   const int64_t batch = call.q.size(0), heads = call.q.size(1), m = call.q.size(2),
                 n = call.k.size(2);
+  const AttentionOptions& o = call.options;
+  AttentionOptions& to = into.options;
   Tensors kept;
   AttentionArgs a = attention_args(call, kept);
   const Tensor delta = empty({batch, heads, m}, wide);
@@ -52,23 +54,23 @@ void attention_backward(const AttentionCall& call, const Tensor& out, const Atte
   if (a.sizes.parts > 1)
     a.results.inverse = a.results.sums + batch * heads * m;
   else
-    a.results.rest = head_rows<void>(saved.rest);
+    a.results.rest = operand_rows<void>(saved.rest);
   a.delta.data = delta.data<float>();
   a.operands.g = attention_operand(grad, kept, a.results.inverse);
-  a.delta.out = head_rows<const void>(out);
-  a.delta.grad = head_rows<const void>(grad);
-  a.gradients.q = head_rows<void>(into.q);
-  a.gradients.k = head_rows<void>(into.k);
-  a.gradients.v = head_rows<void>(into.v);
-  a.gradients.p = head_rows<void>(into.position);
+  a.delta.out = operand_rows<const void>(out);
+  a.delta.grad = operand_rows<const void>(grad);
+  a.gradients.q = operand_rows<void>(into.q);
+  a.gradients.k = operand_rows<void>(into.k);
+  a.gradients.v = operand_rows<void>(into.v);
+  a.gradients.p = operand_rows<void>(to.position_query);
   Tensor of_keys;
   // What all keys share changes no weight: its gradient is 0.
-  if (into.bias.defined() && into.bias.size(3) == n) {
-    if (into.bias.size(2) == 1) {
+  if (to.bias.defined() && to.bias.size(3) == n) {
+    if (to.bias.size(2) == 1) {
       of_keys = empty({batch, heads, 1, n}, wide);
       a.gradients.key_bias = of_keys.data<float>();
     } else {
-      a.gradients.dense = scores_of(into.bias);
+      a.gradients.dense = scores_of(to.bias);
     }
   }
   launch_attention_queries(a, int(d), device.index);
@@ -78,34 +80,34 @@ void attention_backward(const AttentionCall& call, const Tensor& out, const Atte
     a.grid.low_lag = std::min(a.grid.low_lag, first);
     a.grid.high_lag = std::max(a.grid.high_lag, first + count - 1);
   };
-  reaches(call.rows, -a.table.zero_row, a.table.count);
-  reaches(call.lag_bias, a.lag_bias.first, a.lag_bias.width);
-  reaches(call.value_rows, -a.value_table.zero_row, a.value_table.count);
+  reaches(o.keys.rows, -a.table.zero_row, a.table.count);
+  reaches(o.lag_bias.rows, a.lag_bias.first, a.lag_bias.width);
+  reaches(o.values.rows, -a.value_table.zero_row, a.value_table.count);
   if (a.grid.low_lag <= a.grid.high_lag) {
     choose_segments(a);
-    const auto parts = [&](const Tensor& x, float*& to) {
+    const auto parts = [&](const Tensor& x, float*& data) {
       if (!table(x)) return Tensor();
       Shape sizes = x.shape();
       sizes[0] = heads;
       sizes.insert(0, a.grid.segments);
       const Tensor made = empty(sizes, wide);
-      to = made.data<float>();
+      data = made.data<float>();
       return made;
     };
-    const Tensor rows = parts(call.rows, a.gradients.table),
-                 lag_bias = parts(call.lag_bias, a.gradients.lag_bias),
-                 value_rows = parts(call.value_rows, a.gradients.value_table);
+    const Tensor rows = parts(o.keys.rows, a.gradients.table),
+                 lag_bias = parts(o.lag_bias.rows, a.gradients.lag_bias),
+                 value_rows = parts(o.values.rows, a.gradients.value_table);
     launch_attention_lags(a, int(d), device.index);
-    if (rows.defined()) into.rows = add_parts(rows, call.rows);
-    if (lag_bias.defined()) into.lag_bias = add_parts(lag_bias, call.lag_bias);
-    if (value_rows.defined()) into.value_rows = add_parts(value_rows, call.value_rows);
+    if (rows.defined()) to.keys.rows = add_parts(rows, o.keys.rows);
+    if (lag_bias.defined()) to.lag_bias.rows = add_parts(lag_bias, o.lag_bias.rows);
+    if (value_rows.defined()) to.values.rows = add_parts(value_rows, o.values.rows);
   }
   launch_attention_keys(a, int(d), device.index);
   if (of_keys.defined()) {
     Shape shared;
     for (const int i : {0, 1})
-      if (into.bias.size(i) != of_keys.size(i)) shared.push_back(i);
-    into.bias = shared.dim() > 0 ? sum(of_keys, shared, true) : of_keys;
+      if (to.bias.size(i) != of_keys.size(i)) shared.push_back(i);
+    to.bias = shared.dim() > 0 ? sum(of_keys, shared, true) : of_keys;
   }
 }
 

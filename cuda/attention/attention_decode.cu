@@ -42,7 +42,7 @@ template <class T>
 struct Row {
   const T* data;
   int columns;
-  __device__ Row(const HeadRows<const void>& rows, int b, int h, int i, bool in_range)
+  __device__ Row(const OperandRows<const void>& rows, int b, int h, int i, bool in_range)
       : data(rows.at<const T>(b, h, i)), columns(in_range ? rows.chunks * 8 : 0) {}
   /// 16 bytes from column `at` on.
   __device__ uint4 piece(int at) const {
@@ -182,7 +182,7 @@ struct SplitWarp {
   }
 
   /// The row of a query, of q or p.
-  __device__ Row<T> query_row(const HeadRows<const void>& from, int half) const {
+  __device__ Row<T> query_row(const OperandRows<const void>& from, int half) const {
     return {from, b, query[half].h, query[half].i, query[half].in_range};
   }
   __device__ void load_queries(const AttentionArgs& a, Shared& shared) {
@@ -448,18 +448,18 @@ void decode(const AttentionArgs& a, Splits s, int device) {
 
 }  // namespace
 
-bool attention_decode_takes(const AttentionCall& c) {
+bool attention_decode_takes(const AttentionInputs& c) {
   const int64_t blocks = c.q.size(0) * c.q.size(1), m = c.q.size(2), n = c.k.size(2);
-  return m > 0 && m <= most_queries && n >= 512 && blocks < 66 && c.dropout == 0 &&
+  return m > 0 && m <= most_queries && n >= 512 && blocks < 66 && c.options.dropout == 0 &&
          attention_takes(c);
 }
 
-void attention_decode(const AttentionCall& call, bool clip, const Tensor& out) {
+void attention_decode(const AttentionInputs& call, const Tensor& out) {
   Tensors kept;
   AttentionArgs a = attention_args(call, kept, false);
-  a.results.out = head_rows<void>(out);
+  a.results.out = operand_rows<void>(out);
   Splits s = {};
-  s.clip = clip;
+  s.clip = call.options.keys.beyond == Beyond::clip;
   const int64_t first = call.k.size(2) - call.q.size(2);  // the first query's position
   if (a.mask.window > 0) s.begin = int(std::max<int64_t>(0, first - a.mask.window + 1));
   if (a.mask.block > 0)

@@ -62,7 +62,7 @@ struct KeysWarp : TransposedWarp<L> {
 
   __device__ void load_own(const AttentionArgs& a) const {
     const auto [b, h, kh] = a.place(first_unit);
-    const auto rows = [&, b = b, kh = kh](int area, const HeadRows<const void>& from) {
+    const auto rows = [&, b = b, kh = kh](int area, const OperandRows<const void>& from) {
       tile::load_rows<L::threads, L::rows>(typename L::Own{base + area}, from.source(b, kh), j0,
                                            a.sizes.n);
     };
@@ -199,7 +199,7 @@ struct KeysWarp : TransposedWarp<L> {
   }
 
   /// What nobody sees has no gradient.
-  __device__ void store(const AttentionArgs& a, const HeadRows<void>& to, const Sums& d,
+  __device__ void store(const AttentionArgs& a, const OperandRows<void>& to, const Sums& d,
                         float factor) const {
     const auto [b, h, kh] = a.place(first_unit);
     const auto hidden = a.hidden_keys(b);

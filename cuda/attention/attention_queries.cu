@@ -95,7 +95,7 @@ struct QueriesWarp : QueryWarp<L> {
   __device__ void load(const AttentionArgs& a) {
     {
       const auto [b, h, kh] = a.place(unit);
-      const auto rows = [&, b = b, h = h](int area, const HeadRows<const void>& from) {
+      const auto rows = [&, b = b, h = h](int area, const OperandRows<const void>& from) {
         tile::load_rows<L::threads, L::rows>(typename L::Own{base + area}, from.source(b, h),
                                              Base::i0, a.sizes.m);
       };

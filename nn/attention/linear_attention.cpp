@@ -6,7 +6,7 @@
 #include "autograd/tape.h"
 #include "core/all_or_nothing.h"
 #include "nn/distributed/sequence.h"
-#include "ops/attention/linear_attention_device.h"
+#include "ops/attention/linear_attention_forms.h"
 #include "ops/attention/linear_attention_logarithms.h"
 #include "ops/create.h"
 
@@ -72,7 +72,7 @@ LinearKernel::LinearKernel(Module& parent, HeadShape shape, const MakeFeatureMap
 
 LinearKernel::Features LinearKernel::mapped(const AttentionCall& call, const Tensor& drawn) const {
   const bool narrow = options.form != Form::composed;
-  auto wide = [narrow](const Tensor& x) { return x.dtype() == bf16 && !narrow ? x.to(f32) : x; };
+  auto wide = [narrow](const Tensor& x) { return narrow ? x : x.to(compute_type(x.dtype())); };
   return {(*map_)(wide(call.q), Side::query, drawn), (*map_)(wide(call.k), Side::key, drawn),
           wide(call.v)};
 }
@@ -88,7 +88,7 @@ Tensor LinearKernel::by_logarithms(const AttentionCall& call, const Tensor& draw
   if (ProcessGroup* group = call.forward.sequence_group)
     std::tie(keys, values) = keys_and_values_of_whole(call.k.to(f64), values, call.options, *group);
   const Tensor k = map_->logarithms(keys, Side::key, drawn);
-  const DType type = call.q.dtype() == f64 ? f64 : f32;
+  const DType type = compute_type(call.q.dtype());
   const double divisor = call.state ? map_->key_divisor(call.k.dtype(), drawn) : 0;
   const auto compute = [&](LinearState* state) {
     LinearAttentionOptions o = settings(call);

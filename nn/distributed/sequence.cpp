@@ -5,6 +5,7 @@
 
 #include "autograd/tape.h"
 #include "core/error.h"
+#include "ops/attention/attention_forms.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
 #include "ops/indexing.h"
@@ -49,23 +50,15 @@ Tensor receive(const Tensor& like, int peer, ProcessGroup& group) {
   return rows;
 }
 
-// Softmax attention's differentiable operands: q, k, v, position query, key, value and bias tables.
-constexpr size_t k_at = 1, v_at = 2;
-
 // Of this process's queries to keys that begin `back` positions before them.
-AttentionAndSums of_block(const Tensors& x, AttentionOptions o, int64_t back) {
-  const int64_t m = x[0].size(2);
+AttentionAndSums of_block(AttentionInputs x, int64_t back) {
+  const int64_t m = x.q.size(2);
+  AttentionOptions& o = x.options;
   o.mask.causal = back == 0;
-  o.position_query = x[3];
-  const auto moved = [&](RelativeTable& table, const Tensor& rows) {
-    table.rows = rows;
-    if (rows.defined() && back > 0)
-      table = {.rows = relative_rows(table, 1 - m - back, 2 * m - 1), .zero_row = m - 1};
-  };
-  moved(o.keys, x[4]);
-  moved(o.values, x[5]);
-  moved(o.lag_bias, x[6]);
-  return attention_and_sums(x[0], x[k_at], x[v_at], o);
+  for (RelativeTable* table : {&o.keys, &o.values, &o.lag_bias})
+    if (table->defined() && back > 0)
+      *table = {.rows = relative_rows(*table, 1 - m - back, 2 * m - 1), .zero_row = m - 1};
+  return attention_and_sums(x.q, x.k, x.v, o);
 }
 
 // Two parts of the keys together: l = log(e^a + e^b), out = e^(a − l) out_a + e^(b − l) out_b.
@@ -78,17 +71,17 @@ AttentionAndSums joined(const AttentionAndSums& a, const AttentionAndSums& b) {
   return {share(a) + share(b), l};
 }
 
-AttentionAndSums of_all_blocks(Tensors x, const AttentionOptions& o, ProcessGroup& group) {
+AttentionAndSums of_all_blocks(AttentionInputs x, ProcessGroup& group) {
   const NoGrad guard;
-  const Tensor k = x[k_at], v = x[v_at];
-  AttentionAndSums all = of_block(x, o, 0);
+  const Tensor k = x.k, v = x.v;
+  AttentionAndSums all = of_block(x, 0);
   for (int turn = 1; turn < group.size(); ++turn) {
     const int peer = group.rank() ^ turn;
     if (peer > group.rank()) {
       send(k, peer, group), send(v, peer, group);
     } else {
-      x[k_at] = receive(k, peer, group), x[v_at] = receive(v, peer, group);
-      all = joined(all, of_block(x, o, (group.rank() - peer) * k.size(2)));
+      x.k = receive(k, peer, group), x.v = receive(v, peer, group);
+      all = joined(all, of_block(x, (group.rank() - peer) * k.size(2)));
     }
   }
   return all;
@@ -96,50 +89,53 @@ AttentionAndSums of_all_blocks(Tensors x, const AttentionOptions& o, ProcessGrou
 
 // With w = e^(l_b − l), block b's share: the gradient of out_b is w g, that of l_b is
 // w (g·out_b − g·out).
-Tensors block_gradients(const Tensors& x, const AttentionOptions& o, int64_t back,
-                        const AttentionAndSums& whole, const Tensor& g) {
-  Tensors inputs, leaves;
-  for (const Tensor& t : x) {
-    inputs.push_back(t.defined() ? t.detach().set_requires_grad() : t);
-    if (t.defined()) leaves.push_back(inputs.back());
-  }
+AttentionInputs block_gradients(AttentionInputs x, int64_t back, const AttentionAndSums& whole,
+                                const Tensor& g) {
+  Tensors leaves;
+  x.for_each_tensor([&](Tensor& t) {
+    if (!t.defined()) return;
+    t = t.detach().set_requires_grad();
+    leaves.push_back(t);
+  });
   AttentionAndSums block;
   {
     const GradMode recorded(true);
-    block = of_block(inputs, o, back);
+    block = of_block(x, back);
   }
   const NoGrad guard;
   const Tensor out = block.out.detach(), w = exp(block.log_sum.detach() - whole.log_sum);
   const Tensors found = grad({block.out, block.log_sum}, leaves,
                              {g * w.unsqueeze(-1), w * sum(g * (out - whole.out), {-1})});
-  Tensors all;
-  for (size_t i = 0, next = 0; i < x.size(); ++i)
-    all.push_back(x[i].defined() ? found[next++] : Tensor());
-  return all;
+  x.for_each_tensor([next = found.begin()](Tensor& t) mutable {
+    if (t.defined()) t = *next++;
+  });
+  return x;
 }
 
-Tensors gradients_of_all_blocks(Tensors x, const AttentionOptions& o, const AttentionAndSums& whole,
-                                const Tensor& g, ProcessGroup& group) {
+Tensors gradients_of_all_blocks(AttentionInputs x, const AttentionAndSums& whole, const Tensor& g,
+                                ProcessGroup& group) {
   const NoGrad guard;
-  const Tensor k = x[k_at], v = x[v_at];
-  Tensors all = block_gradients(x, o, 0, whole, g);
+  const Tensor k = x.k, v = x.v;
+  AttentionInputs all = block_gradients(x, 0, whole, g);
   for (int turn = 1; turn < group.size(); ++turn) {
     const int peer = group.rank() ^ turn;
     if (peer > group.rank()) {
       send(k, peer, group), send(v, peer, group);
-      for (const size_t i : {k_at, v_at}) all[i] = all[i] + receive(x[i], peer, group);
+      for (Tensor* t : {&all.k, &all.v}) *t = *t + receive(*t, peer, group);
       continue;
     }
-    x[k_at] = receive(k, peer, group), x[v_at] = receive(v, peer, group);
-    const Tensors more = block_gradients(x, o, (group.rank() - peer) * k.size(2), whole, g);
-    for (size_t i = 0; i < x.size(); ++i) {
-      if (i == k_at || i == v_at)
-        send(more[i], peer, group);
-      else if (more[i].defined())
-        all[i] = all[i].defined() ? all[i] + more[i] : more[i];
+    x.k = receive(k, peer, group), x.v = receive(v, peer, group);
+    AttentionInputs more = block_gradients(x, (group.rank() - peer) * k.size(2), whole, g);
+    for (Tensor* t : {&more.k, &more.v}) {
+      send(*t, peer, group);
+      *t = {};
     }
+    const Tensors others = more.tensors();
+    all.for_each_tensor([at = others.begin()](Tensor& t) mutable {
+      if (const Tensor& other = *at++; other.defined()) t = t.defined() ? t + other : other;
+    });
   }
-  return all;
+  return all.tensors();
 }
 
 // What goes along a chain of processes, each giving to one neighbour and taking from the other:
@@ -266,7 +262,7 @@ Tensor linear_attention_of_whole(const Tensor& q, const Tensor& k, const Tensor&
         "a sequence over processes is causal, without key_padding");
   check(q.size(2) == k.size(2), op, "q ", q, " and k ", k,
         "; a process has as many queries as keys");
-  const auto wide = [](const Tensor& x) { return x.dtype() == f64 ? x : x.to(f32); };
+  const auto wide = [](const Tensor& x) { return x.to(compute_type(x.dtype())); };
   const Tensor keys = wide(k), values = wide(v);
   const Tensor s = matmul(keys.transpose(-1, -2), values), z = sum(keys, {2});
   // Chunk by chunk, so that no more than chunk² products stand side by side.
@@ -302,16 +298,13 @@ Tensor attention_of_whole(const Tensor& q, const Tensor& k, const Tensor& v, Att
   for (const RelativeTable* t : {&o.keys, &o.values, &o.lag_bias})
     check(!t->defined() || t->beyond != Beyond::error || t->zero_row >= past, op,
           "a table reaches from ", -t->zero_row, ", but relative positions from ", -past, " occur");
-  const Tensors x{q, k, v, o.position_query, o.keys.rows, o.values.rows, o.lag_bias.rows};
-  const std::vector<Saved> saved(x.begin(), x.end());
-  const AttentionAndSums whole = of_all_blocks(x, o, group);
-  // Of the options the closure keeps what is no tensor.
-  o.position_query = o.keys.rows = o.values.rows = o.lag_bias.rows = {};
+  const AttentionInputs x{q, k, v, std::move(o)};
+  const AttentionAndSums whole = of_all_blocks(x, group);
   return record(
-      op, x, whole.out,
-      [saved, o, l = whole.log_sum, &group](Backward& b) {
+      op, x.tensors(), whole.out,
+      [saved = SavedAttention(x), l = whole.log_sum, &group](Backward& b) {
         check_once("attention_of_whole");
-        return gradients_of_all_blocks(values_of(saved), o, {b.output(), l}, b.grad(), group);
+        return gradients_of_all_blocks(saved(), {b.output(), l}, b.grad(), group);
       },
       Keep::outputs);
 }

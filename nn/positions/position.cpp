@@ -44,7 +44,7 @@ RelativeRange relative_range(const AttentionCall& call) {
 Tensor relative_positions(const AttentionCall& call) {
   const RelativeRange range = relative_range(call);
   return arange(-double(range.past), double(range.future + 1), 1,
-                {.dtype = call.q.dtype() == f64 ? f64 : f32, .device = call.q.device()});
+                {.dtype = compute_type(call.q.dtype()), .device = call.q.device()});
 }
 
 MakePosition shared_by_layers(MakePosition make) {

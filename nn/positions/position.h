@@ -56,15 +56,9 @@ struct AttentionCall {
 /// Adds what broadcasts to [B, H, M, N] to the call's dense bias, whether there is one or not.
 void add_bias(AttentionCall& call, const Tensor& bias);
 
-/// Relative positions (key − query) from −past to future.
-struct RelativeRange {
-  int64_t past = 0;    ///< Largest distance of a key before its query: N − 1.
-  int64_t future = 0;  ///< Largest distance of a key after its query: M − 1, or 0 in a causal call.
-  int64_t count() const { return past + 1 + future; }
-};
-
-/// Returns the relative positions that can occur in a call, the keys of all processes included
-/// (ForwardContext::sequence_group). A table with a row for each has `zero_row` = past.
+/// Returns the relative positions that can occur in a call whatever its window or blocks, the keys
+/// of all processes included (ForwardContext::sequence_group): past N − 1, future M − 1, or 0 in a
+/// causal call. A table with a row for each has `zero_row` = past.
 RelativeRange relative_range(const AttentionCall& call);
 
 /// Returns −past, …, 0, …, future of relative_range(call), [past + 1 + future], on the device of q:

@@ -168,7 +168,7 @@ RelativeTable kerple_bias(const Tensor& p, const Tensor& a, int64_t n_queries, i
                           Kerple::Kind kind) {
   check(p.dim() == 1 && p.shape() == a.shape() && is_floating(p.dtype()) && p.dtype() == a.dtype(),
         "kerple_bias", "p ", p, ", a ", a, "; must be [H], both of one floating dtype");
-  const DType dtype = p.dtype() == bf16 ? f32 : p.dtype();
+  const DType dtype = compute_type(p.dtype());
   const Tensor exponent = p.to(dtype).unsqueeze(1), factor = a.to(dtype).unsqueeze(1);
   const RelativeRange lags = range_of(n_queries, n_keys);
   const Tensor l = abs(arange(-double(lags.past), double(lags.future + 1), 1,

@@ -1,8 +1,8 @@
 #include "ops/attention/attention.h"
 
-#include "ops/attention/attention_composed.h"
-#include "ops/attention/attention_cuda.h"
-#include "ops/attention/attention_fused.h"
+#include <utility>
+
+#include "ops/attention/attention_forms.h"
 #include "ops/attention/hidden_keys.h"
 #include "ops/elementwise.h"
 #include "ops/softmax.h"
@@ -11,62 +11,65 @@
 namespace stretto {
 namespace {
 
-// bf16 is for what lies between ops, not for what they compute with.
-bool widens(const Tensor& q) { return q.dtype() == bf16; }
-
-AttentionOptions widened(AttentionOptions o) {
-  for (Tensor* x : {&o.position_query, &o.keys.rows, &o.values.rows, &o.lag_bias.rows, &o.bias})
-    if (x->defined()) *x = x->to(f32);
-  return o;
+// Of keys that are safe to multiply with; `huge`: HiddenKeys. bf16 is for what lies between ops,
+// not for what they compute with.
+Tensor attention_of(const AttentionInputs& x, bool huge) {
+  const bool composed = x.options.form == Form::composed, on_cpu = x.q.device().is_cpu();
+  if (!on_cpu && !composed)
+    if (const std::optional<Tensor> y = cuda_attention(x)) return *y;
+  const bool fused = on_cpu && !composed;
+  const DType type = x.q.dtype();
+  if (is_narrow(type) && !(fused && fused_attention_takes(type)))
+    return attention_of(x.to(f32), huge).to(type);
+  return fused ? fused_attention(x) : composed_attention(x, huge);
 }
 
-// Of keys that are safe to multiply with; `huge`: HiddenKeys.
-Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o,
-                    bool huge) {
-  if (q.device().is_cuda() && o.form != Form::composed)
-    if (const std::optional<Tensor> y = cuda_attention(q, k, v, o)) return *y;
-  const bool fused = q.device().is_cpu() && o.form != Form::composed;
-  if (widens(q) && !(fused && fused_attention_takes(bf16)))
-    return attention_of(q.to(f32), k.to(f32), v.to(f32), widened(o), huge).to(bf16);
-  return fused ? fused_attention(q, k, v, o) : composed_attention(q, k, v, o, huge);
+AttentionInputs checked(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions&& o) {
+  if (o.dropout > 0 && !o.dropout_key) o.dropout_key = next_random_key();
+  AttentionInputs x{q, k, v, std::move(o)};
+  check_attention(x);
+  return x;
+}
+
+// With keys and values that are safe to multiply with.
+HiddenKeys clean(AttentionInputs& x) {
+  HiddenKeys hidden = hidden_keys(x.q.size(1), x.q.size(2), x.k, x.v, x.options.mask);
+  if (hidden.defined()) x.k = hidden.clean(x.k), x.v = hidden.clean(x.v);
+  return hidden;
 }
 
 }  // namespace
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions o) {
-  if (o.dropout > 0 && !o.dropout_key) o.dropout_key = next_random_key();
-  check_attention(q, k, v, o);
-  const HiddenKeys hidden = hidden_keys(q.size(1), q.size(2), k, v, o.mask);
-  if (!hidden.defined()) return attention_of(q, k, v, o, hidden.huge);
-  return hidden.mark(attention_of(q, hidden.clean(k), hidden.clean(v), o, hidden.huge));
+  AttentionInputs x = checked(q, k, v, std::move(o));
+  const HiddenKeys hidden = clean(x);
+  return hidden.mark(attention_of(x, hidden.huge));
 }
 
 AttentionAndSums attention_and_sums(const Tensor& q, const Tensor& k, const Tensor& v,
                                     AttentionOptions o) {
-  if (o.dropout > 0 && !o.dropout_key) o.dropout_key = next_random_key();
-  check_attention(q, k, v, o);
-  check(q.device().is_cpu() && q.dtype() != bf16 && o.form != Form::composed, "attention_and_sums",
-        "q ", q, "; accepted: f32 and f64 on the CPU, in the fused form");
-  const HiddenKeys hidden = hidden_keys(q.size(1), q.size(2), k, v, o.mask);
-  const bool clean = !hidden.defined();
-  const Tensors both =
-      fused_attention_and_sums(q, clean ? k : hidden.clean(k), clean ? v : hidden.clean(v), o);
+  AttentionInputs x = checked(q, k, v, std::move(o));
+  check(q.device().is_cpu() && !is_narrow(q.dtype()) && x.options.form != Form::composed,
+        "attention_and_sums", "q ", q, "; accepted: f32 and f64 on the CPU, in the fused form");
+  const HiddenKeys hidden = clean(x);
+  const Tensors both = fused_attention_and_sums(x);
   return {hidden.mark(both[0]), hidden.mark(both[1].unsqueeze(-1)).squeeze(-1)};
 }
 
 Tensor attention_scores(const Tensor& q, const Tensor& k, AttentionOptions o) {
   o.values = {};
-  check_attention(q, k, k, o);
-  Tensor keys = k;
-  if (o.mask.key_padding.defined())
-    keys = masked_fill(k, o.mask.key_padding.unsqueeze(1).unsqueeze(-1), 0);
-  if (widens(q)) return composed_scores(q.to(f32), keys.to(f32), widened(o)).to(bf16);
-  return composed_scores(q, keys, o);
+  AttentionInputs x{q, k, k, std::move(o)};
+  check_attention(x);
+  if (const Tensor& padding = x.options.mask.key_padding; padding.defined())
+    x.k = masked_fill(k, padding.unsqueeze(1).unsqueeze(-1), 0);
+  return composed_scores(x.to(compute_type(q.dtype()))).to(q.dtype());
 }
 
 Tensor attention_weights(const Tensor& q, const Tensor& k, AttentionOptions options) {
-  if (widens(q) && q.dtype() == k.dtype())
-    return attention_weights(q.to(f32), k.to(f32), widened(std::move(options))).to(bf16);
+  if (const DType type = q.dtype(); is_narrow(type) && k.dtype() == type) {
+    const AttentionInputs x = AttentionInputs{q, k, {}, std::move(options)}.to(f32);
+    return attention_weights(x.q, x.k, x.options).to(type);
+  }
   return softmax(attention_scores(q, k, std::move(options)), -1);
 }
 

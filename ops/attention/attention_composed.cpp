@@ -1,7 +1,6 @@
-#include "ops/attention/attention_composed.h"
-
 #include <limits>
 
+#include "ops/attention/attention_forms.h"
 #include "ops/attention/skew.h"
 #include "ops/dropout.h"
 #include "ops/elementwise.h"
@@ -28,7 +27,8 @@ Tensor skewed_rows(const RelativeTable& table, int64_t m, int64_t n, bool causal
 
 }  // namespace
 
-Tensor composed_scores(const Tensor& q, const Tensor& k, const AttentionOptions& o) {
+Tensor composed_scores(const AttentionInputs& x) {
+  const auto& [q, k, v, o] = x;
   const int64_t heads = q.size(1), m = q.size(2), n = k.size(2);
   const double scale = score_scale(q, o);
   Tensor scores = matmul(q, per_head(k, heads).transpose(-1, -2));
@@ -51,10 +51,10 @@ Tensor composed_scores(const Tensor& q, const Tensor& k, const AttentionOptions&
   return scores;
 }
 
-Tensor composed_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                          const AttentionOptions& o, bool huge) {
+Tensor composed_attention(const AttentionInputs& x, bool huge) {
+  const auto& [q, k, v, o] = x;
   const int64_t m = q.size(2), n = k.size(2);
-  Tensor weights = softmax(composed_scores(q, k, o), -1);
+  Tensor weights = softmax(composed_scores(x), -1);
   // The gradient of a hidden weight, infinite where a hidden value is huge, must not meet its 0.
   if (const Tensor mask = huge ? attention_mask(m, n, o.mask, q.device()) : Tensor();
       mask.defined())
@@ -66,6 +66,23 @@ Tensor composed_attention(const Tensor& q, const Tensor& k, const Tensor& v,
     out = out + matmul(unskew(weights, rows.size(1)), rows);
   }
   return out;
+}
+
+SavedAttention::SavedAttention(const AttentionInputs& x) : settings_(x) {
+  const Tensors all = x.tensors();
+  settings_ = x.with(Tensors(all.size()));
+  tensors_.assign(all.begin(), all.end());
+}
+
+Tensors SavedAttention::composed_gradients(Backward& b) const {
+  return composed_gradient(
+      b,
+      [this](const Tensors& tensors) {
+        const AttentionInputs x = settings_.with(tensors);
+        const DType type = x.q.dtype();
+        return composed_attention(x.to(compute_type(type))).to(type);
+      },
+      values_of(tensors_));
 }
 
 }  // namespace stretto

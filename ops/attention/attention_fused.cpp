@@ -25,14 +25,11 @@
 // Layout: inputs may have any strides with the last dimension contiguous; outputs are stored [B, M,
 // H, D] and returned as [B, H, M, D] views, so that joining heads is no copy, and gradients too,
 // but for contiguous inputs.
-#include "ops/attention/attention_fused.h"
-
-#include <cmath>
 #include <limits>
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
-#include "ops/attention/attention_composed.h"
+#include "ops/attention/attention_forms.h"
 #include "ops/attention/attention_strips.h"
 #include "ops/create.h"
 #include "ops/elementwise.h"
@@ -43,122 +40,65 @@ namespace {
 
 using namespace strips;
 
-Problem problem_of(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
-  Problem p{.batch = q.size(0),
-            .heads = q.size(1),
-            .groups = k.size(1),
-            .m = q.size(2),
-            .n = k.size(2),
-            .d = q.size(3),
-            .dv = v.size(3),
-            .scale = score_scale(q, o),
-            .mask = o.mask,
-            .dropout = o.dropout,
-            .dropout_key = o.dropout_key};
-  if (o.mask.key_padding.defined()) p.mask.key_padding = o.mask.key_padding.to(u8).contiguous();
-  p.drop_below = uint32_t(std::ceil(o.dropout * 16777216.0));
-  p.keep_scale = o.dropout >= 1 ? 0 : 1 / (1 - o.dropout);
-  const int64_t past = furthest_past(p.n, o.mask);
-  p.first = -past;
-  // Relative position 0 even without queries: each table has a row for it.
-  p.width = past + (o.mask.is_causal() ? 1 : std::max<int64_t>(p.m, 1));
-  return p;
-}
-
-DType compute_type(const Tensor& q) { return q.dtype() == bf16 ? f32 : q.dtype(); }
-
-// The rows of a table that relative positions which occur meet, and those at its ends.
-RelativeTable within_reach(const Problem& p, RelativeTable table, DType type) {
-  if (!table.defined()) return table;
-  const int64_t begin = std::max<int64_t>(0, table.zero_row + p.first);
-  const int64_t end = std::min(table.rows.size(1), table.zero_row + p.first + p.width);
-  table.rows = table.rows.to(type).slice(1, begin, std::max(begin, end));
-  table.zero_row -= begin;
-  return table;
-}
-
-// Gradients of tables add up in f32. Sets the problem's edges.
-Operands operands_of(Problem& p, const Tensor& q, const Tensor& k, const Tensor& v,
-                     const AttentionOptions& o) {
-  const DType type = compute_type(q);
-  const RelativeTable keys = within_reach(p, o.keys, type),
-                      values = within_reach(p, o.values, type);
-  const auto edges = [](const RelativeTable& table) {
-    return TableEdges{table.zero_row, table.beyond == Beyond::clip};
-  };
-  p.keys = edges(keys);
-  p.values = edges(values);
-  RelativeTable lag_bias = o.lag_bias;
-  if (lag_bias.defined()) {
-    lag_bias.rows = lag_bias.rows.to(type);
-    lag_bias.rows = relative_rows(lag_bias, p.first, p.width);
-  }
-  return {q, k, v, o.position_query, keys.rows, values.rows, lag_bias.rows, o.bias};
-}
-
-// The same call in its composed form.
-Tensor composed(const Problem& p, const Operands& x) {
-  const DType type = compute_type(x.q);
-  const auto wide = [&](const Tensor& t) { return t.defined() ? t.to(type) : t; };
-  const auto table = [](const Tensor& rows, const TableEdges& edges) {
-    return RelativeTable{rows, edges.zero_row, edges.clip ? Beyond::clip : Beyond::zero};
-  };
-  return composed_attention(x.q.to(type), x.k.to(type), x.v.to(type),
-                            {.mask = p.mask,
-                             .scale = p.scale,
-                             .position_query = wide(x.position),
-                             .keys = table(x.rows, p.keys),
-                             .values = table(x.value_rows, p.values),
-                             .lag_bias = {x.lag_bias, -p.first},
-                             .bias = wide(x.bias),
-                             .dropout = p.dropout,
-                             .dropout_key = p.dropout_key})
-      .to(x.q.dtype());
-}
+constexpr const char* op = "attention";
 
 // ---------------------------------------------------------------------------- forward
 
-template <class S>
-void forward(const Problem& p, const Operands& x, const Tensor& out, const Tensor& rescaling) {
-  auto* softmax = reinterpret_cast<RowWeights<compute_t<S>>*>(rescaling.raw_data());
-  parallel_for(p.batch * p.heads, 1, [&](int64_t begin, int64_t end) {
-    Worker<S> work(p, x);
-    const HeadRows<S> o(out);
-    for (int64_t at = begin; at < end; ++at) {
-      const int64_t b = at / p.heads, h = at % p.heads;
-      each_strip(p, b, h, [&](const Strip& s) {
-        work.scores(s);
-        work.weigh(s, softmax + at * p.m + s.i0);
-        work.weigh_values(s, o.rows());
-      });
-      o.store(b, h);
-    }
+struct Result {
+  AttentionInputs x;      // with short tables
+  Tensor out, rescaling;  // RowWeights of each query
+};
+
+Result forward(const AttentionInputs& inputs) {
+  const DType type = inputs.q.dtype();
+  const AttentionInputs x = inputs.with_short_tables(compute_type(type));
+  const Problem p(x);
+  const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type);
+  const Tensor rescaling =
+      empty({p.batch, p.heads, p.m, 2}, {.dtype = compute_type(type), .device = cpu});
+  dispatch_floating(type, op, [&]<class S>() {
+    auto* softmax = reinterpret_cast<RowWeights<compute_t<S>>*>(rescaling.raw_data());
+    parallel_for(p.batch * p.heads, 1, [&](int64_t begin, int64_t end) {
+      Worker<S> work(p);
+      const HeadRows<S> o(out);
+      for (int64_t at = begin; at < end; ++at) {
+        const int64_t b = at / p.heads, h = at % p.heads;
+        each_strip(p, b, h, [&](const Strip& s) {
+          work.scores(s);
+          work.weigh(s, softmax + at * p.m + s.i0);
+          work.weigh_values(s, o.rows());
+        });
+        o.store(b, h);
+      }
+    });
   });
+  return {x, out, rescaling};
 }
 
 // ---------------------------------------------------------------------------- backward
 
 // `into`: the gradients of tables per batch entry and head.
 template <class S>
-void backward(const Problem& p, const Operands& x, const Tensor& rescaling, const Tensor& grad,
-              const Tensor& of_sums, const Operands& into) {
+void backward(const Problem& p, const Tensor& rescaling, const Tensor& grad, const Tensor& of_sums,
+              const AttentionInputs& into) {
   using T = compute_t<S>;
   const T* const sums = of_sums.defined() ? of_sums.data<T>() : nullptr;
   const auto g = heads_of<S>(grad);
   // Without a position query of its own, q's gradient has both parts.
-  const bool own = into.position.defined();
-  const TableGradients<T> tables{heads_of<T>(into.rows), heads_of<T>(into.value_rows),
-                                 into.lag_bias.defined() ? into.lag_bias.data<T>() : nullptr,
-                                 ScoreBias<T>(p, into.bias)};
+  const AttentionOptions& to = into.options;
+  const bool own = to.position_query.defined();
+  const TableGradients<T> tables{heads_of<T>(to.keys.rows), heads_of<T>(to.values.rows),
+                                 to.lag_bias.defined() ? to.lag_bias.rows.data<T>() : nullptr,
+                                 ScoreBias<T>(p, to.bias)};
   const auto* softmax = reinterpret_cast<const RowWeights<T>*>(rescaling.raw_data());
   // Each of `chains` goes through the batch entries and key heads that end in the same places.
   const auto apart = [&](int d, int64_t n) {
-    return into.bias.defined() && into.bias.size(d) == 1 ? std::min<int64_t>(n, 1) : n;
+    return to.bias.defined() && to.bias.size(d) == 1 ? std::min<int64_t>(n, 1) : n;
   };
   const int64_t batches = apart(0, p.batch), chains = apart(1, p.groups);
   parallel_for(batches * chains, 1, [&](int64_t begin, int64_t end) {
-    Worker<S> work(p, x);
-    const HeadRows<S> dq(into.q), dk(into.k), dv(into.v), dposition(into.position);
+    Worker<S> work(p);
+    const HeadRows<S> dq(into.q), dk(into.k), dv(into.v), dposition(to.position_query);
     const auto key_head = [&](int64_t b, int64_t kh) {
       dk.clear(b, kh);
       dv.clear(b, kh);
@@ -183,11 +123,6 @@ void backward(const Problem& p, const Operands& x, const Tensor& rescaling, cons
   });
 }
 
-template <class F>
-void with_type(const Tensor& q, F f) {
-  q.dtype() == f64 ? f(double()) : q.dtype() == f32 ? f(float()) : f(BFloat16());
-}
-
 // Zeros for the gradient of a bias, in four dimensions: per batch entry and head where that is
 // little, else of the bias's own sizes.
 Tensor bias_gradient(const Problem& p, const Tensor& bias, const TensorOptions& options) {
@@ -197,77 +132,58 @@ Tensor bias_gradient(const Problem& p, const Tensor& bias, const TensorOptions& 
   return zeros(sizes, options);
 }
 
-Tensors gradients(const Problem& p, const Operands& x, const Tensor& rescaling, const Tensor& grad,
+Tensors gradients(const AttentionInputs& x, const Tensor& rescaling, const Tensor& grad,
                   bool of_bias, const Tensor& of_sums = {}) {
-  const TensorOptions options{.dtype = compute_type(x.q), .device = cpu};
-  Operands g{.q = heads_like(x.q), .k = heads_like(x.k), .v = heads_like(x.v)};
-  if (x.position.defined()) g.position = heads_like(x.position);
-  const auto per_head = [&](const Tensor& table) {
+  const Problem p(x);
+  const TensorOptions options{.dtype = compute_type(x.q.dtype()), .device = cpu};
+  AttentionInputs g{.q = heads_like(x.q), .k = heads_like(x.k), .v = heads_like(x.v)};
+  AttentionOptions& to = g.options;
+  if (x.options.position_query.defined()) to.position_query = heads_like(x.options.position_query);
+  const auto per_head = [&](const RelativeTable& table) {
     if (!table.defined()) return Tensor();
-    Shape sizes = table.shape();
+    Shape sizes = table.rows.shape();
     sizes[0] = p.heads;
     sizes.insert(0, p.batch);
     return zeros(sizes, options);
   };
-  g.rows = per_head(x.rows);
-  g.value_rows = per_head(x.value_rows);
-  g.lag_bias = per_head(x.lag_bias);
-  if (of_bias) g.bias = bias_gradient(p, x.bias, options);
-  const Operands from = x.for_kernels();
+  to.keys.rows = per_head(x.options.keys);
+  to.values.rows = per_head(x.options.values);
+  to.lag_bias.rows = per_head(x.options.lag_bias);
+  if (of_bias) to.bias = bias_gradient(p, x.options.bias, options);
   const Tensor g_out = rows_contiguous(grad);
-  with_type(x.q, [&](auto t) { backward<decltype(t)>(p, from, rescaling, g_out, of_sums, g); });
-  const auto total = [](const Tensor& all, const Tensor& like) {
-    if (!all.defined()) return Tensor();
-    return all.numel() == like.numel() ? all.reshape(like.shape()) : sum_to(all, like.shape());
+  dispatch_floating(x.q.dtype(), op,
+                    [&]<class S>() { backward<S>(p, rescaling, g_out, of_sums, g); });
+  const auto total = [](Tensor& all, const Tensor& like) {
+    if (all.defined())
+      all = all.numel() == like.numel() ? all.reshape(like.shape()) : sum_to(all, like.shape());
   };
-  g.rows = total(g.rows, x.rows);
-  g.value_rows = total(g.value_rows, x.value_rows);
-  g.lag_bias = total(g.lag_bias, x.lag_bias);
-  g.bias = total(g.bias, x.bias);
-  if (of_bias) g.bias = g.bias.to(x.q.dtype());
-  return g.list();
-}
-
-struct Computed {
-  Problem p;
-  Operands x;
-  Tensor out, rescaling;  // RowWeights of each query
-};
-
-Computed computed(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
-  Problem p = problem_of(q, k, v, o);
-  const Operands x = operands_of(p, q, k, v, o), in = x.for_kernels();
-  const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, q.dtype(), false);
-  const Tensor rescaling =
-      empty({p.batch, p.heads, p.m, 2}, {.dtype = compute_type(q), .device = cpu});
-  with_type(q, [&](auto t) { forward<decltype(t)>(p, in, out, rescaling); });
-  return {p, x, out, rescaling};
+  total(to.keys.rows, x.options.keys.rows);
+  total(to.values.rows, x.options.values.rows);
+  total(to.lag_bias.rows, x.options.lag_bias.rows);
+  total(to.bias, x.options.bias);
+  if (of_bias) to.bias = to.bias.to(x.q.dtype());
+  return g.tensors();
 }
 
 }  // namespace
 
-bool fused_attention_takes(DType type) { return type != bf16 || has_bf16_products(); }
+bool fused_attention_takes(DType type) { return !is_narrow(type) || has_bf16_products(); }
 
-Tensor fused_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                       const AttentionOptions& o) {
-  const auto [p, x, out, rescaling] = computed(q, k, v, o);
-  const Tensors inputs = x.list();
-  const std::vector<Saved> saved(inputs.begin(), inputs.end());
+Tensor fused_attention(const AttentionInputs& inputs) {
+  const auto [x, out, rescaling] = forward(inputs);
+  const SavedAttention saved(x);
   // Gradients: with O = P V and dS = P · (g Vᵀ − rowsum(g · O)): dq = scale · dS K, dk = scale ·
   // dSᵀ Q, dv = Pᵀ g; with dS and P sheared to relative positions dp = scale · dS R, dR = scale ·
   // dSᵀ p, dV = Pᵀ g, db = Σ dS.
-  return record("attention", inputs, out, [p = p, saved, rescaling = rescaling](Backward& b) {
-    const Tensors again = values_of(saved);
-    if (grad_enabled())
-      return composed_gradient(
-          b, [&p](const Tensors& inner) { return composed(p, Operands::of(inner)); }, again);
-    return gradients(p, Operands::of(again), rescaling, b.grad(), b.needs(Operands::bias_at));
+  return record("attention", x.tensors(), out, [saved, rescaling = rescaling](Backward& b) {
+    if (grad_enabled()) return saved.composed_gradients(b);
+    const AttentionInputs y = saved();
+    return gradients(y, rescaling, b.grad(), b.needs(y.index_of(y.options.bias)));
   });
 }
 
-Tensors fused_attention_and_sums(const Tensor& q, const Tensor& k, const Tensor& v,
-                                 const AttentionOptions& o) {
-  const auto [p, x, out, rescaling] = computed(q, k, v, o);
+Tensors fused_attention_and_sums(const AttentionInputs& inputs) {
+  const auto [x, out, rescaling] = forward(inputs);
   Tensor log_sum;
   {
     const NoGrad guard;
@@ -275,15 +191,14 @@ Tensors fused_attention_and_sums(const Tensor& q, const Tensor& k, const Tensor&
     log_sum =
         masked_fill(shift - log(scale), eq(scale, 0), -std::numeric_limits<double>::infinity());
   }
-  const Tensors inputs = x.list();
-  const std::vector<Saved> saved(inputs.begin(), inputs.end());
   // Gradients: those of attention, where dS = P · (g Vᵀ − rowsum(g · O) + dlog_sum).
-  return record("attention_and_sums", inputs, {out, log_sum},
-                [p = p, saved, rescaling = rescaling](Backward& b) {
+  return record("attention_and_sums", x.tensors(), {out, log_sum},
+                [saved = SavedAttention(x), rescaling = rescaling](Backward& b) {
                   check(!grad_enabled(), "attention_and_sums",
                         "has no gradient of its gradient; use attention()");
-                  return gradients(p, Operands::of(values_of(saved)), rescaling, b.grad(0),
-                                   b.needs(Operands::bias_at), b.grad(1).contiguous());
+                  const AttentionInputs y = saved();
+                  return gradients(y, rescaling, b.grad(0), b.needs(y.index_of(y.options.bias)),
+                                   b.grad(1).contiguous());
                 });
 }
 

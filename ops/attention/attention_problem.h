@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "../create.h"
+#include "../dropout_draws.h"
 #include "../loops.h"
 #include "../view.h"
 #include "attention_terms.h"
@@ -21,58 +22,44 @@ STRETTO_CLONES void round_row(S* to, const T* from, T factor, int64_t n) {
   for (int64_t j = 0; j < n; ++j) to[j] = convert<S>(from[j] * factor);
 }
 
-// Where relative position 0 is in the rows of a table, and whether its outermost rows are those of
-// all beyond.
-struct TableEdges {
-  int64_t zero_row = 0;
-  bool clip = false;
-};
-
-// Everything that forward and backward have in common.
+// A call as kernels see it.
 struct Problem {
+  // Off the tape, rows contiguous. The short tables of `keys` and `values` are [1, H or 1, R, ..]
+  // in q's dtype, so that all operands look alike; lag_bias and bias are as they come; the padding
+  // is u8, contiguous.
+  AttentionInputs x;
   int64_t batch, heads, groups, m, n, d, dv;
   double scale;
-  AttentionMask mask;  // its padding u8, contiguous
-  double dropout;
-  std::optional<RandomKey> dropout_key;
-  int64_t first = 0, width = 0;  // relative positions first … first + width − 1 occur
-  TableEdges keys = {}, values = {};
-  uint32_t drop_below = 0;
-  double keep_scale = 1;
+  RelativeRange range;  // of the relative positions that occur
+  Dropping dropping;
 
+  // Of inputs with short tables.
+  explicit Problem(const AttentionInputs& inputs)
+      : x(inputs),
+        batch(x.q.size(0)),
+        heads(x.q.size(1)),
+        groups(x.k.size(1)),
+        m(x.q.size(2)),
+        n(x.k.size(2)),
+        d(x.q.size(3)),
+        dv(x.v.size(3)),
+        scale(score_scale(x.q, x.options)),
+        range(x.range()),
+        dropping(x.options.dropout, x.options.dropout_key.value_or(RandomKey())) {
+    AttentionOptions& o = x.options;
+    for (Tensor* rows : {&x.q, &x.k, &x.v, &o.position_query}) *rows = rows_contiguous(*rows);
+    for (Tensor* rows : {&o.keys.rows, &o.values.rows})
+      if (rows->defined()) *rows = rows_contiguous(rows->detach().to(x.q.dtype()).unsqueeze(0));
+    if (o.lag_bias.defined()) o.lag_bias.rows = o.lag_bias.rows.detach().contiguous();
+    if (o.bias.defined()) o.bias = o.bias.detach();
+    if (Tensor& padding = o.mask.key_padding; padding.defined())
+      padding = padding.to(u8).contiguous();
+  }
+
+  const AttentionMask& mask() const { return x.options.mask; }
   int64_t block_rows() const { return n > 4096 ? 16 : n > 1024 ? 32 : 64; }
   int64_t per_group() const { return heads / groups; }
   int64_t position(int64_t i) const { return i + n - m; }
-};
-
-// The differentiable operands, in the order in which the tape has them: all but q, k and v may be
-// undefined. Also their gradients. Tables are f32 where the others are bf16.
-struct Operands {
-  Tensor q, k, v;
-  Tensor position;    // [B, H, M, D]
-  Tensor rows;        // [H or 1, R, D]
-  Tensor value_rows;  // [H or 1, R, Dv]
-  Tensor lag_bias;    // [H or 1, width]
-  Tensor bias;        // broadcasts to [B, H, M, N]
-
-  Tensors list() const { return {q, k, v, position, rows, value_rows, lag_bias, bias}; }
-  static constexpr size_t bias_at = 7;
-  static Operands of(const Tensors& x) { return {x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]}; }
-  // Off the tape, rows contiguous; `rows` and `value_rows` as [1, H or 1, R, ..] in q's dtype, so
-  // that all look alike; the bias as it is.
-  Operands for_kernels() const {
-    const auto table = [&](const Tensor& x) {
-      return x.defined() ? rows_contiguous(x.detach().to(q.dtype()).unsqueeze(0)) : Tensor();
-    };
-    return {rows_contiguous(q),
-            rows_contiguous(k),
-            rows_contiguous(v),
-            rows_contiguous(position),
-            table(rows),
-            table(value_rows),
-            lag_bias.defined() ? lag_bias.detach().contiguous() : Tensor(),
-            bias.defined() ? bias.detach() : Tensor()};
-  }
 };
 
 // The strip of one block of queries of a head.
@@ -85,8 +72,8 @@ struct Strip {
 
 Strip strip_of(const Problem& p, int64_t b, int64_t h, int64_t i0) {
   const int64_t rows = std::min(p.block_rows(), p.m - i0);
-  const KeyRange low = visible_keys(p.position(i0), p.n, p.mask);
-  const KeyRange high = visible_keys(p.position(i0 + rows - 1), p.n, p.mask);
+  const KeyRange low = visible_keys(p.position(i0), p.n, p.mask());
+  const KeyRange high = visible_keys(p.position(i0 + rows - 1), p.n, p.mask());
   return {b, h, i0, rows, low.begin, std::max<int64_t>(0, high.end - low.begin)};
 }
 

@@ -68,11 +68,9 @@ struct RowWeights {
 
 template <class T>
 STRETTO_CLONES RowWeights<T> softmax_in_place(T* s, int64_t n) {
-  const T top = rows::max<T>(n, [&](int64_t j) { return s[j]; });
-  const T shift = top == -std::numeric_limits<T>::infinity() ? T(0) : top;
+  const T shift = rows::softmax_shift<T>(n, [&](int64_t j) { return s[j]; });
   for (int64_t j = 0; j < n; ++j) s[j] = math::exp_negative(s[j] - shift);
-  const T total = rows::sum<T>(n, [&](int64_t j) { return s[j]; });
-  const T scale = total == T(0) ? T(0) : T(1) / total;
+  const T scale = rows::softmax_scale(rows::sum<T>(n, [&](int64_t j) { return s[j]; }));
   for (int64_t j = 0; j < n; ++j) s[j] *= scale;
   return {shift, scale};
 }
@@ -81,11 +79,6 @@ STRETTO_CLONES RowWeights<T> softmax_in_place(T* s, int64_t n) {
 template <class T>
 STRETTO_CLONES void softmax_again(T* s, int64_t n, RowWeights<T> row) {
   for (int64_t j = 0; j < n; ++j) s[j] = math::exp_negative(s[j] - row.shift) * row.scale;
-}
-
-template <class T>
-STRETTO_CLONES void drop_row(T* s, const uint32_t* draws, int64_t n, uint32_t below, T scale) {
-  for (int64_t j = 0; j < n; ++j) s[j] = (draws[j] >> 8) < below ? T(0) : s[j] * scale;
 }
 
 // ds = w ∘ (ds − Σ w ds), the derivative of softmax.
@@ -134,20 +127,24 @@ class Worker {
   using T = compute_t<S>;
 
  public:
-  Worker(const Problem& p, const Operands& x)
+  explicit Worker(const Problem& p)
       : p_(p),
-        q_(heads_of<S>(x.q)),
-        k_(p, heads_of<S>(x.k), p.n, p.d, false),
-        k_turned_(p, heads_of<S>(x.k), p.n, p.d, true),
-        v_(p, heads_of<S>(x.v), p.n, p.dv, false),
-        v_turned_(p, heads_of<S>(x.v), p.n, p.dv, true),
-        position_(x.position.defined() ? heads_of<S>(x.position) : q_),
-        keys_(p, x.rows, p.keys, p.d),
-        values_(p, x.value_rows, p.values, p.dv),
-        lag_bias_(x.lag_bias.defined() ? x.lag_bias.data<T>() : nullptr),
-        lag_bias_head_(x.lag_bias.defined() && x.lag_bias.size(0) > 1 ? p.width : 0),
-        bias_(p, x.bias),
-        padding_(p.mask.key_padding.defined() ? p.mask.key_padding.data<uint8_t>() : nullptr) {
+        q_(heads_of<S>(p.x.q)),
+        k_(p, heads_of<S>(p.x.k), p.n, p.d, false),
+        k_turned_(p, heads_of<S>(p.x.k), p.n, p.d, true),
+        v_(p, heads_of<S>(p.x.v), p.n, p.dv, false),
+        v_turned_(p, heads_of<S>(p.x.v), p.n, p.dv, true),
+        position_(p.x.options.position_query.defined() ? heads_of<S>(p.x.options.position_query)
+                                                       : q_),
+        keys_(p, p.x.options.keys, p.d),
+        values_(p, p.x.options.values, p.dv),
+        bias_(p, p.x.options.bias) {
+    if (const Tensor& rows = p.x.options.lag_bias.rows; rows.defined()) {
+      lag_bias_ = rows.data<T>();
+      lag_bias_head_ = rows.size(0) > 1 ? p.range.count() : 0;
+    }
+    if (const Tensor& padding = p.mask().key_padding; padding.defined())
+      padding_ = padding.data<uint8_t>();
     int64_t most_keys = 0;
     each_strip(p, 0, 0, [&](const Strip& s) { most_keys = std::max(most_keys, s.keys); });
     const int64_t rows = std::min(p.block_rows(), p.m);
@@ -159,7 +156,7 @@ class Worker {
     band_ = empty({rows, band}, options);
     if (!std::is_same_v<S, T>)
       rounded_ = empty({rows, std::max(most_keys, band)}, {.dtype = dtype_of<S>(), .device = cpu});
-    if (p.dropout > 0) draws_.resize(size_t(most_keys + 8));
+    if (p.x.options.dropout > 0) draws_.resize(size_t(most_keys + 8));
   }
 
   // Scores of a strip, before softmax, for the keys each row sees.
@@ -175,7 +172,8 @@ class Worker {
       T* row = weights() + i * s.keys + r.begin;
       if (keys_) add_band(s, i, band, keys_.clip, weights());
       if (!scaled_products) scale_row(row, T(p_.scale), n);
-      if (lag_bias) add_row(row, lag_bias + s.j0 + r.begin - p_.position(s.i0 + i) - p_.first, n);
+      if (lag_bias)
+        add_row(row, lag_bias + s.j0 + r.begin - p_.position(s.i0 + i) + p_.range.past, n);
       if (bias_) add_bias(row, bias_.at(s.b, s.h, s.i0 + i, s.j0 + r.begin), bias_.key, n);
       if (padding_) hide_padding(row, padding_ + s.b * p_.n + s.j0 + r.begin, n);
     }
@@ -187,7 +185,7 @@ class Worker {
       const KeyRange r = visible(s, i);
       softmax[i] = softmax_in_place(weights() + i * s.keys + r.begin, r.end - r.begin);
       clear_unseen(s, i, weights());
-      if (p_.dropout > 0) drop(s, i, weights());
+      if (p_.x.options.dropout > 0) drop(s, i, weights());
     }
   }
 
@@ -216,12 +214,12 @@ class Worker {
       const int64_t at = i * s.keys + r.begin, n = r.end - r.begin;
       softmax_again(w + at, n, softmax[i]);
       if (values_) add_band(s, i, band, values_.clip, ds);
-      if (p_.dropout > 0) drop(s, i, ds);
+      if (p_.x.options.dropout > 0) drop(s, i, ds);
       softmax_gradient(w + at, ds + at, n);
       if (of_sums) add_scaled(ds + at, w + at, of_sums[i], n);
       clear_unseen(s, i, w);
       clear_unseen(s, i, ds);
-      if (p_.dropout > 0) drop(s, i, w);
+      if (p_.x.options.dropout > 0) drop(s, i, w);
     }
   }
 
@@ -260,7 +258,8 @@ class Worker {
       const T* ds = gradient() + i * s.keys + r.begin;
       const int64_t n = r.end - r.begin, lag = s.j0 + r.begin - p_.position(s.i0 + i);
       if (to.lag_bias)
-        add_row(to.lag_bias + (s.b * p_.heads + s.h) * p_.width + lag - p_.first, ds, n);
+        add_row(to.lag_bias + (s.b * p_.heads + s.h) * p_.range.count() + lag + p_.range.past, ds,
+                n);
       if (!to.bias) continue;
       T* const bias = to.bias.at(s.b, s.h, s.i0 + i, s.j0 + r.begin);
       if (to.bias.key == 1)
@@ -300,7 +299,7 @@ class Worker {
 
   // The keys that row i of the strip sees, counted from the strip's first key.
   KeyRange visible(const Strip& s, int64_t i) const {
-    const KeyRange r = visible_keys(p_.position(s.i0 + i), p_.n, p_.mask);
+    const KeyRange r = visible_keys(p_.position(s.i0 + i), p_.n, p_.mask());
     return {r.begin - s.j0, std::max(r.begin, r.end) - s.j0};
   }
 
@@ -319,9 +318,9 @@ class Worker {
         (uint64_t(s.b * p_.heads + s.h) * uint64_t(p_.m) + uint64_t(s.i0 + i)) * uint64_t(p_.n) +
         uint64_t(s.j0 + r.begin);
     const int64_t n = r.end - r.begin, skip = int64_t(first % 4);
-    philox_blocks(*p_.dropout_key, first / 4, (n + skip + 3) / 4, draws_.data());
-    drop_row(strip + i * s.keys + r.begin, draws_.data() + skip, n, p_.drop_below,
-             T(p_.keep_scale));
+    philox_blocks(p_.dropping.key, first / 4, (n + skip + 3) / 4, draws_.data());
+    T* const row = strip + i * s.keys + r.begin;
+    drop_run(row, draws_.data() + skip, row, n, p_.dropping.below, T(p_.dropping.factor));
   }
 
   // The rows of a table that a strip's keys + rows − 1 relative positions meet. Its keys have, seen
@@ -335,12 +334,12 @@ class Worker {
     const bool clip;
     HeadOperand<S> rows, turned;
 
-    Table(const Problem& p, const Tensor& x, const TableEdges& edges, int64_t width)
-        : count(x.defined() ? x.size(2) : 0),
-          zero_row(edges.zero_row),
-          clip(edges.clip),
-          rows(p, heads_or_one(x), count, width, false),
-          turned(p, heads_or_one(x), count, width, true) {}
+    Table(const Problem& p, const RelativeTable& table, int64_t width)
+        : count(table.defined() ? table.rows.size(2) : 0),
+          zero_row(table.zero_row),
+          clip(table.beyond == Beyond::clip),
+          rows(p, heads_or_one(table.rows), count, width, false),
+          turned(p, heads_or_one(table.rows), count, width, true) {}
     explicit operator bool() const { return count > 0; }
     static Heads<S> heads_or_one(const Tensor& x) {
       Heads<S> heads = heads_of<S>(x);
@@ -425,10 +424,10 @@ class Worker {
   HeadOperand<S> k_, k_turned_, v_, v_turned_;
   const Heads<S> position_;
   Table keys_, values_;
-  const T* lag_bias_;
-  const int64_t lag_bias_head_;
+  const T* lag_bias_ = nullptr;
+  int64_t lag_bias_head_ = 0;
   const ScoreBias<S> bias_;
-  const uint8_t* padding_;
+  const uint8_t* padding_ = nullptr;
   Tensor weights_, gradient_, band_, rounded_;
   std::vector<uint32_t> draws_;
 };

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ops/attention/heads.h"
 #include "ops/create.h"
+#include "ops/elementwise.h"
 #include "ops/indexing.h"
 #include "ops/view.h"
 
@@ -14,7 +16,7 @@ namespace {
 constexpr const char* op = "attention";
 
 void check_table(const char* what, const RelativeTable& table, int64_t heads, int64_t last,
-                 const AttentionOptions& o, int64_t n_queries, int64_t n_keys) {
+                 const AttentionInputs& x) {
   if (!table.defined()) return;
   const Tensor& rows = table.rows;
   const bool vector = last >= 0;
@@ -25,8 +27,7 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
   check(table.zero_row >= 0 && table.zero_row < rows.size(1), op, what, " table has ", rows.size(1),
         " rows, but its row of relative position 0 is ", table.zero_row);
   if (table.beyond != Beyond::error) return;
-  const int64_t past = furthest_past(n_keys, o.mask),
-                future = o.mask.is_causal() ? 0 : n_queries - 1;
+  const auto [past, future] = x.range();
   check(table.zero_row >= past && rows.size(1) - 1 - table.zero_row >= future, op, what,
         " table reaches from ", -table.zero_row, " to ", rows.size(1) - 1 - table.zero_row,
         ", but relative positions from ", -past, " to ", future,
@@ -35,7 +36,9 @@ void check_table(const char* what, const RelativeTable& table, int64_t heads, in
 
 }  // namespace
 
-void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& o) {
+void check_attention(const AttentionInputs& inputs) {
+  const Tensor &q = inputs.q, &k = inputs.k, &v = inputs.v;
+  const AttentionOptions& o = inputs.options;
   check_heads(op, q, k, v, o.mask.key_padding);
   check_same_device(
       op, {&q, &o.position_query, &o.keys.rows, &o.values.rows, &o.lag_bias.rows, &o.bias});
@@ -58,12 +61,57 @@ void check_attention(const Tensor& q, const Tensor& k, const Tensor& v, const At
   check(
       !o.position_query.defined() || o.keys.defined(), op,
       "position_query without a key table: there are no rows of relative positions for it to meet");
-  check_table("key", o.keys, heads, q.size(3), o, m, n);
-  check_table("value", o.values, heads, v.size(3), o, m, n);
-  check_table("bias", o.lag_bias, heads, -1, o, m, n);
+  check_table("key", o.keys, heads, q.size(3), inputs);
+  check_table("value", o.values, heads, v.size(3), inputs);
+  check_table("bias", o.lag_bias, heads, -1, inputs);
   if (o.bias.defined())
     check(broadcast_shapes(op, o.bias.shape(), {batch, heads, m, n}) == Shape{batch, heads, m, n},
           op, "bias ", o.bias, "; must broadcast to [", batch, ", ", heads, ", ", m, ", ", n, "]");
+}
+
+Tensors AttentionInputs::tensors() const {
+  Tensors all;
+  for_each_tensor([&](const Tensor& x) { all.push_back(x); });
+  return all;
+}
+
+AttentionInputs AttentionInputs::with(const Tensors& x) const {
+  AttentionInputs copy = *this;
+  copy.for_each_tensor([at = x.begin()](Tensor& member) mutable { member = *at++; });
+  return copy;
+}
+
+AttentionInputs AttentionInputs::to(DType type) const {
+  AttentionInputs copy = *this;
+  copy.for_each_tensor([&](Tensor& x) {
+    if (x.defined()) x = x.to(type);
+  });
+  return copy;
+}
+
+size_t AttentionInputs::index_of(const Tensor& member) const {
+  size_t at = 0, found = 0;
+  for_each_tensor([&](const Tensor& x) {
+    if (&x == &member) found = at;
+    ++at;
+  });
+  return found;
+}
+
+AttentionInputs AttentionInputs::with_short_tables(DType type) const {
+  AttentionInputs copy = *this;
+  const RelativeRange all = range();
+  for (RelativeTable* table : {&copy.options.keys, &copy.options.values}) {
+    if (!table->defined()) continue;
+    const int64_t begin = std::max<int64_t>(0, table->zero_row + all.first());
+    const int64_t end = std::min(table->rows.size(1), table->zero_row + all.future + 1);
+    table->rows = table->rows.to(type).slice(1, begin, std::max(begin, end));
+    table->zero_row -= begin;
+  }
+  if (RelativeTable& b = copy.options.lag_bias; b.defined())
+    b = {relative_rows({b.rows.to(type), b.zero_row, b.beyond}, all.first(), all.count()),
+         all.past};
+  return copy;
 }
 
 double score_scale(const Tensor& q, const AttentionOptions& o) {

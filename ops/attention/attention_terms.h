@@ -1,4 +1,4 @@
-// The terms of attention's scores: its options, and what both of its forms make of them.
+// The terms of attention's scores: its options and tensors, and what all of its forms make of them.
 //
 // Reference: tests/reference/attention.cpp, attention()
 #pragma once
@@ -43,6 +43,46 @@ struct AttentionOptions {
   Form form = Form::automatic;
 };
 
+/// The tensors and options of a call, q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv]; or the
+/// gradients of these tensors, undefined ones for those that get none.
+struct AttentionInputs {
+  Tensor q, k, v;
+  AttentionOptions options = {};
+
+  /// f(x) for each differentiable tensor, undefined ones too, in the order of the tape: whatever
+  /// computes, converts, sends or differentiates attention goes through this list.
+  template <class F>
+  void for_each_tensor(F f) {
+    each(*this, f);
+  }
+  template <class F>
+  void for_each_tensor(F f) const {
+    each(*this, f);
+  }
+  Tensors tensors() const;
+  /// The same call of other tensors, in the order of tensors().
+  AttentionInputs with(const Tensors& x) const;
+  /// The same call of tensors in another dtype.
+  AttentionInputs to(DType type) const;
+  /// Where one of the members, named by reference, is in tensors().
+  size_t index_of(const Tensor& member) const;
+
+  RelativeRange range() const { return visible_range(q.size(2), k.size(2), options.mask); }
+  /// The same call with tables in `type` and no longer than the relative positions that occur:
+  /// `keys` and `values` keep a stretch of their rows, never an empty one of rows there are;
+  /// `lag_bias` gets a number for each, from range().first() on.
+  AttentionInputs with_short_tables(DType type) const;
+
+ private:
+  template <class Self, class F>
+  static void each(Self& x, F f) {
+    auto& o = x.options;
+    for (auto* member : {&x.q, &x.k, &x.v, &o.position_query, &o.keys.rows, &o.values.rows,
+                         &o.lag_bias.rows, &o.bias})
+      f(*member);
+  }
+};
+
 /// The table's rows for relative positions `first` … `first + count − 1`, following its policy;
 /// differentiable. rows [H or 1, R, ..] → [H or 1, count, ..].
 Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count);
@@ -52,7 +92,6 @@ Tensor relative_rows(const RelativeTable& table, int64_t first, int64_t count);
 double score_scale(const Tensor& q, const AttentionOptions& options);
 
 /// Throws an Error of `attention` unless the arguments fit together.
-void check_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                     const AttentionOptions& options);
+void check_attention(const AttentionInputs& inputs);
 
 }  // namespace stretto

@@ -33,11 +33,9 @@ Heads<T> heads_of(const Tensor& x) {
   return {x.data<T>(), s[0], s[1], x.size(2) == 1 ? std::max(s[2], x.size(3)) : s[2]};
 }
 
-/// [B, H, L, D] as a view of memory laid out [B, L, H, D].
-inline Tensor heads_inside(int64_t b, int64_t h, int64_t l, int64_t d, DType type, bool zeroed) {
-  const TensorOptions options{.dtype = type};
-  const Shape shape{b, l, h, d};
-  return (zeroed ? zeros(shape, options) : empty(shape, options)).transpose(1, 2);
+/// [B, H, L, D] on the CPU, uninitialised, as a view of memory laid out [B, L, H, D].
+inline Tensor heads_inside(int64_t b, int64_t h, int64_t l, int64_t d, DType type) {
+  return empty({b, l, h, d}, {.dtype = type, .device = cpu}).transpose(1, 2);
 }
 
 /// Uninitialised, of the dtype and on the device of x, whose batch entries it has.

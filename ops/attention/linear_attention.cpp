@@ -3,9 +3,7 @@
 #include "autograd/replay.h"
 #include "core/all_or_nothing.h"
 #include "ops/attention/hidden_keys.h"
-#include "ops/attention/linear_attention_chunked.h"
-#include "ops/attention/linear_attention_composed.h"
-#include "ops/attention/linear_attention_device.h"
+#include "ops/attention/linear_attention_forms.h"
 #include "ops/elementwise.h"
 
 namespace stretto {
@@ -17,11 +15,12 @@ bool recorded(const Tensor& q, const Tensor& k, const Tensor& v, const LinearSta
   return recording({q, k, v}) || (state.sums.defined() && recording({state.sums}));
 }
 
-Tensor in_f32(const Tensor& x) { return x.dtype() == bf16 ? x.to(f32) : x; }
+Tensor in_f32(const Tensor& x) { return x.to(compute_type(x.dtype())); }
 
 // The fused form of these arguments, null where there is none.
-auto fused_form(const Tensor& q, const Tensor& k, const Tensor& v, const LinearState* state,
-                const LinearAttentionOptions& o) {
+decltype(&composed_linear_attention) fused_form(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                const LinearState* state,
+                                                const LinearAttentionOptions& o) {
   const bool on_cpu = q.device().is_cpu();
   const bool fused =
       o.form != Form::composed && (on_cpu || has_device_linear_attention(q, k, v, state));

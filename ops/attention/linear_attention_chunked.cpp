@@ -18,15 +18,13 @@
 // by one thread; where there are fewer than threads, first the sums of all segments are computed,
 // then the segments by themselves, each from those before it, to the same bits. Layout as in
 // attention_fused.cpp.
-#include "ops/attention/linear_attention_chunked.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "autograd/tape.h"
 #include "core/gemm/gemm.h"
-#include "ops/attention/linear_attention_composed.h"
+#include "ops/attention/linear_attention_forms.h"
 #include "ops/attention/linear_attention_pieces.h"
 #include "ops/indexing.h"
 
@@ -287,8 +285,8 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
     return Inputs{rows_contiguous(q_), rows_contiguous(k_), rows_contiguous(v_), padding};
   };
   const DType type = q.dtype();
-  const TensorOptions sums{.dtype = type == f64 ? f64 : f32, .device = cpu};
-  const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type, false);
+  const TensorOptions sums{.dtype = compute_type(type), .device = cpu};
+  const Tensor out = heads_inside(p.batch, p.heads, p.m, p.dv, type);
   const Inputs in = inputs_of(q, k, v);
   if (state && state->sums.defined() && p.m == 1 && p.n == 1) {
     const Tensor before = state->sums.detach().contiguous(), after = empty_like(before);
@@ -313,7 +311,7 @@ Tensor chunked_linear_attention(const Tensor& q, const Tensor& k, const Tensor& 
     return out;
   }
   const auto composed = [o, type](const Tensors& x) {
-    const DType wide = type == f64 ? f64 : f32;
+    const DType wide = compute_type(type);
     return composed_linear_attention(x[0].to(wide), x[1].to(wide), x[2].to(wide), nullptr, o)
         .to(type);
   };

@@ -1,14 +1,12 @@
 // Linear attention by the kernels of cuda/attention/linear_attention.h: chunks of 64 positions,
 // whatever `chunk` says. Inputs of bf16 stay that; of what backward needs only the denominators are
 // kept.
-#include "ops/attention/linear_attention_device.h"
-
 #include "autograd/tape.h"
 #include "cuda/attention/linear_attention.h"
 #include "cuda/runtime/composed.h"
 #include "cuda/runtime/reports.h"
 #include "ops/attention/heads.h"
-#include "ops/attention/linear_attention_composed.h"
+#include "ops/attention/linear_attention_forms.h"
 #include "ops/elementwise.h"
 #include "ops/reduce.h"
 

@@ -7,11 +7,12 @@
 
 namespace stretto {
 
-int64_t furthest_past(int64_t n_keys, const AttentionMask& mask) {
+RelativeRange visible_range(int64_t n_queries, int64_t n_keys, const AttentionMask& mask) {
   int64_t past = n_keys - 1;
   if (mask.window > 0) past = std::min(past, mask.window - 1);
   if (mask.block > 0) past = std::min(past, 2 * mask.block - 1);
-  return std::max<int64_t>(past, 0);
+  return {.past = std::max<int64_t>(past, 0),
+          .future = mask.is_causal() ? 0 : std::max<int64_t>(n_queries - 1, 0)};
 }
 
 KeyRange visible_keys(int64_t position, int64_t n_keys, const AttentionMask& mask) {

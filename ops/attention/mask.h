@@ -30,7 +30,16 @@ struct KeyRange {
 /// The keys that a query at key position `position` sees under causal, window and block.
 KeyRange visible_keys(int64_t position, int64_t n_keys, const AttentionMask& mask);
 
-/// The largest distance into the past that any query sees.
-int64_t furthest_past(int64_t n_keys, const AttentionMask& mask);
+/// Relative positions (key − query) from −past to future.
+struct RelativeRange {
+  int64_t past = 0;    ///< Largest distance of a key before its query.
+  int64_t future = 0;  ///< Largest distance of a key after its query.
+  int64_t first() const { return -past; }
+  int64_t count() const { return past + 1 + future; }
+};
+
+/// Returns the relative positions at which some of M queries may see some of N keys under causal,
+/// window and block; 0 among them even if there are none.
+RelativeRange visible_range(int64_t n_queries, int64_t n_keys, const AttentionMask& mask);
 
 }  // namespace stretto

@@ -395,7 +395,7 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
   // Single positions, as in generation: heads are rows as well.
   if (x.size(2) == 1 && x.size(1) > 1)
     return fused(x.transpose(1, 2), projection, o).transpose(1, 2);
-  const DType type = x.dtype(), wide = type == f64 ? f64 : f32;
+  const DType type = x.dtype(), wide = compute_type(type);
   const Setting s{.kind = o.kind,
                   .stabiliser = o.stabiliser,
                   .epsilon = o.epsilon,
@@ -427,7 +427,7 @@ Tensor fused(const Tensor& x, const Tensor& projection, const RandomFeatureOptio
               {x()});
         const Tensor from = rows_contiguous(x()), g = rows_contiguous(b.grad());
         const Tensor features = again ? Tensor() : rows_contiguous(b.output());
-        const Tensor dx = heads_inside(shape[0], shape[1], shape[2], shape[3], type, false);
+        const Tensor dx = heads_inside(shape[0], shape[1], shape[2], shape[3], type);
         with_type(type,
                   [&](auto t) { backward<decltype(t)>(s, from, w(), features, places, g, dx); });
         return Tensors{dx};
@@ -455,7 +455,7 @@ Tensor random_features(const Tensor& x, const Tensor& projection, RandomFeatureO
         "Form::composed");
   check(!is_fused || fusible, op, "no fused form for x ", x, ", projection ", projection,
         "; use Form::composed");
-  const DType type = x.dtype() == f64 ? f64 : f32;
+  const DType type = compute_type(x.dtype());
   const Tensor w = projection.to(type);
   if (is_fused && on_cpu) return fused(x, w, options);
   const auto plain = [w, type, options](const Tensor& in) {

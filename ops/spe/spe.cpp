@@ -58,7 +58,7 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, con
 Tensor root_of_sigmoid(const Tensor& x) { return exp(-0.5 * softplus(-x)); }
 
 // Of codes and gates.
-DType code_type(const Tensor& q) { return q.dtype() == f64 ? f64 : f32; }
+DType code_type(const Tensor& q) { return compute_type(q.dtype()); }
 
 // What the ops below are functions of: q, k, the gate's √(1−δ) [H, D] and √δ ε (RD)^(−¼) [H, D, R],
 // both undefined without one, and the inputs of the code.
@@ -112,12 +112,10 @@ SpeCall call_of(const Places& at, const Tensors& in) {
 
 // [B, H, n, width], uninitialised.
 Tensor like(const Tensor& x, int64_t width) {
-  if (x.device().is_cuda()) {
-    if (width != x.size(3)) return empty({x.size(0), x.size(1), x.size(2), width}, options_of(x));
-    if (x.is_contiguous()) return empty_like(x);
-    return empty({x.size(0), x.size(2), x.size(1), width}, options_of(x)).transpose(1, 2);
-  }
-  return heads_inside(x.size(0), x.size(1), x.size(2), width, x.dtype(), false);
+  if (x.device().is_cuda() && width != x.size(3))
+    return empty({x.size(0), x.size(1), x.size(2), width}, options_of(x));
+  if (x.device().is_cuda() && x.is_contiguous()) return empty_like(x);
+  return heads_beside(x, x.size(1), x.size(2), width);
 }
 
 SpePair fused(const std::shared_ptr<const SpeSource>& s, const Places& at, const Tensors& inputs) {

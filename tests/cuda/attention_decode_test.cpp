@@ -39,8 +39,8 @@ void check_near(const Tensor& got, const Tensor& want) {
 void compare(AttentionSetup s, DType type) {
   s.scale = 4 / std::sqrt(double(s.d));
   INFO(describe(s) << ", " << name(type));
-  const AttentionInputs in = make_inputs(s, type);
-  const AttentionInputs there = moved(in, gpu, type);
+  const AttentionCase in = make_inputs(s, type);
+  const AttentionCase there = moved(in, gpu, type);
   const Tensor trained = there(Form::fused);  // for a gradient
   const NoGrad guard;
   const Tensor want = moved(in, cpu, f64)(Form::composed);
@@ -138,7 +138,7 @@ TEST_CASE("attention of few queries: position by position as all at once", "[cud
                            .table = n,
                            .lag_bias = true,
                            .scale = 0.7};
-    AttentionInputs in = moved(make_inputs(s, type), gpu, type);
+    AttentionCase in = moved(make_inputs(s, type), gpu, type);
     const NoGrad guard;
     const Tensor all = in(Form::fused);
     const Tensor q = in.q, k = in.k, v = in.v;
@@ -168,7 +168,7 @@ TEST_CASE("attention of few queries: when keys are split", "[cuda]") {
   NEEDS_GPU();
   if (!has_counters()) STRETTO_SKIP("kernels are named by the counters of tests/cuda/machine");
   const auto splits = [](AttentionSetup s, bool gradient, Form form = Form::automatic) {
-    AttentionInputs in = moved(make_inputs(s, bf16), gpu, bf16);
+    AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
     const GradMode mode(gradient);
     return splits_keys([&] { in(form); });
   };
@@ -193,7 +193,7 @@ TEST_CASE("attention of few queries: beside the output there are the sums of spl
   const NoGrad guard;
   const AttentionSetup s{
       .batch = 1, .heads = 4, .queries = 1, .keys = 4096, .d = 64, .causal = true, .table = 4096};
-  const AttentionInputs in = moved(make_inputs(s, bf16), gpu, bf16);
+  const AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
   const int64_t before = gpu_bytes();
   reset_peak_memory(gpu);
   in(Form::automatic);

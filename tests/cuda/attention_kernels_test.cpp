@@ -191,7 +191,7 @@ TEST_CASE("attention kernels: a dense bias may forbid keys", "[cuda]") {
     AttentionSetup s = of_size(32, 70);
     s.bias = "MN";
     s.values = values;
-    AttentionInputs in = make_inputs(s, f32);
+    AttentionCase in = make_inputs(s, f32);
     for (int64_t i = 0; i < 70; ++i) in.options.bias[i].slice(0, i / 2).fill_(-inf);
     in.options.bias[0].fill_(-inf);  // the first query sees nothing
     const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
@@ -207,7 +207,7 @@ TEST_CASE("attention kernels: a dense bias may be as good as −∞", "[cuda]") 
     AttentionSetup s = of_size(32, 70);
     s.bias = "MN";
     s.values = true;
-    AttentionInputs in = make_inputs(s, f32);
+    AttentionCase in = make_inputs(s, f32);
     in.options.bias.slice(0, 0, 35).fill_(low);  // whole rows
     for (int64_t i = 35; i < 70; ++i) in.options.bias[i].slice(0, i / 2).fill_(low);
     const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
@@ -261,7 +261,7 @@ TEST_CASE("attention kernels: the future and other entries change nothing", "[cu
   s.causal = true;
   s.table = 50;
   NoGrad guard;
-  AttentionInputs in = moved(make_inputs(s, bf16), gpu, bf16);
+  AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
   for (Tensor* x : {&in.q, &in.k, &in.v, &in.options.keys.rows}) *x = x->detach();
   const Tensor before = in(Form::automatic);
   for (const Tensor& x : {in.q, in.k, in.v}) x[1].slice(1, 63).fill_(7);
@@ -276,20 +276,20 @@ TEST_CASE("attention kernels: views and projections of one product", "[cuda]") {
   AttentionSetup s = of_size(32, 70);
   s.causal = true;
   s.table = 70;
-  const AttentionInputs in = moved(make_inputs(s, bf16), gpu, bf16);
+  const AttentionCase in = moved(make_inputs(s, bf16), gpu, bf16);
   const Tensors want = output_and_gradients(in, Form::automatic);
   // [B, L, 3, H, D], seen as three [B, H, L, D].
   const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous().detach();
   const auto part = [&](int64_t i) {
     return packed.select(2, i).transpose(1, 2).detach().set_requires_grad();
   };
-  AttentionInputs apart = in;
+  AttentionCase apart = in;
   apart.q = part(0), apart.k = part(1), apart.v = part(2);
   REQUIRE(!apart.q.is_contiguous());
   const Tensors got = output_and_gradients(apart, Form::automatic);
   for (size_t i = 0; i < got.size(); ++i) CHECK(same_values(got[i], want[i]));
   // Rows that do not begin at multiples of 16 bytes are copied.
-  AttentionInputs shifted = in;
+  AttentionCase shifted = in;
   shifted.q = cat({in.q.slice(3, 0, 1), in.q}, 3).slice(3, 1).detach().set_requires_grad();
   shifted.k = in.k.transpose(2, 3).contiguous().transpose(2, 3).detach().set_requires_grad();
   const Tensors again = output_and_gradients(shifted, Form::automatic);
@@ -328,7 +328,7 @@ TEST_CASE("attention kernels: shared memory without conflicts, rows of values an
     s.table = 140;
     s.position_query = s.lag_bias = s.values = true;
     s.bias = "HMN";
-    const AttentionInputs in = moved(make_inputs(s, type), gpu, type);
+    const AttentionCase in = moved(make_inputs(s, type), gpu, type);
     int seen = 0;
     for (const KernelCounts& k : counts_of([&] { output_and_gradients(in, Form::fused); })) {
       if (!k.kernel.starts_with("attention_")) continue;
@@ -345,7 +345,7 @@ TEST_CASE("attention kernels: shared memory without conflicts, rows of values an
 TEST_CASE("attention kernels: what they do not serve, and what is switched off, is composed",
           "[cuda]") {
   NEEDS_GPU();
-  const auto fused = [](const AttentionInputs& in, Form form) {
+  const auto fused = [](const AttentionCase& in, Form form) {
     bool seen = false;
     for (const KernelCounts& c : counts_of([&] { in(form); }))
       seen = seen || c.kernel.find("attention_forward") != std::string::npos;
@@ -391,7 +391,7 @@ TEST_CASE("attention kernels: what they do not serve, and what is switched off, 
 
 TEST_CASE("attention kernels: gradients of gradients", "[cuda]") {
   NEEDS_GPU();
-  const auto twice = [&](const AttentionInputs& in) {
+  const auto twice = [&](const AttentionCase& in) {
     const Tensor y = in(Form::automatic);
     const Tensors first =
         grad({sum(y * y)}, {in.q, in.options.keys.rows}, {}, {.create_graph = true});
@@ -405,7 +405,7 @@ TEST_CASE("attention kernels: gradients of gradients", "[cuda]") {
     s.lag_bias = true;
     s.values = all;
     s.bias = all ? "MN" : "";
-    const AttentionInputs in = make_inputs(s, bf16);
+    const AttentionCase in = make_inputs(s, bf16);
     const Tensors want = twice(moved(in, cpu, f64)), got = twice(moved(in, gpu, bf16));
     for (size_t i = 0; i < got.size(); ++i) CHECK(difference(got[i], want[i]).size < 5e-2);
   }

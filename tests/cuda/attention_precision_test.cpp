@@ -72,7 +72,7 @@ std::vector<AttentionSetup> settings(int64_t d) {
 }
 
 // f32 on the GPU against the composed form of the same numbers in f64.
-void check_f32(const AttentionSetup& s, const AttentionInputs& in, double bound) {
+void check_f32(const AttentionSetup& s, const AttentionCase& in, double bound) {
   const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
   const Tensors got = output_and_gradients(moved(in, gpu, f32), Form::fused);
   for (size_t i = 0; i < got.size(); ++i) {
@@ -90,7 +90,7 @@ void check_f32(const AttentionSetup& s, const AttentionInputs& in, double bound)
 TEST_CASE("attention precision: f32 with exact scores around 1e4", "[cuda]") {
   NEEDS_GPU();
   for (const AttentionSetup& s : settings(8)) {
-    AttentionInputs in = make_inputs(s, f32);
+    AttentionCase in = make_inputs(s, f32);
     in.q = raised(eighths(in.q), 100);
     in.k = raised(eighths(in.k), 100);
     AttentionOptions& o = in.options;
@@ -121,11 +121,11 @@ TEST_CASE("attention precision: biases of size 1e4", "[cuda]") {
       s.position_query = apart;
       s.lag_bias = !apart || table;
       if (apart) s.bias = "MN";
-      AttentionInputs in = make_inputs(s, f32);
+      AttentionCase in = make_inputs(s, f32);
       Tensor& large = s.lag_bias ? in.options.lag_bias.rows : in.options.bias;
       large = far_apart(large);
       for (const DType type : {f32, bf16}) {
-        const AttentionInputs there = moved(in, gpu, type);
+        const AttentionCase there = moved(in, gpu, type);
         const Tensors want = output_and_gradients(moved(there, cpu, f64), Form::composed);
         const Tensors got = output_and_gradients(there, Form::fused);
         INFO(describe(s) << ", " << name(type));
@@ -148,13 +148,13 @@ TEST_CASE("attention precision: bf16 with values that hardly differ", "[cuda]") 
       for (const bool equal : {true, false}) {
         if (s.dropout > 0) s.dropout = 0;  // of which nothing cancels
         s.scale = 1 / std::sqrt(double(d));
-        AttentionInputs in = make_inputs(s, bf16);
+        AttentionCase in = make_inputs(s, bf16);
         in.q = (in.q + 1.0).to(bf16);
         in.k = (in.k + 1.0).to(bf16);
         in.v = equal ? zeros_like(in.v).fill_(101) : (in.v * 0.5 + 101.0).to(bf16);
         if (in.options.values.defined())
           in.options.values.rows = zeros_like(in.options.values.rows).fill_(1);
-        const AttentionInputs exact = moved(in, cpu, f64);
+        const AttentionCase exact = moved(in, cpu, f64);
         const Tensors want = output_and_gradients(exact, Form::composed);
         const Tensors got = output_and_gradients(moved(in, gpu, bf16), Form::fused);
         const Tensor g = fixed_noise(want[0].shape(), 9).to(bf16).to(f64);
@@ -178,7 +178,7 @@ TEST_CASE("attention precision: bf16 with values that hardly differ", "[cuda]") 
 // alone, and f32 tables' copies, which there are none of.
 TEST_CASE("attention precision: nothing is saved where nothing is recorded", "[cuda]") {
   NEEDS_GPU();
-  const AttentionInputs in = moved(make_inputs(of_size(8, 256), bf16), gpu, bf16);
+  const AttentionCase in = moved(make_inputs(of_size(8, 256), bf16), gpu, bf16);
   const auto peak = [&](const Tensor& q) {
     release_cached_memory(gpu);
     const int64_t before = memory_stats(gpu).live;

@@ -105,18 +105,29 @@ void KernelCaseList::linear_attentions() {
   }
 }
 
+namespace {
+
+AttentionInputs causal(const Tensor& q, const Tensor& k, const Tensor& v) {
+  AttentionInputs call;
+  call.q = q, call.k = k, call.v = v;
+  call.options.mask.causal = true;
+  call.options.scale = 0.125;
+  return call;
+}
+
+}  // namespace
+
 // Forward, and what backward does after it, with the least that these move. f32's tiles of three
 // parts fill shared memory with a block of four warps.
-void KernelCaseList::attention(const std::string& name, const cuda::AttentionCall& call,
-                               double forward, double backward, int64_t times) {
+void KernelCaseList::attention(const std::string& name, const AttentionInputs& call, double forward,
+                               double backward, int64_t times) {
   const Tensor out = empty_like(call.q), g = noise(call.q.shape());
   const cuda::AttentionSaved saved = cuda::attention(call, out, true);
   add(name, 0, forward, straight, [=] { cuda::attention(call, out, true); });
   add(name + " backward", 0, backward, straight, [=] {
-    cuda::AttentionGradients into{
-        .q = empty_like(call.q), .k = empty_like(call.k), .v = empty_like(call.v)};
-    if (call.position.defined()) into.position = empty_like(call.q);
-    cuda::attention_backward(call, out, saved, g, call.rows.defined(), into);
+    AttentionInputs into{.q = empty_like(call.q), .k = empty_like(call.k), .v = empty_like(call.v)};
+    if (call.options.position_query.defined()) into.options.position_query = empty_like(call.q);
+    cuda::attention_backward(call, out, saved, g, call.options.keys.defined(), into);
   });
   for (KernelCase& one : std::span(all).last(2)) {
     one.times = times;
@@ -131,10 +142,10 @@ void KernelCaseList::attentions() {
   const Shape shape{batch, heads, length, d};
   const double n = double(batch * heads * length * d), lines = double(batch * heads * length);
   for (const bool table : {false, true}) {
-    cuda::AttentionCall call{
-        .q = noise(shape), .k = noise(shape), .v = noise(shape), .causal = true, .scale = 0.125};
+    AttentionInputs call{
+        noise(shape), noise(shape), noise(shape), {.mask = {.causal = true}, .scale = 0.125}};
     const double rows_of_table = table ? double(heads * length * d) : 0;
-    if (table) call.rows = noise({heads, length, d}), call.zero_row = length - 1;
+    if (table) call.options.keys = {noise({heads, length, d}), length - 1};
     // Each block reads the table. δ reads two; keys, queries and, where there are positions, lags,
     // whose parts are added, read four and the table.
     const double read = cut ? 6 : item, extra = table ? n : 0;
@@ -152,16 +163,10 @@ void KernelCaseList::attentions() {
   const Shape short_ones{entries, heads, few, d};
   const double lines_of = double(rows * heads), n_of = lines_of * double(d);
   const double both = 2 * double(heads * few * d);
-  cuda::AttentionCall call{.q = noise(short_ones),
-                           .k = noise(short_ones),
-                           .v = noise(short_ones),
-                           .position = noise(short_ones),
-                           .rows = noise({heads, few, d}),
-                           .value_rows = noise({heads, few, d}),
-                           .zero_row = few - 1,
-                           .value_zero_row = few - 1,
-                           .causal = true,
-                           .scale = 0.125};
+  AttentionInputs call = causal(noise(short_ones), noise(short_ones), noise(short_ones));
+  call.options.position_query = noise(short_ones);
+  call.options.keys = {noise({heads, few, d}), few - 1};
+  call.options.values = {noise({heads, few, d}), few - 1};
   const double read = cut ? 6 : item, segments = std::min(8.0, double(entries));
   const auto cutting = [&](double whole) { return cut ? 10 * (whole * n_of + both) : 0; };
   const double rest = cut ? 4 * lines_of : 2 * n_of, again = cut ? 2 * rest : rest;
@@ -179,10 +184,10 @@ void KernelCaseList::published_attentions() {
   const Shape shape{batch, 1, length, d};
   const double n = double(batch * length * d), rows_of_table = double(length * d);
   for (const int positions : {0, 1, 2}) {
-    cuda::AttentionCall call{
-        .q = noise(shape), .k = noise(shape), .v = noise(shape), .causal = true, .scale = 0.125};
-    if (positions > 0) call.rows = noise({1, length, d}), call.zero_row = length - 1;
-    if (positions > 1) call.position = noise(shape);
+    AttentionInputs call{
+        noise(shape), noise(shape), noise(shape), {.mask = {.causal = true}, .scale = 0.125}};
+    if (positions > 0) call.options.keys = {noise({1, length, d}), length - 1};
+    if (positions > 1) call.options.position_query = noise(shape);
     constexpr const char* names[] = {"", " with positions", " with position queries"};
     const double operands = positions > 1 ? 5 : 4, table = positions > 0 ? rows_of_table : 0;
     attention(std::string("attention of 2048") + names[positions], call,
@@ -199,11 +204,11 @@ void KernelCaseList::decoding() {
        {std::tuple{1, 8, false}, {1, 8, true}, {4, 2, false}, {4, 2, true}}) {
     const Shape shape{1, heads, queries, d}, of_keys{1, groups, rows, d};
     const Tensor q = noise(shape), k = noise(of_keys), v = noise(of_keys), out = empty_like(q);
-    cuda::AttentionCall call{.q = q, .k = k, .v = v, .causal = true, .scale = 0.125};
-    if (table) call.rows = noise({groups == 8 ? heads : 1, rows, d}), call.zero_row = rows - 1;
+    AttentionInputs call = causal(q, k, v);
+    if (table) call.options.keys = {noise({groups == 8 ? heads : 1, rows, d}), rows - 1};
     const double cache = (table ? 3 : 2) * double(k.numel());
     add("attention of " + std::to_string(queries) + (table ? " with positions" : ""),
-        2 * double(q.numel()) + cache, 0, 1.1, [=] { cuda::attention_decode(call, false, out); });
+        2 * double(q.numel()) + cache, 0, 1.1, [=] { cuda::attention_decode(call, out); });
   }
 }
 

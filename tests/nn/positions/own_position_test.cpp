@@ -31,7 +31,7 @@ TEST_CASE("relative positions of a call: the keys that its queries can meet") {
     nn::AttentionCall call = call_of(m, n);
     for (const bool causal : {false, true}) {
       call.options.mask.causal = causal;
-      const nn::RelativeRange range = nn::relative_range(call);
+      const RelativeRange range = nn::relative_range(call);
       CHECK(range.past == std::max<int64_t>(n - 1, 0));
       CHECK(range.future == (causal ? 0 : std::max<int64_t>(m - 1, 0)));
       const std::vector<double> r = nn::relative_positions(call).to_vector<double>();

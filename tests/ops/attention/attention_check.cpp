@@ -16,17 +16,17 @@ const char* const names[] = {"output",    "q",         "k",         "v",        
 
 }  // namespace
 
-AttentionInputs moved(const AttentionInputs& in, Device device, DType type) {
-  AttentionInputs to = in;
-  AttentionOptions& o = to.options;
-  for (Tensor* x : {&to.q, &to.k, &to.v, &o.position_query, &o.keys.rows, &o.values.rows,
-                    &o.lag_bias.rows, &o.bias})
-    if (x->defined()) *x = x->detach().to(type).to(device).set_requires_grad();
-  if (o.mask.key_padding.defined()) o.mask.key_padding = o.mask.key_padding.to(device);
+AttentionCase moved(const AttentionCase& in, Device device, DType type) {
+  AttentionCase to = in;
+  to.for_each_tensor([&](Tensor& x) {
+    if (x.defined()) x = x.detach().to(type).to(device).set_requires_grad();
+  });
+  if (Tensor& padding = to.options.mask.key_padding; padding.defined())
+    padding = padding.to(device);
   return to;
 }
 
-Tensors output_and_gradients(const AttentionInputs& in, Form form) {
+Tensors output_and_gradients(const AttentionCase& in, Form form) {
   const Tensor y = in(form);
   const Tensor incoming = fixed_noise(y.shape(), 9).to(bf16).to(y.dtype()).to(y.device());
   Tensors all = grad({y}, in.leaves(), {incoming});
@@ -53,9 +53,9 @@ Difference difference(const Tensor& got, const Tensor& want, double least) {
 // In bf16 weights and score gradients are rounded to 8 bits.
 void check_fused(const AttentionSetup& s, Device device, DType type) {
   INFO(describe(s) << ", " << name(type));
-  const AttentionInputs in = make_inputs(s, type);
+  const AttentionCase in = make_inputs(s, type);
   const Tensors want = output_and_gradients(moved(in, cpu, f64), Form::composed);
-  const AttentionInputs there = moved(in, device, type);
+  const AttentionCase there = moved(in, device, type);
   const Tensors got = output_and_gradients(there, Form::fused);
   REQUIRE(got.size() == want.size());
   const double size = type == bf16 ? 8e-3 : 3e-6, worst = type == bf16 ? 2e-2 : 1e-5;

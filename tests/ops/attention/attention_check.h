@@ -7,10 +7,10 @@
 namespace stretto::testing {
 
 /// The same call elsewhere, in another type; leaves.
-AttentionInputs moved(const AttentionInputs& in, Device device, DType type);
+AttentionCase moved(const AttentionCase& in, Device device, DType type);
 
 /// The output, and the gradients of all leaves.
-Tensors output_and_gradients(const AttentionInputs& in, Form form);
+Tensors output_and_gradients(const AttentionCase& in, Form form);
 
 struct Difference {
   double size, worst;  // over the size and the largest of what is wanted

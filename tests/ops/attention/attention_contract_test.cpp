@@ -23,7 +23,7 @@
 #endif
 
 using namespace stretto;
-using testing::AttentionInputs;
+using testing::AttentionCase;
 using testing::AttentionSetup;
 using testing::fixed_noise;
 using testing::make_inputs;
@@ -52,7 +52,7 @@ TEST_CASE("attention of nothing") {
     for (const auto& [form, dtype] : ways())
       for (const bool masked : {false, true}) {
         INFO("B " << b << ", M " << m << ", N " << n << (masked ? ", causal" : ""));
-        AttentionInputs in =
+        AttentionCase in =
             make_inputs({.table = 3, .two_sided = true, .lag_bias = true, .values = true}, dtype);
         const TensorOptions leaf{.dtype = dtype, .requires_grad = true};
         in.q = ones({b, 2, m, 8}, leaf);
@@ -73,9 +73,8 @@ TEST_CASE("attention of nothing") {
 TEST_CASE("attention identities: a block as long as the sequence is no block") {
   for (const int64_t block : {50, 51, 1000})
     for (const auto& [form, dtype] : ways()) {
-      const AttentionInputs local =
-          make_inputs({.queries = 50, .block = block, .table = 60}, dtype);
-      AttentionInputs global = local;
+      const AttentionCase local = make_inputs({.queries = 50, .block = block, .table = 60}, dtype);
+      AttentionCase global = local;
       global.options.mask.block = 0;
       global.options.mask.causal = true;
       CHECK(same_bits(local(form), global(form)));
@@ -85,7 +84,7 @@ TEST_CASE("attention identities: a block as long as the sequence is no block") {
 TEST_CASE("attention identities: a table long enough is the same under every policy") {
   for (const int64_t table : {50, 51, 90})
     for (const auto& [form, dtype] : ways()) {
-      AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = table}, dtype);
+      AttentionCase in = make_inputs({.queries = 50, .causal = true, .table = table}, dtype);
       const Tensor y = in(form);
       for (const Beyond beyond : {Beyond::clip, Beyond::error}) {
         in.options.keys.beyond = beyond;
@@ -99,7 +98,7 @@ TEST_CASE("attention identities: a table long enough is the same under every pol
 
 TEST_CASE("attention identities: zero beyond the table is a longer table of zeros") {
   for (const auto& [form, dtype] : ways()) {
-    AttentionInputs in = make_inputs({.queries = 50, .causal = true, .table = 20}, dtype);
+    AttentionCase in = make_inputs({.queries = 50, .causal = true, .table = 20}, dtype);
     const Tensor y = in(form);
     in.options.keys = {pad(in.options.keys.rows, 1, 30, 0), 49, Beyond::error};
     CHECK(same_bits(in(form), y));
@@ -110,7 +109,7 @@ TEST_CASE(
     "attention identities: Shaw's clip beyond the sequence is the two-sided Music Transformer") {
   for (const Way& way : ways()) {
     const Form form = way.form;
-    AttentionInputs in = make_inputs(
+    AttentionCase in = make_inputs(
         {.queries = 20, .table = 31, .two_sided = true, .beyond = Beyond::clip}, way.dtype);
     const Tensor y = in(form);
     in.options.keys.rows = in.options.keys.rows.slice(1, 11, 50);  // −19 … 19
@@ -168,7 +167,7 @@ TEST_CASE("attention identities: Transformer-XL's u and v") {
 TEST_CASE("attention identities: a bias per lag is a dense bias") {
   const int64_t m = 7, n = 11, h = 2;
   for (const Way& way : ways()) {
-    const AttentionInputs in = make_inputs({.queries = m, .keys = n}, way.dtype);
+    const AttentionCase in = make_inputs({.queries = m, .keys = n}, way.dtype);
     const Tensor lags = fixed_noise({h, m + n - 1}, 7, way.dtype);  // −(N − 1) … M − 1
     std::vector<double> dense;
     for (int64_t head = 0; head < h; ++head)
@@ -183,7 +182,7 @@ TEST_CASE("attention identities: a bias per lag is a dense bias") {
 }
 
 TEST_CASE("attention identities: a bias of fewer axes is one that repeats itself") {
-  const AttentionInputs in = make_inputs({.batch = 2, .heads = 2, .queries = 3, .keys = 70});
+  const AttentionCase in = make_inputs({.batch = 2, .heads = 2, .queries = 3, .keys = 70});
   const Shape all{2, 2, 3, 70};
   for (const Shape& shape : {Shape{}, Shape{70}, Shape{3, 1}, Shape{3, 70}, Shape{2, 1, 70},
                              Shape{2, 1, 1, 70}, Shape{2, 1, 3, 70}, Shape{1, 2, 3, 1}})
@@ -205,7 +204,7 @@ TEST_CASE("attention identities: a table of equal rows") {
   // On the keys' side it adds a constant to each query's scores, which softmax does not see; on the
   // values' side that row is added to every output.
   for (const Way& way : ways()) {
-    const AttentionInputs in = make_inputs({.queries = 9}, way.dtype);
+    const AttentionCase in = make_inputs({.queries = 9}, way.dtype);
     const Tensor row = fixed_noise({2, 1, 8}, 8, way.dtype), rows = row.expand({2, 5, 8});
     const Tensor plain = attention(in.q, in.k, in.v, {.form = way.form});
     const double off = apart(way, 1e-14, {.queries = 9, .values = true});
@@ -220,7 +219,7 @@ TEST_CASE("attention identities: a table of equal rows") {
 
 TEST_CASE("attention identities: shared key heads are repeated key heads") {
   for (const Way& way : ways()) {
-    AttentionInputs in = make_inputs(
+    AttentionCase in = make_inputs(
         {.heads = 6, .key_heads = 2, .queries = 9, .causal = true, .table = 5}, way.dtype);
     const Tensor y = in(way.form);
     const Tensor index = tensor<int64_t>({0, 0, 0, 1, 1, 1});
@@ -241,7 +240,7 @@ TEST_CASE("attention_weights are the weights used") {
         s.bias = {};
       }
       INFO(testing::describe(s) << ", " << name(way));
-      AttentionInputs in = make_inputs(s, way.dtype);
+      AttentionCase in = make_inputs(s, way.dtype);
       const Tensor w = attention_weights(in.q, in.k, in.options);
       const int64_t n = in.k.size(2);
       const double off = apart(way, 1e-13, s);

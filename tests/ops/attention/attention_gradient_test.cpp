@@ -13,7 +13,7 @@
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
-using testing::AttentionInputs;
+using testing::AttentionCase;
 using testing::AttentionSetup;
 using testing::fixed_noise;
 using testing::make_inputs;
@@ -28,12 +28,12 @@ namespace {
 
 constexpr Form forms[] = {Form::composed, Form::fused};
 
-Tensors gradients(const AttentionInputs& in, Form form) {
+Tensors gradients(const AttentionCase& in, Form form) {
   Tensors all = testing::output_and_gradients(in, form);
   all.erase(all.begin());
   return all;
 }
-AttentionInputs leaves_of(const AttentionSetup& s, DType dtype) {
+AttentionCase leaves_of(const AttentionSetup& s, DType dtype) {
   return testing::moved(make_inputs(s, dtype), default_device(), dtype);
 }
 
@@ -44,14 +44,12 @@ double largest(const Tensor& x) {
 }
 
 // Attention as a function of its leaves, in their order.
-testing::TensorFunction function(const AttentionInputs& in, Form form) {
+testing::TensorFunction function(const AttentionCase& in, Form form) {
   return [in, form](const Tensors& x) {
-    AttentionInputs moved = in;
-    size_t next = 0;
-    for (Tensor* t :
-         {&moved.q, &moved.k, &moved.v, &moved.options.position_query, &moved.options.keys.rows,
-          &moved.options.values.rows, &moved.options.lag_bias.rows, &moved.options.bias})
-      if (t->defined()) *t = x[next++];
+    AttentionCase moved = in;
+    moved.for_each_tensor([next = x.begin()](Tensor& t) mutable {
+      if (t.defined()) t = *next++;
+    });
     return moved(form);
   };
 }
@@ -69,7 +67,7 @@ TEST_CASE("attention gradients: fused equals composed under random options") {
       continue;
     }
     INFO(testing::describe(s));
-    const AttentionInputs in = make_inputs(s);
+    const AttentionCase in = make_inputs(s);
     const Tensors fused = gradients(in, Form::fused);
     const Tensors composed = gradients(in, Form::composed);
     for (size_t i = 0; i < fused.size(); ++i) {
@@ -148,21 +146,21 @@ TEST_CASE("attention gradients: against differences") {
   for (const AttentionSetup& s : setups)
     for (const Form form : testing::forms()) {
       INFO(testing::describe(s) << ", " << name(form));
-      const AttentionInputs in = make_inputs(s);
+      const AttentionCase in = make_inputs(s);
       testing::gradcheck(function(in, form), in.leaves(), false);
     }
 }
 
 TEST_CASE("attention gradients: the composed form can be differentiated twice") {
-  const AttentionInputs in = make_inputs({.batch = 1,
-                                          .heads = 2,
-                                          .key_heads = 1,
-                                          .queries = 3,
-                                          .d = 2,
-                                          .causal = true,
-                                          .table = 2,
-                                          .shared = true,
-                                          .lag_bias = true});
+  const AttentionCase in = make_inputs({.batch = 1,
+                                        .heads = 2,
+                                        .key_heads = 1,
+                                        .queries = 3,
+                                        .d = 2,
+                                        .causal = true,
+                                        .table = 2,
+                                        .shared = true,
+                                        .lag_bias = true});
   testing::gradcheck(function(in, Form::composed), in.leaves());
 }
 
@@ -171,13 +169,13 @@ TEST_CASE("attention gradients: without queries, differentiated twice") {
     for (const Beyond beyond : {Beyond::zero, Beyond::clip})
       for (const int64_t zero_row : {0, 1}) {
         INFO(name(form) << ", row of 0 is " << zero_row);
-        AttentionInputs in = make_inputs({.batch = 1,
-                                          .queries = 3,
-                                          .d = 2,
-                                          .table = 2,
-                                          .beyond = beyond,
-                                          .lag_bias = true,
-                                          .values = true});
+        AttentionCase in = make_inputs({.batch = 1,
+                                        .queries = 3,
+                                        .d = 2,
+                                        .table = 2,
+                                        .beyond = beyond,
+                                        .lag_bias = true,
+                                        .values = true});
         for (RelativeTable* table : {&in.options.keys, &in.options.values, &in.options.lag_bias})
           table->zero_row = zero_row;
         in.q = zeros({1, 2, 0, 2}, {.dtype = f64, .requires_grad = true});
@@ -214,7 +212,7 @@ TEST_CASE("attention gradients: rows out of reach have exactly none, the others 
       s.lag_bias = true;
       s.values = way.dtype == f64;  // a GPU's kernels have none
       INFO(testing::describe(s) << ", " << name(way));
-      const AttentionInputs in = leaves_of(s, way.dtype);
+      const AttentionCase in = leaves_of(s, way.dtype);
       const Tensors g = gradients(in, way.form);
       const int64_t zero_row = in.options.keys.zero_row;
       for (size_t i = 3; i < g.size(); ++i) {
@@ -278,13 +276,13 @@ TEST_CASE("attention gradients: the outermost rows of a clipped table collect al
   // A long table whose outer rows repeat the last ones has the same result; its gradients, added
   // up, are the clipped rows'.
   const int64_t l = 12, clip = 3;
-  const AttentionInputs in = make_inputs(
+  const AttentionCase in = make_inputs(
       {.queries = l, .table = clip + 1, .two_sided = true, .beyond = Beyond::clip, .values = true});
   for (auto table : {&AttentionOptions::keys, &AttentionOptions::values})
     for (const Form form : testing::forms()) {
       const Tensor y = in(form), weights = fixed_noise(y.shape(), 9);
       const Tensor got = grad({y}, {(in.options.*table).rows}, {weights})[0];
-      AttentionInputs longer = in;
+      AttentionCase longer = in;
       Tensor rows = relative_rows(in.options.*table, -(l - 1), 2 * l - 1).detach();
       longer.options.*table = {rows.set_requires_grad(), l - 1, Beyond::error};
       const Tensor z = longer(form);
@@ -313,13 +311,13 @@ TEST_CASE("attention gradients: bf16 rounds weights, and what it hands back") {
                                     .bias = "HMN"}};
   for (const AttentionSetup& s : setups) {
     INFO(testing::describe(s));
-    AttentionInputs in = make_inputs(s, bf16), wide = in;
+    AttentionCase in = make_inputs(s, bf16), wide = in;
     AttentionOptions& o = wide.options;
     for (Tensor* x : {&wide.q, &wide.k, &wide.v, &o.keys.rows, &o.values.rows, &o.bias})
       if (x->defined()) *x = x->to(f64).set_requires_grad();
     for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
     const Tensor incoming = abs(fixed_noise({s.batch, s.heads, s.queries, s.d}, 9)).to(bf16);
-    const auto of = [&](const AttentionInputs& a, Form form, const Tensor& g) {
+    const auto of = [&](const AttentionCase& a, Form form, const Tensor& g) {
       const Tensors x{a.v, a.options.values.rows};
       return grad({a(form)}, x, {g});
     };
@@ -335,7 +333,7 @@ TEST_CASE("attention gradients: bf16 rounds weights, and what it hands back") {
 }
 
 TEST_CASE("attention gradients: only what is asked for, in place changes are noticed") {
-  AttentionInputs in = make_inputs({.queries = 6, .causal = true, .table = 4}, f32);
+  AttentionCase in = make_inputs({.queries = 6, .causal = true, .table = 4}, f32);
   in.options.keys.rows.set_requires_grad();
   for (const Form form : forms) {
     const Tensor y = in(form);
@@ -364,7 +362,7 @@ TEST_CASE("attention dropout: both forms draw the same mask, forwards and backwa
           testing::check_fused(s, default_device(), bf16);
           continue;
         }
-        const AttentionInputs in = leaves_of(s, dtype);
+        const AttentionCase in = leaves_of(s, dtype);
         // What is kept has a factor, and sums of M are off by M roundings.
         const double f32_rounding = testing::attention_rounding(s, f32) / (p < 1 ? 1 - p : 1);
         const double off = dtype == f64 ? 1e-13 : 2 * f32_rounding;
@@ -399,7 +397,7 @@ TEST_CASE("attention dropout: weights are kept with probability 1 − p and scal
 }
 
 TEST_CASE("attention dropout: without a key every call draws another mask") {
-  const AttentionInputs in = make_inputs({.queries = 20}, f32);
+  const AttentionCase in = make_inputs({.queries = 20}, f32);
   AttentionOptions o{.dropout = 0.5};
   manual_seed(3);
   const Tensor first = attention(in.q, in.k, in.v, o), second = attention(in.q, in.k, in.v, o);

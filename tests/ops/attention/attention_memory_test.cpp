@@ -17,7 +17,7 @@
 #endif
 
 using namespace stretto;
-using testing::AttentionInputs;
+using testing::AttentionCase;
 using testing::AttentionSetup;
 using testing::live_bytes;
 using testing::make_inputs;
@@ -28,7 +28,7 @@ bool on_gpu() { return default_device().is_cuda(); }
 
 // Bytes that forward and backward take above what was in use, for one sequence of n.
 int64_t peak(const AttentionSetup& s, Form form, DType dtype = f32) {
-  AttentionInputs in = make_inputs(s, dtype);
+  AttentionCase in = make_inputs(s, dtype);
   for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
   const int64_t before = live_bytes();
   reset_peak_memory();
@@ -142,7 +142,7 @@ TEST_CASE("attention memory: of a dense bias there is its gradient, where that i
     for (const DType dtype : {bf16, f32})
       CHECK(peak(s, Form::fused, dtype) <= gpu_bytes_of(s, dtype) + 4096);
     CHECK(peak(s, Form::composed) >= 2 * 4 * scores);
-    AttentionInputs in = make_inputs(s, f32);
+    AttentionCase in = make_inputs(s, f32);
     in.q.set_requires_grad();
     const int64_t before = live_bytes();
     reset_peak_memory();
@@ -160,7 +160,7 @@ TEST_CASE("attention memory: of a dense bias there is its gradient, where that i
   CHECK(peak(s, Form::fused) <= bias + strips + vectors + 65536);
   CHECK(peak(s, Form::composed) >= 2 * b * h * bias);
   // Without a gradient for it.
-  AttentionInputs in = make_inputs(s, f32);
+  AttentionCase in = make_inputs(s, f32);
   in.q.set_requires_grad();
   const int64_t before = memory_stats().live;
   reset_peak_memory();

@@ -18,7 +18,7 @@ std::string describe(const AttentionSetup& s) {
              s.dropout);
 }
 
-AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream) {
+AttentionCase make_inputs(const AttentionSetup& s, DType dtype, uint64_t stream) {
   const int64_t n = s.keys > 0 ? s.keys : s.queries, groups = s.key_heads ? s.key_heads : s.heads;
   const int64_t d_value = s.d_value > 0 ? s.d_value : s.d;
   auto leaf = [&](const Shape& shape) {
@@ -30,7 +30,7 @@ AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t strea
     if (last > 0) shape.push_back(last);
     return RelativeTable{leaf(shape), length - 1, s.beyond};
   };
-  AttentionInputs in;
+  AttentionCase in;
   in.q = leaf({s.batch, s.heads, s.queries, s.d});
   in.k = leaf({s.batch, groups, n, s.d});
   in.v = leaf({s.batch, groups, n, d_value});
@@ -65,17 +65,17 @@ AttentionInputs make_inputs(const AttentionSetup& s, DType dtype, uint64_t strea
   return in;
 }
 
-Tensor AttentionInputs::operator()(Form form) const {
+Tensor AttentionCase::operator()(Form form) const {
   AttentionOptions o = options;
   o.form = form;
   return attention(q, k, v, o);
 }
 
-Tensors AttentionInputs::leaves() const {
-  Tensors all{q, k, v};
-  for (const Tensor& x : {options.position_query, options.keys.rows, options.values.rows,
-                          options.lag_bias.rows, options.bias})
+Tensors AttentionCase::leaves() const {
+  Tensors all;
+  for_each_tensor([&](const Tensor& x) {
     if (x.defined()) all.push_back(x);
+  });
   return all;
 }
 

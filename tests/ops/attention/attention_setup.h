@@ -31,15 +31,12 @@ struct AttentionSetup {
 std::string describe(const AttentionSetup& s);
 
 /// The tensors of a setup: f64 leaves, or constants of another dtype. Values are in [−1, 1).
-struct AttentionInputs {
-  Tensor q, k, v;
-  AttentionOptions options;
-
+struct AttentionCase : AttentionInputs {
   Tensor operator()(Form form) const;
   /// Everything that can have a gradient.
   Tensors leaves() const;
 };
-AttentionInputs make_inputs(const AttentionSetup& s, DType dtype = f64, uint64_t stream = 100);
+AttentionCase make_inputs(const AttentionSetup& s, DType dtype = f64, uint64_t stream = 100);
 
 /// A setup with every choice drawn at random from sizes around the tiles of 64, and from all
 /// options; the same number gives the same setup.

@@ -18,7 +18,7 @@
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
-using testing::AttentionInputs;
+using testing::AttentionCase;
 using testing::AttentionSetup;
 using testing::fixed_noise;
 using testing::make_inputs;
@@ -52,7 +52,7 @@ std::vector<std::pair<Way, bool>> ways_and_kernels(const std::vector<Way>& all =
 void check_setup(const AttentionSetup& setup, DType dtype) {
   const AttentionSetup s = dtype == f64 ? setup : testing::for_kernels(setup);
   INFO(testing::describe(s));
-  const AttentionInputs in = make_inputs(s, dtype);
+  const AttentionCase in = make_inputs(s, dtype);
   const Tensor want = reference::attention(in.q, in.k, in.v, in.options);
   const double tolerance = testing::attention_rounding(s, dtype);
   for (const Form form : dtype == f64 ? testing::forms() : std::vector(forms, forms + 2)) {
@@ -139,16 +139,16 @@ TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gr
   for (const auto& [way, all] : ways_and_kernels()) {
     const auto& [form, dtype] = way;
     INFO(name(way) << (all ? ", all" : ""));
-    const AttentionInputs in = testing::moved(make_inputs({.queries = 9,
-                                                           .causal = true,
-                                                           .padded = -1,
-                                                           .table = 4,
-                                                           .position_query = true,
-                                                           .lag_bias = true,
-                                                           .values = all,
-                                                           .bias = all ? "BHMN" : ""},
-                                                          dtype),
-                                              default_device(), dtype);
+    const AttentionCase in = testing::moved(make_inputs({.queries = 9,
+                                                         .causal = true,
+                                                         .padded = -1,
+                                                         .table = 4,
+                                                         .position_query = true,
+                                                         .lag_bias = true,
+                                                         .values = all,
+                                                         .bias = all ? "BHMN" : ""},
+                                                        dtype),
+                                            default_device(), dtype);
     const Tensor y = in(form);
     CHECK(same_bits(y[0], zeros(y[0].shape(), {.dtype = dtype})));
     sum(y * fixed_noise(y.shape(), 1, dtype)).backward();
@@ -163,7 +163,7 @@ TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gr
   }
   // Rows before the first key that is no padding.
   for (const auto& [form, dtype] : ways()) {
-    AttentionInputs in = make_inputs({.batch = 1, .queries = 4, .causal = true}, dtype);
+    AttentionCase in = make_inputs({.batch = 1, .queries = 4, .causal = true}, dtype);
     in.options.mask.key_padding = tensor<bool>({true, true, false, false}, {1, 4});
     const Tensor y = in(form);
     CHECK(same_bits(y.slice(2, 0, 2), zeros({1, 2, 2, 8}, {.dtype = dtype})));
@@ -174,8 +174,8 @@ TEST_CASE("attention: a query with nothing to attend to gives zeros, and zero gr
 
 TEST_CASE("attention: a bias of −∞ hides keys as a mask does") {
   constexpr double never = -std::numeric_limits<double>::infinity();
-  AttentionInputs in = make_inputs({.queries = 70, .table = 9, .two_sided = true, .values = true});
-  AttentionInputs masked = in;
+  AttentionCase in = make_inputs({.queries = 70, .table = 9, .two_sided = true, .values = true});
+  AttentionCase masked = in;
   masked.options.mask.causal = true;
   const Tensor hidden =
       masked_fill(zeros({70, 70}, {.dtype = f64}), attention_mask(70, 70, {.causal = true}), never);
@@ -199,7 +199,7 @@ TEST_CASE("attention: bf16 follows f32") {
   for (uint64_t number = 2000; number < 2000 + some_of(30); ++number) {
     const AttentionSetup s = testing::for_kernels(testing::random_setup(number));
     INFO(testing::describe(s));
-    const AttentionInputs in = make_inputs(s, bf16);
+    const AttentionCase in = make_inputs(s, bf16);
     const Tensor want = reference::attention(in.q, in.k, in.v, in.options);
     const Tensor fused = in(Form::fused);
     CHECK(fused.dtype() == bf16);
@@ -226,7 +226,7 @@ TEST_CASE("attention: views give what contiguous tensors give") {
                            .bias = all ? "BHMN" : ""};
     // Copies have the same bits, but for other kernels of products of f64.
     const double off = wide ? 1e-14 : 1e-30;
-    const AttentionInputs in = make_inputs(s, way.dtype);
+    const AttentionCase in = make_inputs(s, way.dtype);
     // One projection of q, k, v [B, L, 3, H, D], seen as three [B, H, L, D].
     const Tensor packed = stack({in.q, in.k, in.v}, 2).transpose(1, 3).contiguous();
     auto part = [&](int64_t i) { return packed.select(2, i).transpose(1, 2); };
@@ -300,7 +300,7 @@ TEST_CASE("attention: same bits for any number of threads and every time") {
       std::vector<Tensors> runs;
       for (const int n : there ? std::vector{1, 2} : std::vector{1, 2, 4, 2}) {
         set_num_threads(n);
-        const AttentionInputs in = testing::moved(make_inputs(s, dtype), default_device(), dtype);
+        const AttentionCase in = testing::moved(make_inputs(s, dtype), default_device(), dtype);
         const Tensor y = in(form);
         sum(y * y).backward();
         runs.push_back({y});
@@ -330,7 +330,7 @@ TEST_CASE("attention: the future changes nothing, bit for bit") {
     for (const auto& [form, dtype] : float_ways()) {
       INFO(name(form) << ", " << name(dtype) << ": " << testing::describe(s));
       NoGrad guard;
-      AttentionInputs in = make_inputs(s, dtype);
+      AttentionCase in = make_inputs(s, dtype);
       const Tensor before = in(form);
       const int64_t m = s.queries, n = in.k.size(2);
       for (const int64_t t : {m - 1, int64_t(64), int64_t(63), int64_t(1)}) {  // from query t on
@@ -347,15 +347,15 @@ TEST_CASE("attention: entries of a batch know nothing of each other") {
   for (const auto& [way, all] : ways_and_kernels(float_ways())) {
     const auto& [form, dtype] = way;
     INFO(name(way) << (all ? ", all" : ""));
-    AttentionInputs in = make_inputs({.batch = 3,
-                                      .queries = 70,
-                                      .causal = true,
-                                      .padded = 40,
-                                      .table = 20,
-                                      .lag_bias = true,
-                                      .values = all,
-                                      .bias = all ? "HMN" : ""},
-                                     dtype);
+    AttentionCase in = make_inputs({.batch = 3,
+                                    .queries = 70,
+                                    .causal = true,
+                                    .padded = 40,
+                                    .table = 20,
+                                    .lag_bias = true,
+                                    .values = all,
+                                    .bias = all ? "HMN" : ""},
+                                   dtype);
     const Tensor before = in(form);
     for (const Tensor& x : {in.q, in.k, in.v}) x[1].fill_(3);
     in.options.mask.key_padding[1].fill_(1);

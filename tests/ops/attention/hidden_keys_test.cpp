@@ -19,7 +19,7 @@
 #include "tests/support/gradcheck.h"
 
 using namespace stretto;
-using testing::AttentionInputs;
+using testing::AttentionCase;
 using testing::AttentionSetup;
 using testing::fixed_noise;
 using testing::name;
@@ -89,7 +89,7 @@ Tensor clean_queries(const AttentionMask& mask, const Junk& junk, int64_t batch,
 }
 
 // The outputs of queries that see no junk, and all gradients through these.
-Tensors results(const AttentionInputs& in, Form form, const Tensor& clean) {
+Tensors results(const AttentionCase& in, Form form, const Tensor& clean) {
   const Tensor y = in(form);
   const Tensor seen = ne(clean, 0).to(y.device()), g = fixed_noise(y.shape(), 9, y.dtype());
   Tensors all{where(seen, y.detach(), zeros_like(y))};
@@ -124,13 +124,13 @@ TEST_CASE("attention: hidden keys and values may hold anything") {
     const Form form = dice.below(2) ? Form::fused : Form::composed;
     AttentionSetup s = setup_of(number);
     if (on_gpu()) s.causal = false, s.window = 0, s.block = 0, s.padded = 3;
-    AttentionInputs in = testing::make_inputs(s, dtype);
+    AttentionCase in = testing::make_inputs(s, dtype);
     for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
     const int64_t n = in.k.size(2), b = int64_t(dice.below(uint64_t(s.batch)));
     const Junk junk(dice, n);
     const Tensor clean = clean_queries(in.options.mask, junk, s.batch, b, s.queries, n);
     if (max(clean[b]).item() == 0) continue;
-    AttentionInputs with_junk = in;
+    AttentionCase with_junk = in;
     with_junk.k = junk.put(in.k, junk.in_keys, b);
     with_junk.v = junk.put(in.v, junk.in_values, b);
     INFO("case " << number << ": " << describe(s) << ", " << name(form) << " " << name(dtype)
@@ -192,7 +192,7 @@ TEST_CASE("attention: hidden values may be as large as numbers get") {
     for (const DType dtype : {f32, bf16})
       for (const bool padded : {false, true}) {
         INFO(name(form) << " " << name(dtype) << (padded ? ", padded" : ", causal"));
-        AttentionInputs in = testing::make_inputs({.batch = 1, .causal = !padded}, dtype);
+        AttentionCase in = testing::make_inputs({.batch = 1, .causal = !padded}, dtype);
         const Tensor clean = ones({1, 1, 5, 1}, {.dtype = f64});
         if (padded) {
           in.options.mask.key_padding = zeros({1, 5}, {.dtype = u8});
@@ -201,7 +201,7 @@ TEST_CASE("attention: hidden values may be as large as numbers get") {
           clean.slice(2, 4).fill_(0);
         }
         for (const Tensor& x : in.leaves()) Tensor(x).set_requires_grad();
-        AttentionInputs large = in;
+        AttentionCase large = in;
         large.v = in.v.detach().clone();
         large.v.slice(2, 4).fill_(3e38);
         large.v.set_requires_grad();
@@ -213,7 +213,7 @@ TEST_CASE("attention: hidden values may be as large as numbers get") {
 TEST_CASE("attention: a query that sees a NaN gives NaN, and so does its gradient") {
   if (on_gpu()) return;
   for (const Form form : {Form::composed, Form::fused}) {
-    AttentionInputs in = testing::make_inputs({.batch = 1, .heads = 1, .causal = true});
+    AttentionCase in = testing::make_inputs({.batch = 1, .heads = 1, .causal = true});
     in.v = in.v.detach().clone();
     in.v.slice(2, 3, 4).fill_(nan_value);
     in.v.set_requires_grad();
@@ -226,7 +226,7 @@ TEST_CASE("attention: a query that sees a NaN gives NaN, and so does its gradien
 
 TEST_CASE("attention: parts of the keys hide what they hold, and so do scores") {
   if (on_gpu()) return;
-  AttentionInputs in = testing::make_inputs({.batch = 1, .heads = 1, .causal = true});
+  AttentionCase in = testing::make_inputs({.batch = 1, .heads = 1, .causal = true});
   const AttentionAndSums want = attention_and_sums(in.q, in.k, in.v, in.options);
   const Tensor v = in.v.detach().clone(), k = in.k.detach().clone();
   v.slice(2, 4).fill_(nan_value);
