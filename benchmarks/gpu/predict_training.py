@@ -39,7 +39,7 @@ CASES = {  # command, option of the length ("": it cannot be another), batch, pu
     "retrieval": (f"{ARENA} --task retrieval --attention performer", "--max-length", 8, 4000, 4, 15_000),
     "image": (f"{ARENA} --task image", "", 96, 1024, 1, 93_600),
 }
-DATA = pathlib.Path(__file__).resolve().parents[2] / "tests/cuda/machine/arena_data.sh"
+DATA = pathlib.Path(__file__).resolve().parents[2] / "tests/cuda/machine/scripts/arena_data.sh"
 # Sequences, length: chunks are of 64, tiles of SPE have 4 sequences, sums of columns of 512 rows are cut.
 SHAPES = ((8, 64), (16, 64), (8, 128))
 

@@ -117,10 +117,10 @@ set_tests_properties(cuda_machine_little_shared PROPERTIES LABELS "cuda;machine"
   ENVIRONMENT "${machine_environment};MACHINE_SHARED=99")
 
 # Each barrier taken away (removals.h), and told by one file of tests; for the tests of bounds and
-# alignment all files are needed: tests/cuda/machine/removals.sh, by hand.
+# alignment all files are needed: tests/cuda/machine/scripts/removals.sh, by hand.
 add_test(NAME cuda_machine_barriers COMMAND ${CMAKE_COMMAND} -E env KIND=barriers
   TESTS=bounds_test,linear_attention_kernels_test,feature_kernels_test,attention_kernels_test,attention_decode_test,fft_kernels_test,spe_kernels_test
-  bash ${machine}/removals.sh ${PROJECT_BINARY_DIR})
+  bash ${machine}/scripts/removals.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_machine_barriers PROPERTIES LABELS "cuda;machine" TIMEOUT 900)
 
 # What takes minutes begins first, so that no core waits at the end.
@@ -129,12 +129,12 @@ set_tests_properties(cuda_machine_barriers cuda_machine_forwards cuda_machine_ba
   ${machine_long} PROPERTIES COST 1000)
 
 # What ptxas made of the kernels, where there is a disassembler.
-add_test(NAME cuda_machine_assembly COMMAND bash ${machine}/assembly.sh ${PROJECT_BINARY_DIR})
+add_test(NAME cuda_machine_assembly COMMAND bash ${machine}/scripts/assembly.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_machine_assembly PROPERTIES LABELS "cuda;machine" TIMEOUT 900
   SKIP_RETURN_CODE 77)
 
 # What benchmarks/gpu takes to a machine with a GPU.
-add_test(NAME cuda_machine_rehearsal COMMAND bash ${machine}/rehearsal.sh ${PROJECT_BINARY_DIR})
+add_test(NAME cuda_machine_rehearsal COMMAND bash ${machine}/scripts/rehearsal.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cuda_machine_rehearsal PROPERTIES LABELS "cuda;machine" TIMEOUT 900)
 
 # Planted faults and what must be said of each.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # 64 made-up examples of a task of the Long-Range Arena, as lra's --data has them, on the standard output:
-#   tests/cuda/machine/arena_data.sh text|retrieval|image
+#   tests/cuda/machine/scripts/arena_data.sh text|retrieval|image
 set -euo pipefail
 task=${1:?text, retrieval or image}
 export LC_ALL=C  # bytes are characters

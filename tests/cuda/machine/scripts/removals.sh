@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Would the CUDA tests tell if a barrier, a bounds test or an alignment test were not there?
-#   tests/cuda/machine/removals.sh [BUILD [TABLE]]
+#   tests/cuda/machine/scripts/removals.sh [BUILD [TABLE]]
 # Takes one after the other out of the kernels of a finished build (removals.h says how) and, on the
 # host, out of the sources of launchers (removals/host.txt), which are compiled again; runs the tests
 # on the machine, and writes what they said to TABLE, in Markdown. What removals/without_effect.txt
@@ -8,7 +8,7 @@
 #   KIND=barriers or host   barriers alone, or the launchers
 #   TESTS=...       test files of tests/cuda, e.g. "row_kernels_test,norm_kernels_test"
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../../.." && pwd)
 build=$(cd "${1:-$root/build/release}" && pwd)
 table=$(realpath "${2:-$build/removals.md}")
 lists=$root/tests/cuda/machine/removals
@@ -78,7 +78,7 @@ fi
 status=0
 awk -v kernels="$scratch/kernels" -v host="$scratch/host" -v reasons="$lists/without_effect.txt" \
   -v made="$(date -u +%Y-%m-%d), commit $(git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)" \
-  -f tests/cuda/machine/removals.awk >"$table" || status=$?
+  -f tests/cuda/machine/scripts/removals.awk >"$table" || status=$?
 echo "$table, $((SECONDS - start)) s"
 sed -n '/^Of /p; /^## Not told/,/^## /p' "$table" | sed '/^## [^N]/d'
 exit "$status"

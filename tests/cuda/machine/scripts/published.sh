@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Do the published models train on the machine as on the CPU?  tests/cuda/machine/published.sh [BUILD [CASE...]]
+# Do the published models train on the machine as on the CPU?  tests/cuda/machine/scripts/published.sh [BUILD [CASE...]]
 # Ten steps of each published configuration, at its own width and depth, on short sequences and small
 # batches: losses while training and on data held out, every second step, within 1e-5. Takes an hour of one
 # core and 8 GB of memory for all CASEs: piano, piano-sine, piano-conv, groove, listops, text, retrieval, image.
 # An image keeps its 1,024 pixels, and exact attention, as in the published runs.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-build=$(cd "${1:-$here/../../../build/release}" && pwd)
+build=$(cd "${1:-$here/../../../../build/release}" && pwd)
 shift || true
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Stages 1 and 2 of benchmarks/gpu/run.sh on the machine, a few steps of each:  rehearsal.sh BUILD
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../../.." && pwd)
 build=$(cd "$1" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

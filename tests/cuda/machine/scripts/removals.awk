@@ -95,7 +95,7 @@ BEGIN {
     missing[++missing_count] = "| – | " $1 " | `" text "` | on the host | removed | " ($3 == "" ? "not told" : $3) " |"
   }
   print "# What the tests say when a barrier or a test of a kernel is gone\n"
-  print "Made by `tests/cuda/machine/removals.sh`, " made "."
+  print "Made by `tests/cuda/machine/scripts/removals.sh`, " made "."
   print "A removal is a barrier that does nothing, or a comparison of whole numbers (of an index with a bound, of a"
   print "flag) that is always true or always false, in all copies that the compiler made of a source line in a kernel."
   print "Where one of the two went astray (out of bounds, misaligned, a race) and the other has no effect, that is no removal:"
