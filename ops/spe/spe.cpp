@@ -57,16 +57,13 @@ Places check_arguments(const Tensor& q, const Tensor& k, const SpeSource& s, con
 // √(1−δ) = e^(−softplus(gate)/2) and √δ = e^(−softplus(−gate)/2) have gradients where δ is 0 or 1.
 Tensor root_of_sigmoid(const Tensor& x) { return exp(-0.5 * softplus(-x)); }
 
-// Of codes and gates.
-DType code_type(const Tensor& q) { return compute_type(q.dtype()); }
-
 // What the ops below are functions of: q, k, the gate's √(1−δ) [H, D] and √δ ε (RD)^(−¼) [H, D, R],
 // both undefined without one, and the inputs of the code.
 Tensors inputs_of(const Tensor& q, const Tensor& k, const SpeSource& s,
                   const std::optional<SpeGate>& o) {
   Tensors all = {q, k, {}, {}};
   if (o) {
-    const TensorOptions options{.dtype = code_type(q), .device = q.device()};
+    const TensorOptions options{.dtype = compute_type(q.dtype()), .device = q.device()};
     const Tensor gate = o->gate.to(options.dtype), &given = o->noise.given;
     const Tensor noise = given.defined()
                              ? given.to(q.device()).to(options.dtype)
@@ -74,7 +71,7 @@ Tensors inputs_of(const Tensor& q, const Tensor& k, const SpeSource& s,
     all[2] = root_of_sigmoid(-gate);
     all[3] = root_of_sigmoid(gate).unsqueeze(-1) * noise * s.scale();
   }
-  for (const Tensor& x : s.inputs(code_type(q))) all.push_back(x);
+  for (const Tensor& x : s.inputs(compute_type(q.dtype()))) all.push_back(x);
   return all;
 }
 Tensors of_code(const Tensors& inputs) { return {inputs.begin() + 4, inputs.end()}; }
@@ -90,7 +87,7 @@ Tensor gated(const SpeSource& s, Side side, int64_t at, const Tensor& x, const T
 }
 
 Tensor composed(const SpeSource& s, Side side, int64_t at, const Tensors& inputs) {
-  const Tensor x = inputs[size_t(side)].to(code_type(inputs[0]));
+  const Tensor x = inputs[size_t(side)].to(compute_type(inputs[0].dtype()));
   if (inputs[2].defined() && x.device().is_cuda())
     return gated(s, side, at, x, inputs).to(inputs[0].dtype());
   Tensor codes = s.codes(of_code(inputs), side, at, x.size(2));
@@ -197,7 +194,7 @@ SpePair spe(const Tensor& q, const Tensor& k, const SpeCode& code, const SpeOpti
   const std::shared_ptr<const SpeSource>& s = code.source();
   const Places at = check_arguments(q, k, *s, options);
   const Tensors inputs = inputs_of(q, k, *s, options.gate);
-  check(inputs[4].dtype() == code_type(q), op, "the kept code is ", inputs[4].dtype(),
+  check(inputs[4].dtype() == compute_type(q.dtype()), op, "the kept code is ", inputs[4].dtype(),
         ", as its parameters are; q ", q, " must have that dtype");
   if (options.form != Form::composed && (q.device().is_cpu() || s->on_cuda(q.dtype())))
     return fused(s, at, inputs);
