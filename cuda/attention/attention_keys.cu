@@ -113,7 +113,7 @@ struct KeysWarp : TransposedWarp<L> {
     if constexpr (!L::joined && L::parts == 1) add_products();
   }
 
-  /// Zeroes the weights of the queries that do not see a key, but for padding.
+  /// Sets weights to 0 where causal, window or block mask the key. Padding is applied elsewhere.
   __device__ void hide(const AttentionArgs& a, Scores& s, const Queries& at) const {
     const int p0 = at.first + a.sizes.shift;
     if (!(a.mask.causal && jw + L::own - 1 > p0) && !a.begins_after(jw, p0 + L::step - 1) &&

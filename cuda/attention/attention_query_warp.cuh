@@ -183,7 +183,7 @@ struct QueryWarp {
     constexpr int group = L::use.p_held ? 2 : K;  // tiles that share an operand
     constexpr int seen = Diagonal && L::slabs == 2 ? K / 2 : K;
     const float none[4] = {};
-    // On the diagonal there are no lags beyond those that are carried.
+    // The last step of a causal call needs no new lags: the carried ones reach relative position 0.
     const auto tile_of = [&](int sl, int o) -> const float(&)[4] {
       return Diagonal && o >= 2 + 2 * sl ? none : std::as_const(strip[sl][o]);
     };

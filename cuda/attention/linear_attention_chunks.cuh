@@ -149,8 +149,9 @@ __device__ inline void mask_diagonal(const Place& p, float (&d)[2][4]) {
       }
 }
 
-/// What a kernel has in shared memory: per stage the tiles of q and k (F wide) and of v and maybe g
-/// (Dv wide), S, z, either as an operand of products or as f32, and some bytes of its own.
+/// The shared memory of a kernel: for each stage tiles of q and k [rows, F], of v and, with_g, of
+/// the output's gradient [rows, Dv]; the sums S and z; and own_bytes for what only this kernel
+/// needs. z_is_operand: z is stored as an operand of matrix products instead of as f32.
 struct SharedTiles {
   bool with_g = true, z_is_operand = false;
   int own_bytes = 0;

@@ -23,8 +23,6 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-DType sum_type(const Tensor& parameter) { return compute_type(parameter.dtype()); }
-
 }  // namespace
 
 Tensor gather_rows(const Tensor& mine, ProcessGroup& group) {
@@ -122,7 +120,7 @@ void PartSums::State::cut_into_buckets() {
   };
   for (size_t i = slots.size(); i-- > 0;) {
     Slot& slot = slots[i];
-    const DType wanted = sum_type(slot.parameter);
+    const DType wanted = compute_type(slot.parameter.dtype());
     const int64_t size = slot.parameter.numel();
     if (n == 0 || wanted != dtype || n + size > room) {
       close();
@@ -181,7 +179,7 @@ void PartSums::State::arrive(size_t i) {
 
 void PartSums::State::add(size_t i, Tensor g) {
   Slot& slot = slots[i];
-  g = g.to(sum_type(slot.parameter));
+  g = g.to(compute_type(slot.parameter.dtype()));
   size_t level = 0;
   for (int64_t p = part; p & 1; p >>= 1, ++level) {
     slot.waiting[level].add_(g);

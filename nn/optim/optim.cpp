@@ -29,8 +29,6 @@ bool captured(const Tensor& weight) {
   return weight.device().is_cuda() && cuda::capturing(weight.device().index);
 }
 
-DType state_dtype(const Tensor& parameter) { return compute_type(parameter.dtype()); }
-
 }  // namespace
 
 Optimizer::Optimizer(std::vector<ParameterGroup> groups, double lr, double weight_decay)
@@ -129,7 +127,8 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
   if (kept.empty()) {
     for (const std::string& slot : names) {
       Tensor value =
-          empty(weight.shape(), {.dtype = state_dtype(weight), .device = weight.device()}).zero_();
+          empty(weight.shape(), {.dtype = compute_type(weight.dtype()), .device = weight.device()})
+              .zero_();
       if (slot == master_name) value.copy_(weight);
       first.push_back({slot, value});
     }
@@ -139,7 +138,8 @@ Optimizer::Prepared Optimizer::prepared(size_t i, const Tensor& parameter,
   const std::vector<NamedTensor>& state = first.empty() ? kept : first;
   const bool fits =
       state.size() == names.size() && std::all_of(state.begin(), state.end(), [&](auto& n) {
-        return n.tensor.dtype() == state_dtype(weight) && n.tensor.shape() == weight.shape();
+        return n.tensor.dtype() == compute_type(weight.dtype()) &&
+               n.tensor.shape() == weight.shape();
       });
   check(fits, name(), "a parameter has become ", parameter,
         " since its first step; convert a module before it is trained");
@@ -216,9 +216,9 @@ void Optimizer::check_state(const std::vector<ParameterState>& state) const {
     check(have == want, "load_state", "parameter ", i, ": state holds", have, ", ", name(),
           " keeps", want);
     for (const NamedTensor& n : tensors)
-      check(n.tensor.shape() == all[i].shape() && n.tensor.dtype() == state_dtype(all[i]),
+      check(n.tensor.shape() == all[i].shape() && n.tensor.dtype() == compute_type(all[i].dtype()),
             "load_state", "parameter ", i, ": ", n.name, " is ", n.tensor, ", expected ",
-            state_dtype(all[i]), " ", all[i].shape());
+            compute_type(all[i].dtype()), " ", all[i].shape());
   }
 }
 

@@ -124,11 +124,11 @@ class Trainer {
   StepResult step(const std::function<Tensor()>& loss, double progress);
   StepResult step(const std::function<Tensor()>& loss) { return step(loss, progress()); }
 
-  /// Trains to the end, and saves. loss(i) is the loss of batch i, that of step i + 1, or of the
-  /// micro-batch that fed() gives; `validate` gives the loss that is told as validation. False
-  /// where options.stop ended it. Where `validate` throws, its evaluation is made up for when the
-  /// run goes on. Throws Error, and changes nothing, where the folder has another run
-  /// (options.overwrite).
+  /// Trains to the end, and saves. loss(i) returns the loss of batch i, the batch of step i + 1;
+  /// with micro-batches it is called once for each, and fed() returns the rows of the current one.
+  /// `validate` returns the validation loss. Returns false if options.stop ended the run. Where
+  /// `validate` throws, its evaluation is made up for when the run goes on. Throws Error, and
+  /// changes nothing, where the folder has another run (options.overwrite).
   bool run(const std::function<Tensor(int64_t)>& loss,
            const std::function<double()>& validate = {});
 
@@ -187,8 +187,8 @@ class Trainer {
   /// Restarts the clock: run() counts what comes before it as well then.
   void start_clock();
 
-  /// May change between steps, but for what chooses how they are taken: cuda_graph, micro_batches,
-  /// sequence_parallel and shard_optimizer.
+  /// May change between steps, except for cuda_graph, micro_batches, sequence_parallel and
+  /// shard_optimizer, which are read once, before the first step.
   TrainerOptions options;
 
  private:

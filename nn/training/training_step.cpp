@@ -25,7 +25,7 @@ void check_number(int64_t step, const char* what, double value) {
         anomaly_detection() ? "" : "; anomaly detection names the op that first makes it so");
 }
 
-// What fails in f is told with the step.
+// Calls f. An Error that it throws is rethrown with the number of the step in its text.
 template <class F>
 auto at_step(int64_t step, F&& f) {
   const auto told = [&](const Error& e) {

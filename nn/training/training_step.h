@@ -29,13 +29,13 @@ class TrainingStep {
   virtual Tensors stage(int64_t batch, const std::function<Tensors(int64_t)>& make, int scored) = 0;
 
   /// This process's micro-batches, and the one whose loss is computed.
-  virtual int64_t first_part() const { return 0; }
-  virtual int64_t part_count() const { return 1; }
-  virtual int64_t part() const { return 0; }
-  virtual ProcessGroup* sequence_group() { return nullptr; }
-  virtual Communication communication() const { return {}; }
+  virtual int64_t first_part() const = 0;
+  virtual int64_t part_count() const = 0;
+  virtual int64_t part() const = 0;
+  virtual ProcessGroup* sequence_group() = 0;
+  virtual Communication communication() const = 0;
   /// Whether losses are of micro-batches, or pieces of a batch.
-  virtual bool cuts_batches() const { return false; }
+  virtual bool cuts_batches() const = 0;
   /// The optimizer's state as a whole in the first process, for a checkpoint, and again shared out.
   virtual void gather_state() {}
   virtual void keep_own_state() {}

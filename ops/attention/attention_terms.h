@@ -44,7 +44,7 @@ struct AttentionOptions {
 };
 
 /// The tensors and options of a call, q [B, H, M, D], k [B, G, N, D], v [B, G, N, Dv]; or the
-/// gradients of these tensors, undefined ones for those that get none.
+/// gradients of these tensors, undefined for a tensor without a gradient.
 struct AttentionInputs {
   Tensor q, k, v;
   AttentionOptions options = {};
